@@ -1,0 +1,1 @@
+//! The C API (libimbrex.so, imbrex.h).

@@ -1,0 +1,1 @@
+//! A user-space file system for RocksDB and LevelDB on zoned drives.

@@ -1,0 +1,2 @@
+//! The `imbrex` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Crash explorer: every state that a process crash or a power loss may leave.

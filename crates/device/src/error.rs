@@ -1,0 +1,154 @@
+//! What can go wrong on a drive, and what to do about it.
+
+use crate::ZoneId;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// `Result` with the drive's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// The command breaks a rule of the contract (alignment, range, a zone of the wrong kind); the text says which.
+    InvalidInput(Arc<str>),
+    /// A write not at the write pointer; both as bytes from the zone's start.
+    WritePointer {
+        /// Where the write pointer is.
+        expected: u64,
+        /// Where the write was aimed.
+        got: u64,
+    },
+    /// The zone has no room for the write.
+    ZoneFull,
+    /// The open limit is reached and the drive may close nothing by itself.
+    TooManyOpen,
+    /// The active limit is reached.
+    TooManyActive,
+    /// The zone (or the whole mount) can only be read.
+    ReadOnly,
+    /// The zone can neither be read nor written.
+    Offline,
+    /// A medium error, `len` bytes after the start of the command.
+    Media {
+        /// Bytes before the bad block.
+        len: u64,
+    },
+    /// No empty space left.
+    NoSpace,
+    /// Bytes are there but are not what they must be; the text says which structure and where.
+    Corrupt {
+        /// What is damaged.
+        what: Arc<str>,
+    },
+    /// Another process has the drive.
+    Busy {
+        /// Its process id, where the system tells.
+        pid: Option<u32>,
+    },
+    /// Not a drive, not formatted, another version: the text is a whole sentence.
+    Unusable(Arc<str>),
+    /// The operating system's error.
+    Io(Arc<io::Error>),
+}
+
+/// An error of a drive: what, on which drive, where.
+#[derive(Debug, Clone)]
+pub struct Error {
+    /// What happened.
+    pub fault: Fault,
+    /// The drive's name.
+    pub drive: Arc<str>,
+    /// The zone, where one is concerned.
+    pub zone: Option<ZoneId>,
+    /// Byte address of the command, or 0.
+    pub offset: u64,
+}
+
+impl Error {
+    /// An error that concerns a whole drive.
+    pub fn new(drive: &Arc<str>, fault: Fault) -> Self {
+        Error { fault, drive: drive.clone(), zone: None, offset: 0 }
+    }
+    /// The same error at a zone and byte address.
+    pub fn at(mut self, zone: ZoneId, offset: u64) -> Self {
+        self.zone = Some(zone);
+        self.offset = offset;
+        self
+    }
+    /// Wraps an error of the operating system.
+    pub fn io(drive: &Arc<str>, error: io::Error) -> Self {
+        Self::new(drive, Fault::Io(Arc::new(error)))
+    }
+    /// A damaged structure.
+    pub fn corrupt(drive: &Arc<str>, what: impl Into<Arc<str>>) -> Self {
+        Self::new(drive, Fault::Corrupt { what: what.into() })
+    }
+    /// A call that breaks the contract.
+    pub fn invalid(drive: &Arc<str>, what: impl Into<Arc<str>>) -> Self {
+        Self::new(drive, Fault::InvalidInput(what.into()))
+    }
+    /// A drive that cannot be used, told in a whole sentence.
+    pub fn unusable(drive: &Arc<str>, sentence: impl Into<Arc<str>>) -> Self {
+        Self::new(drive, Fault::Unusable(sentence.into()))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.drive)?;
+        if let Some(zone) = self.zone {
+            write!(f, ", zone {zone}, offset {}", self.offset)?;
+        }
+        write!(f, ": ")?;
+        match &self.fault {
+            Fault::InvalidInput(what) => write!(f, "invalid command ({what}); this is a bug in the caller, report it"),
+            Fault::WritePointer { expected, got } => write!(
+                f,
+                "write at {got} but the write pointer is at {expected}; report the zone and write at its write pointer"
+            ),
+            Fault::ZoneFull => write!(f, "the zone is full; write to another zone or reset this one"),
+            Fault::TooManyOpen => write!(f, "too many open zones; close or finish one"),
+            Fault::TooManyActive => write!(f, "too many active zones; finish or reset one"),
+            Fault::ReadOnly => {
+                write!(f, "read-only; write elsewhere, and plan to replace the drive if it is the zone's state")
+            }
+            Fault::Offline => {
+                write!(f, "the zone is offline, its data is gone; restore it from a copy and replace the drive")
+            }
+            Fault::Media { len } => {
+                write!(f, "medium error {len} bytes in; restore what stood there from a copy and replace the drive")
+            }
+            Fault::NoSpace => write!(f, "no space left; delete something or use a larger drive"),
+            Fault::Corrupt { what } => write!(f, "{what} is damaged; run `imbrex fs check` on the drive"),
+            Fault::Busy { pid: Some(pid) } => write!(f, "in use by process {pid}; stop it first"),
+            Fault::Busy { pid: None } => write!(f, "in use by another process; stop it first"),
+            Fault::Unusable(sentence) => write!(f, "{sentence}"),
+            Fault::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            Fault::Io(error) => Some(error.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_drive_zone_offset_and_what_to_do() {
+        let e = Error::new(&"x.img".into(), Fault::WritePointer { expected: 4096, got: 0 }).at(ZoneId(7), 1 << 20);
+        let text = e.to_string();
+        for part in ["x.img", "zone 7", "1048576", "4096", "write at its write pointer"] {
+            assert!(text.contains(part), "{text:?} lacks {part:?}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! From a locator to an open drive, and the shared-memory survivor.

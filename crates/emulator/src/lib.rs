@@ -1,0 +1,1 @@
+//! A strict emulated zoned drive in an image or in memory.
