@@ -1,1 +1,6 @@
 //! One volume, one pool, one scheduler per drive: labels, leases, append streams, conventional space, block cache.
+
+pub mod cache;
+pub mod conventional;
+pub mod label;
+pub mod registry;

@@ -1,0 +1,1 @@
+//! Block cache: pages of files in memory.

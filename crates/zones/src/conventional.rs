@@ -1,0 +1,1 @@
+//! Conventional space: an allocator of fixed-size units.

@@ -1,0 +1,1 @@
+//! The label: what a drive says about itself.
