@@ -1,0 +1,56 @@
+# Imbrex. `make` alone prints what there is.
+#
+# Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
+# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-crash), BENCH_ARGS, KEEP=1 (demo), CARGO_TARGET_DIR.
+
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+DESTDIR ?=
+ROUNDS ?=
+.DEFAULT_GOAL := help
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+.PHONY: help setup demo build test test-crash bench fuzz lint fmt clean install
+
+help: ## print this
+	@echo 'Imbrex: RocksDB on zoned drives, without a kernel file system. Targets:'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+setup: ## install what is missing (every other target does it too)
+	@scripts/setup
+
+demo: setup ## from nothing to RocksDB on an emulated 14 TB drive, with figures and a picture
+	@scripts/demo
+
+build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocksdb_imbrex.so
+	@scripts/build
+
+test: setup ## all tests
+	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/test
+
+test-crash: build ## RocksDB killed and powered off at random moments, ROUNDS=1000 times each
+	@ROUNDS=$(or $(ROUNDS),1000) BUILD_DIR=$(CURDIR)/build bindings/rocksdb/tests/crash_rounds
+
+bench: build ## both sides of every comparison in one run, and their ratio
+	@scripts/bench $(BENCH_ARGS)
+
+fuzz: setup ## fuzz every decoder
+	@scripts/fuzz
+
+lint: setup ## formatting, clippy, licences of dependencies
+	@scripts/lint
+
+fmt: setup ## format the Rust sources
+	@cargo fmt --all
+
+clean: ## remove what building left (not what setup installed)
+	rm -rf build $(or $(CARGO_TARGET_DIR),target) fuzz/target
+
+install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
+	@test -x build/imbrex || { echo 'install: nothing is built yet; run `make build` first (not as root)' >&2; exit 1; }
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib' '$(DESTDIR)$(PREFIX)/include' '$(DESTDIR)$(PREFIX)/share/doc/imbrex'
+	install -m 755 build/imbrex '$(DESTDIR)$(PREFIX)/bin/'
+	install -m 644 build/*.so '$(DESTDIR)$(PREFIX)/lib/'
+	install -m 644 build/*.h '$(DESTDIR)$(PREFIX)/include/'
+	install -m 644 LICENSE README.md CHANGELOG.md '$(DESTDIR)$(PREFIX)/share/doc/imbrex/'
+	@test -n '$(DESTDIR)' || test "$$(id -u)" != 0 || ldconfig
