@@ -4,3 +4,7 @@ pub mod cache;
 pub mod conventional;
 pub mod label;
 pub mod registry;
+
+pub mod frame;
+pub mod memory;
+mod sync;

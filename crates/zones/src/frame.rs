@@ -1,0 +1,509 @@
+//! What stands in sequential zones: the zone header, and the frames of framed streams.
+//!
+//! Both are bound to their place: a header names its zone, a frame names its file, life and position, each under a
+//! checksum, so bytes that were copied, left over from an earlier life of the zone, or written by a user as file contents
+//! are never taken for ours. A frame that was torn by power loss is skipped; what follows it is found by looking at every
+//! block, never by trusting the torn frame's length.
+
+use imbrex_device::{AlignedBuf, Fault, Result};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of a frame's header.
+pub const FRAME_HEADER: usize = 64;
+const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"IMfr");
+const ZONE_MAGIC: [u8; 8] = *b"IMBXzone";
+/// Version of zone headers and frames.
+pub const VERSION: u32 = 1;
+/// Longest file name in a zone header, in bytes.
+pub const MAX_NAME: usize = 255;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone)]
+#[repr(C)]
+struct RawZoneHeader {
+    magic: [u8; 8],
+    version: U32,
+    length: U32,
+    crc: U32,
+    owner: u8,
+    kind: u8,
+    name_len: U16,
+    volume: [u8; 16],
+    file: U64,
+    life: U64,
+    logical: U64,
+    created: U64,
+    zone: U32,
+    mount: U32,
+    name: [u8; 256],
+}
+const _: () = assert!(size_of::<RawZoneHeader>() == 336);
+
+/// First block of every sequential zone in use: whose it is, so that a zone whose metadata is lost still has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneHeader {
+    /// UUID of the volume.
+    pub volume: [u8; 16],
+    /// Number of the tenant.
+    pub owner: u8,
+    /// The engine's word for what the zone holds.
+    pub kind: u8,
+    /// The engine's number of the file.
+    pub file: u64,
+    /// This life of the zone.
+    pub life: u64,
+    /// Logical offset in the file of the zone's first byte.
+    pub logical: u64,
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// The zone itself.
+    pub zone: u32,
+    /// Mount generation (low 32 bits).
+    pub mount: u32,
+    /// The file's name when the zone was taken; cut to 255 bytes.
+    pub name: String,
+}
+
+impl ZoneHeader {
+    /// Writes it into the first bytes of `block` (at least 512 zeroed bytes).
+    pub fn encode_into(&self, block: &mut [u8]) {
+        let mut cut = self.name.len().min(MAX_NAME);
+        while !self.name.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        let mut raw = RawZoneHeader {
+            magic: ZONE_MAGIC,
+            version: VERSION.into(),
+            length: (size_of::<RawZoneHeader>() as u32).into(),
+            crc: 0.into(),
+            owner: self.owner,
+            kind: self.kind,
+            name_len: (cut as u16).into(),
+            volume: self.volume,
+            file: self.file.into(),
+            life: self.life.into(),
+            logical: self.logical.into(),
+            created: self.created.into(),
+            zone: self.zone.into(),
+            mount: self.mount.into(),
+            name: [0; 256],
+        };
+        raw.name[..cut].copy_from_slice(&self.name.as_bytes()[..cut]);
+        raw.crc = crc32c::crc32c(raw.as_bytes()).into();
+        block[..size_of::<RawZoneHeader>()].copy_from_slice(raw.as_bytes());
+    }
+
+    /// Reads one; `None` where the bytes are not a whole header of this version.
+    pub fn decode(block: &[u8]) -> Option<ZoneHeader> {
+        let (raw, _) = RawZoneHeader::read_from_prefix(block).ok()?;
+        if raw.magic != ZONE_MAGIC || raw.version.get() != VERSION {
+            return None;
+        }
+        let mut unsummed = raw.clone();
+        unsummed.crc = 0.into();
+        if crc32c::crc32c(unsummed.as_bytes()) != raw.crc.get() || usize::from(raw.name_len.get()) > MAX_NAME {
+            return None;
+        }
+        let name = std::str::from_utf8(&raw.name[..usize::from(raw.name_len.get())]).ok()?;
+        Some(ZoneHeader {
+            volume: raw.volume,
+            owner: raw.owner,
+            kind: raw.kind,
+            file: raw.file.get(),
+            life: raw.life.get(),
+            logical: raw.logical.get(),
+            created: raw.created.get(),
+            zone: raw.zone.get(),
+            mount: raw.mount.get(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone)]
+#[repr(C)]
+struct RawFrame {
+    magic: U32,
+    version: U16,
+    flags: U16,
+    file: U64,
+    life: U64,
+    sequence: U64,
+    logical: U64,
+    at: U64,
+    len: U32,
+    back: U32,
+    payload_crc: U32,
+    header_crc: U32,
+}
+const _: () = assert!(size_of::<RawFrame>() == FRAME_HEADER);
+
+/// What binds a frame to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameId {
+    /// The file.
+    pub file: u64,
+    /// The life of the zone.
+    pub life: u64,
+}
+
+/// A frame's header: one frame stands round each device write of a framed stream (of the journal: round each block).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Counts the frames of the file, over all its zones.
+    pub sequence: u64,
+    /// Logical offset of the payload's first byte.
+    pub logical: u64,
+    /// Where the header stands, in bytes from the zone's start.
+    pub at: u64,
+    /// Payload bytes.
+    pub len: u32,
+    /// Distance back to the header of the frame before in this zone, in bytes; 0: none.
+    pub back: u32,
+    /// CRC-32C of the payload.
+    pub payload_crc: u32,
+}
+
+impl Frame {
+    /// The header's bytes.
+    pub fn encode(&self, id: FrameId) -> [u8; FRAME_HEADER] {
+        let mut raw = RawFrame {
+            magic: FRAME_MAGIC.into(),
+            version: (VERSION as u16).into(),
+            flags: 0.into(),
+            file: id.file.into(),
+            life: id.life.into(),
+            sequence: self.sequence.into(),
+            logical: self.logical.into(),
+            at: self.at.into(),
+            len: self.len.into(),
+            back: self.back.into(),
+            payload_crc: self.payload_crc.into(),
+            header_crc: 0.into(),
+        };
+        raw.header_crc = crc32c::crc32c(raw.as_bytes()).into();
+        let mut out = [0; FRAME_HEADER];
+        out.copy_from_slice(raw.as_bytes());
+        out
+    }
+
+    /// Reads the header of a frame of `id` that must stand at `at` (bytes from the zone's start).
+    pub fn decode(bytes: &[u8], id: FrameId, at: u64) -> Option<Frame> {
+        let (raw, _) = RawFrame::read_from_prefix(bytes).ok()?;
+        let bound = raw.magic.get() == FRAME_MAGIC
+            && u32::from(raw.version.get()) == VERSION
+            && raw.file.get() == id.file
+            && raw.life.get() == id.life
+            && raw.at.get() == at;
+        if !bound {
+            return None;
+        }
+        let mut unsummed = raw.clone();
+        unsummed.header_crc = 0.into();
+        if crc32c::crc32c(unsummed.as_bytes()) != raw.header_crc.get() {
+            return None;
+        }
+        Some(Frame {
+            sequence: raw.sequence.get(),
+            logical: raw.logical.get(),
+            at,
+            len: raw.len.get(),
+            back: raw.back.get(),
+            payload_crc: raw.payload_crc.get(),
+        })
+    }
+
+    /// Bytes it takes on the drive: header, payload, padding to the block.
+    pub fn footprint(&self, block: u32) -> u64 {
+        (FRAME_HEADER as u64 + u64::from(self.len)).next_multiple_of(u64::from(block))
+    }
+
+    /// Logical offset behind its payload.
+    pub fn end(&self) -> u64 {
+        self.logical.saturating_add(u64::from(self.len))
+    }
+}
+
+/// Reads whole blocks of one zone: `(at, buf)` with `at` in bytes from the zone's start.
+pub type ReadZone<'a> = dyn FnMut(u64, &mut [u8]) -> Result<()> + 'a;
+
+/// What a scan of a zone found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Whole frames, in order.
+    pub frames: Vec<Frame>,
+    /// Places (bytes from the zone's start) that hold a frame header whose payload is damaged or torn, or a block that could
+    /// not be read.
+    pub damaged: Vec<u64>,
+}
+
+/// Window of a scan: large enough that a scan streams, small enough to be nothing beside a segment.
+const WINDOW: usize = 1 << 20;
+
+struct Window<'a, 'b> {
+    read: &'a mut ReadZone<'b>,
+    buf: AlignedBuf,
+    start: u64,
+    len: usize,
+    end: u64,
+    block: usize,
+}
+
+impl<'a, 'b> Window<'a, 'b> {
+    fn new(read: &'a mut ReadZone<'b>, end: u64, block: u32) -> Self {
+        Window { read, buf: AlignedBuf::zeroed(WINDOW), start: 0, len: 0, end, block: block as usize }
+    }
+
+    /// The bytes from `at` (block-aligned) to the window's end; at least one block, or an error.
+    fn get(&mut self, at: u64) -> Result<&[u8]> {
+        if at < self.start || at >= self.start + self.len as u64 {
+            let mut want = usize::try_from(self.end - at).unwrap_or(WINDOW).min(WINDOW);
+            self.start = at;
+            self.len = 0;
+            if let Err(error) = (self.read)(at, &mut self.buf[..want]) {
+                if !matches!(error.fault, Fault::Media { .. } | Fault::Io(_)) || want == self.block {
+                    return Err(error);
+                }
+                // Somewhere in the window is a bad block: go on block by block.
+                want = self.block;
+                (self.read)(at, &mut self.buf[..want])?;
+            }
+            self.len = want;
+        }
+        Ok(&self.buf[(at - self.start) as usize..self.len])
+    }
+
+    /// Checks the payload of a frame.
+    fn payload_ok(&mut self, frame: &Frame) -> Result<bool> {
+        let mut at = frame.at;
+        let mut skip = FRAME_HEADER;
+        let mut left = frame.len as usize;
+        let mut crc = 0;
+        while left > 0 {
+            let bytes = self.get(at)?;
+            let here = bytes.len();
+            let take = left.min(here - skip);
+            crc = crc32c::crc32c_append(crc, &bytes[skip..skip + take]);
+            left -= take;
+            at += here as u64;
+            skip = 0;
+        }
+        Ok(crc == frame.payload_crc)
+    }
+}
+
+fn is_local(error: &imbrex_device::Error) -> bool {
+    matches!(error.fault, Fault::Media { .. } | Fault::Io(_))
+}
+
+/// Finds every whole frame of `id` between `from` and `to` (bytes from the zone's start, block multiples).
+///
+/// Damage never ends the scan: whatever is no whole frame is stepped over block by block. Errors only where the zone as a
+/// whole cannot be read.
+pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32) -> Result<Scan> {
+    let mut window = Window::new(read, to, block);
+    let mut found = Scan::default();
+    let mut at = from;
+    while at < to {
+        let header = match window.get(at) {
+            Ok(bytes) => Frame::decode(bytes, id, at),
+            Err(error) if is_local(&error) => {
+                found.damaged.push(at);
+                at += u64::from(block);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(frame) = header else {
+            at += u64::from(block);
+            continue;
+        };
+        let fits = frame.footprint(block) <= to - at;
+        let whole = fits
+            && match window.payload_ok(&frame) {
+                Ok(ok) => ok,
+                Err(error) if is_local(&error) => false,
+                Err(error) => return Err(error),
+            };
+        if whole {
+            at += frame.footprint(block);
+            found.frames.push(frame);
+        } else {
+            found.damaged.push(at);
+            at += u64::from(block);
+        }
+    }
+    Ok(found)
+}
+
+/// Finds the last whole frame below `to`, looking backwards over at most `reach` bytes: how a mount learns the size of a
+/// log without reading it. `None`: there is none within reach, so [`scan`] has to tell.
+pub fn last_frame(
+    read: &mut ReadZone<'_>,
+    id: FrameId,
+    from: u64,
+    to: u64,
+    block: u32,
+    reach: u64,
+) -> Result<Option<Frame>> {
+    let floor = from.max(to.saturating_sub(reach));
+    let mut buf = AlignedBuf::zeroed(block as usize);
+    let mut at = to;
+    while at > floor {
+        at -= u64::from(block);
+        match read(at, &mut buf) {
+            Ok(()) => {}
+            Err(error) if is_local(&error) => continue,
+            Err(error) => return Err(error),
+        }
+        let Some(frame) = Frame::decode(&buf, id, at) else { continue };
+        if frame.footprint(block) > to - at {
+            continue;
+        }
+        let mut window = Window::new(read, to, block);
+        match window.payload_ok(&frame) {
+            Ok(true) => return Ok(Some(frame)),
+            Ok(false) => {}
+            Err(error) if is_local(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_device::{Error, ZoneId};
+
+    const ID: FrameId = FrameId { file: 5, life: 77 };
+    const BLOCK: u32 = 512;
+
+    fn header() -> ZoneHeader {
+        ZoneHeader {
+            volume: [3; 16],
+            owner: 1,
+            kind: 2,
+            file: 5,
+            life: 77,
+            logical: 0,
+            created: 9,
+            zone: 4,
+            mount: 1,
+            name: "000012.log".into(),
+        }
+    }
+
+    #[test]
+    fn zone_header_round_trips_and_any_flipped_bit_is_noticed() {
+        let mut block = vec![0; 512];
+        header().encode_into(&mut block);
+        assert_eq!(ZoneHeader::decode(&block), Some(header()));
+        for bit in 0..size_of::<RawZoneHeader>() * 8 {
+            let mut bad = block.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ZoneHeader::decode(&bad), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character() {
+        let mut block = vec![0; 512];
+        ZoneHeader { name: "ä".repeat(200), ..header() }.encode_into(&mut block);
+        assert_eq!(ZoneHeader::decode(&block).unwrap().name, "ä".repeat(127));
+    }
+
+    /// A zone of frames with the given payload sizes; returns its bytes and the frames.
+    fn zone_of(sizes: &[u32]) -> (Vec<u8>, Vec<Frame>) {
+        let (mut zone, mut frames) = (vec![0; BLOCK as usize], Vec::new());
+        let (mut logical, mut back) = (0, 0);
+        for (i, &len) in sizes.iter().enumerate() {
+            let payload: Vec<u8> = (0..len).map(|b| (b as usize * 7 + i) as u8).collect();
+            let frame = Frame {
+                sequence: i as u64,
+                logical,
+                at: zone.len() as u64,
+                len,
+                back,
+                payload_crc: crc32c::crc32c(&payload),
+            };
+            zone.extend_from_slice(&frame.encode(ID));
+            zone.extend_from_slice(&payload);
+            zone.resize(zone.len().next_multiple_of(BLOCK as usize), 0);
+            back = frame.footprint(BLOCK) as u32;
+            logical += u64::from(len);
+            frames.push(frame);
+        }
+        (zone, frames)
+    }
+
+    fn reader(zone: &[u8], bad: Option<u64>) -> impl FnMut(u64, &mut [u8]) -> Result<()> + '_ {
+        move |at, buf| {
+            if bad.is_some_and(|b| b >= at && b < at + buf.len() as u64) {
+                return Err(Error::new(&"t".into(), Fault::Media { len: 0 }).at(ZoneId(0), at));
+            }
+            buf.copy_from_slice(&zone[at as usize..at as usize + buf.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn scan_finds_all_and_last_frame_finds_the_last() {
+        let (zone, frames) = zone_of(&[1, 448, 449, 5000, 0, 3]);
+        let to = zone.len() as u64;
+        let found = scan(&mut reader(&zone, None), ID, 512, to, BLOCK).unwrap();
+        assert_eq!(found, Scan { frames: frames.clone(), damaged: vec![] });
+        let last = last_frame(&mut reader(&zone, None), ID, 512, to, BLOCK, 1 << 20).unwrap();
+        assert_eq!(last, frames.last().copied());
+    }
+
+    #[test]
+    fn another_life_or_place_is_not_taken_for_a_frame() {
+        let (zone, _) = zone_of(&[100, 200]);
+        let to = zone.len() as u64;
+        let other = FrameId { life: 78, ..ID };
+        assert!(scan(&mut reader(&zone, None), other, 512, to, BLOCK).unwrap().frames.is_empty());
+        let mut moved = vec![0; 512];
+        moved.extend_from_slice(&zone);
+        let found = scan(&mut reader(&moved, None), ID, 512, moved.len() as u64, BLOCK).unwrap();
+        assert!(found.frames.is_empty());
+    }
+
+    #[test]
+    fn every_torn_end_leaves_the_frames_before_it() {
+        let (zone, frames) = zone_of(&[100, 3000, 700]);
+        for cut in (512..=zone.len()).step_by(512) {
+            let whole: Vec<_> = frames.iter().filter(|f| f.at + f.footprint(BLOCK) <= cut as u64).copied().collect();
+            let found = scan(&mut reader(&zone, None), ID, 512, cut as u64, BLOCK).unwrap();
+            assert_eq!(found.frames, whole, "cut {cut}");
+            let last = last_frame(&mut reader(&zone, None), ID, 512, cut as u64, BLOCK, 1 << 20).unwrap();
+            assert_eq!(last, whole.last().copied(), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn a_bad_block_costs_only_its_frame() {
+        let (zone, frames) = zone_of(&[100, 3000, 700, 40]);
+        for bad in (512..zone.len() as u64).step_by(512) {
+            let found = scan(&mut reader(&zone, Some(bad)), ID, 512, zone.len() as u64, BLOCK).unwrap();
+            let rest: Vec<_> =
+                frames.iter().filter(|f| !(f.at..f.at + f.footprint(BLOCK)).contains(&bad)).copied().collect();
+            assert_eq!(found.frames, rest, "bad {bad}");
+            assert!(!found.damaged.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_frame_inside_a_payload_is_not_seen() {
+        // A user stores the very bytes of a frame, aligned as a frame would be.
+        let (inner, _) = zone_of(&[100, 200]);
+        let (mut zone, mut frames) = zone_of(&[4000]);
+        let payload_at = 512 + 448;
+        zone[512 + 64 + 448..512 + 64 + 448 + 1024].copy_from_slice(&inner[512..1536]);
+        frames[0].payload_crc = crc32c::crc32c(&zone[512 + 64..512 + 64 + 4000]);
+        let encoded = frames[0].encode(ID);
+        zone[512..576].copy_from_slice(&encoded);
+        let found = scan(&mut reader(&zone, None), ID, 512, zone.len() as u64, BLOCK).unwrap();
+        assert_eq!(found.frames, frames, "payload at {payload_at}");
+    }
+}

@@ -1,0 +1,511 @@
+//! Segments: the bytes that were appended and not yet written, in memory that outlives the process.
+//!
+//! The region begins with a header block, then one 64-byte descriptor a unit, then the units themselves. A segment is a run
+//! of units; its descriptor stands in the place of its first unit. Invariants, which hold between any two instructions of
+//! the process, so that a `kill -9` anywhere leaves a region that [`parse`] reads rightly:
+//!
+//! - a descriptor's `state` becomes LIVE only after all its other fields are stored, and FREE before its units are reused;
+//! - `len` grows only after the bytes below it are stored.
+//!
+//! Layout of a segment: one block kept free for a zone header, then frames of `frame` bytes (header and payload), or, raw,
+//! nothing but payload. So a full segment is written to the drive from where it stands, without a copy.
+//!
+//! This module holds all `unsafe` of the crate.
+
+use crate::frame::FRAME_HEADER;
+use crate::sync::{Mutex, lock};
+use imbrex_device::{MEM_ALIGN, Region};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
+const VERSION: u32 = 1;
+const FREE: u32 = 0;
+const LIVE: u32 = 0x4c49_5645;
+const DESCRIPTOR: usize = 64;
+
+/// Header of a region.
+#[repr(C)]
+struct RegionHeader {
+    magic: AtomicU64,
+    version: AtomicU32,
+    unit: AtomicU32,
+    units: AtomicU32,
+    crc: AtomicU32,
+}
+
+/// Descriptor of a segment.
+#[repr(C)]
+struct Descriptor {
+    state: AtomicU32,
+    units: AtomicU32,
+    owner: AtomicU32,
+    front: AtomicU32,
+    frame: AtomicU32,
+    crc: AtomicU32,
+    file: AtomicU64,
+    life: AtomicU64,
+    logical: AtomicU64,
+    len: AtomicU64,
+    reserved: AtomicU64,
+}
+const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR);
+const _: () = assert!(size_of::<RegionHeader>() <= MEM_ALIGN);
+
+/// Whose bytes a segment holds, and where in the file they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentKey {
+    /// Tenant.
+    pub owner: u8,
+    /// The engine's number of the file.
+    pub file: u64,
+    /// What tells this file's bytes from others under the same number (the journal's generation).
+    pub life: u64,
+    /// Logical offset of the first byte.
+    pub logical: u64,
+}
+
+/// How bytes are laid into a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes kept free in front, for a zone header: one block.
+    pub front: u32,
+    /// Bytes of a frame including its header; 0: raw.
+    pub frame: u32,
+}
+
+impl Layout {
+    /// Payload bytes that fit into `bytes` of memory.
+    pub fn capacity(&self, bytes: usize) -> usize {
+        let room = bytes.saturating_sub(self.front as usize);
+        match self.frame as usize {
+            0 => room,
+            frame => {
+                let rest = room % frame;
+                (room / frame) * (frame - FRAME_HEADER) + rest.saturating_sub(FRAME_HEADER)
+            }
+        }
+    }
+
+    /// Where payload byte `i` stands, and how many payload bytes follow it without a gap.
+    fn place(&self, i: usize) -> (usize, usize) {
+        match self.frame as usize {
+            0 => (self.front as usize + i, usize::MAX),
+            frame => {
+                let payload = frame - FRAME_HEADER;
+                let (n, k) = (i / payload, i % payload);
+                (self.front as usize + n * frame + FRAME_HEADER + k, payload - k)
+            }
+        }
+    }
+}
+
+/// One segment that a dead process left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftSegment {
+    /// Whose.
+    pub key: SegmentKey,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Memory cut into units, from which segments are claimed.
+pub struct SegmentMemory {
+    region: Arc<dyn Region>,
+    unit: usize,
+    units: usize,
+    data: usize,
+    used: Mutex<Used>,
+}
+
+struct Used {
+    map: Vec<bool>,
+    count: usize,
+    hint: usize,
+}
+
+fn units_of(len: usize, unit: usize) -> usize {
+    len.saturating_sub(2 * MEM_ALIGN) / (unit + DESCRIPTOR)
+}
+
+fn data_offset(units: usize) -> usize {
+    (MEM_ALIGN + units * DESCRIPTOR).next_multiple_of(MEM_ALIGN)
+}
+
+fn static_crc(units: u32, key: &SegmentKey, layout: &Layout) -> u32 {
+    let mut bytes = [0u8; 40];
+    bytes[..4].copy_from_slice(&units.to_le_bytes());
+    bytes[4..8].copy_from_slice(&u32::from(key.owner).to_le_bytes());
+    bytes[8..12].copy_from_slice(&layout.front.to_le_bytes());
+    bytes[12..16].copy_from_slice(&layout.frame.to_le_bytes());
+    bytes[16..24].copy_from_slice(&key.file.to_le_bytes());
+    bytes[24..32].copy_from_slice(&key.life.to_le_bytes());
+    bytes[32..].copy_from_slice(&key.logical.to_le_bytes());
+    crc32c::crc32c(&bytes)
+}
+
+fn header_crc(unit: u32, units: u32) -> u32 {
+    crc32c::crc32c(&[MAGIC.to_le_bytes(), (u64::from(unit) << 32 | u64::from(units)).to_le_bytes()].concat())
+}
+
+impl SegmentMemory {
+    /// Lays an empty set of units of `unit` bytes (a multiple of [`MEM_ALIGN`]) into a fresh, zeroed region.
+    pub fn new(region: Arc<dyn Region>, unit: usize) -> Arc<Self> {
+        assert!(unit >= MEM_ALIGN && unit.is_multiple_of(MEM_ALIGN));
+        assert!((region.base().as_ptr() as usize).is_multiple_of(MEM_ALIGN));
+        let units = units_of(region.len(), unit);
+        let memory = SegmentMemory {
+            unit,
+            units,
+            data: data_offset(units),
+            used: Mutex::new(Used { map: vec![false; units], count: 0, hint: 0 }),
+            region,
+        };
+        let header = memory.header();
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.unit.store(unit as u32, Ordering::Relaxed);
+        header.units.store(units as u32, Ordering::Relaxed);
+        header.crc.store(header_crc(unit as u32, units as u32), Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Arc::new(memory)
+    }
+
+    /// Bytes of a unit.
+    pub fn unit(&self) -> usize {
+        self.unit
+    }
+
+    /// Units in use and in all.
+    pub fn usage(&self) -> (usize, usize) {
+        (lock(&self.used).count, self.units)
+    }
+
+    fn header(&self) -> &RegionHeader {
+        // SAFETY: the region is at least one page long (checked by `units_of` leaving room, and by the assert in `new`),
+        // aligned, lives as long as `self`, and this part of it is only ever accessed as this struct of atomics.
+        unsafe { self.region.base().cast::<RegionHeader>().as_ref() }
+    }
+
+    fn descriptor(&self, unit: usize) -> &Descriptor {
+        assert!(unit < self.units);
+        // SAFETY: descriptor `unit` lies within the region (`data_offset`), is 64-byte aligned, lives as long as `self`, and
+        // is only ever accessed as this struct of atomics.
+        unsafe { self.region.base().add(MEM_ALIGN + unit * DESCRIPTOR).cast::<Descriptor>().as_ref() }
+    }
+
+    /// Claims a segment of `want` bytes or, where memory is short, of less, but at least one unit. Once more than half of all
+    /// units are in use, everybody gets a single unit, so that many slow writers cannot starve each other. `None`: nothing is
+    /// left.
+    pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize) -> Option<Segment> {
+        let mut used = lock(&self.used);
+        let mut n = want.div_ceil(self.unit).clamp(1, self.units.max(1));
+        if used.count * 2 > self.units {
+            n = 1;
+        }
+        let first = loop {
+            match find_run(&used.map, used.hint, n).or_else(|| find_run(&used.map, 0, n)) {
+                Some(first) => break first,
+                None if n == 1 => return None,
+                None => n /= 2,
+            }
+        };
+        used.map[first..first + n].fill(true);
+        used.count += n;
+        used.hint = first + n;
+        drop(used);
+        let d = self.descriptor(first);
+        d.units.store(n as u32, Ordering::Relaxed);
+        d.owner.store(u32::from(key.owner), Ordering::Relaxed);
+        d.front.store(layout.front, Ordering::Relaxed);
+        d.frame.store(layout.frame, Ordering::Relaxed);
+        d.file.store(key.file, Ordering::Relaxed);
+        d.life.store(key.life, Ordering::Relaxed);
+        d.logical.store(key.logical, Ordering::Relaxed);
+        d.len.store(0, Ordering::Relaxed);
+        d.crc.store(static_crc(n as u32, &key, &layout), Ordering::Relaxed);
+        d.state.store(LIVE, Ordering::Release);
+        let capacity = layout.capacity(n * self.unit);
+        Some(Segment { memory: self.clone(), first, units: n, layout, key, capacity })
+    }
+}
+
+fn find_run(map: &[bool], from: usize, n: usize) -> Option<usize> {
+    let mut run = 0;
+    for (i, used) in map.iter().enumerate().skip(from) {
+        run = if *used { 0 } else { run + 1 };
+        if run == n {
+            return Some(i + 1 - n);
+        }
+    }
+    None
+}
+
+/// A run of units that belongs to one stream. Dropping it gives the memory back: do so only when its bytes are written.
+///
+/// One thread appends at a time; others may read what lies below [`Segment::len`] at any time.
+pub struct Segment {
+    memory: Arc<SegmentMemory>,
+    first: usize,
+    units: usize,
+    layout: Layout,
+    key: SegmentKey,
+    capacity: usize,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.memory.descriptor(self.first).state.store(FREE, Ordering::Release);
+        let mut used = lock(&self.memory.used);
+        used.map[self.first..self.first + self.units].fill(false);
+        used.count -= self.units;
+        used.hint = used.hint.min(self.first);
+    }
+}
+
+impl Segment {
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: the units of this segment lie within the region.
+        unsafe { self.memory.region.base().add(self.memory.data + self.first * self.memory.unit) }
+    }
+
+    /// Whose, and where.
+    pub fn key(&self) -> &SegmentKey {
+        &self.key
+    }
+
+    /// Payload bytes that fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Payload bytes in it.
+    pub fn len(&self) -> usize {
+        self.memory.descriptor(self.first).len.load(Ordering::Acquire) as usize
+    }
+
+    /// Logical offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.key.logical + self.len() as u64
+    }
+
+    /// Payload bytes until the current frame ends (raw: until the segment ends).
+    pub fn frame_room(&self) -> usize {
+        let len = self.len();
+        self.layout.place(len).1.min(self.capacity - len)
+    }
+
+    /// Copies as much of `bytes` as fits behind the last byte; returns how much. Only one thread may append at a time, which
+    /// the stream's state lock ensures.
+    pub fn append(&self, bytes: &[u8]) -> usize {
+        let len = self.len();
+        let take = bytes.len().min(self.capacity - len);
+        let mut done = 0;
+        while done < take {
+            let (at, run) = self.layout.place(len + done);
+            let n = run.min(take - done);
+            assert!(at + n <= self.units * self.memory.unit);
+            // SAFETY: within this segment's units (asserted); bytes at and above `len` are accessed by nobody else.
+            unsafe {
+                let to = self.base().as_ptr().add(at);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr().add(done), to, n);
+            }
+            done += n;
+        }
+        self.memory.descriptor(self.first).len.store((len + take) as u64, Ordering::Release);
+        take
+    }
+
+    /// Copies payload bytes from `from` on into `out`; returns how many there were.
+    pub fn read(&self, from: usize, out: &mut [u8]) -> usize {
+        let take = out.len().min(self.len().saturating_sub(from));
+        let mut done = 0;
+        while done < take {
+            let (at, run) = self.layout.place(from + done);
+            let n = run.min(take - done);
+            assert!(at + n <= self.units * self.memory.unit);
+            // SAFETY: within this segment's units (asserted) and below `len`, where bytes no longer change.
+            unsafe {
+                let from = self.base().as_ptr().add(at);
+                std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(done), n);
+            }
+            done += n;
+        }
+        take
+    }
+
+    /// The memory between byte offsets `from` and `to` of the segment, as the drive shall see it. To be used only by the one
+    /// thread that writes this segment out, after its last append ([`SegmentImage`] borrows keep that in one place).
+    pub(crate) fn image(&self) -> SegmentImage<'_> {
+        SegmentImage { segment: self }
+    }
+}
+
+/// The raw memory of a sealed segment, for the thread that writes it out.
+pub(crate) struct SegmentImage<'a> {
+    segment: &'a Segment,
+}
+
+impl SegmentImage<'_> {
+    fn slot(&self, at: usize, n: usize) -> *mut u8 {
+        assert!(at.checked_add(n).is_some_and(|end| end <= self.segment.units * self.segment.memory.unit));
+        // SAFETY: within the segment's units, as asserted.
+        unsafe { self.segment.base().as_ptr().add(at) }
+    }
+
+    /// Stores `bytes` at byte offset `at`: headers, which are no part of the payload.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        let to = self.slot(at, bytes.len());
+        // SAFETY: in bounds; this is header space, which only the writing thread touches.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Zeroes `n` bytes at `at`: padding behind the payload.
+    pub(crate) fn zero(&self, at: usize, n: usize) {
+        let to = self.slot(at, n);
+        // SAFETY: in bounds; bytes behind the payload of a sealed segment are touched by nobody else.
+        unsafe { std::ptr::write_bytes(to, 0, n) }
+    }
+
+    /// The bytes from `at` on, `n` of them.
+    pub(crate) fn bytes(&self, at: usize, n: usize) -> &[u8] {
+        let from = self.slot(at, n);
+        // SAFETY: in bounds, initialised (the region starts zeroed), and nobody writes to a sealed segment but this thread.
+        unsafe { std::slice::from_raw_parts(from, n) }
+    }
+}
+
+/// Reads what a dead process left behind. Trusts nothing: whatever does not fit is left out.
+pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
+    let u32_at = |at: usize| region.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let u64_at = |at: usize| Some(u64::from(u32_at(at)?) | u64::from(u32_at(at + 4)?) << 32);
+    let mut left = Vec::new();
+    let (Some(MAGIC), Some(VERSION)) = (u64_at(0), u32_at(8)) else { return left };
+    let (Some(unit), Some(units), Some(crc)) = (u32_at(12), u32_at(16), u32_at(20)) else { return left };
+    let unit_bytes = unit as usize;
+    if crc != header_crc(unit, units) || unit_bytes < MEM_ALIGN || units as usize != units_of(region.len(), unit_bytes)
+    {
+        return left;
+    }
+    let units = units as usize;
+    let mut i = 0;
+    while i < units {
+        let at = MEM_ALIGN + i * DESCRIPTOR;
+        let segment = (|| {
+            if u32_at(at)? != LIVE {
+                return None;
+            }
+            let n = u32_at(at + 4)?;
+            let key = SegmentKey {
+                owner: u8::try_from(u32_at(at + 8)?).ok()?,
+                file: u64_at(at + 24)?,
+                life: u64_at(at + 32)?,
+                logical: u64_at(at + 40)?,
+            };
+            let layout = Layout { front: u32_at(at + 12)?, frame: u32_at(at + 16)? };
+            let len = usize::try_from(u64_at(at + 48)?).ok()?;
+            let sane = u32_at(at + 20)? == static_crc(n, &key, &layout)
+                && n >= 1
+                && n as usize <= units - i
+                && (layout.frame == 0 || layout.frame as usize > FRAME_HEADER)
+                && len <= layout.capacity(n as usize * unit_bytes);
+            if !sane {
+                return None;
+            }
+            let base = data_offset(units) + i * unit_bytes;
+            let mut bytes = Vec::with_capacity(len);
+            while bytes.len() < len {
+                let (place, run) = layout.place(bytes.len());
+                let n = run.min(len - bytes.len());
+                bytes.extend_from_slice(region.get(base + place..base + place + n)?);
+            }
+            Some((n as usize, LeftSegment { key, bytes }))
+        })();
+        match segment {
+            Some((n, segment)) => {
+                left.push(segment);
+                i += n;
+            }
+            None => i += 1,
+        }
+    }
+    left.sort_by_key(|s| (s.key.owner, s.key.file, s.key.life, s.key.logical));
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_device::heap_region;
+
+    fn key(file: u64, logical: u64) -> SegmentKey {
+        SegmentKey { owner: 1, file, life: 3, logical }
+    }
+
+    fn copy(region: &Arc<dyn Region>) -> Vec<u8> {
+        // SAFETY: single-threaded test; the region is valid for its length.
+        unsafe { std::slice::from_raw_parts(region.base().as_ptr(), region.len()) }.to_vec()
+    }
+
+    #[test]
+    fn bytes_round_trip_raw_and_framed() {
+        for frame in [0, 4096, 1024, 8192] {
+            let region = heap_region(&vec![0; 256 << 10]);
+            let memory = SegmentMemory::new(region.clone(), 16 << 10);
+            let layout = Layout { front: 4096, frame };
+            let segment = memory.claim(key(9, 100), layout, 32 << 10).unwrap();
+            let data: Vec<u8> = (0..segment.capacity() as u32).map(|i| (i % 251) as u8).collect();
+            let mut done = 0;
+            while done < data.len() {
+                let n = segment.append(&data[done..data.len().min(done + 777)]);
+                assert!(n > 0);
+                done += n;
+            }
+            assert_eq!(segment.append(b"x"), 0);
+            let mut out = vec![0; data.len()];
+            assert_eq!(segment.read(0, &mut out), data.len());
+            assert_eq!(out, data);
+            assert_eq!(segment.read(5000, &mut out[..10]), 10);
+            assert_eq!(out[..10], data[5000..5010]);
+            let left = parse(&copy(&region));
+            assert_eq!(left, vec![LeftSegment { key: key(9, 100), bytes: data }]);
+            drop(segment);
+            assert!(parse(&copy(&region)).is_empty());
+        }
+    }
+
+    #[test]
+    fn memory_is_shared_fairly_and_given_back() {
+        let memory = SegmentMemory::new(heap_region(&vec![0; 1 << 20]), 16 << 10);
+        let layout = Layout { front: 512, frame: 0 };
+        let mut segments = Vec::new();
+        while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 256 << 10) {
+            segments.push(segment);
+        }
+        let (used, all) = memory.usage();
+        assert_eq!(used, all);
+        assert!(segments.len() > all / 3, "late comers get single units");
+        segments.clear();
+        assert_eq!(memory.usage().0, 0);
+    }
+
+    #[test]
+    fn damaged_descriptors_are_left_out_not_believed() {
+        let region = heap_region(&vec![0; 128 << 10]);
+        let memory = SegmentMemory::new(region.clone(), 16 << 10);
+        let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1).unwrap();
+        segment.append(b"hello");
+        let whole = copy(&region);
+        assert_eq!(parse(&whole).len(), 1);
+        for bit in 0..(MEM_ALIGN + DESCRIPTOR) * 8 {
+            let mut bad = whole.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            for segment in parse(&bad) {
+                assert!(segment.key == key(1, 0) || segment.bytes.is_empty(), "bit {bit}");
+            }
+        }
+        for cut in [0, 3, 24, 4096, 5000, whole.len() - 1] {
+            parse(&whole[..cut]);
+        }
+    }
+}
