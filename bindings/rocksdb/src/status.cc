@@ -1,0 +1,64 @@
+#include "status.h"
+
+namespace imbrex {
+
+using rocksdb::IOStatus;
+
+namespace {
+
+IOStatus Convert(imbrex_code code, const std::string& path, const char* message) {
+  switch (code) {
+    case IMBREX_OK:
+      return IOStatus::OK();
+    case IMBREX_NOT_FOUND:
+      return IOStatus::PathNotFound(path, message);
+    case IMBREX_NO_SPACE: {
+      IOStatus status = IOStatus::NoSpace(path, message);
+      status.SetRetryable(true);
+      return status;
+    }
+    case IMBREX_CORRUPTION:
+      return IOStatus::Corruption(path, message);
+    case IMBREX_INVALID_ARGUMENT:
+      return IOStatus::InvalidArgument(path, message);
+    case IMBREX_NOT_SUPPORTED:
+      return IOStatus::NotSupported(path, message);
+    case IMBREX_POISONED: {
+      // A flush failed, so what was acknowledged before it may be gone: RocksDB must not go on by itself.
+      IOStatus status = IOStatus::IOError(path, message);
+      status.SetDataLoss(true);
+      return status;
+    }
+    default:
+      return IOStatus::IOError(path, message);
+  }
+}
+
+}  // namespace
+
+IOStatus ToStatus(imbrex_error* error, const std::string& path) noexcept {
+  if (error == nullptr) {
+    return IOStatus::OK();
+  }
+  const ErrorHandle owner(error);
+  return Guarded([&] { return Convert(imbrex_error_code(error), path, imbrex_error_message(error)); });
+}
+
+IOStatus ToExistence(imbrex_error* error, const std::string& path) noexcept {
+  if (error == nullptr) {
+    return IOStatus::OK();
+  }
+  switch (imbrex_error_code(error)) {
+    case IMBREX_NOT_FOUND:
+    case IMBREX_NOT_A_DIRECTORY:
+    case IMBREX_NAME_TOO_LONG:
+    case IMBREX_INVALID_ARGUMENT: {
+      const ErrorHandle owner(error);
+      return Guarded([&] { return IOStatus::NotFound(path, imbrex_error_message(error)); });
+    }
+    default:
+      return ToStatus(error, path);
+  }
+}
+
+}  // namespace imbrex
