@@ -1,1 +1,268 @@
-//! Block cache: pages of files in memory.
+//! Block cache: pages of files in memory, shared by threads.
+//!
+//! Keys are numbers that the caller gives files, and page numbers within them. A page is whole, or shorter at the end of a
+//! file that was shorter when it was cached; it answers a read only when it holds all of the range. A hit copies out of the
+//! page and allocates nothing.
+//!
+//! Two policies:
+//! - [`CachePolicy::ByBlock`], the one to use: the crate `quick_cache`, sharded, each shard behind a lock that hits share,
+//!   so that a hit writes nothing but its page's small counters. New pages go through a first-in-first-out half and stay
+//!   on when they are read again: pages that were just written are what compaction reads next, which its default (3 % for
+//!   the new) would give away.
+//! - [`CachePolicy::FifoByFile`], for comparison: whole files leave in the order in which they came (BlueFS §4 and §5.5,
+//!   which counts what this costs: a file's size of empty cache).
+//!
+//! Invariants:
+//! - [`BlockCache::used_bytes`] counts pages *and* what it costs to keep them, and never exceeds the capacity by more than
+//!   rounding.
+//! - Which pages stay depends on the order of the calls alone, not on the machine or the process: crash exploration depends
+//!   on it.
+//!
+//! The cache knows nothing of staleness. Whoever changes the bytes of a page [removes](BlockCache::remove) it, and lets no
+//! reader that still has the old bytes insert them afterwards; appending to a file needs neither, since a longer page
+//! replaces a shorter one.
+
+mod fifo;
+
+use fifo::Fifo;
+use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The usual page, in bytes.
+pub const DEFAULT_PAGE: u32 = 16 << 10;
+/// Locks and eviction queues of a large cache. A constant, so that eviction does not depend on the number of processors.
+const SHARDS: usize = 32;
+/// Part of the capacity for pages that were read again; the rest is for the new.
+const HOT: f64 = 0.5;
+/// Bytes that an entry costs beside its page: its slot in the slab and the table, half a slot for the memory of an evicted
+/// one, what growing by doubling leaves unused, and the two counts in front of the bytes. A test weighs it.
+const ENTRY_COST: u64 = 136;
+/// The counters are spread over this many cache lines.
+const COUNTERS: usize = 16;
+
+/// What leaves the cache first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CachePolicy {
+    /// Pages, by how recently and how often they were read.
+    #[default]
+    ByBlock,
+    /// Whole files, in the order in which their first pages came.
+    FifoByFile,
+}
+
+type Key = (u64, u64);
+
+enum Store {
+    Off,
+    ByBlock(Cache<Key, Arc<[u8]>, PageWeight, PageHash>),
+    FifoByFile(Fifo),
+}
+
+/// A cache of file pages. All methods may be called by many threads at once.
+pub struct BlockCache {
+    page: usize,
+    capacity: u64,
+    store: Store,
+    counters: [Counters; COUNTERS],
+}
+
+/// Hits and misses of some of the keys; alone on its cache lines, so that threads do not slow each other down.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl BlockCache {
+    /// A cache that takes up to `capacity` bytes of memory (0: it keeps nothing) in pages of `page` bytes.
+    ///
+    /// # Panics
+    /// When `page` is 0.
+    pub fn new(capacity: u64, page: u32, policy: CachePolicy) -> Self {
+        assert!(page > 0, "a page has bytes");
+        let store = match (capacity, policy) {
+            (0, _) => Store::Off,
+            (_, CachePolicy::FifoByFile) => Store::FifoByFile(Fifo::new(capacity)),
+            (_, CachePolicy::ByBlock) => {
+                let pages = capacity / (u64::from(page) + ENTRY_COST) + 1;
+                let options = OptionsBuilder::new()
+                    .estimated_items_capacity(usize::try_from(pages).unwrap_or(usize::MAX))
+                    .weight_capacity(capacity)
+                    .hot_allocation(HOT)
+                    .shards(SHARDS)
+                    .build()
+                    .expect("both sizes are given");
+                Store::ByBlock(Cache::with_options(options, PageWeight, PageHash, Default::default()))
+            }
+        };
+        BlockCache { page: page as usize, capacity, store, counters: Default::default() }
+    }
+
+    /// Bytes of a page.
+    pub fn page_size(&self) -> u32 {
+        self.page as u32
+    }
+
+    /// Bytes that the cache may take; 0 when it is off.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Copies the bytes of `page` from `offset` (in bytes, within the page) on to `out`. Returns false, leaving `out` as it
+    /// was, unless the cached page holds the whole range.
+    pub fn read(&self, file: u64, page: u64, offset: usize, out: &mut [u8]) -> bool {
+        let held = match &self.store {
+            Store::Off => return false,
+            Store::ByBlock(cache) => cache.get(&(file, page)),
+            Store::FifoByFile(fifo) => fifo.get(file, page),
+        };
+        let counters = &self.counters[(file ^ page) as usize % COUNTERS];
+        let range = offset..offset.saturating_add(out.len());
+        match held.as_deref().and_then(|bytes| bytes.get(range)) {
+            Some(bytes) => {
+                out.copy_from_slice(bytes);
+                counters.hits.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            None => {
+                counters.misses.fetch_add(1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Whether any part of a page is cached. Counts as neither hit nor miss.
+    pub fn contains(&self, file: u64, page: u64) -> bool {
+        self.held_len(file, page).is_some()
+    }
+
+    /// Keeps `data` as a page, from its beginning. A shorter version than the one held is dropped; one as long or longer
+    /// replaces it.
+    ///
+    /// # Panics
+    /// When `data` is longer than a page.
+    pub fn insert(&self, file: u64, page: u64, data: impl Into<Arc<[u8]>> + AsRef<[u8]>) {
+        let len = data.as_ref().len();
+        assert!(len <= self.page, "{len} bytes are more than a page of {}", self.page);
+        // Between this look and the insertion another thread may insert a longer version, which is then lost: a miss later,
+        // never a wrong byte.
+        if len == 0 || matches!(self.store, Store::Off) || self.held_len(file, page).is_some_and(|held| held > len) {
+            return;
+        }
+        match &self.store {
+            Store::Off => {}
+            Store::ByBlock(cache) => cache.insert((file, page), data.into()),
+            Store::FifoByFile(fifo) => fifo.insert(file, page, data.into()),
+        }
+    }
+
+    /// Forgets one page.
+    pub fn remove(&self, file: u64, page: u64) {
+        match &self.store {
+            Store::Off => {}
+            Store::ByBlock(cache) => drop(cache.remove(&(file, page))),
+            Store::FifoByFile(fifo) => fifo.remove(file, page),
+        }
+    }
+
+    /// Forgets a file's pages 0 to `pages` (exclusive), all that it can have.
+    pub fn forget_file(&self, file: u64, pages: u64) {
+        match &self.store {
+            Store::Off => {}
+            Store::ByBlock(cache) => {
+                for page in 0..pages {
+                    drop(cache.remove(&(file, page)));
+                }
+            }
+            Store::FifoByFile(fifo) => fifo.forget(file, pages),
+        }
+    }
+
+    /// Bytes of memory that the cached pages take, everything included.
+    pub fn used_bytes(&self) -> u64 {
+        match &self.store {
+            Store::Off => 0,
+            Store::ByBlock(cache) => cache.weight(),
+            Store::FifoByFile(fifo) => fifo.used_bytes(),
+        }
+    }
+
+    /// Reads that the cache answered.
+    pub fn hits(&self) -> u64 {
+        self.counters.iter().map(|c| c.hits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Reads that it did not answer; none are counted while it is off.
+    pub fn misses(&self) -> u64 {
+        self.counters.iter().map(|c| c.misses.load(Ordering::Relaxed)).sum()
+    }
+
+    fn held_len(&self, file: u64, page: u64) -> Option<usize> {
+        match &self.store {
+            Store::Off => None,
+            Store::ByBlock(cache) => cache.peek(&(file, page)).map(|bytes| bytes.len()),
+            Store::FifoByFile(fifo) => fifo.get(file, page).map(|bytes| bytes.len()),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct PageWeight;
+
+impl Weighter<Key, Arc<[u8]>> for PageWeight {
+    fn weight(&self, _: &Key, data: &Arc<[u8]>) -> u64 {
+        weight(data)
+    }
+}
+
+fn weight(data: &[u8]) -> u64 {
+    data.len() as u64 + ENTRY_COST
+}
+
+/// A fixed hash: the default one differs between processes, and with it what is evicted.
+///
+/// `quick_cache` takes the shard from the bits from 32 on. There, successive pages of a file get successive numbers, so that
+/// all shards fill evenly; by chance alone some of them would overflow while a tenth of the cache is still empty. (Should a
+/// later version take other bits, only that evenness is lost.)
+#[derive(Clone, Default)]
+struct PageHash;
+
+impl BuildHasher for PageHash {
+    type Hasher = PageHasher;
+    fn build_hasher(&self) -> PageHasher {
+        PageHasher { hash: 0, lane: 0 }
+    }
+}
+
+struct PageHasher {
+    hash: u64,
+    lane: u64,
+}
+
+impl Hasher for PageHasher {
+    fn finish(&self) -> u64 {
+        const LANE: u64 = 0xffff << 32;
+        (self.hash & !LANE) | ((self.lane << 32) & LANE)
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.lane = self.hash.wrapping_add(n);
+        self.hash = mix(self.hash, n);
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+}
+
+/// Spreads two numbers over all 64 bits: a product of 128 bits folded, as in wyhash.
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd6e8_feb8_6659_fd93);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const PAGE: usize = 4096;
+const POLICIES: [CachePolicy; 2] = [CachePolicy::ByBlock, CachePolicy::FifoByFile];
+
+fn cache(pages: u64, policy: CachePolicy) -> BlockCache {
+    BlockCache::new(pages * (PAGE as u64 + ENTRY_COST), PAGE as u32, policy)
+}
+
+/// Bytes that tell file, page, version and place apart.
+fn bytes(file: u64, page: u64, version: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (mix(mix(file, page), mix(version, i / 8)) >> (i % 8 * 8)) as u8).collect()
+}
+
+#[test]
+fn a_read_is_answered_only_by_a_page_that_holds_all_of_it() {
+    for policy in POLICIES {
+        let cache = cache(100, policy);
+        cache.insert(7, 3, bytes(7, 3, 0, 1000));
+        let mut out = [0; 100];
+        assert!(cache.read(7, 3, 900, &mut out));
+        assert_eq!(out[..], bytes(7, 3, 0, 1000)[900..]);
+        out = [5; 100];
+        for (file, page, offset) in [(7, 3, 901), (7, 3, usize::MAX), (7, 4, 0), (8, 3, 0)] {
+            assert!(!cache.read(file, page, offset, &mut out));
+        }
+        assert_eq!(out, [5; 100], "a miss leaves the buffer alone");
+        assert_eq!((cache.hits(), cache.misses()), (1, 4));
+        assert!(cache.contains(7, 3) && !cache.contains(7, 4));
+        assert_eq!((cache.hits(), cache.misses()), (1, 4));
+    }
+}
+
+#[test]
+fn a_longer_version_replaces_and_a_shorter_one_does_not() {
+    for policy in POLICIES {
+        let cache = cache(100, policy);
+        let read = |len: usize| {
+            let mut out = vec![0; len];
+            cache.read(1, 0, 0, &mut out).then_some(out)
+        };
+        cache.insert(1, 0, bytes(1, 0, 0, 500));
+        let used = cache.used_bytes();
+        cache.insert(1, 0, bytes(1, 0, 1, 400));
+        assert_eq!(read(500), Some(bytes(1, 0, 0, 500)));
+        cache.insert(1, 0, bytes(1, 0, 2, 500));
+        assert_eq!(read(500), Some(bytes(1, 0, 2, 500)));
+        assert_eq!(cache.used_bytes(), used);
+        cache.insert(1, 0, bytes(1, 0, 3, 600));
+        assert_eq!(read(600), Some(bytes(1, 0, 3, 600)));
+        assert_eq!(cache.used_bytes(), used + 100);
+        cache.insert(1, 1, Vec::new());
+        assert!(!cache.contains(1, 1));
+    }
+}
+
+#[test]
+fn what_is_removed_or_forgotten_is_gone_and_costs_nothing() {
+    for policy in POLICIES {
+        let cache = cache(100, policy);
+        for file in 1..4 {
+            for page in 0..10 {
+                cache.insert(file, page, bytes(file, page, 0, PAGE));
+            }
+        }
+        cache.remove(1, 5);
+        cache.remove(1, 5);
+        cache.forget_file(2, 10);
+        cache.forget_file(3, 4);
+        cache.forget_file(99, 4);
+        for page in 0..10 {
+            assert_eq!(cache.contains(1, page), page != 5);
+            assert!(!cache.contains(2, page));
+            assert_eq!(cache.contains(3, page), page >= 4);
+        }
+        assert_eq!(cache.used_bytes(), 15 * (PAGE as u64 + ENTRY_COST));
+        cache.forget_file(1, 10);
+        cache.forget_file(3, 10);
+        assert_eq!(cache.used_bytes(), 0);
+    }
+}
+
+#[test]
+fn capacity_0_is_off() {
+    for policy in POLICIES {
+        let cache = cache(0, policy);
+        cache.insert(1, 1, bytes(1, 1, 0, PAGE));
+        assert!(!cache.read(1, 1, 0, &mut [0]) && !cache.contains(1, 1));
+        cache.remove(1, 1);
+        cache.forget_file(1, 5);
+        assert_eq!((cache.used_bytes(), cache.hits(), cache.misses(), cache.capacity()), (0, 0, 0, 0));
+    }
+}
+
+#[test]
+#[should_panic(expected = "more than a page")]
+fn more_than_a_page_is_a_bug_of_the_caller() {
+    cache(10, CachePolicy::ByBlock).insert(1, 1, vec![0; PAGE + 1]);
+}
+
+#[test]
+fn what_fits_stays_however_it_hashes() {
+    // 95 % of a cache of 4,000 pages: no shard may overflow by bad luck.
+    let cache = cache(4000, CachePolicy::ByBlock);
+    for page in 0..3800 {
+        cache.insert(page / 100, page % 100, bytes(0, page, 0, PAGE));
+    }
+    assert_eq!((0..3800).filter(|page| cache.contains(page / 100, page % 100)).count(), 3800);
+}
+
+#[test]
+fn pages_that_are_read_again_outlive_a_long_scan() {
+    let cache = cache(1000, CachePolicy::ByBlock);
+    let read = |file, page| cache.read(file, page, 0, &mut [0; 16]);
+    for round in 0..3 {
+        for page in 0..200 {
+            if !read(1, page) {
+                assert_eq!(round, 0);
+                cache.insert(1, page, bytes(1, page, 0, PAGE));
+            }
+        }
+    }
+    for page in 0..20_000 {
+        assert!(!read(2, page));
+        cache.insert(2, page, bytes(2, page, 0, PAGE));
+    }
+    let kept = (0..200).filter(|page| cache.contains(1, *page)).count();
+    assert!(kept >= 190, "only {kept} of 200");
+}
+
+#[test]
+fn what_was_just_written_is_there_for_the_compaction_that_follows() {
+    // A full cache of pages that nobody reads; then a new file of a third of the capacity.
+    let cache = cache(1000, CachePolicy::ByBlock);
+    for page in 0..5000 {
+        cache.insert(1, page, bytes(1, page, 0, PAGE));
+    }
+    for page in 0..330 {
+        cache.insert(2, page, bytes(2, page, 0, PAGE));
+    }
+    let kept = (0..330).filter(|page| cache.contains(2, *page)).count();
+    assert!(kept >= 325, "only {kept} of 330");
+}
+
+#[test]
+fn fifo_evicts_whole_files_in_the_order_of_their_first_pages() {
+    let cache = cache(10, CachePolicy::FifoByFile);
+    let fill = |file, pages: std::ops::Range<u64>| {
+        pages.for_each(|page| cache.insert(file, page, bytes(file, page, 0, PAGE)));
+    };
+    let held = |file| (0..20).filter(|page| cache.contains(file, *page)).count();
+    fill(1, 0..2);
+    fill(2, 0..4);
+    fill(1, 2..4);
+    // Reading does not make it younger.
+    assert!(cache.read(1, 0, 0, &mut [0; 8]));
+    fill(3, 0..3);
+    assert_eq!((held(1), held(2), held(3)), (0, 4, 3));
+    fill(3, 3..6);
+    assert_eq!((held(2), held(3), cache.used_bytes()), (4, 6, cache.capacity()));
+    // One byte too many, and into the oldest file itself: it goes and begins anew with this page.
+    fill(2, 9..10);
+    assert_eq!((held(2), held(3)), (1, 6));
+    fill(2, 0..3);
+    assert_eq!((held(2), held(3)), (4, 6));
+    fill(2, 3..4);
+    assert_eq!((held(2), held(3)), (5, 0));
+}
+
+#[test]
+fn fifo_keeps_what_fits_of_a_file_larger_than_the_cache() {
+    let cache = cache(10, CachePolicy::FifoByFile);
+    for page in 0..50 {
+        cache.insert(1, page, bytes(1, page, 0, PAGE));
+    }
+    assert!((0..10).all(|page| cache.contains(1, page)) && !cache.contains(1, 10));
+    assert_eq!(cache.used_bytes(), cache.capacity());
+}
+
+#[test]
+fn the_same_calls_leave_the_same_pages() {
+    for policy in POLICIES {
+        let run = || {
+            let cache = cache(300, policy);
+            for i in 0..5000u64 {
+                let page = mix(i, 1) % 700;
+                if !cache.read(page / 50, page % 50, 0, &mut [0; 8]) {
+                    cache.insert(page / 50, page % 50, bytes(0, page, 0, PAGE));
+                }
+            }
+            (0..700).map(|page| cache.contains(page / 50, page % 50)).collect::<Vec<_>>()
+        };
+        let first = run();
+        assert!(first.contains(&true) && first.contains(&false));
+        assert_eq!(first, run());
+    }
+}
+
+#[test]
+fn threads_never_see_a_wrong_byte() {
+    for policy in POLICIES {
+        let cache = cache(200, policy);
+        let hits: u64 = std::thread::scope(|scope| {
+            let work = |seed: u64| {
+                let (cache, mut hits) = (&cache, 0);
+                move || {
+                    let mut out = vec![0; PAGE];
+                    for i in 0..20_000u64 {
+                        let random = mix(seed, i);
+                        let (file, page) = (random % 7, random / 7 % 60);
+                        let len = 1 + (random >> 20) as usize % PAGE;
+                        match random >> 58 {
+                            0 => cache.remove(file, page),
+                            1 if random.is_multiple_of(50) => cache.forget_file(file, 60),
+                            2..20 => cache.insert(file, page, bytes(file, page, 0, len)),
+                            _ => {
+                                let offset = len / 2;
+                                if cache.read(file, page, offset, &mut out[offset..len]) {
+                                    hits += 1;
+                                    assert_eq!(out[offset..len], bytes(file, page, 0, len)[offset..]);
+                                }
+                            }
+                        }
+                        if random.is_multiple_of(64) {
+                            assert!(cache.used_bytes() <= cache.capacity() + 4096);
+                        }
+                    }
+                    hits
+                }
+            };
+            let threads: Vec<_> = (1..5).map(|seed| scope.spawn(work(seed))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert_eq!(cache.hits(), hits);
+        assert!(hits > 1000, "{hits} hits prove little");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Read(u64, u64, usize, usize),
+    Insert(u64, u64, usize),
+    Remove(u64, u64),
+    Forget(u64, u64),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let (file, page, len) = (0..4u64, 0..20u64, 0..=PAGE);
+    prop_oneof![
+        4 => (file.clone(), page.clone(), len.clone(), len.clone()).prop_map(|(f, p, o, l)| Op::Read(f, p, o, l)),
+        5 => (file.clone(), page.clone(), len).prop_map(|(f, p, l)| Op::Insert(f, p, l)),
+        1 => (file.clone(), page.clone()).prop_map(|(f, p)| Op::Remove(f, p)),
+        1 => (file, page).prop_map(|(f, p)| Op::Forget(f, p)),
+    ]
+}
+
+proptest! {
+    /// Every byte that is read is the last that was inserted there, and nothing that was removed comes back. With room for
+    /// all (`pages` 100) every read that the model answers is answered.
+    #[test]
+    fn behaves_like_a_map(
+        ops in prop::collection::vec(any_op(), 1..200),
+        pages in prop_oneof![Just(6u64), Just(100)],
+        fifo in any::<bool>(),
+    ) {
+        let cache = cache(pages, POLICIES[usize::from(fifo)]);
+        let mut model: HashMap<Key, Vec<u8>> = HashMap::new();
+        for (version, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Read(file, page, offset, len) => {
+                    let mut out = vec![0; len];
+                    let expected = model.get(&(file, page)).and_then(|data| data.get(offset..offset + len));
+                    if cache.read(file, page, offset, &mut out) {
+                        prop_assert_eq!(Some(&out[..]), expected);
+                    } else {
+                        prop_assert!(pages < 100 || expected.is_none());
+                    }
+                }
+                Op::Insert(file, page, len) => {
+                    let data = bytes(file, page, version as u64, len);
+                    // A small cache may have lost the longer version that would make it drop this one.
+                    let dropped = model.get(&(file, page)).is_some_and(|held| held.len() > len);
+                    if len > 0 && !(dropped && cache.contains(file, page)) {
+                        model.insert((file, page), data.clone());
+                    }
+                    cache.insert(file, page, data);
+                }
+                Op::Remove(file, page) => {
+                    model.remove(&(file, page));
+                    cache.remove(file, page);
+                }
+                Op::Forget(file, pages) => {
+                    model.retain(|key, _| key.0 != file || key.1 >= pages);
+                    cache.forget_file(file, pages);
+                }
+            }
+            prop_assert!(cache.used_bytes() <= cache.capacity() + 64);
+        }
+        if pages == 100 {
+            let used: u64 = model.values().map(|data| weight(data)).sum();
+            prop_assert_eq!(cache.used_bytes(), used);
+        }
+    }
+}
