@@ -1,10 +1,25 @@
-//! One volume, one pool, one scheduler per drive: labels, leases, append streams, conventional space, block cache.
+//! Floor 3: one volume, one pool, one scheduler per drive.
+//!
+//! A [`Volume`] is a drive with a label. It alone schedules writes ([`turn`]), flushes ([`Ticket`]) and hands out zones
+//! ([`pool`]). Its tenants, the engines, append through [`AppendStream`]s, whose unwritten bytes stand in memory that
+//! outlives the process ([`memory`]), and read through the volume and a [`cache`].
 
 pub mod cache;
 pub mod conventional;
-pub mod label;
-pub mod registry;
-
+mod flush;
 pub mod frame;
+pub mod label;
 pub mod memory;
+pub mod pool;
+pub mod registry;
+pub mod stream;
 mod sync;
+pub mod turn;
+pub mod volume;
+
+pub use flush::Ticket;
+pub use frame::ZoneHeader;
+pub use memory::LeftSegment;
+pub use pool::{PoolCounts, Urgency};
+pub use stream::{AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Where};
+pub use volume::{Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};

@@ -284,6 +284,11 @@ impl Segment {
         self.memory.descriptor(self.first).len.load(Ordering::Acquire) as usize
     }
 
+    /// Whether nothing was appended yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Logical offset behind its last byte.
     pub fn end(&self) -> u64 {
         self.key.logical + self.len() as u64

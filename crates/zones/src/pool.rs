@@ -1,0 +1,287 @@
+//! The pool: which zone is whose, and which is next.
+//!
+//! Pure bookkeeping over a snapshot of the drive's zones and the label's owner bytes; the volume carries out what it
+//! decides. A sequential zone that a tenant owns is *leased* (the tenant's metadata refers to it, or is about to), *empty*,
+//! or *dirty* (written, but nobody refers to it: reset before use). At mount the tenant adopts what its metadata refers to;
+//! everything else it owns is free. Zones that are read-only or offline are never handed out.
+
+use crate::label;
+use imbrex_device::{Zone, ZoneId, ZoneState};
+use std::collections::BTreeSet;
+
+/// How deep into the reserve a request may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// A user's write: leaves the reserve alone.
+    User,
+    /// Moving data so that zones become free: may take half of the reserve.
+    Cleaning,
+    /// Metadata, without which nothing could even be deleted: may take all.
+    Metadata,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Conventional,
+    Label,
+    /// Owned; not known yet whether the tenant refers to it.
+    Unadopted,
+    /// Nobody's; `true`: needs a reset before use.
+    Unowned(bool),
+    Empty,
+    Dirty,
+    Resetting,
+    Leased,
+    Dead,
+}
+
+/// Answer to a request for a zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// This empty zone is leased now.
+    Empty(ZoneId),
+    /// This zone is leased once it has been reset: say [`Pool::reset_done`].
+    Reset(ZoneId),
+    /// Nobody owns these: make them the tenant's in the label, say [`Pool::claimed`], ask again.
+    Claim(Vec<ZoneId>),
+    /// There is none for this urgency.
+    NoSpace,
+}
+
+#[derive(Default, Clone)]
+struct TenantZones {
+    empty: BTreeSet<u32>,
+    dirty: BTreeSet<u32>,
+    leased: u32,
+    reserve: u32,
+}
+
+/// Sequential zones of one tenant, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Leased.
+    pub leased: u32,
+    /// Ready for use: empty, waiting for a reset, or nobody's.
+    pub free: u32,
+    /// Of the free ones, how many still wait for a reset.
+    pub dirty: u32,
+    /// Kept for metadata and cleaning.
+    pub reserve: u32,
+    /// Read-only or offline and of no more use.
+    pub dead: u32,
+}
+
+/// See the module.
+pub struct Pool {
+    zones: Vec<(u8, Use)>,
+    tenants: Vec<TenantZones>,
+    unowned: BTreeSet<u32>,
+    dead: u32,
+    claim_batch: usize,
+}
+
+impl Pool {
+    /// From a report of all zones, the owner byte of each, and each tenant's reserve.
+    pub fn new(report: &[Zone], owners: &[u8], reserves: &[u32]) -> Self {
+        let mut pool = Pool {
+            zones: Vec::with_capacity(report.len()),
+            tenants: reserves.iter().map(|&reserve| TenantZones { reserve, ..Default::default() }).collect(),
+            unowned: BTreeSet::new(),
+            dead: 0,
+            claim_batch: (report.len() / 64).clamp(4, 1024),
+        };
+        for (zone, &owner) in report.iter().zip(owners) {
+            let dead = matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline);
+            let usage = match (zone.state, owner) {
+                (_, label::LABEL) => Use::Label,
+                (ZoneState::Conventional, _) => Use::Conventional,
+                (_, label::NOBODY) if dead => Use::Dead,
+                (_, label::NOBODY) => Use::Unowned(zone.state != ZoneState::Empty),
+                _ => Use::Unadopted,
+            };
+            match usage {
+                Use::Unowned(_) => drop(pool.unowned.insert(zone.id.0)),
+                Use::Dead => pool.dead += 1,
+                _ => {}
+            }
+            pool.zones.push((owner, usage));
+        }
+        pool
+    }
+
+    fn tenant(&mut self, owner: u8) -> &mut TenantZones {
+        &mut self.tenants[usize::from(owner) - 1]
+    }
+
+    /// The tenant's metadata refers to this zone. Fails with a phrase where it cannot be the tenant's.
+    pub fn adopt(&mut self, zone: ZoneId, owner: u8) -> Result<(), &'static str> {
+        match self.zones.get(zone.0 as usize) {
+            None => Err("there is no such zone"),
+            Some((o, _)) if *o != owner => Err("the zone belongs to somebody else"),
+            Some((_, Use::Unadopted)) => {
+                self.zones[zone.0 as usize].1 = Use::Leased;
+                self.tenant(owner).leased += 1;
+                Ok(())
+            }
+            Some((_, Use::Leased)) => Ok(()),
+            Some(_) => Err("the zone is not one that holds data"),
+        }
+    }
+
+    /// Zones that the tenant owns and has not adopted so far.
+    pub fn unadopted(&self, owner: u8) -> Vec<ZoneId> {
+        let of = |(_, (o, u)): &(usize, &(u8, Use))| *o == owner && *u == Use::Unadopted;
+        self.zones.iter().enumerate().filter(of).map(|(i, _)| ZoneId(i as u32)).collect()
+    }
+
+    /// The tenant has adopted all that it refers to: what else it owns is free.
+    pub fn adoption_done(&mut self, owner: u8, report: &[Zone]) {
+        for id in self.unadopted(owner) {
+            let usage = match report[id.0 as usize].state {
+                ZoneState::ReadOnly | ZoneState::Offline => Use::Dead,
+                ZoneState::Empty => Use::Empty,
+                _ => Use::Dirty,
+            };
+            self.set(id, usage);
+        }
+    }
+
+    fn set(&mut self, id: ZoneId, usage: Use) {
+        let owner = self.zones[id.0 as usize].0;
+        self.zones[id.0 as usize].1 = usage;
+        match usage {
+            Use::Empty => drop(self.tenant(owner).empty.insert(id.0)),
+            Use::Dirty => drop(self.tenant(owner).dirty.insert(id.0)),
+            Use::Dead => self.dead += 1,
+            _ => {}
+        }
+    }
+
+    /// A zone for the tenant.
+    pub fn take(&mut self, owner: u8, urgency: Urgency) -> Take {
+        let unowned = self.unowned.len();
+        let tenant = &self.tenants[usize::from(owner) - 1];
+        let keep = match urgency {
+            Urgency::User => tenant.reserve as usize,
+            Urgency::Cleaning => tenant.reserve as usize / 2,
+            Urgency::Metadata => 0,
+        };
+        if tenant.empty.len() + tenant.dirty.len() + unowned <= keep {
+            return Take::NoSpace;
+        }
+        if let Some(&zone) = tenant.empty.first() {
+            let tenant = self.tenant(owner);
+            tenant.empty.remove(&zone);
+            tenant.leased += 1;
+            self.zones[zone as usize].1 = Use::Leased;
+            return Take::Empty(ZoneId(zone));
+        }
+        if let Some(&zone) = tenant.dirty.first() {
+            let tenant = self.tenant(owner);
+            tenant.dirty.remove(&zone);
+            self.zones[zone as usize].1 = Use::Resetting;
+            return Take::Reset(ZoneId(zone));
+        }
+        Take::Claim(self.unowned.iter().take(self.claim_batch).map(|&z| ZoneId(z)).collect())
+    }
+
+    /// The label now says that these belong to the tenant.
+    pub fn claimed(&mut self, zones: &[ZoneId], owner: u8) {
+        for &id in zones {
+            if let (_, Use::Unowned(dirty)) = self.zones[id.0 as usize] {
+                self.unowned.remove(&id.0);
+                self.zones[id.0 as usize].0 = owner;
+                self.set(id, if dirty { Use::Dirty } else { Use::Empty });
+            }
+        }
+    }
+
+    /// A zone to reset in the background, if any; say [`Pool::reset_done`] after.
+    pub fn next_dirty(&mut self) -> Option<ZoneId> {
+        let zone = self.tenants.iter().filter_map(|t| t.dirty.first().copied()).min()?;
+        let owner = self.zones[zone as usize].0;
+        self.tenant(owner).dirty.remove(&zone);
+        self.zones[zone as usize].1 = Use::Resetting;
+        Some(ZoneId(zone))
+    }
+
+    /// How a reset ended. `lease`: it was made for [`Take::Reset`].
+    pub fn reset_done(&mut self, zone: ZoneId, ok: bool, lease: bool) {
+        debug_assert_eq!(self.zones[zone.0 as usize].1, Use::Resetting);
+        match (ok, lease) {
+            (false, _) => self.set(zone, Use::Dead),
+            (true, false) => self.set(zone, Use::Empty),
+            (true, true) => {
+                let owner = self.zones[zone.0 as usize].0;
+                self.tenant(owner).leased += 1;
+                self.zones[zone.0 as usize].1 = Use::Leased;
+            }
+        }
+    }
+
+    /// The metadata that referred to a leased zone is durably gone, and so is its last reader.
+    pub fn release(&mut self, zone: ZoneId, dead: bool) {
+        let (owner, usage) = self.zones[zone.0 as usize];
+        assert_eq!(usage, Use::Leased, "zone {zone} is released but was not leased");
+        self.tenant(owner).leased -= 1;
+        self.set(zone, if dead { Use::Dead } else { Use::Dirty });
+    }
+
+    /// What the tenant has, and could get.
+    pub fn counts(&self, owner: u8) -> PoolCounts {
+        let tenant = &self.tenants[usize::from(owner) - 1];
+        PoolCounts {
+            leased: tenant.leased,
+            free: (tenant.empty.len() + tenant.dirty.len() + self.unowned.len()) as u32,
+            dirty: tenant.dirty.len() as u32,
+            reserve: tenant.reserve,
+            dead: self.dead,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(id: u32, state: ZoneState) -> Zone {
+        Zone { id: ZoneId(id), state, capacity: 100, wp: Some(0) }
+    }
+
+    fn pool() -> (Pool, Vec<Zone>) {
+        use ZoneState::*;
+        let states = [Conventional, Conventional, Empty, Full, Closed, ReadOnly, Empty, Full];
+        let report: Vec<_> = states.iter().enumerate().map(|(i, &s)| zone(i as u32, s)).collect();
+        let owners = [label::LABEL, 1, 1, 1, 1, 1, 0, 0];
+        (Pool::new(&report, &owners, &[1]), report)
+    }
+
+    #[test]
+    fn what_is_owned_and_not_adopted_is_free() {
+        let (mut pool, report) = pool();
+        assert_eq!(pool.adopt(ZoneId(3), 1), Ok(()));
+        assert!(pool.adopt(ZoneId(0), 1).is_err());
+        assert!(pool.adopt(ZoneId(1), 1).is_err(), "conventional");
+        assert!(pool.adopt(ZoneId(6), 1).is_err(), "nobody's");
+        assert!(pool.adopt(ZoneId(99), 1).is_err());
+        pool.adoption_done(1, &report);
+        let counts = pool.counts(1);
+        assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, dead: 1 });
+        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
+        assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
+        pool.reset_done(ZoneId(4), true, true);
+        let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
+        assert_eq!(zones, [ZoneId(6), ZoneId(7)]);
+        pool.claimed(&zones, 1);
+        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
+        assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "the reserve");
+        assert_eq!(pool.take(1, Urgency::Metadata), Take::Reset(ZoneId(7)));
+        pool.reset_done(ZoneId(7), false, true);
+        assert_eq!(pool.take(1, Urgency::Metadata), Take::NoSpace);
+        pool.release(ZoneId(3), false);
+        assert_eq!(pool.next_dirty(), Some(ZoneId(3)));
+        pool.reset_done(ZoneId(3), true, false);
+        assert_eq!(pool.next_dirty(), None);
+        assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(3)));
+    }
+}
