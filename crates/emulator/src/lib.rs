@@ -1,1 +1,28 @@
-//! A strict emulated zoned drive in an image or in memory.
+//! Floor 1: a strict emulated zoned drive.
+//!
+//! [`Emulator`] is a [`ZonedDevice`](imbrex_device::ZonedDevice) in copy-on-write memory, in flat memory, or in an image
+//! file. It enforces every rule of the contract and counts each one that the host breaks ([`Stats`]); it loses power on
+//! request and then keeps only what the contract promises; it has faults on request ([`Faults`]). Nothing it does depends
+//! on time or on the order of a hash table: the same commands and seeds give the same bytes.
+
+#![warn(missing_docs)]
+
+mod cache;
+mod config;
+mod drive;
+mod faults;
+mod power;
+mod preimage;
+mod profile;
+mod region;
+mod state;
+mod stats;
+mod store;
+mod zones;
+
+pub use cache::AtRisk;
+pub use config::{Config, Overrides};
+pub use drive::Emulator;
+pub use faults::{Faults, Held};
+pub use profile::{Fact, Kind, Profile};
+pub use stats::{Counts, Rule, Stats};
