@@ -1,0 +1,451 @@
+//! Replay after damage: what to make of records whose predecessors are lost.
+//!
+//! A bad sector of the journal costs the records in it, no more: replay goes on behind it. Later records may then speak
+//! of files that nobody created, or of names that were never given up. The rules, in order:
+//!
+//! 1. A record that is legal is applied as it is. On an undamaged journal nothing else happens.
+//! 2. Nothing that may be somebody's data is dropped: what has no place goes to `lost+found`, as `<serial>-<name>`.
+//! 3. The later record is right about space: a zone in a new life, or conventional space in a new extent, no longer
+//!    belongs to the file that had it.
+//! 4. What is known to be deleted stays deleted.
+//!
+//! A lost `Extend` between two others cannot be seen here: the one before then seems to reach further than its zone has
+//! room. Whoever knows the zones' contents must compare.
+
+use super::inode::Plan;
+use super::{Effect, Extent, FIRST_SERIAL, FileKind, Inode, LOST_FOUND, Meta, MetaError, Name, ROOT, Record, Serial};
+use std::collections::BTreeSet;
+
+/// What became of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LenientOutcome {
+    /// Applied as it is.
+    Applied(Effect),
+    /// Applied as far as it made sense.
+    Repaired {
+        /// What the record freed.
+        effect: Effect,
+        /// What was done about it, a sentence.
+        what: String,
+    },
+    /// Nothing was changed: it is about something that is not there.
+    Skipped(MetaError),
+}
+
+impl LenientOutcome {
+    /// Whether it was applied as it is.
+    pub fn is_applied(&self) -> bool {
+        matches!(self, LenientOutcome::Applied(_))
+    }
+}
+
+/// What a replay remembers beyond the state.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Replay {
+    active: bool,
+    deleted: BTreeSet<Serial>,
+    invented: BTreeSet<Serial>,
+}
+
+impl Replay {
+    pub fn note_deleted(&mut self, serial: Serial) {
+        if self.active {
+            self.deleted.insert(serial);
+            self.invented.remove(&serial);
+        }
+    }
+}
+
+/// How a repair ends: what it freed and what it did, or why nothing could be done.
+type Repair = Result<(Effect, String), MetaError>;
+
+impl Meta {
+    /// Applies a record of a journal that may have lost some. Never fails.
+    ///
+    /// What the effects say was freed may belong to another file again by the end of the journal: only then ask
+    /// [`Meta::zone_user`] and [`Meta::conventional`].
+    pub fn apply_lenient(&mut self, record: &Record) -> LenientOutcome {
+        self.replay.active = true;
+        let why = match self.apply(record) {
+            Ok(effect) => return LenientOutcome::Applied(effect),
+            Err(why) => why,
+        };
+        match self.repair(record, why) {
+            Ok((effect, what)) => LenientOutcome::Repaired { effect, what },
+            Err(why) => LenientOutcome::Skipped(why),
+        }
+    }
+
+    /// Ends a replay: what still has no name goes to `lost+found`, and a file whose extents do not reach its size counts
+    /// as open, so that its end is looked for. Returns a sentence for each; none after an undamaged journal.
+    pub fn finish_replay(&mut self) -> Vec<String> {
+        let mut done = Vec::new();
+        for inode in self.inodes.values_mut() {
+            if inode.closed && inode.kind.is_sequential() && inode.size > inode.reach() {
+                inode.closed = false;
+                done.push(format!(
+                    "File {} has {} bytes but its extents end at {}; its end must be looked for.",
+                    inode.serial,
+                    inode.size,
+                    inode.reach()
+                ));
+            }
+        }
+        let unnamed: Vec<Serial> = self.inodes.values().filter(|i| i.nlink == 0).map(|i| i.serial).collect();
+        for serial in unnamed {
+            let home = self.lost_found();
+            // Making `lost+found` reachable may have given this one its place.
+            if self.inodes.get(&serial).is_some_and(|inode| inode.nlink == 0) {
+                let name = self.free_name(home, &format!("{serial}-lost"));
+                self.attach(home, &name, serial);
+            }
+            done.push(format!("File {serial} had lost its name; it is {} now.", self.path_of(serial)));
+        }
+        done
+    }
+
+    /// Whether a record of this replay deleted the file: its zones need not be rescued.
+    pub fn was_deleted(&self, serial: Serial) -> bool {
+        self.replay.deleted.contains(&serial)
+    }
+
+    /// Whether the file's creation was lost, so that its kind and name are guesses that its zone's header can better.
+    pub fn was_invented(&self, serial: Serial) -> bool {
+        self.replay.invented.contains(&serial)
+    }
+
+    /// Drops what the replay remembers; deletions are no longer noted.
+    pub fn forget_replay(&mut self) {
+        self.replay = Replay::default();
+    }
+
+    fn repair(&mut self, record: &Record, why: MetaError) -> Repair {
+        match record {
+            Record::Mkdir { parent, name, serial, .. } | Record::Create { parent, name, serial, .. } => {
+                self.repair_create(record, *parent, name, *serial)
+            }
+            Record::Link { serial, parent, name } => self.repair_link(*serial, *parent, name, why),
+            Record::Entry { parent, name, serial } => self.repair_entry(*serial, *parent, name, why),
+            Record::Rename { from_parent, from, to_parent, to, time } => {
+                self.repair_rename((*from_parent, from), (*to_parent, to), *time, why)
+            }
+            Record::Extend { serial, extent } => self.repair_extend(*serial, *extent, why),
+            Record::Extent { serial, extent } => self.repair_extent(*serial, *extent, why),
+            Record::Size { serial, size, time, volatile } => self.repair_size(*serial, *size, *time, *volatile, why),
+            Record::Seal { serial, size, time } => self.repair_seal(*serial, *size, *time, why),
+            Record::Remap { serial, logical, len, place } => {
+                self.repair_remap(*serial, Extent { logical: *logical, len: *len, place: *place }, why)
+            }
+            Record::Unlink { .. }
+            | Record::Rmdir { .. }
+            | Record::Reopen { .. }
+            | Record::Truncate { .. }
+            | Record::Times { .. }
+            | Record::Inode { .. }
+            | Record::NextSerial { .. }
+            | Record::Allocate { .. } => Err(why),
+        }
+    }
+
+    fn repair_create(&mut self, record: &Record, parent: Serial, name: &Name, serial: Serial) -> Repair {
+        let kind = match record {
+            Record::Create { kind: FileKind::Directory, .. } => {
+                return Err(MetaError::Invalid("a directory is made by its own record; record a Mkdir"));
+            }
+            Record::Create { kind, .. } => *kind,
+            _ => FileKind::Directory,
+        };
+        self.admit_serial(serial, kind)?;
+        let (home, free) = self.place_for(parent, name, serial);
+        let mut moved = record.clone();
+        if let Record::Mkdir { parent, name, .. } | Record::Create { parent, name, .. } = &mut moved {
+            (*parent, *name) = (home, free);
+        }
+        let effect = self.apply(&moved)?;
+        Ok((effect, format!("{name} was made as {}", self.path_of(serial))))
+    }
+
+    fn repair_link(&mut self, serial: Serial, parent: Serial, name: &Name, why: MetaError) -> Repair {
+        if self.inodes.contains_key(&serial) {
+            self.repair_entry(serial, parent, name, why)
+        } else {
+            self.invent(serial, FileKind::of_name(name), Some((parent, name)))
+        }
+    }
+
+    fn repair_entry(&mut self, serial: Serial, parent: Serial, name: &Name, why: MetaError) -> Repair {
+        let Some(inode) = self.inodes.get_mut(&serial) else {
+            return self.invent(serial, FileKind::of_name(name), Some((parent, name)));
+        };
+        if serial == ROOT || (inode.is_directory() && inode.nlink > 0) || why == MetaError::TooManyLinks {
+            return Err(why);
+        }
+        if inode.closed && inode.kind.is_sequential() && inode.size > inode.reach() {
+            inode.closed = false;
+        }
+        let is_directory = inode.is_directory();
+        if is_directory && self.is_within(parent, serial) {
+            return Err(MetaError::Loop);
+        }
+        let (mut home, mut free) = self.place_for(parent, name, serial);
+        // Making room may have made `lost+found` inside what is to be named.
+        if is_directory && self.is_within(home, serial) {
+            (home, free) = (ROOT, self.free_name(ROOT, &format!("{serial}-{name}")));
+        }
+        if self.inodes.get(&serial).is_some_and(|inode| inode.is_directory() && inode.nlink > 0) {
+            return Err(MetaError::IsADirectory);
+        }
+        self.attach(home, &free, serial);
+        Ok((Effect::default(), format!("file {serial} is named {}", self.path_of(serial))))
+    }
+
+    fn repair_rename(
+        &mut self,
+        (from_parent, from): (Serial, &Name),
+        (to_parent, to): (Serial, &Name),
+        time: u64,
+        why: MetaError,
+    ) -> Repair {
+        let serial = self.lookup(from_parent, from)?;
+        if why == MetaError::Loop {
+            return Err(why);
+        }
+        let (to_parent, to) = self.place_for(to_parent, to, serial);
+        // Making room may have moved the source itself, when it lies where the target was.
+        let Some((from_parent, from)) = self.entry_after_move(serial, from_parent, from) else {
+            return Err(why);
+        };
+        let record = Record::Rename { from_parent, from, to_parent, to, time };
+        let effect = self.apply(&record)?;
+        Ok((effect, format!("file {serial} was renamed to {}", self.path_of(serial))))
+    }
+
+    fn entry_after_move(&self, serial: Serial, parent: Serial, name: &Name) -> Option<(Serial, Name)> {
+        if self.lookup(parent, name) == Ok(serial) {
+            return Some((parent, name.clone()));
+        }
+        self.name_of(serial).map(|(parent, name)| (parent, name.clone()))
+    }
+
+    fn repair_extend(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
+        extent.validate()?;
+        self.require_file(serial, kind_of_place(&extent))?;
+        if self.replay.invented.contains(&serial) && self.file(serial)?.extents.is_empty() {
+            self.file_mut(serial)?.kind = kind_of_place(&extent);
+        }
+        let inode = self.file_mut(serial)?;
+        inode.closed = false;
+        let mut effect = Effect::default();
+        if inode.plan_extend(extent).is_err() {
+            // A truncation was lost.
+            inode.size = inode.size.min(extent.logical);
+            inode.volatile_size = None;
+            let plan = inode.plan_cut(extent.logical, 1);
+            effect = self.effect_of(serial, plan);
+        }
+        self.evict(serial, &extent)?;
+        let applied = self.apply(&Record::Extend { serial, extent })?;
+        effect.freed.extend(applied.freed);
+        Ok((effect, format!("{} got an extent although {why}", self.path_of(serial))))
+    }
+
+    /// An extent of a snapshot for a file that already has its name, or that contradicts it.
+    fn repair_extent(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
+        let was_closed = self.inodes.get(&serial).is_some_and(|inode| inode.closed);
+        let done = self.repair_extend(serial, extent, why)?;
+        let inode = self.file_mut(serial)?;
+        inode.closed = was_closed && !extent.is_open();
+        inode.size = if inode.closed && inode.kind.is_sequential() && inode.nlink > 0 {
+            inode.size.min(inode.reach())
+        } else {
+            inode.size
+        };
+        if inode.closed {
+            inode.volatile_size = None;
+        }
+        Ok(done)
+    }
+
+    fn repair_size(&mut self, serial: Serial, size: u64, time: u64, volatile: bool, why: MetaError) -> Repair {
+        self.require_file(serial, FileKind::Random)?;
+        let inode = self.file_mut(serial)?;
+        if size < inode.size {
+            if volatile {
+                return Err(why);
+            }
+            // A truncation was lost. What lies behind the size goes when the file is sealed.
+            (inode.size, inode.volatile_size) = (size, None);
+        }
+        inode.closed = false;
+        let effect = self.apply(&Record::Size { serial, size, time, volatile })?;
+        Ok((effect, format!("{} got its size although {why}", self.path_of(serial))))
+    }
+
+    fn repair_seal(&mut self, serial: Serial, size: u64, time: u64, why: MetaError) -> Repair {
+        self.require_file(serial, FileKind::Table)?;
+        let inode = self.file_mut(serial)?;
+        let mut effect = Effect::default();
+        if inode.extents.last().is_some_and(|last| size < last.logical) {
+            let plan = inode.plan_cut(size, super::CONVENTIONAL_UNIT);
+            effect = self.effect_of(serial, plan);
+        }
+        match self.apply(&Record::Seal { serial, size, time }) {
+            Ok(applied) => effect.freed.extend(applied.freed),
+            // An extent was lost: the size is right, the end has to be looked for on the drive.
+            Err(_) => {
+                let inode = self.file_mut(serial)?;
+                (inode.size, inode.modified, inode.volatile_size, inode.closed) = (size, time, None, false);
+            }
+        }
+        Ok((effect, format!("{} got its final size although {why}", self.path_of(serial))))
+    }
+
+    fn repair_remap(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
+        extent.validate()?;
+        if extent.is_open() {
+            return Err(why);
+        }
+        self.require_file(serial, FileKind::Table)?;
+        self.evict(serial, &extent)?;
+        let plan = self.file(serial)?.plan_remap(extent, false)?;
+        let effect = self.effect_of(serial, plan);
+        Ok((effect, format!("{} had bytes moved although {why}", self.path_of(serial))))
+    }
+
+    /// Makes sure that the file exists: one whose creation was lost is made in `lost+found`.
+    fn require_file(&mut self, serial: Serial, kind: FileKind) -> Result<(), MetaError> {
+        match self.file(serial) {
+            Ok(_) => Ok(()),
+            Err(MetaError::NotFound) => self.invent(serial, kind, None).map(drop),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Makes a file whose creation was lost, at `place` or in `lost+found`.
+    fn invent(&mut self, serial: Serial, kind: FileKind, place: Option<(Serial, &Name)>) -> Repair {
+        if self.was_deleted(serial) || serial < FIRST_SERIAL {
+            return Err(MetaError::NotFound);
+        }
+        self.admit_serial(serial, kind)?;
+        let (parent, name) = match place {
+            Some((parent, name)) => self.place_for(parent, name, serial),
+            None => {
+                let home = self.lost_found();
+                (home, self.free_name(home, &format!("{serial}-lost")))
+            }
+        };
+        let effect = self.apply(&Record::Create { parent, name, serial, kind, time: 0 })?;
+        self.replay.invented.insert(serial);
+        Ok((effect, format!("{} was made, its creation is lost", self.path_of(serial))))
+    }
+
+    /// Takes the space of `extent` from whoever has it; what they lose is not free, it is the new owner's.
+    fn evict(&mut self, serial: Serial, extent: &Extent) -> Result<(), MetaError> {
+        while self.space.admit(serial, extent).is_err() {
+            let (owner, plan) = match (extent.place.zone(), extent.conventional()) {
+                (Some((zone, _)), _) => {
+                    let owner = self.zone_user(zone).map_or(serial, |(owner, _)| owner);
+                    (owner, self.file(owner)?.plan_evict(Some(zone), 0, 0))
+                }
+                (None, Some((addr, len))) => {
+                    let owner = self.space.conventional_user(addr, len).unwrap_or(serial);
+                    (owner, self.file(owner)?.plan_evict(None, addr, addr.saturating_add(len)))
+                }
+                (None, None) => return Ok(()),
+            };
+            if plan.gone.is_empty() {
+                return Err(MetaError::Corrupt(format!("the space of file {owner} is not where it should be")));
+            }
+            self.carry_out(owner, plan);
+            let inode = self.file_mut(owner)?;
+            if inode.closed && inode.kind.is_sequential() {
+                inode.size = inode.size.min(inode.reach());
+            }
+        }
+        Ok(())
+    }
+
+    fn effect_of(&mut self, serial: Serial, plan: Plan) -> Effect {
+        let places = self.carry_out(serial, plan);
+        let freed = super::Freed { serial, places, unlinked: false };
+        Effect { freed: if freed.places.is_empty() { Vec::new() } else { vec![freed] } }
+    }
+
+    /// A free name for `serial`, as near to the one asked for as can be: whoever has that goes to `lost+found`.
+    fn place_for(&mut self, parent: Serial, name: &Name, serial: Serial) -> (Serial, Name) {
+        if self.directories.contains_key(&parent) && self.displace(parent, name) {
+            return (parent, name.clone());
+        }
+        let home = self.lost_found();
+        let free = self.free_name(home, &format!("{serial}-{name}"));
+        (home, free)
+    }
+
+    /// Makes a name free by moving what has it to `lost+found`; fails for what `lost+found` is in.
+    fn displace(&mut self, parent: Serial, name: &Name) -> bool {
+        let Ok(serial) = self.lookup(parent, name) else {
+            return true;
+        };
+        let home = self.lost_found();
+        if self.is_within(home, serial) {
+            return false;
+        }
+        let free = self.free_name(home, &format!("{serial}-{name}"));
+        if self.detach(parent, name).is_ok() {
+            self.attach(home, &free, serial);
+        }
+        true
+    }
+
+    /// The directory `lost+found`, made when it is not there; always reached from the root.
+    fn lost_found(&mut self) -> Serial {
+        if let Ok(serial) = self.lookup(ROOT, "lost+found")
+            && self.directories.contains_key(&serial)
+        {
+            return serial;
+        }
+        let name = self.free_name(ROOT, "lost+found");
+        if self.directories.contains_key(&LOST_FOUND) {
+            let mut top = LOST_FOUND;
+            while let Some(parent) = self.parent_of(top).filter(|parent| *parent != top) {
+                top = parent;
+            }
+            if top != ROOT {
+                let name = if top == LOST_FOUND { name } else { self.free_name(ROOT, &format!("{top}-lost")) };
+                self.attach(ROOT, &name, top);
+            }
+            return LOST_FOUND;
+        }
+        self.inodes.insert(LOST_FOUND, Inode::new(LOST_FOUND, FileKind::Directory, 0));
+        self.directories.insert(LOST_FOUND, super::Directory::default());
+        self.replay.deleted.remove(&LOST_FOUND);
+        self.attach(ROOT, &name, LOST_FOUND);
+        LOST_FOUND
+    }
+
+    /// A name that is free in `parent`, made from `wanted`.
+    fn free_name(&self, parent: Serial, wanted: &str) -> Name {
+        let taken = |name: &Name| self.lookup(parent, name).is_ok();
+        let mut base = wanted.to_owned();
+        // Room for the number that may follow.
+        while base.len() > super::MAX_NAME - 21 {
+            base.pop();
+        }
+        let mut name = Name::nearest(&base);
+        let mut number = 1u64;
+        while taken(&name) {
+            name = Name::nearest(&format!("{base}-{number}"));
+            number += 1;
+        }
+        name
+    }
+}
+
+/// What a file is when only the place of one extent is known.
+fn kind_of_place(extent: &Extent) -> FileKind {
+    match extent.place {
+        super::Place::Conventional { .. } => FileKind::Random,
+        super::Place::Raw { .. } => FileKind::Table,
+        super::Place::Framed { .. } => FileKind::Log,
+    }
+}

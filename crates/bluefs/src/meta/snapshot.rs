@@ -1,0 +1,37 @@
+//! The whole state as records: what a compacted journal begins with.
+
+use super::{Inode, Meta, Record};
+
+impl Meta {
+    /// Records that, applied to [`Meta::new`], give an equal state: all inodes with their extents, then all names.
+    pub fn snapshot(&self) -> impl Iterator<Item = Record> + '_ {
+        let serials = std::iter::once(Record::NextSerial { serial: self.next_serial });
+        let inodes = self.inodes.values().flat_map(|inode| {
+            let extents = inode.extents.iter().map(|e| Record::Extent { serial: inode.serial, extent: *e });
+            std::iter::once(inode_record(inode)).chain(extents)
+        });
+        let entries = self.directories.iter().flat_map(|(parent, directory)| {
+            let parent = *parent;
+            let entry = move |(name, serial): (&super::Name, &u64)| Record::Entry {
+                parent,
+                name: name.clone(),
+                serial: *serial,
+            };
+            directory.entries.iter().map(entry)
+        });
+        serials.chain(inodes).chain(entries)
+    }
+}
+
+fn inode_record(inode: &Inode) -> Record {
+    Record::Inode {
+        serial: inode.serial,
+        kind: inode.kind,
+        created: inode.created,
+        modified: inode.modified,
+        size: inode.size,
+        volatile_size: inode.volatile_size,
+        closed: inode.closed,
+        allocated: inode.allocated,
+    }
+}
