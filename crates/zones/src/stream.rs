@@ -109,7 +109,8 @@ pub trait Placer: Send + Sync {
     }
     /// A zone for the bytes from `logical` on. The engine records it (in memory that survives the process) before it returns.
     fn next_zone(&self, logical: u64) -> Result<NewZone>;
-    /// Raw streams: the bytes from `logical` on stand at `at` of the same zone, behind padding.
+    /// The bytes from `logical` on stand at `at` of the same zone: behind padding (raw streams), or at the start of a stream
+    /// that goes on in a zone.
     fn resume(&self, _logical: u64, _zone: ZoneId, _life: u64, _at: u64) -> Result<()> {
         Ok(())
     }
@@ -131,6 +132,8 @@ struct State {
     placed: u64,
     /// Somebody holds the right to write.
     writing: bool,
+    /// See [`AppendStream::abandon`].
+    abandoned: bool,
 }
 
 struct Zone {
@@ -144,7 +147,7 @@ struct Zone {
 struct Io {
     zone: Option<Zone>,
     sequence: u64,
-    /// Raw: the last write ended in padding.
+    /// The last write ended in padding (raw), or was another stream's: the placer hears where the next one begins.
     padded: bool,
     /// Payload bytes of the first segment that are placed already.
     done: usize,
@@ -203,6 +206,7 @@ impl AppendStream {
                 end: start.logical,
                 placed: start.logical,
                 writing: false,
+                abandoned: false,
             }),
             changed: Condvar::new(),
             io: Mutex::new(Io {
@@ -257,6 +261,12 @@ impl AppendStream {
     /// Copies bytes at logical offset `at` into `out`, as far as they are in memory.
     pub fn read(&self, at: u64, out: &mut [u8]) -> Where {
         self.core.read(at, out)
+    }
+
+    /// Ends the stream: waits for a write under way, then drops what is not on the drive. No zone of it is written after
+    /// this returns. Appends and drains fail from now on.
+    pub fn abandon(&self) {
+        self.core.abandon();
     }
 
     /// From now on writes for another cause.
@@ -328,6 +338,9 @@ impl StreamCore {
 
     /// Gets one more segment, or makes room for it. May return without one: look again.
     fn claim<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        if state.abandoned {
+            return Err(self.is_abandoned());
+        }
         if state.segments.len() < self.spec.segments {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
             match self.volume.memory().claim(key, self.layout, self.spec.segment_bytes) {
@@ -367,6 +380,21 @@ impl StreamCore {
         self.start_writing(state)
     }
 
+    fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.abandoned = true;
+        while state.writing {
+            state = wait(&self.changed, state);
+        }
+        state.segments.clear();
+        state.filling = false;
+        self.changed.notify_all();
+    }
+
+    fn is_abandoned(&self) -> Error {
+        self.volume.error(Fault::InvalidInput("the stream was ended".into()))
+    }
+
     fn drain(&self, priority: Priority) -> Result<()> {
         let mut state = lock(&self.state);
         let target = state.end;
@@ -381,6 +409,9 @@ impl StreamCore {
                 return Ok(());
             }
         }
+        if state.abandoned {
+            return Err(self.is_abandoned());
+        }
         let writing = self.start_writing(state);
         while lock(&self.state).placed < target {
             writing.write_front(priority)?;
@@ -394,7 +425,10 @@ impl StreamCore {
         let writing = self.wait_to_write();
         let mut written = 0;
         while written < bytes && self.has_sealed() {
-            written += writing.write_front(Priority::Background)?;
+            match writing.write_front(Priority::Background)? {
+                0 => break,
+                n => written += n,
+            }
         }
         drop(writing);
         if self.has_sealed() && !self.queued.swap(true, Ordering::AcqRel) {
@@ -446,6 +480,9 @@ impl Writing<'_> {
         core.volume.flusher.check()?;
         let segment = {
             let state = lock(&core.state);
+            if state.abandoned {
+                return if priority == Priority::Background { Ok(0) } else { Err(core.is_abandoned()) };
+            }
             let sealed = state.segments.len() > usize::from(state.filling);
             match state.segments.front() {
                 Some(segment) if sealed => segment.clone(),
@@ -557,6 +594,12 @@ impl Writing<'_> {
         let mut attempt = 0;
         loop {
             self.zone_for(io, segment.key().logical, total as u64, priority)?;
+            let Some(zone) = &io.zone else { continue };
+            if io.padded {
+                let open = zone.open;
+                core.placer.resume(segment.key().logical, open.zone, open.life, open.at)?;
+                io.padded = false;
+            }
             let Some(zone) = &io.zone else { continue };
             let id = FrameId { file: core.spec.file, life: zone.open.life };
             let at = zone.open.at + if zone.fresh.is_some() { front as u64 } else { 0 };

@@ -443,8 +443,11 @@ impl Handle {
         self.core.work_changed.notify_all();
         #[cfg(not(feature = "shuttle"))]
         for thread in lock(&self.threads).drain(..) {
-            // A writer that panicked has already said so; its streams keep their bytes.
-            drop(thread.join());
+            // The last reference may be dropped by a writer itself, which cannot wait for its own end. A writer that
+            // panicked has already said so; its streams keep their bytes.
+            if thread.thread().id() != std::thread::current().id() {
+                drop(thread.join());
+            }
         }
         // Streams hold the volume, so the volume must not go on holding streams.
         lock(&self.core.work).ready.clear();
@@ -745,7 +748,9 @@ impl Tenant {
             let range = match owner {
                 _ if zone.state != ZoneState::Conventional => continue,
                 label::LABEL if self.owner == 1 => {
-                    let skip = label_bytes(&core.geometry);
+                    // Whole units of conventional space begin where a unit would, whatever its size.
+                    let unit = crate::conventional::UNIT.min(core.geometry.zone_size / 16).max(4096);
+                    let skip = label_bytes(&core.geometry).next_multiple_of(unit);
                     (start + skip, zone.capacity.saturating_sub(skip))
                 }
                 o if o == self.owner => (start, zone.capacity),
