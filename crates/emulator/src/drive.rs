@@ -14,6 +14,7 @@ use crate::preimage::PreImages;
 use crate::state::{State, ZoneWord};
 use crate::stats::{Rule, Stats, counter};
 use crate::store::{Store, flat::Flat};
+use crate::trace::{Op, Trace, TraceEntry, Tracing};
 use crate::zones::OpenZones;
 use imbrex_device::{
     Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice,
@@ -45,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) pre_images: Mutex<PreImages>,
     pub(crate) faults: FaultState,
     pub(crate) mode: Mode,
+    pub(crate) trace: Tracing,
 }
 
 /// What a drive is put together from.
@@ -63,6 +65,8 @@ pub(crate) struct Parts {
 pub(crate) struct Mode {
     pub(crate) read_only: bool,
     pub(crate) host_sync: bool,
+    /// It stands in an image.
+    pub(crate) image: bool,
 }
 
 /// What the running process knows of a zone beside its words.
@@ -161,6 +165,7 @@ impl Emulator {
             pre_images: Mutex::new(parts.pre_images),
             faults: parts.faults,
             mode: parts.mode,
+            trace: Tracing::default(),
         };
         inner.rebuild();
         Emulator { inner: Arc::new(inner) }
@@ -188,9 +193,28 @@ impl Emulator {
         }
     }
 
+    /// Records the last `entries` commands in memory from now on.
+    pub fn start_trace(&self, entries: u32) {
+        self.inner.trace.attach(Some(Trace::in_memory(entries)));
+    }
+
+    /// Forgets the trace and records no more.
+    pub fn stop_trace(&self) {
+        self.inner.trace.attach(None);
+    }
+
+    /// What the trace holds, oldest first; nothing where none was started.
+    pub fn trace(&self) -> Vec<TraceEntry> {
+        self.inner.trace.entries()
+    }
+
     /// Injects faults.
     pub fn faults(&self) -> Faults<'_> {
         Faults::of(self)
+    }
+
+    fn traced(&self, op: Op, at: u64, len: u64, tag: Tag, result: &Result<()>) {
+        self.inner.trace.record(op, self.inner.geometry.zone_of(at), at, len, tag, result);
     }
 
     pub(crate) fn fault_state(&self) -> &FaultState {
@@ -584,19 +608,27 @@ impl ZonedDevice for Emulator {
     }
 
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
-        self.inner.read(buf, at, tag)
+        let result = self.inner.read(buf, at, tag);
+        self.traced(Op::Read, at, buf.len() as u64, tag, &result);
+        result
     }
 
     fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
-        self.inner.write(buf, at, tag)
+        let result = self.inner.write(buf, at, tag);
+        self.traced(Op::Write, at, buf.len() as u64, tag, &result);
+        result
     }
 
     fn flush(&self, tag: Tag) -> Result<()> {
-        self.inner.flush(tag)
+        let result = self.inner.flush(tag);
+        self.traced(Op::Flush, 0, 0, tag, &result);
+        result
     }
 
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
-        self.inner.zone_op(op, zone, tag)
+        let result = self.inner.zone_op(op, zone, tag);
+        self.traced(op.into(), self.inner.geometry.start(zone), 0, tag, &result);
+        result
     }
 
     fn write_cache(&self) -> Result<bool> {

@@ -9,8 +9,10 @@
 
 mod cache;
 mod config;
+pub mod contract;
 mod drive;
 mod faults;
+mod image;
 mod power;
 mod preimage;
 mod profile;
@@ -18,11 +20,15 @@ mod region;
 mod state;
 mod stats;
 mod store;
+mod trace;
 mod zones;
 
 pub use cache::AtRisk;
 pub use config::{Config, Overrides};
 pub use drive::Emulator;
 pub use faults::{Faults, Held};
+pub use image::{Header, Observer, OpenOptions, decode_header, trace_path};
+pub use preimage::{RingRecord, decode_ring};
 pub use profile::{Fact, Kind, Profile};
 pub use stats::{Counts, Rule, Stats};
+pub use trace::{Op, TraceEntry, decode_record, decode_trace_header, read_image_trace, start_image_trace};

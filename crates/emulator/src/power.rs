@@ -2,10 +2,9 @@
 
 use crate::cache::at_risk;
 use crate::drive::{Emulator, Inner, Mode, Parts, lock, memory_identity};
-use crate::state::{State, ZoneWord};
+use crate::state::{State, cut};
 use crate::store::Store;
-use crate::zones::closed_state;
-use imbrex_device::{Error, Identity, Result, ZoneId, ZoneState};
+use imbrex_device::{Error, Result, ZoneId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -61,7 +60,7 @@ impl Emulator {
         match std::sync::Arc::try_unwrap(self.inner) {
             Ok(mut inner) => {
                 let identity = memory_identity(&inner.config, &inner.state);
-                inner.identity = Identity { power_epoch: identity.power_epoch, ..inner.identity };
+                inner.identity.power_epoch = identity.power_epoch;
                 Emulator { inner: inner.into() }
             }
             Err(inner) => Emulator { inner },
@@ -114,7 +113,7 @@ impl Inner {
             let risk = at_risk(&self.state, zone);
             let kept = if risk > 0 { choose(risk).min(risk) } else { 0 };
             let written = self.state.flushed(zone) + kept;
-            let new = self.after_cut(ZoneId(zone), ZoneWord { written, ..word });
+            let new = cut(&self.config, word, written);
             if new != word {
                 self.state.set_zone(zone, new);
             }
@@ -127,16 +126,6 @@ impl Inner {
         lock(&self.dirty).clear();
         self.rebuild();
         Ok(())
-    }
-
-    fn after_cut(&self, zone: ZoneId, word: ZoneWord) -> ZoneWord {
-        let state = match word.state {
-            ZoneState::ReadOnly | ZoneState::Offline => word.state,
-            // A finished zone stays full whatever became of its bytes; the cut ones read as zeros.
-            _ if word.finished || word.written == self.capacity_blocks(zone) => ZoneState::Full,
-            _ => closed_state(word),
-        };
-        ZoneWord { state, ..word }
     }
 
     /// Puts together what stands in conventional zones from what stood there before each unflushed write and from what

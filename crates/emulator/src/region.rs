@@ -65,11 +65,6 @@ impl Region {
         Ok(Region { base, len, writable, backing: Backing::Map })
     }
 
-    /// Length in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Whether it may be written.
     pub(crate) fn writable(&self) -> bool {
         self.writable

@@ -53,6 +53,14 @@ pub(crate) fn unseal(at: usize, word: u64) -> Option<u64> {
     (seal(at, value) == word).then_some(value)
 }
 
+/// A hash of `text` that fits in a sealed word; never 0.
+pub(crate) fn unsealed_hash(text: &str) -> u64 {
+    let hash = crate::drive::hash16(&[text.as_bytes()]);
+    let mut low = [0; 8];
+    low[..6].copy_from_slice(&hash[..6]);
+    u64::from_le_bytes(low) | 1
+}
+
 /// What the drive knows of a zone. Counts are blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneWord {
@@ -75,6 +83,18 @@ impl ZoneWord {
         let state = ZoneState::ALL[(value & 7) as usize];
         ZoneWord { state, finished: value & 8 != 0, written: value >> 4 }
     }
+}
+
+/// What a power loss makes of a sequential zone of which `written` blocks are left.
+pub(crate) fn cut(config: &Config, word: ZoneWord, written: u64) -> ZoneWord {
+    let state = match word.state {
+        ZoneState::ReadOnly | ZoneState::Offline => word.state,
+        // A finished zone stays full whatever became of its bytes; the cut ones read as zeros.
+        _ if word.finished || written == config.zone_capacity / u64::from(config.block) => ZoneState::Full,
+        _ if written == 0 => ZoneState::Empty,
+        _ => ZoneState::Closed,
+    };
+    ZoneWord { state, written, ..word }
 }
 
 /// Where things stand in the region; follows from the configuration alone.
@@ -190,6 +210,16 @@ impl State {
 
     pub(crate) fn set_flushed(&self, zone: u32, blocks: u64) {
         self.set(ZONES + zone as usize * ZONE_BYTES + 8, blocks);
+    }
+
+    /// Every sequential zone falls back to what was flushed.
+    pub(crate) fn cut_to_flushed(&self, config: &Config) {
+        self.bump_epoch();
+        for zone in config.conventional..config.zones() {
+            let word = cut(config, self.zone(zone), self.flushed(zone));
+            self.set_zone(zone, word);
+            self.set_flushed(zone, word.written);
+        }
     }
 
     pub(crate) fn epoch(&self) -> u64 {

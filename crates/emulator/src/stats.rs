@@ -73,7 +73,7 @@ counts! {
     zone_resets_empty,
 }
 
-const _: () = assert!(Number::zone_resets_empty as usize + 1 <= crate::state::COUNTERS_PER_CAUSE);
+const _: () = assert!((Number::zone_resets_empty as usize) < crate::state::COUNTERS_PER_CAUSE);
 
 /// A rule of the contract that a host can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,8 @@ pub(crate) struct Files {
     pub(crate) files: Vec<File>,
     pub(crate) zone_size: u64,
     pub(crate) zones_per_file: u32,
-    /// Where the data begins in the first file; the others hold nothing else.
-    pub(crate) data_at: u64,
+    /// Where the data begins in the first file, and in the others.
+    pub(crate) data_at: [u64; 2],
 }
 
 impl Files {
@@ -21,7 +21,7 @@ impl Files {
         let within = u64::from(zone % self.zones_per_file) * self.zone_size + offset;
         let file =
             self.files.get(index as usize).ok_or_else(|| io::Error::other("a file of the drive image is missing"))?;
-        Ok((file, if index == 0 { self.data_at + within } else { within }))
+        Ok((file, self.data_at[index.min(1) as usize] + within))
     }
 
     pub(crate) fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> io::Result<()> {

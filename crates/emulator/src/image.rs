@@ -1,0 +1,346 @@
+//! Drive images: a drive in a sparse file (and siblings where one file would be too large), used by one process at a
+//! time. The file's front is mapped shared, so that what was acknowledged outlives the process; `FORMAT.md` draws it.
+//!
+//! Order of a write: bytes into the file, then one store to the zone's word. Order of a reset: the zone's word, then the
+//! hole. Killed between the two, a write has not happened and a reset has.
+
+mod header;
+mod lock;
+mod observe;
+
+pub use header::{Header, decode_header};
+pub use observe::Observer;
+
+use crate::cache::AtRisk;
+use crate::config::Config;
+use crate::drive::{Emulator, Inner, Mode, Parts, hash16};
+use crate::faults::FaultState;
+use crate::power::seeded;
+use crate::preimage::PreImages;
+use crate::region::Region;
+use crate::state::{Layout, PAGE, State, unsealed_hash};
+use crate::store::{Store, file::Files};
+use crate::trace::Trace;
+use imbrex_device::{Error, Identity, Result};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Data of one file; the siblings of a larger drive stand beside it. ext4 ends at 16 TiB.
+const DATA_PER_FILE: u64 = 8 << 40;
+/// Data begins at a multiple of this.
+const DATA_ALIGN: u64 = 1 << 20;
+
+/// How to open an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// A flush reaches the host's disk. Without it an image survives the death of every process, not of the host.
+    pub host_sync: bool,
+    /// Nothing is written; several processes may have it so.
+    pub read_only: bool,
+}
+
+/// `path`, `path.1`, `path.2`, …
+fn sibling(path: &Path, index: u32) -> PathBuf {
+    if index == 0 { path.to_owned() } else { suffixed(path, &index.to_string()) }
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+/// Where the trace of the image at `path` stands, if there is one.
+pub fn trace_path(path: &Path) -> PathBuf {
+    suffixed(path, "trace")
+}
+
+fn name_of(path: &Path) -> Arc<str> {
+    path.display().to_string().into()
+}
+
+fn unusable<T>(path: &Path, sentence: impl Into<Arc<str>>) -> Result<T> {
+    Err(Error::unusable(&name_of(path), sentence))
+}
+
+/// A sentence for an error of the host where there is one.
+fn host_error(path: &Path, what: &str, error: io::Error) -> Error {
+    let name = name_of(path);
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            Error::unusable(&name, format!("no permission to {what} this file; run as its owner or change its mode"))
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            Error::unusable(&name, "the file is on a read-only file system; open it read-only or copy it elsewhere")
+        }
+        ErrorKind::FileTooLarge => Error::unusable(
+            &name,
+            "the host's file system or file size limit does not allow a sparse file this large; use a smaller \
+             --capacity or another file system",
+        ),
+        ErrorKind::NotFound => Error::unusable(&name, "the directory does not exist; create it first"),
+        _ => Error::io(&name, error),
+    }
+}
+
+impl Emulator {
+    /// Makes an image of a new drive at `path` and opens it. What exists there is only overwritten with `force`, and never
+    /// while a process has it open.
+    pub fn create(path: &Path, config: &Config, force: bool) -> Result<Emulator> {
+        Self::create_split(path, config, force, DATA_PER_FILE)
+    }
+
+    pub(crate) fn create_split(path: &Path, config: &Config, force: bool, data_per_file: u64) -> Result<Emulator> {
+        config.check()?;
+        let config = Config { uuid: *uuid::Uuid::new_v4().as_bytes(), ..config.clone() };
+        let layout = Layout::of(&config);
+        let zones_per_file = u32::try_from((data_per_file / config.zone_size).max(1)).unwrap_or(u32::MAX);
+        let header = Header {
+            config: config.clone(),
+            index: 0,
+            files: config.zones().div_ceil(zones_per_file),
+            zones_per_file,
+            data_at: (layout.total() as u64).next_multiple_of(DATA_ALIGN),
+            ring_len: layout.ring_len as u64,
+        };
+        let file = claim_path(path, force)?;
+        if let Err(error) = fill(path, &file, &header) {
+            let _ = fs::remove_file(path);
+            (1..header.files).for_each(|index| drop(fs::remove_file(sibling(path, index))));
+            return Err(error);
+        }
+        drop(file);
+        Self::open(path, OpenOptions::default())
+    }
+
+    /// Opens the image at `path`. Fails with `Busy` while another process has it, with a sentence where it is no image, was
+    /// truncated or damaged, or was made by a newer version.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Emulator> {
+        let name = name_of(path);
+        let (main, meta) = open_main(path, !options.read_only)?;
+        lock::take(&main, &meta, options.read_only).map_err(|error| match error {
+            lock::Refused::Busy(pid) => Error::new(
+                &name,
+                imbrex_device::Fault::Busy {
+                    pid: pid.or_else(|| Observer::open(path).ok().and_then(|seen| seen.holder())),
+                },
+            ),
+            lock::Refused::Io(error) => Error::io(&name, error),
+        })?;
+        let header = read_header(path, &main)?;
+        let mut files = vec![main];
+        for index in 1..header.files {
+            files.push(open_sibling(path, index, &header, !options.read_only)?);
+        }
+        check_lengths(path, &header, &files)?;
+        let state = map_state(path, &header.config, &files[0], !options.read_only)?;
+        let boot = boot_id();
+        let pre_images = resume(path, &header.config, &state, options, &boot)?;
+        let config = Config { name: name.to_string(), write_cache: state.write_cache(), ..header.config };
+        let (dev, ino) = (meta.dev().to_le_bytes(), meta.ino().to_le_bytes());
+        let identity = Identity {
+            name,
+            medium: hash16(&[&config.uuid, &dev, &ino]),
+            power_epoch: hash16(&[&config.uuid, &dev, &ino, &state.epoch().to_le_bytes(), boot.as_bytes()]),
+        };
+        let store = Store::File(Files {
+            files,
+            zone_size: config.zone_size,
+            zones_per_file: header.zones_per_file,
+            data_at: [header.data_at, DATA_ALIGN],
+        });
+        let mode = Mode { read_only: options.read_only, host_sync: options.host_sync, image: true };
+        let drive =
+            Self::assemble(Parts { config, identity, state, store, pre_images, faults: FaultState::default(), mode });
+        if !options.read_only {
+            drive.inner.trace.attach(Trace::open_existing(&trace_path(path))?);
+        }
+        Ok(drive)
+    }
+
+    /// Lets the image at `path` go through a power loss whose outcome follows from `seed`. Returns what was at risk.
+    pub fn power_loss_image(path: &Path, seed: u64) -> Result<Vec<AtRisk>> {
+        let drive = Self::open(path, OpenOptions::default())?;
+        let at_risk = drive.unflushed();
+        drive.inner.lose_power(&mut seeded(seed)).map_err(|error| Error::io(&drive.name(), error))?;
+        Ok(at_risk)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.mode.image && !self.mode.read_only {
+            self.state.set_holder(0);
+        }
+    }
+}
+
+/// Makes the file at `path`, or empties what is there if that is wanted and nobody uses it. Returns it locked.
+fn claim_path(path: &Path, force: bool) -> Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let file = options.create_new(true).open(path).map_err(|e| host_error(path, "create", e))?;
+            return lock::take_new(file).map_err(|error| Error::io(&name_of(path), error));
+        }
+        Err(error) => return Err(host_error(path, "look at", error)),
+        Ok(meta) if !meta.is_file() => {
+            return unusable(path, "this is not a regular file; a drive image can only replace a regular file");
+        }
+        Ok(_) if !force => {
+            return unusable(path, "this file exists; use another path, or --force to destroy what is in it");
+        }
+        Ok(_) => {}
+    }
+    let file = options.open(path).map_err(|e| host_error(path, "write", e))?;
+    let meta = file.metadata().map_err(|e| Error::io(&name_of(path), e))?;
+    lock::take(&file, &meta, false).map_err(|error| match error {
+        lock::Refused::Busy(pid) => Error::new(&name_of(path), imbrex_device::Fault::Busy { pid }),
+        lock::Refused::Io(error) => Error::io(&name_of(path), error),
+    })?;
+    if let Ok(old) = read_header(path, &file) {
+        (1..old.files).for_each(|index| drop(fs::remove_file(sibling(path, index))));
+        let _ = fs::remove_file(trace_path(path));
+    }
+    file.set_len(0).map_err(|e| host_error(path, "write", e))?;
+    Ok(file)
+}
+
+/// Lays the image out; its header comes last, so that half an image is none.
+fn fill(path: &Path, file: &File, header: &Header) -> Result<()> {
+    let fail = |error| host_error(path, "write", error);
+    let layout = Layout::of(&header.config);
+    // Real zeros: every page of the mapping has its block on the host before anyone stores to it.
+    let zeros = vec![0; 1 << 20];
+    for at in (0..layout.total()).step_by(zeros.len()) {
+        let n = zeros.len().min(layout.total() - at);
+        file.write_all_at(&zeros[..n], at as u64).map_err(fail)?;
+    }
+    file.set_len(header.file_len(0)).map_err(fail)?;
+    let region = Region::map(file, layout.total(), true).map_err(fail)?;
+    State { region, layout }.initialise(&header.config);
+    for index in 1..header.files {
+        let path = sibling(path, index);
+        let mut options = File::options();
+        let other = options.read(true).write(true).create_new(true).open(&path);
+        let other = other.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                Error::unusable(&name_of(&path), "this file is in the way of a part of the image; move it away")
+            }
+            _ => host_error(&path, "create", error),
+        })?;
+        other.set_len(header.file_len(index)).map_err(fail)?;
+        other.write_all_at(&Header { index, ..header.clone() }.encode(), 0).map_err(fail)?;
+    }
+    file.write_all_at(&header.encode(), 0).map_err(fail)?;
+    file.sync_all().map_err(fail)
+}
+
+fn open_main(path: &Path, write: bool) -> Result<(File, fs::Metadata)> {
+    let file = File::options().read(true).write(write).open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::unusable(
+            &name_of(path),
+            "there is no such file; make a drive with `imbrex drive create PATH --profile NAME`",
+        ),
+        ErrorKind::IsADirectory => Error::unusable(&name_of(path), "this is a directory, not a drive image"),
+        _ => host_error(path, if write { "write" } else { "read" }, error),
+    })?;
+    let meta = file.metadata().map_err(|error| Error::io(&name_of(path), error))?;
+    if !meta.is_file() {
+        return unusable(path, "this is not a regular file, so it is no drive image");
+    }
+    Ok((file, meta))
+}
+
+fn read_header(path: &Path, file: &File) -> Result<Header> {
+    let mut bytes = Vec::with_capacity(PAGE);
+    let mut page = [0; PAGE];
+    let mut at = 0;
+    while bytes.len() < PAGE {
+        let n = file.read_at(&mut page[..PAGE - bytes.len()], at).map_err(|error| Error::io(&name_of(path), error))?;
+        if n == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&page[..n]);
+        at += n as u64;
+    }
+    decode_header(&bytes).or_else(|sentence| unusable(path, sentence))
+}
+
+fn open_sibling(path: &Path, index: u32, first: &Header, write: bool) -> Result<File> {
+    let part = sibling(path, index);
+    let file = match File::options().read(true).write(write).open(&part) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return unusable(path, format!("its part {} is missing; put it back beside it", part.display()));
+        }
+        Err(error) => return Err(host_error(&part, "open", error)),
+    };
+    let header = read_header(&part, &file)?;
+    if header != (Header { index, ..first.clone() }) {
+        return unusable(&part, "this is a part of another drive image; put the right one back");
+    }
+    Ok(file)
+}
+
+fn check_lengths(path: &Path, header: &Header, files: &[File]) -> Result<()> {
+    for (index, file) in files.iter().enumerate() {
+        let part = sibling(path, index as u32);
+        let len = file.metadata().map_err(|error| Error::io(&name_of(&part), error))?.len();
+        let wanted = header.file_len(index as u32);
+        if len < wanted {
+            return unusable(
+                &part,
+                format!("the drive image is truncated: it has {len} of {wanted} bytes; restore it from a copy"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn map_state(path: &Path, config: &Config, file: &File, write: bool) -> Result<State> {
+    let layout = Layout::of(config);
+    let region = Region::map(file, layout.total(), write).map_err(|error| host_error(path, "map", error))?;
+    let state = State { region, layout };
+    match state.check(config) {
+        Ok(()) => Ok(state),
+        Err(what) => unusable(path, format!("{what} is damaged; restore the image from a copy or create it anew")),
+    }
+}
+
+/// Takes over what the last process left.
+fn resume(path: &Path, config: &Config, state: &State, options: OpenOptions, boot: &str) -> Result<PreImages> {
+    let mark = unsealed_hash(boot);
+    let rebooted = state.boot() != 0 && state.boot() != mark;
+    if options.read_only {
+        return Ok(if rebooted { PreImages::in_memory(state) } else { ring(path, state)? });
+    }
+    if rebooted {
+        // The host went down under the drive. What it had flushed with `host_sync` is on the host's disk; of the rest any
+        // part may be, so the drive lost it. Without `host_sync` nothing was promised, and nothing is taken.
+        state.set_ring_tail(state.ring_head());
+        if state.host_sync() {
+            state.cut_to_flushed(config);
+        }
+    }
+    state.set_boot(mark);
+    state.set_host_sync(options.host_sync);
+    state.set_holder(u64::from(std::process::id()));
+    ring(path, state)
+}
+
+fn ring(path: &Path, state: &State) -> Result<PreImages> {
+    PreImages::in_ring(state).or_else(|what| {
+        unusable(path, format!("{what} in the drive image is damaged; restore the image from a copy or create it anew"))
+    })
+}
+
+/// The kernel's id of this boot; empty where it is not told.
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}

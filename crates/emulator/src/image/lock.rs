@@ -1,0 +1,61 @@
+//! One process at a time: an advisory lock on the image that goes away with its holder, however that dies.
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+pub(crate) enum Refused {
+    /// Somebody has it; the process id where the system tells.
+    Busy(Option<u32>),
+    Io(io::Error),
+}
+
+/// Locks for one writer, or shared for readers.
+pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<(), Refused> {
+    let how = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    match flock(file, how) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Refused::Busy(holder(meta))),
+        Err(error) => Err(Refused::Io(error.into())),
+    }
+}
+
+/// Locks a file that this process has just made.
+pub(crate) fn take_new(file: File) -> io::Result<File> {
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Who has the lock, by the kernel's list.
+fn holder(meta: &Metadata) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    find_holder(&locks, meta.dev(), meta.ino())
+}
+
+fn find_holder(locks: &str, dev: u64, ino: u64) -> Option<u32> {
+    let file = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // A waiter's line has "->" behind its number.
+        let is_holder = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&file.as_str());
+        fields.get(4).filter(|_| is_holder)?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_holder_in_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:00:77 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 22 fe:00:78 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 33 fe:00:77 0 EOF\n\
+                     3: -> FLOCK  ADVISORY  WRITE 44 fe:00:77 0 EOF\n";
+        let dev = rustix::fs::makedev(0xfe, 0);
+        assert_eq!(find_holder(locks, dev, 77), Some(33));
+        assert_eq!(find_holder(locks, dev, 79), None);
+    }
+}

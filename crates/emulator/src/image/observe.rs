@@ -1,0 +1,66 @@
+//! Looking at an image without having it: its facts, zones and counters, also while another process uses it.
+
+use super::{check_lengths, map_state, open_main, read_header};
+use crate::cache::{AtRisk, at_risk};
+use crate::config::Config;
+use crate::state::State;
+use crate::stats::Stats;
+use crate::zones::report_zone;
+use imbrex_device::{Result, Zone, ZoneId};
+use std::path::Path;
+
+/// A view of an image that changes as its user changes it. Each zone and counter is right for itself; together they are
+/// of the same moment only while nobody uses the drive.
+pub struct Observer {
+    config: Config,
+    state: State,
+}
+
+impl Observer {
+    /// Looks at the image at `path`; takes no lock and changes nothing.
+    pub fn open(path: &Path) -> Result<Observer> {
+        Self::view(path, false)
+    }
+
+    fn view(path: &Path, write: bool) -> Result<Observer> {
+        let (file, _) = open_main(path, write)?;
+        let header = read_header(path, &file)?;
+        check_lengths(path, &header, std::slice::from_ref(&file))?;
+        let state = map_state(path, &header.config, &file, write)?;
+        let config = Config { name: path.display().to_string(), write_cache: state.write_cache(), ..header.config };
+        Ok(Observer { config, state })
+    }
+
+    /// Sets the counters of the image at `path` to 0, also while another process uses it.
+    pub fn reset_stats(path: &Path) -> Result<()> {
+        Self::view(path, true)?.state.reset_counters();
+        Ok(())
+    }
+
+    /// What the drive is made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// All zones.
+    pub fn zones(&self) -> Vec<Zone> {
+        (0..self.config.zones()).map(|zone| report_zone(&self.config, &self.state, zone)).collect()
+    }
+
+    /// Everything counted so far.
+    pub fn stats(&self) -> Stats {
+        Stats::load(&self.state)
+    }
+
+    /// Sequential zones with blocks that a power loss may take.
+    pub fn unflushed(&self) -> Vec<AtRisk> {
+        let zones = self.config.conventional..self.config.zones();
+        let at_risk = zones.map(|zone| AtRisk { zone: ZoneId(zone), blocks: at_risk(&self.state, zone) });
+        at_risk.filter(|risk| risk.blocks > 0).collect()
+    }
+
+    /// The process that has it open for writing, as it noted itself; a killed one may still stand there.
+    pub fn holder(&self) -> Option<u32> {
+        u32::try_from(self.state.holder()).ok().filter(|pid| *pid != 0)
+    }
+}
