@@ -27,6 +27,7 @@ pub(crate) fn examine<S: Subject>(subject: &S, situation: &Situation<S::Op>) -> 
         model: situation.moment.model.fork(),
         survivor: situation.moment.survivor.snapshot(),
         cuts: situation.cuts_per_write,
+        forbid_violations: situation.forbid_violations,
     };
     let crash = situation.id.variant.crash();
     let (machine, floor) = match situation.id.variant {
@@ -51,7 +52,7 @@ pub(crate) fn examine<S: Subject>(subject: &S, situation: &Situation<S::Op>) -> 
         }
     };
     let history = History::new(situation.entries.as_ref().clone(), floor);
-    machine.check(subject, crash, &history, situation.forbid_violations)
+    machine.check(subject, crash, &history)
 }
 
 /// Drive and survivor between two lives of the process.
@@ -60,14 +61,16 @@ pub(crate) struct Machine {
     pub(crate) survivor: HeapSurvivor,
     /// Most crash points inside one write of recovery.
     pub(crate) cuts: u32,
+    /// Whether a broken rule of the drive is a failure.
+    pub(crate) forbid_violations: bool,
 }
 
 impl Machine {
     /// Cuts the power. Shared memory is lost with it, except where `stale` keeps it: it may lie on a disk, and a drive may
     /// lose power alone; then its power epoch gives it away.
-    fn power_loss(self, loss: Loss, stale: bool) -> Machine {
+    pub(crate) fn power_loss(self, loss: Loss, stale: bool) -> Machine {
         let survivor = if stale { self.survivor } else { HeapSurvivor::new() };
-        Machine { model: self.model.power_loss(loss), survivor, cuts: self.cuts }
+        Machine { model: self.model.power_loss(loss), survivor, ..self }
     }
 
     pub(crate) fn random_loss(self, rng: &mut ChaCha8Rng) -> Machine {
@@ -85,8 +88,12 @@ impl Machine {
         } else {
             Box::new(Reservoir { rng: ChaCha8Rng::seed_from_u64(rng.next_u64()), seen: 0, kept: kept.clone() })
         };
+        let before = self.model.violations();
         let recorder = Recorder::new(self.model, self.survivor, self.cuts, rng.next_u64(), sink);
         caught(|| subject.recover(recorder.drive())).map_err(|why| format!("recovery failed: {why}"))?;
+        if self.forbid_violations && recorder.violations() > before {
+            return Err(format!("recovery broke {} rules of the drive", recorder.violations() - before));
+        }
         let tally = recorder.finish();
         let moment: Option<Moment> = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (model, survivor, complete) = match moment {
@@ -96,21 +103,16 @@ impl Machine {
                 (model, survivor, true)
             }
         };
-        Ok((Machine { model, survivor, cuts: self.cuts }, complete))
+        let (cuts, forbid_violations) = (self.cuts, self.forbid_violations);
+        Ok((Machine { model, survivor, cuts, forbid_violations }, complete))
     }
 
     /// Lets the subject look at it.
-    pub(crate) fn check<S: Subject>(
-        self,
-        subject: &S,
-        crash: Crash,
-        history: &History<S::Op>,
-        forbid_violations: bool,
-    ) -> Result<(), String> {
+    pub(crate) fn check<S: Subject>(self, subject: &S, crash: Crash, history: &History<S::Op>) -> Result<(), String> {
         let before = self.model.violations();
         subject.check(self.model.drive(self.survivor), crash, history)?;
         match self.model.violations() - before {
-            n if n > 0 && forbid_violations => Err(format!("the check broke {n} rules of the drive")),
+            n if n > 0 && self.forbid_violations => Err(format!("the check broke {n} rules of the drive")),
             _ => Ok(()),
         }
     }
@@ -124,7 +126,7 @@ struct Reservoir {
 }
 
 impl Sink for Reservoir {
-    fn wants(&mut self, _point: u64) -> bool {
+    fn wants(&mut self, _point: u64, _faulted: bool) -> bool {
         self.seen += 1;
         self.rng.random_range(0..self.seen) == 0
     }

@@ -245,7 +245,7 @@ struct Feeder<S: Subject> {
 }
 
 impl<S: Subject> Sink for Feeder<S> {
-    fn wants(&mut self, point: u64) -> bool {
+    fn wants(&mut self, point: u64, _faulted: bool) -> bool {
         self.states.get(self.next).is_some_and(|id| id.point == point)
     }
 

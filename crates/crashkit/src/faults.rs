@@ -1,9 +1,10 @@
 //! Fault campaigns: one command after the other fails, and nothing that was promised may be lost by it.
 //!
 //! Each run makes one command of the workload, or of a recovery, go wrong. The run may go on or end with a clean error, but
-//! not panic, hang or show a wrong byte. Then the process is let die, and separately the power, and the subject's check
-//! has to find what the log says was promised.
+//! not panic, hang or show a wrong byte. Then the process is let die, and separately the power, at the end and at one
+//! moment between, and the subject's check has to find what the log says was promised.
 
+use crate::drive::{Loss, Model};
 use crate::examine::Machine;
 use crate::explore::Failure;
 use crate::log::{Entry, History, Injected, Status};
@@ -12,7 +13,8 @@ use crate::pool::{Failed, Job, Pool, caught, or_panic};
 use crate::recorder::{Command, CountOnly, Injection, Moment, Recorder, Sink};
 use crate::run::{Formatted, Run, Setup};
 use crate::{Config, Crash, Log, Subject};
-use rand::SeedableRng;
+use imbrex_device::HeapSurvivor;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -263,7 +265,7 @@ struct Bases<Op> {
 }
 
 impl<Op: Clone + Send + Sync> Sink for Bases<Op> {
-    fn wants(&mut self, point: u64) -> bool {
+    fn wants(&mut self, point: u64, _faulted: bool) -> bool {
         self.points.binary_search(&point).is_ok()
     }
     fn take(&mut self, moment: Moment) {
@@ -288,9 +290,20 @@ fn recovery_commands<S: Subject>(subject: &Arc<S>, base: &Base<S::Op>) -> Result
 /// Whether the workload came to its end in spite of the fault.
 fn hit_workload<S: Subject>(subject: &Arc<S>, formatted: &Formatted, setup: Setup, case: Case) -> Result<bool, String> {
     let setup = Setup { injection: Some(case.injection), ..setup };
-    let run = Run::new(subject, formatted, &setup, |_| Box::new(CountOnly));
+    let between = Arc::new(Mutex::new(None));
+    let run = Run::new(subject, formatted, &setup, |log| {
+        let rng = ChaCha8Rng::seed_from_u64(case.injection.seed);
+        Box::new(AfterFault { rng, seen: 0, log: log.clone(), kept: between.clone() })
+    });
     let clean = or_panic(|| run.here()).map_err(|panic| format!("the workload did not refuse cleanly: {panic}"))?;
-    after_fault(subject.as_ref(), &run.recorder, &run.log.snapshot(), case)?;
+    let injected = injected(&run.recorder)?;
+    let (model, survivor) = run.recorder.now();
+    let between: Option<Base<S::Op>> = between.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Base { moment, entries }) = between {
+        crash_both_ways(subject.as_ref(), moment.model, &moment.survivor, &entries, (injected, case.injection))
+            .map_err(|why| format!("{why} ({})", moment.what))?;
+    }
+    crash_both_ways(subject.as_ref(), model, &survivor, &run.log.snapshot(), (injected, case.injection))?;
     Ok(clean.is_ok())
 }
 
@@ -300,30 +313,51 @@ fn hit_recovery<S: Subject>(subject: &S, base: &Base<S::Op>, case: Case) -> Resu
     recorder.inject(case.injection);
     let clean = or_panic(|| subject.recover(recorder.drive()))
         .map_err(|panic| format!("recovery did not refuse cleanly: {panic}"))?;
-    after_fault(subject, &recorder, &base.entries, case)?;
+    let injected = injected(&recorder)?;
+    let (model, survivor) = recorder.now();
+    crash_both_ways(subject, model, &survivor, &base.entries, (injected, case.injection))?;
     Ok(clean.is_ok())
 }
 
-/// Process crash and power loss after a run with a fault.
-fn after_fault<S: Subject>(
+fn injected(recorder: &Recorder) -> Result<Injected, String> {
+    let never = "the command to be hit was never issued: the workload is not deterministic";
+    recorder.finish().injected.ok_or_else(|| never.into())
+}
+
+/// A process crash, a power loss that takes all it may, and one with a random outcome.
+fn crash_both_ways<S: Subject>(
     subject: &S,
-    recorder: &Recorder,
+    model: Model,
+    survivor: &HeapSurvivor,
     entries: &[Entry<S::Op>],
-    case: Case,
+    (injected, injection): (Injected, Injection),
 ) -> Result<(), String> {
-    let injected: Option<Injected> = recorder.finish().injected;
-    if injected.is_none() {
-        return Err("the command to be hit was never issued: the workload is not deterministic".into());
-    }
-    let machine = || {
-        let (model, survivor) = recorder.now();
-        Machine { model, survivor, cuts: 0 }
-    };
+    let machine = || Machine { model: model.fork(), survivor: survivor.snapshot(), cuts: 0, forbid_violations: false };
     let check = |machine: Machine, crash, floor| {
-        let history = History::new(entries.to_vec(), floor).with_fault(injected);
-        caught(|| machine.check(subject, crash, &history, false)).map_err(|why| format!("then {crash:?} crash: {why}"))
+        let history = History::new(entries.to_vec(), floor).with_fault(Some(injected));
+        caught(|| machine.check(subject, crash, &history)).map_err(|why| format!("after a {crash:?} crash: {why}"))
     };
     check(machine(), Crash::Process, Status::Acked)?;
-    let mut rng = ChaCha8Rng::seed_from_u64(case.injection.seed);
+    check(machine().power_loss(Loss::KeepNothing, true), Crash::Power, Status::Synced)?;
+    let mut rng = ChaCha8Rng::seed_from_u64(injection.seed);
     check(machine().random_loss(&mut rng), Crash::Power, Status::Synced)
+}
+
+/// Keeps one of the moments after the fault: what was promised then may be made up for by the end.
+struct AfterFault<Op> {
+    rng: ChaCha8Rng,
+    seen: u64,
+    log: Arc<Log<Op>>,
+    kept: Arc<Mutex<Option<Base<Op>>>>,
+}
+
+impl<Op: Clone + Send + Sync> Sink for AfterFault<Op> {
+    fn wants(&mut self, _point: u64, faulted: bool) -> bool {
+        self.seen += u64::from(faulted);
+        faulted && self.rng.random_range(0..self.seen) == 0
+    }
+    fn take(&mut self, moment: Moment) {
+        let entries = self.log.snapshot();
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Base { moment, entries });
+    }
 }

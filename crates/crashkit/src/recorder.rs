@@ -37,7 +37,8 @@ impl Command {
     }
 
     fn hash(self, hash: u64) -> u64 {
-        let tagged = |tag: Tag| (tag.cause as u64) << 8 | tag.priority as u64;
+        // By name: the numbers of causes may change.
+        let tagged = |tag: Tag| u64::from(crc32c::crc32c(tag.cause.name().as_bytes())) << 8 | tag.priority as u64;
         let words = match self {
             Command::Report { from, zones } => [0, u64::from(from.0), zones as u64, 0, 0],
             Command::Read { at, len, tag } => [1, at, len, 0, tagged(tag)],
@@ -90,8 +91,8 @@ pub(crate) struct Moment {
 
 /// Who listens to a recorder.
 pub(crate) trait Sink: Send {
-    /// Whether `take` is to be called for this point: only then is anything copied.
-    fn wants(&mut self, point: u64) -> bool;
+    /// Whether `take` is to be called for this point: only then is anything copied. `faulted`: a fault was injected before.
+    fn wants(&mut self, point: u64, faulted: bool) -> bool;
     /// The moment of a point that was wanted.
     fn take(&mut self, moment: Moment);
 }
@@ -100,7 +101,7 @@ pub(crate) trait Sink: Send {
 pub(crate) struct CountOnly;
 
 impl Sink for CountOnly {
-    fn wants(&mut self, _point: u64) -> bool {
+    fn wants(&mut self, _point: u64, _faulted: bool) -> bool {
         false
     }
     fn take(&mut self, _moment: Moment) {}
@@ -237,7 +238,8 @@ impl Recorder {
     fn point(&self, inner: &mut Inner, what: impl FnOnce() -> String, torn: Option<(&[u8], u64, Tag)>) {
         let point = inner.tally.points;
         inner.tally.points += 1;
-        if !inner.sink.wants(point) {
+        let faulted = inner.tally.injected.is_some();
+        if !inner.sink.wants(point, faulted) {
             return;
         }
         let model = self.model.fork();

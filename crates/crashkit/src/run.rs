@@ -89,9 +89,9 @@ impl<S: Subject> Run<S> {
         Run { recorder, log, subject: subject.clone(), seed: setup.seed, forbid_violations: setup.forbid_violations }
     }
 
-    /// Runs the workload on this thread.
+    /// Runs the workload on this thread; panics where it does.
     pub(crate) fn here(&self) -> Result<(), String> {
-        caught(|| self.subject.workload(self.recorder.drive(), self.seed, &self.log))
+        self.subject.workload(self.recorder.drive(), self.seed, &self.log)
     }
 
     /// Runs it on a thread of its own. `also` is asked again and again for another reason to give up.

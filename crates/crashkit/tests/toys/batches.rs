@@ -2,7 +2,7 @@
 //! synced stands in the survivor; a mount replays it. The mount number stands in two copies in the conventional zones.
 
 use super::{BLOCK, TAG, read, seal, sealed, text, word};
-use imbrex_crashkit::{Crash, History, Log, Subject};
+use imbrex_crashkit::{Crash, FaultKind, History, Log, Subject};
 use imbrex_device::{AlignedBuf, Drive, Region, SurvivorKey, ZoneId, ZonedDevice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,10 @@ pub enum Defect {
     TakesBadBlockForEnd,
     /// A flush that failed is reported as success.
     HidesFailedFlush,
+    /// Panics where a flush fails.
+    UnwrapsFlush,
+    /// Tries a write that fails again for ever.
+    RetriesForEver,
     /// Writes without looking where the write pointer is, and looks when that fails.
     GuessesWritePointer,
     /// Puts the time into its blocks.
@@ -245,12 +249,18 @@ impl Open {
                     let guess = device.geometry().start(ZONE);
                     device.write_at(&bytes, guess, TAG).or_else(|_| append(device, &bytes))?;
                 }
+                Defect::RetriesForEver => {
+                    while append(device, &bytes).is_err() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
                 _ => append(device, &bytes)?,
             }
         }
         match self.defect {
             Defect::ForgetsFlush => {}
             Defect::HidesFailedFlush => drop(device.flush(TAG)),
+            Defect::UnwrapsFlush => device.flush(TAG).unwrap(),
             _ => device.flush(TAG).map_err(text)?,
         }
         for word in &self.words()[..self.unsynced * BLOCK / 8] {
@@ -259,6 +269,10 @@ impl Open {
         self.unsynced = 0;
         Ok(())
     }
+}
+
+fn takes_the_zone(kind: FaultKind) -> bool {
+    kind == FaultKind::ZoneReadOnly || FaultKind::DAMAGING.contains(&kind)
 }
 
 impl Subject for Batches {
@@ -295,9 +309,14 @@ impl Subject for Batches {
             Defect::HangsInCheck => std::thread::sleep(Duration::from_secs(1_000_000)),
             _ => {}
         }
-        let mut open = self.open(drive.clone())?;
+        let mut open = match self.open(drive.clone()) {
+            Ok(open) => open,
+            // Where the log's one zone is gone or damaged, a clear error is all that this engine can give.
+            Err(_) if history.fault().is_some_and(|fault| takes_the_zone(fault.kind)) => return Ok(()),
+            Err(why) => return Err(why),
+        };
         history.expect_prefix(&open.log)?;
-        if history.fault().is_some() {
+        if history.fault().is_some_and(|fault| takes_the_zone(fault.kind)) {
             return Ok(());
         }
         let batch = open.next(9);
