@@ -1,3 +1,15 @@
-//! From a locator to an open drive, and the shared-memory survivor.
+//! Floor 2: from a locator to an open drive, and the shared-memory survivor.
+//!
+//! A *locator* names a drive: `drive.img` (an emulated drive in an image), `mem:?profile=tiny&size=64M` (one in memory that
+//! goes away with the process). Kernel devices (`/dev/sdb`) and banded plain disks (`banded:…`) are refused with a
+//! sentence until their backends are there. A *URI* is `imbrex://`, a locator and options, as
+//! `imbrex:///data/drive.img?cache=2G`; [`parse_uri`] takes it apart.
 
+#![warn(missing_docs)]
+
+mod locator;
 pub mod survivor;
+mod uri;
+
+pub use locator::{Locator, MEMORY_OPTIONS, OpenOptions, open};
+pub use uri::{DRIVE_OPTIONS, SCHEME, Uri, parse_bool, parse_size, parse_uri};

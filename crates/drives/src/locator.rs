@@ -1,0 +1,213 @@
+//! What a locator means, and opening it.
+
+use crate::survivor::ShmSurvivor;
+use crate::uri::{parse_bool, parse_size};
+use imbrex_device::{Drive, Error, Result, Survivor, ZonedDevice};
+use imbrex_emulator::{Config, Emulator, OpenOptions as ImageOptions, Overrides};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Options of a drive in memory, behind the question mark of `mem:?…`.
+pub const MEMORY_OPTIONS: &[&str] =
+    &["profile", "size", "zone-size", "zone-capacity", "conventional", "block", "write-cache", "max-open", "prefault"];
+
+/// How to open a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// A flush of an emulated drive reaches the host's disk.
+    pub host_sync: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Unwritten bytes are kept in shared memory against the death of the process.
+    pub survivor: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { host_sync: false, read_only: false, survivor: true }
+    }
+}
+
+/// A locator, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Locator {
+    /// An emulated drive in an image file.
+    Image(PathBuf),
+    /// An emulated drive in memory.
+    Memory(Memory),
+}
+
+/// What `mem:?…` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The drive.
+    pub config: Config,
+    /// `None`: copy-on-write pages; `Some(false)`: flat memory; `Some(true)`: flat and all there from the beginning.
+    pub prefault: Option<bool>,
+}
+
+impl Locator {
+    /// Whether `text` names a drive in memory.
+    pub fn is_memory(text: &str) -> bool {
+        text == "mem:" || text.starts_with("mem:?")
+    }
+
+    /// Understands a locator; touches nothing but to see whether a path is a device.
+    pub fn parse(text: &str) -> Result<Locator> {
+        let refuse = |sentence: &str| Err(Error::unusable(&text.into(), sentence));
+        if Self::is_memory(text) {
+            return memory(text).map(Locator::Memory);
+        }
+        if text.is_empty() {
+            return refuse("the name of the drive is empty; name a drive image, or mem: for one in memory");
+        }
+        if text.starts_with("mem:") {
+            return refuse("the options of a drive in memory follow a question mark, as mem:?profile=tiny");
+        }
+        if text.starts_with("banded:") {
+            return refuse("banded plain disks are not supported yet; use a drive image (`imbrex drive create`)");
+        }
+        let path = Path::new(text);
+        let is_device = std::fs::metadata(path).is_ok_and(|meta| {
+            let kind = meta.file_type();
+            kind.is_block_device() || kind.is_char_device()
+        });
+        if is_device {
+            return refuse("devices of the kernel are not supported yet; use a drive image (`imbrex drive create`)");
+        }
+        Ok(Locator::Image(path.to_owned()))
+    }
+}
+
+fn memory(text: &str) -> Result<Memory> {
+    let refuse = |sentence: String| Error::unusable(&text.into(), sentence);
+    let mut overrides = Overrides::default();
+    let (mut profile, mut prefault, mut zone_capacity, mut max_open) = ("tiny", None, None, None);
+    let query = text.split_once('?').map_or("", |(_, query)| query);
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, "on"));
+        let bad = |sentence: String| refuse(format!("{name}={value}: {sentence}"));
+        let number = || parse_size(value).map_err(bad);
+        let small = || value.parse::<u32>().map_err(|_| bad(format!("{value:?} is not a number")));
+        match name {
+            "profile" => profile = value,
+            "size" => overrides.capacity = Some(number()?),
+            "zone-size" => overrides.zone_size = Some(number()?),
+            "zone-capacity" => zone_capacity = Some(number()?),
+            "conventional" => overrides.conventional = Some(small()?),
+            "block" => overrides.block = Some(small()?),
+            "max-open" => max_open = Some(small()?),
+            "write-cache" => overrides.write_cache = Some(parse_bool(value).map_err(bad)?),
+            "prefault" => prefault = Some(parse_bool(value).map_err(bad)?),
+            _ => {
+                return Err(refuse(format!(
+                    "a drive in memory has no option {name:?}; its options are {}",
+                    MEMORY_OPTIONS.join(", ")
+                )));
+            }
+        }
+    }
+    let named = Config::named(profile, &overrides)?;
+    // Two drives in memory are two media, whatever they are made of.
+    let uuid = *uuid::Uuid::new_v4().as_bytes();
+    let mut config = Config { name: text.to_owned(), uuid, ..named };
+    config.zone_capacity = zone_capacity.unwrap_or(config.zone_capacity);
+    config.max_open = max_open.or(config.max_open);
+    config.check()?;
+    Ok(Memory { config, prefault })
+}
+
+impl Memory {
+    /// Makes the drive.
+    pub fn open(&self) -> Result<Emulator> {
+        match self.prefault {
+            None => Emulator::memory(&self.config),
+            Some(false) => Emulator::memory_flat(&self.config),
+            Some(true) => Emulator::memory_prefaulted(&self.config),
+        }
+    }
+}
+
+/// Opens the drive that `locator` names. A drive in memory is new at every call, has no survivor (nothing of it outlives
+/// the process), and cannot be opened read-only.
+pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
+    match Locator::parse(locator)? {
+        Locator::Memory(_) if options.read_only => {
+            Err(Error::unusable(&locator.into(), "a drive in memory is empty, so it cannot be opened read-only"))
+        }
+        Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
+        Locator::Image(path) => {
+            let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
+            let device = Emulator::open(&path, how)?;
+            let keep = options.survivor && !options.read_only;
+            let survivor = keep.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
+            Ok(Drive { device: Arc::new(device), survivor })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_device::{Fault, report_all};
+
+    fn says(locator: &str, text: &str) {
+        let error = open(locator, &OpenOptions::default()).err().unwrap();
+        assert!(matches!(error.fault, Fault::Unusable(_)), "{error:?}");
+        assert!(error.to_string().contains(text), "{error} lacks {text:?}");
+    }
+
+    #[test]
+    fn memory_drives_are_what_was_asked_for() {
+        let locator =
+            "mem:?profile=hgst-hsh721414al&size=64M&zone-size=2M&conventional=3&block=512&write-cache=off&max-open=5";
+        let drive = open(locator, &OpenOptions::default()).unwrap();
+        let geometry = drive.device.geometry();
+        assert_eq!((geometry.zones, geometry.zone_size, geometry.block), (32, 2 << 20, 512));
+        assert_eq!(geometry.max_open.map(|n| n.get()), Some(5));
+        assert!(!drive.device.write_cache().unwrap() && drive.survivor.is_none());
+        assert_eq!(report_all(drive.device.as_ref()).unwrap().iter().filter(|zone| zone.wp.is_none()).count(), 3);
+        for locator in ["mem:", "mem:?prefault=1", "mem:?prefault=off"] {
+            let drive = open(locator, &OpenOptions::default()).unwrap();
+            assert_eq!((drive.device.geometry().zones, &*drive.device.identity().name), (64, locator));
+        }
+    }
+
+    #[test]
+    fn two_memory_drives_are_two_media() {
+        let medium = || open("mem:", &OpenOptions::default()).unwrap().device.identity().medium;
+        assert_ne!(medium(), medium());
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_why() {
+        says("", "empty");
+        says("mem:tiny", "question mark");
+        says("mem:?speed=3", "zone-capacity");
+        says("mem:?profile=floppy", "hgst-hsh721414al");
+        says("mem:?size=lots", "256M");
+        says("mem:?block=1000", "512 or 4096");
+        says("banded:disk.img?band=80M", "not supported yet");
+        says("/dev/null", "not supported yet");
+        says("/nowhere/drive.img", "imbrex drive create");
+        let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+        assert!(open("mem:", &read_only).err().unwrap().to_string().contains("read-only"));
+    }
+
+    #[test]
+    fn images_come_with_a_survivor_unless_it_is_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.img");
+        drop(Emulator::create(&path, &Config::tiny(), false).unwrap());
+        let locator = path.to_str().unwrap();
+        let open = |options| open(locator, &options);
+        let first = open(OpenOptions::default()).unwrap();
+        assert!(first.survivor.is_some());
+        let busy = open(OpenOptions::default()).err().unwrap();
+        assert!(matches!(busy.fault, Fault::Busy { pid } if pid == Some(std::process::id())), "{busy}");
+        drop(first);
+        assert!(open(OpenOptions { survivor: false, ..OpenOptions::default() }).unwrap().survivor.is_none());
+        assert!(open(OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap().survivor.is_none());
+    }
+}
