@@ -254,6 +254,15 @@ impl Label {
         out
     }
 
+    /// How many bytes the label that begins here claims to take; `None` where none begins. A reader that has fetched less
+    /// fetches the rest before it decodes: the drive may have been formatted with more zones, or by a newer version, than it
+    /// looks. The claim is not checked yet: never fetch more than a zone for it.
+    pub fn claimed_len(beginning: &[u8]) -> Option<usize> {
+        let (header, _) = RawHeader::ref_from_prefix(beginning).ok()?;
+        let length = header.length.get() as usize;
+        (header.magic == MAGIC && (HEADER..=MAX_LENGTH).contains(&length)).then_some(length)
+    }
+
     /// Reads a label from the beginning of `bytes`; what follows it is ignored.
     pub fn decode(bytes: &[u8]) -> Result<Label, LabelError> {
         let Ok((header, _)) = RawHeader::ref_from_prefix(bytes) else { return Err(LabelError::NotALabel) };

@@ -170,6 +170,20 @@ fn what_is_no_label_says_so() {
 }
 
 #[test]
+fn a_label_says_how_long_it_is_before_it_is_read_whole() {
+    let bytes = sample().encode();
+    assert_eq!(Label::claimed_len(&bytes[..HEADER]), Some(bytes.len()));
+    assert_eq!(Label::claimed_len(&bytes[..HEADER - 1]), None);
+    assert_eq!(Label::claimed_len(&[0; 4096]), None);
+    let claim = |length: u32| {
+        let mut bytes = bytes.clone();
+        bytes[12..16].copy_from_slice(&length.to_le_bytes());
+        Label::claimed_len(&bytes)
+    };
+    assert_eq!((claim(0), claim(79), claim(80), claim(u32::MAX)), (None, None, Some(80), None));
+}
+
+#[test]
 fn a_newer_version_is_told_from_damage() {
     let newer = |length: Option<u32>| {
         let mut bytes = sample().encode();
