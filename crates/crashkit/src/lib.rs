@@ -16,6 +16,51 @@
 //!
 //! **Determinism**: one seed gives the same commands, states and outcomes, on any number of threads; commands are hashed
 //! and compared between the two passes. The subject has to keep its side: one thread, no clocks, no other randomness.
+//!
+//! A test of an engine, here one that keeps a number in the first block of the drive:
+//!
+//! ```
+//! use imbrex_crashkit::{Config, Crash, History, Log, Plan, Subject, explore};
+//! use imbrex_device::{AlignedBuf, Cause, Drive, Tag};
+//! use std::sync::Arc;
+//!
+//! const TAG: Tag = Tag::new(Cause::Label);
+//! struct Number;
+//!
+//! fn store(drive: &Drive, number: u8) -> Result<(), String> {
+//!     let mut block = AlignedBuf::zeroed(4096);
+//!     block[0] = number;
+//!     drive.device.write_at(&block, 0, TAG).map_err(|e| e.to_string())?;
+//!     drive.device.flush(TAG).map_err(|e| e.to_string())
+//! }
+//!
+//! impl Subject for Number {
+//!     type Op = u8;
+//!     fn format(&self, drive: &Drive) -> Result<(), String> {
+//!         store(drive, 0)
+//!     }
+//!     fn workload(&self, drive: Drive, _seed: u64, log: &Log<u8>) -> Result<(), String> {
+//!         for number in 1..4 {
+//!             let id = log.begun(number);
+//!             store(&drive, number)?;
+//!             log.synced(id);
+//!         }
+//!         Ok(())
+//!     }
+//!     fn recover(&self, _drive: Drive) -> Result<(), String> {
+//!         Ok(())
+//!     }
+//!     fn check(&self, drive: Drive, _crash: Crash, history: &History<u8>) -> Result<(), String> {
+//!         let mut block = AlignedBuf::zeroed(4096);
+//!         drive.device.read_at(&mut block, 0, TAG).map_err(|e| e.to_string())?;
+//!         let allowed = history.must_prefix()..=history.entries().len();
+//!         if allowed.contains(&usize::from(block[0])) { Ok(()) } else { Err(format!("{} is there", block[0])) }
+//!     }
+//! }
+//!
+//! let report = explore(&Arc::new(Number), &Config::tiny(), &Plan::new(1)).unwrap();
+//! assert_eq!(report.states, report.possible);
+//! ```
 
 #![warn(missing_docs)]
 
@@ -36,7 +81,7 @@ pub use explore::{Failure, REPLAY_VARIABLE, Report, explore, replay};
 pub use faults::{FAULT_REPLAY_VARIABLE, FaultKind, FaultPlan, FaultReport, fault_sweep};
 pub use imbrex_emulator::Config;
 pub use log::{Entry, History, Injected, Log, OpId, Status};
-pub use plan::{Crash, Plan, StateId, Variant};
+pub use plan::{Crash, Plan, ROUNDS_VARIABLE, StateId, Variant, seeds};
 
 /// What is explored. Errors are sentences for people. A panic anywhere is a failure.
 ///

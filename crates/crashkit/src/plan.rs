@@ -6,6 +6,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Environment variable that says for how many seeds [`seeds`] goes.
+pub const ROUNDS_VARIABLE: &str = "IMBREX_CRASH_ROUNDS";
+
+/// Seeds `0..default`, or as many as `IMBREX_CRASH_ROUNDS` says: for tests that a long run can make more of.
+pub fn seeds(default: u64) -> std::ops::Range<u64> {
+    0..std::env::var(ROUNDS_VARIABLE).ok().and_then(|rounds| rounds.trim().parse().ok()).unwrap_or(default)
+}
+
 /// What happened to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Crash {

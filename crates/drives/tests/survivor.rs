@@ -17,7 +17,13 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("imbrex-survivor-{}", uuid::Uuid::new_v4().simple()));
+        // The real thing where the machine has it, else any file system.
+        let name = format!("imbrex-test-{}", uuid::Uuid::new_v4().simple());
+        let path = Path::new("/dev/shm").join(&name);
+        if std::fs::create_dir(&path).is_ok() {
+            return Dir(path);
+        }
+        let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).unwrap();
         Dir(path)
     }
@@ -258,14 +264,7 @@ fn a_file_of_another_user_counts_as_nothing() {
 
 #[test]
 fn too_little_room_is_said_at_once_and_leaves_no_trace() {
-    // The real thing where the machine has it, else any file system: the capacity is more than is free.
-    let shm = Path::new("/dev/shm");
-    let dir = if shm.is_dir() {
-        let path = shm.join(format!("imbrex-test-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir(&path).map(|()| Dir(path)).unwrap_or_else(|_| Dir::new())
-    } else {
-        Dir::new()
-    };
+    let dir = Dir::new();
     let fs = rustix::fs::statvfs(&dir.0).unwrap();
     let capacity = fs.f_bavail * fs.f_frsize + (1 << 30);
     assert!(capacity < MAX_CAPACITY, "this machine has more than a terabyte of shared memory");
