@@ -29,7 +29,7 @@ test: setup ## all tests
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/test
 
 test-crash: build ## RocksDB killed and powered off at random moments, ROUNDS=1000 times each
-	@ROUNDS=$(or $(ROUNDS),1000) BUILD_DIR=$(CURDIR)/build bindings/rocksdb/tests/crash_rounds
+	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb crash_rounds
 
 bench: build ## both sides of every comparison in one run, and their ratio
 	@scripts/bench $(BENCH_ARGS)
