@@ -3,7 +3,7 @@
 use super::inode::Plan;
 use super::{
     CONVENTIONAL_UNIT, Directory, Effect, Extent, FIRST_SERIAL, FileKind, Freed, FreedPlace, Inode, LOST_FOUND,
-    MAX_LINKS, Meta, MetaError, Name, ROOT, Record, Result, Serial,
+    MAX_LINKS, MAX_SIZE, Meta, MetaError, Name, ROOT, Record, Result, Serial, Victim,
 };
 
 impl Meta {
@@ -23,10 +23,21 @@ impl Meta {
                 self.file(*serial)?;
                 self.add_name(*parent, name, *serial)
             }
-            Record::Unlink { parent, name } => self.unlink(*parent, name),
-            Record::Rmdir { parent, name } => self.rmdir(*parent, name),
-            Record::Rename { from_parent, from, to_parent, to, time } => {
-                self.rename((*from_parent, from), (*to_parent, to), *time)
+            Record::Unlink { parent, name, .. } => {
+                self.demand(record, self.unlink_record(*parent, name)?)?;
+                self.unlink(*parent, name)
+            }
+            Record::Rmdir { parent, name, .. } => {
+                self.demand(record, self.rmdir_record(*parent, name)?)?;
+                self.unlink(*parent, name)
+            }
+            Record::Rename { from_parent, from, to_parent, to, serial, victim, time } => {
+                self.demand(record, self.rename_record((*from_parent, from), (*to_parent, to), *time)?)?;
+                // POSIX: two names of one file stay as they are.
+                match victim.is_some_and(|victim| victim.serial == *serial) {
+                    true => Ok(Effect::default()),
+                    false => self.rename((*from_parent, from), (*to_parent, to), *time),
+                }
             }
             Record::Extend { serial, extent } => self.extend(*serial, *extent),
             Record::Size { serial, size, time, volatile } => self.set_size(*serial, *size, *time, *volatile),
@@ -101,7 +112,7 @@ impl Meta {
         Ok(Effect::default())
     }
 
-    fn touch(&mut self, directory: Serial, time: u64) {
+    pub(super) fn touch(&mut self, directory: Serial, time: u64) {
         if let Some(inode) = self.inodes.get_mut(&directory) {
             inode.modified = time;
         }
@@ -111,6 +122,7 @@ impl Meta {
     pub(super) fn attach(&mut self, parent: Serial, name: &Name, serial: Serial) {
         if let Some(directory) = self.directories.get_mut(&parent) {
             directory.entries.insert(name.clone(), serial);
+            self.names.insert((serial, parent, name.clone()));
         }
         if let Some(directory) = self.directories.get_mut(&serial) {
             directory.parent = parent;
@@ -121,8 +133,9 @@ impl Meta {
     }
 
     /// Removes an entry and counts it; what it named stays, and is returned.
-    pub(super) fn detach(&mut self, parent: Serial, name: &str) -> Result<Serial> {
+    pub(super) fn detach(&mut self, parent: Serial, name: &Name) -> Result<Serial> {
         let serial = self.directory_mut(parent)?.entries.remove(name).ok_or(MetaError::NotFound)?;
+        self.names.remove(&(serial, parent, name.clone()));
         if let Some(inode) = self.inodes.get_mut(&serial) {
             inode.nlink = inode.nlink.saturating_sub(1);
         }
@@ -154,24 +167,68 @@ impl Meta {
         Ok(Effect::default())
     }
 
-    fn unlink(&mut self, parent: Serial, name: &Name) -> Result<Effect> {
-        let serial = self.lookup(parent, name)?;
-        self.file(serial)?;
-        self.detach(parent, name)?;
-        Ok(self.drop_unnamed(serial))
+    /// The record that deletes a file's name. [`MetaError::NotFound`], [`MetaError::NotADirectory`],
+    /// [`MetaError::IsADirectory`].
+    pub fn unlink_record(&self, parent: Serial, name: &Name) -> Result<Record> {
+        let inode = self.file(self.lookup(parent, name)?)?;
+        Ok(Record::Unlink { parent, name: name.clone(), victim: victim(inode) })
     }
 
-    fn rmdir(&mut self, parent: Serial, name: &Name) -> Result<Effect> {
+    /// The record that deletes an empty directory. As [`Self::unlink_record`], and [`MetaError::NotEmpty`].
+    pub fn rmdir_record(&self, parent: Serial, name: &Name) -> Result<Record> {
         let serial = self.lookup(parent, name)?;
-        if !self.directory(serial)?.entries.is_empty() {
-            return Err(MetaError::NotEmpty);
+        match self.directory(serial)?.entries.is_empty() {
+            true => Ok(Record::Rmdir { parent, name: name.clone(), serial }),
+            false => Err(MetaError::NotEmpty),
         }
-        self.detach(parent, name)?;
+    }
+
+    /// The record that renames a file or directory, each given by its directory and name there. [`MetaError::NotFound`],
+    /// [`MetaError::Loop`], and when the new name is taken by what cannot be replaced [`MetaError::IsADirectory`],
+    /// [`MetaError::NotADirectory`], [`MetaError::NotEmpty`].
+    pub fn rename_record(&self, from: (Serial, &Name), to: (Serial, &Name), time: u64) -> Result<Record> {
+        let serial = self.lookup(from.0, from.1)?;
+        let old = self.directory(to.0)?.entries.get(to.1).and_then(|old| self.inodes.get(old));
+        let with = |victim| Record::Rename {
+            from_parent: from.0,
+            from: from.1.clone(),
+            to_parent: to.0,
+            to: to.1.clone(),
+            serial,
+            victim,
+            time,
+        };
+        if old.is_some_and(|old| old.serial == serial) {
+            return Ok(with(Some(Victim { serial, last: false })));
+        }
+        let record = with(old.map(victim));
+        let is_directory = self.directories.contains_key(&serial);
+        if is_directory && self.is_within(to.0, serial) {
+            return Err(MetaError::Loop);
+        }
+        match old.map(|old| self.directories.get(&old.serial)) {
+            Some(Some(_)) if !is_directory => Err(MetaError::IsADirectory),
+            Some(Some(directory)) if !directory.entries.is_empty() => Err(MetaError::NotEmpty),
+            Some(None) if is_directory => Err(MetaError::NotADirectory),
+            _ => Ok(record),
+        }
+    }
+
+    /// Refuses a record about names that is not the one the present state would make.
+    fn demand(&self, record: &Record, present: Record) -> Result<()> {
+        match *record == present {
+            true => Ok(()),
+            false => Err(MetaError::Invalid("the name belongs to another file than the record says; look it up again")),
+        }
+    }
+
+    fn unlink(&mut self, parent: Serial, name: &Name) -> Result<Effect> {
+        let serial = self.detach(parent, name)?;
         Ok(self.drop_unnamed(serial))
     }
 
     /// Removes a file or directory whose last name is gone, and hands back its space.
-    fn drop_unnamed(&mut self, serial: Serial) -> Effect {
+    pub(super) fn drop_unnamed(&mut self, serial: Serial) -> Effect {
         let Some(inode) = self.inodes.get(&serial).filter(|inode| inode.nlink == 0) else {
             return Effect::default();
         };
@@ -187,30 +244,11 @@ impl Meta {
     }
 
     fn rename(&mut self, from: (Serial, &Name), to: (Serial, &Name), time: u64) -> Result<Effect> {
-        let serial = self.lookup(from.0, from.1)?;
-        let replaced = self.directory(to.0)?.entries.get(to.1).copied();
-        // POSIX: two names of one file stay as they are.
-        if replaced == Some(serial) {
-            return Ok(Effect::default());
-        }
-        let is_directory = self.directories.contains_key(&serial);
-        if is_directory && self.is_within(to.0, serial) {
-            return Err(MetaError::Loop);
-        }
-        match replaced.map(|old| self.directories.get(&old)) {
-            Some(Some(_)) if !is_directory => return Err(MetaError::IsADirectory),
-            Some(Some(directory)) if !directory.entries.is_empty() => return Err(MetaError::NotEmpty),
-            Some(None) if is_directory => return Err(MetaError::NotADirectory),
-            _ => {}
-        }
-        let effect = match replaced {
-            Some(_) => {
-                let old = self.detach(to.0, to.1)?;
-                self.drop_unnamed(old)
-            }
-            None => Effect::default(),
+        let effect = match self.detach(to.0, to.1) {
+            Ok(old) => self.drop_unnamed(old),
+            Err(_) => Effect::default(),
         };
-        self.detach(from.0, from.1)?;
+        let serial = self.detach(from.0, from.1)?;
         self.attach(to.0, to.1, serial);
         self.touch(from.0, time);
         self.touch(to.0, time);
@@ -228,6 +266,7 @@ impl Meta {
     }
 
     fn set_size(&mut self, serial: Serial, size: u64, time: u64, volatile: bool) -> Result<Effect> {
+        admit_size(size)?;
         let inode = self.file_mut(serial)?;
         if inode.closed {
             return Err(MetaError::Invalid("the file is closed; reopen it before appending"));
@@ -246,6 +285,7 @@ impl Meta {
     }
 
     fn seal(&mut self, serial: Serial, size: u64, time: u64) -> Result<Effect> {
+        admit_size(size)?;
         let plan = self.file(serial)?.plan_seal(size)?;
         let effect = self.carry_out_for(serial, plan);
         let inode = self.file_mut(serial)?;
@@ -263,6 +303,7 @@ impl Meta {
     }
 
     fn truncate(&mut self, serial: Serial, size: u64, time: u64) -> Result<Effect> {
+        admit_size(size)?;
         let inode = self.file(serial)?;
         let reach = if inode.kind.is_sequential() { inode.reach() } else { 0 };
         if size > inode.known_size().max(reach) {
@@ -285,6 +326,7 @@ impl Meta {
         if inode.is_directory() && has_bytes {
             return Err(MetaError::IsADirectory);
         }
+        admit_size(inode.known_size())?;
         if inode.volatile_size.is_some_and(|volatile| inode.closed || volatile <= inode.size) {
             return Err(MetaError::Invalid("the volatile size contradicts the file's size; leave it out"));
         }
@@ -352,4 +394,15 @@ impl Meta {
         }
         freed
     }
+}
+
+fn admit_size(size: u64) -> Result<()> {
+    match size <= MAX_SIZE {
+        true => Ok(()),
+        false => Err(MetaError::Invalid("no file can be that large; choose a smaller size")),
+    }
+}
+
+fn victim(inode: &Inode) -> Victim {
+    Victim { serial: inode.serial, last: inode.nlink == 1 }
 }

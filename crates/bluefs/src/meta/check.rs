@@ -1,7 +1,7 @@
 //! Every invariant of the metadata, tested: what `imbrex fs check` says about it.
 
 use super::space::Space;
-use super::{Extent, FileKind, Inode, LOST_FOUND, MAX_LINKS, Meta, Name, ROOT, Serial};
+use super::{Extent, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, Name, ROOT, Serial};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Meta {
@@ -23,6 +23,7 @@ impl Meta {
     /// Every entry leads somewhere; collects the names of everything.
     fn check_names(&self, found: &mut Vec<String>) -> Names<'_> {
         let mut names = Names::new();
+        let mut count = 0;
         for (parent, directory) in &self.directories {
             if !self.inodes.get(parent).is_some_and(Inode::is_directory) {
                 found.push(format!("Directory {parent} has entries but no inode."));
@@ -34,7 +35,14 @@ impl Meta {
                     ));
                 }
                 names.entry(*serial).or_default().push((*parent, name));
+                count += 1;
+                if !self.names.contains(&(*serial, *parent, name.clone())) {
+                    found.push(format!("The index of names lacks {name} in directory {parent}."));
+                }
             }
+        }
+        if self.names.len() != count {
+            found.push(format!("The index of names has {} names where there are {count}.", self.names.len()));
         }
         names
     }
@@ -65,6 +73,9 @@ impl Meta {
             complain(format!("has size {} but volatile size {:?}", inode.size, inode.volatile_size));
         }
         let reach = inode.reach();
+        if inode.known_size() > MAX_SIZE {
+            complain(format!("has an impossible size of {} bytes", inode.known_size()));
+        }
         if inode.closed && inode.kind.is_sequential() && inode.size > reach {
             complain(format!("has size {} but its last extent ends at {reach}", inode.size));
         }

@@ -13,6 +13,9 @@ use std::ops::Range;
 /// The length of an extent that is still growing; only a file's last one may have it.
 pub const OPEN: u64 = u64::MAX;
 
+/// No file is larger than this, in bytes.
+pub const MAX_SIZE: u64 = 1 << 62;
+
 /// Conventional space is cut at multiples of this many bytes of address (BlueFS §4: 256 KiB extents).
 pub const CONVENTIONAL_UNIT: u64 = 256 << 10;
 
@@ -111,18 +114,17 @@ impl Extent {
         if self.len == 0 {
             return Err(MetaError::Invalid("an extent cannot be empty; do not record it"));
         }
-        if self.is_open() {
-            if self.logical == u64::MAX || self.conventional().is_some() {
-                return Err(MetaError::Invalid("only extents in sequential zones can be open; give its length"));
-            }
-            return Ok(());
+        if self.is_open() && self.conventional().is_some() {
+            return Err(MetaError::Invalid("only extents in sequential zones can be open; give its length"));
         }
+        let len = if self.is_open() { 0 } else { self.len };
         let start = match self.place {
             Place::Conventional { addr } => addr,
             Place::Raw { offset, .. } | Place::Framed { offset, .. } => offset,
         };
-        let fits = |from: u64| from.checked_add(self.len).is_some_and(|end| end < u64::MAX);
-        if fits(self.logical) && fits(start) {
+        // Both stay true for every part of an extent, so that no sum can overflow later.
+        let in_file = self.logical.checked_add(len).is_some_and(|end| end <= MAX_SIZE);
+        if in_file && start <= self.logical + MAX_SIZE {
             Ok(())
         } else {
             Err(MetaError::Invalid("the extent ends beyond what a file or a drive can hold; shorten it"))
@@ -405,13 +407,16 @@ mod tests {
         for bad in [
             raw(0, 0, 1, 0),
             raw(u64::MAX, OPEN, 1, 0),
+            raw(MAX_SIZE + 1, OPEN, 1, 0),
             raw(2, u64::MAX - 2, 1, 0),
+            raw(2, MAX_SIZE - 1, 1, 0),
             raw(0, 2, 1, u64::MAX - 1),
             conventional(0, OPEN, 0),
-            conventional(0, 10, u64::MAX - 5),
+            conventional(0, 10, MAX_SIZE + 1),
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }
-        assert!(raw(0, OPEN, 1, u64::MAX).validate().is_ok());
+        assert!(raw(MAX_SIZE, OPEN, 1, MAX_SIZE).validate().is_ok());
+        assert!(raw(0, MAX_SIZE, 1, 0).validate().is_ok());
     }
 }

@@ -7,13 +7,16 @@
 //! 2. Nothing that may be somebody's data is dropped: what has no place goes to `lost+found`, as `<serial>-<name>`.
 //! 3. The later record is right about space: a zone in a new life, or conventional space in a new extent, no longer
 //!    belongs to the file that had it.
-//! 4. What is known to be deleted stays deleted.
+//! 4. What is known to be deleted stays deleted; and nothing is deleted that no record says was.
 //!
 //! A lost `Extend` between two others cannot be seen here: the one before then seems to reach further than its zone has
 //! room. Whoever knows the zones' contents must compare.
 
 use super::inode::Plan;
-use super::{Effect, Extent, FIRST_SERIAL, FileKind, Inode, LOST_FOUND, Meta, MetaError, Name, ROOT, Record, Serial};
+use super::{
+    Effect, Extent, FIRST_SERIAL, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, MetaError, Name, ROOT,
+    Record, Serial, Victim,
+};
 use std::collections::BTreeSet;
 
 /// What became of a record.
@@ -98,8 +101,10 @@ impl Meta {
             if self.inodes.get(&serial).is_some_and(|inode| inode.nlink == 0) {
                 let name = self.free_name(home, &format!("{serial}-lost"));
                 self.attach(home, &name, serial);
+                done.push(format!("File {serial} had lost its name; it is {} now.", self.path_in(home, &name)));
+            } else {
+                done.push(format!("Directory {serial} had lost its name; it is in the root now."));
             }
-            done.push(format!("File {serial} had lost its name; it is {} now.", self.path_of(serial)));
         }
         done
     }
@@ -126,8 +131,10 @@ impl Meta {
             }
             Record::Link { serial, parent, name } => self.repair_link(*serial, *parent, name, why),
             Record::Entry { parent, name, serial } => self.repair_entry(*serial, *parent, name, why),
-            Record::Rename { from_parent, from, to_parent, to, time } => {
-                self.repair_rename((*from_parent, from), (*to_parent, to), *time, why)
+            Record::Unlink { parent, name, victim } => self.repair_unlink(*parent, name, *victim, why),
+            Record::Rmdir { serial, .. } => self.repair_rmdir(*serial, why),
+            Record::Rename { from_parent, from, to_parent, to, serial, victim, time } => {
+                self.repair_rename(*serial, (*from_parent, from), (*to_parent, to), *victim, *time)
             }
             Record::Extend { serial, extent } => self.repair_extend(*serial, *extent, why),
             Record::Extent { serial, extent } => self.repair_extent(*serial, *extent, why),
@@ -136,9 +143,7 @@ impl Meta {
             Record::Remap { serial, logical, len, place } => {
                 self.repair_remap(*serial, Extent { logical: *logical, len: *len, place: *place }, why)
             }
-            Record::Unlink { .. }
-            | Record::Rmdir { .. }
-            | Record::Reopen { .. }
+            Record::Reopen { .. }
             | Record::Truncate { .. }
             | Record::Times { .. }
             | Record::Inode { .. }
@@ -157,12 +162,14 @@ impl Meta {
         };
         self.admit_serial(serial, kind)?;
         let (home, free) = self.place_for(parent, name, serial);
+        // Making room may have made `lost+found`, and with it taken its serial.
+        self.admit_serial(serial, kind)?;
         let mut moved = record.clone();
         if let Record::Mkdir { parent, name, .. } | Record::Create { parent, name, .. } = &mut moved {
             (*parent, *name) = (home, free);
         }
         let effect = self.apply(&moved)?;
-        Ok((effect, format!("{name} was made as {}", self.path_of(serial))))
+        Ok((effect, format!("file {serial}, {name}, was made in {}", self.path_of(home))))
     }
 
     fn repair_link(&mut self, serial: Serial, parent: Serial, name: &Name, why: MetaError) -> Repair {
@@ -174,10 +181,13 @@ impl Meta {
     }
 
     fn repair_entry(&mut self, serial: Serial, parent: Serial, name: &Name, why: MetaError) -> Repair {
+        if self.was_deleted(serial) {
+            return Err(why);
+        }
         let Some(inode) = self.inodes.get_mut(&serial) else {
             return self.invent(serial, FileKind::of_name(name), Some((parent, name)));
         };
-        if serial == ROOT || (inode.is_directory() && inode.nlink > 0) || why == MetaError::TooManyLinks {
+        if serial == ROOT || (inode.is_directory() && inode.nlink > 0) || inode.nlink >= MAX_LINKS {
             return Err(why);
         }
         if inode.closed && inode.kind.is_sequential() && inode.size > inode.reach() {
@@ -196,35 +206,107 @@ impl Meta {
             return Err(MetaError::IsADirectory);
         }
         self.attach(home, &free, serial);
-        Ok((Effect::default(), format!("file {serial} is named {}", self.path_of(serial))))
+        Ok((Effect::default(), format!("file {serial} is named {}", self.path_in(home, &free))))
     }
 
-    fn repair_rename(
-        &mut self,
-        (from_parent, from): (Serial, &Name),
-        (to_parent, to): (Serial, &Name),
-        time: u64,
-        why: MetaError,
-    ) -> Repair {
-        let serial = self.lookup(from_parent, from)?;
-        if why == MetaError::Loop {
+    fn repair_unlink(&mut self, parent: Serial, name: &Name, victim: Victim, why: MetaError) -> Repair {
+        let Victim { serial, last } = victim;
+        if self.directories.contains_key(&serial) {
             return Err(why);
         }
-        let (to_parent, to) = self.place_for(to_parent, to, serial);
-        // Making room may have moved the source itself, when it lies where the target was.
-        let Some((from_parent, from)) = self.entry_after_move(serial, from_parent, from) else {
-            return Err(why);
-        };
-        let record = Record::Rename { from_parent, from, to_parent, to, time };
-        let effect = self.apply(&record)?;
-        Ok((effect, format!("file {serial} was renamed to {}", self.path_of(serial))))
+        if last {
+            let known = self.inodes.contains_key(&serial);
+            let effect = self.bury(serial);
+            return Ok((
+                effect,
+                format!("file {serial} was deleted, {}", if known { "with all names" } else { "unknown" }),
+            ));
+        }
+        // It lives on under other names. If this was the last that is known, the others are lost.
+        if self.lookup(parent, name) == Ok(serial) && self.displace(parent, name) {
+            return Ok((Effect::default(), format!("file {serial} lost its known name; it is in lost+found")));
+        }
+        Err(why)
     }
 
-    fn entry_after_move(&self, serial: Serial, parent: Serial, name: &Name) -> Option<(Serial, Name)> {
+    fn repair_rmdir(&mut self, serial: Serial, why: MetaError) -> Repair {
+        match self.directories.get(&serial) {
+            Some(directory) if !directory.entries.is_empty() || serial == ROOT => Err(why),
+            None if self.inodes.contains_key(&serial) => Err(why),
+            _ => Ok((self.bury(serial), format!("directory {serial} was deleted"))),
+        }
+    }
+
+    /// `from` is where the record says that `serial` was; it may be elsewhere, or unknown.
+    fn repair_rename(
+        &mut self,
+        serial: Serial,
+        from: (Serial, &Name),
+        (to_parent, to): (Serial, &Name),
+        victim: Option<Victim>,
+        time: u64,
+    ) -> Repair {
+        if serial == ROOT || victim.is_some_and(|victim| victim.serial == serial) {
+            return Err(MetaError::Invalid("the record renames nothing"));
+        }
+        let is_directory = self.directories.contains_key(&serial);
+        if is_directory && self.is_within(to_parent, serial) {
+            return Err(MetaError::Loop);
+        }
+        let mut effect = Effect::default();
+        if let Some(Victim { serial: old, last: true }) = victim {
+            let blocked = self.directories.get(&old).is_some_and(|d| !d.entries.is_empty()) || old == ROOT;
+            if !blocked {
+                effect = self.bury(old);
+            }
+        }
+        if let Some(Victim { serial: old, last: false }) = victim
+            && self.lookup(to_parent, to) == Ok(old)
+            && self.inodes.get(&old).is_some_and(|inode| inode.nlink > 1)
+        {
+            self.detach(to_parent, to)?;
+        }
+        if !self.inodes.contains_key(&serial) {
+            let (_, what) = self.invent(serial, FileKind::of_name(to), Some((to_parent, to)))?;
+            return Ok((effect, what));
+        }
+        let (mut home, mut free) = self.place_for(to_parent, to, serial);
+        if is_directory && self.is_within(home, serial) {
+            (home, free) = (ROOT, self.free_name(ROOT, &format!("{serial}-{to}")));
+        }
+        if let Some((parent, name)) = self.entry_of(serial, from) {
+            self.detach(parent, &name)?;
+            self.touch(parent, time);
+        }
+        self.attach(home, &free, serial);
+        self.touch(home, time);
+        Ok((effect, format!("file {serial} was renamed to {}", self.path_in(home, &free))))
+    }
+
+    /// The entry that names `serial`, if possible the one given.
+    fn entry_of(&self, serial: Serial, (parent, name): (Serial, &Name)) -> Option<(Serial, Name)> {
         if self.lookup(parent, name) == Ok(serial) {
             return Some((parent, name.clone()));
         }
         self.name_of(serial).map(|(parent, name)| (parent, name.clone()))
+    }
+
+    /// Deletes a file, or an empty directory, with all its names; remembers it even when it is not known.
+    fn bury(&mut self, serial: Serial) -> Effect {
+        if !self.inodes.contains_key(&serial) {
+            self.replay.note_deleted(serial);
+            return Effect::default();
+        }
+        while let Some((parent, name)) = self.name_of(serial).map(|(parent, name)| (parent, name.clone())) {
+            if self.detach(parent, &name).is_err() {
+                break;
+            }
+        }
+        self.drop_unnamed(serial)
+    }
+
+    fn path_in(&self, parent: Serial, name: &Name) -> String {
+        format!("{}/{name}", self.path_of(parent).trim_end_matches('/'))
     }
 
     fn repair_extend(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
@@ -246,7 +328,7 @@ impl Meta {
         self.evict(serial, &extent)?;
         let applied = self.apply(&Record::Extend { serial, extent })?;
         effect.freed.extend(applied.freed);
-        Ok((effect, format!("{} got an extent although {why}", self.path_of(serial))))
+        Ok((effect, format!("file {serial} got an extent although {why}")))
     }
 
     /// An extent of a snapshot for a file that already has its name, or that contradicts it.
@@ -267,6 +349,9 @@ impl Meta {
     }
 
     fn repair_size(&mut self, serial: Serial, size: u64, time: u64, volatile: bool, why: MetaError) -> Repair {
+        if size > MAX_SIZE {
+            return Err(why);
+        }
         self.require_file(serial, FileKind::Random)?;
         let inode = self.file_mut(serial)?;
         if size < inode.size {
@@ -278,10 +363,13 @@ impl Meta {
         }
         inode.closed = false;
         let effect = self.apply(&Record::Size { serial, size, time, volatile })?;
-        Ok((effect, format!("{} got its size although {why}", self.path_of(serial))))
+        Ok((effect, format!("file {serial} got its size although {why}")))
     }
 
     fn repair_seal(&mut self, serial: Serial, size: u64, time: u64, why: MetaError) -> Repair {
+        if size > MAX_SIZE {
+            return Err(why);
+        }
         self.require_file(serial, FileKind::Table)?;
         let inode = self.file_mut(serial)?;
         let mut effect = Effect::default();
@@ -297,7 +385,7 @@ impl Meta {
                 (inode.size, inode.modified, inode.volatile_size, inode.closed) = (size, time, None, false);
             }
         }
-        Ok((effect, format!("{} got its final size although {why}", self.path_of(serial))))
+        Ok((effect, format!("file {serial} got its final size although {why}")))
     }
 
     fn repair_remap(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
@@ -309,7 +397,7 @@ impl Meta {
         self.evict(serial, &extent)?;
         let plan = self.file(serial)?.plan_remap(extent, false)?;
         let effect = self.effect_of(serial, plan);
-        Ok((effect, format!("{} had bytes moved although {why}", self.path_of(serial))))
+        Ok((effect, format!("bytes of file {serial} were moved although {why}")))
     }
 
     /// Makes sure that the file exists: one whose creation was lost is made in `lost+found`.
@@ -334,9 +422,10 @@ impl Meta {
                 (home, self.free_name(home, &format!("{serial}-lost")))
             }
         };
+        let what = format!("file {serial}, whose creation is lost, was made as {}", self.path_in(parent, &name));
         let effect = self.apply(&Record::Create { parent, name, serial, kind, time: 0 })?;
         self.replay.invented.insert(serial);
-        Ok((effect, format!("{} was made, its creation is lost", self.path_of(serial))))
+        Ok((effect, what))
     }
 
     /// Takes the space of `extent` from whoever has it; what they lose is not free, it is the new owner's.

@@ -34,14 +34,14 @@ mod space;
 pub use crate::kind::FileKind;
 pub use error::MetaError;
 pub use fuzz::fuzz_journal_bytes;
-pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, OPEN, Place};
+pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place};
 pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
-pub use record::{DecodeError, MAX_RECORD, Record};
+pub use record::{DecodeError, MAX_RECORD, Record, Victim};
 
 use lenient::Replay;
 use space::Space;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of a file or directory, never used twice on a volume.
 pub type Serial = u64;
@@ -122,6 +122,8 @@ pub struct Meta {
     inodes: BTreeMap<Serial, Inode>,
     directories: BTreeMap<Serial, Directory>,
     next_serial: Serial,
+    /// Every entry as (what it names, directory, name); follows from the directories.
+    names: BTreeSet<(Serial, Serial, Name)>,
     /// Who has which space; follows from the inodes.
     space: Space,
     /// What a replay of a damaged journal remembers; no part of the state.
@@ -140,6 +142,7 @@ impl PartialEq for Meta {
         self.next_serial == other.next_serial
             && self.inodes == other.inodes
             && self.directories == other.directories
+            && self.names == other.names
             && self.space == other.space
     }
 }
@@ -153,6 +156,7 @@ impl Meta {
             inodes: BTreeMap::from([(ROOT, root)]),
             directories: BTreeMap::from([(ROOT, Directory { parent: ROOT, entries: BTreeMap::new() })]),
             next_serial: FIRST_SERIAL,
+            names: BTreeSet::new(),
             space: Space::default(),
             replay: Replay::default(),
         }
@@ -204,8 +208,18 @@ impl Meta {
         self.directories.get(&dir).map(|d| d.parent).filter(|parent| *parent != 0)
     }
 
-    /// A path for messages: one of the file's names, or `serial 17` when it has none. Looks through all directories:
-    /// not for the fast path.
+    /// Every name of a file or directory, as (directory, name), in the order of the directories' serials.
+    pub fn names_of(&self, serial: Serial) -> impl Iterator<Item = (Serial, &Name)> + '_ {
+        let from = (serial, 0, Name::before_all());
+        self.names.range(from..).take_while(move |entry| entry.0 == serial).map(|(_, parent, name)| (*parent, name))
+    }
+
+    /// The first of [`Self::names_of`].
+    pub fn name_of(&self, serial: Serial) -> Option<(Serial, &Name)> {
+        self.names_of(serial).next()
+    }
+
+    /// A path for messages: the first of the file's names, or `serial 17` when it has none.
     pub fn path_of(&self, serial: Serial) -> String {
         if serial == ROOT {
             return "/".to_owned();
@@ -224,18 +238,6 @@ impl Meta {
         parts.push(String::new());
         parts.reverse();
         parts.join("/")
-    }
-
-    /// Some entry that names `serial`.
-    fn name_of(&self, serial: Serial) -> Option<(Serial, &Name)> {
-        let find = |parent: Serial| {
-            let entries = &self.directories.get(&parent)?.entries;
-            entries.iter().find(|(_, s)| **s == serial).map(|(name, _)| (parent, name))
-        };
-        match self.directories.get(&serial) {
-            Some(directory) => find(directory.parent),
-            None => self.directories.keys().find_map(|parent| find(*parent)),
-        }
     }
 
     /// Every file, by serial; no directories.

@@ -8,6 +8,7 @@ use super::{MetaError, Result};
 use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// Longest name of one file, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -17,9 +18,9 @@ pub const MAX_PATH: usize = 4096;
 pub const MAX_DEPTH: usize = 64;
 
 /// The name of one file or directory in its directory: UTF-8, 1 to [`MAX_NAME`] bytes, neither `.` nor `..`, without
-/// `/` and NUL.
+/// `/` and NUL. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Box<str>);
+pub struct Name(Arc<str>);
 
 impl Name {
     /// Checks a name. [`MetaError::NameTooLong`], [`MetaError::InvalidName`].
@@ -48,6 +49,11 @@ impl Name {
             text.push('_');
         }
         Name(text.into())
+    }
+
+    /// Sorts before every name; no file has it.
+    pub(super) fn before_all() -> Name {
+        Name("".into())
     }
 
     /// The text.

@@ -21,7 +21,19 @@ pub const MAX_RECORD: usize = 1024;
 /// Length and type.
 const HEAD: usize = 3;
 
-/// One operation on the metadata. Times are nanoseconds since 1970, sizes and offsets bytes.
+/// Who loses a name by an operation. It follows from the name, but is recorded: after damage to the journal a name may
+/// seem to be another file's, which must not pay for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// The file or directory.
+    pub serial: Serial,
+    /// Whether this was its last name, so that it goes.
+    pub last: bool,
+}
+
+/// One operation on the metadata. [`Meta`](super::Meta) helps to make those that need to know what is there:
+/// [`unlink_record`](super::Meta::unlink_record), [`rmdir_record`](super::Meta::rmdir_record),
+/// [`rename_record`](super::Meta::rename_record). Times are nanoseconds since 1970, sizes and offsets bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A new directory.
@@ -63,6 +75,8 @@ pub enum Record {
         parent: Serial,
         /// The name.
         name: Name,
+        /// Whose name it is.
+        victim: Victim,
     },
     /// An empty directory goes.
     Rmdir {
@@ -70,6 +84,8 @@ pub enum Record {
         parent: Serial,
         /// Its name.
         name: Name,
+        /// Its number.
+        serial: Serial,
     },
     /// A file or directory gets another name; a file or an empty directory of that name is replaced.
     Rename {
@@ -81,6 +97,10 @@ pub enum Record {
         to_parent: Serial,
         /// The new name.
         to: Name,
+        /// What is renamed.
+        serial: Serial,
+        /// What had the new name before.
+        victim: Option<Victim>,
         /// When.
         time: u64,
     },
@@ -277,16 +297,21 @@ impl Record {
                 w.u64(*serial).u64(*parent).name(name);
                 LINK
             }
-            Record::Unlink { parent, name } => {
-                w.u64(*parent).name(name);
+            Record::Unlink { parent, name, victim } => {
+                w.u64(*parent).name(name).victim(victim);
                 UNLINK
             }
-            Record::Rmdir { parent, name } => {
-                w.u64(*parent).name(name);
+            Record::Rmdir { parent, name, serial } => {
+                w.u64(*parent).name(name).u64(*serial);
                 RMDIR
             }
-            Record::Rename { from_parent, from, to_parent, to, time } => {
-                w.u64(*from_parent).name(from).u64(*to_parent).name(to).u64(*time);
+            Record::Rename { from_parent, from, to_parent, to, serial, victim, time } => {
+                w.u64(*from_parent).name(from).u64(*to_parent).name(to).u64(*serial);
+                match victim {
+                    None => w.u8(0),
+                    Some(victim) => w.u8(1).victim(victim),
+                };
+                w.u64(*time);
                 RENAME
             }
             Record::Extend { serial, extent } => {
@@ -376,13 +401,15 @@ fn decode_body(kind: u8, body: &[u8]) -> Option<Record> {
             Record::Create { parent: r.u64()?, name: r.name()?, serial: r.u64()?, kind: r.kind()?, time: r.u64()? }
         }
         LINK => Record::Link { serial: r.u64()?, parent: r.u64()?, name: r.name()? },
-        UNLINK => Record::Unlink { parent: r.u64()?, name: r.name()? },
-        RMDIR => Record::Rmdir { parent: r.u64()?, name: r.name()? },
+        UNLINK => Record::Unlink { parent: r.u64()?, name: r.name()?, victim: r.victim()? },
+        RMDIR => Record::Rmdir { parent: r.u64()?, name: r.name()?, serial: r.u64()? },
         RENAME => Record::Rename {
             from_parent: r.u64()?,
             from: r.name()?,
             to_parent: r.u64()?,
             to: r.name()?,
+            serial: r.u64()?,
+            victim: if r.bool()? { Some(r.victim()?) } else { None },
             time: r.u64()?,
         },
         EXTEND => Record::Extend { serial: r.u64()?, extent: r.extent()? },
@@ -434,6 +461,9 @@ impl Writer<'_> {
         self.0.extend_from_slice(name.as_bytes());
         self
     }
+    fn victim(&mut self, victim: &Victim) -> &mut Self {
+        self.u64(victim.serial).u8(u8::from(victim.last))
+    }
     fn place(&mut self, place: &Place) -> &mut Self {
         match *place {
             Place::Conventional { addr } => self.u8(PLACE_CONVENTIONAL).u64(addr),
@@ -484,6 +514,9 @@ impl Reader<'_> {
         self.0 = rest;
         Name::from_bytes(name).ok()
     }
+    fn victim(&mut self) -> Option<Victim> {
+        Some(Victim { serial: self.u64()?, last: self.bool()? })
+    }
     fn kind(&mut self) -> Option<FileKind> {
         FileKind::from_number(self.u8()?)
     }
@@ -518,15 +551,18 @@ mod tests {
         assert_eq!(out, want);
 
         out.clear();
-        Record::Unlink { parent: 1, name: Name::new("ab").unwrap() }.encode(&mut out);
-        assert_eq!(out, [14, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'b']);
+        let victim = Victim { serial: 16, last: true };
+        Record::Unlink { parent: 1, name: Name::new("ab").unwrap(), victim }.encode(&mut out);
+        assert_eq!(out, [23, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'b', 16, 0, 0, 0, 0, 0, 0, 0, 1]);
     }
 
     #[test]
     fn the_longest_record_is_within_bounds() {
         let name = Name::new(&"x".repeat(255)).unwrap();
         let mut out = Vec::new();
-        Record::Rename { from_parent: 1, from: name.clone(), to_parent: 1, to: name, time: 1 }.encode(&mut out);
+        let victim = Some(Victim { serial: 3, last: false });
+        let (from, to) = (name.clone(), name);
+        Record::Rename { from_parent: 1, from, to_parent: 1, to, serial: 2, victim, time: 1 }.encode(&mut out);
         assert!(out.len() < MAX_RECORD);
         assert_eq!(Record::decode(&out).map(|(_, n)| n), Ok(out.len()));
     }
@@ -560,7 +596,7 @@ mod tests {
     #[test]
     fn names_and_flags_are_checked() {
         let mut out = Vec::new();
-        Record::Unlink { parent: 1, name: Name::new("ab").unwrap() }.encode(&mut out);
+        Record::Rmdir { parent: 1, name: Name::new("ab").unwrap(), serial: 16 }.encode(&mut out);
         for (byte, want) in [(b'/', false), (0, false), (0xff, false), (b'z', true)] {
             out[13] = byte;
             assert_eq!(Record::decode(&out).is_ok(), want, "{byte}");
