@@ -1,2 +1,42 @@
-//! The `imbrex` command.
-fn main() {}
+//! The `imbrex` command: nouns, then verbs.
+//!
+//! Exit code 0: done; 1: failed, one sentence on stderr says what to do next; 2: the command line was wrong. Facts go to
+//! stdout, with `--json` as JSON.
+
+mod drive;
+mod output;
+mod picture;
+
+use clap::{Parser, Subcommand};
+use output::Outcome;
+use std::process::ExitCode;
+
+/// Imbrex: storage on zoned drives without a kernel file system.
+#[derive(Parser)]
+#[command(version, about, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n\n\
+                        Set IMBREX_LOG=debug to see what it does.")]
+struct Cli {
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Subcommand)]
+enum Noun {
+    /// Emulated zoned drives: make them, look at them, break them.
+    Drive(drive::Args),
+}
+
+fn run(cli: Cli) -> Outcome {
+    match cli.noun {
+        Noun::Drive(args) => drive::run(args),
+    }
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_env("IMBREX_LOG"))
+        .with_writer(std::io::stderr)
+        .init();
+    output::exit(run(Cli::parse()))
+}

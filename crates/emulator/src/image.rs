@@ -126,7 +126,7 @@ impl Emulator {
             lock::Refused::Busy(pid) => Error::new(
                 &name,
                 imbrex_device::Fault::Busy {
-                    pid: pid.or_else(|| Observer::open(path).ok().and_then(|seen| seen.holder())),
+                    pid: pid.or_else(|| Observer::open(path).ok().and_then(|seen| seen.noted_holder())),
                 },
             ),
             lock::Refused::Io(error) => Error::io(&name, error),

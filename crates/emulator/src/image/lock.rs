@@ -29,7 +29,7 @@ pub(crate) fn take_new(file: File) -> io::Result<File> {
 }
 
 /// Who has the lock, by the kernel's list.
-fn holder(meta: &Metadata) -> Option<u32> {
+pub(crate) fn holder(meta: &Metadata) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     find_holder(&locks, meta.dev(), meta.ino())
 }

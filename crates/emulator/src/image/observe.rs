@@ -1,19 +1,22 @@
 //! Looking at an image without having it: its facts, zones and counters, also while another process uses it.
 
-use super::{check_lengths, map_state, open_main, read_header};
+use super::{check_lengths, lock, map_state, open_main, read_header, sibling};
 use crate::cache::{AtRisk, at_risk};
 use crate::config::Config;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::zones::report_zone;
 use imbrex_device::{Result, Zone, ZoneId};
-use std::path::Path;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
 
 /// A view of an image that changes as its user changes it. Each zone and counter is right for itself; together they are
 /// of the same moment only while nobody uses the drive.
 pub struct Observer {
     config: Config,
     state: State,
+    files: Vec<PathBuf>,
+    meta: Metadata,
 }
 
 impl Observer {
@@ -23,12 +26,13 @@ impl Observer {
     }
 
     fn view(path: &Path, write: bool) -> Result<Observer> {
-        let (file, _) = open_main(path, write)?;
+        let (file, meta) = open_main(path, write)?;
         let header = read_header(path, &file)?;
         check_lengths(path, &header, std::slice::from_ref(&file))?;
         let state = map_state(path, &header.config, &file, write)?;
         let config = Config { name: path.display().to_string(), write_cache: state.write_cache(), ..header.config };
-        Ok(Observer { config, state })
+        let files = (0..header.files).map(|index| sibling(path, index)).collect();
+        Ok(Observer { config, state, files, meta })
     }
 
     /// Sets the counters of the image at `path` to 0, also while another process uses it.
@@ -59,8 +63,18 @@ impl Observer {
         at_risk.filter(|risk| risk.blocks > 0).collect()
     }
 
-    /// The process that has it open for writing, as it noted itself; a killed one may still stand there.
+    /// Its files on the host.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// The process that has it open, where the system tells.
     pub fn holder(&self) -> Option<u32> {
+        lock::holder(&self.meta)
+    }
+
+    /// Who noted itself as its user; a killed one may still stand there.
+    pub(crate) fn noted_holder(&self) -> Option<u32> {
         u32::try_from(self.state.holder()).ok().filter(|pid| *pid != 0)
     }
 }
