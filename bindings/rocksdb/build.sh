@@ -35,17 +35,23 @@ stale() {
   [ ! -e "$1" ] || [ -n "$(find "$here" "$out/imbrex.h" -newer "$1" \( -name '*.cc' -o -name '*.h' -o -name build.sh \) -print -quit)" ]
 }
 
-# compile DIR FLAGS...: objects of the plug-in, all at once.
+# compile DIR SOURCES FLAGS...: their objects in DIR, all that are out of date at once. Sets `objects`.
 compile() {
   dir=$1
-  shift
+  sources=$2
+  shift 2
   mkdir -p "$dir"
+  newest_header=$(find "$here" "$out/imbrex.h" \( -name '*.h' -o -name build.sh \) -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
   pids=
-  for source in "$here"/src/*.cc; do
+  objects=
+  for source in $sources; do
     object=$dir/$(basename "$source" .cc).o
-    # shellcheck disable=SC2086
-    $cxx $flags $include -fPIC "$@" -c "$source" -o "$object" &
-    pids="$pids $!"
+    objects="$objects $object"
+    if [ ! -e "$object" ] || [ "$source" -nt "$object" ] || [ "$newest_header" -nt "$object" ]; then
+      # shellcheck disable=SC2086
+      { $cxx $flags $include -fPIC "$@" -c "$source" -o "$object.new" && mv "$object.new" "$object"; } &
+      pids="$pids $!"
+    fi
   done
   for pid in $pids; do
     wait "$pid"
@@ -54,10 +60,11 @@ compile() {
 
 plugin() {
   stale "$out/librocksdb_imbrex.so" || return 0
-  compile "$out/obj/rocksdb"
+  compile "$out/obj/rocksdb" "$(echo "$here"/src/*.cc)"
+  # shellcheck disable=SC2086
   # nodelete: RocksDB keeps a pointer to the factory, so the library must stay even after dlclose.
   $cxx -shared -Wl,-soname,librocksdb_imbrex.so -Wl,-z,nodelete -Wl,-z,defs -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" \
-    "$out"/obj/rocksdb/*.o -L"$out" -limbrex -lrocksdb -ldl -o "$out/librocksdb_imbrex.so.new"
+    $objects -L"$out" -limbrex -lrocksdb -ldl -o "$out/librocksdb_imbrex.so.new"
   mv "$out/librocksdb_imbrex.so.new" "$out/librocksdb_imbrex.so"
 }
 
@@ -65,20 +72,20 @@ plugin() {
 sources_of() {
   case $1 in
     fs_contract_test) echo "$here"/tests/fs_contract_test.cc "$here"/tests/contract_*.cc ;;
+    rocks_crash) echo "$here"/tests/rocks_crash.cc "$here"/tests/crash_*.cc ;;
     *) echo "$here/tests/$1".cc ;;
   esac
 }
 
 tests() {
   plugin
-  for program in fs_contract_test; do #TODO
-    sources=$(sources_of $program)
-    program=$out/$program
-    if stale "$program"; then
+  for program in fs_contract_test rocks_crash; do
+    if stale "$out/$program"; then
+      compile "$out/obj/$program" "$(sources_of $program)"
       # shellcheck disable=SC2086
-      $cxx $flags $include $sources -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" -L"$out" -lrocksdb_imbrex -limbrex -lrocksdb -lpthread \
-        -o "$program.new"
-      mv "$program.new" "$program"
+      $cxx $objects -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" -L"$out" -lrocksdb_imbrex -limbrex -lrocksdb \
+        -lpthread -o "$out/$program.new"
+      mv "$out/$program.new" "$out/$program"
     fi
   done
 }
@@ -87,10 +94,11 @@ tests() {
 sanitized() {
   program=$out/fs_contract_test_sanitized
   stale "$program" || return 0
-  compile "$out/obj/rocksdb-sanitized" -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+  sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
-  $cxx $flags $include -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
-    $(sources_of fs_contract_test) "$out"/obj/rocksdb-sanitized/*.o "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lrocksdb -lpthread -ldl \
+  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test)" -O1 -g $sanitizers
+  # shellcheck disable=SC2086
+  $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lrocksdb -lpthread -ldl \
     -o "$program.new"
   mv "$program.new" "$program"
 }
