@@ -1,4 +1,41 @@
-//! A user-space file system for RocksDB and LevelDB on zoned drives.
+//! Floor 4: a user-space file system for RocksDB and LevelDB on zoned drives (BlueFS, CMU-PDL-19-102, §4).
+//!
+//! Metadata is a journal and nothing else ([`meta`], [`journal`]). Tables and logs get whole sequential zones, so that a
+//! deleted file is a zone to reset and nothing is ever cleaned; small files that are rewritten get 256 KiB extents in
+//! conventional zones. A log's size stands in the log, so a synced append is one write and one flush; what is not synced
+//! stands in memory that outlives the process, so a `kill -9` loses nothing that was written.
+//!
+//! ```
+//! # fn main() -> Result<(), imbrex_bluefs::Error> {
+//! use imbrex_bluefs::{BlueFs, CreateOptions};
+//! let fs = BlueFs::open_uri("imbrex://mem:?profile=tiny")?;
+//! let mut log = fs.create("/000001.log", CreateOptions::default())?;
+//! log.append(b"hello")?;
+//! log.sync()?;
+//! let mut out = [0; 5];
+//! fs.open_read("/000001.log")?.read_at(0, &mut out)?;
+//! assert_eq!(&out, b"hello");
+//! # Ok(()) }
+//! ```
 
+mod core;
+mod error;
+mod file;
+mod fs;
+pub mod journal;
 pub mod kind;
+mod log;
 pub mod meta;
+mod mount;
+mod options;
+mod place;
+mod read;
+
+pub use error::{Code, Error, Result};
+pub use fs::{
+    Advice, Attributes, BlueFs, CreateOptions, Entry, LockToken, Pattern, RESERVE, RandomFile, Reader, Space,
+    URI_OPTIONS, Writer,
+};
+pub use kind::FileKind;
+pub use mount::{MountReport, TENANT};
+pub use options::{Clock, Options, WalPlacement, default_cache_bytes};

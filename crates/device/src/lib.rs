@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use buf::{AlignedBuf, MEM_ALIGN};
 pub use error::{Error, Fault, Result};
-pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region};
+pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
 pub use zone::{Zone, ZoneId, ZoneOp, ZoneState};
 
 use std::num::NonZeroU32;

@@ -97,6 +97,13 @@ pub fn heap_region(bytes: &[u8]) -> Arc<dyn Region> {
     Arc::new(HeapRegion { base, len: owner.len(), _owner: owner })
 }
 
+/// Zeroed heap memory as a region; pages that are never touched cost nothing.
+pub fn zeroed_region(len: usize) -> Arc<dyn Region> {
+    let mut owner = AlignedBuf::zeroed(len);
+    let base = std::ptr::NonNull::new(owner.as_mut_ptr()).unwrap_or(std::ptr::NonNull::dangling());
+    Arc::new(HeapRegion { base, len: owner.len(), _owner: owner })
+}
+
 fn copy_of(region: &dyn Region) -> Vec<u8> {
     // SAFETY: the region is valid for `len` bytes while borrowed; the caller keeps writers out.
     unsafe { std::slice::from_raw_parts(region.base().as_ptr(), region.len()) }.to_vec()
@@ -109,7 +116,7 @@ impl Survivor for HeapSurvivor {
     }
 
     fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
-        let region = heap_region(&vec![0; capacity]);
+        let region = zeroed_region(capacity);
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((*key, region.clone()));
         Ok(region)
     }

@@ -269,6 +269,11 @@ impl AppendStream {
         self.core.abandon();
     }
 
+    /// Whether it was ended.
+    pub fn is_abandoned(&self) -> bool {
+        lock(&self.core.state).abandoned
+    }
+
     /// From now on writes for another cause.
     pub fn set_cause(&self, cause: Cause) {
         self.core.cause.store(cause as u8, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::turn::Turn;
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
-    ZoneState, ZonedDevice, heap_region, report_all,
+    ZoneState, ZonedDevice, report_all, zeroed_region,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,6 +90,7 @@ pub(crate) struct VolumeCore {
     lives: AtomicU64,
     streams: AtomicU64,
     mount: u64,
+    first_generation: u64,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -156,8 +157,16 @@ pub(crate) fn write_all(device: &dyn ZonedDevice, buf: &[u8], at: u64, tag: Tag)
 }
 
 fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Label, LabelError>> {
-    let mut buf = AlignedBuf::zeroed(label_bytes(device.geometry()) as usize);
-    match read_all(device, &mut buf, at, Cause::Label.into()) {
+    let geometry = device.geometry();
+    let mut buf = AlignedBuf::zeroed(label_bytes(geometry) as usize);
+    let mut result = read_all(device, &mut buf, at, Cause::Label.into());
+    // A label that was written for more zones is longer: read all of it, so that it can be told from a damaged one.
+    let claimed = geometry.round_up(Label::claimed_len(&buf).unwrap_or(0) as u64);
+    if result.is_ok() && claimed > buf.len() as u64 && claimed <= geometry.zone_size {
+        buf = AlignedBuf::zeroed(claimed as usize);
+        result = read_all(device, &mut buf, at, Cause::Label.into());
+    }
+    match result {
         Ok(()) => Ok(Label::decode(&buf)),
         Err(error) if matches!(error.fault, Fault::Media { .. } | Fault::Io(_) | Fault::Offline) => {
             tracing::warn!(%error, "a copy of the label cannot be read");
@@ -172,12 +181,12 @@ fn unusable(device: &dyn ZonedDevice, sentence: impl std::fmt::Display) -> Error
 }
 
 /// Writes both copies, one after the other, so that at any time one is whole.
-fn write_label(device: &dyn ZonedDevice, label: &Label) -> Result<()> {
+fn write_label(device: &dyn ZonedDevice, label: &Label, flush: impl Fn(Tag) -> Result<()>) -> Result<()> {
     let bytes = AlignedBuf::padded(&label.encode(), device.geometry().block as usize);
     let tag = Tag::new(Cause::Label).at(Priority::High);
     for slot in label_slots(device.geometry()) {
         write_all(device, &bytes, slot, tag)?;
-        device.flush(tag)?;
+        flush(tag)?;
     }
     Ok(())
 }
@@ -230,7 +239,7 @@ impl Volume {
             owners,
         };
         label.check().map_err(|what| Error::invalid(&name_of(device), what))?;
-        write_label(device, &label)?;
+        write_label(device, &label, |tag| device.flush(tag))?;
         // From here on the old data is unreachable; what is not reset now is reset before its next use.
         for zone in &report {
             let resettable = zone.state.writable() || zone.state == ZoneState::Full;
@@ -296,7 +305,7 @@ impl Volume {
             pool: Mutex::new(Pool::new(&report, &label.owners, &reserves)),
             // Until recovery is over, plain memory: the survivor's region still holds what must not be lost.
             memory: Mutex::new(SegmentMemory::new(
-                heap_region(&vec![0; options.survivor_bytes.min(8 << 20)]),
+                zeroed_region(options.survivor_bytes.min(8 << 20)),
                 options.unit_bytes,
             )),
             left: Mutex::new(left),
@@ -306,6 +315,7 @@ impl Volume {
             lives: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             mount: label.mount + 1,
+            first_generation: label.generation,
             label: Mutex::new(label),
             drive,
             geometry,
@@ -329,7 +339,7 @@ impl Volume {
         core.update_label(|label| label.mount = core.mount)?;
         let region = match &core.drive.survivor {
             Some(survivor) => survivor.create(&core.key(), core.options.survivor_bytes)?,
-            None => heap_region(&vec![0; core.options.survivor_bytes]),
+            None => zeroed_region(core.options.survivor_bytes),
         };
         *lock(&core.memory) = SegmentMemory::new(region, core.options.unit_bytes);
         lock(&core.left).clear();
@@ -557,7 +567,13 @@ impl VolumeCore {
         change(&mut next);
         next.generation += 1;
         next.check().map_err(|what| self.error(Fault::InvalidInput(what.into())))?;
-        write_label(self.drive.device.as_ref(), &next)?;
+        // Also after a failure the number is used up: a copy that carries it may have reached the drive.
+        label.generation = next.generation;
+        let flush = |tag| {
+            let ticket = self.flusher.ticket();
+            self.flusher.durable(ticket, self.drive.device.as_ref(), tag)
+        };
+        write_label(self.drive.device.as_ref(), &next, flush)?;
         *label = next;
         Ok(())
     }
@@ -764,13 +780,14 @@ impl Tenant {
         ranges
     }
 
-    /// A number that no zone of this volume had as its life before.
+    /// A number that no zone of this volume had as its life before: from the label's generation at the opening, which every
+    /// recovery that wrote anything has raised, and a counter.
     pub fn new_life(&self) -> u64 {
         let core = self.core();
         let n = core.lives.fetch_add(1, Ordering::Relaxed);
         let mut bytes = [0u8; 32];
         bytes[..16].copy_from_slice(&core.uuid);
-        bytes[16..24].copy_from_slice(&core.mount.to_le_bytes());
+        bytes[16..24].copy_from_slice(&core.first_generation.to_le_bytes());
         bytes[24..].copy_from_slice(&n.to_le_bytes());
         mix(&bytes)
     }

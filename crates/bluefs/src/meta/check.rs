@@ -185,3 +185,100 @@ fn check_extents(inode: &Inode, complain: &mut impl FnMut(String)) {
         end = Extent::end(e);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Extent, MetaError, Place, Record};
+    use super::*;
+
+    /// /dir (16), /dir/t.sst (17) in zone 1, /CURRENT (18) in conventional space, /l.log (19) in zone 2, open.
+    fn sound() -> Meta {
+        let name = |text: &str| Name::new(text).unwrap();
+        let raw = |zone| Place::Raw { zone, life: 9, offset: 4096 };
+        let file = |parent, text, serial| Record::Create {
+            parent,
+            name: name(text),
+            serial,
+            kind: FileKind::of_name(text),
+            time: 1,
+        };
+        let extend = |serial, len, place| Record::Extend { serial, extent: Extent { logical: 0, len, place } };
+        let mut meta = Meta::new();
+        for record in [
+            Record::Mkdir { parent: ROOT, name: name("dir"), serial: 16, time: 1 },
+            file(16, "t.sst", 17),
+            extend(17, super::super::OPEN, raw(1)),
+            Record::Seal { serial: 17, size: 100, time: 2 },
+            file(ROOT, "CURRENT", 18),
+            extend(18, 4096, Place::Conventional { addr: 0 }),
+            file(ROOT, "l.log", 19),
+            extend(19, super::super::OPEN, raw(2)),
+        ] {
+            assert_eq!(meta.apply(&record).map(|effect| effect.freed), Ok(vec![]));
+        }
+        assert_eq!(meta.check(), Vec::<String>::new());
+        meta
+    }
+
+    fn complaint(break_it: impl FnOnce(&mut Meta), part: &str) {
+        let mut meta = sound();
+        break_it(&mut meta);
+        let found = meta.check();
+        assert!(found.iter().any(|sentence| sentence.contains(part)), "{found:?} lacks {part:?}");
+    }
+
+    fn file(meta: &mut Meta, serial: Serial) -> &mut Inode {
+        meta.inodes.get_mut(&serial).unwrap()
+    }
+
+    #[test]
+    fn damage_to_names_is_named() {
+        complaint(|m| file(m, 17).nlink = 2, "/dir/t.sst (serial 17) has 1 names but a link count of 2");
+        complaint(|m| drop(m.directories.get_mut(&16).unwrap().entries.clear()), "File 17 has no name");
+        complaint(|m| drop(m.inodes.remove(&18)), "leads to file 18, which is missing");
+        complaint(|m| m.directories.get_mut(&16).unwrap().parent = 3, "claims directory 3 as its parent");
+        complaint(|m| m.next_serial = 19, "/l.log (serial 19) has a serial that was not given out");
+        complaint(|m| m.names.clear(), "The index of names");
+        let again = |m: &mut Meta| {
+            let directory = m.directories.get_mut(&16).unwrap();
+            directory.entries.insert(Name::new("x").unwrap(), 16);
+        };
+        complaint(again, "is a directory with several names");
+        let cut_off = |m: &mut Meta| {
+            // A cycle that nothing leads to.
+            m.detach(ROOT, &Name::new("dir").unwrap()).unwrap();
+            m.attach(16, &Name::new("self").unwrap(), 16);
+        };
+        complaint(cut_off, "File 16 cannot be reached from the root");
+    }
+
+    #[test]
+    fn damage_to_files_is_named() {
+        complaint(|m| file(m, 17).size = 101, "has size 101 but its last extent ends at 100");
+        complaint(|m| file(m, 19).closed = true, "has an extent at offset 0 that never ended");
+        complaint(|m| file(m, 17).volatile_size = Some(200), "volatile size Some(200)");
+        complaint(|m| file(m, 19).volatile_size = Some(0), "volatile size Some(0)");
+        complaint(|m| file(m, 16).size = 1, "/dir (serial 16) is a directory that claims to have bytes");
+        complaint(|m| file(m, 18).size = u64::MAX, "impossible size");
+        complaint(|m| file(m, 17).extents[0].len = 0, "impossible extent");
+        let twice = |m: &mut Meta| {
+            let extent = file(m, 17).extents[0];
+            file(m, 17).extents.push(extent);
+        };
+        complaint(twice, "has two extents at offset 0");
+    }
+
+    #[test]
+    fn space_with_two_owners_is_named() {
+        let share = |m: &mut Meta| file(m, 19).extents[0].place = Place::Raw { zone: 1, life: 9, offset: 0 };
+        complaint(share, "Zone 1 is claimed by /dir/t.sst (serial 17) in life 9 and by /l.log (serial 19) in life 9");
+        complaint(share, "The index of used space");
+        let overlap = |m: &mut Meta| {
+            file(m, 17).extents[0].place = Place::Conventional { addr: 4095 };
+        };
+        complaint(overlap, "address 4095 is claimed by /CURRENT (serial 18) and by /dir/t.sst (serial 17)");
+        // And the index does not let it come that far.
+        let extent = Extent { logical: 4096, len: 1, place: Place::Conventional { addr: 4095 } };
+        assert!(matches!(sound().apply(&Record::Extend { serial: 18, extent }), Err(MetaError::Invalid(_))));
+    }
+}

@@ -17,8 +17,8 @@
 //! An illegal record changes nothing and gives a [`MetaError`]. After damage to the journal, [`Meta::apply_lenient`]
 //! makes what sense it can of records whose predecessors are lost.
 //!
-//! Memory for a file with one extent and a name of 10 bytes: about 330 bytes (inode 104, extent 40, name 10, and the
-//! map nodes of inode, name and zone with their slack and the allocator's headers).
+//! Memory for a file with one name and one extent: 440 bytes, measured with 100,000 files (inode 88, extent 40, and the
+//! nodes of the maps of inodes, entries, names and zones with their slack).
 
 mod apply;
 mod check;

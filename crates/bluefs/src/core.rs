@@ -1,0 +1,487 @@
+//! The mounted file system: metadata and its journal, space, open files.
+//!
+//! Every change of metadata goes through [`Core::log`]: it is applied to the in-memory state, which refuses what is illegal,
+//! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
+//! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
+//!
+//! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`. A stream's right to write is taken before
+//! `meta`, never after, except the journal's.
+
+use crate::error::{Code, Error, Result};
+use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
+use crate::journal::{Journal, RootKeeper};
+use crate::kind::{FileKind, Purpose, purpose, wal_number};
+use crate::log::LogIndex;
+use crate::meta::{Effect, FreedPlace, Inode, Meta, MetaError, Name, Place, Record, Serial};
+use crate::options::Options;
+use imbrex_device::{Cause, Priority, Tag, ZoneId};
+use imbrex_zones::cache::BlockCache;
+use imbrex_zones::conventional::ConventionalSpace;
+use imbrex_zones::{OpenZone, Tenant, Urgency, Volume};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+/// Freed zones that wait for the journal before somebody syncs it for them.
+const PENDING_ZONES: usize = 8;
+
+type Wals = Vec<(u64, Arc<WalTail>)>;
+
+pub(crate) struct MetaState {
+    pub(crate) meta: Meta,
+    pub(crate) journal: Arc<Journal>,
+    files: HashMap<Serial, Weak<File>>,
+}
+
+pub(crate) struct Core {
+    pub(crate) volume: Volume,
+    pub(crate) tenant: Tenant,
+    pub(crate) options: Options,
+    pub(crate) cache: BlockCache,
+    /// Bytes that a zone header takes.
+    pub(crate) front: u64,
+    /// Bytes that a sequential zone takes, the smallest of the drive.
+    pub(crate) zone_capacity: u64,
+    pub(crate) meta: Mutex<MetaState>,
+    pub(crate) keeper: Arc<RootKeeper>,
+    pub(crate) conventional: Mutex<ConventionalSpace>,
+    pub(crate) locks: Mutex<std::collections::BTreeSet<Serial>>,
+    /// Space that metadata has forgotten: with the record that did so.
+    pending: Mutex<Vec<(u64, FreedPlace)>>,
+    /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
+    wals: Mutex<BTreeMap<Serial, Wals>>,
+    appended_lsn: AtomicU64,
+    durable_lsn: AtomicU64,
+    /// The journal could not take a record: nothing may change any more.
+    broken: AtomicBool,
+}
+
+pub(crate) struct Parts {
+    pub(crate) volume: Volume,
+    pub(crate) tenant: Tenant,
+    pub(crate) options: Options,
+    pub(crate) meta: Meta,
+    pub(crate) journal: Journal,
+    pub(crate) keeper: Arc<RootKeeper>,
+    pub(crate) conventional: ConventionalSpace,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Arc<Core> {
+        let geometry = parts.volume.geometry();
+        let capacity = parts.volume.report_at_open().iter().map(|z| z.capacity).filter(|c| *c > 0).min();
+        Arc::new(Core {
+            front: u64::from(geometry.block.max(4096)),
+            zone_capacity: capacity.unwrap_or(geometry.zone_size),
+            cache: BlockCache::new(
+                parts.options.cache_bytes,
+                imbrex_zones::cache::DEFAULT_PAGE,
+                parts.options.cache_policy,
+            ),
+            meta: Mutex::new(MetaState { meta: parts.meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
+            volume: parts.volume,
+            tenant: parts.tenant,
+            options: parts.options,
+            keeper: parts.keeper,
+            conventional: Mutex::new(parts.conventional),
+            locks: Mutex::default(),
+            pending: Mutex::default(),
+            wals: Mutex::default(),
+            appended_lsn: AtomicU64::new(0),
+            durable_lsn: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        (self.options.clock)()
+    }
+
+    /// Bytes of a segment and how many, for a file of this purpose. Small drives get small ones.
+    pub(crate) fn segment_sizes(&self, purpose: Purpose, kind: FileKind) -> (usize, usize) {
+        let large = self.options.segment_bytes;
+        let (bytes, count) = match purpose {
+            Purpose::Wal => (large / 2, 4),
+            Purpose::Manifest | Purpose::InfoLog => (large / 32, 2),
+            _ if kind == FileKind::Log => (large / 8, 2),
+            _ => (large, 4),
+        };
+        let most = (self.zone_capacity / 8) as usize;
+        let unit = self.options.volume.unit_bytes;
+        // Whole pages of the cache behind the block for the zone header, so that written pages can be kept as they are.
+        let page = self.cache.page_size() as usize;
+        let bytes = bytes.min(most).max(unit) / unit * unit;
+        match kind {
+            FileKind::Log => (bytes, count),
+            _ => ((bytes / page).max(1) * page, count),
+        }
+    }
+
+    pub(crate) fn device_error(&self, error: &Error) -> imbrex_device::Error {
+        let name = self.volume.name();
+        match error.code() {
+            Code::NoSpace => imbrex_device::Error::new(&name, imbrex_device::Fault::NoSpace),
+            _ => imbrex_device::Error::io(&name, std::io::Error::other(error.to_string())),
+        }
+    }
+
+    // ---- records
+
+    fn check(&self) -> Result<()> {
+        if self.broken.load(Ordering::Acquire) {
+            let what = "an earlier failure kept metadata from being written; close everything and mount again";
+            return Err(Error::new(Code::Poisoned, format!("{}: {what}", self.volume.name())));
+        }
+        Ok(self.volume.check_poison()?)
+    }
+
+    /// Applies records and appends them to the journal, all in one frame. The first must be the only one that may be
+    /// illegal. Returns the number of the last one.
+    pub(crate) fn log(&self, state: &mut MetaState, path: &str, records: &[Record]) -> Result<u64> {
+        self.check()?;
+        let mut bytes = Vec::with_capacity(128);
+        let mut effects = Vec::new();
+        for record in records {
+            effects.push(state.meta.apply(record).map_err(|e| Error::meta(path, e))?);
+            record.encode(&mut bytes);
+        }
+        if let Err(error) = state.journal.append(&bytes) {
+            self.broken.store(true, Ordering::Release);
+            return Err(error.into());
+        }
+        let lsn = self.appended_lsn.fetch_add(1, Ordering::AcqRel) + 1;
+        for effect in effects {
+            self.note_freed(state, effect, lsn);
+        }
+        Ok(lsn)
+    }
+
+    /// Logs something about an open file.
+    pub(crate) fn log_about(&self, file: &FileState, records: &[Record]) -> Result<()> {
+        self.log_unless_orphan(file, records).map(drop)
+    }
+
+    /// The same, unless the file has no name any more; then false.
+    pub(crate) fn log_unless_orphan(&self, file: &FileState, records: &[Record]) -> Result<bool> {
+        let mut state = lock(&self.meta);
+        if file.is_orphan() {
+            return Ok(false);
+        }
+        let lsn = self.log(&mut state, &file.name, records)?;
+        file.lsn.fetch_max(lsn, Ordering::AcqRel);
+        drop(state);
+        self.compact_if_large()?;
+        Ok(true)
+    }
+
+    /// Takes the extents of a file from the metadata into its map.
+    pub(crate) fn refresh(&self, file: &FileState) {
+        let state = lock(&self.meta);
+        if let Some(inode) = state.meta.inode(file.serial) {
+            let extents = inode.extents.clone();
+            drop(state);
+            file.map_mut().extents = extents;
+        }
+    }
+
+    fn note_freed(&self, state: &mut MetaState, effect: Effect, lsn: u64) {
+        for freed in effect.freed {
+            let open = state.files.get(&freed.serial).and_then(Weak::upgrade);
+            match open.filter(|_| freed.unlinked) {
+                Some(file) => {
+                    file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
+                    let mut orphan = lock(&file.state.orphan);
+                    orphan.get_or_insert_default().extend(freed.places);
+                }
+                None => {
+                    if freed.unlinked {
+                        let pages = 1 + self.zone_capacity / u64::from(self.cache.page_size());
+                        let zones = freed.places.len() as u64;
+                        self.cache.forget_file(freed.serial, pages * zones);
+                    }
+                    self.give_up(freed.places, lsn);
+                }
+            }
+        }
+    }
+
+    /// This space is nobody's once record `lsn` is durable.
+    pub(crate) fn give_up(&self, places: Vec<FreedPlace>, lsn: u64) {
+        lock(&self.pending).extend(places.into_iter().map(|p| (lsn, p)));
+    }
+
+    pub(crate) fn durable_lsn(&self) -> u64 {
+        self.durable_lsn.load(Ordering::Acquire)
+    }
+
+    /// Makes every record that was logged before the call durable, and gives back the space that was waiting for that.
+    pub(crate) fn sync_journal(&self) -> Result<()> {
+        self.check()?;
+        let lsn = self.appended_lsn.load(Ordering::Acquire);
+        if lsn > self.durable_lsn() {
+            let journal = lock(&self.meta).journal.clone();
+            if let Err(error) = journal.drain(Priority::High) {
+                // A compaction may have replaced it: then everything in it is durable in the new one.
+                if self.durable_lsn() < lsn {
+                    return Err(error.into());
+                }
+            }
+            self.volume.sync(Tag::new(Cause::Journal).at(Priority::High))?;
+            self.durable_lsn.fetch_max(lsn, Ordering::AcqRel);
+        }
+        self.release_pending();
+        Ok(())
+    }
+
+    fn release_pending(&self) {
+        let durable = self.durable_lsn();
+        let mut pending = lock(&self.pending);
+        let mut ready = Vec::new();
+        pending.retain(|(lsn, place)| {
+            let keep = *lsn > durable;
+            if !keep {
+                ready.push(*place);
+            }
+            keep
+        });
+        drop(pending);
+        for place in ready {
+            match place {
+                FreedPlace::Zone { zone, .. } => self.tenant.release(ZoneId(zone)),
+                FreedPlace::Conventional { addr, len } => {
+                    let mut space = lock(&self.conventional);
+                    let unit = space.unit();
+                    space.free(addr, len.next_multiple_of(unit));
+                }
+            }
+        }
+    }
+
+    /// After an operation that may have freed much.
+    fn after_delete(&self) -> Result<()> {
+        if lock(&self.pending).len() >= PENDING_ZONES { self.sync_journal() } else { Ok(()) }
+    }
+
+    pub(crate) fn compact_if_large(&self) -> Result<()> {
+        let mut state = lock(&self.meta);
+        let journal = &state.journal;
+        let grown = journal.len() - journal.snapshot_bytes.min(journal.len());
+        if grown < self.options.journal_bytes.max(journal.snapshot_bytes) {
+            return Ok(());
+        }
+        self.compact(&mut state)
+    }
+
+    /// Writes the metadata to a new journal and gives up the old one.
+    pub(crate) fn compact(&self, state: &mut MetaState) -> Result<()> {
+        let lsn = self.appended_lsn.load(Ordering::Acquire);
+        match Journal::compact(&self.keeper, &self.options.clock, state.meta.snapshot()) {
+            Ok((journal, old)) => {
+                let before = std::mem::replace(&mut state.journal, Arc::new(journal));
+                self.durable_lsn.fetch_max(lsn, Ordering::AcqRel);
+                before.abandon();
+                old.iter().for_each(|(zone, _)| self.tenant.release(ZoneId(*zone)));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the journal could not be compacted; it goes on growing");
+                self.check()
+            }
+        }
+    }
+
+    // ---- space
+
+    /// A zone; where there seems to be none, what is only waiting for the journal is freed first.
+    pub(crate) fn take_zone(&self, urgency: Urgency) -> imbrex_device::Result<ZoneId> {
+        match self.tenant.take(urgency) {
+            Err(error) if matches!(error.fault, imbrex_device::Fault::NoSpace) => {
+                if lock(&self.pending).is_empty() {
+                    return Err(error);
+                }
+                self.sync_journal().map_err(|e| self.device_error(&e))?;
+                self.tenant.take(urgency)
+            }
+            other => other,
+        }
+    }
+
+    /// Conventional space of up to `bytes`.
+    pub(crate) fn take_conventional(&self, bytes: u64) -> Result<(u64, u64)> {
+        let taken = lock(&self.conventional).alloc(bytes);
+        if let Some(taken) = taken {
+            return Ok(taken);
+        }
+        self.sync_journal()?;
+        let what = "no conventional space left for small files; delete some, or use a drive with more of it";
+        let error = || Error::new(Code::NoSpace, format!("{}: {what}", self.volume.name()));
+        lock(&self.conventional).alloc(bytes).ok_or_else(error)
+    }
+
+    /// The zone that a file's last bytes stand in, where it can go on in it.
+    pub(crate) fn open_zone_of(&self, file: &FileState) -> Result<Option<OpenZone>> {
+        let map = file.map();
+        let Some(last) = map.extents.last() else { return Ok(None) };
+        let (zone, life) = match last.place {
+            Place::Raw { zone, life, .. } | Place::Framed { zone, life, .. } => (ZoneId(zone), life),
+            Place::Conventional { .. } => return Ok(None),
+        };
+        drop(map);
+        let mut out = [imbrex_device::Zone::EMPTY];
+        self.volume.device().report(zone, &mut out)?;
+        let at = match out[0].wp {
+            Some(wp) if out[0].state.writable() && wp < out[0].capacity && wp >= self.front => wp,
+            _ => return Ok(None),
+        };
+        Ok(Some(OpenZone { zone, life, at, capacity: out[0].capacity }))
+    }
+
+    // ---- open files
+
+    fn state_of(&self, state: &MetaState, inode: &Inode) -> FileState {
+        let path = state.meta.path_of(inode.serial);
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        let size = match inode.kind {
+            FileKind::Random => inode.known_size(),
+            _ => inode.size,
+        };
+        FileState {
+            serial: inode.serial,
+            kind: inode.kind,
+            purpose: purpose(&name),
+            name,
+            size: AtomicU64::new(size),
+            placed: AtomicU64::new(size),
+            durable: AtomicU64::new(inode.size),
+            lsn: AtomicU64::new(0),
+            modified: AtomicU64::new(inode.modified),
+            map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone() }),
+            log: Mutex::new(LogIndex::default()),
+            orphan: Mutex::new(None),
+        }
+    }
+
+    /// The open file of this serial, opened now if nobody had it open.
+    pub(crate) fn file(self: &Arc<Self>, state: &mut MetaState, serial: Serial) -> Result<Arc<File>> {
+        if let Some(file) = state.files.get(&serial).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let path = || state.meta.path_of(serial);
+        let inode = state.meta.inode(serial).ok_or_else(|| Error::meta(&path(), MetaError::NotFound))?;
+        if inode.is_directory() {
+            return Err(Error::meta(&path(), MetaError::IsADirectory));
+        }
+        let file = Arc::new(File {
+            state: Arc::new(self.state_of(state, inode)),
+            core: self.clone(),
+            writing: Mutex::new(Writing::default()),
+            stream: RwLock::new(None),
+        });
+        // What was logged about it before counts as not durable yet.
+        file.state.lsn.store(self.appended_lsn.load(Ordering::Acquire), Ordering::Release);
+        if state.files.len() >= 1024 && state.files.len().is_power_of_two() {
+            state.files.retain(|_, f| f.strong_count() > 0);
+        }
+        state.files.insert(serial, Arc::downgrade(&file));
+        Ok(file)
+    }
+
+    /// The file if it is open.
+    pub(crate) fn open_file(&self, state: &MetaState, serial: Serial) -> Option<Arc<File>> {
+        state.files.get(&serial).and_then(Weak::upgrade)
+    }
+
+    /// Every open file.
+    pub(crate) fn open_files(&self) -> Vec<Arc<File>> {
+        lock(&self.meta).files.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The write-ahead log that must be durable before this one.
+    pub(crate) fn wal_before(&self, file: &FileState) -> Result<Option<Arc<WalTail>>> {
+        let (Some(number), Some(dir)) = (wal_number(&file.name), self.directory_of(file.serial)) else {
+            return Ok(None);
+        };
+        let wals = lock(&self.wals);
+        let before = wals.get(&dir).and_then(|list| list.iter().filter(|(n, _)| *n < number).max_by_key(|(n, _)| *n));
+        Ok(before.map(|(_, tail)| tail.clone()))
+    }
+
+    pub(crate) fn note_wal(&self, file: &FileState, tail: &Arc<WalTail>) {
+        let (Some(number), Some(dir)) = (wal_number(&file.name), self.directory_of(file.serial)) else { return };
+        let mut wals = lock(&self.wals);
+        let list = wals.entry(dir).or_default();
+        list.retain(|(n, tail)| *n != number && !tail.is_settled());
+        list.push((number, tail.clone()));
+    }
+
+    fn directory_of(&self, serial: Serial) -> Option<Serial> {
+        let state = lock(&self.meta);
+        let path = state.meta.path_of(serial);
+        let (parent, _) = state.meta.resolve_parent(&path).ok()?;
+        Some(parent)
+    }
+
+    // ---- the cache
+
+    /// Keeps pages that were just written.
+    pub(crate) fn cache_written(&self, serial: Serial, logical: u64, bytes: &[u8]) {
+        if self.cache.capacity() == 0 {
+            return;
+        }
+        let page_size = u64::from(self.cache.page_size());
+        let skip = (logical.next_multiple_of(page_size) - logical) as usize;
+        let first = logical.div_ceil(page_size);
+        for (i, page) in bytes.get(skip..).unwrap_or_default().chunks(page_size as usize).enumerate() {
+            self.cache.insert(serial, first + i as u64, std::sync::Arc::<[u8]>::from(page));
+        }
+    }
+
+    // ---- names
+
+    pub(crate) fn unlink(&self, path: &str) -> Result<()> {
+        let mut state = lock(&self.meta);
+        let (parent, name) = self.parent(&state, path)?;
+        let record = state.meta.unlink_record(parent, &name).map_err(|e| Error::meta(path, e))?;
+        self.log(&mut state, path, &[record])?;
+        drop(state);
+        self.compact_if_large()?;
+        self.after_delete()
+    }
+
+    pub(crate) fn parent(&self, state: &MetaState, path: &str) -> Result<(Serial, Name)> {
+        state.meta.resolve_parent(path).map_err(|e| Error::meta(path, e))
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let mut state = lock(&self.meta);
+        let (from_parent, from_name) = self.parent(&state, from)?;
+        let (to_parent, to_name) = self.parent(&state, to)?;
+        let serial = state.meta.lookup(from_parent, from_name.as_str()).map_err(|e| Error::meta(from, e))?;
+        let record = state
+            .meta
+            .rename_record((from_parent, &from_name), (to_parent, &to_name), self.now())
+            .map_err(|e| Error::meta(to, e))?;
+        let lsn = self.log(&mut state, to, &[record])?;
+        if let Some(file) = self.open_file(&state, serial) {
+            file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
+        }
+        drop(state);
+        self.compact_if_large()?;
+        self.after_delete()
+    }
+
+    /// Logs one record that names this path's parent and name.
+    pub(crate) fn log_named(
+        &self,
+        path: &str,
+        record: impl FnOnce(&MetaState, Serial, Name) -> Result<Record>,
+    ) -> Result<u64> {
+        let mut state = lock(&self.meta);
+        let (parent, name) = self.parent(&state, path)?;
+        let record = record(&state, parent, name)?;
+        let lsn = self.log(&mut state, path, &[record])?;
+        drop(state);
+        self.compact_if_large()?;
+        Ok(lsn)
+    }
+}

@@ -1,0 +1,401 @@
+//! Open files: what they share with the streams that write them, and how bytes become durable.
+//!
+//! [`FileState`] is shared by everybody; [`File`] is what handles hold: when the last handle goes, the stream is ended and,
+//! if the file has no name any more, its space is given up. A stream's placer holds only the state, so that a writer thread
+//! never is the last to let go of a [`File`].
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::kind::{FileKind, Purpose};
+use crate::log::LogIndex;
+use crate::meta::{Extent, FreedPlace, OPEN, Place, Record, Serial};
+use imbrex_device::{Cause, Priority, Tag, ZoneId};
+use imbrex_zones::{AppendStream, Framing, NewZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a file's bytes are, for readers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileMap {
+    /// Changes whenever bytes that were readable change or move.
+    pub(crate) version: u64,
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// What readers, writers and the placer of one file share.
+pub(crate) struct FileState {
+    pub(crate) serial: Serial,
+    pub(crate) kind: FileKind,
+    pub(crate) purpose: Purpose,
+    /// Its name when it was opened, for zone headers and messages.
+    pub(crate) name: String,
+    /// Logical size, unwritten bytes included.
+    pub(crate) size: AtomicU64,
+    /// Bytes below this are on the drive.
+    pub(crate) placed: AtomicU64,
+    /// Bytes below this are durable.
+    pub(crate) durable: AtomicU64,
+    /// Sequence number of the last journal record about it.
+    pub(crate) lsn: AtomicU64,
+    pub(crate) modified: AtomicU64,
+    pub(crate) map: RwLock<FileMap>,
+    pub(crate) log: Mutex<LogIndex>,
+    /// Space of a file without a name, given up with the last handle; `None`: it has a name.
+    pub(crate) orphan: Mutex<Option<Vec<FreedPlace>>>,
+}
+
+impl FileState {
+    pub(crate) fn map(&self) -> std::sync::RwLockReadGuard<'_, FileMap> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn map_mut(&self) -> std::sync::RwLockWriteGuard<'_, FileMap> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn is_orphan(&self) -> bool {
+        lock(&self.orphan).is_some()
+    }
+}
+
+/// What keeps the write-ahead logs of a directory in order: a log's bytes may become durable only after its predecessor's.
+pub(crate) struct WalTail {
+    pub(crate) stream: Arc<AppendStream>,
+    state: Arc<FileState>,
+    before: Mutex<Option<Arc<WalTail>>>,
+}
+
+impl WalTail {
+    /// Whether nobody has to wait for it any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.state.is_orphan()
+            || (self.state.durable.load(Ordering::Acquire) >= self.stream.len() && lock(&self.before).is_none())
+    }
+
+    /// Makes everything that was appended to this log, and to those before it, durable.
+    fn ensure_durable(&self, core: &Core) -> imbrex_device::Result<()> {
+        let before = lock(&self.before).clone();
+        if let Some(before) = before {
+            before.ensure_durable(core)?;
+            *lock(&self.before) = None;
+        }
+        let end = self.stream.len();
+        if self.state.is_orphan() || self.state.durable.load(Ordering::Acquire) >= end {
+            return Ok(());
+        }
+        if !self.stream.is_abandoned() {
+            self.stream.drain(Priority::Normal)?;
+        }
+        core.volume.sync(Tag::new(Cause::Wal))?;
+        self.state.durable.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Writing {
+    pub(crate) stream: Option<Arc<AppendStream>>,
+    pub(crate) wal: Option<Arc<WalTail>>,
+    pub(crate) cause: Option<Cause>,
+    /// Open for writing so many times.
+    pub(crate) writers: u32,
+    /// Bytes were written in place (conventional space) since the last sync.
+    pub(crate) dirty: bool,
+}
+
+/// An open file.
+pub(crate) struct File {
+    pub(crate) state: Arc<FileState>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) writing: Mutex<Writing>,
+    /// For readers, without the writers' lock.
+    pub(crate) stream: RwLock<Option<Arc<AppendStream>>>,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(stream) = lock(&self.writing).stream.take() {
+            stream.abandon();
+        }
+        if let Some(places) = lock(&self.state.orphan).take() {
+            self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));
+        }
+    }
+}
+
+impl File {
+    pub(crate) fn stream(&self) -> Option<Arc<AppendStream>> {
+        self.stream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_stream(&self, writing: &mut Writing, stream: Option<Arc<AppendStream>>) {
+        *self.stream.write().unwrap_or_else(PoisonError::into_inner) = stream.clone();
+        writing.stream = stream;
+    }
+
+    pub(crate) fn drop_stream(&self, writing: &mut Writing) {
+        self.set_stream(writing, None);
+    }
+
+    fn default_cause(&self) -> Cause {
+        match self.state.purpose {
+            Purpose::Wal => Cause::Wal,
+            Purpose::Manifest => Cause::Manifest,
+            Purpose::InfoLog => Cause::InfoLog,
+            Purpose::Table | Purpose::Blob => Cause::Flush,
+            _ if self.state.kind == FileKind::Random => Cause::Small,
+            _ => Cause::UserWrite,
+        }
+    }
+
+    /// Appends at the end of the file.
+    pub(crate) fn append(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut writing = lock(&self.writing);
+        if !self.state.kind.is_sequential() {
+            let at = self.state.size.load(Ordering::Acquire);
+            return self.write_in_place(&mut writing, at, bytes);
+        }
+        let stream = match &writing.stream {
+            Some(stream) => stream.clone(),
+            None => self.start_stream(&mut writing)?,
+        };
+        let result = stream.append(bytes);
+        self.state.size.store(stream.len(), Ordering::Release);
+        result?;
+        if self.core.options.wal.unbuffered && self.state.purpose == Purpose::Wal {
+            stream.drain(Priority::Normal)?;
+        }
+        Ok(())
+    }
+
+    fn start_stream(&self, writing: &mut Writing) -> Result<Arc<AppendStream>> {
+        let core = &self.core;
+        let state = &self.state;
+        let size = state.size.load(Ordering::Acquire);
+        let (segment_bytes, segments) = core.segment_sizes(state.purpose, state.kind);
+        let spec = StreamSpec {
+            file: state.serial,
+            life: 0,
+            framing: match state.kind {
+                FileKind::Log => Framing::Framed { max_frame: 0 },
+                _ => Framing::Raw,
+            },
+            segment_bytes,
+            segments,
+            cause: writing.cause.unwrap_or_else(|| self.default_cause()),
+            ordered: state.kind == FileKind::Log,
+        };
+        let zone = if size > 0 { core.open_zone_of(state)? } else { None };
+        let start = StreamStart { logical: size, zone, sequence: 0 };
+        let before = match state.purpose {
+            Purpose::Wal if !state.is_orphan() => core.wal_before(state)?,
+            _ => None,
+        };
+        let placer = Arc::new(FilePlacer {
+            core: Arc::downgrade(core),
+            state: state.clone(),
+            before: Mutex::new(before.clone()),
+        });
+        let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
+        if state.purpose == Purpose::Wal {
+            let tail = WalTail { stream: stream.clone(), state: state.clone(), before: Mutex::new(before) };
+            let tail = Arc::new(tail);
+            core.note_wal(state, &tail);
+            writing.wal = Some(tail);
+        }
+        self.set_stream(writing, Some(stream.clone()));
+        Ok(stream)
+    }
+
+    /// Makes everything durable that was appended or written before the call, and the file's name with it.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let core = &self.core;
+        let state = &self.state;
+        let (stream, dirty) = {
+            let mut writing = lock(&self.writing);
+            (writing.stream.clone(), std::mem::take(&mut writing.dirty))
+        };
+        let end = state.size.load(Ordering::Acquire);
+        let result = (|| {
+            if dirty {
+                // In place: the bytes first, then the size that lets them be seen after a power loss.
+                core.volume.sync(Tag::new(Cause::Small).at(Priority::High))?;
+            }
+            if let Some(stream) = &stream {
+                stream.drain(Priority::High)?;
+            }
+            let needs_size = state.kind != FileKind::Log && state.durable.load(Ordering::Acquire) < end;
+            if needs_size && !state.is_orphan() {
+                let size = Record::Size { serial: state.serial, size: end, time: core.now(), volatile: false };
+                core.log_about(state, &[size])?;
+            }
+            let lsn = state.lsn.load(Ordering::Acquire);
+            let metadata = !state.is_orphan() && lsn > core.durable_lsn();
+            if metadata {
+                core.sync_journal()?;
+            } else if state.durable.load(Ordering::Acquire) < end {
+                let cause = self.default_cause();
+                core.volume.sync(Tag::new(cause).at(Priority::High))?;
+            }
+            state.durable.fetch_max(end, Ordering::AcqRel);
+            Ok(())
+        })();
+        if result.is_err() && dirty {
+            lock(&self.writing).dirty = true;
+        }
+        result
+    }
+
+    /// One writer less. The last one writes what is buffered and fixes the size.
+    pub(crate) fn close_writer(&self) -> Result<()> {
+        let mut writing = lock(&self.writing);
+        writing.writers = writing.writers.saturating_sub(1);
+        if writing.writers > 0 {
+            return Ok(());
+        }
+        self.finish(&mut writing)
+    }
+
+    /// Writes what is buffered and fixes the size in the journal.
+    pub(crate) fn finish(&self, writing: &mut Writing) -> Result<()> {
+        let state = &self.state;
+        let Some(stream) = writing.stream.clone() else {
+            // In place: the size becomes final only with a sync, so that a power loss cannot show bytes that were never
+            // written.
+            return Ok(());
+        };
+        if !state.is_orphan() {
+            stream.drain(Priority::Normal)?;
+            let size = stream.len();
+            let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
+            self.core.log_about(state, &[seal])?;
+            self.core.refresh(state);
+        } else {
+            stream.drain(Priority::Normal)?;
+        }
+        self.set_stream(writing, None);
+        Ok(())
+    }
+
+    /// Sets what the file's writes are for.
+    pub(crate) fn set_cause(&self, cause: Cause) {
+        let mut writing = lock(&self.writing);
+        writing.cause = Some(cause);
+        if let Some(stream) = &writing.stream {
+            stream.set_cause(cause);
+        }
+    }
+}
+
+/// Gives a file's stream its zones and records where its bytes are.
+struct FilePlacer {
+    core: Weak<Core>,
+    state: Arc<FileState>,
+    before: Mutex<Option<Arc<WalTail>>>,
+}
+
+impl FilePlacer {
+    fn core(&self) -> imbrex_device::Result<Arc<Core>> {
+        let gone = || imbrex_device::Error::invalid(&"bluefs".into(), "the file system was closed");
+        self.core.upgrade().ok_or_else(gone)
+    }
+
+    fn place(&self, zone: ZoneId, life: u64, offset: u64) -> Place {
+        match self.state.kind {
+            FileKind::Log => Place::Framed { zone: zone.0, life, offset },
+            _ => Place::Raw { zone: zone.0, life, offset },
+        }
+    }
+
+    fn extend(&self, core: &Core, extent: Extent) -> imbrex_device::Result<()> {
+        let record = Record::Extend { serial: self.state.serial, extent };
+        match core.log_unless_orphan(&self.state, &[record]) {
+            Ok(true) => {
+                core.refresh(&self.state);
+                Ok(())
+            }
+            Ok(false) => {
+                // Nobody will find it again: only this process has to know.
+                let mut map = self.state.map_mut();
+                if let Some(last) = map.extents.last_mut().filter(|e| e.len == OPEN) {
+                    last.len = extent.logical - last.logical;
+                }
+                map.extents.retain(|e| e.len > 0);
+                map.extents.push(extent);
+                let mut orphan = lock(&self.state.orphan);
+                if let (Some((zone, life)), Some(places)) = (extent.place.zone(), orphan.as_mut()) {
+                    let place = FreedPlace::Zone { zone, life };
+                    if !places.contains(&place) {
+                        places.push(place);
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => Err(core.device_error(&error)),
+        }
+    }
+}
+
+impl Placer for FilePlacer {
+    fn before_write(&self) -> imbrex_device::Result<()> {
+        let before = lock(&self.before).clone();
+        if let Some(before) = before {
+            before.ensure_durable(&*self.core()?)?;
+            *lock(&self.before) = None;
+        }
+        Ok(())
+    }
+
+    fn next_zone(&self, logical: u64) -> imbrex_device::Result<NewZone> {
+        let core = self.core()?;
+        let zone = core.take_zone(Urgency::User)?;
+        let life = core.tenant.new_life();
+        let header = ZoneHeader {
+            volume: core.volume.uuid(),
+            owner: core.tenant.owner(),
+            kind: self.state.kind as u8,
+            file: self.state.serial,
+            life,
+            logical,
+            created: core.now(),
+            zone: zone.0,
+            mount: core.volume.mount() as u32,
+            name: self.state.name.clone(),
+        };
+        let extent = Extent { logical, len: OPEN, place: self.place(zone, life, core.front) };
+        if let Err(error) = self.extend(&core, extent) {
+            core.tenant.release(zone);
+            return Err(error);
+        }
+        Ok(NewZone { zone, header })
+    }
+
+    fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> imbrex_device::Result<()> {
+        let core = self.core()?;
+        let extent = Extent { logical, len: OPEN, place: self.place(zone, life, at) };
+        self.extend(&core, extent)
+    }
+
+    fn announce(&self, size: u64) -> imbrex_device::Result<()> {
+        let core = self.core()?;
+        let record = Record::Size { serial: self.state.serial, size, time: core.now(), volatile: true };
+        core.log_unless_orphan(&self.state, &[record]).map(drop).map_err(|e| core.device_error(&e))
+    }
+
+    fn placed(&self, placed: &Placed, bytes: &[u8]) {
+        if let Some(core) = self.core.upgrade()
+            && self.state.kind == FileKind::Table
+        {
+            core.cache_written(self.state.serial, placed.logical, bytes);
+        }
+        if self.state.kind == FileKind::Log {
+            lock(&self.state.log).note_tail(placed);
+        }
+        self.state.placed.store(placed.logical + placed.len, Ordering::Release);
+    }
+}

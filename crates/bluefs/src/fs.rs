@@ -1,0 +1,734 @@
+//! The file system as its users see it: [`BlueFs`] and the handles that it gives out.
+//!
+//! Paths are absolute, `/` separates, names are UTF-8 of 1 to 255 bytes. The table in `docs/durability.md` says what
+//! survives what.
+
+use crate::core::{Core, MetaState};
+use crate::error::{Code, Error, Result};
+use crate::file::{File, lock};
+use crate::kind::{FileKind, Purpose, purpose};
+use crate::meta::{MetaError, Record, Serial};
+use crate::mount::{MountReport, TENANT, mount};
+use crate::options::Options;
+use crate::read::Readahead;
+use imbrex_device::{Cause, Drive, Tag};
+use imbrex_drives::parse_uri;
+use imbrex_zones::cache::CachePolicy;
+use imbrex_zones::registry::{Registry, Shared};
+use imbrex_zones::{FormatOptions, TenantSpec, Volume};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// Zones that only the journal and cleaning may take, so that a full drive can always be deleted from.
+pub const RESERVE: u32 = 3;
+
+/// Options of a URI that bluefs understands, beside the drive's.
+pub const URI_OPTIONS: &[&str] = &["cache", "cache-policy", "journal", "survivor-size", "wal", "format"];
+
+static OPEN: LazyLock<Registry<String, Mounted>> = LazyLock::new(Registry::default);
+
+/// A mounted file system. Clones are the same one; it is unmounted when the last clone and the last handle are gone.
+#[derive(Clone)]
+pub struct BlueFs(Held);
+
+#[derive(Clone)]
+enum Held {
+    Own(Arc<Mounted>),
+    Registered(Shared<String, Mounted>),
+}
+
+struct Mounted {
+    core: Arc<Core>,
+    report: MountReport,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Number of the file, never used twice on a volume.
+    pub serial: u64,
+    /// How its bytes are placed, or that it is a directory.
+    pub kind: FileKind,
+    /// Bytes, unwritten ones included.
+    pub size: u64,
+    /// Bytes that it takes of the drive.
+    pub allocated: u64,
+    /// Nanoseconds since 1970.
+    pub modified: u64,
+    /// Names that it has.
+    pub links: u32,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// What it stands for.
+    pub attributes: Attributes,
+}
+
+/// Space, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All that files could ever take.
+    pub total: u64,
+    /// What new files may take now.
+    pub free: u64,
+    /// Of the conventional zones, for small files: all, and free.
+    pub small_total: u64,
+    /// See `small_total`.
+    pub small_free: u64,
+}
+
+/// Settings for a database on this drive (BlueFS §5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// Bytes of a memtable.
+    pub write_buffer_size: u64,
+    /// Bytes of a table: 0.98 of a zone, because compactions overshoot by half a per cent.
+    pub target_file_size: u64,
+    /// Bytes that compactions read ahead.
+    pub compaction_readahead_size: u64,
+    /// Threads for flushes and compactions.
+    pub background_jobs: u32,
+}
+
+/// How a new file is to be placed, where its name does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Bytes that it will have, if known: large files of unknown names go to zones of their own.
+    pub expected_size: u64,
+}
+
+/// Files of unknown names from this size on are tables.
+const LARGE: u64 = 1 << 20;
+
+fn error(code: Code, message: impl Into<String>) -> Error {
+    Error::new(code, message)
+}
+
+impl BlueFs {
+    /// Formats a drive for this file system alone. See [`Volume::format`].
+    pub fn format(drive: &Drive, force: bool) -> Result<()> {
+        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        Ok(Volume::format(drive, &FormatOptions { uuid: None, tenants, force })?)
+    }
+
+    /// Mounts a formatted drive.
+    pub fn mount(drive: Drive, options: Options) -> Result<BlueFs> {
+        let (core, report) = mount(drive, options)?;
+        Ok(BlueFs(Held::Own(Arc::new(Mounted { core, report }))))
+    }
+
+    /// Mounts what a URI names, as `imbrex:///data/drive.img?cache=2G`, or hands out the mount that this process has of it
+    /// (then with the options of the first). A drive in memory formats itself.
+    pub fn open_uri(uri: &str) -> Result<BlueFs> {
+        let parsed = parse_uri(uri, URI_OPTIONS)?;
+        let mut options = Options::default();
+        let name: Arc<str> = uri.into();
+        let refuse = |sentence: String| Error::from(imbrex_device::Error::unusable(&name, sentence));
+        if let Some(bytes) = parsed.size("cache")? {
+            options.cache_bytes = bytes;
+        }
+        if let Some(bytes) = parsed.size("journal")? {
+            options.journal_bytes = bytes;
+        }
+        if let Some(bytes) = parsed.size("survivor-size")? {
+            if !(1 << 20..=4 << 30).contains(&bytes) {
+                return Err(refuse(format!("survivor-size={bytes} is not between 1M and 4G")));
+            }
+            options.volume.survivor_bytes = bytes as usize;
+        }
+        match parsed.options.get("cache-policy").map(String::as_str) {
+            None | Some("block") => {}
+            Some("fifo") => options.cache_policy = CachePolicy::FifoByFile,
+            Some(other) => return Err(refuse(format!("cache-policy={other} is neither block nor fifo"))),
+        }
+        match parsed.options.get("wal").map(String::as_str) {
+            None | Some("sequential") => {}
+            Some("conventional") => options.wal.conventional = true,
+            Some("unbuffered") => options.wal.unbuffered = true,
+            Some("first") => options.wal = crate::options::WalPlacement { conventional: true, unbuffered: true },
+            Some(other) => {
+                let known = "sequential, conventional, unbuffered or first";
+                return Err(refuse(format!("wal={other} is not one of {known}")));
+            }
+        }
+        let open = parsed.open_options()?;
+        if open.read_only {
+            return Err(refuse("a read-only mount is not supported; leave the option out".into()));
+        }
+        let memory = imbrex_drives::Locator::is_memory(&parsed.locator);
+        let format = memory || parsed.options.get("format").is_some_and(|v| v == "on" || v == "1");
+        let key = match std::fs::canonicalize(&parsed.locator) {
+            Ok(path) if !memory => path.to_string_lossy().into_owned(),
+            _ => parsed.locator.clone(),
+        };
+        let shared = OPEN.get_or_open(key, || {
+            let drive = imbrex_drives::open(&parsed.locator, &open)?;
+            if format {
+                match Self::format(&drive, false) {
+                    Err(why) if memory => return Err(why),
+                    // Formatted before: go on with what is there.
+                    _ => {}
+                }
+            }
+            let (core, report) = mount(drive, options)?;
+            Ok::<_, Error>(Mounted { core, report })
+        })?;
+        Ok(BlueFs(Held::Registered(shared)))
+    }
+
+    fn mounted(&self) -> &Mounted {
+        match &self.0 {
+            Held::Own(mounted) => mounted,
+            Held::Registered(mounted) => mounted,
+        }
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.mounted().core
+    }
+
+    /// What the mount found.
+    pub fn mount_report(&self) -> &MountReport {
+        &self.mounted().report
+    }
+
+    /// The volume below.
+    pub fn volume(&self) -> &Volume {
+        &self.core().volume
+    }
+
+    /// Does one piece of background work, where the volume has no threads. False: there was none.
+    pub fn step(&self) -> Result<bool> {
+        Ok(self.volume().step()?)
+    }
+
+    // ---- files
+
+    /// A new, empty file under this name for appending; what had the name before is deleted.
+    pub fn create(&self, path: &str, options: CreateOptions) -> Result<Writer> {
+        let core = self.core();
+        let mut state = lock(&core.meta);
+        let (parent, name) = core.parent(&state, path)?;
+        let kind = self.kind_for(name.as_str(), options);
+        let serial = state.meta.next_serial();
+        let mut records = Vec::new();
+        match state.meta.unlink_record(parent, &name) {
+            Ok(record) => records.push(record),
+            Err(MetaError::NotFound) => {}
+            Err(why) => return Err(Error::meta(path, why)),
+        }
+        records.push(Record::Create { parent, name, serial, kind, time: core.now() });
+        core.log(&mut state, path, &records)?;
+        let file = core.file(&mut state, serial)?;
+        drop(state);
+        lock(&file.writing).writers += 1;
+        core.compact_if_large()?;
+        Ok(Writer { file: Some(file), fs: self.clone() })
+    }
+
+    fn kind_for(&self, name: &str, options: CreateOptions) -> FileKind {
+        let core = self.core();
+        let kind = match FileKind::of_name(name) {
+            FileKind::Log if core.options.wal.conventional && purpose(name) == Purpose::Wal => FileKind::Random,
+            FileKind::Random if options.expected_size >= LARGE => FileKind::Table,
+            kind => kind,
+        };
+        let space = lock(&core.conventional);
+        // Small files go to frames when conventional space is used up.
+        if kind == FileKind::Random && space.free_bytes() < 4 * space.unit() { FileKind::Log } else { kind }
+    }
+
+    fn open_existing(&self, path: &str) -> Result<(Arc<File>, Serial)> {
+        let core = self.core();
+        let mut state = lock(&core.meta);
+        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        if state.meta.inode(serial).is_some_and(|i| i.is_directory()) {
+            return Err(Error::meta(path, MetaError::IsADirectory));
+        }
+        Ok((core.file(&mut state, serial)?, serial))
+    }
+
+    /// An existing file for appending at its end; a new one where there is none.
+    pub fn reopen(&self, path: &str) -> Result<Writer> {
+        let (file, serial) = match self.open_existing(path) {
+            Err(why) if why.code() == Code::NotFound => return self.create(path, CreateOptions::default()),
+            other => other?,
+        };
+        let mut writing = lock(&file.writing);
+        if writing.writers == 0 && file.state.kind.is_sequential() {
+            self.core().log_about(&file.state, &[Record::Reopen { serial }])?;
+        }
+        writing.writers += 1;
+        drop(writing);
+        Ok(Writer { file: Some(file), fs: self.clone() })
+    }
+
+    /// A file for reading.
+    pub fn open_read(&self, path: &str) -> Result<Reader> {
+        let (file, _) = self.open_existing(path)?;
+        Ok(Reader { file, ahead: Mutex::default(), pattern: AtomicU8::new(0), _fs: self.clone() })
+    }
+
+    /// A file for reading and writing at any offset; with `create`, a new one where there is none.
+    pub fn open_random(&self, path: &str, create: bool) -> Result<RandomFile> {
+        let file = match self.open_existing(path) {
+            Err(why) if why.code() == Code::NotFound && create => {
+                let mut writer = self.create_random(path)?;
+                writer.file.take().ok_or_else(|| error(Code::InvalidArgument, "a new file has no handle"))?
+            }
+            other => {
+                let (file, serial) = other?;
+                let mut writing = lock(&file.writing);
+                if !file.state.kind.is_sequential() && writing.writers == 0 {
+                    self.core().log_about(&file.state, &[Record::Reopen { serial }])?;
+                }
+                writing.writers += 1;
+                drop(writing);
+                file
+            }
+        };
+        Ok(RandomFile { file: Some(file), ahead: Mutex::default(), _fs: self.clone() })
+    }
+
+    fn create_random(&self, path: &str) -> Result<Writer> {
+        let core = self.core();
+        let mut state = lock(&core.meta);
+        let (parent, name) = core.parent(&state, path)?;
+        let serial = state.meta.next_serial();
+        let create = Record::Create { parent, name, serial, kind: FileKind::Random, time: core.now() };
+        core.log(&mut state, path, &[create])?;
+        let file = core.file(&mut state, serial)?;
+        drop(state);
+        lock(&file.writing).writers += 1;
+        Ok(Writer { file: Some(file), fs: self.clone() })
+    }
+
+    // ---- names
+
+    /// Makes a directory; its parent must exist.
+    pub fn mkdir(&self, path: &str) -> Result<()> {
+        let core = self.core();
+        core.log_named(path, |state, parent, name| {
+            Ok(Record::Mkdir { parent, name, serial: state.meta.next_serial(), time: core.now() })
+        })
+        .map(drop)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, path: &str) -> Result<()> {
+        let core = self.core();
+        core.log_named(path, |state, parent, name| {
+            state.meta.rmdir_record(parent, &name).map_err(|e| Error::meta(path, e))
+        })
+        .map(drop)
+    }
+
+    /// Removes a name; the file goes with its last name and its last handle.
+    pub fn unlink(&self, path: &str) -> Result<()> {
+        self.core().unlink(path)
+    }
+
+    /// Renames a file or directory, atomically replacing a file, or an empty directory, of that name.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.core().rename(from, to)
+    }
+
+    /// Gives a file one more name.
+    pub fn link(&self, from: &str, to: &str) -> Result<()> {
+        let core = self.core();
+        let mut state = lock(&core.meta);
+        let serial = state.meta.resolve(from).map_err(|e| Error::meta(from, e))?;
+        let (parent, name) = core.parent(&state, to)?;
+        let lsn = core.log(&mut state, to, &[Record::Link { serial, parent, name }])?;
+        if let Some(file) = core.open_file(&state, serial) {
+            file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Makes every change of names so far durable.
+    pub fn sync_dir(&self, path: &str) -> Result<()> {
+        let core = self.core();
+        let state = lock(&core.meta);
+        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        if !state.meta.inode(serial).is_some_and(|i| i.is_directory()) {
+            return Err(Error::meta(path, MetaError::NotADirectory));
+        }
+        drop(state);
+        core.sync_journal()
+    }
+
+    /// What a path stands for.
+    pub fn stat(&self, path: &str) -> Result<Attributes> {
+        let core = self.core();
+        let state = lock(&core.meta);
+        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        attributes(core, &state, serial).ok_or_else(|| Error::meta(path, MetaError::NotFound))
+    }
+
+    /// The names in a directory, sorted.
+    pub fn list(&self, path: &str) -> Result<Vec<Entry>> {
+        let core = self.core();
+        let state = lock(&core.meta);
+        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        let entries = state.meta.entries(serial).map_err(|e| Error::meta(path, e))?;
+        let entry = |(name, serial): (&crate::meta::Name, Serial)| {
+            Some(Entry { name: name.as_str().to_owned(), attributes: attributes(core, &state, serial)? })
+        };
+        Ok(entries.filter_map(entry).collect())
+    }
+
+    /// Cuts a file; it cannot be made longer this way.
+    pub fn truncate(&self, path: &str, size: u64) -> Result<()> {
+        let (file, _) = self.open_existing(path)?;
+        truncate(&file, size)
+    }
+
+    /// Makes the files of a directory the caller's alone, by the name of its lock file, within this process (other
+    /// processes cannot mount the drive at all). The file is made where there is none.
+    pub fn lock(&self, path: &str) -> Result<LockToken> {
+        if let Err(why) = self.stat(path) {
+            if why.code() != Code::NotFound {
+                return Err(why);
+            }
+            self.create(path, CreateOptions::default())?.close()?;
+        }
+        let serial = self.stat(path)?.serial;
+        if !lock(&self.core().locks).insert(serial) {
+            let what = format!("{path} is locked by another user of this process; close the database that has it open");
+            return Err(error(Code::Locked, what));
+        }
+        Ok(LockToken { fs: self.clone(), serial })
+    }
+
+    /// How much room there is.
+    pub fn space(&self) -> Space {
+        let core = self.core();
+        let counts = core.tenant.counts();
+        let usable = core.zone_capacity - core.front;
+        let space = lock(&core.conventional);
+        let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(counts.reserve));
+        Space {
+            total: zones * usable,
+            free: u64::from(counts.free.saturating_sub(counts.reserve)) * usable,
+            small_total: space.total_bytes(),
+            small_free: space.free_bytes(),
+        }
+    }
+
+    /// Settings that suit the drive.
+    pub fn advise(&self) -> Advice {
+        let core = self.core();
+        Advice {
+            write_buffer_size: core.zone_capacity.min(256 << 20),
+            target_file_size: (core.zone_capacity - core.front) / 100 * 98,
+            compaction_readahead_size: 2 << 20,
+            background_jobs: 4,
+        }
+    }
+
+    /// Makes everything that was written so far durable.
+    pub fn sync_all(&self) -> Result<()> {
+        for file in self.core().open_files() {
+            file.sync()?;
+        }
+        self.core().sync_journal()
+    }
+}
+
+fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Option<Attributes> {
+    let inode = state.meta.inode(serial)?;
+    let open = core.open_file(state, serial);
+    let size = match &open {
+        Some(file) => file.state.size.load(Ordering::Acquire),
+        None => inode.known_size(),
+    };
+    let capacity = core.zone_capacity;
+    let mut zones = std::collections::BTreeSet::new();
+    let mut conventional = 0;
+    for extent in &inode.extents {
+        match extent.place.zone() {
+            Some((zone, _)) => drop(zones.insert(zone)),
+            None => conventional += extent.len,
+        }
+    }
+    Some(Attributes {
+        serial,
+        kind: inode.kind,
+        size,
+        allocated: zones.len() as u64 * capacity + conventional,
+        modified: open.map_or(inode.modified, |f| f.state.modified.load(Ordering::Acquire).max(inode.modified)),
+        links: inode.nlink,
+    })
+}
+
+fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
+    let core = &file.core;
+    let state = &file.state;
+    let mut writing = lock(&file.writing);
+    let now = state.size.load(Ordering::Acquire);
+    if size == now {
+        return Ok(());
+    }
+    if size > now {
+        let what = "a file cannot be made longer by truncation; write to it instead";
+        return Err(error(Code::NotSupported, format!("{}: {what}", state.name)));
+    }
+    // What stays must be there before the record that cuts the rest can be.
+    if let Some(stream) = writing.stream.clone() {
+        stream.drain(imbrex_device::Priority::Normal)?;
+        let seal = Record::Seal { serial: state.serial, size: stream.len(), time: core.now() };
+        core.log_about(state, &[seal])?;
+        stream.abandon();
+        file.drop_stream(&mut writing);
+    }
+    if size > 0 {
+        core.volume.sync(Tag::new(Cause::Small))?;
+    }
+    let mut records = vec![Record::Truncate { serial: state.serial, size, time: core.now() }];
+    if writing.writers > 0 && state.kind.is_sequential() {
+        records.push(Record::Reopen { serial: state.serial });
+    }
+    if core.log_unless_orphan(state, &records)? {
+        core.refresh(state);
+    }
+    state.map_mut().version += 1;
+    lock(&state.log).clear();
+    state.size.store(size, Ordering::Release);
+    state.placed.store(size, Ordering::Release);
+    state.durable.fetch_min(size, Ordering::AcqRel);
+    let page = u64::from(core.cache.page_size());
+    for page in size / page..now.div_ceil(page) {
+        core.cache.remove(state.serial, page);
+    }
+    Ok(())
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(why) = unmount(&self.core) {
+            tracing::warn!(%why, "not everything could be written at unmount; the next mount repairs what it can");
+        }
+    }
+}
+
+/// Writes and seals everything; what fails is found again by the next mount.
+fn unmount(core: &Arc<Core>) -> Result<()> {
+    for file in core.open_files() {
+        let mut writing = lock(&file.writing);
+        file.finish(&mut writing)?;
+    }
+    core.volume.sync(Tag::new(Cause::Small))?;
+    let mut state = lock(&core.meta);
+    let open: Vec<(Serial, u64)> =
+        state.meta.files().filter(|i| !i.closed).map(|i| (i.serial, i.known_size())).collect();
+    for (serial, size) in open {
+        let time = state.meta.inode(serial).map_or(0, |i| i.modified);
+        core.log(&mut state, "unmount", &[Record::Seal { serial, size, time }])?;
+    }
+    drop(state);
+    core.sync_journal()?;
+    core.volume.quiesce()?;
+    Ok(core.volume.shutdown(true)?)
+}
+
+/// A file that is appended to. One thread appends at a time; any may sync. Dropping it closes it, without telling errors.
+pub struct Writer {
+    file: Option<Arc<File>>,
+    fs: BlueFs,
+}
+
+impl Writer {
+    fn file(&self) -> Result<&Arc<File>> {
+        self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))
+    }
+
+    /// Appends. The bytes survive the death of the process from now on; no I/O unless buffers are full.
+    pub fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.file()?.append(bytes)
+    }
+
+    /// Makes all that was appended durable, and the file's name.
+    pub fn sync(&self) -> Result<()> {
+        self.file()?.sync()
+    }
+
+    /// Bytes, unwritten ones included.
+    pub fn len(&self) -> u64 {
+        self.file.as_ref().map_or(0, |f| f.state.size.load(Ordering::Acquire))
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The file's number.
+    pub fn serial(&self) -> u64 {
+        self.file.as_ref().map_or(0, |f| f.state.serial)
+    }
+
+    /// Cuts the file.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        truncate(self.file()?, size)
+    }
+
+    /// Says how large the file will be. Only kept in mind.
+    pub fn preallocate(&self, bytes: u64) -> Result<()> {
+        self.file().map(|_| tracing::trace!(bytes, "preallocation"))
+    }
+
+    /// Says what its writes are for.
+    pub fn set_cause(&self, cause: Cause) {
+        if let Some(file) = &self.file {
+            file.set_cause(cause);
+        }
+    }
+
+    /// Writes what is buffered and closes the file. Not a sync.
+    pub fn close(&mut self) -> Result<()> {
+        match self.file.take() {
+            Some(file) => file.close_writer(),
+            None => Ok(()),
+        }
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &BlueFs {
+        &self.fs
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Err(why) = self.close() {
+            tracing::warn!(%why, "a file could not be closed");
+        }
+    }
+}
+
+/// How a reader is going to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pattern {
+    /// Not said.
+    Normal = 0,
+    /// Here and there.
+    Random = 1,
+    /// From the beginning to the end.
+    Sequential = 2,
+}
+
+/// A file that is read. Any number of threads may read at once.
+pub struct Reader {
+    file: Arc<File>,
+    ahead: Mutex<Readahead>,
+    pattern: AtomicU8,
+    _fs: BlueFs,
+}
+
+impl Reader {
+    /// Reads at `offset`; returns how many bytes, which is less than asked only at the file's end.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, out, &self.ahead, Cause::UserRead)
+    }
+
+    /// Bytes, unwritten ones included.
+    pub fn size(&self) -> u64 {
+        self.file.state.size.load(Ordering::Acquire)
+    }
+
+    /// The file's number.
+    pub fn serial(&self) -> u64 {
+        self.file.state.serial
+    }
+
+    /// Brings bytes into the cache.
+    pub fn readahead(&self, offset: u64, len: u64) -> Result<()> {
+        if self.file.core.cache.capacity() == 0 {
+            return Ok(());
+        }
+        let mut left = len.min(crate::read::MAX_READAHEAD) as usize;
+        let mut at = offset;
+        let mut buf = vec![0; left.min(256 << 10)];
+        while left > 0 {
+            let n = left.min(buf.len());
+            let got = self.file.read_at(at, &mut buf[..n], &self.ahead, Cause::Readahead)?;
+            if got == 0 {
+                break;
+            }
+            (left, at) = (left - got, at + got as u64);
+        }
+        Ok(())
+    }
+
+    /// Says how it is going to be read. Streams are detected anyway.
+    pub fn set_pattern(&self, pattern: Pattern) {
+        self.pattern.store(pattern as u8, Ordering::Relaxed);
+    }
+}
+
+/// A file that is read and written at any offset.
+pub struct RandomFile {
+    file: Option<Arc<File>>,
+    ahead: Mutex<Readahead>,
+    _fs: BlueFs,
+}
+
+impl RandomFile {
+    fn file(&self) -> Result<&Arc<File>> {
+        self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))
+    }
+
+    /// Reads at `offset`.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.file()?.read_at(offset, out, &self.ahead, Cause::UserRead)
+    }
+
+    /// Writes at `offset`; it is on the drive when this returns, durable after a sync. A gap reads as zeros.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file()?.write_at(offset, bytes)
+    }
+
+    /// Makes everything written durable.
+    pub fn sync(&self) -> Result<()> {
+        self.file()?.sync()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.file.as_ref().map_or(0, |f| f.state.size.load(Ordering::Acquire))
+    }
+
+    /// Closes it.
+    pub fn close(&mut self) -> Result<()> {
+        match self.file.take() {
+            Some(file) => file.close_writer(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for RandomFile {
+    fn drop(&mut self) {
+        if let Err(why) = self.close() {
+            tracing::warn!(%why, "a file could not be closed");
+        }
+    }
+}
+
+/// Holds a lock until it is dropped.
+pub struct LockToken {
+    fs: BlueFs,
+    serial: Serial,
+}
+
+impl Drop for LockToken {
+    fn drop(&mut self) {
+        lock(&self.fs.core().locks).remove(&self.serial);
+    }
+}

@@ -1,0 +1,418 @@
+//! The journal: the only copy of the metadata, as a framed stream of records (BlueFS §4, "Journaling").
+//!
+//! One frame a 4 KiB block, whole records in each, so that a bad sector costs the records in it and nothing else. The
+//! tenant's root blob names the zones of the journal, in order, and its generation; a zone is in the root before a record
+//! stands in it. A compaction writes a snapshot to new zones, makes it durable, moves the root, and only then gives up the
+//! old zones: at every moment the root names a whole journal.
+
+use crate::meta::Record;
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Zone, ZoneId};
+use imbrex_zones::frame::{FrameId, scan};
+use imbrex_zones::{
+    AppendStream, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The journal's number as a file.
+pub const JOURNAL_FILE: u64 = 3;
+/// Kind byte of the journal's zone headers.
+pub const JOURNAL_KIND: u8 = 0xf0;
+/// Bytes of a frame of the journal.
+pub const JOURNAL_FRAME: u32 = 4096;
+/// Payload bytes of a full frame.
+pub const JOURNAL_PAYLOAD: usize = JOURNAL_FRAME as usize - imbrex_zones::frame::FRAME_HEADER;
+/// Most zones that a journal can have: what fits into a root blob.
+pub const MAX_ZONES: usize = 60;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"IMjr");
+const VERSION: u16 = 1;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawRoot {
+    magic: U32,
+    crc: U32,
+    version: U16,
+    count: U16,
+    reserved: U32,
+    generation: U64,
+    power_epoch: [u8; 16],
+}
+const _: () = assert!(size_of::<RawRoot>() == 40);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawRootZone {
+    zone: U32,
+    reserved: U32,
+    life: U64,
+}
+const _: () = assert!(size_of::<RawRoot>() + MAX_ZONES * size_of::<RawRootZone>() <= 1024);
+
+/// What the root blob says: where the journal is.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Root {
+    /// Counts compactions.
+    pub generation: u64,
+    /// The drive's power epoch when the file system was last mounted: another one now means that power may have failed.
+    pub power_epoch: [u8; 16],
+    /// The journal's zones with their lives, in order.
+    pub zones: Vec<(u32, u64)>,
+}
+
+impl Root {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = RawRoot {
+            magic: MAGIC.into(),
+            crc: 0.into(),
+            version: VERSION.into(),
+            count: (self.zones.len() as u16).into(),
+            reserved: 0.into(),
+            generation: self.generation.into(),
+            power_epoch: self.power_epoch,
+        };
+        let mut zones = Vec::new();
+        for &(zone, life) in &self.zones {
+            let entry = RawRootZone { zone: zone.into(), reserved: 0.into(), life: life.into() };
+            zones.extend_from_slice(entry.as_bytes());
+        }
+        raw.crc = crc32c::crc32c_append(crc32c::crc32c(raw.as_bytes()), &zones).into();
+        [raw.as_bytes(), &zones].concat()
+    }
+
+    /// Reads one; the error is a phrase.
+    pub fn decode(bytes: &[u8]) -> Result<Root, &'static str> {
+        let (mut raw, rest) = RawRoot::read_from_prefix(bytes).map_err(|_| "it is too short")?;
+        if raw.magic.get() != MAGIC {
+            return Err("it does not begin as one");
+        }
+        if raw.version.get() != VERSION {
+            return Err("a newer Imbrex wrote it");
+        }
+        let count = usize::from(raw.count.get());
+        let zones =
+            rest.get(..count * size_of::<RawRootZone>()).filter(|_| count <= MAX_ZONES).ok_or("it is cut off")?;
+        let crc = raw.crc.get();
+        raw.crc = 0.into();
+        if crc32c::crc32c_append(crc32c::crc32c(raw.as_bytes()), zones) != crc {
+            return Err("its checksum is wrong");
+        }
+        let mut list = Vec::with_capacity(count);
+        for entry in zones.chunks_exact(size_of::<RawRootZone>()) {
+            let entry = RawRootZone::read_from_bytes(entry).map_err(|_| "it is cut off")?;
+            list.push((entry.zone.get(), entry.life.get()));
+        }
+        Ok(Root { generation: raw.generation.get(), power_epoch: raw.power_epoch, zones: list })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The root blob and its only writer.
+pub(crate) struct RootKeeper {
+    tenant: Tenant,
+    root: Mutex<Root>,
+}
+
+impl RootKeeper {
+    pub(crate) fn new(tenant: Tenant, root: Root) -> Arc<Self> {
+        Arc::new(RootKeeper { tenant, root: Mutex::new(root) })
+    }
+    pub(crate) fn get(&self) -> Root {
+        lock(&self.root).clone()
+    }
+    /// The journal of `generation` goes on in one more zone.
+    fn add_zone(&self, generation: u64, zone: (u32, u64)) -> Result<()> {
+        let mut root = lock(&self.root);
+        let error = |what: &str| Error::invalid(&self.tenant.volume().name(), what);
+        if root.generation != generation {
+            return Err(error("the journal was compacted meanwhile"));
+        }
+        if root.zones.len() >= MAX_ZONES {
+            return Err(Error::new(&self.tenant.volume().name(), Fault::NoSpace));
+        }
+        let mut next = root.clone();
+        next.zones.push(zone);
+        self.tenant.set_root(&next.encode())?;
+        *root = next;
+        Ok(())
+    }
+    /// Moves the root; returns what it was.
+    fn replace(&self, next: Root) -> Result<Root> {
+        let mut root = lock(&self.root);
+        self.tenant.set_root(&next.encode())?;
+        Ok(std::mem::replace(&mut *root, next))
+    }
+}
+
+struct JournalPlacer {
+    keeper: Arc<RootKeeper>,
+    generation: u64,
+    clock: crate::options::Clock,
+    /// Zones of a journal that the root does not name yet; `None` once it does.
+    staged: Mutex<Option<Vec<(u32, u64)>>>,
+}
+
+impl Placer for JournalPlacer {
+    fn next_zone(&self, logical: u64) -> Result<NewZone> {
+        let tenant = &self.keeper.tenant;
+        let zone = tenant.take(Urgency::Metadata)?;
+        let life = tenant.new_life();
+        let mut staged = lock(&self.staged);
+        match &mut *staged {
+            Some(zones) => zones.push((zone.0, life)),
+            None => {
+                if let Err(error) = self.keeper.add_zone(self.generation, (zone.0, life)) {
+                    tenant.release(zone);
+                    return Err(error);
+                }
+            }
+        }
+        let header = ZoneHeader {
+            volume: tenant.volume().uuid(),
+            owner: tenant.owner(),
+            kind: JOURNAL_KIND,
+            file: JOURNAL_FILE,
+            life,
+            logical,
+            created: (self.clock)(),
+            zone: zone.0,
+            mount: tenant.volume().mount() as u32,
+            name: format!("journal.{}", self.generation),
+        };
+        Ok(NewZone { zone, header })
+    }
+}
+
+/// The open journal.
+pub(crate) struct Journal {
+    stream: AppendStream,
+    placer: Arc<JournalPlacer>,
+    /// Length when it was made: its snapshot.
+    pub(crate) snapshot_bytes: u64,
+}
+
+impl Journal {
+    fn start(
+        keeper: &Arc<RootKeeper>,
+        generation: u64,
+        clock: &crate::options::Clock,
+        start: StreamStart,
+        staged: bool,
+    ) -> Self {
+        let tenant = &keeper.tenant;
+        let capacity = tenant.volume().report_at_open().iter().map(|z| z.capacity).max().unwrap_or(0);
+        let segment_bytes = (256u64 << 10).min(capacity / 8).max(16 << 10) as usize;
+        let spec = StreamSpec {
+            file: JOURNAL_FILE,
+            life: generation,
+            framing: Framing::Framed { max_frame: JOURNAL_FRAME },
+            segment_bytes,
+            segments: 4,
+            cause: if staged { Cause::Checkpoint } else { Cause::Journal },
+            ordered: true,
+        };
+        let placer = Arc::new(JournalPlacer {
+            keeper: keeper.clone(),
+            generation,
+            clock: clock.clone(),
+            staged: Mutex::new(staged.then(Vec::new)),
+        });
+        let stream = AppendStream::new(tenant, spec, start, placer.clone());
+        Journal { stream, placer, snapshot_bytes: 0 }
+    }
+
+    /// Goes on where a mount found the end.
+    pub(crate) fn resume(keeper: &Arc<RootKeeper>, clock: &crate::options::Clock, end: &JournalEnd) -> Self {
+        let start = StreamStart { logical: end.logical, zone: end.zone, sequence: end.sequence };
+        let generation = keeper.get().generation;
+        Journal { snapshot_bytes: end.logical, ..Self::start(keeper, generation, clock, start, false) }
+    }
+
+    /// Writes `records` as a new journal, moves the root to it, and returns it with the zones of the old one, which nothing
+    /// refers to any more.
+    pub(crate) fn compact(
+        keeper: &Arc<RootKeeper>,
+        clock: &crate::options::Clock,
+        records: impl Iterator<Item = Record>,
+    ) -> Result<(Journal, Vec<(u32, u64)>)> {
+        let generation = keeper.get().generation + 1;
+        let mut journal = Self::start(keeper, generation, clock, StreamStart::default(), true);
+        let mut moving = false;
+        let written = (|| {
+            let mut buf = Vec::new();
+            for record in records {
+                buf.clear();
+                record.encode(&mut buf);
+                journal.stream.append_whole(&buf)?;
+            }
+            journal.drain(Priority::Normal)?;
+            let volume = keeper.tenant.volume();
+            volume.sync(Tag::new(Cause::Checkpoint))?;
+            let zones = lock(&journal.placer.staged).clone().unwrap_or_default();
+            if zones.len() > MAX_ZONES {
+                return Err(Error::new(&volume.name(), Fault::NoSpace));
+            }
+            let power_epoch = volume.device().identity().power_epoch;
+            moving = true;
+            keeper.replace(Root { generation, power_epoch, zones })
+        })();
+        match written {
+            Ok(old) => {
+                *lock(&journal.placer.staged) = None;
+                journal.stream.set_cause(Cause::Journal);
+                journal.snapshot_bytes = journal.stream.len();
+                Ok((journal, old.zones))
+            }
+            Err(error) => {
+                journal.stream.abandon();
+                // A label update that failed half-way may have reached one copy, and then the next mount finds the new
+                // journal: its zones stay as they are until then. Otherwise they are free again.
+                let zones = lock(&journal.placer.staged).take().unwrap_or_default();
+                if !moving {
+                    zones.iter().for_each(|(zone, _)| keeper.tenant.release(ZoneId(*zone)));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Appends records so that they stand in one frame: all of them survive or none.
+    pub(crate) fn append(&self, records: &[u8]) -> Result<()> {
+        self.stream.append_whole(records).map(drop)
+    }
+
+    pub(crate) fn drain(&self, priority: Priority) -> Result<()> {
+        self.stream.drain(priority)
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.stream.len()
+    }
+
+    /// Ends it for good; its zones may be given up after this.
+    pub(crate) fn abandon(&self) {
+        self.stream.abandon();
+    }
+}
+
+/// Where a journal ends on the drive.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JournalEnd {
+    pub(crate) logical: u64,
+    pub(crate) zone: Option<OpenZone>,
+    pub(crate) sequence: u64,
+}
+
+/// What a journal on the drive holds.
+#[derive(Debug, Default)]
+pub(crate) struct JournalContents {
+    /// Payloads of its frames, in order.
+    pub(crate) frames: Vec<Vec<u8>>,
+    pub(crate) end: JournalEnd,
+    /// Sentences about places that could not be read or are torn.
+    pub(crate) damage: Vec<String>,
+    /// Whether only the very end is torn, as a power loss leaves it.
+    pub(crate) torn_tail_only: bool,
+}
+
+/// Reads the journal that `root` names.
+pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: Tag) -> Result<JournalContents> {
+    let volume = tenant.volume();
+    let geometry = volume.geometry();
+    let front = u64::from(geometry.block.max(4096));
+    let mut out = JournalContents { torn_tail_only: true, ..Default::default() };
+    for (i, &(zone, life)) in root.zones.iter().enumerate() {
+        let Some(state) = report.get(zone as usize) else {
+            return Err(Error::corrupt(&volume.name(), "the root, which names a zone that does not exist,"));
+        };
+        let last = i + 1 == root.zones.len();
+        let to = state.wp.unwrap_or(0).min(state.capacity);
+        if to <= front {
+            if !last || state.wp.is_none() {
+                out.damage.push(format!("zone {zone} of the journal is {} and holds nothing", state.state.name()));
+                out.torn_tail_only &= last && state.wp.is_some();
+            }
+            continue;
+        }
+        let start = geometry.start(ZoneId(zone));
+        let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, tag);
+        let id = FrameId { file: JOURNAL_FILE, life };
+        let found = scan(&mut read, id, front, to, geometry.block)?;
+        let mut at = front;
+        for frame in &found.frames {
+            let mut buf = AlignedBuf::zeroed(frame.footprint(geometry.block) as usize);
+            volume.read(&mut buf, start + frame.at, tag)?;
+            let payload = imbrex_zones::frame::FRAME_HEADER..imbrex_zones::frame::FRAME_HEADER + frame.len as usize;
+            if frame.logical != out.end.logical {
+                out.damage.push(format!(
+                    "the journal misses {} bytes before offset {} of zone {zone}",
+                    frame.logical.abs_diff(out.end.logical),
+                    frame.at
+                ));
+                out.torn_tail_only = false;
+            }
+            out.frames.push(buf.get(payload).unwrap_or_default().to_vec());
+            out.end.logical = frame.end();
+            out.end.sequence = frame.sequence + 1;
+            at = frame.at + frame.footprint(geometry.block);
+        }
+        if at < to {
+            out.damage.push(format!("the journal is torn at offset {at} of zone {zone}"));
+            out.torn_tail_only &= last;
+        }
+        let room = state.state.writable() && at == to && to < state.capacity;
+        out.end.zone = room.then_some(OpenZone { zone: ZoneId(zone), life, at: to, capacity: state.capacity });
+    }
+    Ok(out)
+}
+
+/// Cuts the payload of a frame into records; what cannot be read is counted, and stepped over where its length is known.
+pub(crate) fn records_of(mut payload: &[u8], mut each: impl FnMut(Record)) -> usize {
+    let mut bad = 0;
+    // A zero length is the padding behind the last record of a frame.
+    while payload.len() >= 2 && payload[..2] != [0, 0] {
+        match Record::decode(payload) {
+            Ok((record, n)) => {
+                each(record);
+                payload = &payload[n..];
+            }
+            Err(error) => {
+                bad += 1;
+                match error.skip().filter(|n| *n > 0 && *n <= payload.len()) {
+                    Some(n) => payload = &payload[n..],
+                    None => break,
+                }
+            }
+        }
+    }
+    bad
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_round_trips_and_every_flipped_bit_is_noticed() {
+        let root = Root { generation: 7, power_epoch: [9; 16], zones: vec![(5, 55), (6, 66)] };
+        let bytes = root.encode();
+        assert_eq!(Root::decode(&bytes), Ok(root));
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Root::decode(&bad).is_err(), "bit {bit}");
+        }
+        let most = Root { zones: vec![(1, 2); MAX_ZONES], ..Root::default() };
+        assert!(most.encode().len() <= 1024);
+        assert_eq!(Root::decode(&most.encode()), Ok(most));
+        for cut in 0..bytes.len() {
+            assert!(Root::decode(&bytes[..cut]).is_err());
+        }
+    }
+}

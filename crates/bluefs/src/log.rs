@@ -1,0 +1,134 @@
+//! Reading logs: framed streams.
+//!
+//! Where a frame stands is not kept while a log is written; a reader (a recovery, or somebody who follows a live log)
+//! scans what is new and keeps the index. The last verified frame is kept, because logs are read in small steps.
+
+use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, ZoneId};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, scan};
+use imbrex_zones::{Placed, Volume};
+
+use crate::meta::{Extent, Place, Serial};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    zone: u32,
+    frame: Frame,
+}
+
+/// What is known of a log's frames.
+#[derive(Default)]
+pub(crate) struct LogIndex {
+    frames: Vec<Known>,
+    /// How far each extent was scanned: (zone, offset of the extent, next byte to look at).
+    scanned: Vec<(u32, u64, u64)>,
+    /// Behind the last frame that the stream placed: (zone, frame's start, payload length).
+    tail: Option<(u32, u64, u64)>,
+    last: Option<(u64, Arc<Vec<u8>>)>,
+}
+
+impl LogIndex {
+    /// The stream has placed a frame.
+    pub(crate) fn note_tail(&mut self, placed: &Placed) {
+        self.tail = Some((placed.zone.0, placed.at, placed.len));
+    }
+
+    /// Forgets everything: the file was cut.
+    pub(crate) fn clear(&mut self) {
+        *self = LogIndex { tail: self.tail, ..LogIndex::default() };
+    }
+
+    /// Looks for frames that were written since the last time.
+    fn update(&mut self, volume: &Volume, serial: Serial, extents: &[Extent], tag: Tag) -> Result<()> {
+        let geometry = volume.geometry();
+        for (i, extent) in extents.iter().enumerate() {
+            let Place::Framed { zone, life, offset } = extent.place else { continue };
+            let slot = match self.scanned.iter().position(|s| (s.0, s.1) == (zone, offset)) {
+                Some(slot) => slot,
+                None => {
+                    self.scanned.push((zone, offset, offset));
+                    self.scanned.len() - 1
+                }
+            };
+            let from = self.scanned[slot].2;
+            // An extent ends where the next one in the same zone begins, or at the write pointer; of the zone that is being
+            // written only what the stream has placed is looked at, because behind it a write may be under way.
+            let next = extents[i + 1..].iter().find_map(|e| match e.place {
+                Place::Framed { zone: z, offset, .. } if z == zone => Some(offset),
+                _ => None,
+            });
+            let to = match (next, self.tail) {
+                (Some(next), _) => next,
+                (None, Some((z, at, len))) if z == zone => {
+                    at + (FRAME_HEADER as u64 + len).next_multiple_of(u64::from(geometry.block))
+                }
+                _ => {
+                    let mut out = [imbrex_device::Zone::EMPTY];
+                    volume.device().report(ZoneId(zone), &mut out)?;
+                    out[0].wp.unwrap_or(offset).min(out[0].capacity)
+                }
+            };
+            if from >= to {
+                continue;
+            }
+            let start = geometry.start(ZoneId(zone));
+            let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, tag);
+            let found = scan(&mut read, FrameId { file: serial, life }, from, to, geometry.block)?;
+            self.scanned[slot].2 = to;
+            let end = extent.end();
+            self.frames.extend(found.frames.iter().filter(|f| f.logical < end).map(|&frame| Known { zone, frame }));
+        }
+        self.frames.sort_by_key(|k| (k.frame.logical, k.frame.len));
+        Ok(())
+    }
+
+    fn find(&self, at: u64) -> Option<Known> {
+        let behind = self.frames.partition_point(|k| k.frame.logical <= at);
+        self.frames[..behind].iter().rev().find(|k| at < k.frame.end()).copied()
+    }
+
+    /// Copies bytes at `at` into `out`, at most to the end of their frame; returns how many.
+    ///
+    /// # Errors
+    /// `Corrupt` where the frame that held them is damaged.
+    pub(crate) fn read(
+        &mut self,
+        volume: &Volume,
+        serial: Serial,
+        extents: &[Extent],
+        at: u64,
+        out: &mut [u8],
+        tag: Tag,
+    ) -> Result<usize> {
+        let kept = self.last.as_ref().filter(|(logical, b)| *logical <= at && at < logical + b.len() as u64);
+        if kept.is_none() {
+            let known = match self.find(at) {
+                Some(known) => known,
+                None => {
+                    self.update(volume, serial, extents, tag)?;
+                    let what = || {
+                        let what = format!("byte {at} of log {serial}: the frame that held it");
+                        Error::corrupt(&volume.name(), what)
+                    };
+                    self.find(at).ok_or_else(what)?
+                }
+            };
+            let geometry = volume.geometry();
+            let mut buf = AlignedBuf::zeroed(known.frame.footprint(geometry.block) as usize);
+            let address = geometry.start(ZoneId(known.zone)) + known.frame.at;
+            volume.read(&mut buf, address, tag)?;
+            let payload = buf.get(FRAME_HEADER..FRAME_HEADER + known.frame.len as usize).unwrap_or_default();
+            if crc32c::crc32c(payload) != known.frame.payload_crc {
+                let what = format!("the frame of log {serial} that holds byte {at}");
+                return Err(Error::new(&volume.name(), Fault::Corrupt { what: what.into() })
+                    .at(ZoneId(known.zone), known.frame.at));
+            }
+            self.last = Some((known.frame.logical, Arc::new(payload.to_vec())));
+        }
+        let Some((logical, bytes)) = &self.last else { return Ok(0) };
+        let from = (at - logical) as usize;
+        let n = out.len().min(bytes.len() - from);
+        out[..n].copy_from_slice(&bytes[from..from + n]);
+        Ok(n)
+    }
+}

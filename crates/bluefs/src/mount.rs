@@ -1,0 +1,391 @@
+//! Mounting: from what is on the drive, and what a dead process left in memory, back to a consistent file system.
+//!
+//! Nothing of this changes anything until the new state is complete: records are replayed and ends of files are looked for
+//! first; then, unless the last mount ended cleanly, the journal is written anew in one piece and the root moves. A mount
+//! that is killed half-way is simply repeated: what it appended is found as if it had been there before.
+
+use crate::core::{Core, Parts};
+use crate::error::{Code, Error, Result};
+use crate::file::lock;
+use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
+use crate::kind::FileKind;
+use crate::meta::{Extent, Inode, LOST_FOUND, LenientOutcome, Meta, Name, OPEN, Place, ROOT, Record, Serial};
+use crate::options::Options;
+use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Zone, ZoneId, ZoneState};
+use imbrex_zones::conventional::{ConventionalSpace, unit_for};
+use imbrex_zones::frame::{FrameId, last_frame, scan};
+use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The tenant's name in the label.
+pub const TENANT: &str = "bluefs";
+
+const TAG: Tag = Tag::new(Cause::Recovery);
+
+/// What a mount found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountReport {
+    /// The last mount ended cleanly.
+    pub clean: bool,
+    /// The drive may have lost power since.
+    pub power_lost: bool,
+    /// Records of the journal.
+    pub records: u64,
+    /// Bytes of files that a dead process had not written yet and that were written now.
+    pub replayed_bytes: u64,
+    /// Damage that was found, a sentence each.
+    pub damage: Vec<String>,
+}
+
+struct Found {
+    root: Root,
+    meta: Meta,
+    report: MountReport,
+    end: crate::journal::JournalEnd,
+    /// Whether records are lost, not only a torn tail.
+    damaged: bool,
+    dirty: bool,
+}
+
+fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport) -> bool {
+    let mut odd = false;
+    let bad = records_of(payload, |record| {
+        report.records += 1;
+        match meta.apply_lenient(&record) {
+            LenientOutcome::Applied(_) => {}
+            LenientOutcome::Repaired { what, .. } => {
+                odd = true;
+                report.damage.push(what);
+            }
+            LenientOutcome::Skipped(why) => {
+                odd = true;
+                report.damage.push(format!("a record of the journal makes no sense ({why})"));
+            }
+        }
+    });
+    if bad > 0 {
+        report.damage.push(format!("{bad} records of the journal cannot be read"));
+    }
+    odd || bad > 0
+}
+
+/// Reads all metadata; changes nothing.
+fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Result<Found> {
+    let volume = tenant.volume();
+    let bytes = tenant.root();
+    let mut report = MountReport::default();
+    if bytes.is_empty() {
+        let root = Root::default();
+        return Ok(Found { root, meta: Meta::new(), report, end: Default::default(), damaged: false, dirty: true });
+    }
+    let root = Root::decode(&bytes).map_err(|why| {
+        let what =
+            format!("{}: the root of the file system is damaged ({why}); restore the drive from a copy", volume.name());
+        Error::new(Code::Corruption, what)
+    })?;
+    let contents = read_journal(tenant, &root, zones, TAG)?;
+    let mut meta = Meta::new();
+    let mut odd = false;
+    for frame in &contents.frames {
+        odd |= replay(&mut meta, frame, &mut report);
+    }
+    let mut end = contents.end.logical;
+    let mut dirty = !contents.damage.is_empty();
+    for segment in left.iter().filter(|s| s.key.file == JOURNAL_FILE && s.key.life == root.generation) {
+        let mut logical = segment.key.logical;
+        for payload in segment.bytes.chunks(JOURNAL_PAYLOAD) {
+            let behind = logical + payload.len() as u64;
+            if logical > end {
+                break;
+            }
+            if behind > end {
+                odd |= replay(&mut meta, &payload[(end - logical) as usize..], &mut report);
+                end = behind;
+                dirty = true;
+            }
+            logical = behind;
+        }
+    }
+    report.power_lost = root.power_epoch != volume.device().identity().power_epoch;
+    let damaged = odd || !contents.torn_tail_only;
+    if damaged {
+        report.damage.extend(contents.damage);
+    }
+    Ok(Found { root, meta, report, end: contents.end, damaged, dirty })
+}
+
+/// Mounts a drive.
+pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountReport)> {
+    let volume = Volume::open(drive, options.volume.clone())?;
+    let tenant = volume.tenant(TENANT)?;
+    let zones = volume.report_at_open().to_vec();
+    let left = tenant.left_behind();
+    let mut found = read_metadata(&tenant, &zones, &left)?;
+
+    for &(zone, _) in &found.root.zones {
+        tenant.adopt(ZoneId(zone))?;
+    }
+    if found.damaged {
+        found.report.damage.extend(found.meta.finish_replay());
+        find_lost_zones(&tenant, &zones, &mut found)?;
+    }
+    let fixed = fix_ends(&tenant, &zones, &mut found)?;
+    for (zone, _, _) in found.meta.zones() {
+        tenant.adopt(ZoneId(zone))?;
+    }
+    let conventional = adopt_conventional(&tenant, &found.meta)?;
+    tenant.adoption_done();
+
+    let unclean = found.dirty || found.damaged || fixed || found.report.power_lost;
+    found.report.clean = !unclean && left.is_empty();
+    found.meta.forget_replay();
+    let keeper = RootKeeper::new(tenant.clone(), found.root.clone());
+    let journal = if unclean {
+        let (journal, old) = Journal::compact(&keeper, &options.clock, found.meta.snapshot())?;
+        old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
+        journal
+    } else {
+        Journal::resume(&keeper, &options.clock, &found.end)
+    };
+    let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional });
+    found.report.replayed_bytes = replay_left(&core, &left)?;
+    core.sync_journal()?;
+    core.volume.recovered()?;
+    for what in &found.report.damage {
+        tracing::warn!(drive = %core.volume.name(), "{what}");
+    }
+    Ok((core, found.report))
+}
+
+fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace> {
+    let ranges = tenant.conventional_ranges();
+    let unit = unit_for(ranges.iter().map(|r| r.1).sum());
+    let mut space = ConventionalSpace::new(&ranges, unit);
+    for (addr, len, serial) in meta.conventional() {
+        space.adopt(addr, len.next_multiple_of(unit)).map_err(|why| {
+            let path = meta.path_of(serial);
+            Error::new(Code::Corruption, format!("{}: {path}: {why}; run `imbrex fs check`", tenant.volume().name()))
+        })?;
+    }
+    Ok(space)
+}
+
+/// Bytes from an extent's start that the zone's write pointer vouches for; `None`: the drive does not tell.
+fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
+    let (Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. }) = extent.place else { return None };
+    let zone = zones.get(zone as usize)?;
+    let wp = if zone.state == ZoneState::Full { Some(zone.capacity) } else { zone.wp };
+    wp.map(|wp| wp.min(zone.capacity).saturating_sub(offset))
+}
+
+/// End of a log, by its last whole frame.
+fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, reach: u64) -> Result<Option<u64>> {
+    let geometry = volume.geometry();
+    for (i, extent) in inode.extents.iter().enumerate().rev() {
+        let Place::Framed { zone, life, offset } = extent.place else { return Ok(Some(extent.end())) };
+        let Some(covered) = covered(zones, extent) else { return Ok(None) };
+        let mut to = offset + covered;
+        if let Some(Place::Framed { zone: next, offset: end, .. }) = inode.extents.get(i + 1).map(|e| e.place)
+            && next == zone
+        {
+            to = to.min(end);
+        }
+        let start = geometry.start(ZoneId(zone));
+        let id = FrameId { file: inode.serial, life };
+        let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, TAG);
+        let mut last = last_frame(&mut read, id, offset, to, geometry.block, reach)?;
+        if last.is_none() && to > offset {
+            last = scan(&mut read, id, offset, to, geometry.block)?.frames.last().copied();
+        }
+        if let Some(frame) = last {
+            return Ok(Some(frame.end().min(extent.end())));
+        }
+    }
+    Ok(Some(0))
+}
+
+/// Where a file's bytes really end. `None`: as recorded.
+fn true_end(volume: &Volume, zones: &[Zone], inode: &Inode, found: &Found, reach: u64) -> Result<Option<u64>> {
+    let lost = found.report.power_lost;
+    match inode.kind {
+        FileKind::Directory => Ok(None),
+        FileKind::Random if inode.closed => Ok(None),
+        FileKind::Random => Ok(Some(if lost { inode.size } else { inode.known_size() })),
+        FileKind::Log if inode.closed && (!lost || inode.extents.is_empty()) => Ok(None),
+        FileKind::Log => {
+            let end = log_end(volume, zones, inode, reach)?;
+            Ok(end.filter(|end| !inode.closed || *end < inode.size))
+        }
+        FileKind::Table => {
+            let mut end = 0;
+            for extent in &inode.extents {
+                let here = match (covered(zones, extent), extent.is_open()) {
+                    (Some(covered), _) => covered.min(extent.len),
+                    (None, false) => extent.len,
+                    (None, true) => inode.known_size().saturating_sub(extent.logical),
+                };
+                end = extent.logical + here;
+                if here < extent.len {
+                    break;
+                }
+            }
+            if inode.closed {
+                return Ok((end < inode.size).then_some(end));
+            }
+            // The last block may be padded; where the file ended was recorded before that block was written.
+            let padded = |size: u64| size <= end && end - size < u64::from(volume.geometry().block);
+            let known = inode.known_size();
+            let size = match (found.damaged, lost) {
+                (false, true) => inode.size.min(end),
+                _ if padded(known) => known,
+                _ if padded(inode.size) => inode.size,
+                _ => end,
+            };
+            Ok(Some(size))
+        }
+    }
+}
+
+/// Gives every file that was open its exact end. True where anything was changed.
+fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> {
+    let volume = tenant.volume();
+    let reach = 4 << 20;
+    let mut fixes: Vec<(Serial, u64, u64, bool)> = Vec::new();
+    for inode in found.meta.files() {
+        if let Some(end) = true_end(volume, zones, inode, found, reach)? {
+            if inode.closed || (end < inode.size && !found.report.power_lost) {
+                let path = found.meta.path_of(inode.serial);
+                found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
+            }
+            fixes.push((inode.serial, end, inode.modified, end < inode.size || inode.closed));
+        }
+    }
+    for &(serial, size, time, cut) in &fixes {
+        let mut apply = |record: Record| {
+            // Freed zones stay unadopted, and so are reset like all others that nobody refers to.
+            found.meta.apply(&record).map(drop).map_err(|e| Error::meta(&found.meta.path_of(serial), e))
+        };
+        if cut {
+            apply(Record::Truncate { serial, size, time })?;
+        }
+        apply(Record::Seal { serial, size, time })?;
+    }
+    Ok(!fixes.is_empty())
+}
+
+/// After the journal lost records: zones that no metadata refers to, but whose headers name a file that was not deleted, are
+/// given back to it, or to a file in `lost+found`.
+fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<()> {
+    let volume = tenant.volume();
+    let geometry = volume.geometry();
+    let front = u64::from(geometry.block.max(4096));
+    let known: std::collections::BTreeSet<u32> = found.meta.zones().map(|(zone, _, _)| zone).collect();
+    let mut lost: BTreeMap<Serial, Vec<(ZoneHeader, Zone)>> = BTreeMap::new();
+    let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
+    for id in tenant.unadopted().into_iter().filter(|id| !known.contains(&id.0)) {
+        let zone = zones[id.0 as usize];
+        if zone.wp.is_none_or(|wp| wp < front) || volume.read(&mut buf, geometry.start(id), TAG).is_err() {
+            continue;
+        }
+        let Some(header) = ZoneHeader::decode(&buf) else { continue };
+        let ours = header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0;
+        let kind = FileKind::from_number(header.kind).filter(|k| k.is_sequential());
+        if ours && kind.is_some() && !found.meta.was_deleted(header.file) {
+            lost.entry(header.file).or_default().push((header, zone));
+        }
+    }
+    for (serial, mut parts) in lost {
+        parts.sort_by_key(|(header, _)| header.logical);
+        match rescue(found, serial, &parts, front) {
+            Ok(path) => found
+                .report
+                .damage
+                .push(format!("the journal lost {path}; its zones were found and it is whole as far as they tell")),
+            Err(why) => found.report.damage.push(format!("zones of file {serial} were found but do not fit ({why})")),
+        }
+    }
+    Ok(())
+}
+
+fn rescue(found: &mut Found, serial: Serial, parts: &[(ZoneHeader, Zone)], front: u64) -> crate::meta::Result<String> {
+    let meta = &mut found.meta;
+    let Some((first, _)) = parts.first() else { return Ok(String::new()) };
+    let kind = FileKind::from_number(first.kind).unwrap_or(FileKind::Table);
+    let fresh = meta.inode(serial).is_none();
+    if fresh {
+        if meta.inode(LOST_FOUND).is_none() {
+            let name = Name::new("lost+found")?;
+            drop(meta.apply(&Record::Mkdir { parent: ROOT, name, serial: LOST_FOUND, time: first.created })?);
+        }
+        let inode = Record::Inode {
+            serial,
+            kind,
+            created: first.created,
+            modified: first.created,
+            size: 0,
+            volatile_size: None,
+            closed: false,
+            allocated: 0,
+        };
+        drop(meta.apply(&inode)?);
+        let mut name = format!("{serial}-{}", first.name);
+        while name.len() > crate::meta::MAX_NAME {
+            name.pop();
+        }
+        let entry = Record::Entry { parent: LOST_FOUND, name: Name::new(&name)?, serial };
+        drop(meta.apply(&entry)?);
+    } else if meta.inode(serial).is_some_and(|i| i.closed) {
+        drop(meta.apply(&Record::Reopen { serial })?);
+    }
+    for (header, zone) in parts {
+        let place = match kind {
+            FileKind::Log => Place::Framed { zone: zone.id.0, life: header.life, offset: front },
+            _ => Place::Raw { zone: zone.id.0, life: header.life, offset: front },
+        };
+        let extent = Extent { logical: header.logical, len: OPEN, place };
+        drop(meta.apply(&Record::Extend { serial, extent })?);
+    }
+    Ok(meta.path_of(serial))
+}
+
+/// Appends what a dead process had appended and not written. Returns the bytes.
+fn replay_left(core: &Arc<Core>, left: &[LeftSegment]) -> Result<u64> {
+    let mut files: BTreeMap<Serial, Vec<&LeftSegment>> = BTreeMap::new();
+    for segment in left.iter().filter(|s| s.key.file != JOURNAL_FILE) {
+        files.entry(segment.key.file).or_default().push(segment);
+    }
+    let mut replayed = 0;
+    for (serial, segments) in files {
+        let file = {
+            let mut state = lock(&core.meta);
+            let alive = state.meta.inode(serial).is_some_and(|i| i.kind.is_sequential());
+            if !alive {
+                continue;
+            }
+            core.file(&mut state, serial)?
+        };
+        let size = |f: &crate::file::File| f.state.size.load(std::sync::atomic::Ordering::Acquire);
+        let mut opened = false;
+        for segment in segments {
+            let (from, to) = (segment.key.logical, segment.key.logical + segment.bytes.len() as u64);
+            let end = size(&file);
+            if from > end {
+                break;
+            }
+            if to > end {
+                if !opened {
+                    core.log_about(&file.state, &[Record::Reopen { serial }])?;
+                    lock(&file.writing).writers += 1;
+                    opened = true;
+                }
+                file.append(&segment.bytes[(end - from) as usize..])?;
+                replayed += to - end;
+            }
+        }
+        if opened {
+            file.close_writer()?;
+        }
+    }
+    Ok(replayed)
+}

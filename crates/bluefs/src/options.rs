@@ -1,0 +1,79 @@
+//! How a bluefs is mounted.
+
+use imbrex_zones::VolumeOptions;
+use imbrex_zones::cache::CachePolicy;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where the write-ahead log goes and how; the defaults are the paper's last version, the others its first (§5.3), kept
+/// for comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalPlacement {
+    /// In conventional zones instead of sequential ones.
+    pub conventional: bool,
+    /// Every append is one write to the drive, as with `zbc_pwrite`, instead of full buffers.
+    pub unbuffered: bool,
+}
+
+/// Source of times: nanoseconds since 1970.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// How to mount.
+#[derive(Clone)]
+pub struct Options {
+    /// Bytes of the cache for file contents; 0: none.
+    pub cache_bytes: u64,
+    /// By block, or the paper's FIFO by file.
+    pub cache_policy: CachePolicy,
+    /// The journal is compacted when it has grown by this many bytes since the last time.
+    pub journal_bytes: u64,
+    /// See [`WalPlacement`].
+    pub wal: WalPlacement,
+    /// How the volume is opened.
+    pub volume: VolumeOptions,
+    /// Bytes of one device write of a table; others are scaled from it.
+    pub segment_bytes: usize,
+    /// Where times come from.
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("cache_policy", &self.cache_policy)
+            .field("journal_bytes", &self.journal_bytes)
+            .field("wal", &self.wal)
+            .field("volume", &self.volume)
+            .field("segment_bytes", &self.segment_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            cache_bytes: default_cache_bytes(),
+            cache_policy: CachePolicy::ByBlock,
+            journal_bytes: 16 << 20,
+            wal: WalPlacement { conventional: false, unbuffered: false },
+            volume: VolumeOptions::default(),
+            segment_bytes: 2 << 20,
+            clock: Arc::new(now),
+        }
+    }
+}
+
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The smaller of 2 GiB and a quarter of memory.
+pub fn default_cache_bytes() -> u64 {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+    });
+    memory.map_or(1 << 30, |bytes| bytes / 4).min(2 << 30)
+}

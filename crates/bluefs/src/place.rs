@@ -1,0 +1,180 @@
+//! Writing in place: files in conventional space, and blocks of tables that are overwritten (BlueFS §4, "Data placement").
+
+use crate::core::Core;
+use crate::error::{Code, Error, Result};
+use crate::file::{File, FileState, Writing, lock};
+use crate::kind::FileKind;
+use crate::meta::{Extent, Place, Record};
+use crate::read::read_extents;
+use imbrex_device::{AlignedBuf, Cause, Priority, Tag};
+use std::sync::atomic::Ordering;
+
+/// Conventional space is handed out to a file in pieces of at least this many bytes, and doubles with the file up to
+/// [`MAX_PIECE`].
+const MIN_PIECE: u64 = 256 << 10;
+const MAX_PIECE: u64 = 16 << 20;
+
+impl File {
+    /// Writes at an offset of a file in conventional space; a gap before it reads as zeros.
+    pub(crate) fn write_in_place(&self, writing: &mut Writing, at: u64, bytes: &[u8]) -> Result<()> {
+        let state = &self.state;
+        let core = &self.core;
+        let end = at
+            .checked_add(bytes.len() as u64)
+            .filter(|end| *end < 1 << 56)
+            .ok_or_else(|| Error::new(Code::InvalidArgument, format!("{}: offset {at} is too large", state.name)))?;
+        let size = state.size.load(Ordering::Acquire);
+        core.grow(state, end)?;
+        if at > size {
+            let mut gap = size;
+            let zeros = vec![0; (at - size).min(1 << 20) as usize];
+            while gap < at {
+                let n = (at - gap).min(zeros.len() as u64);
+                core.overwrite(state, gap, &zeros[..n as usize])?;
+                gap += n;
+            }
+        }
+        writing.dirty = true;
+        core.overwrite(state, at, bytes)?;
+        if end > size {
+            let record = Record::Size { serial: state.serial, size: end, time: core.now(), volatile: true };
+            core.log_about(state, &[record])?;
+            state.size.store(end, Ordering::Release);
+            state.placed.store(end, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Writes at an offset of any file: in place, or, in a table, by moving the blocks to conventional space first.
+    pub(crate) fn write_at(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut writing = lock(&self.writing);
+        let state = &self.state;
+        match state.kind {
+            FileKind::Random | FileKind::Directory => self.write_in_place(&mut writing, at, bytes),
+            FileKind::Log => {
+                let what = "a log can only be appended to; write it anew";
+                Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)))
+            }
+            FileKind::Table => {
+                if at + bytes.len() as u64 > state.placed.load(Ordering::Acquire) {
+                    let what = "only written bytes of a table can be overwritten; append to it instead";
+                    return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
+                }
+                self.core.move_blocks(state, at, bytes.len() as u64)?;
+                writing.dirty = true;
+                self.core.overwrite(state, at, bytes)
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Makes sure that extents reach `end`.
+    fn grow(&self, state: &FileState, end: u64) -> Result<()> {
+        loop {
+            let reach = state.map().extents.last().map_or(0, Extent::end);
+            if reach >= end {
+                return Ok(());
+            }
+            let want = (end - reach).max(reach.clamp(MIN_PIECE, MAX_PIECE));
+            let unit = lock(&self.conventional).unit();
+            let want = if unit < MIN_PIECE { (end - reach).max(unit) } else { want };
+            let (addr, len) = self.take_conventional(want)?;
+            let extent = Extent { logical: reach, len, place: Place::Conventional { addr } };
+            let record = Record::Extend { serial: state.serial, extent };
+            match self.log_unless_orphan(state, &[record]) {
+                Ok(true) => self.refresh(state),
+                Ok(false) => {
+                    state.map_mut().extents.push(extent);
+                    if let Some(places) = lock(&state.orphan).as_mut() {
+                        places.push(crate::meta::FreedPlace::Conventional { addr, len });
+                    }
+                }
+                Err(error) => {
+                    lock(&self.conventional).free(addr, len);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Overwrites bytes that stand in conventional extents, block by block where they are not whole blocks.
+    fn overwrite(&self, state: &FileState, at: u64, bytes: &[u8]) -> Result<()> {
+        let block = u64::from(self.volume.geometry().block);
+        let tag = Tag::new(Cause::Small).at(Priority::Normal);
+        let mut map = state.map_mut();
+        // Readers that are under way see another version and read again.
+        map.version += 1;
+        let end = at + bytes.len() as u64;
+        for extent in &map.extents {
+            let (from, to) = (extent.logical.max(at), extent.end().min(end));
+            let Place::Conventional { addr } = extent.place else { continue };
+            if from >= to {
+                continue;
+            }
+            let (first, last) = (addr + (from - extent.logical), addr + (to - extent.logical));
+            let (low, high) = (first / block * block, last.next_multiple_of(block));
+            let mut buf = AlignedBuf::zeroed((high - low) as usize);
+            if first != low {
+                self.volume.read(&mut buf[..block as usize], low, tag)?;
+            }
+            if last != high && (high - low > block || first == low) {
+                let tail = (high - low - block) as usize;
+                self.volume.read(&mut buf[tail..], high - block, tag)?;
+            }
+            let skip = (first - low) as usize;
+            buf[skip..skip + (to - from) as usize].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
+            self.volume.write_conventional(&buf, low, tag)?;
+        }
+        let page = u64::from(self.cache.page_size());
+        for page in at / page..end.div_ceil(page) {
+            self.cache.remove(state.serial, page);
+        }
+        Ok(())
+    }
+
+    /// Moves the blocks of a table that hold `at..at + len` to conventional space.
+    fn move_blocks(&self, state: &FileState, at: u64, len: u64) -> Result<()> {
+        let block = u64::from(self.volume.geometry().block);
+        let size = state.size.load(Ordering::Acquire);
+        let extents = state.map().extents.clone();
+        for extent in extents {
+            let (from, to) = (extent.logical.max(at), extent.end().min(at + len));
+            if from >= to || matches!(extent.place, Place::Conventional { .. }) {
+                continue;
+            }
+            let low = extent.logical.max(from / block * block);
+            let high = extent.end().min(to.next_multiple_of(block)).min(size);
+            let mut logical = low;
+            while logical < high {
+                let (addr, got) = self.take_conventional((high - logical).next_multiple_of(block))?;
+                let n = got.min(high - logical);
+                let mut buf = AlignedBuf::zeroed(n.next_multiple_of(block) as usize);
+                let tag = Tag::new(Cause::Small);
+                let moved = (|| {
+                    read_extents(&self.volume, &[extent], logical, &mut buf[..n as usize], tag)?;
+                    self.volume.write_conventional(&buf, addr, tag)?;
+                    // The copy must be there before the metadata says so.
+                    self.volume.sync(tag)?;
+                    let place = Place::Conventional { addr };
+                    self.log_about(state, &[Record::Remap { serial: state.serial, logical, len: n, place }])
+                })();
+                if let Err(error) = moved {
+                    lock(&self.conventional).free(addr, got);
+                    return Err(error);
+                }
+                self.refresh(state);
+                let unit = lock(&self.conventional).unit();
+                let used = n.next_multiple_of(unit);
+                if used < got {
+                    lock(&self.conventional).free(addr + used, got - used);
+                }
+                logical += n;
+            }
+        }
+        Ok(())
+    }
+}
