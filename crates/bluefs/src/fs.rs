@@ -582,9 +582,9 @@ impl Writer {
         self.file().map(|_| tracing::trace!(bytes, "preallocation"))
     }
 
-    /// Says what its writes are for.
+    /// Says what a table's writes are for; other files tell by their names.
     pub fn set_cause(&self, cause: Cause) {
-        if let Some(file) = &self.file {
+        if let Some(file) = self.file.as_ref().filter(|f| matches!(f.state.purpose, Purpose::Table | Purpose::Blob)) {
             file.set_cause(cause);
         }
     }
