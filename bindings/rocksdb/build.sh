@@ -79,7 +79,7 @@ sources_of() {
 
 tests() {
   plugin
-  for program in fs_contract_test rocks_crash; do
+  for program in fs_contract_test rocks_crash apt_lists; do
     if stale "$out/$program"; then
       compile "$out/obj/$program" "$(sources_of $program)"
       # shellcheck disable=SC2086
