@@ -338,9 +338,8 @@ impl Core {
 
     // ---- open files
 
-    fn state_of(&self, state: &MetaState, inode: &Inode) -> FileState {
-        let path = state.meta.path_of(inode.serial);
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    fn state_of(&self, inode: &Inode, parent: Serial, name: &str) -> FileState {
+        let name = name.to_owned();
         let size = match inode.kind {
             FileKind::Random => inode.known_size(),
             _ => inode.size,
@@ -349,6 +348,7 @@ impl Core {
             serial: inode.serial,
             kind: inode.kind,
             purpose: purpose(&name),
+            parent,
             name,
             size: AtomicU64::new(size),
             placed: AtomicU64::new(size),
@@ -362,17 +362,22 @@ impl Core {
     }
 
     /// The open file of this serial, opened now if nobody had it open.
-    pub(crate) fn file(self: &Arc<Self>, state: &mut MetaState, serial: Serial) -> Result<Arc<File>> {
+    pub(crate) fn file(
+        self: &Arc<Self>,
+        state: &mut MetaState,
+        serial: Serial,
+        parent: Serial,
+        name: &str,
+    ) -> Result<Arc<File>> {
         if let Some(file) = state.files.get(&serial).and_then(Weak::upgrade) {
             return Ok(file);
         }
-        let path = || state.meta.path_of(serial);
-        let inode = state.meta.inode(serial).ok_or_else(|| Error::meta(&path(), MetaError::NotFound))?;
+        let inode = state.meta.inode(serial).ok_or_else(|| Error::meta(name, MetaError::NotFound))?;
         if inode.is_directory() {
-            return Err(Error::meta(&path(), MetaError::IsADirectory));
+            return Err(Error::meta(name, MetaError::IsADirectory));
         }
         let file = Arc::new(File {
-            state: Arc::new(self.state_of(state, inode)),
+            state: Arc::new(self.state_of(inode, parent, name)),
             core: self.clone(),
             writing: Mutex::new(Writing::default()),
             stream: RwLock::new(None),
@@ -398,27 +403,19 @@ impl Core {
 
     /// The write-ahead log that must be durable before this one.
     pub(crate) fn wal_before(&self, file: &FileState) -> Result<Option<Arc<WalTail>>> {
-        let (Some(number), Some(dir)) = (wal_number(&file.name), self.directory_of(file.serial)) else {
-            return Ok(None);
-        };
+        let Some(number) = wal_number(&file.name) else { return Ok(None) };
         let wals = lock(&self.wals);
-        let before = wals.get(&dir).and_then(|list| list.iter().filter(|(n, _)| *n < number).max_by_key(|(n, _)| *n));
+        let before =
+            wals.get(&file.parent).and_then(|list| list.iter().filter(|(n, _)| *n < number).max_by_key(|(n, _)| *n));
         Ok(before.map(|(_, tail)| tail.clone()))
     }
 
     pub(crate) fn note_wal(&self, file: &FileState, tail: &Arc<WalTail>) {
-        let (Some(number), Some(dir)) = (wal_number(&file.name), self.directory_of(file.serial)) else { return };
+        let Some(number) = wal_number(&file.name) else { return };
         let mut wals = lock(&self.wals);
-        let list = wals.entry(dir).or_default();
+        let list = wals.entry(file.parent).or_default();
         list.retain(|(n, tail)| *n != number && !tail.is_settled());
         list.push((number, tail.clone()));
-    }
-
-    fn directory_of(&self, serial: Serial) -> Option<Serial> {
-        let state = lock(&self.meta);
-        let path = state.meta.path_of(serial);
-        let (parent, _) = state.meta.resolve_parent(&path).ok()?;
-        Some(parent)
     }
 
     // ---- the cache

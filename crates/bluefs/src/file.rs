@@ -31,6 +31,8 @@ pub(crate) struct FileState {
     pub(crate) serial: Serial,
     pub(crate) kind: FileKind,
     pub(crate) purpose: Purpose,
+    /// The directory that it was opened in: write-ahead logs of one directory are in order.
+    pub(crate) parent: Serial,
     /// Its name when it was opened, for zone headers and messages.
     pub(crate) name: String,
     /// Logical size, unwritten bytes included.

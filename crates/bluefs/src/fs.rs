@@ -221,9 +221,9 @@ impl BlueFs {
             Err(MetaError::NotFound) => {}
             Err(why) => return Err(Error::meta(path, why)),
         }
-        records.push(Record::Create { parent, name, serial, kind, time: core.now() });
+        records.push(Record::Create { parent, name: name.clone(), serial, kind, time: core.now() });
         core.log(&mut state, path, &records)?;
-        let file = core.file(&mut state, serial)?;
+        let file = core.file(&mut state, serial, parent, name.as_str())?;
         drop(state);
         lock(&file.writing).writers += 1;
         core.compact_if_large()?;
@@ -249,7 +249,8 @@ impl BlueFs {
         if state.meta.inode(serial).is_some_and(|i| i.is_directory()) {
             return Err(Error::meta(path, MetaError::IsADirectory));
         }
-        Ok((core.file(&mut state, serial)?, serial))
+        let (parent, name) = core.parent(&state, path)?;
+        Ok((core.file(&mut state, serial, parent, name.as_str())?, serial))
     }
 
     /// An existing file for appending at its end; a new one where there is none.
@@ -299,9 +300,10 @@ impl BlueFs {
         let mut state = lock(&core.meta);
         let (parent, name) = core.parent(&state, path)?;
         let serial = state.meta.next_serial();
-        let create = Record::Create { parent, name, serial, kind: FileKind::Random, time: core.now() };
+        let time = core.now();
+        let create = Record::Create { parent, name: name.clone(), serial, kind: FileKind::Random, time };
         core.log(&mut state, path, &[create])?;
-        let file = core.file(&mut state, serial)?;
+        let file = core.file(&mut state, serial, parent, name.as_str())?;
         drop(state);
         lock(&file.writing).writers += 1;
         Ok(Writer { file: Some(file), fs: self.clone() })

@@ -363,7 +363,9 @@ fn replay_left(core: &Arc<Core>, left: &[LeftSegment]) -> Result<u64> {
             if !alive {
                 continue;
             }
-            core.file(&mut state, serial)?
+            let path = state.meta.path_of(serial);
+            let (parent, name) = core.parent(&state, &path)?;
+            core.file(&mut state, serial, parent, name.as_str())?
         };
         let size = |f: &crate::file::File| f.state.size.load(std::sync::atomic::Ordering::Acquire);
         let mut opened = false;

@@ -63,6 +63,10 @@ impl File {
                     let what = "only written bytes of a table can be overwritten; append to it instead";
                     return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
                 }
+                if state.is_orphan() {
+                    let what = "a deleted table cannot be overwritten";
+                    return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
+                }
                 self.core.move_blocks(state, at, bytes.len() as u64)?;
                 writing.dirty = true;
                 self.core.overwrite(state, at, bytes)

@@ -136,8 +136,10 @@ impl Meta {
             Record::Rename { from_parent, from, to_parent, to, serial, victim, time } => {
                 self.repair_rename(*serial, (*from_parent, from), (*to_parent, to), *victim, *time)
             }
-            Record::Extend { serial, extent } => self.repair_extend(*serial, *extent, why),
-            Record::Extent { serial, extent } => self.repair_extent(*serial, *extent, why),
+            // One of a snapshot that contradicts the rest leaves its file open: the end has to be looked for.
+            Record::Extend { serial, extent } | Record::Extent { serial, extent } => {
+                self.repair_extend(*serial, *extent, why)
+            }
             Record::Size { serial, size, time, volatile } => self.repair_size(*serial, *size, *time, *volatile, why),
             Record::Seal { serial, size, time } => self.repair_seal(*serial, *size, *time, why),
             Record::Remap { serial, logical, len, place } => {
@@ -329,23 +331,6 @@ impl Meta {
         let applied = self.apply(&Record::Extend { serial, extent })?;
         effect.freed.extend(applied.freed);
         Ok((effect, format!("file {serial} got an extent although {why}")))
-    }
-
-    /// An extent of a snapshot for a file that already has its name, or that contradicts it.
-    fn repair_extent(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
-        let was_closed = self.inodes.get(&serial).is_some_and(|inode| inode.closed);
-        let done = self.repair_extend(serial, extent, why)?;
-        let inode = self.file_mut(serial)?;
-        inode.closed = was_closed && !extent.is_open();
-        inode.size = if inode.closed && inode.kind.is_sequential() && inode.nlink > 0 {
-            inode.size.min(inode.reach())
-        } else {
-            inode.size
-        };
-        if inode.closed {
-            inode.volatile_size = None;
-        }
-        Ok(done)
     }
 
     fn repair_size(&mut self, serial: Serial, size: u64, time: u64, volatile: bool, why: MetaError) -> Repair {
