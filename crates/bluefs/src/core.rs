@@ -15,7 +15,7 @@ use crate::log::LogIndex;
 use crate::meta::{Effect, FreedPlace, Inode, Meta, MetaError, Name, Place, Record, Serial};
 use crate::options::Options;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
-use imbrex_zones::cache::BlockCache;
+use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::{OpenZone, Tenant, Urgency, Volume};
 use std::collections::{BTreeMap, HashMap};
@@ -431,6 +431,11 @@ impl Core {
         for (i, page) in bytes.get(skip..).unwrap_or_default().chunks(page_size as usize).enumerate() {
             self.cache.insert(serial, first + i as u64, std::sync::Arc::<[u8]>::from(page));
         }
+    }
+
+    /// Whether what is read goes to the cache: the paper's policy keeps only what was written.
+    pub(crate) fn keeps_reads(&self) -> bool {
+        self.cache.capacity() > 0 && self.options.cache_policy == CachePolicy::ByBlock
     }
 
     // ---- names

@@ -106,7 +106,7 @@ impl File {
             let behind = (at + out.len() as u64).div_ceil(page_size);
             let end = limit.div_ceil(page_size);
             let wanted = (page..behind).take_while(|p| *p == page || !cache.contains(serial, *p)).count() as u64;
-            let max = if cache.capacity() == 0 { wanted } else { MAX_READAHEAD / page_size };
+            let max = if self.core.keeps_reads() { MAX_READAHEAD / page_size } else { wanted };
             let run = lock(ahead).run(page, wanted, max);
             let run =
                 (page..end.min(page + run)).take_while(|p| *p == page || !cache.contains(serial, *p)).count() as u64;
@@ -134,7 +134,7 @@ impl File {
                 // Somebody overwrote bytes of this file while they were read.
                 continue;
             }
-            if cache.capacity() > 0 {
+            if self.core.keeps_reads() {
                 for (i, bytes) in buf.chunks(page_size as usize).enumerate() {
                     cache.insert(self.state.serial, page + i as u64, std::sync::Arc::<[u8]>::from(bytes));
                 }
