@@ -14,6 +14,8 @@ use std::sync::Arc;
 struct Known {
     zone: u32,
     frame: Frame,
+    /// Logical offset behind its last byte that counts: what a truncation cut off does not.
+    end: u64,
 }
 
 /// What is known of a log's frames.
@@ -76,7 +78,11 @@ impl LogIndex {
             let found = scan(&mut read, FrameId { file: serial, life }, from, to, geometry.block)?;
             self.scanned[slot].2 = to;
             let end = extent.end();
-            self.frames.extend(found.frames.iter().filter(|f| f.logical < end).map(|&frame| Known { zone, frame }));
+            self.frames.extend(found.frames.iter().filter(|f| f.logical < end).map(|&frame| Known {
+                zone,
+                frame,
+                end: frame.end().min(end),
+            }));
         }
         self.frames.sort_by_key(|k| (k.frame.logical, k.frame.len));
         Ok(())
@@ -84,7 +90,7 @@ impl LogIndex {
 
     fn find(&self, at: u64) -> Option<Known> {
         let behind = self.frames.partition_point(|k| k.frame.logical <= at);
-        self.frames[..behind].iter().rev().find(|k| at < k.frame.end()).copied()
+        self.frames[..behind].iter().rev().find(|k| at < k.end).copied()
     }
 
     /// Copies bytes at `at` into `out`, at most to the end of their frame; returns how many.
@@ -123,7 +129,8 @@ impl LogIndex {
                 return Err(Error::new(&volume.name(), Fault::Corrupt { what: what.into() })
                     .at(ZoneId(known.zone), known.frame.at));
             }
-            self.last = Some((known.frame.logical, Arc::new(payload.to_vec())));
+            let counts = (known.end - known.frame.logical) as usize;
+            self.last = Some((known.frame.logical, Arc::new(payload[..counts.min(payload.len())].to_vec())));
         }
         let Some((logical, bytes)) = &self.last else { return Ok(0) };
         let from = (at - logical) as usize;

@@ -227,3 +227,24 @@ fn a_killed_process_loses_nothing_that_it_had_appended() {
         assert_eq!(read_all(&fs, name), bytes(150_000 + i * 11, i as u8), "{name} after a clean remount");
     }
 }
+
+#[test]
+fn a_cut_log_goes_on_with_the_new_bytes_not_the_old() {
+    let (drive, _) = drive();
+    let fs = BlueFs::mount(drive.clone(), options(Exec::Inline)).unwrap();
+    let mut log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    log.append(&[1; 1000]).unwrap();
+    log.sync().unwrap();
+    log.truncate(600).unwrap();
+    let reader = fs.open_read("/000001.log").unwrap();
+    let mut out = [0; 1100];
+    assert_eq!(reader.read_at(0, &mut out).unwrap(), 600);
+    log.append(&[2; 500]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(reader.read_at(700, &mut out[700..]).unwrap(), 400);
+    assert!(out[700..].iter().all(|b| *b == 2));
+    log.close().unwrap();
+    drop((log, reader, fs));
+    let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
+    assert_eq!(read_all(&fs, "/000001.log"), [vec![1; 600], vec![2; 500]].concat());
+}
