@@ -131,7 +131,14 @@ impl Core {
             }
             let skip = (first - low) as usize;
             buf[skip..skip + (to - from) as usize].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
-            self.volume.write_conventional(&buf, low, tag)?;
+            // An extent may reach over several conventional zones, a write may not.
+            let zone = self.volume.geometry().zone_size;
+            let mut from = low;
+            while from < high {
+                let to = high.min((from / zone + 1) * zone);
+                self.volume.write_conventional(&buf[(from - low) as usize..(to - low) as usize], from, tag)?;
+                from = to;
+            }
         }
         let page = u64::from(self.cache.page_size());
         for page in at / page..end.div_ceil(page) {

@@ -248,3 +248,28 @@ fn a_cut_log_goes_on_with_the_new_bytes_not_the_old() {
     let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
     assert_eq!(read_all(&fs, "/000001.log"), [vec![1; 600], vec![2; 500]].concat());
 }
+
+#[test]
+fn a_file_in_place_may_reach_over_several_conventional_zones() {
+    let (drive, emulator) = drive();
+    let zone = emulator.config().zone_size as usize;
+    let fs = BlueFs::mount(drive.clone(), options(Exec::Inline)).unwrap();
+    let mut file = fs.create("/unknown", CreateOptions::default()).unwrap();
+    let mut data = bytes(zone + zone / 2, 3);
+    file.append(&data[..1000]).unwrap();
+    file.append(&data[1000..]).unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+    let random = fs.open_random("/unknown", false).unwrap();
+    for at in (0..data.len() - 70_000).step_by(100_001) {
+        let piece = bytes(70_000, at as u8);
+        random.write_at(at as u64, &piece).unwrap();
+        data[at..at + piece.len()].copy_from_slice(&piece);
+    }
+    random.sync().unwrap();
+    drop(random);
+    assert!(read_all(&fs, "/unknown") == data);
+    drop(fs);
+    let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
+    assert!(read_all(&fs, "/unknown") == data);
+}
