@@ -4,7 +4,8 @@ mod meta_support;
 
 use imbrex_bluefs::kind::FileKind;
 use imbrex_bluefs::meta::{
-    Extent, LOST_FOUND, LenientOutcome, Meta, Name, OPEN, Place, ROOT, Record, Serial, Victim, fuzz_journal_bytes,
+    Extent, LOST_FOUND, LenientOutcome, Meta, Name, OPEN, Place, ROOT, Record, Serial, Victim, Witness,
+    fuzz_journal_bytes,
 };
 use meta_support::{World, op};
 use proptest::prelude::*;
@@ -228,6 +229,32 @@ proptest! {
             record.encode(&mut bytes);
         }
         fuzz_journal_bytes(&bytes);
+    }
+
+    #[test]
+    fn any_rescue_leaves_a_sound_state(
+        records in prop::collection::vec(record(), 0..80),
+        found in prop::collection::vec((14..30u64, 0..6000u64, place(), any::<bool>()), 0..20),
+    ) {
+        let mut meta = Meta::new();
+        for record in &records {
+            let _ = meta.apply_lenient(record);
+        }
+        for (serial, logical, place, forget) in found {
+            if forget {
+                let _ = meta.forget_bytes(serial, logical, logical.saturating_add(1000));
+            } else {
+                let before = meta.clone();
+                let kind = if matches!(place, Place::Framed { .. }) { FileKind::Log } else { FileKind::Table };
+                let witness = Witness { serial, kind, name: "a", created: 1, logical, place };
+                match meta.restore(&witness) {
+                    Ok(()) => prop_assert!(meta.inode(serial).unwrap().extent_at(logical).is_some()),
+                    Err(_) => prop_assert!(meta == before, "{:?} was refused but changed something", witness),
+                }
+            }
+        }
+        let _ = meta.finish_replay();
+        prop_assert_eq!(meta.check(), Vec::<String>::new());
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Meta {
     }
 
     /// Puts a checked inode in its place, without a name.
-    fn insert_inode(&mut self, inode: Inode) {
+    pub(super) fn insert_inode(&mut self, inode: Inode) {
         self.next_serial = self.next_serial.max(inode.serial + 1);
         if inode.is_directory() {
             self.directories.insert(inode.serial, Directory::default());

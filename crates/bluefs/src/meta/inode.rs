@@ -99,7 +99,7 @@ impl Extent {
 
     /// The part of it at `from..to` (offsets in the file); `None` when that is empty. An open extent's part is open only
     /// when `to` is `u64::MAX`.
-    fn part(&self, from: u64, to: u64) -> Option<Extent> {
+    pub(super) fn part(&self, from: u64, to: u64) -> Option<Extent> {
         let from = from.max(self.logical);
         let to = to.min(self.end());
         if from >= to {

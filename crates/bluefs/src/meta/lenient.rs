@@ -439,7 +439,7 @@ impl Meta {
         Ok(())
     }
 
-    fn effect_of(&mut self, serial: Serial, plan: Plan) -> Effect {
+    pub(super) fn effect_of(&mut self, serial: Serial, plan: Plan) -> Effect {
         let places = self.carry_out(serial, plan);
         let freed = super::Freed { serial, places, unlinked: false };
         Effect { freed: if freed.places.is_empty() { Vec::new() } else { vec![freed] } }
@@ -472,7 +472,7 @@ impl Meta {
     }
 
     /// The directory `lost+found`, made when it is not there; always reached from the root.
-    fn lost_found(&mut self) -> Serial {
+    pub(super) fn lost_found(&mut self) -> Serial {
         if let Ok(serial) = self.lookup(ROOT, "lost+found")
             && self.directories.contains_key(&serial)
         {
@@ -498,7 +498,7 @@ impl Meta {
     }
 
     /// A name that is free in `parent`, made from `wanted`.
-    fn free_name(&self, parent: Serial, wanted: &str) -> Name {
+    pub(super) fn free_name(&self, parent: Serial, wanted: &str) -> Name {
         let taken = |name: &Name| self.lookup(parent, name).is_ok();
         let mut base = wanted.to_owned();
         // Room for the number that may follow.

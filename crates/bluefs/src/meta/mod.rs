@@ -28,6 +28,7 @@ pub mod inode;
 mod lenient;
 mod name;
 mod record;
+mod rescue;
 mod snapshot;
 mod space;
 
@@ -38,6 +39,7 @@ pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place};
 pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
 pub use record::{DecodeError, MAX_RECORD, Record, Victim};
+pub use rescue::Witness;
 
 use lenient::Replay;
 use space::Space;
