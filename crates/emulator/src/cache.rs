@@ -1,6 +1,7 @@
 //! The volatile write cache: what is at risk, destaging, flush.
 
-use crate::drive::{Emulator, Inner, Side, injected, lock};
+use crate::drive::{Emulator, Inner, Side, lock};
+use crate::faults::injected;
 use crate::state::State;
 use crate::stats::counter;
 use crate::zones::OpenZones;

@@ -3,6 +3,7 @@
 
 use crate::drive::Emulator;
 use imbrex_device::{Error, Result, ZoneId, ZoneState};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +40,11 @@ pub(crate) enum WriteFate {
     Torn(u64),
     /// The host's disk is full.
     HostFull,
+}
+
+/// The error of a command that was told to fail.
+pub(crate) fn injected(what: &str) -> io::Error {
+    io::Error::other(format!("injected failure of a {what}; clear the drive's faults"))
 }
 
 /// The plan of a drive, and a flag that keeps it off the path of a healthy one.

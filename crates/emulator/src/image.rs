@@ -108,9 +108,10 @@ impl Emulator {
             ring_len: layout.ring_len as u64,
         };
         let file = claim_path(path, force)?;
-        if let Err(error) = fill(path, &file, &header) {
-            let _ = fs::remove_file(path);
-            (1..header.files).for_each(|index| drop(fs::remove_file(sibling(path, index))));
+        // Only what was made here is taken back when it fails.
+        let mut made = vec![path.to_owned()];
+        if let Err(error) = fill(path, &file, &header, &mut made) {
+            made.iter().for_each(|file| drop(fs::remove_file(file)));
             return Err(error);
         }
         drop(file);
@@ -212,7 +213,7 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
 }
 
 /// Lays the image out; its header comes last, so that half an image is none.
-fn fill(path: &Path, file: &File, header: &Header) -> Result<()> {
+fn fill(path: &Path, file: &File, header: &Header, made: &mut Vec<PathBuf>) -> Result<()> {
     let fail = |error| host_error(path, "write", error);
     let layout = Layout::of(&header.config);
     // Real zeros: every page of the mapping has its block on the host before anyone stores to it.
@@ -234,6 +235,7 @@ fn fill(path: &Path, file: &File, header: &Header) -> Result<()> {
             }
             _ => host_error(&path, "create", error),
         })?;
+        made.push(path);
         other.set_len(header.file_len(index)).map_err(fail)?;
         other.write_all_at(&Header { index, ..header.clone() }.encode(), 0).map_err(fail)?;
     }
@@ -343,4 +345,131 @@ fn ring(path: &Path, state: &State) -> Result<PreImages> {
 /// The kernel's id of this boot; empty where it is not told.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_device::{AlignedBuf, Cause, Tag, ZoneId, ZoneOp, ZonedDevice, report_all};
+
+    const TAG: Tag = Tag::new(Cause::Other);
+
+    fn block(byte: u8) -> AlignedBuf {
+        let mut buf = AlignedBuf::zeroed(4096);
+        buf.fill(byte);
+        buf
+    }
+
+    fn write(drive: &Emulator, zone: u32, at: u64, byte: u8) {
+        drive.write_at(&block(byte), drive.geometry().start(ZoneId(zone)) + at * 4096, TAG).unwrap();
+    }
+
+    fn byte(drive: &Emulator, zone: u32, at: u64) -> u8 {
+        let mut buf = AlignedBuf::zeroed(4096);
+        drive.read_at(&mut buf, drive.geometry().start(ZoneId(zone)) + at * 4096, TAG).unwrap();
+        buf[0]
+    }
+
+    /// An image of ten zones a file.
+    fn split(dir: &tempfile::TempDir) -> PathBuf {
+        let path = dir.path().join("x.img");
+        let drive = Emulator::create_split(&path, &Config::tiny(), true, 10 << 20).unwrap();
+        for zone in 4..64 {
+            write(&drive, zone, 0, zone as u8);
+            write(&drive, zone, 1, zone as u8);
+        }
+        path
+    }
+
+    #[test]
+    fn a_drive_is_spread_over_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = split(&dir);
+        let files = (0..7).map(|index| sibling(&path, index)).collect::<Vec<_>>();
+        assert!(files.iter().all(|file| file.is_file()) && !sibling(&path, 7).exists());
+        let drive = Emulator::open(&path, OpenOptions::default()).unwrap();
+        for zone in 4..64 {
+            assert_eq!(
+                (byte(&drive, zone, 0), byte(&drive, zone, 1), byte(&drive, zone, 2)),
+                (zone as u8, zone as u8, 0)
+            );
+        }
+        drive.zone_op(ZoneOp::Reset, ZoneId(33), TAG).unwrap();
+        assert_eq!([32, 33, 34].map(|zone| byte(&drive, zone, 0)), [32, 0, 34]);
+        drop(drive);
+        assert_eq!(Observer::open(&path).unwrap().files(), files);
+        // A smaller drive in its place leaves no orphans.
+        drop(Emulator::create(&path, &Config::tiny(), true).unwrap());
+        assert!(files[1..].iter().all(|file| !file.exists()));
+    }
+
+    #[test]
+    fn a_missing_foreign_or_truncated_part_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (split(&dir), tempfile::tempdir().unwrap());
+        let foreign = split(&other);
+        let part = sibling(&path, 3);
+        let kept = path.with_extension("kept");
+        let says = || Emulator::open(&path, OpenOptions::default()).err().unwrap().to_string();
+        fs::rename(&part, &kept).unwrap();
+        assert!(says().contains("x.img.3") && says().contains("missing"), "{}", says());
+        fs::copy(sibling(&foreign, 3), &part).unwrap();
+        assert!(says().contains("x.img.3") && says().contains("another drive image"), "{}", says());
+        fs::copy(sibling(&path, 2), &part).unwrap();
+        assert!(says().contains("another drive image"), "{}", says());
+        fs::remove_file(&part).unwrap();
+        fs::rename(&kept, &part).unwrap();
+        File::options().write(true).open(&part).unwrap().set_len(9 << 20).unwrap();
+        assert!(says().contains("x.img.3") && says().contains("truncated"), "{}", says());
+        // A part is no drive.
+        assert!(Emulator::open(&sibling(&path, 2), OpenOptions::default()).is_err());
+    }
+
+    #[test]
+    fn a_file_in_the_way_of_a_part_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.img");
+        fs::write(sibling(&path, 2), "precious").unwrap();
+        let error = Emulator::create_split(&path, &Config::tiny(), false, 10 << 20).err().unwrap();
+        assert!(error.to_string().contains("in the way"), "{error}");
+        assert_eq!(fs::read(sibling(&path, 2)).unwrap(), b"precious");
+        assert!(!path.exists() && !sibling(&path, 1).exists());
+    }
+
+    /// Opens, writes, and pretends that the host went down.
+    fn across_a_reboot(host_sync: bool) -> (Emulator, [u8; 16]) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.img");
+        drop(Emulator::create(&path, &Config::tiny(), false).unwrap());
+        let options = OpenOptions { host_sync, read_only: false };
+        let drive = Emulator::open(&path, options).unwrap();
+        write(&drive, 4, 0, 1);
+        write(&drive, 0, 0, 1);
+        drive.flush(TAG).unwrap();
+        write(&drive, 4, 1, 2);
+        write(&drive, 5, 0, 2);
+        write(&drive, 0, 0, 2);
+        drive.inner.state.set_boot(7);
+        // What the kernel had not yet written of the mapping may be anything old.
+        drive.inner.state.region.copy_in(drive.inner.state.layout.ring, &[0xaa; 64]);
+        let epoch = drive.identity().power_epoch;
+        drop(drive);
+        (Emulator::open(&path, options).unwrap(), epoch)
+    }
+
+    #[test]
+    fn a_host_that_went_down_takes_what_was_not_flushed() {
+        let (drive, epoch) = across_a_reboot(true);
+        assert_ne!(drive.identity().power_epoch, epoch);
+        let zones = report_all(&drive).unwrap();
+        assert_eq!((zones[4].wp, zones[5].wp), (Some(4096), Some(0)));
+        assert_eq!((byte(&drive, 4, 0), byte(&drive, 4, 1)), (1, 0));
+        assert!(drive.unflushed().is_empty());
+    }
+
+    #[test]
+    fn without_host_sync_a_reboot_takes_nothing_by_itself() {
+        let (drive, _) = across_a_reboot(false);
+        assert_eq!((byte(&drive, 4, 1), byte(&drive, 5, 0), byte(&drive, 0, 0)), (2, 2, 2));
+    }
 }

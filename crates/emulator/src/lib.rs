@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod cache;
+mod commands;
 mod config;
 pub mod contract;
 mod drive;

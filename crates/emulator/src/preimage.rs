@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Most bytes of pre-images in all; conventional zones are for small things.
+/// Most bytes of pre-images in all, and no more than the conventional zones hold; they are for small things.
 const MOST: u64 = 16 << 20;
 const UNIT: u64 = 64;
 const MAGIC: [u8; 4] = *b"IXPI";
@@ -42,7 +42,8 @@ const _: () = assert!(size_of::<Header>() as u64 == UNIT);
 /// Bytes of the ring for a drive; at least two of the largest commands fit.
 pub(crate) fn ring_len(config: &Config) -> usize {
     let least = 2 * (u64::from(config.max_io) + UNIT);
-    let len = config.cache_bytes.clamp(least, MOST.max(least));
+    let conventional = u64::from(config.conventional) * config.zone_size;
+    let len = config.cache_bytes.min(MOST).min(conventional).max(least);
     len.next_multiple_of(PAGE as u64) as usize
 }
 
@@ -53,8 +54,12 @@ fn record_bytes(len: usize) -> u64 {
 fn encode(kind: u16, at: u64, position: u64, bytes: &[u8]) -> Header {
     let len = bytes.len() as u32;
     let mut header = Header { magic: MAGIC, version: VERSION, kind, crc: 0, len, at, position, reserved: [0; 4] };
-    header.crc = crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), bytes);
+    header.crc = checksum(header, bytes);
     header
+}
+
+fn checksum(header: Header, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(Header { crc: 0, ..header }.as_bytes()), bytes)
 }
 
 /// A record as it stands in a ring.
@@ -86,7 +91,7 @@ pub fn decode_ring(ring: &[u8], tail: u64, head: u64) -> Result<Vec<RingRecord>,
         }
         let body = from + UNIT as usize;
         let bytes = ring.get(body..body.saturating_add(header.len as usize)).ok_or_else(damaged)?;
-        if header.crc != encode(header.kind, header.at, position, bytes).crc {
+        if header.crc != checksum(header, bytes) {
             return Err(damaged());
         }
         match header.kind {
@@ -235,6 +240,85 @@ impl PreImages {
         self.tail = tail;
         if self.mapped {
             state.set_ring_tail(tail);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+
+    /// A state with a ring, as an image has it.
+    fn with_ring() -> State {
+        let config = Config { cache_bytes: 0, ..Config::tiny() };
+        let mut state = State::in_memory(&config);
+        state.region = crate::region::Region::heap(state.layout.total());
+        state.initialise(&config);
+        state
+    }
+
+    #[test]
+    fn a_ring_holds_what_memory_holds_over_many_laps() {
+        let state = with_ring();
+        let mut mapped = PreImages::in_ring(&state).unwrap();
+        let mut heap = PreImages::in_memory(&state);
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
+        for round in 0..400u64 {
+            let blocks = [1, 2, 9, 64][rng.random_range(0..4)];
+            let before = vec![round as u8; blocks * 4096];
+            for log in [&mut mapped, &mut heap] {
+                log.push(&state, round * 4096, &before);
+                match round % 50 {
+                    17 => log.undo_push(&state),
+                    33 => log.clear(&state),
+                    _ => {}
+                }
+            }
+            let reopened = PreImages::in_ring(&state).unwrap();
+            assert_eq!((reopened.len(), reopened.head, reopened.tail), (heap.len(), heap.head, heap.tail));
+            for i in 0..heap.len() {
+                assert_eq!(reopened.range(i), heap.range(i));
+                assert_eq!(reopened.before(&state, i), heap.before(&state, i));
+            }
+        }
+        assert!(mapped.head > 5 * mapped.lap);
+    }
+
+    #[test]
+    fn every_damaged_byte_is_found() {
+        let state = with_ring();
+        let mut log = PreImages::in_ring(&state).unwrap();
+        log.push(&state, 4096, &[7; 4096]);
+        log.push(&state, 8192, &[8; 4096]);
+        let mut ring = vec![0; state.layout.ring_len];
+        state.region.copy_out(state.layout.ring, &mut ring);
+        assert_eq!(decode_ring(&ring, 0, log.head).unwrap().len(), 2);
+        for at in 0..log.head as usize {
+            ring[at] ^= 0x10;
+            assert!(decode_ring(&ring, 0, log.head).is_err(), "byte {at}");
+            ring[at] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn no_input_panics() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(2);
+        for len in [0usize, 1, 63, 64, 640, 4096] {
+            for _ in 0..2000 {
+                let mut ring: Vec<u8> = (0..len).map(|_| rng.random()).collect();
+                if len >= 64 && rng.random() {
+                    ring[..4].copy_from_slice(&MAGIC);
+                    ring[4..6].copy_from_slice(&VERSION.to_le_bytes());
+                    ring[24..32].fill(0);
+                }
+                let (tail, head) = match rng.random_range(0..3) {
+                    0 => (0, len as u64),
+                    1 => (rng.random(), rng.random()),
+                    _ => (u64::MAX - 64, u64::MAX),
+                };
+                let _ = decode_ring(&ring, tail, head);
+            }
         }
     }
 }
