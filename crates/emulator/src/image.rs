@@ -1,5 +1,5 @@
 //! Drive images: a drive in a sparse file (and siblings where one file would be too large), used by one process at a
-//! time. The file's front is mapped shared, so that what was acknowledged outlives the process; `FORMAT.md` draws it.
+//! time. The file's front is mapped shared, so that what was acknowledged outlives the process; `docs/on-disk-format.md` draws it.
 //!
 //! Order of a write: bytes into the file, then one store to the zone's word. Order of a reset: the zone's word, then the
 //! hole. Killed between the two, a write has not happened and a reset has.

@@ -1,5 +1,5 @@
 //! Unflushed writes to conventional zones: what stood there before each of them, oldest first, so that a power loss can
-//! keep, lose or tear every one for itself. In an image the bytes stand in a ring inside the mapping (`FORMAT.md`), in
+//! keep, lose or tear every one for itself. In an image the bytes stand in a ring inside the mapping (`docs/on-disk-format.md`), in
 //! memory on the heap; both are bounded by the same arithmetic and destage the oldest write when they are full.
 //!
 //! Invariants: positions only grow; a record lies in one lap of the ring; its bytes are complete before the head passes

@@ -1,6 +1,6 @@
 //! Everything about a drive that changes, but its data: zone words, power epoch, write cache, counters.
 //!
-//! The same layout serves memory drives (a heap region) and images (a shared mapping of the file's front), see `FORMAT.md`:
+//! The same layout serves memory drives (a heap region) and images (a shared mapping of the file's front), see `docs/on-disk-format.md`:
 //!
 //! ```text
 //! 0      4096        8192          zones_end        ring
