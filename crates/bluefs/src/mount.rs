@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::file::lock;
 use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
 use crate::kind::FileKind;
-use crate::meta::{Extent, Inode, LOST_FOUND, LenientOutcome, Meta, Name, OPEN, Place, ROOT, Record, Serial};
+use crate::meta::{Extent, Inode, LenientOutcome, Meta, MetaError, Place, Record, Serial, Witness};
 use crate::options::Options;
 use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
@@ -179,10 +179,10 @@ fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
     wp.map(|wp| wp.min(zone.capacity).saturating_sub(offset))
 }
 
-/// End of a log, by its last whole frame.
-fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, reach: u64) -> Result<Option<u64>> {
+/// End of a log, or of its extents up to `last`, by the last whole frame.
+fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<Option<u64>> {
     let geometry = volume.geometry();
-    for (i, extent) in inode.extents.iter().enumerate().rev() {
+    for (i, extent) in inode.extents.iter().enumerate().take(last.saturating_add(1)).rev() {
         let Place::Framed { zone, life, offset } = extent.place else { return Ok(Some(extent.end())) };
         let Some(covered) = covered(zones, extent) else { return Ok(None) };
         let mut to = offset + covered;
@@ -214,7 +214,7 @@ fn true_end(volume: &Volume, zones: &[Zone], inode: &Inode, found: &Found, reach
         FileKind::Random => Ok(Some(if lost { inode.size } else { inode.known_size() })),
         FileKind::Log if inode.closed && (!lost || inode.extents.is_empty()) => Ok(None),
         FileKind::Log => {
-            let end = log_end(volume, zones, inode, reach)?;
+            let end = log_end(volume, zones, inode, usize::MAX, reach)?;
             Ok(end.filter(|end| !inode.closed || *end < inode.size))
         }
         FileKind::Table => {
@@ -226,7 +226,8 @@ fn true_end(volume: &Volume, zones: &[Zone], inode: &Inode, found: &Found, reach
                     (None, true) => inode.known_size().saturating_sub(extent.logical),
                 };
                 end = extent.logical + here;
-                if here < extent.len {
+                // A hole that damage left in the middle costs what stood there, not what stands behind it.
+                if here < extent.len && !found.damaged {
                     break;
                 }
             }
@@ -254,7 +255,7 @@ fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> 
     let mut fixes: Vec<(Serial, u64, u64, bool)> = Vec::new();
     for inode in found.meta.files() {
         if let Some(end) = true_end(volume, zones, inode, found, reach)? {
-            if inode.closed || (end < inode.size && !found.report.power_lost) {
+            if end < inode.size && !found.report.power_lost {
                 let path = found.meta.path_of(inode.serial);
                 found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
             }
@@ -262,26 +263,26 @@ fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> 
         }
     }
     for &(serial, size, time, cut) in &fixes {
-        let mut apply = |record: Record| {
-            // Freed zones stay unadopted, and so are reset like all others that nobody refers to.
-            found.meta.apply(&record).map(drop).map_err(|e| Error::meta(&found.meta.path_of(serial), e))
-        };
-        if cut {
-            apply(Record::Truncate { serial, size, time })?;
+        // Freed zones stay unadopted, and so are reset like all others that nobody refers to.
+        let cut = if cut { found.meta.apply(&Record::Truncate { serial, size, time }).map(drop) } else { Ok(()) };
+        let done = cut.and_then(|()| found.meta.apply(&Record::Seal { serial, size, time }).map(drop));
+        if let Err(why) = done {
+            let path = found.meta.path_of(serial);
+            found.report.damage.push(format!("{path} cannot be given its size of {size} bytes ({why})"));
         }
-        apply(Record::Seal { serial, size, time })?;
     }
     Ok(!fixes.is_empty())
 }
 
-/// After the journal lost records: zones that no metadata refers to, but whose headers name a file that was not deleted, are
-/// given back to it, or to a file in `lost+found`.
+/// After the journal lost records: what cannot be where it is said to be is taken away, and zones that no metadata refers
+/// to, but whose headers name a file that was not deleted, are given back to it, or to a file in `lost+found`.
 fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<()> {
     let volume = tenant.volume();
     let geometry = volume.geometry();
     let front = u64::from(geometry.block.max(4096));
+    forget_what_is_not_there(volume, zones, found)?;
     let known: std::collections::BTreeSet<u32> = found.meta.zones().map(|(zone, _, _)| zone).collect();
-    let mut lost: BTreeMap<Serial, Vec<(ZoneHeader, Zone)>> = BTreeMap::new();
+    let mut lost: Vec<ZoneHeader> = Vec::new();
     let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
     for id in tenant.unadopted().into_iter().filter(|id| !known.contains(&id.0)) {
         let zone = zones[id.0 as usize];
@@ -289,64 +290,56 @@ fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result
             continue;
         }
         let Some(header) = ZoneHeader::decode(&buf) else { continue };
-        let ours = header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0;
-        let kind = FileKind::from_number(header.kind).filter(|k| k.is_sequential());
-        if ours && kind.is_some() && !found.meta.was_deleted(header.file) {
-            lost.entry(header.file).or_default().push((header, zone));
+        if header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0 {
+            lost.push(header);
         }
     }
-    for (serial, mut parts) in lost {
-        parts.sort_by_key(|(header, _)| header.logical);
-        match rescue(found, serial, &parts, front) {
-            Ok(path) => found
-                .report
-                .damage
-                .push(format!("the journal lost {path}; its zones were found and it is whole as far as they tell")),
-            Err(why) => found.report.damage.push(format!("zones of file {serial} were found but do not fit ({why})")),
+    lost.sort_by_key(|header| (header.file, header.logical, header.created));
+    for header in lost {
+        let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
+        let (zone, life, offset) = (header.zone, header.life, front);
+        let place = match kind {
+            FileKind::Log => Place::Framed { zone, life, offset },
+            _ => Place::Raw { zone, life, offset },
+        };
+        let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
+        match found.meta.restore(&Witness { serial, kind, name, created, logical, place }) {
+            Ok(()) => {
+                let path = found.meta.path_of(serial);
+                found.report.damage.push(format!("the journal lost zone {zone} of {path}; it was found by its header"));
+            }
+            // Deleted, or an older copy of bytes that are there: to be reset like any other zone.
+            Err(MetaError::NotFound | MetaError::Exists) => {}
+            Err(why) => {
+                found.report.damage.push(format!("zone {zone} of file {serial} was found but does not fit ({why})"))
+            }
         }
     }
     Ok(())
 }
 
-fn rescue(found: &mut Found, serial: Serial, parts: &[(ZoneHeader, Zone)], front: u64) -> crate::meta::Result<String> {
-    let meta = &mut found.meta;
-    let Some((first, _)) = parts.first() else { return Ok(String::new()) };
-    let kind = FileKind::from_number(first.kind).unwrap_or(FileKind::Table);
-    let fresh = meta.inode(serial).is_none();
-    if fresh {
-        if meta.inode(LOST_FOUND).is_none() {
-            let name = Name::new("lost+found")?;
-            drop(meta.apply(&Record::Mkdir { parent: ROOT, name, serial: LOST_FOUND, time: first.created })?);
+/// An extent before a lost one seems to reach to the one behind it: only as far as its zone holds bytes is believed.
+fn forget_what_is_not_there(volume: &Volume, zones: &[Zone], found: &mut Found) -> Result<()> {
+    let mut gone = Vec::new();
+    for inode in found.meta.files().filter(|i| i.kind.is_sequential()) {
+        for (i, extent) in inode.extents.iter().enumerate().rev().skip(1) {
+            let here = match extent.place {
+                Place::Framed { .. } => log_end(volume, zones, inode, i, 4 << 20)?.map(|end| end.max(extent.logical)),
+                Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
+                Place::Conventional { .. } => None,
+            };
+            if let Some(here) = here.filter(|here| *here < extent.end()) {
+                gone.push((inode.serial, here, extent.end()));
+            }
         }
-        let inode = Record::Inode {
-            serial,
-            kind,
-            created: first.created,
-            modified: first.created,
-            size: 0,
-            volatile_size: None,
-            closed: false,
-            allocated: 0,
-        };
-        drop(meta.apply(&inode)?);
-        let mut name = format!("{serial}-{}", first.name);
-        while name.len() > crate::meta::MAX_NAME {
-            name.pop();
+    }
+    for (serial, from, to) in gone {
+        if let Err(why) = found.meta.forget_bytes(serial, from, to) {
+            let path = found.meta.path_of(serial);
+            found.report.damage.push(format!("bytes {from} to {to} of {path} are lost ({why})"));
         }
-        let entry = Record::Entry { parent: LOST_FOUND, name: Name::new(&name)?, serial };
-        drop(meta.apply(&entry)?);
-    } else if meta.inode(serial).is_some_and(|i| i.closed) {
-        drop(meta.apply(&Record::Reopen { serial })?);
     }
-    for (header, zone) in parts {
-        let place = match kind {
-            FileKind::Log => Place::Framed { zone: zone.id.0, life: header.life, offset: front },
-            _ => Place::Raw { zone: zone.id.0, life: header.life, offset: front },
-        };
-        let extent = Extent { logical: header.logical, len: OPEN, place };
-        drop(meta.apply(&Record::Extend { serial, extent })?);
-    }
-    Ok(meta.path_of(serial))
+    Ok(())
 }
 
 /// Appends what a dead process had appended and not written. Returns the bytes.
