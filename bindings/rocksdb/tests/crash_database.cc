@@ -20,7 +20,7 @@ rocksdb::Options OptionsFor(rocksdb::Env* env, const Variant& variant, bool crea
   options.paranoid_checks = true;
   options.force_consistency_checks = true;
   options.compression = rocksdb::kNoCompression;
-  options.write_buffer_size = 32 << (10 + random.Below(3));
+  options.write_buffer_size = 32u << (10 + random.Below(3));
   options.max_write_buffer_number = 4;
   options.level0_file_num_compaction_trigger = 2;
   options.target_file_size_base = 64 << 10;
@@ -37,6 +37,11 @@ rocksdb::Options OptionsFor(rocksdb::Env* env, const Variant& variant, bool crea
   if (KeepsWals(variant)) {
     options.WAL_ttl_seconds = 3600;
     options.write_buffer_size = 128 << 10;
+  }
+  if (IsBulky(variant.seed)) {
+    options.write_buffer_size = 4 << 20;
+    options.target_file_size_base = 900 << 10;
+    options.max_bytes_for_level_base = 4 << 20;
   }
   options.wal_bytes_per_sync = random.OneIn(3) ? 16 << 10 : 0;
   options.bytes_per_sync = random.OneIn(3) ? 16 << 10 : 0;

@@ -30,8 +30,8 @@ std::string Key(uint64_t number) {
   return buffer;
 }
 
-std::string Value(Random* random) {
-  const uint64_t size = random->OneIn(20) ? random->Below(6000) : random->Below(300);
+std::string Value(Random* random, bool bulky) {
+  const uint64_t size = bulky ? random->Below(30000) : random->OneIn(20) ? random->Below(6000) : random->Below(300);
   std::string value;
   value.reserve(size + 8);
   while (value.size() < size) {
@@ -44,7 +44,11 @@ std::string Value(Random* random) {
   return value;
 }
 
-Kind KindOf(Random* random) {
+// A bulky run does little else but write, and syncs seldom.
+Kind KindOf(Random* random, bool bulky) {
+  if (bulky && random->Below(4) != 0) {
+    return Kind::kBatch;
+  }
   static const std::pair<Kind, unsigned> kWeights[] = {
       {Kind::kBatch, 910},     {Kind::kIngest, 10}, {Kind::kFlushAll, 8}, {Kind::kFlushOne, 12},  {Kind::kCompact, 4}, {Kind::kSyncWal, 20},
       {Kind::kCheckpoint, 10}, {Kind::kBackup, 6},  {Kind::kReadOnly, 8}, {Kind::kSecondary, 4}, {Kind::kReopen, 8},
@@ -70,20 +74,23 @@ uint64_t Random::Next() {
 
 std::string MarkerValue(uint64_t epoch, uint64_t index) { return std::to_string(epoch) + ":" + std::to_string(index); }
 
+bool IsBulky(uint64_t seed) { return Random(seed, 0x0b1c, 0).OneIn(3); }
+
 Operation MakeOperation(uint64_t seed, uint64_t epoch, uint64_t index) {
   Random random(seed, epoch, index);
+  const bool bulky = IsBulky(seed);
   Operation operation;
-  operation.kind = KindOf(&random);
-  operation.flag = random.OneIn(8);
+  operation.kind = KindOf(&random, bulky);
+  operation.flag = random.OneIn(bulky ? 40 : 8);
   operation.family = static_cast<int>(random.Below(kFamilies));
   if (operation.kind == Kind::kBatch) {
-    const uint64_t count = 1 + random.Below(8);
+    const uint64_t count = 1 + random.Below(bulky ? 2 : 8);
     for (uint64_t i = 0; i < count; ++i) {
       const int family = static_cast<int>(random.Below(kFamilies));
       const uint64_t key = random.Below(kKeys);
       const uint64_t what = random.Below(100);
       if (what < 75) {
-        operation.updates.push_back({Update::kPut, family, Key(key), Value(&random)});
+        operation.updates.push_back({Update::kPut, family, Key(key), Value(&random, bulky)});
       } else if (what < 98) {
         operation.updates.push_back({Update::kDelete, family, Key(key), std::string()});
       } else {
@@ -95,7 +102,7 @@ Operation MakeOperation(uint64_t seed, uint64_t epoch, uint64_t index) {
     const uint64_t first = random.Below(kKeys - 40);
     const uint64_t step = 1 + random.Below(4);
     for (uint64_t i = 0; i < 10; ++i) {
-      operation.updates.push_back({Update::kPut, 0, Key(first + i * step), Value(&random)});
+      operation.updates.push_back({Update::kPut, 0, Key(first + i * step), Value(&random, bulky)});
     }
   }
   return operation;

@@ -64,6 +64,10 @@ struct Operation {
 // Whether the operation changes what the database holds.
 inline bool Changes(Kind kind) { return kind == Kind::kBatch || kind == Kind::kIngest; }
 
+// Whether a run's values are so large that logs fill the file system's buffers before they are synced: what a power loss finds on the
+// drive is then more than what was synced, and in pieces.
+bool IsBulky(uint64_t seed);
+
 // Operation number `index` (from 1) of a run. Each run of the writer has an epoch of its own, and other values: were a lost operation of
 // an earlier run to come back, it would be seen.
 Operation MakeOperation(uint64_t seed, uint64_t epoch, uint64_t index);
