@@ -7,11 +7,11 @@ use crate::core::{Core, MetaState};
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::kind::{FileKind, Purpose, purpose};
-use crate::meta::{MetaError, Record, Serial};
+use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::Options;
 use crate::read::Readahead;
-use imbrex_device::{Cause, Drive, Tag};
+use imbrex_device::{Cause, Drive, Tag, ZoneId};
 use imbrex_drives::parse_uri;
 use imbrex_zones::cache::CachePolicy;
 use imbrex_zones::registry::{Registry, Shared};
@@ -66,6 +66,19 @@ pub struct Entry {
     pub name: String,
     /// What it stands for.
     pub attributes: Attributes,
+}
+
+/// Where a run of a file's bytes stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Offset in the file.
+    pub logical: u64,
+    /// Bytes; `u64::MAX`: still growing.
+    pub len: u64,
+    /// The sequential zone; `None`: conventional space.
+    pub zone: Option<u32>,
+    /// Byte address on the drive where it begins.
+    pub address: u64,
 }
 
 /// Space, in bytes.
@@ -187,7 +200,7 @@ impl BlueFs {
         }
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.mounted().core
     }
 
@@ -370,6 +383,25 @@ impl BlueFs {
         let state = lock(&core.meta);
         let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
         attributes(core, &state, serial).ok_or_else(|| Error::meta(path, MetaError::NotFound))
+    }
+
+    /// Where a file's bytes stand, in the order of the file.
+    pub fn runs(&self, path: &str) -> Result<Vec<Run>> {
+        let core = self.core();
+        let state = lock(&core.meta);
+        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        let inode = state.meta.inode(serial).ok_or_else(|| Error::meta(path, MetaError::NotFound))?;
+        let geometry = core.volume.geometry();
+        let run = |e: &crate::meta::Extent| {
+            let (zone, address) = match e.place {
+                Place::Conventional { addr } => (None, addr),
+                Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. } => {
+                    (Some(zone), geometry.start(ZoneId(zone)) + offset)
+                }
+            };
+            Run { logical: e.logical, len: e.len, zone, address }
+        };
+        Ok(inode.extents.iter().map(run).collect())
     }
 
     /// The names in a directory, sorted.

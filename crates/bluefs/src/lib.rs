@@ -18,6 +18,7 @@
 //! # Ok(()) }
 //! ```
 
+mod check;
 mod core;
 mod error;
 mod file;
@@ -31,9 +32,10 @@ mod options;
 mod place;
 mod read;
 
+pub use check::CheckReport;
 pub use error::{Code, Error, Result};
 pub use fs::{
-    Advice, Attributes, BlueFs, CreateOptions, Entry, LockToken, Pattern, RESERVE, RandomFile, Reader, Space,
+    Advice, Attributes, BlueFs, CreateOptions, Entry, LockToken, Pattern, RESERVE, RandomFile, Reader, Run, Space,
     URI_OPTIONS, Writer,
 };
 pub use kind::FileKind;

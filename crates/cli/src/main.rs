@@ -4,6 +4,7 @@
 //! stdout, with `--json` as JSON.
 
 mod drive;
+mod fs;
 mod output;
 mod picture;
 
@@ -25,11 +26,14 @@ struct Cli {
 enum Noun {
     /// Emulated zoned drives: make them, look at them, break them.
     Drive(drive::Args),
+    /// Files on a drive: format, list, copy, check.
+    Fs(fs::Args),
 }
 
 fn run(cli: Cli) -> Outcome {
     match cli.noun {
         Noun::Drive(args) => drive::run(args),
+        Noun::Fs(args) => fs::run(args),
     }
 }
 

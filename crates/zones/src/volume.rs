@@ -359,6 +359,24 @@ impl Volume {
         Ok(Tenant { volume: self.clone(), owner: i as u8 + 1 })
     }
 
+    /// Reads both copies of the label; a sentence for each that is damaged or not the one in use.
+    pub fn check_labels(&self) -> Result<Vec<String>> {
+        let core = &self.handle.core;
+        let label = lock(&core.label);
+        let mut problems = Vec::new();
+        for (i, at) in label_slots(&core.geometry).into_iter().enumerate() {
+            match read_slot(core.drive.device.as_ref(), at)? {
+                Ok(copy) if copy == *label => {}
+                Ok(copy) => problems.push(format!(
+                    "Copy {i} of the label is of generation {}, not {}; mount the drive again to repair it.",
+                    copy.generation, label.generation
+                )),
+                Err(why) => problems.push(format!("Copy {i} of the label: the drive {why}.")),
+            }
+        }
+        Ok(problems)
+    }
+
     /// UUID of the volume.
     pub fn uuid(&self) -> [u8; 16] {
         self.handle.core.uuid
