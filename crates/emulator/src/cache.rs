@@ -47,6 +47,10 @@ impl Inner {
         let mut dirty = lock(&self.dirty);
         let mut bytes = 0;
         for zone in self.config.conventional..self.geometry.zones {
+            if self.state.region.writable() {
+                // A process killed in the middle of a reset leaves more flushed than written.
+                self.state.set_flushed(zone, self.state.flushed(zone));
+            }
             let blocks = self.zone_at_risk(zone);
             if blocks > 0 {
                 bytes += blocks * self.block();
@@ -106,26 +110,35 @@ impl Inner {
         }
         let _one_at_a_time = lock(&self.flushing);
         let mut log = lock(&self.pre_images);
-        // The list stays as it is until each zone leaves it: a write that comes meanwhile is simply covered too, unless
-        // the host has to be asked, which takes long and covers only what was there before.
-        let zones: Vec<u32> = lock(&self.dirty).iter().copied().collect();
-        let mut covered = Vec::with_capacity(zones.len());
-        for &zone in &zones {
-            let side = lock(&self.slots[zone as usize].side);
-            covered.push((side.life, self.state.zone(zone).written));
-        }
+        let covered = self.to_cover();
         if self.mode.host_sync {
             self.store.sync()?;
         }
-        for (&zone, (life, written)) in zones.iter().zip(covered) {
+        self.cover(&covered);
+        log.clear(&self.state);
+        drop(log);
+        if self.mode.host_sync { self.state.region.sync() } else { Ok(()) }
+    }
+
+    /// What a flush that begins now covers: zone, its life, blocks written. Where the host has to be asked that takes long,
+    /// and what is written meanwhile is not covered by it.
+    fn to_cover(&self) -> Vec<(u32, u64, u64)> {
+        let zones: Vec<u32> = lock(&self.dirty).iter().copied().collect();
+        let now = |zone: u32| {
+            let side = lock(&self.slots[zone as usize].side);
+            (zone, side.life, self.state.zone(zone).written)
+        };
+        zones.into_iter().map(now).collect()
+    }
+
+    /// What a flush covered is durable; a zone that was reset meanwhile holds other bytes.
+    fn cover(&self, covered: &[(u32, u64, u64)]) {
+        for &(zone, life, written) in covered {
             let mut side = lock(&self.slots[zone as usize].side);
             if side.life == life {
                 self.harden_up_to(ZoneId(zone), &mut side, written);
             }
         }
-        log.clear(&self.state);
-        drop(log);
-        if self.mode.host_sync { self.state.region.sync() } else { Ok(()) }
     }
 
     /// Data and state on the host's disk.
@@ -148,4 +161,44 @@ impl Inner {
 /// Blocks of a sequential zone that a power loss may take.
 pub(crate) fn at_risk(state: &State, zone: u32) -> u64 {
     state.zone(zone).written - state.flushed(zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use imbrex_device::{AlignedBuf, Cause, ZoneOp, ZonedDevice};
+
+    const TAG: Tag = Tag::new(Cause::Other);
+
+    fn append(drive: &Emulator, zone: u32, blocks: u64) {
+        let at = drive.geometry().start(ZoneId(zone)) + drive.inner.state.zone(zone).written * 4096;
+        drive.write_at(&AlignedBuf::zeroed(blocks as usize * 4096), at, TAG).unwrap();
+    }
+
+    #[test]
+    fn a_flush_covers_only_what_was_there_when_it_began() {
+        let drive = Emulator::memory(&Config::tiny()).unwrap();
+        (4..7).for_each(|zone| append(&drive, zone, 3));
+        let covered = drive.inner.to_cover();
+        append(&drive, 5, 2);
+        drive.zone_op(ZoneOp::Reset, ZoneId(6), TAG).unwrap();
+        append(&drive, 6, 2);
+        drive.inner.cover(&covered);
+        let left = [(5, 2), (6, 2)].map(|(zone, blocks)| AtRisk { zone: ZoneId(zone), blocks });
+        assert_eq!(drive.unflushed(), left);
+        drive.flush(TAG).unwrap();
+        assert!(drive.unflushed().is_empty());
+        assert_eq!(drive.inner.at_risk.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_half_done_reset_makes_nothing_durable() {
+        let drive = Emulator::memory(&Config::tiny()).unwrap();
+        // The zone's word says empty, the other one was not stored any more.
+        drive.inner.state.set_flushed(4, 9);
+        let drive = drive.fork().unwrap();
+        append(&drive, 4, 2);
+        assert_eq!(drive.unflushed(), [AtRisk { zone: ZoneId(4), blocks: 2 }]);
+    }
 }
