@@ -1,20 +1,25 @@
 /*
  * The C API of Imbrex: files on a zoned drive.
  *
- * Ownership. Handles are opaque and belong to the caller, who gives each back exactly once to its `_free` function (`imbrex_fs_close`
- * for a file system). All of them accept NULL and do nothing. A handle keeps alive what it needs: a file system may be closed
- * before the files that were opened on it.
+ * Made by cbindgen of the sources in bindings/c/src; change those, not this file.
+ *
+ * Ownership. Handles are opaque and belong to the caller, who gives each back exactly once to its `_free` function
+ * (`imbrex_fs_close` for a file system); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a
+ * file system may be closed before the files that were opened on it. Strings that are returned belong to the library and live
+ * as long as the handle that they came from.
  *
  * Errors. A function that can fail returns NULL when it succeeded, and otherwise an error that belongs to the caller
- * (`imbrex_error_free`). Output parameters are written only on success. No panic leaves the library: it becomes an error with the
- * code IMBREX_PANIC.
+ * (`imbrex_error_free`). Output parameters are written only on success. No panic leaves the library: it becomes an error with
+ * the code IMBREX_PANIC. NULL where a handle, a string or an output parameter is wanted is IMBREX_INVALID_ARGUMENT.
  *
- * Threads. Every function may be called from any thread; what a handle allows at the same time stands with its type. After a fork
- * the child must not use the parent's handles: they answer IMBREX_FORKED_CHILD.
+ * Threads. Every function may be called from any thread; what a handle allows at the same time stands with its type. After a
+ * fork the child must not use the parent's handles nor open others: it gets IMBREX_FORKED_CHILD, and what it frees is left alone.
  *
- * Text is UTF-8 and ends with a zero byte. Paths are absolute, their separator is '/'. Sizes and offsets are bytes, times are
- * nanoseconds since 1970-01-01 UTC.
+ * Text is UTF-8 and ends with a zero byte. Paths are absolute, their separator is '/', a name has 1 to 255 bytes. Sizes and
+ * offsets are bytes.
  */
+
+
 #ifndef IMBREX_H
 #define IMBREX_H
 
@@ -22,130 +27,315 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Version of this API; it changes when programs must be compiled anew. See imbrex_abi_version().
 #define IMBREX_ABI_VERSION 1
 
-typedef enum imbrex_code {
+// What kind of an error it is. Later versions may add codes.
+typedef enum {
+  // No error.
   IMBREX_OK = 0,
+  // No such file or directory.
   IMBREX_NOT_FOUND = 1,
+  // It exists already.
   IMBREX_EXISTS = 2,
+  // A component of the path, or the thing itself, is no directory.
   IMBREX_NOT_A_DIRECTORY = 3,
+  // It is a directory.
   IMBREX_IS_A_DIRECTORY = 4,
+  // The directory has entries.
   IMBREX_NOT_EMPTY = 5,
+  // A name of more than 255 bytes, or a path that is too long or too deep.
   IMBREX_NAME_TOO_LONG = 6,
+  // The call makes no sense; the message says why.
   IMBREX_INVALID_ARGUMENT = 7,
+  // The drive is full. Deleting still works.
   IMBREX_NO_SPACE = 8,
+  // Bytes are not what they were.
   IMBREX_CORRUPTION = 9,
+  // The drive or the system failed.
   IMBREX_IO = 10,
+  // Another process has the drive.
   IMBREX_BUSY = 11,
+  // Only reads are possible.
   IMBREX_READ_ONLY = 12,
+  // Deliberately not supported.
   IMBREX_NOT_SUPPORTED = 13,
+  // The name is locked.
   IMBREX_LOCKED = 14,
+  // An earlier failure stopped all writes: close everything and open the drive again.
   IMBREX_POISONED = 15,
+  // A child of fork used its parent's file system.
   IMBREX_FORKED_CHILD = 16,
+  // A bug of the library. What the call was to do may have happened or not.
   IMBREX_PANIC = 17,
 } imbrex_code;
 
-typedef enum imbrex_kind { IMBREX_FILE = 0, IMBREX_DIRECTORY = 1 } imbrex_kind;
+// Whether a name stands for a file or a directory.
+typedef enum {
+  // A file.
+  IMBREX_FILE = 0,
+  // A directory.
+  IMBREX_DIRECTORY = 1,
+} imbrex_kind;
 
-/* Numbers of Linux's and RocksDB's write life-time hints. */
-enum { IMBREX_HINT_NOT_SET = 0, IMBREX_HINT_NONE, IMBREX_HINT_SHORT, IMBREX_HINT_MEDIUM, IMBREX_HINT_LONG, IMBREX_HINT_EXTREME };
-enum { IMBREX_PATTERN_NORMAL = 0, IMBREX_PATTERN_RANDOM, IMBREX_PATTERN_SEQUENTIAL };
-enum { IMBREX_PRIORITY_LOW = 0, IMBREX_PRIORITY_MID, IMBREX_PRIORITY_HIGH, IMBREX_PRIORITY_USER, IMBREX_PRIORITY_NOT_SET };
+// How long what is written will live, with the numbers of Linux's and RocksDB's hints.
+typedef enum {
+  // Not said.
+  IMBREX_HINT_NOT_SET = 0,
+  // No hint.
+  IMBREX_HINT_NONE = 1,
+  // A log.
+  IMBREX_HINT_SHORT = 2,
+  // A table of the first levels.
+  IMBREX_HINT_MEDIUM = 3,
+  // A table of the lower levels.
+  IMBREX_HINT_LONG = 4,
+  // A table of the last level.
+  IMBREX_HINT_EXTREME = 5,
+} imbrex_hint;
 
+// How urgent writes are, with RocksDB's numbers.
+typedef enum {
+  // A compaction.
+  IMBREX_PRIORITY_LOW = 0,
+  // In between.
+  IMBREX_PRIORITY_MID = 1,
+  // A memtable that is flushed.
+  IMBREX_PRIORITY_HIGH = 2,
+  // Somebody waits for it.
+  IMBREX_PRIORITY_USER = 3,
+  // Not said.
+  IMBREX_PRIORITY_NOT_SET = 4,
+} imbrex_priority;
+
+// How a file is going to be read.
+typedef enum {
+  // Not said.
+  IMBREX_PATTERN_NORMAL = 0,
+  // Here and there.
+  IMBREX_PATTERN_RANDOM = 1,
+  // From the beginning to the end.
+  IMBREX_PATTERN_SEQUENTIAL = 2,
+} imbrex_pattern;
+
+// An error: a code and a sentence. It does not change; any thread may look at it.
 typedef struct imbrex_error imbrex_error;
+
+// A file system on a drive. Any number of threads may use it at once.
 typedef struct imbrex_fs imbrex_fs;
+
+// The names in a directory, as they were when it was made. It does not change; any thread may look at it.
 typedef struct imbrex_list imbrex_list;
+
+// Holds a lock until it is given back.
 typedef struct imbrex_lock imbrex_lock;
+
+// A file that is read and written at any offset. One thread may write or close at a time; others may read and sync meanwhile.
 typedef struct imbrex_random imbrex_random;
+
+// A file that is read. Any number of threads may use it at once. It sees what is appended while it is open.
 typedef struct imbrex_reader imbrex_reader;
+
+// A file that is appended to. One thread may append, truncate or close at a time; others may sync and ask meanwhile.
 typedef struct imbrex_writer imbrex_writer;
 
-typedef struct imbrex_attributes {
+// What a name stands for.
+typedef struct {
+  // The number of the file, never given to a second one on the same drive.
   uint64_t serial;
+  // Bytes, those not yet durable included.
   uint64_t size;
+  // Bytes that it takes of the drive.
   uint64_t allocated;
+  // When it was changed, in nanoseconds since 1970-01-01 UTC.
   uint64_t modified_ns;
+  // How many names it has.
   uint32_t links;
+  // What it is.
   imbrex_kind kind;
 } imbrex_attributes;
 
-typedef struct imbrex_space {
+// Space, in bytes.
+typedef struct {
+  // What files can ever take.
   uint64_t total;
+  // What new files can take now.
   uint64_t free;
 } imbrex_space;
 
-typedef struct imbrex_advice {
+// Settings for a log-structured database on the drive.
+typedef struct {
+  // Bytes of a memtable.
   uint64_t write_buffer_size;
+  // Bytes of a table: a little less than a zone holds.
   uint64_t target_file_size;
+  // Bytes that compactions read ahead.
   uint64_t compaction_readahead_size;
+  // Threads for flushes and compactions.
   uint32_t background_jobs;
 } imbrex_advice;
 
 #ifdef __cplusplus
 extern "C" {
-#endif
+#endif // __cplusplus
 
-uint32_t imbrex_abi_version(void);
-const char *imbrex_version(void);
-
+// The error's code; IMBREX_OK for NULL.
 imbrex_code imbrex_error_code(const imbrex_error *error);
+
+// The error's sentence, which says what to do; valid as long as the error. Empty for NULL.
 const char *imbrex_error_message(const imbrex_error *error);
+
+// Gives an error back. NULL is fine.
 void imbrex_error_free(imbrex_error *error);
 
+// The IMBREX_ABI_VERSION of the library; a program must not go on where it is another than that of its header.
+uint32_t imbrex_abi_version(void);
+
+// Version of the library, as "0.1.0".
+const char *imbrex_version(void);
+
+// Opens the drive of a URI, as "imbrex:///dev/sdb?cache=2G", "imbrex:///data/drive.img" or "imbrex://mem:?profile=tiny". A
+// process has one file system of a drive: opening it again gives another handle of the same. The drive is released when the
+// last handle is closed and everything that was opened on it is given back.
+//
+// Warnings go to standard error; the environment variable IMBREX_LOG asks for more ("debug") or none ("off").
 imbrex_error *imbrex_fs_open(const char *uri, imbrex_fs **out);
+
+// One more handle of the same file system, to be closed like the first; NULL for NULL.
 imbrex_fs *imbrex_fs_clone(const imbrex_fs *fs);
+
+// Gives a handle of a file system back. NULL is fine.
 void imbrex_fs_close(imbrex_fs *fs);
 
+// What a path stands for.
 imbrex_error *imbrex_fs_stat(const imbrex_fs *fs, const char *path, imbrex_attributes *out);
+
+// The names in a directory, sorted, with what they stand for.
 imbrex_error *imbrex_fs_list(const imbrex_fs *fs, const char *path, imbrex_list **out);
+
+// How many names; 0 for NULL.
 size_t imbrex_list_len(const imbrex_list *list);
+
+// A name of the list, valid as long as the list; NULL beyond its end.
 const char *imbrex_list_name(const imbrex_list *list, size_t index);
+
+// What a name of the list stands for; nothing is stored beyond its end.
 void imbrex_list_attributes(const imbrex_list *list, size_t index, imbrex_attributes *out);
+
+// Gives a list back. NULL is fine.
 void imbrex_list_free(imbrex_list *list);
 
+// Makes a directory. Its parent must exist; it itself must not.
 imbrex_error *imbrex_fs_mkdir(const imbrex_fs *fs, const char *path);
+
+// Removes an empty directory.
 imbrex_error *imbrex_fs_rmdir(const imbrex_fs *fs, const char *path);
+
+// Removes a name of a file. The file lives on while it is open or has other names.
 imbrex_error *imbrex_fs_unlink(const imbrex_fs *fs, const char *path);
-imbrex_error *imbrex_fs_rename(const imbrex_fs *fs, const char *from, const char *to);
-imbrex_error *imbrex_fs_link(const imbrex_fs *fs, const char *from, const char *to);
-imbrex_error *imbrex_fs_truncate(const imbrex_fs *fs, const char *path, uint64_t size);
+
+// Makes every change of names in this directory so far durable.
 imbrex_error *imbrex_fs_sync_directory(const imbrex_fs *fs, const char *path);
+
+// Renames a file or directory in one step; what has the new name is replaced, if it is a file or an empty directory.
+imbrex_error *imbrex_fs_rename(const imbrex_fs *fs, const char *from, const char *to);
+
+// Gives a file one more name, which must not exist.
+imbrex_error *imbrex_fs_link(const imbrex_fs *fs, const char *from, const char *to);
+
+// Cuts a file to `size` bytes; it cannot be made longer this way.
+imbrex_error *imbrex_fs_truncate(const imbrex_fs *fs, const char *path, uint64_t size);
+
+// How much room there is on the drive.
 imbrex_error *imbrex_fs_space(const imbrex_fs *fs, imbrex_space *out);
+
+// Settings that suit the drive.
 imbrex_error *imbrex_fs_advise(const imbrex_fs *fs, imbrex_advice *out);
 
+// Takes the lock of this name, or says IMBREX_LOCKED at once. The file is made where there is none. Locks are between the users
+// of one process: other processes cannot open the drive at all.
 imbrex_error *imbrex_fs_lock(const imbrex_fs *fs, const char *path, imbrex_lock **out);
+
+// Gives a lock back, releasing it. NULL is fine.
 void imbrex_lock_free(imbrex_lock *lock);
 
+// A new, empty file under this name. A file that had the name before is deleted, but lives on where it is open.
 imbrex_error *imbrex_writer_create(const imbrex_fs *fs, const char *path, imbrex_writer **out);
+
+// An existing file for appending at its end, or a new one.
 imbrex_error *imbrex_writer_reopen(const imbrex_fs *fs, const char *path, imbrex_writer **out);
+
+// Appends. From now on the bytes survive the death of the process, not yet a power loss. No I/O unless buffers are full.
 imbrex_error *imbrex_writer_append(const imbrex_writer *writer, const void *data, size_t len);
+
+// Makes all that was appended before the call durable, and the file's name with it. A write and a flush, for a log.
 imbrex_error *imbrex_writer_sync(const imbrex_writer *writer);
+
+// The file's size in bytes, those not yet durable included; 0 for NULL.
 uint64_t imbrex_writer_size(const imbrex_writer *writer);
+
+// The file's number, as in imbrex_attributes.
 uint64_t imbrex_writer_serial(const imbrex_writer *writer);
+
+// Cuts the file to `size` bytes; its own size is fine and costs nothing.
 imbrex_error *imbrex_writer_truncate(const imbrex_writer *writer, uint64_t size);
+
+// Says how large the file will be. A hint.
 imbrex_error *imbrex_writer_preallocate(const imbrex_writer *writer, uint64_t size);
+
+// Says how long the bytes will live: one of imbrex_hint. A hint.
 imbrex_error *imbrex_writer_set_hint(const imbrex_writer *writer, uint32_t hint);
+
+// Says how urgent the writes are: one of imbrex_priority. A hint.
 imbrex_error *imbrex_writer_set_priority(const imbrex_writer *writer, uint32_t priority);
+
+// Writes what is buffered and closes the file; not a sync. Closing again does nothing, appending is an error then.
 imbrex_error *imbrex_writer_close(const imbrex_writer *writer);
+
+// Gives a writer back, closing it without telling errors. NULL is fine.
 void imbrex_writer_free(imbrex_writer *writer);
 
+// Opens a file for reading.
 imbrex_error *imbrex_reader_open(const imbrex_fs *fs, const char *path, imbrex_reader **out);
+
+// Reads `len` bytes at `offset`; `got` is less only at the end of the file.
 imbrex_error *imbrex_reader_read(const imbrex_reader *reader, uint64_t offset, void *buffer, size_t len, size_t *got);
+
+// The file's size in bytes, those not yet durable included; 0 for NULL.
 uint64_t imbrex_reader_size(const imbrex_reader *reader);
+
+// The file's number, as in imbrex_attributes.
 uint64_t imbrex_reader_serial(const imbrex_reader *reader);
+
+// Brings bytes into the cache. A hint: reads find out by themselves that they follow each other.
 imbrex_error *imbrex_reader_readahead(const imbrex_reader *reader, uint64_t offset, uint64_t len);
+
+// Says how it is going to be read: one of imbrex_pattern. A hint.
 imbrex_error *imbrex_reader_set_pattern(const imbrex_reader *reader, uint32_t pattern);
+
+// Gives a reader back. NULL is fine.
 void imbrex_reader_free(imbrex_reader *reader);
 
+// Opens a file for reading and writing; with `create`, a new one where there is none.
 imbrex_error *imbrex_random_open(const imbrex_fs *fs, const char *path, bool create, imbrex_random **out);
+
+// Reads `len` bytes at `offset`; `got` is less only at the end of the file.
 imbrex_error *imbrex_random_read(const imbrex_random *file, uint64_t offset, void *buffer, size_t len, size_t *got);
+
+// Writes at `offset`. A gap before it reads as zeros. In a table, written bytes can be overwritten, nothing appended.
 imbrex_error *imbrex_random_write(const imbrex_random *file, uint64_t offset, const void *data, size_t len);
+
+// Makes everything written durable.
 imbrex_error *imbrex_random_sync(const imbrex_random *file);
+
+// Closes the file; not a sync. Closing again does nothing.
 imbrex_error *imbrex_random_close(const imbrex_random *file);
+
+// Gives a file back, closing it without telling errors. NULL is fine.
 void imbrex_random_free(imbrex_random *file);
 
 #ifdef __cplusplus
-}
-#endif
+}  // extern "C"
+#endif  // __cplusplus
 
-#endif
+#endif  /* IMBREX_H */

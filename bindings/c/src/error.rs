@@ -1,19 +1,83 @@
 //! Errors, panics and forks at the border.
 
-use imbrex_bluefs::Code;
+use imbrex_bluefs::{Code, Error, Result};
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An error that belongs to the caller: a code and a sentence.
-pub struct imbrex_error {
-    code: u32,
-    message: CString,
+/// What kind of an error it is. Later versions may add codes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum imbrex_code {
+    /// No error.
+    IMBREX_OK = 0,
+    /// No such file or directory.
+    IMBREX_NOT_FOUND = 1,
+    /// It exists already.
+    IMBREX_EXISTS = 2,
+    /// A component of the path, or the thing itself, is no directory.
+    IMBREX_NOT_A_DIRECTORY = 3,
+    /// It is a directory.
+    IMBREX_IS_A_DIRECTORY = 4,
+    /// The directory has entries.
+    IMBREX_NOT_EMPTY = 5,
+    /// A name of more than 255 bytes, or a path that is too long or too deep.
+    IMBREX_NAME_TOO_LONG = 6,
+    /// The call makes no sense; the message says why.
+    IMBREX_INVALID_ARGUMENT = 7,
+    /// The drive is full. Deleting still works.
+    IMBREX_NO_SPACE = 8,
+    /// Bytes are not what they were.
+    IMBREX_CORRUPTION = 9,
+    /// The drive or the system failed.
+    IMBREX_IO = 10,
+    /// Another process has the drive.
+    IMBREX_BUSY = 11,
+    /// Only reads are possible.
+    IMBREX_READ_ONLY = 12,
+    /// Deliberately not supported.
+    IMBREX_NOT_SUPPORTED = 13,
+    /// The name is locked.
+    IMBREX_LOCKED = 14,
+    /// An earlier failure stopped all writes: close everything and open the drive again.
+    IMBREX_POISONED = 15,
+    /// A child of fork used its parent's file system.
+    IMBREX_FORKED_CHILD = 16,
+    /// A bug of the library. What the call was to do may have happened or not.
+    IMBREX_PANIC = 17,
 }
 
-/// What a function of the API returns: NULL, or an error.
-pub type Status = *mut imbrex_error;
+impl From<Code> for imbrex_code {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::NotFound => imbrex_code::IMBREX_NOT_FOUND,
+            Code::Exists => imbrex_code::IMBREX_EXISTS,
+            Code::NotADirectory => imbrex_code::IMBREX_NOT_A_DIRECTORY,
+            Code::IsADirectory => imbrex_code::IMBREX_IS_A_DIRECTORY,
+            Code::NotEmpty => imbrex_code::IMBREX_NOT_EMPTY,
+            Code::NameTooLong => imbrex_code::IMBREX_NAME_TOO_LONG,
+            Code::InvalidArgument => imbrex_code::IMBREX_INVALID_ARGUMENT,
+            Code::NoSpace => imbrex_code::IMBREX_NO_SPACE,
+            Code::Corruption => imbrex_code::IMBREX_CORRUPTION,
+            Code::Io => imbrex_code::IMBREX_IO,
+            Code::Busy => imbrex_code::IMBREX_BUSY,
+            Code::ReadOnly => imbrex_code::IMBREX_READ_ONLY,
+            Code::NotSupported => imbrex_code::IMBREX_NOT_SUPPORTED,
+            Code::Locked => imbrex_code::IMBREX_LOCKED,
+            Code::Poisoned => imbrex_code::IMBREX_POISONED,
+            Code::ForkedChild => imbrex_code::IMBREX_FORKED_CHILD,
+            Code::Panic => imbrex_code::IMBREX_PANIC,
+        }
+    }
+}
+
+/// An error: a code and a sentence. It does not change; any thread may look at it.
+pub struct imbrex_error {
+    code: imbrex_code,
+    message: CString,
+}
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 static WATCH_FORKS: Once = Once::new();
@@ -36,7 +100,7 @@ pub(crate) fn watch_forks() {
         // SAFETY: registers a handler that only stores to an atomic.
         let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
         if failed != 0 {
-            tracing::warn!("children of fork cannot be recognised: {failed}");
+            tracing::warn!("children of fork cannot be recognised: error {failed}");
         }
     });
 }
@@ -46,33 +110,31 @@ pub(crate) fn forked() -> bool {
     FORKED.load(Ordering::Acquire)
 }
 
-fn status(code: Code, message: &str) -> Status {
-    let clean: Vec<u8> = message.bytes().filter(|b| *b != 0).collect();
-    let message = CString::new(clean).unwrap_or_default();
-    Box::into_raw(Box::new(imbrex_error { code: code as u32, message }))
+fn failed(code: imbrex_code, message: &str) -> *mut imbrex_error {
+    // A zero byte would end the sentence early for the caller.
+    let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
+    Box::into_raw(Box::new(imbrex_error { code, message }))
 }
 
 /// A call that makes no sense.
-pub(crate) fn invalid(message: &str) -> imbrex_bluefs::Error {
-    imbrex_bluefs::Error::new(Code::InvalidArgument, message)
+pub(crate) fn invalid(message: &str) -> Error {
+    Error::new(Code::InvalidArgument, message)
 }
 
 /// Runs the body of a function of the API.
-pub(crate) fn guard(body: impl FnOnce() -> imbrex_bluefs::Result<()>) -> Status {
+pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> *mut imbrex_error {
     if forked() {
-        let what = "the file system was opened before a fork; open it in one process only, after forking";
-        return status(Code::ForkedChild, what);
+        let what = "this process is a child of fork, and its parent has the file system; \
+                    open it in one process only, after forking";
+        return failed(imbrex_code::IMBREX_FORKED_CHILD, what);
     }
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => std::ptr::null_mut(),
-        Ok(Err(error)) => status(error.code(), &error.to_string()),
+        Ok(Ok(())) => null_mut(),
+        Ok(Err(error)) => failed(error.code().into(), &error.to_string()),
         Err(panic) => {
-            let text = panic
-                .downcast_ref::<&str>()
-                .map(|s| (*s).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_default();
-            status(Code::Panic, &format!("a bug in imbrex was caught ({text}); please report it"))
+            let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            failed(imbrex_code::IMBREX_PANIC, &format!("a bug in imbrex was caught ({text}); please report it"))
         }
     }
 }
@@ -89,7 +151,7 @@ pub(crate) fn quiet<T>(fallback: T, body: impl FnOnce() -> T) -> T {
 ///
 /// # Safety
 /// `pointer` is NULL or points to a live `T` of this library.
-pub(crate) unsafe fn reference<'a, T>(pointer: *const T) -> imbrex_bluefs::Result<&'a T> {
+pub(crate) unsafe fn reference<'a, T>(pointer: *const T) -> Result<&'a T> {
     // SAFETY: as required of the caller.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid("a handle is NULL"))
 }
@@ -98,7 +160,7 @@ pub(crate) unsafe fn reference<'a, T>(pointer: *const T) -> imbrex_bluefs::Resul
 ///
 /// # Safety
 /// `text` is NULL or a string that ends with a zero byte.
-pub(crate) unsafe fn text<'a>(text: *const c_char) -> imbrex_bluefs::Result<&'a str> {
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Err(invalid("a string is NULL"));
     }
@@ -107,14 +169,17 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> imbrex_bluefs::Result<&'a 
     bytes.to_str().map_err(|_| invalid("a string is not UTF-8"))
 }
 
+/// Checks that a result can be stored before the work is done that leads to it.
+pub(crate) fn wanted<T>(out: *mut T) -> Result<()> {
+    if out.is_null() { Err(invalid("an output parameter is NULL")) } else { Ok(()) }
+}
+
 /// Stores a result where the caller wants it.
 ///
 /// # Safety
-/// `out` is NULL or valid for writes.
-pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> imbrex_bluefs::Result<()> {
-    if out.is_null() {
-        return Err(invalid("an output parameter is NULL"));
-    }
+/// `out` is valid for writes; [`wanted`] was asked before.
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
+    wanted(out)?;
     // SAFETY: not NULL, and valid as required of the caller.
     unsafe { out.write(value) };
     Ok(())
@@ -130,37 +195,81 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
     }
     // SAFETY: as required of the caller.
     let owned = unsafe { Box::from_raw(handle) };
-    drop(catch_unwind(AssertUnwindSafe(move || drop(owned))));
+    if catch_unwind(AssertUnwindSafe(move || drop(owned))).is_err() {
+        tracing::error!("a bug in imbrex was caught while a handle was given back; please report it");
+    }
 }
 
-/// The error's code.
-///
-/// # Safety
-/// `error` is NULL or an error of this library.
+/// The error's code; IMBREX_OK for NULL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_error_code(error: *const imbrex_error) -> u32 {
-    // SAFETY: as required of the caller.
-    unsafe { error.as_ref() }.map_or(0, |e| e.code)
+pub unsafe extern "C" fn imbrex_error_code(error: *const imbrex_error) -> imbrex_code {
+    // SAFETY: NULL or a live error, see the crate's documentation.
+    unsafe { error.as_ref() }.map_or(imbrex_code::IMBREX_OK, |e| e.code)
 }
 
-/// The error's sentence; valid as long as the error.
-///
-/// # Safety
-/// `error` is NULL or an error of this library.
+/// The error's sentence, which says what to do; valid as long as the error. Empty for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_error_message(error: *const imbrex_error) -> *const c_char {
-    // SAFETY: as required of the caller.
+    // SAFETY: NULL or a live error, see the crate's documentation.
     unsafe { error.as_ref() }.map_or(c"".as_ptr(), |e| e.message.as_ptr())
 }
 
-/// Gives an error back.
-///
-/// # Safety
-/// `error` is NULL or an error of this library that is not used again.
+/// Gives an error back. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_error_free(error: *mut imbrex_error) {
     if !error.is_null() {
-        // SAFETY: as required of the caller. Errors are freed in children too: they hold nothing of the parent's.
+        // SAFETY: a live error that is not used again. Errors are freed in children too: they hold nothing of the parent's.
         drop(unsafe { Box::from_raw(error) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(error: *mut imbrex_error) -> (imbrex_code, String) {
+        // SAFETY: a live error, freed once.
+        unsafe {
+            let message = CStr::from_ptr(imbrex_error_message(error)).to_string_lossy().into_owned();
+            let code = imbrex_error_code(error);
+            imbrex_error_free(error);
+            (code, message)
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_text() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let fixed = guard(|| panic!("no such luck"));
+        let made = guard(|| panic!("{} times", 3));
+        let fallback = quiet(7, || panic!("quietly"));
+        std::panic::set_hook(hook);
+        let (code, message) = parts(fixed);
+        assert_eq!(code, imbrex_code::IMBREX_PANIC);
+        assert!(message.contains("no such luck") && message.contains("report"), "{message}");
+        assert!(parts(made).1.contains("3 times"));
+        assert_eq!(fallback, 7);
+    }
+
+    #[test]
+    fn an_error_keeps_its_code_and_its_whole_message() {
+        assert!(guard(|| Ok(())).is_null());
+        let (code, message) = parts(guard(|| Err(Error::new(Code::NoSpace, "full\0 really"))));
+        assert_eq!(code, imbrex_code::IMBREX_NO_SPACE);
+        assert_eq!(message, "full? really");
+    }
+
+    #[test]
+    fn codes_have_the_engines_numbers() {
+        let codes = [Code::NotFound, Code::Exists, Code::NotADirectory, Code::IsADirectory, Code::NotEmpty];
+        let more = [Code::NameTooLong, Code::InvalidArgument, Code::NoSpace, Code::Corruption, Code::Io, Code::Busy];
+        let last = [Code::ReadOnly, Code::NotSupported, Code::Locked, Code::Poisoned, Code::ForkedChild, Code::Panic];
+        let all: Vec<Code> = codes.into_iter().chain(more).chain(last).collect();
+        assert_eq!(all.len(), 17);
+        for (i, code) in all.into_iter().enumerate() {
+            assert_eq!(code as u32, i as u32 + 1);
+            assert_eq!(imbrex_code::from(code) as u32, code as u32);
+        }
     }
 }

@@ -1,23 +1,69 @@
 //! Writers, readers and files that are both.
 
-use crate::error::{Status, free, guard, invalid, put, quiet, reference, text};
+use crate::error::{free, guard, imbrex_error, invalid, put, quiet, reference, text, wanted};
 use crate::fs::imbrex_fs;
 use imbrex_bluefs::{CreateOptions, Pattern, RandomFile, Reader, Writer};
 use imbrex_device::Cause;
 use std::ffi::{c_char, c_void};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// A file that is appended to.
+/// How long what is written will live, with the numbers of Linux's and RocksDB's hints.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum imbrex_hint {
+    /// Not said.
+    IMBREX_HINT_NOT_SET = 0,
+    /// No hint.
+    IMBREX_HINT_NONE = 1,
+    /// A log.
+    IMBREX_HINT_SHORT = 2,
+    /// A table of the first levels.
+    IMBREX_HINT_MEDIUM = 3,
+    /// A table of the lower levels.
+    IMBREX_HINT_LONG = 4,
+    /// A table of the last level.
+    IMBREX_HINT_EXTREME = 5,
+}
+
+/// How urgent writes are, with RocksDB's numbers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum imbrex_priority {
+    /// A compaction.
+    IMBREX_PRIORITY_LOW = 0,
+    /// In between.
+    IMBREX_PRIORITY_MID = 1,
+    /// A memtable that is flushed.
+    IMBREX_PRIORITY_HIGH = 2,
+    /// Somebody waits for it.
+    IMBREX_PRIORITY_USER = 3,
+    /// Not said.
+    IMBREX_PRIORITY_NOT_SET = 4,
+}
+
+/// How a file is going to be read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum imbrex_pattern {
+    /// Not said.
+    IMBREX_PATTERN_NORMAL = 0,
+    /// Here and there.
+    IMBREX_PATTERN_RANDOM = 1,
+    /// From the beginning to the end.
+    IMBREX_PATTERN_SEQUENTIAL = 2,
+}
+
+/// A file that is appended to. One thread may append, truncate or close at a time; others may sync and ask meanwhile.
 pub struct imbrex_writer {
     writer: RwLock<Writer>,
 }
 
-/// A file that is read.
+/// A file that is read. Any number of threads may use it at once. It sees what is appended while it is open.
 pub struct imbrex_reader {
     reader: Reader,
 }
 
-/// A file that is read and written at any offset.
+/// A file that is read and written at any offset. One thread may write or close at a time; others may read and sync meanwhile.
 pub struct imbrex_random {
     file: RwLock<RandomFile>,
 }
@@ -53,115 +99,94 @@ unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> imbrex_bluefs::Result<
     }
 }
 
-/// A new, empty file; what had the name before is deleted.
-///
-/// # Safety
-/// The pointers are NULL or valid, the string ends with a zero byte.
+/// A new, empty file under this name. A file that had the name before is deleted, but lives on where it is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_writer_create(
     fs: *const imbrex_fs,
     path: *const c_char,
     out: *mut *mut imbrex_writer,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        wanted(out)?;
+        // SAFETY: the crate's contract.
         let (fs, path) = unsafe { (reference(fs)?, text(path)?) };
         let writer = RwLock::new(fs.fs.create(path, CreateOptions::default())?);
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_writer { writer }))) }
     })
 }
 
-/// An existing file for appending, or a new one.
-///
-/// # Safety
-/// The pointers are NULL or valid, the string ends with a zero byte.
+/// An existing file for appending at its end, or a new one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_writer_reopen(
     fs: *const imbrex_fs,
     path: *const c_char,
     out: *mut *mut imbrex_writer,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        wanted(out)?;
+        // SAFETY: the crate's contract.
         let (fs, path) = unsafe { (reference(fs)?, text(path)?) };
         let writer = RwLock::new(fs.fs.reopen(path)?);
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_writer { writer }))) }
     })
 }
 
-/// Appends.
-///
-/// # Safety
-/// `writer` is NULL or live, `data` valid for `len` bytes.
+/// Appends. From now on the bytes survive the death of the process, not yet a power loss. No I/O unless buffers are full.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_append(writer: *const imbrex_writer, data: *const c_void, len: usize) -> Status {
+pub unsafe extern "C" fn imbrex_writer_append(
+    writer: *const imbrex_writer,
+    data: *const c_void,
+    len: usize,
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         let (writer, data) = unsafe { (reference(writer)?, bytes(data, len)?) };
         shared(&writer.writer).append(data)
     })
 }
 
-/// Makes all that was appended durable.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// Makes all that was appended before the call durable, and the file's name with it. A write and a flush, for a log.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_sync(writer: *const imbrex_writer) -> Status {
-    // SAFETY: as required of the caller.
+pub unsafe extern "C" fn imbrex_writer_sync(writer: *const imbrex_writer) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
     guard(|| shared(&unsafe { reference(writer)? }.writer).sync())
 }
 
-/// Bytes, unwritten ones included.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// The file's size in bytes, those not yet durable included; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_writer_size(writer: *const imbrex_writer) -> u64 {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     quiet(0, || unsafe { writer.as_ref() }.map_or(0, |w| shared(&w.writer).len()))
 }
 
-/// The file's number.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// The file's number, as in imbrex_attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_writer_serial(writer: *const imbrex_writer) -> u64 {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     quiet(0, || unsafe { writer.as_ref() }.map_or(0, |w| shared(&w.writer).serial()))
 }
 
-/// Cuts the file.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// Cuts the file to `size` bytes; its own size is fine and costs nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_truncate(writer: *const imbrex_writer, size: u64) -> Status {
-    // SAFETY: as required of the caller.
+pub unsafe extern "C" fn imbrex_writer_truncate(writer: *const imbrex_writer, size: u64) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
     guard(|| shared(&unsafe { reference(writer)? }.writer).truncate(size))
 }
 
-/// Says how large the file will be.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// Says how large the file will be. A hint.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_preallocate(writer: *const imbrex_writer, size: u64) -> Status {
-    // SAFETY: as required of the caller.
+pub unsafe extern "C" fn imbrex_writer_preallocate(writer: *const imbrex_writer, size: u64) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
     guard(|| shared(&unsafe { reference(writer)? }.writer).preallocate(size))
 }
 
-/// Says how long the bytes will live: short and medium are a memtable's, longer ones a compaction's.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// Says how long the bytes will live: one of imbrex_hint. A hint.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_set_hint(writer: *const imbrex_writer, hint: u32) -> Status {
+pub unsafe extern "C" fn imbrex_writer_set_hint(writer: *const imbrex_writer, hint: u32) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         let writer = shared(&unsafe { reference(writer)? }.writer);
         match hint {
             0 | 1 => {}
@@ -173,14 +198,11 @@ pub unsafe extern "C" fn imbrex_writer_set_hint(writer: *const imbrex_writer, hi
     })
 }
 
-/// Says how urgent the writes are: low is a compaction's, high a memtable's.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// Says how urgent the writes are: one of imbrex_priority. A hint.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_set_priority(writer: *const imbrex_writer, priority: u32) -> Status {
+pub unsafe extern "C" fn imbrex_writer_set_priority(writer: *const imbrex_writer, priority: u32) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         let writer = shared(&unsafe { reference(writer)? }.writer);
         match priority {
             0 => writer.set_cause(Cause::Compaction),
@@ -192,52 +214,41 @@ pub unsafe extern "C" fn imbrex_writer_set_priority(writer: *const imbrex_writer
     })
 }
 
-/// Writes what is buffered and closes the file.
-///
-/// # Safety
-/// `writer` is NULL or live.
+/// Writes what is buffered and closes the file; not a sync. Closing again does nothing, appending is an error then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_writer_close(writer: *const imbrex_writer) -> Status {
+pub unsafe extern "C" fn imbrex_writer_close(writer: *const imbrex_writer) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         let writer = unsafe { reference(writer)? };
         writer.writer.write().unwrap_or_else(PoisonError::into_inner).close()
     })
 }
 
-/// Gives a writer back, closing it.
-///
-/// # Safety
-/// `writer` is NULL or live and not used again.
+/// Gives a writer back, closing it without telling errors. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_writer_free(writer: *mut imbrex_writer) {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     unsafe { free(writer) }
 }
 
 /// Opens a file for reading.
-///
-/// # Safety
-/// The pointers are NULL or valid, the string ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_reader_open(
     fs: *const imbrex_fs,
     path: *const c_char,
     out: *mut *mut imbrex_reader,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        wanted(out)?;
+        // SAFETY: the crate's contract.
         let (fs, path) = unsafe { (reference(fs)?, text(path)?) };
         let reader = fs.fs.open_read(path)?;
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_reader { reader }))) }
     })
 }
 
-/// Reads; `got` is less than `len` only at the file's end.
-///
-/// # Safety
-/// `reader` is NULL or live, `buffer` valid for `len` bytes, `got` valid.
+/// Reads `len` bytes at `offset`; `got` is less only at the end of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_reader_read(
     reader: *const imbrex_reader,
@@ -245,52 +256,45 @@ pub unsafe extern "C" fn imbrex_reader_read(
     buffer: *mut c_void,
     len: usize,
     got: *mut usize,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        wanted(got)?;
+        // SAFETY: the crate's contract.
         let (reader, buffer) = unsafe { (reference(reader)?, bytes_mut(buffer, len)?) };
         let n = reader.reader.read_at(offset, buffer)?;
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { put(got, n) }
     })
 }
 
-/// Bytes, unwritten ones included.
-///
-/// # Safety
-/// `reader` is NULL or live.
+/// The file's size in bytes, those not yet durable included; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_reader_size(reader: *const imbrex_reader) -> u64 {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     quiet(0, || unsafe { reader.as_ref() }.map_or(0, |r| r.reader.size()))
 }
 
-/// The file's number.
-///
-/// # Safety
-/// `reader` is NULL or live.
+/// The file's number, as in imbrex_attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_reader_serial(reader: *const imbrex_reader) -> u64 {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     quiet(0, || unsafe { reader.as_ref() }.map_or(0, |r| r.reader.serial()))
 }
 
-/// Brings bytes into the cache.
-///
-/// # Safety
-/// `reader` is NULL or live.
+/// Brings bytes into the cache. A hint: reads find out by themselves that they follow each other.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_reader_readahead(reader: *const imbrex_reader, offset: u64, len: u64) -> Status {
-    // SAFETY: as required of the caller.
+pub unsafe extern "C" fn imbrex_reader_readahead(
+    reader: *const imbrex_reader,
+    offset: u64,
+    len: u64,
+) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
     guard(|| unsafe { reference(reader)? }.reader.readahead(offset, len))
 }
 
-/// Says how it is going to be read.
-///
-/// # Safety
-/// `reader` is NULL or live.
+/// Says how it is going to be read: one of imbrex_pattern. A hint.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_reader_set_pattern(reader: *const imbrex_reader, pattern: u32) -> Status {
+pub unsafe extern "C" fn imbrex_reader_set_pattern(reader: *const imbrex_reader, pattern: u32) -> *mut imbrex_error {
     guard(|| {
         let pattern = match pattern {
             0 => Pattern::Normal,
@@ -298,46 +302,38 @@ pub unsafe extern "C" fn imbrex_reader_set_pattern(reader: *const imbrex_reader,
             2 => Pattern::Sequential,
             other => return Err(invalid(&format!("there is no access pattern {other}"))),
         };
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { reference(reader)? }.reader.set_pattern(pattern);
         Ok(())
     })
 }
 
-/// Gives a reader back.
-///
-/// # Safety
-/// `reader` is NULL or live and not used again.
+/// Gives a reader back. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_reader_free(reader: *mut imbrex_reader) {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     unsafe { free(reader) }
 }
 
-/// Opens a file for reading and writing.
-///
-/// # Safety
-/// The pointers are NULL or valid, the string ends with a zero byte.
+/// Opens a file for reading and writing; with `create`, a new one where there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_random_open(
     fs: *const imbrex_fs,
     path: *const c_char,
     create: bool,
     out: *mut *mut imbrex_random,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        wanted(out)?;
+        // SAFETY: the crate's contract.
         let (fs, path) = unsafe { (reference(fs)?, text(path)?) };
         let file = RwLock::new(fs.fs.open_random(path, create)?);
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_random { file }))) }
     })
 }
 
-/// Reads; `got` is less than `len` only at the file's end.
-///
-/// # Safety
-/// `file` is NULL or live, `buffer` valid for `len` bytes, `got` valid.
+/// Reads `len` bytes at `offset`; `got` is less only at the end of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_random_read(
     file: *const imbrex_random,
@@ -345,63 +341,52 @@ pub unsafe extern "C" fn imbrex_random_read(
     buffer: *mut c_void,
     len: usize,
     got: *mut usize,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        wanted(got)?;
+        // SAFETY: the crate's contract.
         let (file, buffer) = unsafe { (reference(file)?, bytes_mut(buffer, len)?) };
         let n = shared(&file.file).read_at(offset, buffer)?;
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         unsafe { put(got, n) }
     })
 }
 
-/// Writes.
-///
-/// # Safety
-/// `file` is NULL or live, `data` valid for `len` bytes.
+/// Writes at `offset`. A gap before it reads as zeros. In a table, written bytes can be overwritten, nothing appended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_random_write(
     file: *const imbrex_random,
     offset: u64,
     data: *const c_void,
     len: usize,
-) -> Status {
+) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         let (file, data) = unsafe { (reference(file)?, bytes(data, len)?) };
         shared(&file.file).write_at(offset, data)
     })
 }
 
 /// Makes everything written durable.
-///
-/// # Safety
-/// `file` is NULL or live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_random_sync(file: *const imbrex_random) -> Status {
-    // SAFETY: as required of the caller.
+pub unsafe extern "C" fn imbrex_random_sync(file: *const imbrex_random) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
     guard(|| shared(&unsafe { reference(file)? }.file).sync())
 }
 
-/// Closes the file.
-///
-/// # Safety
-/// `file` is NULL or live.
+/// Closes the file; not a sync. Closing again does nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn imbrex_random_close(file: *const imbrex_random) -> Status {
+pub unsafe extern "C" fn imbrex_random_close(file: *const imbrex_random) -> *mut imbrex_error {
     guard(|| {
-        // SAFETY: as required of the caller.
+        // SAFETY: the crate's contract.
         let file = unsafe { reference(file)? };
         file.file.write().unwrap_or_else(PoisonError::into_inner).close()
     })
 }
 
-/// Gives a file back, closing it.
-///
-/// # Safety
-/// `file` is NULL or live and not used again.
+/// Gives a file back, closing it without telling errors. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_random_free(file: *mut imbrex_random) {
-    // SAFETY: as required of the caller.
+    // SAFETY: the crate's contract.
     unsafe { free(file) }
 }
