@@ -3,8 +3,8 @@
 #
 #   build.sh OUT [plugin|tests|sanitized|all]
 #
-# OUT must hold libimbrex.so and imbrex.h (the root Makefile puts them there). It receives librocksdb_imbrex.so, which finds
-# libimbrex.so beside itself, and with `tests` the driver programs, with `sanitized` those that run under AddressSanitizer and
+# OUT must hold libimbrex.so and imbrex.h (the root Makefile puts them there). It receives librocksdb_imbrex.so, which loads
+# librocksdb_imbrex-<version of RocksDB>.so, which finds libimbrex.so beside itself; and with `tests` the driver programs, with `sanitized` those that run under AddressSanitizer and
 # UndefinedBehaviorSanitizer. Only what is older than its sources is built. CXX and CXXFLAGS are honoured.
 set -eu
 
@@ -58,14 +58,30 @@ compile() {
   done
 }
 
+# The plug-in proper is built for one version of RocksDB and named after it; the loader finds it.
 plugin() {
-  stale "$out/librocksdb_imbrex.so" || return 0
-  compile "$out/obj/rocksdb" "$(echo "$here"/src/*.cc)"
-  # shellcheck disable=SC2086
-  # nodelete: RocksDB keeps a pointer to the factory, so the library must stay even after dlclose.
-  $cxx -shared -Wl,-soname,librocksdb_imbrex.so -Wl,-z,nodelete -Wl,-z,defs -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" \
-    $objects -L"$out" -limbrex -lrocksdb -ldl -o "$out/librocksdb_imbrex.so.new"
-  mv "$out/librocksdb_imbrex.so.new" "$out/librocksdb_imbrex.so"
+  version=$(echo '#include <rocksdb/version.h>
+ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' ')
+  case $version in
+    [0-9]*.[0-9]*) ;;
+    *)
+      echo "build.sh: cannot tell the version of RocksDB's headers (found '$version'); is librocksdb-dev whole?" >&2
+      exit 1
+      ;;
+  esac
+  plugin=librocksdb_imbrex-$version.so
+  if stale "$out/$plugin" || stale "$out/librocksdb_imbrex.so"; then
+    compile "$out/obj/rocksdb" "$(echo "$here"/src/*.cc)"
+    # nodelete: RocksDB keeps a pointer to the factory, so the library must stay even after dlclose.
+    # shellcheck disable=SC2086
+    $cxx -shared "-Wl,-soname,$plugin" -Wl,-z,nodelete -Wl,-z,defs "-Wl,-rpath,\$ORIGIN" $objects -L"$out" -limbrex -lrocksdb \
+      -o "$out/$plugin.new"
+    mv "$out/$plugin.new" "$out/$plugin"
+    compile "$out/obj/loader" "$here/loader/loader.cc"
+    # shellcheck disable=SC2086
+    $cxx -shared -Wl,-soname,librocksdb_imbrex.so -Wl,-z,nodelete -Wl,-z,defs $objects -ldl -o "$out/librocksdb_imbrex.so.new"
+    mv "$out/librocksdb_imbrex.so.new" "$out/librocksdb_imbrex.so"
+  fi
 }
 
 # sources_of PROGRAM: its files in tests/; those of fs_contract_test are several.
@@ -77,8 +93,20 @@ sources_of() {
   esac
 }
 
+# Two libraries that stand for other versions of RocksDB.
+others() {
+  mkdir -p "$out/obj"
+  stale "$out/obj/librocksdb_other.so" || stale "$out/obj/librocksdb_old.so" || return 0
+  # shellcheck disable=SC2086
+  $cxx $flags -fPIC -shared "$here/tests/other_rocksdb.cc" -o "$out/obj/librocksdb_old.so"
+  # shellcheck disable=SC2086
+  $cxx $flags -fPIC -shared '-DOTHER_VERSION="99.1"' "$here/tests/other_rocksdb.cc" -o "$out/obj/librocksdb_other.so"
+}
+
 tests() {
   plugin
+  others
+  echo '#include "imbrex.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -fsyntax-only -I"$out" -x c -
   for program in fs_contract_test rocks_crash apt_lists; do
     if stale "$out/$program"; then
       compile "$out/obj/$program" "$(sources_of $program)"
@@ -92,11 +120,12 @@ tests() {
 
 # The plug-in is compiled into the program: a sanitizer sees only what it instrumented.
 sanitized() {
+  tests
   program=$out/fs_contract_test_sanitized
   stale "$program" || return 0
   sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
-  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test)" -O1 -g $sanitizers
+  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test) $here/tests/linked_in.cc" -O1 -g $sanitizers
   # shellcheck disable=SC2086
   $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lrocksdb -lpthread -ldl \
     -o "$program.new"

@@ -10,8 +10,8 @@
 // gives an Env on the drive, as do the options --fs_uri of db_bench and ldb. A program that refers to none of the functions below must
 // link with -Wl,--no-as-needed, or the linker leaves the library out.
 //
-// The library is built for one minor version of RocksDB; with any other it registers nothing and says
-// so on stderr.
+// librocksdb_imbrex.so loads the plug-in proper, librocksdb_imbrex-<version>.so, from beside itself. That is built for one minor version
+// of RocksDB; in a process with any other nothing is registered, and one sentence on stderr says so.
 
 #pragma once
 
