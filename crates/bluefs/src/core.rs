@@ -54,6 +54,8 @@ pub(crate) struct Core {
     durable_lsn: AtomicU64,
     /// The journal could not take a record: nothing may change any more.
     broken: AtomicBool,
+    /// The mount is not over: what a dead process had promised may use the reserve.
+    pub(crate) recovering: AtomicBool,
 }
 
 pub(crate) struct Parts {
@@ -90,6 +92,7 @@ impl Core {
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
             broken: AtomicBool::new(false),
+            recovering: AtomicBool::new(true),
         })
     }
 

@@ -355,7 +355,8 @@ impl Placer for FilePlacer {
 
     fn next_zone(&self, logical: u64) -> imbrex_device::Result<NewZone> {
         let core = self.core()?;
-        let zone = core.take_zone(Urgency::User)?;
+        let recovering = core.recovering.load(Ordering::Acquire);
+        let zone = core.take_zone(if recovering { Urgency::Metadata } else { Urgency::User })?;
         let life = core.tenant.new_life();
         let header = ZoneHeader {
             volume: core.volume.uuid(),

@@ -17,6 +17,7 @@ use imbrex_zones::frame::{FrameId, last_frame, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The tenant's name in the label.
 pub const TENANT: &str = "bluefs";
@@ -46,6 +47,8 @@ struct Found {
     /// Whether records are lost, not only a torn tail.
     damaged: bool,
     dirty: bool,
+    /// Zones that the records on the drive refer to. Those that a dead process had left in memory may have freed some.
+    recorded: Vec<u32>,
 }
 
 fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport) -> bool {
@@ -77,7 +80,8 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     let mut report = MountReport::default();
     if bytes.is_empty() {
         let root = Root::default();
-        return Ok(Found { root, meta: Meta::new(), report, end: Default::default(), damaged: false, dirty: true });
+        let (meta, end) = (Meta::new(), Default::default());
+        return Ok(Found { root, meta, report, end, damaged: false, dirty: true, recorded: Vec::new() });
     }
     let root = Root::decode(&bytes).map_err(|why| {
         let what =
@@ -90,6 +94,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     for frame in &contents.frames {
         odd |= replay(&mut meta, frame, &mut report);
     }
+    let recorded = meta.zones().map(|(zone, _, _)| zone).collect();
     let mut end = contents.end.logical;
     let mut dirty = !contents.damage.is_empty();
     for segment in left.iter().filter(|s| s.key.file == JOURNAL_FILE && s.key.life == root.generation) {
@@ -112,7 +117,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     if damaged {
         report.damage.extend(contents.damage);
     }
-    Ok(Found { root, meta, report, end: contents.end, damaged, dirty })
+    Ok(Found { root, meta, report, end: contents.end, damaged, dirty, recorded })
 }
 
 /// Mounts a drive.
@@ -135,6 +140,15 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
         tenant.adopt(ZoneId(zone))?;
     }
     let conventional = adopt_conventional(&tenant, &found.meta)?;
+    // A zone is free only once the record that freed it is durable: those on the drive are with this flush, those that
+    // were only in memory with the new journal.
+    volume.sync(TAG)?;
+    let mut held = Vec::new();
+    for &zone in &found.recorded {
+        if found.meta.zone_user(zone).is_none() && tenant.adopt(ZoneId(zone)).is_ok() {
+            held.push(ZoneId(zone));
+        }
+    }
     tenant.adoption_done();
 
     let unclean = found.dirty || found.damaged || fixed || found.report.power_lost;
@@ -148,10 +162,12 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     } else {
         Journal::resume(&keeper, &options.clock, &found.end)
     };
+    held.into_iter().for_each(|zone| tenant.release(zone));
     let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional });
     found.report.replayed_bytes = replay_left(&core, &left)?;
     core.sync_journal()?;
     core.volume.recovered()?;
+    core.recovering.store(false, Ordering::Release);
     for what in &found.report.damage {
         tracing::warn!(drive = %core.volume.name(), "{what}");
     }

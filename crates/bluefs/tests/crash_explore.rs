@@ -1,0 +1,196 @@
+//! Every crash of process and power in short workloads, a sample of them in longer ones: see `crash_support` for what must
+//! be there afterwards.
+
+mod crash_support;
+
+use crash_support::{Op, Path};
+use crash_support::{Op::*, Scripted, config, plan};
+use imbrex_crashkit::{explore, seeds};
+use std::sync::Arc;
+
+fn metadata(_: u64) -> Vec<Op> {
+    vec![
+        Mkdir("/d"),
+        Create("/d/x"),
+        Append("/d/x", 300, 1),
+        Sync("/d/x"),
+        Create("/d/y.sst"),
+        Append("/d/y.sst", 5000, 2),
+        Close("/d/y.sst"),
+        Link("/d/y.sst", "/z.sst"),
+        Rename("/d", "/e"),
+        SyncDir,
+        Create("/e/t"),
+        Append("/e/t", 77, 3),
+        Rename("/e/t", "/e/x"),
+        Unlink("/z.sst"),
+        Truncate("/e/y.sst", 4100),
+        SyncDir,
+        Unlink("/e/y.sst"),
+        Unlink("/e/x"),
+        Rmdir("/e"),
+        SyncDir,
+    ]
+}
+
+fn logs(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create("/1.log")];
+    for i in 0..3 {
+        ops.extend([Append("/1.log", 700 + i, 1 + i as u8), Sync("/1.log"), Append("/1.log", 3000, 9)]);
+    }
+    ops.extend([
+        Create("/2.log"),
+        Append("/2.log", 20_000, 4),
+        Append("/2.log", 100, 5),
+        Step,
+        Sync("/2.log"),
+        Append("/2.log", 100, 6),
+        Close("/1.log"),
+        Create("/3.log"),
+        Append("/3.log", 50, 7),
+        Sync("/3.log"),
+        Close("/2.log"),
+        Close("/3.log"),
+    ]);
+    ops
+}
+
+fn long_log(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create("/1.log")];
+    for i in 0..9 {
+        ops.push(Append("/1.log", 60_000 + i, i as u8));
+        if i % 4 == 3 {
+            ops.push(Sync("/1.log"));
+        }
+    }
+    ops.extend([Close("/1.log"), Reopen("/1.log"), Append("/1.log", 5000, 20), Sync("/1.log")]);
+    ops.extend([Append("/1.log", 500, 21), Remount, Reopen("/1.log"), Append("/1.log", 70_000, 22), Close("/1.log")]);
+    ops
+}
+
+fn tables(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.sst"),
+        Append("/1.sst", 100_001, 1),
+        Sync("/1.sst"),
+        Append("/1.sst", 3000, 2),
+        Close("/1.sst"),
+        Overwrite("/1.sst", 8190, 7),
+        Create("/2.sst"),
+        Append("/2.sst", 270_000, 3),
+        Close("/2.sst"),
+        SyncDir,
+        Unlink("/1.sst"),
+        SyncDir,
+        Step,
+        Step,
+        Create("/3.sst"),
+        Append("/3.sst", 40_000, 4),
+        Sync("/3.sst"),
+        Close("/3.sst"),
+        Overwrite("/3.sst", 0, 8),
+        Overwrite("/3.sst", 39_990, 9),
+    ]
+}
+
+fn small(_: u64) -> Vec<Op> {
+    let mut ops = vec![];
+    for i in 0..3u8 {
+        ops.extend([
+            Create("/CURRENT.dbtmp"),
+            Append("/CURRENT.dbtmp", 16, i),
+            Append("/CURRENT.dbtmp", 4200, i + 50),
+            Sync("/CURRENT.dbtmp"),
+            Append("/CURRENT.dbtmp", 10, i + 100),
+            Close("/CURRENT.dbtmp"),
+            Rename("/CURRENT.dbtmp", "/CURRENT"),
+        ]);
+        if i == 1 {
+            ops.push(SyncDir);
+        }
+    }
+    ops.extend([Reopen("/CURRENT"), Append("/CURRENT", 100, 77), Sync("/CURRENT"), Truncate("/CURRENT", 20)]);
+    ops
+}
+
+fn compaction(_: u64) -> Vec<Op> {
+    const NAMES: [Path; 6] = ["/a.sst", "/b.log", "/c", "/d.sst", "/e.log", "/f"];
+    let mut ops = vec![];
+    for round in 0..14usize {
+        let name = NAMES[round % NAMES.len()];
+        ops.extend([Create(name), Append(name, 2000 + round as u32, round as u8), Sync(name), Close(name)]);
+        ops.push(Rename(name, "/moved"));
+        if round % 5 == 4 {
+            ops.push(SyncDir);
+        }
+    }
+    ops
+}
+
+fn full(_: u64) -> Vec<Op> {
+    vec![
+        Create("/keep.log"),
+        Append("/keep.log", 1000, 1),
+        Sync("/keep.log"),
+        Create("/big.sst"),
+        Fill("/big.sst", 3),
+        Unlink("/big.sst"),
+        SyncDir,
+        Append("/keep.log", 1000, 2),
+        Sync("/keep.log"),
+        Create("/new.sst"),
+        Append("/new.sst", 300_000, 4),
+        Sync("/new.sst"),
+        Close("/new.sst"),
+    ]
+}
+
+fn run(subject: Arc<Scripted>, states: u64) {
+    for seed in seeds(1) {
+        if let Err(failure) = explore(&subject, &config(), &plan(seed, states)) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn metadata_survives() {
+    run(Scripted::new(metadata), 900);
+}
+
+#[test]
+fn logs_survive_in_order() {
+    let subject = Scripted { script: logs, journal_bytes: 64 << 10, chain: &["/1.log", "/2.log", "/3.log"] };
+    run(Arc::new(subject), 900);
+}
+
+#[test]
+fn a_log_over_several_zones_survives() {
+    run(Scripted::new(long_log), 500);
+}
+
+#[test]
+fn tables_survive() {
+    run(Scripted::new(tables), 700);
+}
+
+#[test]
+fn small_files_survive() {
+    run(Scripted::new(small), 900);
+}
+
+#[test]
+fn compactions_of_the_journal_survive() {
+    run(Arc::new(Scripted { script: compaction, journal_bytes: 4 << 10, chain: &[] }), 900);
+}
+
+#[test]
+fn a_full_drive_survives() {
+    run(Scripted::new(full), 300);
+}
+
+#[test]
+fn one_seed_gives_one_hash() {
+    let hash = || explore(&Scripted::new(metadata), &config(), &plan(7, 1)).unwrap().hash;
+    assert_eq!(hash(), hash());
+}
