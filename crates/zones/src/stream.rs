@@ -679,15 +679,17 @@ impl Writing<'_> {
             let left = (len - io.done).next_multiple_of(block);
             let n = usize::try_from(room).unwrap_or(usize::MAX).min(left) / block * block;
             let real = n.min(len - io.done);
+            let Some(zone) = &mut io.zone else { continue };
+            // Before the new size is announced: until the placer knows that this zone goes on behind padding, the old size
+            // is all that tells the padding from the bytes.
+            if io.padded {
+                core.placer.resume(logical, zone.open.zone, zone.open.life, zone.open.at)?;
+                io.padded = false;
+            }
             if real < n {
                 let padding = front + io.done + real;
                 image.zero(padding, n - real);
                 core.placer.announce(logical + real as u64)?;
-            }
-            let Some(zone) = &mut io.zone else { continue };
-            if io.padded {
-                core.placer.resume(logical, zone.open.zone, zone.open.life, zone.open.at)?;
-                io.padded = false;
             }
             let mut from = front + io.done;
             if let Some(header) = &zone.fresh {

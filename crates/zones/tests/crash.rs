@@ -1,0 +1,198 @@
+//! Volume, label, pool, streams and survivor under every crash (DESIGN §5): a log whose zones stand in the root blob is
+//! appended to, synced, trimmed and its root rewritten; what is left must hold what was promised, byte by byte.
+
+mod support;
+
+use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
+use imbrex_device::Drive;
+use imbrex_zones::Framing;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use support::{Engine, Mortal, bytes, config};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// The log ends there.
+    Append(u64),
+    /// The log begins there.
+    Trim(u64),
+    /// The root has this version.
+    Root(u64),
+}
+
+struct LogSubject {
+    framing: Framing,
+    steps: usize,
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+impl LogSubject {
+    fn step(&self, engine: &Engine, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
+        match rng.random_range(0..10) {
+            0..5 => {
+                let n = *[1, 300, 4032, 4096, 9000, 17_000, 40_000].get(rng.random_range(0..7usize)).unwrap_or(&1);
+                let id = log.begun(Op::Append(engine.stream.len() + n));
+                engine.append(n as usize).map_err(text)?;
+                log.acked(id);
+            }
+            5..7 => {
+                let last = log.snapshot().len();
+                let synced = engine.sync();
+                if let Err(error) = synced {
+                    // Whoever tries again must not be told that it is safe when it is not.
+                    if engine.sync().is_ok() && last > 0 {
+                        log.synced_up_to(last as u64 - 1);
+                    }
+                    return Err(text(error));
+                }
+                if last > 0 {
+                    log.synced_up_to(last as u64 - 1);
+                }
+            }
+            7 => {
+                if let Some(base) = engine.trim_to() {
+                    let id = log.begun(Op::Trim(base));
+                    engine.trim(base).map_err(text)?;
+                    log.synced(id);
+                }
+            }
+            8 => {
+                let version = engine.root().version + 1;
+                let id = log.begun(Op::Root(version));
+                engine.keeper.change(|root| root.version = version).map_err(text)?;
+                log.synced(id);
+            }
+            _ => {
+                engine.volume.step().map_err(text)?;
+            }
+        }
+        // A root holds so many pieces.
+        if engine.root().pieces.len() > 20
+            && let Some(base) = engine.trim_to()
+        {
+            let id = log.begun(Op::Trim(base));
+            engine.trim(base).map_err(text)?;
+            log.synced(id);
+        }
+        Ok(())
+    }
+}
+
+/// Least and most that a kind of operation may have reached.
+fn range(history: &History<Op>, value: impl Fn(&Op) -> Option<u64>) -> (u64, u64) {
+    let least = history.must().filter_map(&value).max().unwrap_or(0);
+    let most = history.entries().iter().filter_map(|e| value(&e.op)).max().unwrap_or(0);
+    (least, most)
+}
+
+fn within(what: &str, found: u64, (least, most): (u64, u64)) -> Result<(), String> {
+    match (least..=most).contains(&found) {
+        true => Ok(()),
+        false => Err(format!("{what} is {found}, but must be {least} to {most}")),
+    }
+}
+
+fn same(engine: &Engine, end: u64) -> Result<(), String> {
+    let base = engine.root().base;
+    let found = engine.contents().map_err(text)?;
+    let wanted = bytes(base, (end - base) as usize);
+    match found.iter().zip(&wanted).position(|(a, b)| a != b) {
+        Some(i) => Err(format!("byte {} of the log is wrong", base + i as u64)),
+        None if found.len() < wanted.len() => {
+            Err(format!("{} of {} bytes are on the drive", found.len(), wanted.len()))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Subject for LogSubject {
+    type Op = Op;
+
+    fn format(&self, drive: &Drive) -> Result<(), String> {
+        support::format(drive).map_err(text)
+    }
+
+    fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut engine = Mortal::open(drive.clone(), self.framing)?;
+        for step in 0..self.steps {
+            if step == self.steps / 2 {
+                // A process that dies in the middle of it all, as far as the volume can tell.
+                drop(engine);
+                engine = Mortal::open(drive.clone(), self.framing)?;
+            }
+            self.step(&engine, &mut rng, log)?;
+        }
+        Ok(())
+    }
+
+    fn recover(&self, drive: Drive) -> Result<(), String> {
+        Engine::open(drive, self.framing).map(drop)
+    }
+
+    fn check(&self, drive: Drive, _crash: Crash, history: &History<Op>) -> Result<(), String> {
+        let engine = Engine::open(drive.clone(), self.framing)?;
+        let root = engine.root();
+        within(
+            "the root's version",
+            root.version,
+            range(history, |op| if let Op::Root(n) = op { Some(*n) } else { None }),
+        )?;
+        within("the log's base", root.base, range(history, |op| if let Op::Trim(n) = op { Some(*n) } else { None }))?;
+        let end = engine.stream.len();
+        within("the log's end", end, range(history, |op| if let Op::Append(n) = op { Some(*n) } else { None }))?;
+        same(&engine, end)?;
+        // It goes on working.
+        let end = engine.append(5000).map_err(text)?;
+        engine.sync().map_err(text)?;
+        engine.volume.quiesce().map_err(text)?;
+        drop(engine);
+        let engine = Engine::open(drive, self.framing)?;
+        match engine.stream.len() {
+            len if len == end => same(&engine, end),
+            len => Err(format!("after a sync and a reopen the log ends at {len}, not {end}")),
+        }
+    }
+}
+
+const FRAMINGS: [Framing; 3] = [Framing::Framed { max_frame: 0 }, Framing::Framed { max_frame: 4096 }, Framing::Raw];
+
+fn crashes(framing: Framing) {
+    for seed in seeds(3) {
+        let plan = Plan { threads: 2, max_states: 1_500, ..Plan::new(seed) };
+        let report = explore(&Arc::new(LogSubject { framing, steps: 40 }), &config(), &plan).unwrap();
+        assert!(report.states >= 500, "{report:?}");
+    }
+}
+
+#[test]
+fn a_log_in_one_frame_a_write_keeps_its_promises() {
+    crashes(FRAMINGS[0]);
+}
+
+#[test]
+fn a_log_in_frames_of_a_block_keeps_its_promises() {
+    crashes(FRAMINGS[1]);
+}
+
+#[test]
+fn a_raw_log_keeps_its_promises() {
+    crashes(FRAMINGS[2]);
+}
+
+#[test]
+fn failing_commands_and_dying_zones_lose_nothing() {
+    for framing in [FRAMINGS[0], FRAMINGS[1]] {
+        for seed in seeds(1) {
+            let plan =
+                FaultPlan { threads: 2, max_runs: 500, kinds: FaultKind::PASSING.to_vec(), ..FaultPlan::new(seed) };
+            let report = fault_sweep(&Arc::new(LogSubject { framing, steps: 40 }), &config(), &plan).unwrap();
+            // Some faults end the workload, others the volume gets over.
+            assert!(report.refused > 20 && report.runs - report.refused > 20, "{report:?}");
+        }
+    }
+}
