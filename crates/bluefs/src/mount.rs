@@ -15,7 +15,7 @@ use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -47,8 +47,9 @@ struct Found {
     /// Whether records are lost, not only a torn tail.
     damaged: bool,
     dirty: bool,
-    /// Zones that the records on the drive refer to. Those that a dead process had left in memory may have freed some.
-    recorded: Vec<u32>,
+    /// Zones that the records on the drive refer to, and those that a dead process had left in memory. Until a new journal
+    /// is durable, another mount may read the same records, so none of these may be written by anybody else.
+    recorded: BTreeSet<u32>,
 }
 
 fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport) -> bool {
@@ -81,7 +82,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     if bytes.is_empty() {
         let root = Root::default();
         let (meta, end) = (Meta::new(), Default::default());
-        return Ok(Found { root, meta, report, end, damaged: false, dirty: true, recorded: Vec::new() });
+        return Ok(Found { root, meta, report, end, damaged: false, dirty: true, recorded: BTreeSet::new() });
     }
     let root = Root::decode(&bytes).map_err(|why| {
         let what =
@@ -94,7 +95,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     for frame in &contents.frames {
         odd |= replay(&mut meta, frame, &mut report);
     }
-    let recorded = meta.zones().map(|(zone, _, _)| zone).collect();
+    let mut recorded: BTreeSet<u32> = meta.zones().map(|(zone, _, _)| zone).collect();
     let mut end = contents.end.logical;
     let mut dirty = !contents.damage.is_empty();
     for segment in left.iter().filter(|s| s.key.file == JOURNAL_FILE && s.key.life == root.generation) {
@@ -112,6 +113,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             logical = behind;
         }
     }
+    recorded.extend(meta.zones().map(|(zone, _, _)| zone));
     report.power_lost = root.power_epoch != volume.device().identity().power_epoch;
     let damaged = odd || !contents.torn_tail_only;
     if damaged {
@@ -141,7 +143,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     }
     let conventional = adopt_conventional(&tenant, &found.meta)?;
     // A zone is free only once the record that freed it is durable: those on the drive are with this flush, those that
-    // were only in memory with the new journal.
+    // were only in memory, and ends that were fixed, with the new journal.
     volume.sync(TAG)?;
     let mut held = Vec::new();
     for &zone in &found.recorded {
@@ -297,7 +299,7 @@ fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result
     let geometry = volume.geometry();
     let front = u64::from(geometry.block.max(4096));
     forget_what_is_not_there(volume, zones, found)?;
-    let known: std::collections::BTreeSet<u32> = found.meta.zones().map(|(zone, _, _)| zone).collect();
+    let known: BTreeSet<u32> = found.meta.zones().map(|(zone, _, _)| zone).collect();
     let mut lost: Vec<ZoneHeader> = Vec::new();
     let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
     for id in tenant.unadopted().into_iter().filter(|id| !known.contains(&id.0)) {
@@ -321,6 +323,13 @@ fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result
         let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
         match found.meta.restore(&Witness { serial, kind, name, created, logical, place }) {
             Ok(()) => {
+                // Only as far as the zone holds bytes: the next one may go on behind it.
+                if let Some((from, to)) =
+                    found.meta.inode(serial).map(|i| overreach(volume, zones, i, logical)).transpose()?.flatten()
+                    && let Err(why) = found.meta.forget_bytes(serial, from, to)
+                {
+                    found.report.damage.push(format!("zone {zone} of file {serial} does not fit ({why})"));
+                }
                 let path = found.meta.path_of(serial);
                 found.report.damage.push(format!("the journal lost zone {zone} of {path}; it was found by its header"));
             }
@@ -334,18 +343,26 @@ fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result
     Ok(())
 }
 
+/// The bytes that the extent at `logical` claims and its zone does not hold.
+fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Result<Option<(u64, u64)>> {
+    let Some((i, extent)) = inode.extents.iter().enumerate().find(|(_, e)| e.logical == logical) else {
+        return Ok(None);
+    };
+    let here = match extent.place {
+        Place::Framed { .. } => log_end(volume, zones, inode, i, 4 << 20)?.map(|end| end.max(extent.logical)),
+        Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
+        Place::Conventional { .. } => None,
+    };
+    Ok(here.filter(|here| *here < extent.end()).map(|here| (here, extent.end())))
+}
+
 /// An extent before a lost one seems to reach to the one behind it: only as far as its zone holds bytes is believed.
 fn forget_what_is_not_there(volume: &Volume, zones: &[Zone], found: &mut Found) -> Result<()> {
     let mut gone = Vec::new();
     for inode in found.meta.files().filter(|i| i.kind.is_sequential()) {
-        for (i, extent) in inode.extents.iter().enumerate().rev().skip(1) {
-            let here = match extent.place {
-                Place::Framed { .. } => log_end(volume, zones, inode, i, 4 << 20)?.map(|end| end.max(extent.logical)),
-                Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
-                Place::Conventional { .. } => None,
-            };
-            if let Some(here) = here.filter(|here| *here < extent.end()) {
-                gone.push((inode.serial, here, extent.end()));
+        for extent in inode.extents.iter().rev().skip(1) {
+            if let Some((from, to)) = overreach(volume, zones, inode, extent.logical)? {
+                gone.push((inode.serial, from, to));
             }
         }
     }
