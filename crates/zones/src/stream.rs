@@ -179,6 +179,15 @@ pub(crate) struct StreamCore {
     queued: AtomicBool,
 }
 
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        // Whatever could not be written and was not given up is still promised.
+        for segment in &lock(&self.state).segments {
+            segment.leave();
+        }
+    }
+}
+
 /// Appends to leased zones. One appender at a time is the rule of the files above; readers and syncers may be many.
 pub struct AppendStream {
     core: Arc<StreamCore>,
@@ -266,6 +275,15 @@ impl AppendStream {
     /// Ends the stream: waits for a write under way, then drops what is not on the drive. No zone of it is written after
     /// this returns. Appends and drains fail from now on.
     pub fn abandon(&self) {
+        self.core.abandon();
+    }
+
+    /// Ends the stream like [`AppendStream::abandon`], but what is not on the drive stays for the next mount, as if the
+    /// process had died here. For a volume that takes no more writes.
+    pub fn leave(&self) {
+        for segment in &lock(&self.core.state).segments {
+            segment.leave();
+        }
         self.core.abandon();
     }
 
@@ -702,6 +720,9 @@ impl Writing<'_> {
                     self.recover(io, &error, attempt)?;
                     attempt += 1;
                     continue;
+                } else if let Some(zone) = &mut io.zone {
+                    // Now, not with the bytes: should they fail, the next attempt must not write it again.
+                    zone.fresh = None;
                 }
             }
             let Some(zone) = &io.zone else { continue };
