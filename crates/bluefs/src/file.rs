@@ -119,7 +119,12 @@ pub(crate) struct File {
 impl Drop for File {
     fn drop(&mut self) {
         if let Some(stream) = lock(&self.writing).stream.take() {
-            stream.abandon();
+            // After a failed flush nothing more can be written: the next mount does it.
+            if self.core.volume.check_poison().is_err() && !self.state.is_orphan() {
+                stream.leave();
+            } else {
+                stream.abandon();
+            }
         }
         if let Some(places) = lock(&self.state.orphan).take() {
             self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));

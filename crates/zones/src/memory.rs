@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 use imbrex_device::{MEM_ALIGN, Region};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
 const VERSION: u32 = 1;
@@ -226,7 +226,7 @@ impl SegmentMemory {
         d.crc.store(static_crc(n as u32, &key, &layout), Ordering::Relaxed);
         d.state.store(LIVE, Ordering::Release);
         let capacity = layout.capacity(n * self.unit);
-        Some(Segment { memory: self.clone(), first, units: n, layout, key, capacity })
+        Some(Segment { memory: self.clone(), first, units: n, layout, key, capacity, left: AtomicBool::new(false) })
     }
 }
 
@@ -251,10 +251,14 @@ pub struct Segment {
     layout: Layout,
     key: SegmentKey,
     capacity: usize,
+    left: AtomicBool,
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        if self.left.load(Ordering::Acquire) {
+            return;
+        }
         self.memory.descriptor(self.first).state.store(FREE, Ordering::Release);
         let mut used = lock(&self.memory.used);
         used.map[self.first..self.first + self.units].fill(false);
@@ -267,6 +271,11 @@ impl Segment {
     fn base(&self) -> NonNull<u8> {
         // SAFETY: the units of this segment lie within the region.
         unsafe { self.memory.region.base().add(self.memory.data + self.first * self.memory.unit) }
+    }
+
+    /// From now on its bytes stay for the next mount, as if the process had died here: dropping it gives nothing back.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Release);
     }
 
     /// Whose, and where.

@@ -1,0 +1,80 @@
+//! One command after the other fails while the file system is at work or being mounted: it refuses cleanly or goes on, and
+//! what was promised is there; after damage there are errors or less, never wrong bytes in a log.
+
+mod crash_support;
+
+use crash_support::{Op, Op::*, Scripted, config};
+use imbrex_crashkit::{FaultKind, FaultPlan, fault_sweep, seeds};
+use std::sync::Arc;
+
+fn mixed(_: u64) -> Vec<Op> {
+    vec![
+        Mkdir("/d"),
+        Create("/d/1.log"),
+        Append("/d/1.log", 700, 1),
+        Sync("/d/1.log"),
+        Create("/d/2.sst"),
+        Append("/d/2.sst", 70_000, 2),
+        Sync("/d/2.sst"),
+        Close("/d/2.sst"),
+        Append("/d/1.log", 5000, 3),
+        Create("/d/tmp"),
+        Append("/d/tmp", 16, 4),
+        Sync("/d/tmp"),
+        Close("/d/tmp"),
+        Rename("/d/tmp", "/d/CURRENT"),
+        SyncDir,
+        Overwrite("/d/2.sst", 100, 5),
+        Append("/d/1.log", 5000, 6),
+        Sync("/d/1.log"),
+        Unlink("/d/2.sst"),
+        SyncDir,
+        Create("/d/3.sst"),
+        Append("/d/3.sst", 3000, 7),
+        Sync("/d/3.sst"),
+    ]
+}
+
+fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64) {
+    for seed in seeds(1) {
+        let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, ..FaultPlan::new(seed) };
+        let subject = Arc::new(Scripted { script: mixed, journal_bytes, chain: &[] });
+        match fault_sweep(&subject, &config(), &plan) {
+            Ok(report) => assert!(report.runs > 20, "{report:?}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+}
+
+#[test]
+fn failed_reads_lose_nothing() {
+    sweep(&[FaultKind::ReadMedia], 64 << 10, 400);
+}
+
+#[test]
+fn failed_writes_lose_nothing() {
+    sweep(&[FaultKind::WriteError, FaultKind::TornWrite, FaultKind::NoSpace], 4 << 10, 500);
+}
+
+#[test]
+fn failed_flushes_lose_nothing() {
+    sweep(&[FaultKind::FlushError], 4 << 10, 300);
+}
+
+#[test]
+fn zones_that_turn_read_only_lose_nothing() {
+    sweep(&[FaultKind::ZoneReadOnly], 4 << 10, 300);
+}
+
+#[test]
+fn damage_never_shows_wrong_bytes_of_a_log() {
+    for kind in FaultKind::DAMAGING {
+        for seed in seeds(1) {
+            let plan = FaultPlan { kinds: vec![kind], max_runs: 200, ..FaultPlan::new(seed) };
+            let subject = Arc::new(Scripted { script: mixed, journal_bytes: 64 << 10, chain: &[] });
+            if let Err(failure) = fault_sweep(&subject, &config(), &plan) {
+                panic!("{failure}");
+            }
+        }
+    }
+}
