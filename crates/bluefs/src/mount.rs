@@ -115,7 +115,9 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     }
     recorded.extend(meta.zones().map(|(zone, _, _)| zone));
     report.power_lost = root.power_epoch != volume.device().identity().power_epoch;
-    let damaged = odd || !contents.torn_tail_only;
+    // Only a power loss tears the journal's end. Without one, its last records were destroyed, unless memory still held them.
+    let torn = !contents.damage.is_empty() && !report.power_lost && end == contents.end.logical;
+    let damaged = odd || !contents.torn_tail_only || torn;
     if damaged {
         report.damage.extend(contents.damage);
     }

@@ -128,7 +128,16 @@ impl File {
                 (map.version, map.extents.clone())
             };
             let mut buf = AlignedBuf::zeroed((to - from) as usize);
-            read_extents(&self.core.volume, &extents, from, &mut buf, Tag::new(cause))?;
+            if let Err(error) = read_extents(&self.core.volume, &extents, from, &mut buf, Tag::new(cause)) {
+                // What was not asked for may be what is damaged: then it must not cost what was.
+                tracing::warn!(%error, file = %self.state.name, "a run of pages cannot be read; only what was asked for is");
+                let n = out.len().min(buf.len() - skip);
+                read_extents(&self.core.volume, &extents, from + skip as u64, &mut out[..n], Tag::new(cause))?;
+                if self.state.map().version != version {
+                    continue;
+                }
+                return Ok(n);
+            }
             let map = self.state.map();
             if map.version != version {
                 // Somebody overwrote bytes of this file while they were read.

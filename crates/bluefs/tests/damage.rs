@@ -1,0 +1,268 @@
+//! Damage: media errors, flipped bits, dead zones, failed flushes, a full host, and what each costs: at most what stood there.
+
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
+use imbrex_device::{Drive, Fault, HeapSurvivor, ZoneId, ZoneState, ZonedDevice, report_all};
+use imbrex_emulator::{Config, Emulator, Overrides};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
+
+fn options() -> Options {
+    Options {
+        cache_bytes: 0,
+        journal_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        volume: VolumeOptions {
+            exec: Exec::Inline,
+            survivor_bytes: 2 << 20,
+            unit_bytes: 16 << 10,
+            turn_bytes: 256 << 10,
+        },
+        ..Options::default()
+    }
+}
+
+fn drive_of(emulator: &Emulator) -> Drive {
+    Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) }
+}
+
+fn bytes(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+}
+
+fn write(fs: &BlueFs, path: &str, data: &[u8]) {
+    let mut file = fs.create(path, CreateOptions::default()).unwrap();
+    file.append(data).unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+}
+
+fn read(fs: &BlueFs, path: &str) -> Result<Vec<u8>, Code> {
+    let reader = fs.open_read(path).map_err(|e| e.code())?;
+    let mut out = vec![0; reader.size() as usize];
+    let n = reader.read_at(0, &mut out).map_err(|e| e.code())?;
+    out.truncate(n);
+    Ok(out)
+}
+
+/// A drive with a table over two zones, a log of many frames and a small file, unmounted.
+fn filled() -> Emulator {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = drive_of(&emulator);
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    write(&fs, "/long.sst", &bytes(1_500_000, 1));
+    write(&fs, "/CURRENT", b"MANIFEST-000001\n");
+    let mut log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    for i in 0..50 {
+        log.append(&[i; 1000]).unwrap();
+        log.sync().unwrap();
+    }
+    log.close().unwrap();
+    drop(fs);
+    emulator
+}
+
+fn whole_log() -> Vec<u8> {
+    (0..50).flat_map(|i| [i; 1000]).collect()
+}
+
+/// Byte addresses of the blocks of the one zone whose header names `name`.
+fn zone_named(emulator: &Emulator, name: &str) -> u64 {
+    let size = emulator.geometry().zone_size;
+    let mut buf = imbrex_device::AlignedBuf::zeroed(4096);
+    for zone in report_all(emulator).unwrap() {
+        if zone.state == ZoneState::Conventional || zone.wp == Some(0) {
+            continue;
+        }
+        let at = u64::from(zone.id.0) * size;
+        emulator.read_at(&mut buf, at, imbrex_device::Cause::Check.into()).unwrap();
+        if imbrex_zones::ZoneHeader::decode(&buf).is_some_and(|h| h.name.starts_with(name)) {
+            return at;
+        }
+    }
+    panic!("no zone of {name}");
+}
+
+fn mount(emulator: &Emulator) -> BlueFs {
+    BlueFs::mount(drive_of(emulator), options()).unwrap()
+}
+
+fn intact(fs: &BlueFs) {
+    assert_eq!(read(fs, "/long.sst").unwrap(), bytes(1_500_000, 1));
+    assert_eq!(read(fs, "/CURRENT").unwrap(), b"MANIFEST-000001\n");
+    assert_eq!(read(fs, "/000001.log").unwrap(), whole_log());
+}
+
+#[test]
+fn either_copy_of_the_label_is_enough_and_the_other_is_repaired() {
+    for copy in 0..2 {
+        for media in [false, true] {
+            let emulator = filled();
+            let at = copy * emulator.geometry().zone_size;
+            if media {
+                emulator.faults().media_error(at, 4096);
+            } else {
+                emulator.faults().flip_bits(at + 100, 4).unwrap();
+            }
+            let fs = mount(&emulator);
+            intact(&fs);
+            assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+        }
+    }
+    let emulator = filled();
+    for copy in 0..2 {
+        emulator.faults().flip_bits(copy * emulator.geometry().zone_size + 100, 4).unwrap();
+    }
+    let why = BlueFs::mount(drive_of(&emulator), options()).err().unwrap();
+    assert!(why.to_string().contains("damaged label"), "{why}");
+}
+
+#[test]
+fn a_bad_block_of_the_journal_costs_no_file_its_bytes() {
+    let journal = zone_named(&filled(), "journal");
+    let end = filled().geometry().zone_size;
+    let mut damaged = 0;
+    for block in 1..end / 4096 {
+        let emulator = filled();
+        let at = journal + block * 4096;
+        if emulator.faults().flip_bits(at + 66, 1).is_err() {
+            break;
+        }
+        damaged += 1;
+        let fs = mount(&emulator);
+        assert!(!fs.mount_report().damage.is_empty(), "block {block}: the damage is told");
+        // Every byte is somewhere: under its name, or, where that is lost, in lost+found; a small file's place can be lost.
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        for dir in ["/", "/lost+found"] {
+            for entry in fs.list(dir).unwrap_or_default() {
+                let path = format!("{}/{}", dir.trim_end_matches('/'), entry.name);
+                if let Ok(data) = read(&fs, &path) {
+                    found.push(data);
+                }
+            }
+        }
+        for (name, want) in [("long.sst", bytes(1_500_000, 1)), ("log", whole_log())] {
+            let whole = found.iter().any(|data| data.starts_with(&want));
+            assert!(whole, "block {block}: {name} is lost; {:?}", fs.mount_report().damage);
+        }
+        drop(fs);
+        let again = mount(&emulator);
+        assert!(again.mount_report().damage.is_empty(), "the journal was written anew");
+    }
+    assert!(damaged > 2, "{damaged} blocks of the journal were tried");
+}
+
+#[test]
+fn a_damaged_frame_of_a_log_is_an_error_and_the_rest_is_read() {
+    let emulator = filled();
+    let at = zone_named(&emulator, "000001.log");
+    // The 20th frame; each takes one block behind the header's.
+    emulator.faults().flip_bits(at + 20 * 4096 + 500, 16).unwrap();
+    let fs = mount(&emulator);
+    assert_eq!(read(&fs, "/000001.log"), Err(Code::Corruption));
+    let reader = fs.open_read("/000001.log").unwrap();
+    let mut out = vec![0; 19_000];
+    assert_eq!(reader.read_at(0, &mut out).unwrap(), 19_000);
+    assert_eq!(out, whole_log()[..19_000]);
+    assert_eq!(reader.read_at(20_000, &mut out).unwrap(), 19_000);
+    assert_eq!(out, whole_log()[20_000..39_000]);
+    let problems = fs.check(|_, _| {}).unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].contains("/000001.log"), "{problems:?}");
+}
+
+#[test]
+fn a_media_error_of_a_table_is_an_error_where_it_is() {
+    let emulator = filled();
+    let at = zone_named(&emulator, "long.sst");
+    emulator.faults().media_error(at + 4096 + 8192, 4096);
+    let fs = mount(&emulator);
+    assert_eq!(read(&fs, "/long.sst"), Err(Code::Io));
+    let reader = fs.open_read("/long.sst").unwrap();
+    let mut out = vec![0; 100_000];
+    reader.read_at(32_768, &mut out).unwrap();
+    assert_eq!(out, bytes(1_500_000, 1)[32_768..132_768]);
+    let problems = fs.check(|_, _| {}).unwrap().problems;
+    assert!(problems.iter().any(|p| p.contains("/long.sst")), "{problems:?}");
+}
+
+#[test]
+fn a_zone_that_dies_under_a_file_costs_what_was_in_it_and_nothing_else() {
+    for offline in [false, true] {
+        let emulator = filled();
+        let fs = mount(&emulator);
+        let file = fs.create("/new.sst", CreateOptions::default()).unwrap();
+        file.append(&bytes(300_000, 7)).unwrap();
+        file.sync().unwrap();
+        let at = zone_named(&emulator, "new.sst");
+        let zone = ZoneId((at / emulator.geometry().zone_size) as u32);
+        match offline {
+            true => emulator.faults().make_offline(zone).unwrap(),
+            false => emulator.faults().make_read_only(zone).unwrap(),
+        }
+        file.append(&bytes(300_000, 8)).unwrap();
+        file.sync().unwrap();
+        drop(file);
+        intact(&fs);
+        let reader = fs.open_read("/new.sst").unwrap();
+        let mut out = vec![0; 300_000];
+        reader.read_at(300_000, &mut out).unwrap();
+        assert_eq!(out, bytes(300_000, 8));
+        match (offline, reader.read_at(0, &mut out)) {
+            (true, Err(why)) => assert_eq!(why.code(), Code::Io),
+            (false, Ok(_)) => assert_eq!(out, bytes(300_000, 7)),
+            (offline, other) => panic!("offline {offline}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_failed_flush_stops_all_writes_until_the_next_mount() {
+    let emulator = filled();
+    let fs = mount(&emulator);
+    let log = fs.create("/000002.log", CreateOptions::default()).unwrap();
+    log.append(b"one").unwrap();
+    emulator.faults().fail_flushes(1);
+    assert!(log.sync().is_err());
+    assert!(log.sync().is_err(), "no later success hides it");
+    assert!(fs.mkdir("/d").is_err());
+    intact(&fs);
+    std::mem::forget((log, fs));
+    let after = emulator.after_power_loss(3).unwrap();
+    intact(&mount(&after));
+}
+
+#[test]
+fn a_full_host_is_an_error_that_goes_away_with_its_cause() {
+    let emulator = filled();
+    let fs = mount(&emulator);
+    let log = fs.create("/000002.log", CreateOptions::default()).unwrap();
+    log.append(&bytes(100_000, 4)).unwrap();
+    emulator.faults().host_full(true);
+    assert_eq!(log.sync().unwrap_err().code(), Code::NoSpace);
+    intact(&fs);
+    emulator.faults().host_full(false);
+    log.sync().unwrap();
+    assert_eq!(read(&fs, "/000002.log").unwrap(), bytes(100_000, 4));
+    assert!(!matches!(fs.volume().check_poison(), Err(e) if matches!(e.fault, Fault::Io(_))));
+}
+
+#[test]
+fn a_hundred_thousand_files_in_one_directory() {
+    let config = Config::named(
+        "hgst-hsh721414al",
+        &Overrides { capacity: Some(8 << 30), zone_size: Some(16 << 20), ..Default::default() },
+    )
+    .unwrap();
+    let emulator = Emulator::memory(&config).unwrap();
+    let drive = drive_of(&emulator);
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    fs.mkdir("/d").unwrap();
+    for i in 0..100_000 {
+        fs.create(&format!("/d/{i}"), CreateOptions::default()).unwrap().close().unwrap();
+    }
+    drop(fs);
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    assert_eq!(fs.list("/d").unwrap().len(), 100_000);
+    assert_eq!(fs.stat("/d/99999").unwrap().size, 0);
+}
