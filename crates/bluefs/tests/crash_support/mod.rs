@@ -107,12 +107,15 @@ impl Model {
     }
 }
 
+/// Serial number, kind, and content, or why it could not be read.
+pub type FoundFile = (u64, FileKind, Result<Vec<u8>, String>);
+
 /// What is on the drive.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Found {
     pub dirs: BTreeSet<String>,
-    /// Path to serial number, kind, and content, or why it could not be read.
-    pub files: BTreeMap<String, (u64, FileKind, Result<Vec<u8>, String>)>,
+    /// By path.
+    pub files: BTreeMap<String, FoundFile>,
 }
 
 pub fn read(fs: &BlueFs, path: &str) -> Result<Vec<u8>, String> {
