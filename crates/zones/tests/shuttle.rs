@@ -1,0 +1,286 @@
+//! The volume's locking under `shuttle`: random interleavings of appenders, syncers, background steps and abandoning.
+//!
+//! Runs with `cargo test -p imbrex-zones --features shuttle --test shuttle`; without the feature there is nothing here.
+//! Shuttle itself fails a run that deadlocks.
+
+#![cfg(feature = "shuttle")]
+
+use imbrex_device::{
+    AlignedBuf, Cause, Drive, Geometry, HeapSurvivor, Identity, Priority, Result, Tag, Zone, ZoneId, ZoneOp,
+    ZonedDevice,
+};
+use imbrex_emulator::{Config, Emulator, Overrides, Profile};
+use imbrex_zones::{
+    AppendStream, Exec, FormatOptions, Framing, NewZone, Placed, Placer, StreamSpec, StreamStart, Tenant, TenantSpec,
+    Urgency, Volume, VolumeOptions, ZoneHeader,
+};
+use shuttle::thread;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+const TAG: Tag = Tag::new(Cause::Wal);
+const ROUNDS: usize = 300;
+
+#[derive(Default)]
+struct Seen {
+    in_flight: BTreeMap<u32, u32>,
+    acknowledged: BTreeSet<u64>,
+    durable: BTreeSet<u64>,
+    writes: BTreeMap<u32, u64>,
+}
+
+/// A drive that other threads get between the beginning and the end of its commands, and that looks at its users.
+struct Watched {
+    drive: Emulator,
+    seen: Mutex<Seen>,
+}
+
+impl Watched {
+    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        look(&mut self.seen.lock().unwrap())
+    }
+}
+
+impl ZonedDevice for Watched {
+    fn identity(&self) -> &Identity {
+        self.drive.identity()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
+        self.drive.report(from, out)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+        self.drive.read_at(buf, at, tag)
+    }
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let zone = self.geometry().zone_of(at).0;
+        let rotational = self.geometry().rotational;
+        self.seen(|seen| {
+            assert!(seen.in_flight.get(&zone).is_none_or(|n| *n == 0), "two writes to zone {zone} at once");
+            // Labels (zones 0 and 1) are written outside of turns.
+            let others = seen.in_flight.range(2..).map(|(_, n)| n).sum::<u32>();
+            assert!(!rotational || others == 0 || tag.cause == Cause::Label, "it is somebody else's turn");
+            *seen.in_flight.entry(zone).or_default() += 1;
+        });
+        thread::yield_now();
+        let result = self.drive.write_at(buf, at, tag);
+        self.seen(|seen| {
+            *seen.in_flight.entry(zone).or_default() -= 1;
+            *seen.writes.entry(zone).or_default() += 1;
+            seen.acknowledged.insert(at);
+        });
+        result
+    }
+    fn flush(&self, tag: Tag) -> Result<()> {
+        let covered = self.seen(|seen| seen.acknowledged.clone());
+        thread::yield_now();
+        let result = self.drive.flush(tag);
+        self.seen(|seen| seen.durable.extend(covered));
+        result
+    }
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        thread::yield_now();
+        self.drive.zone_op(op, zone, tag)
+    }
+    fn write_cache(&self) -> Result<bool> {
+        self.drive.write_cache()
+    }
+    fn set_write_cache(&self, on: bool) -> Result<()> {
+        self.drive.set_write_cache(on)
+    }
+}
+
+fn volume(rotational: bool) -> (Arc<Watched>, Volume, Tenant) {
+    let tiny = Profile::named("tiny").unwrap();
+    let over =
+        Overrides { capacity: Some(1 << 20), zone_size: Some(64 << 10), conventional: Some(3), ..Overrides::default() };
+    let config = Config { rotational, ..Config::new(&tiny, &over) };
+    let device = Arc::new(Watched { drive: Emulator::memory(&config).unwrap(), seen: Mutex::default() });
+    let drive = Drive { device: device.clone(), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    let tenants = vec![TenantSpec { name: "log".into(), reserve: 0 }];
+    Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
+    let options =
+        VolumeOptions { exec: Exec::Inline, survivor_bytes: 96 << 10, unit_bytes: 4 << 10, turn_bytes: 16 << 10 };
+    let volume = Volume::open(drive, options).unwrap();
+    let tenant = volume.tenant("log").unwrap();
+    tenant.adoption_done();
+    volume.recovered().unwrap();
+    (device, volume, tenant)
+}
+
+/// Remembers where bytes went.
+struct Notes {
+    tenant: Tenant,
+    file: u64,
+    placed: Mutex<Vec<(Placed, Vec<u8>)>>,
+    zones: Mutex<Vec<u32>>,
+}
+
+impl Placer for Notes {
+    fn next_zone(&self, logical: u64) -> Result<NewZone> {
+        let zone = self.tenant.take(Urgency::User)?;
+        let life = self.tenant.new_life();
+        self.zones.lock().unwrap().push(zone.0);
+        let header = ZoneHeader {
+            volume: self.tenant.volume().uuid(),
+            owner: 1,
+            kind: 1,
+            file: self.file,
+            life,
+            logical,
+            created: 0,
+            zone: zone.0,
+            mount: 1,
+            name: String::new(),
+        };
+        Ok(NewZone { zone, header })
+    }
+    fn placed(&self, placed: &Placed, bytes: &[u8]) {
+        self.placed.lock().unwrap().push((*placed, bytes.to_vec()));
+    }
+}
+
+fn stream(tenant: &Tenant, file: u64) -> (Arc<AppendStream>, Arc<Notes>) {
+    let notes = Arc::new(Notes { tenant: tenant.clone(), file, placed: Mutex::default(), zones: Mutex::default() });
+    let spec = StreamSpec {
+        file,
+        life: 1,
+        framing: Framing::Framed { max_frame: 4096 },
+        segment_bytes: 12 << 10,
+        segments: 2,
+        cause: Cause::Wal,
+        ordered: false,
+    };
+    (Arc::new(AppendStream::new(tenant, spec, StreamStart::default(), notes.clone())), notes)
+}
+
+fn piece(file: u64, at: u64, n: u64) -> Vec<u8> {
+    (at..at + n).map(|i| (i * 31 + i / 256 + file * 7) as u8).collect()
+}
+
+/// Everything was placed once, in order, as it was appended.
+fn all_placed(notes: &Notes, len: u64) {
+    let mut end = 0;
+    for (placed, bytes) in notes.placed.lock().unwrap().iter() {
+        assert_eq!(placed.logical, end, "in order, without a gap");
+        assert_eq!(*bytes, piece(notes.file, end, placed.len), "the bytes that were appended");
+        end += placed.len;
+    }
+    assert_eq!(end, len, "nothing is lost");
+}
+
+#[test]
+fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
+    for rotational in [false, true] {
+        shuttle::check_random(
+            move || {
+                let (_, volume, tenant) = volume(rotational);
+                let mut threads = Vec::new();
+                let streams: Vec<_> = (1..=2).map(|file| stream(&tenant, file)).collect();
+                for (log, notes) in &streams {
+                    let (log, file) = (log.clone(), notes.file);
+                    threads.push(thread::spawn(move || {
+                        for _ in 0..6 {
+                            let at = log.len();
+                            log.append(&piece(file, at, 5000)).unwrap();
+                        }
+                    }));
+                }
+                let (log, syncing) = (streams[0].0.clone(), volume.clone());
+                threads.push(thread::spawn(move || {
+                    for _ in 0..2 {
+                        let end = log.len();
+                        log.drain(Priority::High).unwrap();
+                        assert!(log.placed() >= end, "a drain covers what was appended before it");
+                        syncing.sync(TAG).unwrap();
+                    }
+                }));
+                let stepping = volume.clone();
+                threads.push(thread::spawn(move || {
+                    for _ in 0..4 {
+                        stepping.step().unwrap();
+                        thread::yield_now();
+                    }
+                }));
+                threads.into_iter().for_each(|t| t.join().unwrap());
+                volume.quiesce().unwrap();
+                for (log, notes) in &streams {
+                    log.drain(Priority::Normal).unwrap();
+                    assert_eq!((log.len(), log.placed()), (30_000, 30_000));
+                    all_placed(notes, 30_000);
+                }
+            },
+            ROUNDS,
+        );
+    }
+}
+
+#[test]
+fn a_flush_covers_everybody_who_wrote_before_it() {
+    shuttle::check_random(
+        || {
+            let (device, volume, _) = volume(false);
+            let threads: Vec<_> = (0..4u64)
+                .map(|i| {
+                    let (device, volume) = (device.clone(), volume.clone());
+                    // In conventional zone 2, of which nobody else knows.
+                    let base = (128 << 10) + i * 16_384;
+                    // One write a zone at a time is this test's own business, so each thread writes before it starts.
+                    device.drive.write_at(&AlignedBuf::zeroed(4096), base, TAG).unwrap();
+                    thread::spawn(move || {
+                        device.seen(|seen| seen.acknowledged.insert(base));
+                        volume.sync(TAG).unwrap();
+                        assert!(device.seen(|seen| seen.durable.contains(&base)), "a flush began too early");
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|t| t.join().unwrap());
+        },
+        ROUNDS,
+    );
+}
+
+#[test]
+fn nothing_is_written_after_an_abandon_has_returned() {
+    shuttle::check_random(
+        || {
+            let (device, volume, tenant) = volume(true);
+            let (log, notes) = stream(&tenant, 1);
+            let appending = log.clone();
+            let appender = thread::spawn(move || {
+                for _ in 0..6 {
+                    let at = appending.len();
+                    if appending.append(&piece(1, at, 5000)).is_err() {
+                        assert!(appending.is_abandoned());
+                        return;
+                    }
+                }
+            });
+            let draining = log.clone();
+            let drainer = thread::spawn(move || {
+                if draining.drain(Priority::Normal).is_err() {
+                    assert!(draining.is_abandoned());
+                }
+            });
+            let stepping = volume.clone();
+            let stepper = thread::spawn(move || {
+                for _ in 0..3 {
+                    stepping.step().unwrap();
+                }
+            });
+            thread::yield_now();
+            log.abandon();
+            let count =
+                |zones: &[u32]| device.seen(|seen| zones.iter().filter_map(|z| seen.writes.get(z)).sum::<u64>());
+            let zones = notes.zones.lock().unwrap().clone();
+            let writes = count(&zones);
+            [appender, drainer, stepper].into_iter().for_each(|t| t.join().unwrap());
+            volume.quiesce().unwrap();
+            assert_eq!(*notes.zones.lock().unwrap(), zones, "a zone was taken after the end");
+            assert_eq!(count(&zones), writes, "a zone was written after the end");
+        },
+        ROUNDS,
+    );
+}
