@@ -321,6 +321,11 @@ pub(crate) struct JournalContents {
     pub(crate) torn_tail_only: bool,
 }
 
+/// Reads, once more where that failed: what a mount takes for unreadable it cuts off for good.
+pub(crate) fn read_twice(volume: &imbrex_zones::Volume, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+    volume.read(buf, at, tag).or_else(|_| volume.read(buf, at, tag))
+}
+
 /// Reads the journal that `root` names.
 pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: Tag) -> Result<JournalContents> {
     let volume = tenant.volume();
@@ -341,13 +346,13 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             continue;
         }
         let start = geometry.start(ZoneId(zone));
-        let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, tag);
+        let mut read = |at: u64, buf: &mut [u8]| read_twice(volume, buf, start + at, tag);
         let id = FrameId { file: JOURNAL_FILE, life };
         let found = scan(&mut read, id, front, to, geometry.block)?;
         let mut at = front;
         for frame in &found.frames {
             let mut buf = AlignedBuf::zeroed(frame.footprint(geometry.block) as usize);
-            volume.read(&mut buf, start + frame.at, tag)?;
+            read_twice(volume, &mut buf, start + frame.at, tag)?;
             let payload = imbrex_zones::frame::FRAME_HEADER..imbrex_zones::frame::FRAME_HEADER + frame.len as usize;
             if frame.logical != out.end.logical {
                 out.damage.push(format!(

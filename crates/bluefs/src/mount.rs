@@ -213,7 +213,7 @@ fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u
         }
         let start = geometry.start(ZoneId(zone));
         let id = FrameId { file: inode.serial, life };
-        let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, TAG);
+        let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
         let mut last = last_frame(&mut read, id, offset, to, geometry.block, reach)?;
         if last.is_none() && to > offset {
             last = scan(&mut read, id, offset, to, geometry.block)?.frames.last().copied();
