@@ -8,7 +8,9 @@ use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
 use crate::memory::{LeftSegment, SegmentMemory, parse};
 use crate::pool::{Pool, PoolCounts, Take, Urgency};
 use crate::stream::StreamCore;
-use crate::sync::{Condvar, Mutex, lock, wait};
+#[cfg(not(feature = "shuttle"))]
+use crate::sync::wait;
+use crate::sync::{Condvar, Mutex, lock};
 use crate::turn::Turn;
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
