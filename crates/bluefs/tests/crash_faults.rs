@@ -35,12 +35,12 @@ fn mixed(_: u64) -> Vec<Op> {
     ]
 }
 
-fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64) {
-    for seed in seeds(1) {
+fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64, rounds: u64) {
+    for seed in seeds(rounds) {
         let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, ..FaultPlan::new(seed) };
         let subject = Arc::new(Scripted { script: mixed, journal_bytes, chain: &[] });
         match fault_sweep(&subject, &config(), &plan) {
-            Ok(report) => assert!(report.runs > 20, "{report:?}"),
+            Ok(report) => assert!(report.runs > 10, "{report:?}"),
             Err(failure) => panic!("{failure}"),
         }
     }
@@ -48,22 +48,22 @@ fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64) {
 
 #[test]
 fn failed_reads_lose_nothing() {
-    sweep(&[FaultKind::ReadMedia], 64 << 10, 400);
+    sweep(&[FaultKind::ReadMedia], 64 << 10, 400, 6);
 }
 
 #[test]
 fn failed_writes_lose_nothing() {
-    sweep(&[FaultKind::WriteError, FaultKind::TornWrite, FaultKind::NoSpace], 4 << 10, 500);
+    sweep(&[FaultKind::WriteError, FaultKind::TornWrite, FaultKind::NoSpace], 4 << 10, 500, 2);
 }
 
 #[test]
 fn failed_flushes_lose_nothing() {
-    sweep(&[FaultKind::FlushError], 4 << 10, 300);
+    sweep(&[FaultKind::FlushError], 4 << 10, 300, 2);
 }
 
 #[test]
 fn zones_that_turn_read_only_lose_nothing() {
-    sweep(&[FaultKind::ZoneReadOnly], 4 << 10, 300);
+    sweep(&[FaultKind::ZoneReadOnly], 4 << 10, 300, 2);
 }
 
 #[test]
