@@ -163,7 +163,7 @@ const FRAMINGS: [Framing; 3] = [Framing::Framed { max_frame: 0 }, Framing::Frame
 
 fn crashes(framing: Framing) {
     for seed in seeds(3) {
-        let plan = Plan { threads: 2, max_states: 1_500, ..Plan::new(seed) };
+        let plan = Plan { threads: 2, max_states: 800, ..Plan::new(seed) };
         let report = explore(&Arc::new(LogSubject { framing, steps: 40 }), &config(), &plan).unwrap();
         assert!(report.states >= 500, "{report:?}");
     }
