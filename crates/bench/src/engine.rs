@@ -42,7 +42,7 @@ fn memcpy() -> f64 {
 
 /// GB per CPU second of streaming tables of 240 MB to a pre-faulted drive, durably, without a cache.
 fn stream() -> Result<f64, imbrex_bluefs::Error> {
-    let fs = BlueFs::open_uri("imbrex://mem:?profile=hgst-hsh721414al&size=4G&prefault=1&cache=0")?;
+    let fs = BlueFs::open_uri("imbrex://mem:?profile=hgst-hsh721414al&size=4G&zone-size=64M&prefault=1&cache=0")?;
     let piece = vec![7u8; 1 << 20];
     let began = cpu();
     let mut bytes = 0u64;

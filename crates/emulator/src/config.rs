@@ -161,7 +161,7 @@ impl Config {
         if self.capacity / block >= MAX_BLOCKS || self.capacity / self.zone_size >= u64::from(u32::MAX) {
             return Some("the drive has too many blocks or zones; use a smaller capacity or larger zones".into());
         }
-        if !self.capacity.is_multiple_of(self.zone_size) || self.capacity < 2 * self.zone_size {
+        if !self.capacity.is_multiple_of(self.zone_size) || self.capacity / 2 < self.zone_size {
             return Some(format!(
                 "the capacity {} must be at least two whole zones of {}; use a larger capacity or a smaller zone size",
                 self.capacity, self.zone_size
