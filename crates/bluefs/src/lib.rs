@@ -23,6 +23,7 @@ mod core;
 mod error;
 mod file;
 mod fs;
+mod handles;
 pub mod journal;
 pub mod kind;
 mod log;
@@ -34,10 +35,8 @@ mod read;
 
 pub use check::CheckReport;
 pub use error::{Code, Error, Result};
-pub use fs::{
-    Advice, Attributes, BlueFs, CreateOptions, Entry, LockToken, Pattern, RESERVE, RandomFile, Reader, Run, Space,
-    URI_OPTIONS, Writer,
-};
+pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS};
+pub use handles::{LockToken, Pattern, RandomFile, Reader, Writer};
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};

@@ -1,0 +1,255 @@
+//! The handles that a [`BlueFs`] gives out: writers, readers, files that are both, locks. Each keeps the file system mounted.
+
+use crate::error::{Code, Error, Result};
+use crate::file::{File, lock};
+use crate::fs::BlueFs;
+use crate::kind::Purpose;
+use crate::meta::{Record, Serial};
+use crate::read::Readahead;
+use imbrex_device::{Cause, Tag};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+fn error(code: Code, message: impl Into<String>) -> Error {
+    Error::new(code, message)
+}
+
+/// A file that is appended to. One thread appends at a time; any may sync. Dropping it closes it, without telling errors.
+pub struct Writer {
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) fs: BlueFs,
+}
+
+impl Writer {
+    fn file(&self) -> Result<&Arc<File>> {
+        self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))
+    }
+
+    /// Appends. The bytes survive the death of the process from now on; no I/O unless buffers are full.
+    pub fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.file()?.append(bytes)
+    }
+
+    /// Makes all that was appended durable, and the file's name.
+    pub fn sync(&self) -> Result<()> {
+        self.file()?.sync()
+    }
+
+    /// Bytes, unwritten ones included.
+    pub fn len(&self) -> u64 {
+        self.file.as_ref().map_or(0, |f| f.state.size.load(Ordering::Acquire))
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The file's number.
+    pub fn serial(&self) -> u64 {
+        self.file.as_ref().map_or(0, |f| f.state.serial)
+    }
+
+    /// Cuts the file.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        truncate(self.file()?, size)
+    }
+
+    /// Says how large the file will be. Only kept in mind.
+    pub fn preallocate(&self, bytes: u64) -> Result<()> {
+        self.file().map(|_| tracing::trace!(bytes, "preallocation"))
+    }
+
+    /// Says what a table's writes are for; other files tell by their names.
+    pub fn set_cause(&self, cause: Cause) {
+        if let Some(file) = self.file.as_ref().filter(|f| matches!(f.state.purpose, Purpose::Table | Purpose::Blob)) {
+            file.set_cause(cause);
+        }
+    }
+
+    /// Writes what is buffered and closes the file. Not a sync.
+    pub fn close(&mut self) -> Result<()> {
+        match self.file.take() {
+            Some(file) => file.close_writer(),
+            None => Ok(()),
+        }
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &BlueFs {
+        &self.fs
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Err(why) = self.close() {
+            tracing::warn!(%why, "a file could not be closed");
+        }
+    }
+}
+
+/// How a reader is going to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pattern {
+    /// Not said.
+    Normal = 0,
+    /// Here and there.
+    Random = 1,
+    /// From the beginning to the end.
+    Sequential = 2,
+}
+
+/// A file that is read. Any number of threads may read at once.
+pub struct Reader {
+    pub(crate) file: Arc<File>,
+    pub(crate) ahead: Mutex<Readahead>,
+    pub(crate) pattern: AtomicU8,
+    pub(crate) _fs: BlueFs,
+}
+
+impl Reader {
+    /// Reads at `offset`; returns how many bytes, which is less than asked only at the file's end.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, out, &self.ahead, Cause::UserRead)
+    }
+
+    /// Bytes, unwritten ones included.
+    pub fn size(&self) -> u64 {
+        self.file.state.size.load(Ordering::Acquire)
+    }
+
+    /// The file's number.
+    pub fn serial(&self) -> u64 {
+        self.file.state.serial
+    }
+
+    /// Brings bytes into the cache.
+    pub fn readahead(&self, offset: u64, len: u64) -> Result<()> {
+        if !self.file.core.keeps_reads() {
+            return Ok(());
+        }
+        let mut left = len.min(crate::read::MAX_READAHEAD) as usize;
+        let mut at = offset;
+        let mut buf = vec![0; left.min(256 << 10)];
+        while left > 0 {
+            let n = left.min(buf.len());
+            let got = self.file.read_at(at, &mut buf[..n], &self.ahead, Cause::Readahead)?;
+            if got == 0 {
+                break;
+            }
+            (left, at) = (left - got, at + got as u64);
+        }
+        Ok(())
+    }
+
+    /// Says how it is going to be read. Streams are detected anyway.
+    pub fn set_pattern(&self, pattern: Pattern) {
+        self.pattern.store(pattern as u8, Ordering::Relaxed);
+    }
+}
+
+/// A file that is read and written at any offset.
+pub struct RandomFile {
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) ahead: Mutex<Readahead>,
+    pub(crate) _fs: BlueFs,
+}
+
+impl RandomFile {
+    fn file(&self) -> Result<&Arc<File>> {
+        self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))
+    }
+
+    /// Reads at `offset`.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.file()?.read_at(offset, out, &self.ahead, Cause::UserRead)
+    }
+
+    /// Writes at `offset`; it is on the drive when this returns, durable after a sync. A gap reads as zeros.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file()?.write_at(offset, bytes)
+    }
+
+    /// Makes everything written durable.
+    pub fn sync(&self) -> Result<()> {
+        self.file()?.sync()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.file.as_ref().map_or(0, |f| f.state.size.load(Ordering::Acquire))
+    }
+
+    /// Closes it.
+    pub fn close(&mut self) -> Result<()> {
+        match self.file.take() {
+            Some(file) => file.close_writer(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for RandomFile {
+    fn drop(&mut self) {
+        if let Err(why) = self.close() {
+            tracing::warn!(%why, "a file could not be closed");
+        }
+    }
+}
+
+/// Holds a lock until it is dropped.
+pub struct LockToken {
+    pub(crate) fs: BlueFs,
+    pub(crate) serial: Serial,
+}
+
+impl Drop for LockToken {
+    fn drop(&mut self) {
+        lock(&self.fs.core().locks).remove(&self.serial);
+    }
+}
+
+/// Cuts a file.
+pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
+    let core = &file.core;
+    let state = &file.state;
+    let mut writing = lock(&file.writing);
+    let now = state.size.load(Ordering::Acquire);
+    if size == now {
+        return Ok(());
+    }
+    if size > now {
+        let what = "a file cannot be made longer by truncation; write to it instead";
+        return Err(error(Code::NotSupported, format!("{}: {what}", state.name)));
+    }
+    // What stays must be there before the record that cuts the rest can be.
+    if let Some(stream) = writing.stream.clone() {
+        stream.drain(imbrex_device::Priority::Normal)?;
+        let seal = Record::Seal { serial: state.serial, size: stream.len(), time: core.now() };
+        core.log_about(state, &[seal])?;
+        stream.abandon();
+        file.drop_stream(&mut writing);
+    }
+    if size > 0 {
+        core.volume.sync(Tag::new(Cause::Small))?;
+    }
+    let mut records = vec![Record::Truncate { serial: state.serial, size, time: core.now() }];
+    if writing.writers > 0 && state.kind.is_sequential() {
+        records.push(Record::Reopen { serial: state.serial });
+    }
+    if core.log_unless_orphan(state, &records)? {
+        core.refresh(state);
+    }
+    state.map_mut().version += 1;
+    lock(&state.log).clear();
+    state.size.store(size, Ordering::Release);
+    state.placed.store(size, Ordering::Release);
+    state.durable.fetch_min(size, Ordering::AcqRel);
+    let page = u64::from(core.cache.page_size());
+    for page in size / page..now.div_ceil(page) {
+        core.cache.remove(state.serial, page);
+    }
+    Ok(())
+}
