@@ -273,7 +273,7 @@ impl BlueFs {
             other => other?,
         };
         let mut writing = lock(&file.writing);
-        if writing.writers == 0 && file.state.kind.is_sequential() {
+        if writing.writers == 0 {
             self.core().log_about(&file.state, &[Record::Reopen { serial }])?;
         }
         writing.writers += 1;

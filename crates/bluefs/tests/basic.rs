@@ -273,3 +273,16 @@ fn a_file_in_place_may_reach_over_several_conventional_zones() {
     let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
     assert!(read_all(&fs, "/unknown") == data);
 }
+
+#[test]
+fn a_small_file_goes_on_after_a_clean_remount() {
+    let (drive, _) = drive();
+    let fs = BlueFs::mount(drive.clone(), options(Exec::Inline)).unwrap();
+    fs.create("/CURRENT", CreateOptions::default()).unwrap().append(b"one").unwrap();
+    drop(fs);
+    let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
+    let file = fs.reopen("/CURRENT").unwrap();
+    file.append(b"two").unwrap();
+    file.sync().unwrap();
+    assert_eq!(read_all(&fs, "/CURRENT"), b"onetwo");
+}
