@@ -3,22 +3,28 @@
 //! Lock order: a stream's I/O → (the engine's locks) → another stream's I/O → the label → the pool → the turn. No lock of
 //! this module is held while an engine is called.
 
+mod labels;
+mod tenant;
+mod work;
+
+pub use tenant::Tenant;
+
 use crate::flush::{Flusher, Ticket};
-use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
+use crate::label::{Label, LabelError};
 use crate::memory::{LeftSegment, SegmentMemory, parse};
-use crate::pool::{Pool, PoolCounts, Take, Urgency};
-use crate::stream::StreamCore;
-#[cfg(not(feature = "shuttle"))]
-use crate::sync::wait;
+use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock};
 use crate::turn::Turn;
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
-    ZoneState, ZonedDevice, report_all, zeroed_region,
+    ZonedDevice, report_all, zeroed_region,
 };
-use std::collections::VecDeque;
+use labels::{conventional_prefix, geometry_of, label_slots, read_slot, write_label};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use work::Work;
+#[cfg(not(feature = "shuttle"))]
+use work::spawn_writers;
 
 /// Who does background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +74,6 @@ pub struct FormatOptions {
     pub force: bool,
 }
 
-#[derive(Default)]
-struct Work {
-    ready: VecDeque<Arc<StreamCore>>,
-    resets: bool,
-    stop: bool,
-}
-
 pub(crate) struct VolumeCore {
     pub(crate) drive: Drive,
     pub(crate) geometry: Geometry,
@@ -107,29 +106,8 @@ struct Handle {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
-fn label_slots(geometry: &Geometry) -> [u64; 2] {
-    [0, geometry.zone_size]
-}
-
-fn label_bytes(geometry: &Geometry) -> u64 {
-    geometry.round_up(Label::encoded_len(geometry.zones) as u64)
-}
-
 fn name_of(device: &dyn ZonedDevice) -> Arc<str> {
     device.identity().name.clone()
-}
-
-fn conventional_prefix(report: &[Zone]) -> u32 {
-    report.iter().take_while(|z| z.state == ZoneState::Conventional).count() as u32
-}
-
-fn geometry_of(geometry: &Geometry, report: &[Zone]) -> LabelGeometry {
-    LabelGeometry {
-        block: geometry.block,
-        zones: geometry.zones,
-        zone_size: geometry.zone_size,
-        conventional: conventional_prefix(report),
-    }
 }
 
 /// Reads in commands that the drive takes: at most `max_io` bytes, and within a zone where it wants that.
@@ -158,100 +136,11 @@ pub(crate) fn write_all(device: &dyn ZonedDevice, buf: &[u8], at: u64, tag: Tag)
     Ok(())
 }
 
-fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Label, LabelError>> {
-    let geometry = device.geometry();
-    let mut buf = AlignedBuf::zeroed(label_bytes(geometry) as usize);
-    let mut result = read_all(device, &mut buf, at, Cause::Label.into());
-    // A label that was written for more zones is longer: read all of it, so that it can be told from a damaged one.
-    let claimed = geometry.round_up(Label::claimed_len(&buf).unwrap_or(0) as u64);
-    if result.is_ok() && claimed > buf.len() as u64 && claimed <= geometry.zone_size {
-        buf = AlignedBuf::zeroed(claimed as usize);
-        result = read_all(device, &mut buf, at, Cause::Label.into());
-    }
-    match result {
-        Ok(()) => Ok(Label::decode(&buf)),
-        Err(error) if matches!(error.fault, Fault::Media { .. } | Fault::Io(_) | Fault::Offline) => {
-            tracing::warn!(%error, "a copy of the label cannot be read");
-            Ok(Err(LabelError::Corrupt("it cannot be read")))
-        }
-        Err(error) => Err(error),
-    }
-}
-
 fn unusable(device: &dyn ZonedDevice, sentence: impl std::fmt::Display) -> Error {
     Error::unusable(&name_of(device), sentence.to_string())
 }
 
-/// Writes both copies, one after the other, so that at any time one is whole.
-fn write_label(device: &dyn ZonedDevice, label: &Label, flush: impl Fn(Tag) -> Result<()>) -> Result<()> {
-    let bytes = AlignedBuf::padded(&label.encode(), device.geometry().block as usize);
-    let tag = Tag::new(Cause::Label).at(Priority::High);
-    for slot in label_slots(device.geometry()) {
-        write_all(device, &bytes, slot, tag)?;
-        flush(tag)?;
-    }
-    Ok(())
-}
-
 impl Volume {
-    /// Makes an empty volume of a drive.
-    ///
-    /// # Errors
-    /// `Unusable` where the drive holds a label, written zones or other data and `force` is not set, or where it has fewer
-    /// than two conventional zones; `InvalidInput` where the options make no sense.
-    pub fn format(drive: &Drive, options: &FormatOptions) -> Result<()> {
-        let device = drive.device.as_ref();
-        let geometry = device.geometry().clone();
-        let report = report_all(device)?;
-        let conventional = conventional_prefix(&report);
-        if conventional < 2 {
-            return Err(unusable(
-                device,
-                format!("has {conventional} conventional zones, but a volume needs two; use another drive"),
-            ));
-        }
-        if label_bytes(&geometry) > geometry.zone_size / 2 {
-            return Err(unusable(device, "has zones too small for a label; use a drive with larger zones"));
-        }
-        if !options.force {
-            refuse_foreign(device, &report)?;
-        }
-        let mut owners = vec![label::NOBODY; geometry.zones as usize];
-        owners[..conventional as usize].fill(1);
-        owners[..2].fill(label::LABEL);
-        let generation = [read_slot(device, 0)?, read_slot(device, geometry.zone_size)?]
-            .iter()
-            .filter_map(|l| l.as_ref().ok())
-            .map(|l| l.generation)
-            .max();
-        let tenant = |t: &TenantSpec| TenantRecord {
-            name: t.name.clone(),
-            root: Vec::new(),
-            min_zones: 0,
-            reserve: t.reserve,
-            min_open: 0,
-            root_generation: 0,
-        };
-        let label = Label {
-            uuid: options.uuid.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes()),
-            geometry: geometry_of(&geometry, &report),
-            generation: generation.map_or(1, |g| g + 1),
-            mount: 0,
-            tenants: options.tenants.iter().map(tenant).collect(),
-            owners,
-        };
-        label.check().map_err(|what| Error::invalid(&name_of(device), what))?;
-        write_label(device, &label, |tag| device.flush(tag))?;
-        // From here on the old data is unreachable; what is not reset now is reset before its next use.
-        for zone in &report {
-            let resettable = zone.state.writable() || zone.state == ZoneState::Full;
-            if resettable && !matches!(zone.state, ZoneState::Conventional | ZoneState::Empty) {
-                device.zone_op(ZoneOp::Reset, zone.id, Cause::Pool.into())?;
-            }
-        }
-        Ok(())
-    }
-
     /// Opens a formatted drive: reads the label, repairs a damaged copy, finds what a dead process left in memory.
     ///
     /// Nothing else is written until [`Volume::recovered`].
@@ -467,79 +356,6 @@ impl Volume {
     }
 }
 
-impl Handle {
-    fn stop(&self) {
-        lock(&self.core.work).stop = true;
-        self.core.work_changed.notify_all();
-        #[cfg(not(feature = "shuttle"))]
-        for thread in lock(&self.threads).drain(..) {
-            // The last reference may be dropped by a writer itself, which cannot wait for its own end. A writer that
-            // panicked has already said so; its streams keep their bytes.
-            if thread.thread().id() != std::thread::current().id() {
-                drop(thread.join());
-            }
-        }
-        // Streams hold the volume, so the volume must not go on holding streams.
-        lock(&self.core.work).ready.clear();
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-#[cfg(not(feature = "shuttle"))]
-fn spawn_writers(core: &Arc<VolumeCore>) -> Vec<std::thread::JoinHandle<()>> {
-    let n = match core.options.exec {
-        Exec::Inline => 0,
-        Exec::Threads(_) if core.geometry.rotational => 1,
-        Exec::Threads(n) => n.max(1),
-    };
-    let spawn = |i| {
-        let core = core.clone();
-        std::thread::Builder::new().name(format!("imbrex-write-{i}")).spawn(move || core.write_loop())
-    };
-    // Without a thread (the system has no more) the appenders write for themselves.
-    (0..n).filter_map(|i| spawn(i).inspect_err(|error| tracing::warn!(%error, "no writer thread")).ok()).collect()
-}
-
-/// Refuses to overwrite what is there.
-fn refuse_foreign(device: &dyn ZonedDevice, report: &[Zone]) -> Result<()> {
-    let geometry = device.geometry();
-    let mut zero = true;
-    for slot in label_slots(geometry) {
-        match read_slot(device, slot)? {
-            Err(LabelError::NotALabel) => {}
-            Ok(_) => return Err(unusable(device, "is already formatted; `--force` destroys what is on it")),
-            Err(LabelError::Newer { version }) => {
-                return Err(unusable(
-                    device,
-                    format!("was formatted by a newer Imbrex (version {version}); `--force` destroys what is on it"),
-                ));
-            }
-            Err(LabelError::Corrupt(_)) => {
-                return Err(unusable(device, "holds a damaged label; `--force` destroys what is on it"));
-            }
-        }
-        let mut buf = AlignedBuf::zeroed((64u64 << 10).min(geometry.zone_size) as usize);
-        read_all(device, &mut buf, slot, Cause::Label.into())?;
-        zero &= buf.iter().all(|b| *b == 0);
-    }
-    let written = report.iter().find(|z| !matches!(z.state, ZoneState::Conventional | ZoneState::Empty));
-    if let Some(zone) = written.filter(|z| z.state != ZoneState::Offline) {
-        return Err(unusable(
-            device,
-            format!("has data of somebody else in zone {}; `--force` destroys what is on it", zone.id),
-        ));
-    }
-    if !zero {
-        return Err(unusable(device, "has data of somebody else at its beginning; `--force` destroys what is on it"));
-    }
-    Ok(())
-}
-
 impl VolumeCore {
     pub(crate) fn key(&self) -> SurvivorKey {
         let identity = self.drive.device.identity();
@@ -624,206 +440,4 @@ impl VolumeCore {
             }
         }
     }
-
-    /// A stream has a full segment.
-    pub(crate) fn enqueue(&self, stream: Arc<StreamCore>) {
-        lock(&self.work).ready.push_back(stream);
-        self.work_changed.notify_one();
-    }
-
-    fn step(&self) -> Result<bool> {
-        let stream = lock(&self.work).ready.pop_front();
-        if let Some(stream) = stream {
-            stream.write_ready(1)?;
-            return Ok(true);
-        }
-        self.reset_one()
-    }
-
-    fn reset_one(&self) -> Result<bool> {
-        let Some(zone) = lock(&self.pool).next_dirty() else { return Ok(false) };
-        let result = self.drive.device.zone_op(ZoneOp::Reset, zone, Tag::new(Cause::Pool).at(Priority::Background));
-        lock(&self.pool).reset_done(zone, result.is_ok(), false);
-        if let Err(error) = result {
-            tracing::warn!(%error, "a zone that cannot be reset is given up");
-        }
-        Ok(true)
-    }
-
-    #[cfg(not(feature = "shuttle"))]
-    fn write_loop(&self) {
-        loop {
-            let mut work = lock(&self.work);
-            let stream = loop {
-                if work.stop {
-                    return;
-                }
-                if let Some(stream) = work.ready.pop_front() {
-                    break Some(stream);
-                }
-                if std::mem::take(&mut work.resets) {
-                    break None;
-                }
-                work = wait(&self.work_changed, work);
-            };
-            drop(work);
-            match stream {
-                Some(stream) => {
-                    if let Err(error) = stream.write_ready(self.options.turn_bytes) {
-                        // The bytes stay where they are; whoever syncs or needs their room meets the error.
-                        tracing::warn!(%error, "a background write failed");
-                    }
-                }
-                None => {
-                    while matches!(self.reset_one(), Ok(true)) {
-                        if !lock(&self.work).ready.is_empty() {
-                            lock(&self.work).resets = true;
-                            break;
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// One engine's part of a volume.
-#[derive(Clone)]
-pub struct Tenant {
-    volume: Volume,
-    owner: u8,
-}
-
-impl Tenant {
-    /// The volume.
-    pub fn volume(&self) -> &Volume {
-        &self.volume
-    }
-
-    /// Its number in the label.
-    pub fn owner(&self) -> u8 {
-        self.owner
-    }
-
-    fn core(&self) -> &VolumeCore {
-        &self.volume.handle.core
-    }
-
-    /// The root blob; empty on a fresh volume.
-    pub fn root(&self) -> Vec<u8> {
-        lock(&self.core().label).tenants[usize::from(self.owner) - 1].root.clone()
-    }
-
-    /// Replaces the root blob (at most 1024 bytes); durable, in both copies of the label, when it returns.
-    pub fn set_root(&self, root: &[u8]) -> Result<()> {
-        self.core().update_label(|label| {
-            let tenant = &mut label.tenants[usize::from(self.owner) - 1];
-            tenant.root = root.to_vec();
-            tenant.root_generation += 1;
-        })
-    }
-
-    /// What a dead process of this tenant left behind, sorted by file, life and offset. Empty after a power loss.
-    pub fn left_behind(&self) -> Vec<LeftSegment> {
-        lock(&self.core().left).iter().filter(|s| s.key.owner == self.owner).cloned().collect()
-    }
-
-    /// This tenant's metadata refers to the zone.
-    pub fn adopt(&self, zone: ZoneId) -> Result<()> {
-        let adopted = lock(&self.core().pool).adopt(zone, self.owner);
-        adopted.map_err(|what| {
-            let what = format!("metadata that refers to zone {zone} ({what})");
-            self.core().error(Fault::Corrupt { what: what.into() }).at(zone, 0)
-        })
-    }
-
-    /// Zones that it owns and has not adopted so far.
-    pub fn unadopted(&self) -> Vec<ZoneId> {
-        lock(&self.core().pool).unadopted(self.owner)
-    }
-
-    /// All that its metadata refers to is adopted; the rest is free.
-    pub fn adoption_done(&self) {
-        let core = self.core();
-        lock(&core.pool).adoption_done(self.owner, &core.report);
-        lock(&core.work).resets = true;
-        core.work_changed.notify_one();
-    }
-
-    /// An empty zone.
-    ///
-    /// # Errors
-    /// `NoSpace` where there is none for this urgency.
-    pub fn take(&self, urgency: Urgency) -> Result<ZoneId> {
-        self.core().take(self.owner, urgency)
-    }
-
-    /// Nothing durable refers to the zone any more and nobody reads it: it may be reset.
-    pub fn release(&self, zone: ZoneId) {
-        let core = self.core();
-        let dead =
-            matches!(core.report_one(zone), Ok(z) if matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline));
-        lock(&core.pool).release(zone, dead);
-        lock(&core.work).resets = true;
-        core.work_changed.notify_one();
-    }
-
-    /// Its zones, counted.
-    pub fn counts(&self) -> PoolCounts {
-        lock(&self.core().pool).counts(self.owner)
-    }
-
-    /// Conventional space of this tenant, as byte ranges: its conventional zones, and for the first tenant what is left of
-    /// the zones that hold labels.
-    pub fn conventional_ranges(&self) -> Vec<(u64, u64)> {
-        let core = self.core();
-        let label = lock(&core.label);
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (zone, &owner) in core.report.iter().zip(&label.owners) {
-            let start = core.geometry.start(zone.id);
-            let range = match owner {
-                _ if zone.state != ZoneState::Conventional => continue,
-                label::LABEL if self.owner == 1 => {
-                    // Whole units of conventional space begin where a unit would, whatever its size.
-                    let unit = crate::conventional::UNIT.min(core.geometry.zone_size / 16).max(4096);
-                    let skip = label_bytes(&core.geometry).next_multiple_of(unit);
-                    (start + skip, zone.capacity.saturating_sub(skip))
-                }
-                o if o == self.owner => (start, zone.capacity),
-                _ => continue,
-            };
-            match ranges.last_mut() {
-                Some((from, len)) if *from + *len == range.0 => *len += range.1,
-                _ => ranges.push(range),
-            }
-        }
-        ranges
-    }
-
-    /// A number that no zone of this volume had as its life before: from the label's generation at the opening, which every
-    /// recovery that wrote anything has raised, and a counter.
-    pub fn new_life(&self) -> u64 {
-        let core = self.core();
-        let n = core.lives.fetch_add(1, Ordering::Relaxed);
-        let mut bytes = [0u8; 32];
-        bytes[..16].copy_from_slice(&core.uuid);
-        bytes[16..24].copy_from_slice(&core.first_generation.to_le_bytes());
-        bytes[24..].copy_from_slice(&n.to_le_bytes());
-        mix(&bytes)
-    }
-}
-
-/// A 64-bit mix of the volume, the mount and a counter: the same in every run of a test, unlike any other in practice
-/// (finaliser of SplitMix64 over the words).
-fn mix(bytes: &[u8; 32]) -> u64 {
-    let mut h = 0x9e37_79b9_7f4a_7c15u64;
-    for word in bytes.chunks_exact(8) {
-        let mut w = [0u8; 8];
-        w.copy_from_slice(word);
-        h = h.wrapping_add(u64::from_le_bytes(w)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        h ^= h >> 31;
-    }
-    h
 }

@@ -1,0 +1,149 @@
+//! A tenant: one engine's part of a volume.
+
+use super::labels::label_bytes;
+use super::{Volume, VolumeCore};
+use crate::label;
+use crate::memory::LeftSegment;
+use crate::pool::{PoolCounts, Urgency};
+use crate::sync::lock;
+use imbrex_device::{Fault, Result, ZoneId, ZoneState};
+use std::sync::atomic::Ordering;
+
+/// One engine's part of a volume.
+#[derive(Clone)]
+pub struct Tenant {
+    pub(super) volume: Volume,
+    pub(super) owner: u8,
+}
+
+impl Tenant {
+    /// The volume.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Its number in the label.
+    pub fn owner(&self) -> u8 {
+        self.owner
+    }
+
+    fn core(&self) -> &VolumeCore {
+        &self.volume.handle.core
+    }
+
+    /// The root blob; empty on a fresh volume.
+    pub fn root(&self) -> Vec<u8> {
+        lock(&self.core().label).tenants[usize::from(self.owner) - 1].root.clone()
+    }
+
+    /// Replaces the root blob (at most 1024 bytes); durable, in both copies of the label, when it returns.
+    pub fn set_root(&self, root: &[u8]) -> Result<()> {
+        self.core().update_label(|label| {
+            let tenant = &mut label.tenants[usize::from(self.owner) - 1];
+            tenant.root = root.to_vec();
+            tenant.root_generation += 1;
+        })
+    }
+
+    /// What a dead process of this tenant left behind, sorted by file, life and offset. Empty after a power loss.
+    pub fn left_behind(&self) -> Vec<LeftSegment> {
+        lock(&self.core().left).iter().filter(|s| s.key.owner == self.owner).cloned().collect()
+    }
+
+    /// This tenant's metadata refers to the zone.
+    pub fn adopt(&self, zone: ZoneId) -> Result<()> {
+        let adopted = lock(&self.core().pool).adopt(zone, self.owner);
+        adopted.map_err(|what| {
+            let what = format!("metadata that refers to zone {zone} ({what})");
+            self.core().error(Fault::Corrupt { what: what.into() }).at(zone, 0)
+        })
+    }
+
+    /// Zones that it owns and has not adopted so far.
+    pub fn unadopted(&self) -> Vec<ZoneId> {
+        lock(&self.core().pool).unadopted(self.owner)
+    }
+
+    /// All that its metadata refers to is adopted; the rest is free.
+    pub fn adoption_done(&self) {
+        let core = self.core();
+        lock(&core.pool).adoption_done(self.owner, &core.report);
+        core.reset_soon();
+    }
+
+    /// An empty zone.
+    ///
+    /// # Errors
+    /// `NoSpace` where there is none for this urgency.
+    pub fn take(&self, urgency: Urgency) -> Result<ZoneId> {
+        self.core().take(self.owner, urgency)
+    }
+
+    /// Nothing durable refers to the zone any more and nobody reads it: it may be reset.
+    pub fn release(&self, zone: ZoneId) {
+        let core = self.core();
+        let dead =
+            matches!(core.report_one(zone), Ok(z) if matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline));
+        lock(&core.pool).release(zone, dead);
+        core.reset_soon();
+    }
+
+    /// Its zones, counted.
+    pub fn counts(&self) -> PoolCounts {
+        lock(&self.core().pool).counts(self.owner)
+    }
+
+    /// Conventional space of this tenant, as byte ranges: its conventional zones, and for the first tenant what is left of
+    /// the zones that hold labels.
+    pub fn conventional_ranges(&self) -> Vec<(u64, u64)> {
+        let core = self.core();
+        let label = lock(&core.label);
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (zone, &owner) in core.report.iter().zip(&label.owners) {
+            let start = core.geometry.start(zone.id);
+            let range = match owner {
+                _ if zone.state != ZoneState::Conventional => continue,
+                label::LABEL if self.owner == 1 => {
+                    // Whole units of conventional space begin where a unit would, whatever its size.
+                    let unit = crate::conventional::UNIT.min(core.geometry.zone_size / 16).max(4096);
+                    let skip = label_bytes(&core.geometry).next_multiple_of(unit);
+                    (start + skip, zone.capacity.saturating_sub(skip))
+                }
+                o if o == self.owner => (start, zone.capacity),
+                _ => continue,
+            };
+            match ranges.last_mut() {
+                Some((from, len)) if *from + *len == range.0 => *len += range.1,
+                _ => ranges.push(range),
+            }
+        }
+        ranges
+    }
+
+    /// A number that no zone of this volume had as its life before: from the label's generation at the opening, which every
+    /// recovery that wrote anything has raised, and a counter.
+    pub fn new_life(&self) -> u64 {
+        let core = self.core();
+        let n = core.lives.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = [0u8; 32];
+        bytes[..16].copy_from_slice(&core.uuid);
+        bytes[16..24].copy_from_slice(&core.first_generation.to_le_bytes());
+        bytes[24..].copy_from_slice(&n.to_le_bytes());
+        mix(&bytes)
+    }
+}
+
+/// A 64-bit mix of the volume, the mount and a counter: the same in every run of a test, unlike any other in practice
+/// (finaliser of SplitMix64 over the words).
+fn mix(bytes: &[u8; 32]) -> u64 {
+    let mut h = 0x9e37_79b9_7f4a_7c15u64;
+    for word in bytes.chunks_exact(8) {
+        let mut w = [0u8; 8];
+        w.copy_from_slice(word);
+        h = h.wrapping_add(u64::from_le_bytes(w)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        h ^= h >> 31;
+    }
+    h
+}
