@@ -1,9 +1,11 @@
 //! Benchmarks: both sides of every comparison in one run, interleaved, with their ratio and its spread. JSON first, then a
 //! table for people. Nothing here passes or fails: a goal that is missed is printed as missed.
 //!
-//! `rocksdb`: Debian's `db_bench` on bluefs over a drive in memory, against the same on tmpfs. `engine`: bluefs alone.
+//! `rocksdb`: Debian's `db_bench` on bluefs over a drive in memory, against the same on tmpfs, and the memory that it takes.
+//! `engine`: bluefs alone.
 
 mod engine;
+mod memory;
 mod rocksdb;
 
 use clap::Parser;

@@ -172,6 +172,7 @@ pub fn rows(build: &Path, pairs: usize, records: u64) -> Vec<Value> {
         .iter()
         .map(|row| compare(row, build, pairs, records).unwrap_or_else(|why| not_run(row.name, why)))
         .collect();
+    rows.push(crate::memory::row(build, pairs, records).unwrap_or_else(|why| not_run("memory", why)));
     rows.push(wal_overhead(build, records).unwrap_or_else(|why| not_run("WAL bytes on the drive", why)));
     rows
 }

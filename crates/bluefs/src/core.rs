@@ -432,7 +432,7 @@ impl Core {
         let skip = (logical.next_multiple_of(page_size) - logical) as usize;
         let first = logical.div_ceil(page_size);
         for (i, page) in bytes.get(skip..).unwrap_or_default().chunks(page_size as usize).enumerate() {
-            self.cache.insert(serial, first + i as u64, std::sync::Arc::<[u8]>::from(page));
+            self.cache.insert(serial, first + i as u64, page);
         }
     }
 

@@ -145,7 +145,7 @@ impl File {
             }
             if self.core.keeps_reads() {
                 for (i, bytes) in buf.chunks(page_size as usize).enumerate() {
-                    cache.insert(self.state.serial, page + i as u64, std::sync::Arc::<[u8]>::from(bytes));
+                    cache.insert(self.state.serial, page + i as u64, bytes);
                 }
             }
             drop(map);

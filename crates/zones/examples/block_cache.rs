@@ -38,7 +38,7 @@ fn main() {
         let plain: Vec<Box<[u8]>> = (0..pages).map(|i| vec![i as u8; PAGE].into()).collect();
         let caches = [CachePolicy::ByBlock, CachePolicy::FifoByFile].map(|policy| {
             let cache = BlockCache::new(pages * PAGE as u64 * 11 / 10, DEFAULT_PAGE, policy);
-            (0..pages).for_each(|i| cache.insert(i / 1000, i % 1000, plain[i as usize].clone()));
+            (0..pages).for_each(|i| cache.insert(i / 1000, i % 1000, &plain[i as usize]));
             cache
         });
         for threads in [1, 4] {

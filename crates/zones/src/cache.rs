@@ -13,7 +13,7 @@
 //!   which counts what this costs: a file's size of empty cache).
 //!
 //! Invariants:
-//! - [`BlockCache::used_bytes`] counts pages *and* what it costs to keep them, and never exceeds the capacity by more than
+//! - [`BlockCache::used_bytes`] counts pages, short ones as whole, *and* what it costs to keep them, and never exceeds the capacity by more than
 //!   rounding.
 //! - Which pages stay depends on the order of the calls alone, not on the machine or the process: crash exploration depends
 //!   on it.
@@ -23,8 +23,10 @@
 //! replaces a shorter one.
 
 mod fifo;
+mod pages;
 
 use fifo::Fifo;
+use pages::{Buffers, Page};
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -37,8 +39,8 @@ const SHARDS: usize = 32;
 /// Part of the capacity for pages that were read again; the rest is for the new.
 const HOT: f64 = 0.5;
 /// Bytes that an entry costs beside its page: its slot in the slab and the table, half a slot for the memory of an evicted
-/// one, what growing by doubling leaves unused, and the two counts in front of the bytes. A test weighs it.
-const ENTRY_COST: u64 = 136;
+/// one, what growing by doubling leaves unused, and the counted handle of its buffer. A test weighs it.
+const ENTRY_COST: u64 = 160;
 /// The counters are spread over this many cache lines.
 const COUNTERS: usize = 16;
 
@@ -56,7 +58,7 @@ type Key = (u64, u64);
 
 enum Store {
     Off,
-    ByBlock(Cache<Key, Arc<[u8]>, PageWeight, PageHash>),
+    ByBlock(Cache<Key, Arc<Page>, PageWeight, PageHash>),
     FifoByFile(Fifo),
 }
 
@@ -65,6 +67,7 @@ pub struct BlockCache {
     page: usize,
     capacity: u64,
     store: Store,
+    buffers: Arc<Buffers>,
     counters: [Counters; COUNTERS],
 }
 
@@ -83,11 +86,12 @@ impl BlockCache {
     /// When `page` is 0.
     pub fn new(capacity: u64, page: u32, policy: CachePolicy) -> Self {
         assert!(page > 0, "a page has bytes");
+        let weight = u64::from(page) + ENTRY_COST;
         let store = match (capacity, policy) {
             (0, _) => Store::Off,
-            (_, CachePolicy::FifoByFile) => Store::FifoByFile(Fifo::new(capacity)),
+            (_, CachePolicy::FifoByFile) => Store::FifoByFile(Fifo::new(capacity, weight)),
             (_, CachePolicy::ByBlock) => {
-                let pages = capacity / (u64::from(page) + ENTRY_COST) + 1;
+                let pages = capacity / weight + 1;
                 let options = OptionsBuilder::new()
                     .estimated_items_capacity(usize::try_from(pages).unwrap_or(usize::MAX))
                     .weight_capacity(capacity)
@@ -95,10 +99,16 @@ impl BlockCache {
                     .shards(SHARDS)
                     .build()
                     .expect("both sizes are given");
-                Store::ByBlock(Cache::with_options(options, PageWeight, PageHash, Default::default()))
+                Store::ByBlock(Cache::with_options(options, PageWeight(weight), PageHash, Default::default()))
             }
         };
-        BlockCache { page: page as usize, capacity, store, counters: Default::default() }
+        BlockCache {
+            page: page as usize,
+            capacity,
+            store,
+            buffers: Buffers::new(page as usize),
+            counters: Default::default(),
+        }
     }
 
     /// Bytes of a page.
@@ -121,7 +131,7 @@ impl BlockCache {
         };
         let counters = &self.counters[(file ^ page) as usize % COUNTERS];
         let range = offset..offset.saturating_add(out.len());
-        match held.as_deref().and_then(|bytes| bytes.get(range)) {
+        match held.as_ref().and_then(|bytes| bytes.get(range)) {
             Some(bytes) => {
                 out.copy_from_slice(bytes);
                 counters.hits.fetch_add(1, Ordering::Relaxed);
@@ -139,23 +149,24 @@ impl BlockCache {
         self.held_len(file, page).is_some()
     }
 
-    /// Keeps `data` as a page, from its beginning. A shorter version than the one held is dropped; one as long or longer
+    /// Keeps a copy of `data` as a page, from its beginning. A shorter version than the one held is dropped; one as long or longer
     /// replaces it.
     ///
     /// # Panics
     /// When `data` is longer than a page.
-    pub fn insert(&self, file: u64, page: u64, data: impl Into<Arc<[u8]>> + AsRef<[u8]>) {
-        let len = data.as_ref().len();
+    pub fn insert(&self, file: u64, page: u64, data: &[u8]) {
+        let len = data.len();
         assert!(len <= self.page, "{len} bytes are more than a page of {}", self.page);
         // Between this look and the insertion another thread may insert a longer version, which is then lost: a miss later,
         // never a wrong byte.
         if len == 0 || matches!(self.store, Store::Off) || self.held_len(file, page).is_some_and(|held| held > len) {
             return;
         }
+        let data = self.buffers.page(data);
         match &self.store {
             Store::Off => {}
-            Store::ByBlock(cache) => cache.insert((file, page), data.into()),
-            Store::FifoByFile(fifo) => fifo.insert(file, page, data.into()),
+            Store::ByBlock(cache) => cache.insert((file, page), data),
+            Store::FifoByFile(fifo) => fifo.insert(file, page, data),
         }
     }
 
@@ -190,6 +201,11 @@ impl BlockCache {
         }
     }
 
+    /// Bytes of memory that the cache takes: those of cached pages, and of buffers that wait for their next page.
+    pub fn held_bytes(&self) -> u64 {
+        self.used_bytes() + (self.buffers.free() * self.page) as u64
+    }
+
     /// Reads that the cache answered.
     pub fn hits(&self) -> u64 {
         self.counters.iter().map(|c| c.hits.load(Ordering::Relaxed)).sum()
@@ -209,17 +225,14 @@ impl BlockCache {
     }
 }
 
+/// What a page costs, in bytes.
 #[derive(Clone)]
-struct PageWeight;
+struct PageWeight(u64);
 
-impl Weighter<Key, Arc<[u8]>> for PageWeight {
-    fn weight(&self, _: &Key, data: &Arc<[u8]>) -> u64 {
-        weight(data)
+impl Weighter<Key, Arc<Page>> for PageWeight {
+    fn weight(&self, _: &Key, _: &Arc<Page>) -> u64 {
+        self.0
     }
-}
-
-fn weight(data: &[u8]) -> u64 {
-    data.len() as u64 + ENTRY_COST
 }
 
 /// A fixed hash: the default one differs between processes, and with it what is evicted.

@@ -1,4 +1,4 @@
-//! What the block cache says it uses is what it uses, and a hit allocates nothing: weighed with a counting allocator.
+//! What the block cache says it holds is what it holds, and a hit allocates nothing: weighed with a counting allocator.
 //!
 //! One test function, because everything that runs beside it would be counted too.
 
@@ -18,7 +18,7 @@ fn fill(cache: &BlockCache, bytes: u64) {
     while done < bytes {
         let len = (file * 7_919 + 1) % (40 * page) + page;
         for at in (0..len).step_by(page as usize) {
-            cache.insert(file, at / page, vec![1; page.min(len - at) as usize]);
+            cache.insert(file, at / page, &vec![1; page.min(len - at) as usize]);
         }
         if file % 5 == 4 {
             cache.forget_file(file - 2, 41);
@@ -29,7 +29,7 @@ fn fill(cache: &BlockCache, bytes: u64) {
 }
 
 #[test]
-fn used_bytes_is_what_the_heap_says_and_a_hit_allocates_nothing() {
+fn held_bytes_is_what_the_heap_says_and_a_hit_allocates_nothing() {
     for policy in [CachePolicy::ByBlock, CachePolicy::FifoByFile] {
         // The small pages are there because on them a wrong cost of an entry shows; the simple policy has another one.
         let small = (policy == CachePolicy::ByBlock).then_some((1024, 16 * MIB));
@@ -42,7 +42,7 @@ fn used_bytes_is_what_the_heap_says_and_a_hit_allocates_nothing() {
                 fill(&cache, written);
                 let change = heap.change();
                 let real = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
-                let said = cache.used_bytes() as f64;
+                let said = cache.held_bytes() as f64;
                 let what =
                     format!("{policy:?}, pages of {page}, {written} bytes into {capacity}: {said} said, {real} real");
                 assert!((0.95..1.05).contains(&(real / said)), "{what}");
@@ -52,7 +52,7 @@ fn used_bytes_is_what_the_heap_says_and_a_hit_allocates_nothing() {
         }
 
         let cache = BlockCache::new(MIB, 4096, policy);
-        cache.insert(1, 0, vec![7; 4096]);
+        cache.insert(1, 0, &[7; 4096]);
         let (mut out, heap) = ([0; 4096], Region::new(COUNTED));
         for _ in 0..1000 {
             assert!(cache.read(1, 0, 0, &mut out));

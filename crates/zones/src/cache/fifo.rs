@@ -6,12 +6,15 @@
 //!
 //! Source: BlueFS §4 (Caching) and §5.5.
 
-use super::{PageHash, weight};
+use super::PageHash;
+use super::pages::Page;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(super) struct Fifo {
     capacity: u64,
+    /// Bytes that a page costs.
+    weight: u64,
     state: RwLock<State>,
 }
 
@@ -28,35 +31,34 @@ struct State {
 struct File {
     arrival: u64,
     used: u64,
-    pages: HashMap<u64, Arc<[u8]>, PageHash>,
+    pages: HashMap<u64, Arc<Page>, PageHash>,
 }
 
 impl Fifo {
-    pub(super) fn new(capacity: u64) -> Self {
-        Fifo { capacity, state: RwLock::default() }
+    pub(super) fn new(capacity: u64, weight: u64) -> Self {
+        Fifo { capacity, weight, state: RwLock::default() }
     }
 
-    pub(super) fn get(&self, file: u64, page: u64) -> Option<Arc<[u8]>> {
+    pub(super) fn get(&self, file: u64, page: u64) -> Option<Arc<Page>> {
         self.shared().files.get(&file)?.pages.get(&page).cloned()
     }
 
-    pub(super) fn insert(&self, file: u64, page: u64, data: Arc<[u8]>) {
-        let more = weight(&data);
+    pub(super) fn insert(&self, file: u64, page: u64, data: Arc<Page>) {
         // Dropped after the lock is released: freeing a file's pages takes long.
         let mut evicted = Vec::new();
         let mut state = self.exclusive();
-        state.remove(file, page);
-        while state.used + more > self.capacity {
+        state.remove(file, page, self.weight);
+        while state.used + self.weight > self.capacity {
             match state.order.first_key_value() {
                 Some((_, &first)) if first != file || state.order.len() > 1 => evicted.extend(state.evict(first)),
                 _ => return,
             }
         }
-        state.insert(file, page, data);
+        state.insert(file, page, data, self.weight);
     }
 
     pub(super) fn remove(&self, file: u64, page: u64) {
-        self.exclusive().remove(file, page);
+        self.exclusive().remove(file, page, self.weight);
     }
 
     pub(super) fn forget(&self, file: u64, pages: u64) {
@@ -68,7 +70,7 @@ impl Fifo {
             drop(gone);
         } else {
             for page in 0..pages {
-                state.remove(file, page);
+                state.remove(file, page, self.weight);
             }
         }
     }
@@ -87,8 +89,7 @@ impl Fifo {
 }
 
 impl State {
-    fn insert(&mut self, file: u64, page: u64, data: Arc<[u8]>) {
-        let more = weight(&data);
+    fn insert(&mut self, file: u64, page: u64, data: Arc<Page>, more: u64) {
         let held = self.files.entry(file).or_insert_with(|| {
             self.arrivals += 1;
             self.order.insert(self.arrivals, file);
@@ -100,11 +101,11 @@ impl State {
     }
 
     /// Removes a page; a file without pages stays in its place until it is evicted or forgotten.
-    fn remove(&mut self, file: u64, page: u64) {
+    fn remove(&mut self, file: u64, page: u64, weight: u64) {
         let Some(held) = self.files.get_mut(&file) else { return };
-        if let Some(data) = held.pages.remove(&page) {
-            held.used -= weight(&data);
-            self.used -= weight(&data);
+        if held.pages.remove(&page).is_some() {
+            held.used -= weight;
+            self.used -= weight;
         }
     }
 
