@@ -22,7 +22,7 @@ rocksdb::Options OptionsFor(rocksdb::Env* env, const Variant& variant, bool crea
   options.compression = rocksdb::kNoCompression;
   options.write_buffer_size = 32u << (10 + random.Below(3));
   // Memtables that wait for others to be flushed with them leave several WALs that nobody has synced: their order matters then.
-  options.min_write_buffer_number_to_merge = random.OneIn(2) ? 3 : 1;
+  options.min_write_buffer_number_to_merge = MergesMemtables(variant) ? 3 : 1;
   options.max_write_buffer_number = 6;
   options.level0_file_num_compaction_trigger = 2;
   options.target_file_size_base = 64 << 10;
@@ -74,6 +74,8 @@ void Check(const rocksdb::Status& status, const std::string& what) {
     Die(what + ": " + status.ToString());
   }
 }
+
+bool MergesMemtables(const Variant& variant) { return Random(variant.seed, 0x0911, variant.number).OneIn(2); }
 
 bool KeepsWals(const Variant& variant) { return Random(variant.seed, 0x0909, 0).OneIn(3); }
 

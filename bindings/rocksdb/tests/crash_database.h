@@ -24,6 +24,8 @@ struct Variant {
 };
 // Whether obsolete WALs are kept (RocksDB moves them to the directory `archive`), so that a reader who follows them misses none.
 bool KeepsWals(const Variant& variant);
+// Whether memtables wait for others to be flushed with them.
+bool MergesMemtables(const Variant& variant);
 
 class Database {
  public:

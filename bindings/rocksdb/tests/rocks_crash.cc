@@ -13,9 +13,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -108,6 +111,44 @@ void RemoveAll(rocksdb::Env* env, const std::string& path) {
   Check(env->DeleteDir(path), "deleting " + path);
 }
 
+// RocksDB can lose track of a manual flush where min_write_buffer_number_to_merge is more than 1: a background flush takes the
+// request with it, and Flush or CompactRange waits for ever with all threads idle, on any file system (facebook/rocksdb issues
+// 12094 and 13280). Any other flush sets it going again: this thread asks for one when an operation takes suspiciously long, and
+// says so, so that such rounds are counted.
+class Nudge {
+ public:
+  explicit Nudge(const Database& database) : database_(database), thread_([this] { Run(); }) {}
+  ~Nudge() {
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::seconds(5), [this] { return stop_; })) {
+      fputs("nudged a flush that RocksDB forgot\n", stdout);
+      fflush(stdout);
+      rocksdb::FlushOptions options;
+      options.wait = false;
+      options.allow_write_stall = true;
+      for (rocksdb::ColumnFamilyHandle* const family : database_.Families()) {
+        Check(database_.Get()->Flush(options, family), "Flush without waiting");
+      }
+    }
+  }
+
+  const Database& database_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
 class Writer {
  public:
   Writer(const Arguments& arguments, rocksdb::Env* env, Journal* journal)
@@ -164,6 +205,10 @@ class Writer {
   // Does an operation; returns whether everything up to it is durable now.
   bool Do(const Operation& operation, uint64_t index) {
     rocksdb::DB* const db = database_->Get();
+    std::unique_ptr<Nudge> nudge;
+    if (MergesMemtables(variant_) && operation.kind != Kind::kBatch && operation.kind != Kind::kReopen) {
+      nudge = std::make_unique<Nudge>(*database_);
+    }
     switch (operation.kind) {
       case Kind::kBatch:
         Batch(operation, index);
@@ -249,7 +294,21 @@ class Writer {
     rocksdb::IngestExternalFileOptions ingest;
     ingest.move_files = operation.flag;
     ingest.write_global_seqno = true;
-    Check(database_->Get()->IngestExternalFile(database_->Family(0), {path}, ingest), "IngestExternalFile");
+    if (MergesMemtables(variant_)) {
+      // An ingestion stops all writes while it waits for its own flush, so nobody could nudge that one: it shall need none.
+      Check(database_->Get()->Flush(rocksdb::FlushOptions(), database_->Family(0)), "Flush before an ingestion");
+    }
+    // Debian's RocksDB has assertions on, and answers TryAgain where it looks at the memtables it had before the flush that it has
+    // just waited for: two flush threads may leave them so for a moment.
+    rocksdb::Status status;
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      status = database_->Get()->IngestExternalFile(database_->Family(0), {path}, ingest);
+      if (!status.IsTryAgain()) {
+        break;
+      }
+      usleep(1000);
+    }
+    Check(status, "IngestExternalFile");
     if (env_->FileExists(path).ok()) {
       Check(env_->DeleteFile(path), "deleting the ingested file");
     }
