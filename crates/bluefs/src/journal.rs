@@ -6,7 +6,7 @@
 //! old zones: at every moment the root names a whole journal.
 
 use crate::meta::Record;
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Zone, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::frame::{FrameId, scan};
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
@@ -337,12 +337,19 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             return Err(Error::corrupt(&volume.name(), "the root, which names a zone that does not exist,"));
         };
         let last = i + 1 == root.zones.len();
-        let to = state.wp.unwrap_or(0).min(state.capacity);
-        if to <= front {
-            if !last || state.wp.is_none() {
-                out.damage.push(format!("zone {zone} of the journal is {} and holds nothing", state.state.name()));
-                out.torn_tail_only &= last && state.wp.is_some();
+        let to = match (state.wp, state.state) {
+            (Some(wp), _) => wp.min(state.capacity),
+            // Real drives do not say how far a read-only zone is written; its frames do.
+            (None, ZoneState::ReadOnly) => state.capacity,
+            (None, _) => {
+                out.damage.push(format!("zone {zone} of the journal is {}", state.state.name()));
+                out.torn_tail_only = false;
+                continue;
             }
+        };
+        if to <= front {
+            // Named by the root, and died or lost power before anything was written: had there been records in it that
+            // count, those in the next zone would not go on where the last zone ended.
             continue;
         }
         let start = geometry.start(ZoneId(zone));
@@ -367,7 +374,10 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             out.end.sequence = frame.sequence + 1;
             at = frame.at + frame.footprint(geometry.block);
         }
-        if at < to {
+        if let Some(place) = found.unreadable.first() {
+            out.damage.push(format!("the journal cannot be read at offset {place} of zone {zone}"));
+            out.torn_tail_only = false;
+        } else if at < to && state.wp.is_some() {
             out.damage.push(format!("the journal is torn at offset {at} of zone {zone}"));
             out.torn_tail_only &= last;
         }

@@ -199,12 +199,27 @@ fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
     wp.map(|wp| wp.min(zone.capacity).saturating_sub(offset))
 }
 
+/// How far back from its write pointer a log's last frame is looked for, in bytes, before all of the zone is.
+const REACH: u64 = 4 << 20;
+
+/// Where a log's last whole frame ends.
+#[derive(Default)]
+struct LogEnd {
+    /// The logical offset; `None`: the drive does not tell.
+    end: Option<u64>,
+    /// Address on the drive of a place behind it that cannot be read. Frames may have stood there.
+    unreadable: Option<u64>,
+}
+
 /// End of a log, or of its extents up to `last`, by the last whole frame.
-fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<Option<u64>> {
+fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<LogEnd> {
+    let mut unreadable = None;
     let geometry = volume.geometry();
     for (i, extent) in inode.extents.iter().enumerate().take(last.saturating_add(1)).rev() {
-        let Place::Framed { zone, life, offset } = extent.place else { return Ok(Some(extent.end())) };
-        let Some(covered) = covered(zones, extent) else { return Ok(None) };
+        let Place::Framed { zone, life, offset } = extent.place else {
+            return Ok(LogEnd { end: Some(extent.end()), unreadable });
+        };
+        let Some(covered) = covered(zones, extent) else { return Ok(LogEnd { end: None, unreadable }) };
         let mut to = offset + covered;
         if let Some(Place::Framed { zone: next, offset: end, .. }) = inode.extents.get(i + 1).map(|e| e.place)
             && next == zone
@@ -215,18 +230,29 @@ fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u
         let id = FrameId { file: inode.serial, life };
         let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
         let mut last = last_frame(&mut read, id, offset, to, geometry.block, reach)?;
-        if last.is_none() && to > offset {
-            last = scan(&mut read, id, offset, to, geometry.block)?.frames.last().copied();
+        let behind = last.map_or(offset, |frame| frame.at + frame.footprint(geometry.block));
+        if behind < to {
+            let rest = scan(&mut read, id, behind, to, geometry.block)?;
+            last = last.or(rest.frames.last().copied());
+            let lost = rest.unreadable.iter().rev().find(|place| last.is_none_or(|frame| **place > frame.at));
+            unreadable = lost.map(|place| start + place).or(unreadable);
         }
         if let Some(frame) = last {
-            return Ok(Some(frame.end().min(extent.end())));
+            return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable });
         }
     }
-    Ok(Some(0))
+    Ok(LogEnd { end: Some(0), unreadable })
 }
 
 /// Where a file's bytes really end. `None`: as recorded.
-fn true_end(volume: &Volume, zones: &[Zone], inode: &Inode, found: &Found, reach: u64) -> Result<Option<u64>> {
+/// `unreadable`: gets the address of a place behind the end of a log that cannot be read.
+fn true_end(
+    volume: &Volume,
+    zones: &[Zone],
+    inode: &Inode,
+    found: &Found,
+    unreadable: &mut Option<u64>,
+) -> Result<Option<u64>> {
     let lost = found.report.power_lost;
     match inode.kind {
         FileKind::Directory => Ok(None),
@@ -234,8 +260,9 @@ fn true_end(volume: &Volume, zones: &[Zone], inode: &Inode, found: &Found, reach
         FileKind::Random => Ok(Some(if lost { inode.size } else { inode.known_size() })),
         FileKind::Log if inode.closed && (!lost || inode.extents.is_empty()) => Ok(None),
         FileKind::Log => {
-            let end = log_end(volume, zones, inode, usize::MAX, reach)?;
-            Ok(end.filter(|end| !inode.closed || *end < inode.size))
+            let log = log_end(volume, zones, inode, usize::MAX, REACH)?;
+            *unreadable = log.unreadable;
+            Ok(log.end.filter(|end| !inode.closed || *end < inode.size))
         }
         FileKind::Table => {
             let mut end = 0;
@@ -271,10 +298,18 @@ fn true_end(volume: &Volume, zones: &[Zone], inode: &Inode, found: &Found, reach
 /// Gives every file that was open its exact end. True where anything was changed.
 fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> {
     let volume = tenant.volume();
-    let reach = 4 << 20;
     let mut fixes: Vec<(Serial, u64, u64, bool)> = Vec::new();
     for inode in found.meta.files() {
-        if let Some(end) = true_end(volume, zones, inode, found, reach)? {
+        let mut unreadable = None;
+        let end = true_end(volume, zones, inode, found, &mut unreadable)?;
+        if let Some(place) = unreadable {
+            let path = found.meta.path_of(inode.serial);
+            found.report.damage.push(format!(
+                "the drive cannot read the block at {place}: what {path} held from {} on may be lost",
+                end.unwrap_or(inode.size)
+            ));
+        }
+        if let Some(end) = end {
             if end < inode.size && !found.report.power_lost {
                 let path = found.meta.path_of(inode.serial);
                 found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
@@ -351,7 +386,7 @@ fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Re
         return Ok(None);
     };
     let here = match extent.place {
-        Place::Framed { .. } => log_end(volume, zones, inode, i, 4 << 20)?.map(|end| end.max(extent.logical)),
+        Place::Framed { .. } => log_end(volume, zones, inode, i, REACH)?.end.map(|end| end.max(extent.logical)),
         Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
         Place::Conventional { .. } => None,
     };

@@ -63,7 +63,7 @@ fn failed_flushes_lose_nothing() {
 
 #[test]
 fn zones_that_turn_read_only_lose_nothing() {
-    sweep(&[FaultKind::ZoneReadOnly], 4 << 10, 300, 2);
+    sweep(&[FaultKind::ZoneReadOnly], 4 << 10, 300, 20);
 }
 
 #[test]

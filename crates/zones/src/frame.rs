@@ -235,6 +235,8 @@ pub struct Scan {
     /// Places (bytes from the zone's start) that hold a frame header whose payload is damaged or torn, or a block that could
     /// not be read.
     pub damaged: Vec<u64>,
+    /// Those of them that the drive could not read: a power loss leaves torn frames, but no such places.
+    pub unreadable: Vec<u64>,
 }
 
 /// Window of a scan: large enough that a scan streams, small enough to be nothing beside a segment.
@@ -250,14 +252,16 @@ struct Window<'a, 'b> {
 }
 
 impl<'a, 'b> Window<'a, 'b> {
-    fn new(read: &'a mut ReadZone<'b>, end: u64, block: u32) -> Self {
-        Window { read, buf: AlignedBuf::zeroed(WINDOW), start: 0, len: 0, end, block: block as usize }
+    /// For reads from `from` (bytes from the zone's start) on, up to `end`.
+    fn new(read: &'a mut ReadZone<'b>, from: u64, end: u64, block: u32) -> Self {
+        let size = usize::try_from(end.saturating_sub(from)).unwrap_or(WINDOW).min(WINDOW);
+        Window { read, buf: AlignedBuf::zeroed(size), start: from, len: 0, end, block: block as usize }
     }
 
     /// The bytes from `at` (block-aligned) to the window's end; at least one block, or an error.
     fn get(&mut self, at: u64) -> Result<&[u8]> {
         if at < self.start || at >= self.start + self.len as u64 {
-            let mut want = usize::try_from(self.end - at).unwrap_or(WINDOW).min(WINDOW);
+            let mut want = usize::try_from(self.end - at).unwrap_or(WINDOW).min(self.buf.len());
             self.start = at;
             self.len = 0;
             if let Err(error) = (self.read)(at, &mut self.buf[..want]) {
@@ -301,7 +305,7 @@ fn is_local(error: &imbrex_device::Error) -> bool {
 /// Damage never ends the scan: whatever is no whole frame is stepped over block by block. Errors only where the zone as a
 /// whole cannot be read.
 pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32) -> Result<Scan> {
-    let mut window = Window::new(read, to, block);
+    let mut window = Window::new(read, from, to, block);
     let mut found = Scan::default();
     let mut at = from;
     while at < to {
@@ -309,6 +313,7 @@ pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32
             Ok(bytes) => Frame::decode(bytes, id, at),
             Err(error) if is_local(&error) => {
                 found.damaged.push(at);
+                found.unreadable.push(at);
                 at += u64::from(block);
                 continue;
             }
@@ -322,7 +327,10 @@ pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32
         let whole = fits
             && match window.payload_ok(&frame) {
                 Ok(ok) => ok,
-                Err(error) if is_local(&error) => false,
+                Err(error) if is_local(&error) => {
+                    found.unreadable.push(at);
+                    false
+                }
                 Err(error) => return Err(error),
             };
         if whole {
@@ -360,7 +368,7 @@ pub fn last_frame(
         if frame.footprint(block) > to - at {
             continue;
         }
-        let mut window = Window::new(read, to, block);
+        let mut window = Window::new(read, at, to, block);
         match window.payload_ok(&frame) {
             Ok(true) => return Ok(Some(frame)),
             Ok(false) => {}
@@ -452,7 +460,7 @@ mod tests {
         let (zone, frames) = zone_of(&[1, 448, 449, 5000, 0, 3]);
         let to = zone.len() as u64;
         let found = scan(&mut reader(&zone, None), ID, 512, to, BLOCK).unwrap();
-        assert_eq!(found, Scan { frames: frames.clone(), damaged: vec![] });
+        assert_eq!(found, Scan { frames: frames.clone(), ..Scan::default() });
         let last = last_frame(&mut reader(&zone, None), ID, 512, to, BLOCK, 1 << 20).unwrap();
         assert_eq!(last, frames.last().copied());
     }
