@@ -266,3 +266,35 @@ fn a_hundred_thousand_files_in_one_directory() {
     assert_eq!(fs.list("/d").unwrap().len(), 100_000);
     assert_eq!(fs.stat("/d/99999").unwrap().size, 0);
 }
+
+/// A log that nobody closed, of 50 synced frames, as a crash leaves it.
+fn left_open(power_lost: bool) -> Emulator {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    BlueFs::format(&drive_of(&emulator), false).unwrap();
+    let fs = BlueFs::mount(drive_of(&emulator), options()).unwrap();
+    let log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    for i in 0..50 {
+        log.append(&[i; 1000]).unwrap();
+        log.sync().unwrap();
+    }
+    fs.sync_dir("/").unwrap();
+    std::mem::forget((fs, log));
+    if power_lost { emulator.after_power_loss(1).unwrap() } else { emulator }
+}
+
+#[test]
+fn an_unreadable_end_of_an_open_log_is_told() {
+    for power_lost in [false, true] {
+        let fs = mount(&left_open(power_lost));
+        assert_eq!(read(&fs, "/000001.log").unwrap(), whole_log());
+        assert_eq!(fs.mount_report().damage, Vec::<String>::new(), "nothing is wrong yet");
+
+        let emulator = left_open(power_lost);
+        let at = zone_named(&emulator, "000001.log");
+        emulator.faults().media_error(at + 50 * 4096, 4096);
+        let fs = mount(&emulator);
+        let damage = &fs.mount_report().damage;
+        assert!(damage.len() == 1 && damage[0].contains("/000001.log"), "{damage:?}");
+        assert_eq!(read(&fs, "/000001.log").unwrap(), whole_log()[..49_000]);
+    }
+}
