@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod locator;
+pub mod overlay;
 pub mod survivor;
 mod uri;
 

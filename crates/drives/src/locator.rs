@@ -1,5 +1,6 @@
 //! What a locator means, and opening it.
 
+use crate::overlay::{DEFAULT_LIMIT, Overlay, Untouched};
 use crate::survivor::ShmSurvivor;
 use crate::uri::{parse_bool, parse_size};
 use imbrex_device::{Drive, Error, Result, Survivor, ZonedDevice};
@@ -17,7 +18,8 @@ pub const MEMORY_OPTIONS: &[&str] =
 pub struct OpenOptions {
     /// A flush of an emulated drive reaches the host's disk.
     pub host_sync: bool,
-    /// Nothing is written.
+    /// Nothing is written: neither the drive nor its survivor changes, and what a mount repairs is repaired in memory
+    /// ([`Overlay`]). The file need not be writable, and several processes may look at once.
     pub read_only: bool,
     /// Unwritten bytes are kept in shared memory against the death of the process.
     pub survivor: bool,
@@ -139,10 +141,14 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
         Locator::Image(path) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
-            let device = Emulator::open(&path, how)?;
-            let keep = options.survivor && !options.read_only;
-            let survivor = keep.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
-            Ok(Drive { device: Arc::new(device), survivor })
+            let device: Arc<dyn ZonedDevice> = Arc::new(Emulator::open(&path, how)?);
+            let shared = || Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>;
+            let survivor = options.survivor.then(shared);
+            if !options.read_only {
+                return Ok(Drive { device, survivor });
+            }
+            let survivor = survivor.map(|survivor| Arc::new(Untouched(survivor)) as Arc<dyn Survivor>);
+            Ok(Drive { device: Arc::new(Overlay::new(device, DEFAULT_LIMIT)?), survivor })
         }
     }
 }
@@ -208,6 +214,8 @@ mod tests {
         assert!(matches!(busy.fault, Fault::Busy { pid } if pid == Some(std::process::id())), "{busy}");
         drop(first);
         assert!(open(OpenOptions { survivor: false, ..OpenOptions::default() }).unwrap().survivor.is_none());
-        assert!(open(OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap().survivor.is_none());
+        let looks = [0, 1].map(|_| open(OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap());
+        assert!(looks.iter().all(|drive| drive.survivor.is_some()), "two may look at once");
+        assert!(matches!(open(OpenOptions::default()).err().unwrap().fault, Fault::Busy { .. }));
     }
 }
