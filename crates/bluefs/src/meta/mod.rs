@@ -22,6 +22,7 @@
 
 mod apply;
 mod check;
+mod codec;
 mod error;
 mod fuzz;
 pub mod inode;
@@ -33,12 +34,13 @@ mod snapshot;
 mod space;
 
 pub use crate::kind::FileKind;
+pub use codec::{DecodeError, MAX_RECORD};
 pub use error::MetaError;
 pub use fuzz::fuzz_journal_bytes;
 pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place};
 pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
-pub use record::{DecodeError, MAX_RECORD, Record, Victim};
+pub use record::{Record, Victim};
 pub use rescue::Witness;
 
 use lenient::Replay;
