@@ -307,6 +307,7 @@ impl Subject for Scripted {
         if crash != Crash::Process {
             ordered(self.chain, &states, &found)?;
         }
+        sound(&fs, history).map_err(|why| format!("after recovery: {why}\nmount: {report:?}"))?;
         // It goes on working, and what was found stays.
         let mut more = fs.create("/after.log", CreateOptions::default()).map_err(|e| e.to_string())?;
         let writing = more.append(&bytes(5000, 99)).and_then(|()| more.sync()).and_then(|()| more.close());
@@ -316,9 +317,11 @@ impl Subject for Scripted {
         };
         drop((more, fs));
         let fs = self.mount(&drive)?;
-        if !full && (!fs.mount_report().clean || !fs.mount_report().damage.is_empty()) {
-            return Err(format!("the mount after a clean unmount says {:?}", fs.mount_report()));
+        let second = fs.mount_report();
+        if !full && (!second.clean || !second.damage.is_empty() || second.replayed_bytes > 0) {
+            return Err(format!("the mount after a clean unmount still repairs: {second:?}"));
         }
+        sound(&fs, history).map_err(|why| format!("at the second mount: {why}"))?;
         let mut again = walk(&fs)?;
         match again.files.remove("/after.log") {
             Some((_, _, Ok(content))) if full || content == bytes(5000, 99) => {}
@@ -330,6 +333,15 @@ impl Subject for Scripted {
             return Err(format!("a clean remount changed something:\n{}\nwas\n{}", brief(&again), brief(&found)));
         }
         Ok(())
+    }
+}
+
+/// The file system's own check finds nothing wrong.
+fn sound(fs: &BlueFs, history: &History<Op>) -> Result<(), String> {
+    let report = fs.check(|_, _| {}).map_err(|e| format!("the check fails: {e}"))?;
+    match report.problems.is_empty() {
+        true => Ok(()),
+        false => Err(format!("the check finds {:?}\nof {:?}", report.problems, history.entries())),
     }
 }
 
