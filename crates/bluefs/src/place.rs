@@ -63,10 +63,6 @@ impl File {
                     let what = "only written bytes of a table can be overwritten; append to it instead";
                     return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
                 }
-                if state.is_orphan() {
-                    let what = "a deleted table cannot be overwritten";
-                    return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
-                }
                 self.core.move_blocks(state, at, bytes.len() as u64)?;
                 writing.dirty = true;
                 self.core.overwrite(state, at, bytes)
@@ -147,6 +143,22 @@ impl Core {
         Ok(())
     }
 
+    /// Bytes of a file stand elsewhere from now on. Of a file without a name only this process has to know.
+    fn remap(&self, state: &FileState, new: Extent) -> Result<()> {
+        let Extent { logical, len, place } = new;
+        if self.log_unless_orphan(state, &[Record::Remap { serial: state.serial, logical, len, place }])? {
+            self.refresh(state);
+            return Ok(());
+        }
+        let mut map = state.map_mut();
+        map.extents = crate::meta::remapped(&map.extents, new).map_err(|e| Error::meta(&state.name, e))?;
+        if let (Place::Conventional { addr }, Some(places)) = (place, lock(&state.orphan).as_mut()) {
+            // The zone that it stood in goes with the last handle, as before.
+            places.push(crate::meta::FreedPlace::Conventional { addr, len });
+        }
+        Ok(())
+    }
+
     /// Moves the blocks of a table that hold `at..at + len` to conventional space.
     fn move_blocks(&self, state: &FileState, at: u64, len: u64) -> Result<()> {
         let block = u64::from(self.volume.geometry().block);
@@ -170,14 +182,12 @@ impl Core {
                     self.volume.write_conventional(&buf, addr, tag)?;
                     // The copy must be there before the metadata says so.
                     self.volume.sync(tag)?;
-                    let place = Place::Conventional { addr };
-                    self.log_about(state, &[Record::Remap { serial: state.serial, logical, len: n, place }])
+                    self.remap(state, Extent { logical, len: n, place: Place::Conventional { addr } })
                 })();
                 if let Err(error) = moved {
                     lock(&self.conventional).free(addr, got);
                     return Err(error);
                 }
-                self.refresh(state);
                 let unit = lock(&self.conventional).unit();
                 let used = n.next_multiple_of(unit);
                 if used < got {

@@ -163,6 +163,37 @@ fn a_table_can_be_overwritten_in_place_as_by_global_sequence_numbers() {
 }
 
 #[test]
+fn a_deleted_table_that_is_open_can_be_overwritten_like_any_other() {
+    let (drive, _) = drive();
+    let fs = BlueFs::mount(drive.clone(), options(Exec::Inline)).unwrap();
+    let free = fs.space();
+    let mut data = bytes(100_001, 3);
+    let mut table = fs.create("/000001.sst", CreateOptions::default()).unwrap();
+    table.append(&data).unwrap();
+    table.close().unwrap();
+    let file = fs.open_random("/000001.sst", false).unwrap();
+    file.write_at(40_000, b"while it has a name").unwrap();
+    fs.unlink("/000001.sst").unwrap();
+    file.write_at(8190, b"sequence").unwrap();
+    file.write_at(40_004, b"twice").unwrap();
+    file.write_at(99_990, b"the end").unwrap();
+    file.sync().unwrap();
+    data[40_000..40_019].copy_from_slice(b"while it has a name");
+    data[8190..8198].copy_from_slice(b"sequence");
+    data[40_004..40_009].copy_from_slice(b"twice");
+    data[99_990..99_997].copy_from_slice(b"the end");
+    let mut out = vec![0; data.len()];
+    assert_eq!(file.read_at(0, &mut out).unwrap(), data.len());
+    assert!(out == data);
+    drop(file);
+    fs.sync_dir("/").unwrap();
+    assert_eq!(fs.space(), free, "all of its space is free again");
+    drop(fs);
+    let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
+    assert_eq!((fs.list("/").unwrap().len(), fs.space()), (0, free));
+}
+
+#[test]
 fn a_full_drive_says_so_and_heals_when_files_are_deleted() {
     let (drive, _) = drive();
     let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();

@@ -325,6 +325,15 @@ impl Inode {
     }
 }
 
+/// The extents of a file after the bytes of `new` were moved to its place: what [`Record::Remap`](super::Record::Remap) does,
+/// for a file that the metadata has forgotten. [`MetaError::Invalid`] where the file does not have these bytes.
+pub fn remapped(extents: &[Extent], new: Extent) -> Result<Vec<Extent>> {
+    let mut inode = Inode { extents: extents.to_vec(), ..Inode::new(0, FileKind::Table, 0) };
+    let plan = inode.plan_remap(new, true)?;
+    inode.extents.splice(plan.at, plan.with);
+    Ok(inode.extents)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

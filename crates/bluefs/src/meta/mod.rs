@@ -37,7 +37,7 @@ pub use crate::kind::FileKind;
 pub use codec::{DecodeError, MAX_RECORD};
 pub use error::MetaError;
 pub use fuzz::fuzz_journal_bytes;
-pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place};
+pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place, remapped};
 pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
 pub use record::{Record, Victim};
