@@ -16,9 +16,6 @@ fi
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 what=${2:-all}
-cxx=${CXX:-g++}
-common="-std=c++17 -fno-rtti -Wall -Wextra -Werror -fvisibility=hidden -fvisibility-inlines-hidden"
-flags="$common ${CXXFLAGS:--O2 -g}"
 
 if [ ! -e "$out/libimbrex.so" ] || [ ! -e "$out/imbrex.h" ]; then
   echo "build.sh: $out has no libimbrex.so and imbrex.h; run \`make build\` at the top of the repository" >&2
@@ -28,35 +25,8 @@ if [ ! -e /usr/include/rocksdb/version.h ] && [ -z "${ROCKSDB_INCLUDE:-}" ]; the
   echo "build.sh: RocksDB's headers are missing; install librocksdb-dev, or set ROCKSDB_INCLUDE to where they are" >&2
   exit 1
 fi
-include="-I$out -I$here/include -I$here/src ${ROCKSDB_INCLUDE:+-isystem $ROCKSDB_INCLUDE}"
-
-# stale TARGET: whether it is missing or older than any source, header or this script.
-stale() {
-  [ ! -e "$1" ] || [ -n "$(find "$here" "$out/imbrex.h" -newer "$1" \( -name '*.cc' -o -name '*.h' -o -name build.sh \) -print -quit)" ]
-}
-
-# compile DIR SOURCES FLAGS...: their objects in DIR, all that are out of date at once. Sets `objects`.
-compile() {
-  dir=$1
-  sources=$2
-  shift 2
-  mkdir -p "$dir"
-  newest_header=$(find "$here" "$out/imbrex.h" \( -name '*.h' -o -name build.sh \) -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
-  pids=
-  objects=
-  for source in $sources; do
-    object=$dir/$(basename "$source" .cc).o
-    objects="$objects $object"
-    if [ ! -e "$object" ] || [ "$source" -nt "$object" ] || [ "$newest_header" -nt "$object" ]; then
-      # shellcheck disable=SC2086
-      { $cxx $flags $include -fPIC "$@" -c "$source" -o "$object.new" && mv "$object.new" "$object"; } &
-      pids="$pids $!"
-    fi
-  done
-  for pid in $pids; do
-    wait "$pid"
-  done
-}
+include="-I$out -I$here/include -I$here/src -I$here/../common ${ROCKSDB_INCLUDE:+-isystem $ROCKSDB_INCLUDE}"
+. "$here/../common/build.sh"
 
 # The plug-in proper is built for one version of RocksDB and named after it; the loader finds it.
 plugin() {
@@ -88,7 +58,7 @@ ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' 
 sources_of() {
   case $1 in
     fs_contract_test) echo "$here"/tests/fs_contract_test.cc "$here"/tests/contract_*.cc ;;
-    rocks_crash) echo "$here"/tests/rocks_crash.cc "$here"/tests/crash_*.cc ;;
+    rocks_crash) echo "$here"/tests/rocks_crash.cc "$here"/tests/crash_*.cc "$common"/crash/crash_*.cc ;;
     *) echo "$here/tests/$1".cc ;;
   esac
 }
@@ -109,7 +79,7 @@ tests() {
   echo '#include "imbrex.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -fsyntax-only -I"$out" -x c -
   for program in fs_contract_test rocks_crash apt_lists; do
     if stale "$out/$program"; then
-      compile "$out/obj/$program" "$(sources_of $program)"
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash"
       # shellcheck disable=SC2086
       $cxx $objects -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" -L"$out" -lrocksdb_imbrex -limbrex -lrocksdb \
         -lpthread -o "$out/$program.new"

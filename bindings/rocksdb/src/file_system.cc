@@ -4,6 +4,7 @@
 
 #include "directory.h"
 #include "logger.h"
+#include "path.h"
 #include "random_rw_file.h"
 #include "readers.h"
 #include "status.h"
@@ -20,28 +21,6 @@ using rocksdb::IOStatus;
 namespace {
 
 constexpr uint64_t kNanosecondsPerSecond = 1000 * 1000 * 1000;
-
-// RocksDB joins names to directories with a slash whether or not the directory ends with one, and users write `--db=x`. The C API
-// wants one form.
-std::string Absolute(const std::string& path) {
-  std::string result = "/";
-  result.reserve(path.size() + 1);
-  for (size_t start = 0; start < path.size();) {
-    size_t end = path.find('/', start);
-    if (end == std::string::npos) {
-      end = path.size();
-    }
-    const bool is_dot = end == start + 1 && path[start] == '.';
-    if (end > start && !is_dot) {
-      if (result.size() > 1) {
-        result.push_back('/');
-      }
-      result.append(path, start, end - start);
-    }
-    start = end + 1;
-  }
-  return result;
-}
 
 class Lock final : public rocksdb::FileLock {
  public:

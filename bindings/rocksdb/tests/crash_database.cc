@@ -1,9 +1,5 @@
 #include "crash_database.h"
 
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "rocksdb/sst_file_manager.h"
 
 namespace crash {
@@ -62,18 +58,6 @@ rocksdb::Options OptionsFor(rocksdb::Env* env, const Variant& variant, bool crea
 }
 
 }  // namespace
-
-void Die(const std::string& what) {
-  fprintf(stderr, "rocks_crash: %s\n", what.c_str());
-  fflush(stderr);
-  _exit(1);
-}
-
-void Check(const rocksdb::Status& status, const std::string& what) {
-  if (!status.ok()) {
-    Die(what + ": " + status.ToString());
-  }
-}
 
 bool MergesMemtables(const Variant& variant) { return Random(variant.seed, 0x0911, variant.number).OneIn(2); }
 
@@ -148,26 +132,14 @@ State Database::Contents() const {
 }
 
 void Database::Compare(const State& expected, const std::string& what) const {
-  const State got = Contents();
+  CompareStates(expected, Contents(), Count(), what);
   for (int family = 0; family < Count(); ++family) {
     const std::string name = what + ", family " + kFamilyNames[family] + ", key ";
     for (const auto& [key, value] : expected[family]) {
-      const auto found = got[family].find(key);
-      if (found == got[family].end()) {
-        Die(name + key + " is missing, its value was " + value.substr(0, 40));
-      }
-      if (found->second != value) {
-        Die(name + key + " has the value " + found->second.substr(0, 40) + ", not " + value.substr(0, 40));
-      }
       std::string single;
       Check(db_->Get(rocksdb::ReadOptions(), Family(family), key, &single), name + key);
       if (single != value) {
         Die(name + key + " reads as " + single.substr(0, 40) + ", not " + value.substr(0, 40));
-      }
-    }
-    for (const auto& [key, value] : got[family]) {
-      if (expected[family].count(key) == 0) {
-        Die(name + key + " should not be there, its value is " + value.substr(0, 40));
       }
     }
     const std::unique_ptr<rocksdb::Iterator> iterator(db_->NewIterator(rocksdb::ReadOptions(), Family(family)));

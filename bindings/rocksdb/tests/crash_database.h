@@ -7,15 +7,11 @@
 #include <vector>
 
 #include "crash_model.h"
+#include "crash_run.h"
 #include "rocksdb/db.h"
 #include "rocksdb/options.h"
 
 namespace crash {
-
-// Says what is wrong on stderr and ends the process with exit code 1, at once: a background thread must not hide the failure.
-[[noreturn]] void Die(const std::string& what);
-// Dies unless the status is OK.
-void Check(const rocksdb::Status& status, const std::string& what);
 
 // How a database is opened: the seed decides what must stay the same for its whole life, and each opening has a number.
 struct Variant {

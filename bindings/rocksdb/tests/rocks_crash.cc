@@ -10,13 +10,11 @@
 // checkpoints and backups exactly as they were taken. Without --uri the database is in the host's file system (a power loss cannot be
 // simulated there). Exit code 1: something was wrong, and stderr says what.
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +22,7 @@
 
 #include "crash_database.h"
 #include "crash_model.h"
+#include "crash_run.h"
 #include "crash_tail.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/sst_file_writer.h"
@@ -32,64 +31,6 @@
 
 namespace crash {
 namespace {
-
-struct Arguments {
-  std::string command;
-  std::string log;
-  std::string db;
-  std::string uri;
-  std::string after;
-  uint64_t seed = 0;
-  uint64_t operations = 1000;
-  uint64_t die_operation = 0;
-  uint64_t die_microseconds = 0;
-};
-
-bool Parse(int argc, char** argv, Arguments* arguments) {
-  if (argc < 2) {
-    return false;
-  }
-  arguments->command = argv[1];
-  for (int i = 2; i < argc; ++i) {
-    const std::string text = argv[i];
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) {
-      return false;
-    }
-    const std::string name = text.substr(0, equals);
-    const std::string value = text.substr(equals + 1);
-    const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
-    if (name == "--log") {
-      arguments->log = value;
-    } else if (name == "--db") {
-      arguments->db = value;
-    } else if (name == "--uri") {
-      arguments->uri = value;
-    } else if (name == "--after") {
-      arguments->after = value;
-    } else if (name == "--seed") {
-      arguments->seed = number;
-    } else if (name == "--operations") {
-      arguments->operations = number;
-    } else if (name == "--die-operation") {
-      arguments->die_operation = number;
-    } else if (name == "--die-microseconds") {
-      arguments->die_microseconds = number;
-    } else {
-      return false;
-    }
-  }
-  const bool verify = arguments->command == "verify";
-  return !arguments->log.empty() && !arguments->db.empty() && (verify || arguments->command == "write") &&
-         (!verify || arguments->after == "kill" || arguments->after == "power");
-}
-
-void DieIn(uint64_t microseconds) {
-  std::thread([microseconds] {
-    usleep(static_cast<useconds_t>(microseconds));
-    kill(getpid(), SIGKILL);
-  }).detach();
-}
 
 // Deletes a database or what is left of one.
 void RemoveAll(rocksdb::Env* env, const std::string& path) {
@@ -383,27 +324,8 @@ class Writer {
 
 // Which operation left what the database holds; dies when that breaks a promise.
 uint64_t CheckPrefix(const Arguments& arguments, const Journal& journal, const Database& database) {
-  const uint64_t epoch = journal.Epochs() - 1;
-  const bool after_kill = arguments.after == "kill";
-  const uint64_t must = after_kill ? journal.Acknowledged() : journal.Synced();
-  const std::string marker = database.Marker();
-  // Each operation between what must be there and what may be there is a candidate, told by its marker.
-  uint64_t index = must;
-  for (; index <= journal.Issued(); ++index) {
-    uint64_t its_epoch = 0;
-    const uint64_t change = journal.LastChange(epoch, index, &its_epoch);
-    if (marker == (change == 0 ? std::string() : MarkerValue(its_epoch, change))) {
-      break;
-    }
-  }
-  if (index > journal.Issued()) {
-    uint64_t its_epoch = 0;
-    const uint64_t change = journal.LastChange(epoch, must, &its_epoch);
-    Die(std::string(after_kill ? "acknowledged" : "synced") + " writes are lost, or there are writes that were never made: the database is at " +
-        (marker.empty() ? "the beginning" : marker) + ", it must be between " + MarkerValue(its_epoch, change) + " and " +
-        MarkerValue(epoch, journal.Issued()));
-  }
-  database.Compare(journal.StateAt(epoch, index), "after the crash, at operation " + std::to_string(index));
+  const uint64_t index = FindOperation(arguments, journal, database.Marker());
+  database.Compare(journal.StateAt(journal.Epochs() - 1, index), "after the crash, at operation " + std::to_string(index));
   return index;
 }
 
@@ -466,10 +388,6 @@ void Verify(const Arguments& arguments, rocksdb::Env* env, Journal* journal) {
 int Main(int argc, char** argv) {
   Arguments arguments;
   if (!Parse(argc, argv, &arguments)) {
-    fputs(
-        "usage: rocks_crash write  --log=FILE --seed=N --db=PATH [--uri=URI] [--operations=N] [--die-operation=N] [--die-microseconds=N]\n"
-        "       rocks_crash verify --log=FILE --seed=N --db=PATH [--uri=URI] --after=kill|power\n",
-        stderr);
     return 2;
   }
   if (arguments.command == "write" && arguments.die_operation == 0 && arguments.die_microseconds > 0) {

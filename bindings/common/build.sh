@@ -1,0 +1,33 @@
+# Sourced by the build scripts of the plug-ins, which set `here` (their directory), `out` and `include`.
+
+common=$here/../common
+cxx=${CXX:-g++}
+flags="-std=c++17 -fno-rtti -Wall -Wextra -Werror -fvisibility=hidden -fvisibility-inlines-hidden ${CXXFLAGS:--O2 -g}"
+
+# stale TARGET: whether it is missing or older than any source, header or script.
+stale() {
+  [ ! -e "$1" ] || [ -n "$(find "$here" "$common" "$out/imbrex.h" -newer "$1" \( -name '*.cc' -o -name '*.h' -o -name build.sh \) -print -quit)" ]
+}
+
+# compile DIR SOURCES FLAGS...: their objects in DIR, all that are out of date at once. Sets `objects`.
+compile() {
+  dir=$1
+  sources=$2
+  shift 2
+  mkdir -p "$dir"
+  newest_header=$(find "$here" "$common" "$out/imbrex.h" \( -name '*.h' -o -name build.sh \) -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
+  pids=
+  objects=
+  for source in $sources; do
+    object=$dir/$(basename "$source" .cc).o
+    objects="$objects $object"
+    if [ ! -e "$object" ] || [ "$source" -nt "$object" ] || [ "$newest_header" -nt "$object" ]; then
+      # shellcheck disable=SC2086
+      { $cxx $flags $include -fPIC "$@" -c "$source" -o "$object.new" && mv "$object.new" "$object"; } &
+      pids="$pids $!"
+    fi
+  done
+  for pid in $pids; do
+    wait "$pid"
+  done
+}

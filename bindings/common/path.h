@@ -1,0 +1,31 @@
+// One form for the paths that databases build.
+
+#pragma once
+
+#include <string>
+
+namespace imbrex {
+
+// Databases join names to directories with a slash whether or not the directory ends with one, and users write `--db=x`. The C API
+// wants absolute paths without empty components and without ".".
+inline std::string Absolute(const std::string& path) {
+  std::string result = "/";
+  result.reserve(path.size() + 1);
+  for (size_t start = 0; start < path.size();) {
+    size_t end = path.find('/', start);
+    if (end == std::string::npos) {
+      end = path.size();
+    }
+    const bool is_dot = end == start + 1 && path[start] == '.';
+    if (end > start && !is_dot) {
+      if (result.size() > 1) {
+        result.push_back('/');
+      }
+      result.append(path, start, end - start);
+    }
+    start = end + 1;
+  }
+  return result;
+}
+
+}  // namespace imbrex
