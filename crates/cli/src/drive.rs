@@ -1,9 +1,10 @@
-//! `imbrex drive …`: emulated drives in images.
+//! `imbrex drive …`: emulated drives in images, and as far as it can be the zoned block devices of the kernel.
 
 use crate::output::{Failure, Outcome, count, print, print_json, size, table, terminal_width};
-use crate::picture;
+use crate::{kernel, picture};
 use clap::{ArgGroup, Subcommand};
-use imbrex_device::{Cause, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
+use imbrex_device::kernel::{Access, KernelDevice};
+use imbrex_device::{Cause, Tag, Zone, ZoneOp, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, parse_bool, parse_size};
 use imbrex_emulator::{Config, Emulator, Observer, OpenOptions, Overrides, Profile, Stats};
 use serde::Serialize;
@@ -29,7 +30,7 @@ enum Verb {
     #[command(after_help = "Example:\n  imbrex drive profiles")]
     Profiles(Json),
     /// Show what a drive is, and who uses it.
-    #[command(after_help = "Example:\n  imbrex drive info drive.img")]
+    #[command(after_help = "Examples:\n  imbrex drive info drive.img\n  imbrex drive info /dev/sdb")]
     Info(Image),
     /// Draw the zones of a drive.
     #[command(after_help = "Examples:\n  imbrex drive zones drive.img\n  imbrex drive zones drive.img --list")]
@@ -63,7 +64,7 @@ struct Json {
 
 #[derive(clap::Args)]
 struct Image {
-    /// The drive's image.
+    /// The drive's image, or (info and zones) a zoned block device as /dev/sdb.
     path: String,
     /// Print JSON.
     #[arg(long)]
@@ -123,7 +124,7 @@ struct StatsArgs {
 
 #[derive(clap::Args)]
 struct Range {
-    /// The drive's image.
+    /// The drive's image, or a zoned block device as /dev/sdb.
     path: String,
     /// Which zones: a number, a range as 5-9, or all (sequential ones).
     zones: String,
@@ -191,11 +192,27 @@ fn image_path(locator: &str) -> Result<PathBuf, Failure> {
     match Locator::parse(locator)? {
         Locator::Image(path) => Ok(path),
         Locator::Memory(_) => Err(Failure::usage("a drive in memory is gone with its process; name a drive image")),
+        Locator::Device(path) => Err(Failure::usage(format!(
+            "{}: only emulated drives can do this; name a drive image (for devices there are info, zones, reset, finish)",
+            path.display()
+        ))),
     }
 }
 
-fn open(path: &Path) -> Result<Emulator, Failure> {
-    Ok(Emulator::open(path, OpenOptions::default())?)
+/// The path of a device, where `locator` names one.
+fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
+    Ok(match Locator::parse(locator)? {
+        Locator::Device(path) => Some(path),
+        Locator::Image(_) | Locator::Memory(_) => None,
+    })
+}
+
+/// Opens the image or device at `locator` to change its zones.
+fn open(locator: &str) -> Result<Box<dyn ZonedDevice>, Failure> {
+    Ok(match device_path(locator)? {
+        Some(path) => Box::new(KernelDevice::open(&path, Access::Write)?),
+        None => Box::new(Emulator::open(&image_path(locator)?, OpenOptions::default())?),
+    })
 }
 
 fn create(args: Create) -> Outcome {
@@ -308,6 +325,9 @@ fn facts(path: &Path) -> Result<Facts, Failure> {
 }
 
 fn info(args: Image) -> Outcome {
+    if let Some(path) = device_path(&args.path)? {
+        return kernel::info(&path, args.json);
+    }
     let facts = facts(&image_path(&args.path)?)?;
     if args.json {
         return print_json(&facts);
@@ -334,11 +354,20 @@ fn info(args: Image) -> Outcome {
     ]))
 }
 
+/// The zones as they are now, and their size, whoever has the drive.
+fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
+    if let Some(path) = device_path(locator)? {
+        let device = kernel::observe(&path)?;
+        return Ok((imbrex_device::report_all(&device)?, device.geometry().zone_size));
+    }
+    let seen = Observer::open(&image_path(locator)?)?;
+    Ok((seen.zones(), seen.config().zone_size))
+}
+
 fn zones(args: Zones) -> Outcome {
-    let seen = Observer::open(&image_path(&args.image.path)?)?;
-    let zones = seen.zones();
+    let (zones, zone_size) = look(&args.image.path)?;
     if args.image.json {
-        let all: Vec<_> = zones.iter().map(|zone| zone_json(zone, seen.config().zone_size)).collect();
+        let all: Vec<_> = zones.iter().map(|zone| zone_json(zone, zone_size)).collect();
         return print_json(&all);
     }
     if args.list {
@@ -348,7 +377,7 @@ fn zones(args: Zones) -> Outcome {
     }
     let width = args.width.or_else(terminal_width).unwrap_or(80);
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print(picture::draw(&zones, seen.config().zone_size, width, colour))
+    print(picture::draw(&zones, zone_size, width, colour))
 }
 
 fn zone_json(zone: &Zone, zone_size: u64) -> serde_json::Value {
@@ -403,70 +432,74 @@ fn describe_stats(stats: &Stats) -> String {
 }
 
 /// Understands `5`, `5-9` and `all`; only sequential zones.
-fn zone_range(text: &str, config: &Config) -> Result<std::ops::RangeInclusive<u32>, Failure> {
-    let last = config.zones() - 1;
-    let number = |text: &str| {
-        text.parse::<u32>().map_err(|_| Failure::usage(format!("{text:?} is no zone; write a number, 5-9, or all")))
-    };
-    let (from, to) = match text.split_once('-') {
-        None if text == "all" && config.conventional > last => {
+fn zone_range<'a>(text: &str, zones: &'a [Zone]) -> Result<Vec<&'a Zone>, Failure> {
+    let conventional = |zone: &Zone| zone.state == ZoneState::Conventional;
+    if text == "all" {
+        let all: Vec<&Zone> = zones.iter().filter(|zone| !conventional(zone)).collect();
+        if all.is_empty() {
             return Err(Failure::failed("the drive has no sequential zones, so there is nothing to do"));
         }
-        None if text == "all" => (config.conventional, last),
+        return Ok(all);
+    }
+    let number = |text: &str| {
+        text.parse::<usize>().map_err(|_| Failure::usage(format!("{text:?} is no zone; write a number, 5-9, or all")))
+    };
+    let (from, to) = match text.split_once('-') {
         None => (number(text)?, number(text)?),
         Some((from, to)) => (number(from)?, number(to)?),
     };
-    if from > to || to > last {
+    let last = zones.len().saturating_sub(1);
+    let Some(wanted) = zones.get(from..to.saturating_add(1)).filter(|wanted| !wanted.is_empty()) else {
         return Err(Failure::usage(format!("zones {text} are not on the drive; its zones are 0 to {last}")));
-    }
-    if from < config.conventional {
-        let sentence = format!(
-            "zone {from} is conventional and has no write pointer; sequential zones are {} to {last}",
-            config.conventional
-        );
+    };
+    if let Some(zone) = wanted.iter().find(|zone| conventional(zone)) {
+        let sequential = zones.iter().find(|zone| !conventional(zone));
+        let from = sequential.map_or("there is none".into(), |zone| format!("the first is {}", zone.id));
+        let sentence =
+            format!("zone {} is conventional and has no write pointer; name sequential zones, {from}", zone.id);
         return Err(Failure::usage(sentence));
     }
-    Ok(from..=to)
+    Ok(wanted.iter().collect())
 }
 
 fn reset(args: Reset) -> Outcome {
-    let path = image_path(&args.range.path)?;
-    let drive = open(&path)?;
-    let range = zone_range(&args.range.zones, drive.config())?;
-    let zones = imbrex_device::report_all(&drive)?;
-    let written: Vec<&Zone> =
-        zones.iter().filter(|zone| range.contains(&zone.id.0) && zone.wp.is_some_and(|wp| wp > 0)).collect();
+    let drive = open(&args.range.path)?;
+    let zones = imbrex_device::report_all(drive.as_ref())?;
+    let range = zone_range(&args.range.zones, &zones)?;
+    let written: Vec<&&Zone> = range.iter().filter(|zone| zone.wp.is_some_and(|wp| wp > 0)).collect();
     if let (Some(first), false) = (written.first(), args.force) {
         return Err(Failure::failed(format!(
             "{}: {} of these zones hold data, the first is zone {}; nothing was reset; use --force to destroy it",
-            path.display(),
+            args.range.path,
             count(written.len() as u64),
             first.id
         )));
     }
-    each_zone(&drive, ZoneOp::Reset, range, args.range.json)
+    each_zone(drive.as_ref(), ZoneOp::Reset, &range, args.range.json)
 }
 
 fn finish(args: Range) -> Outcome {
-    let drive = open(&image_path(&args.path)?)?;
-    let range = zone_range(&args.zones, drive.config())?;
-    each_zone(&drive, ZoneOp::Finish, range, args.json)
+    let drive = open(&args.path)?;
+    let zones = imbrex_device::report_all(drive.as_ref())?;
+    let range = zone_range(&args.zones, &zones)?;
+    each_zone(drive.as_ref(), ZoneOp::Finish, &range, args.json)
 }
 
-fn each_zone(drive: &Emulator, op: ZoneOp, range: std::ops::RangeInclusive<u32>, json: bool) -> Outcome {
-    let zones = u64::from(range.end() - range.start()) + 1;
+fn each_zone(drive: &dyn ZonedDevice, op: ZoneOp, range: &[&Zone], json: bool) -> Outcome {
+    let zones = range.len() as u64;
     let bar = progress(zones);
-    for zone in range.clone() {
-        drive.zone_op(op, ZoneId(zone), Tag::new(Cause::Other))?;
+    for zone in range {
+        drive.zone_op(op, zone.id, Tag::new(Cause::Other))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     if json {
+        let end = |zone: Option<&&Zone>| zone.map(|zone| zone.id.0);
         return print_json(
-            &json!({ "operation": op.name(), "first": range.start(), "last": range.end(), "zones": zones }),
+            &json!({ "operation": op.name(), "first": end(range.first()), "last": end(range.last()), "zones": zones }),
         );
     }
-    print(format!("{}: {} of {} zones", drive.name(), op.name(), count(zones)))
+    print(format!("{}: {} of {} zones", drive.identity().name, op.name(), count(zones)))
 }
 
 /// A bar on a terminal, for what may take more than a second.

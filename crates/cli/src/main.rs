@@ -5,6 +5,7 @@
 
 mod drive;
 mod fs;
+mod kernel;
 mod output;
 mod picture;
 

@@ -132,8 +132,17 @@ fn bad_paths_get_a_sentence() {
     for verb in ["info", "zones", "stats", "trace"] {
         assert!(fails(drive(verb, &at.path, &[]), 1).contains("not a drive image"));
         assert!(fails(drive(verb, Path::new("/nowhere/x.img"), &[]), 1).contains("imbrex drive create"));
-        assert!(fails(drive(verb, Path::new("/dev/null"), &[]), 1).contains("not supported yet"));
         assert!(fails(drive(verb, Path::new("mem:"), &[]), 2).contains("drive image"));
+    }
+    for verb in ["info", "zones"] {
+        assert!(fails(drive(verb, Path::new("/dev/null"), &[]), 1).contains("not a block device"));
+        assert!(fails(drive(verb, Path::new("/dev/sdnone"), &[]), 1).contains("no such device"));
+    }
+    for verb in ["stats", "trace"] {
+        assert!(fails(drive(verb, Path::new("/dev/null"), &[]), 2).contains("only emulated drives"));
+    }
+    for options in [&["5"][..], &["all", "--force"]] {
+        assert!(fails(drive("reset", Path::new("/dev/null"), options), 1).contains("not a block device"));
     }
 }
 

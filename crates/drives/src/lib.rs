@@ -1,8 +1,8 @@
 //! Floor 2: from a locator to an open drive, and the shared-memory survivor.
 //!
 //! A *locator* names a drive: `drive.img` (an emulated drive in an image), `mem:?profile=tiny&size=64M` (one in memory that
-//! goes away with the process). Kernel devices (`/dev/sdb`) and banded plain disks (`banded:…`) are refused with a
-//! sentence until their backends are there. A *URI* is `imbrex://`, a locator and options, as
+//! goes away with the process), `/dev/sdb` (a zoned block device of the kernel). Banded plain disks (`banded:…`) are refused
+//! with a sentence until their backend is there. A *URI* is `imbrex://`, a locator and options, as
 //! `imbrex:///data/drive.img?cache=2G`; [`parse_uri`] takes it apart.
 
 #![warn(missing_docs)]

@@ -3,6 +3,7 @@
 use crate::overlay::{DEFAULT_LIMIT, Overlay, Untouched};
 use crate::survivor::ShmSurvivor;
 use crate::uri::{parse_bool, parse_size};
+use imbrex_device::kernel::{Access, KernelDevice};
 use imbrex_device::{Drive, Error, Result, Survivor, ZonedDevice};
 use imbrex_emulator::{Config, Emulator, OpenOptions as ImageOptions, Overrides};
 use std::os::unix::fs::FileTypeExt;
@@ -38,6 +39,8 @@ pub enum Locator {
     Image(PathBuf),
     /// An emulated drive in memory.
     Memory(Memory),
+    /// A zoned block device of the kernel.
+    Device(PathBuf),
 }
 
 /// What `mem:?…` asks for.
@@ -71,14 +74,18 @@ impl Locator {
             return refuse("banded plain disks are not supported yet; use a drive image (`imbrex drive create`)");
         }
         let path = Path::new(text);
-        let is_device = std::fs::metadata(path).is_ok_and(|meta| {
-            let kind = meta.file_type();
-            kind.is_block_device() || kind.is_char_device()
-        });
-        if is_device {
-            return refuse("devices of the kernel are not supported yet; use a drive image (`imbrex drive create`)");
+        if is_device(path) {
+            return Ok(Locator::Device(path.to_owned()));
         }
         Ok(Locator::Image(path.to_owned()))
+    }
+}
+
+/// Devices, and names below `/dev` that stand for nothing: those are mistyped devices, not images that are missing.
+fn is_device(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(meta) => meta.file_type().is_block_device() || meta.file_type().is_char_device(),
+        Err(_) => path.starts_with("/dev") && !path.starts_with("/dev/shm"),
     }
 }
 
@@ -141,16 +148,24 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
         Locator::Image(path) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
-            let device: Arc<dyn ZonedDevice> = Arc::new(Emulator::open(&path, how)?);
-            let shared = || Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>;
-            let survivor = options.survivor.then(shared);
-            if !options.read_only {
-                return Ok(Drive { device, survivor });
-            }
-            let survivor = survivor.map(|survivor| Arc::new(Untouched(survivor)) as Arc<dyn Survivor>);
-            Ok(Drive { device: Arc::new(Overlay::new(device, DEFAULT_LIMIT)?), survivor })
+            lasting(Arc::new(Emulator::open(&path, how)?), options)
+        }
+        Locator::Device(path) => {
+            let access = if options.read_only { Access::ReadOnly } else { Access::Write };
+            lasting(Arc::new(KernelDevice::open(&path, access)?), options)
         }
     }
+}
+
+/// A drive that is still there when the process is gone: with a survivor, or covered where it is only looked at.
+fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
+    let shared = || Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>;
+    let survivor = options.survivor.then(shared);
+    if !options.read_only {
+        return Ok(Drive { device, survivor });
+    }
+    let survivor = survivor.map(|survivor| Arc::new(Untouched(survivor)) as Arc<dyn Survivor>);
+    Ok(Drive { device: Arc::new(Overlay::new(device, DEFAULT_LIMIT)?), survivor })
 }
 
 #[cfg(test)]
@@ -195,7 +210,9 @@ mod tests {
         says("mem:?size=lots", "256M");
         says("mem:?block=1000", "512 or 4096");
         says("banded:disk.img?band=80M", "not supported yet");
-        says("/dev/null", "not supported yet");
+        says("/dev/null", "not a block device");
+        says("/dev/sdnone", "lsblk --zoned");
+        says("/dev/shm/none.img", "imbrex drive create");
         says("/nowhere/drive.img", "imbrex drive create");
         let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
         assert!(open("mem:", &read_only).err().unwrap().to_string().contains("read-only"));

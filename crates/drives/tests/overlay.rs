@@ -2,10 +2,10 @@
 
 use imbrex_device::{
     AlignedBuf, Cause, Fault, HeapSurvivor, Survivor, SurvivorKey, Tag, ZoneId, ZoneOp, ZoneState, ZonedDevice,
-    report_all,
+    contract, report_all,
 };
 use imbrex_drives::overlay::{DEFAULT_LIMIT, Overlay, Untouched};
-use imbrex_emulator::{Config, Emulator, contract};
+use imbrex_emulator::{Config, Emulator};
 use std::sync::Arc;
 
 const TAG: Tag = Tag::new(Cause::Other);

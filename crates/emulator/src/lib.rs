@@ -10,7 +10,6 @@
 mod cache;
 mod commands;
 mod config;
-pub mod contract;
 mod drive;
 mod faults;
 mod image;

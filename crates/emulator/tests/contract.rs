@@ -1,7 +1,7 @@
 //! The emulated drive in every form, through the contract.
 
-use imbrex_device::{Fault, ZoneId, ZonedDevice};
-use imbrex_emulator::{Config, Emulator, Overrides, contract};
+use imbrex_device::{Fault, ZoneId, ZonedDevice, contract};
+use imbrex_emulator::{Config, Emulator, Overrides};
 
 /// Drives that differ in everything that a rule may depend on.
 fn configs() -> Vec<Config> {

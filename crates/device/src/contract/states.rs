@@ -5,7 +5,7 @@ use super::*;
 pub(super) fn geometry_is_consistent(drive: &dyn ZonedDevice) {
     let geometry = drive.geometry();
     assert!(geometry.block == 512 || geometry.block == 4096);
-    assert!(geometry.mem_align.is_power_of_two() && geometry.mem_align as usize <= imbrex_device::MEM_ALIGN);
+    assert!(geometry.mem_align.is_power_of_two() && geometry.mem_align as usize <= crate::MEM_ALIGN);
     assert!(geometry.max_io >= geometry.block && geometry.max_io.is_multiple_of(geometry.block));
     assert!(geometry.zones >= 2 && geometry.zone_size.is_multiple_of(u64::from(geometry.block)));
     let zones = report_all(drive).unwrap();

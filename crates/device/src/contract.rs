@@ -1,11 +1,11 @@
-//! The contract of [`ZonedDevice`] as checks that any drive can be run through: the emulator in all its forms, and later a
-//! kernel device. Each check panics where the drive does not keep the contract, and works on whatever state the drive is
-//! in: it resets the zones that it uses, so **it destroys what is on the drive**.
+//! The contract of [`ZonedDevice`] as checks that any drive can be run through: the emulator in all its forms, the
+//! overlay over one, kernel devices. Each check panics where the drive does not keep the contract, and works on whatever
+//! state the drive is in: it resets the zones that it uses, so **it destroys what is on the drive**. Feature `contract`.
 
 mod rules;
 mod states;
 
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
+use crate::{AlignedBuf, Cause, Error, Fault, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 
 /// A check and its name.
 pub type Check = (&'static str, fn(&dyn ZonedDevice));
