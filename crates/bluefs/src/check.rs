@@ -1,7 +1,8 @@
 //! Checking a mounted file system: every checksum of ours, every invariant.
 //!
 //! Reads everything that carries a checksum (labels, root, journal, zone headers, frames of logs) and compares metadata with
-//! what the drive says of its zones. Changes nothing. Contents of tables carry the application's checksums, not ours; that
+//! what the drive says of its zones. Changes nothing; to leave the drive itself as it is, mount with `read_only`, and what the
+//! mount had to repair is in the report, too. Contents of tables carry the application's checksums, not ours; that
 //! their blocks can be read is checked.
 
 use crate::error::{Error, Result};
@@ -41,6 +42,11 @@ impl BlueFs {
         self.sync_all()?;
         let core = self.core();
         let mut report = CheckReport { problems: self.mount_report().damage.clone(), ..Default::default() };
+        let found = self.mount_report();
+        // A power loss may tear the copy that was being written; and only a look leaves it as it was.
+        let wrong = self.core().options.read_only && !found.power_lost;
+        let label = if wrong { &mut report.problems } else { &mut report.notes };
+        label.extend(found.label.clone());
         report.problems.extend(core.volume.check_labels()?);
         let zones = report_all(core.volume.device().as_ref())?;
         let (inodes, paths, known, root) = {

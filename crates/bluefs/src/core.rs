@@ -138,10 +138,20 @@ impl Core {
         Ok(self.volume.check_poison()?)
     }
 
+    /// Refuses changes of a file system that is mounted only to look at it.
+    pub(crate) fn check_writable(&self, path: &str) -> Result<()> {
+        if self.options.read_only && !self.recovering.load(Ordering::Acquire) {
+            let what = "the drive is mounted read-only; mount it without `read-only` to change it";
+            return Err(Error::new(Code::ReadOnly, format!("{path}: {what}")));
+        }
+        Ok(())
+    }
+
     /// Applies records and appends them to the journal, all in one frame. The first must be the only one that may be
     /// illegal. Returns the number of the last one.
     pub(crate) fn log(&self, state: &mut MetaState, path: &str, records: &[Record]) -> Result<u64> {
         self.check()?;
+        self.check_writable(path)?;
         let mut bytes = Vec::with_capacity(128);
         let mut effects = Vec::new();
         for record in records {

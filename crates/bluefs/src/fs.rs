@@ -169,14 +169,20 @@ impl BlueFs {
             }
         }
         let open = parsed.open_options()?;
-        if open.read_only {
-            return Err(refuse("a read-only mount is not supported; leave the option out".into()));
-        }
+        options.read_only = open.read_only;
         let memory = imbrex_drives::Locator::is_memory(&parsed.locator);
         let format = memory || parsed.options.get("format").is_some_and(|v| v == "on" || v == "1");
         let key = match std::fs::canonicalize(&parsed.locator) {
             Ok(path) if !memory => path.to_string_lossy().into_owned(),
             _ => parsed.locator.clone(),
+        };
+        let key = match open.read_only {
+            // Who only looks sees what this process is doing.
+            true => match OPEN.get(&key) {
+                Some(shared) => return Ok(BlueFs(Held::Registered(shared))),
+                None => format!("{key} read-only"),
+            },
+            false => key,
         };
         let shared = OPEN.get_or_open(key, || {
             let drive = imbrex_drives::open(&parsed.locator, &open)?;
@@ -289,6 +295,7 @@ impl BlueFs {
 
     /// A file for reading and writing at any offset; with `create`, a new one where there is none.
     pub fn open_random(&self, path: &str, create: bool) -> Result<RandomFile> {
+        self.core().check_writable(path)?;
         let file = match self.open_existing(path) {
             Err(why) if why.code() == Code::NotFound && create => {
                 let mut writer = self.create_random(path)?;
@@ -418,6 +425,7 @@ impl BlueFs {
 
     /// Cuts a file; it cannot be made longer this way.
     pub fn truncate(&self, path: &str, size: u64) -> Result<()> {
+        self.core().check_writable(path)?;
         let (file, _) = self.open_existing(path)?;
         truncate(&file, size)
     }
@@ -510,6 +518,9 @@ impl Drop for Mounted {
 
 /// Writes and seals everything; what fails is found again by the next mount.
 fn unmount(core: &Arc<Core>) -> Result<()> {
+    if core.options.read_only {
+        return Ok(core.volume.shutdown(false)?);
+    }
     for file in core.open_files() {
         let mut writing = lock(&file.writing);
         file.finish(&mut writing)?;

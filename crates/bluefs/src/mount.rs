@@ -37,6 +37,8 @@ pub struct MountReport {
     pub replayed_bytes: u64,
     /// Damage that was found, a sentence each.
     pub damage: Vec<String>,
+    /// A copy of the label that was not whole and is now: after a power loss that is no damage.
+    pub label: Option<String>,
 }
 
 struct Found {
@@ -126,6 +128,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
 
 /// Mounts a drive.
 pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountReport)> {
+    let drive = if options.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
     let volume = Volume::open(drive, options.volume.clone())?;
     let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
@@ -139,6 +142,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
         found.report.damage.extend(found.meta.finish_replay());
         find_lost_zones(&tenant, &zones, &mut found)?;
     }
+    found.report.label = volume.label_repaired().map(str::to_owned);
     let fixed = fix_ends(&tenant, &zones, &mut found)?;
     for (zone, _, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;

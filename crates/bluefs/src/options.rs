@@ -33,6 +33,9 @@ pub struct Options {
     pub volume: VolumeOptions,
     /// Bytes of one device write of a table; others are scaled from it.
     pub segment_bytes: usize,
+    /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
+    /// drive and survivor stay as they are.
+    pub read_only: bool,
     /// Where times come from.
     pub clock: Clock,
 }
@@ -46,6 +49,7 @@ impl fmt::Debug for Options {
             .field("wal", &self.wal)
             .field("volume", &self.volume)
             .field("segment_bytes", &self.segment_bytes)
+            .field("read_only", &self.read_only)
             .finish_non_exhaustive()
     }
 }
@@ -59,6 +63,7 @@ impl Default for Options {
             wal: WalPlacement { conventional: false, unbuffered: false },
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
+            read_only: false,
             clock: Arc::new(now),
         }
     }

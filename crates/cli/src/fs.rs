@@ -1,18 +1,13 @@
 //! `imbrex fs …`: the file system on a drive.
 
-use crate::output::{Failure, Outcome, count, print, print_json, size, table};
-use clap::Subcommand;
-use imbrex_bluefs::{Attributes, BlueFs, Code, CreateOptions, FileKind};
-use imbrex_drives::{SCHEME, parse_size};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::Path;
-use std::time::Duration;
+mod copy;
+mod look;
 
-/// Bytes that are copied at a time.
-const PIECE: usize = 1 << 20;
+use crate::output::{Failure, Outcome, print, print_json, size};
+use clap::Subcommand;
+use imbrex_bluefs::{Attributes, BlueFs, FileKind};
+use imbrex_drives::{SCHEME, parse_size};
+use serde_json::json;
 
 #[derive(clap::Args)]
 #[command(
@@ -52,8 +47,9 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex fs stat drive.img\n  imbrex fs stat drive.img /db/000012.sst")]
     Stat(Stat),
     /// Verify every checksum and every invariant. Exit code 1 where something is wrong.
-    #[command(after_help = "Example:\n  imbrex fs check drive.img")]
-    Check(Mount),
+    #[command(after_help = "Examples:\n  imbrex fs check drive.img            # changes nothing\n  \
+                      imbrex fs check drive.img --repair   # what a mount can repair is repaired first")]
+    Check(Check),
     /// Print RocksDB options that suit the drive.
     #[command(
         after_help = "Examples:\n  imbrex fs advise drive.img\n  db_bench $(imbrex fs advise drive.img --flags) …"
@@ -143,6 +139,15 @@ struct Stat {
 }
 
 #[derive(clap::Args)]
+struct Check {
+    #[command(flatten)]
+    mount: Mount,
+    /// Mount the drive for writing first, which repairs what can be repaired; then check what is left.
+    #[arg(long)]
+    repair: bool,
+}
+
+#[derive(clap::Args)]
 struct AdviseArgs {
     #[command(flatten)]
     mount: Mount,
@@ -160,14 +165,14 @@ impl From<imbrex_bluefs::Error> for Failure {
 pub fn run(args: Args) -> Outcome {
     match args.verb {
         Verb::Format(args) => format(args),
-        Verb::Ls(args) => ls(args),
-        Verb::Cat(args) => cat(args),
-        Verb::Cp(args) => cp(args),
+        Verb::Ls(args) => look::ls(args),
+        Verb::Cat(args) => copy::cat(args),
+        Verb::Cp(args) => copy::cp(args),
         Verb::Rm(args) => rm(args),
-        Verb::Df(args) => df(args),
-        Verb::Stat(args) => stat(args),
-        Verb::Check(args) => check(args),
-        Verb::Advise(args) => advise(args),
+        Verb::Df(args) => look::df(args),
+        Verb::Stat(args) => look::stat(args),
+        Verb::Check(args) => look::check(args),
+        Verb::Advise(args) => look::advise(args),
     }
 }
 
@@ -187,8 +192,18 @@ fn uri_of(drive: &str, options: &[String]) -> Result<String, Failure> {
 }
 
 impl Mount {
+    /// Mounts the drive, which repairs what a crash has left.
     fn open(&self) -> Result<BlueFs, Failure> {
-        let mut options = Vec::new();
+        self.open_with(Vec::new())
+    }
+
+    /// Mounts the drive for a look: nothing on it changes, not even what a mount would repair.
+    fn look(&self) -> Result<BlueFs, Failure> {
+        let memory = imbrex_drives::Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
+        self.open_with(if memory { Vec::new() } else { vec!["read-only=on".to_owned()] })
+    }
+
+    fn open_with(&self, mut options: Vec<String>) -> Result<BlueFs, Failure> {
         if self.host_sync {
             options.push("host-sync=on".to_owned());
         }
@@ -202,53 +217,17 @@ impl Mount {
     }
 }
 
-fn progress(bytes: u64) -> ProgressBar {
-    let bar = ProgressBar::new(bytes);
-    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
-}
-
 fn format(args: Format) -> Outcome {
     let open = imbrex_drives::OpenOptions { survivor: false, ..Default::default() };
     let locator = args.drive.strip_prefix(SCHEME).unwrap_or(&args.drive);
     let drive = imbrex_drives::open(locator, &open)?;
     BlueFs::format(&drive, args.force)?;
     drop(drive);
-    let space = Mount { drive: args.drive.clone(), host_sync: false, cache: None, json: false }.open()?.space();
+    let space = Mount { drive: args.drive.clone(), host_sync: false, cache: None, json: false }.look()?.space();
     if args.json {
         return print_json(&json!({ "drive": args.drive, "total": space.total, "free": space.free }));
     }
     print(format_args!("{}: formatted, {} for files", args.drive, size(space.total)))
-}
-
-fn kind_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Directory => "dir",
-        FileKind::Random => "small",
-        FileKind::Table => "table",
-        FileKind::Log => "log",
-    }
-}
-
-/// Seconds since 1970 as a date and time in UTC (civil calendar from days, after Hinnant's algorithm).
-fn utc(ns: u64) -> String {
-    let secs = ns / 1_000_000_000;
-    let (days, rest) = ((secs / 86_400) as i64 + 719_468, secs % 86_400);
-    let era = days / 146_097;
-    let of_era = days - era * 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-fn facts(path: &str, a: &Attributes) -> Value {
-    json!({ "path": path, "serial": a.serial, "kind": kind_name(a.kind), "size": a.size, "allocated": a.allocated,
-            "modified_ns": a.modified, "links": a.links })
 }
 
 fn join(dir: &str, name: &str) -> String {
@@ -265,220 +244,6 @@ fn walk(fs: &BlueFs, path: &str, deep: bool, each: &mut dyn FnMut(&str, &Attribu
         }
     }
     Ok(())
-}
-
-fn ls(args: Ls) -> Outcome {
-    let fs = args.mount.open()?;
-    let mut found: Vec<(String, Attributes)> = Vec::new();
-    let here = fs.stat(&args.path)?;
-    if here.kind == FileKind::Directory {
-        walk(&fs, &args.path, args.recursive, &mut |path, a| {
-            found.push((path.to_owned(), a.clone()));
-            Ok(())
-        })?;
-    } else {
-        found.push((args.path.clone(), here));
-    }
-    if args.mount.json {
-        return print_json(&found.iter().map(|(path, a)| facts(path, a)).collect::<Vec<_>>());
-    }
-    for (path, a) in &found {
-        let name = if args.recursive { path.as_str() } else { path.rsplit('/').next().unwrap_or(path) };
-        let slash = if a.kind == FileKind::Directory { "/" } else { "" };
-        if args.long {
-            let (kind, time) = (kind_name(a.kind), utc(a.modified));
-            print(format_args!(
-                "{kind:5} {:>2} {:>12} {:>7} {time} {name}{slash}",
-                a.links,
-                a.size,
-                size(a.allocated)
-            ))?;
-        } else {
-            print(format_args!("{name}{slash}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Copies a file of the drive to a host's stream.
-fn send(fs: &BlueFs, path: &str, out: &mut dyn Write, bar: &ProgressBar) -> Outcome {
-    let reader = fs.open_read(path)?;
-    let mut buf = vec![0; PIECE];
-    let mut at = 0;
-    loop {
-        let n = reader.read_at(at, &mut buf)?;
-        if n == 0 {
-            return Ok(());
-        }
-        match out.write_all(&buf[..n]) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Err(Failure::Unread),
-            Err(e) => {
-                return Err(Failure::failed(format!("writing the copy of {path} failed ({e}); see where it goes")));
-            }
-        }
-        at += n as u64;
-        bar.inc(n as u64);
-    }
-}
-
-/// Copies a stream to a file of the drive, durably.
-fn receive(fs: &BlueFs, input: &mut dyn Read, expected: u64, path: &str, bar: &ProgressBar) -> Outcome {
-    let mut writer = fs.create(path, CreateOptions { expected_size: expected })?;
-    let mut buf = vec![0; PIECE];
-    loop {
-        let n = match input.read(&mut buf) {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(Failure::failed(format!("reading the source of {path} failed ({e})"))),
-        };
-        writer.append(&buf[..n])?;
-        bar.inc(n as u64);
-    }
-    writer.sync()?;
-    Ok(writer.close()?)
-}
-
-fn cat(args: Cat) -> Outcome {
-    let fs = args.mount.open()?;
-    let mut out = io::stdout().lock();
-    for path in &args.paths {
-        send(&fs, path, &mut out, &ProgressBar::hidden())?;
-    }
-    match out.flush() {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
-        Err(e) => Err(Failure::failed(format!("writing the output failed ({e}); see where it goes"))),
-        Ok(()) => Ok(()),
-    }
-}
-
-fn host(path: &str) -> impl Fn(io::Error) -> Failure + '_ {
-    move |error| Failure::failed(format!("{path}: {error}; check the path on the host"))
-}
-
-fn host_size(path: &Path) -> u64 {
-    match fs::metadata(path) {
-        Ok(m) if m.is_dir() => fs::read_dir(path).map_or(0, |d| d.flatten().map(|e| host_size(&e.path())).sum()),
-        Ok(m) => m.len(),
-        Err(_) => 0,
-    }
-}
-
-/// Where a copy goes: into a directory that exists, under the source's name, or else to that very path.
-fn target(into_dir: bool, to: &str, from: &str) -> String {
-    let name = from.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    if into_dir && !name.is_empty() && name != "." { join(to, name) } else { to.to_owned() }
-}
-
-fn copy_in(fs: &BlueFs, from: &str, to: &str, bar: &ProgressBar) -> Outcome {
-    let meta = fs::metadata(from).map_err(host(from))?;
-    if meta.is_dir() {
-        match fs.mkdir(to) {
-            Err(e) if e.code() != Code::Exists => return Err(e.into()),
-            _ => {}
-        }
-        let mut names: Vec<_> = fs::read_dir(from).map_err(host(from))?.flatten().map(|e| e.file_name()).collect();
-        names.sort();
-        for name in names {
-            let Some(name) = name.to_str() else {
-                return Err(Failure::failed(format!("{from}: a name there is not UTF-8; rename the file")));
-            };
-            copy_in(fs, &join(from, name), &join(to, name), bar)?;
-        }
-        return Ok(());
-    }
-    let mut file = fs::File::open(from).map_err(host(from))?;
-    receive(fs, &mut file, meta.len(), to, bar)
-}
-
-fn copy_out(fs: &BlueFs, from: &str, to: &str, bar: &ProgressBar) -> Outcome {
-    if fs.stat(from)?.kind == FileKind::Directory {
-        match fs::create_dir(to) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(host(to)(e)),
-            _ => {}
-        }
-        for entry in fs.list(from)? {
-            copy_out(fs, &join(from, &entry.name), &join(to, &entry.name), bar)?;
-        }
-        return Ok(());
-    }
-    let mut file = fs::File::create(to).map_err(host(to))?;
-    send(fs, from, &mut file, bar)
-}
-
-fn copy_within(fs: &BlueFs, from: &str, to: &str, bar: &ProgressBar) -> Outcome {
-    let attributes = fs.stat(from)?;
-    if attributes.kind == FileKind::Directory {
-        match fs.mkdir(to) {
-            Err(e) if e.code() != Code::Exists => return Err(e.into()),
-            _ => {}
-        }
-        for entry in fs.list(from)? {
-            copy_within(fs, &join(from, &entry.name), &join(to, &entry.name), bar)?;
-        }
-        return Ok(());
-    }
-    if fs.stat(to).is_ok_and(|there| there.serial == attributes.serial) {
-        return Err(Failure::failed(format!("{from} and {to} are the same file; name another target")));
-    }
-    let reader = fs.open_read(from)?;
-    let mut input = Sequential { reader: &reader, at: 0 };
-    receive(fs, &mut input, attributes.size, to, bar)
-}
-
-struct Sequential<'a> {
-    reader: &'a imbrex_bluefs::Reader,
-    at: u64,
-}
-
-impl Read for Sequential<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.reader.read_at(self.at, buf).map_err(io::Error::other)?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-fn cp(args: Cp) -> Outcome {
-    let (from, to) = (args.from.strip_prefix(':'), args.to.strip_prefix(':'));
-    let usage = "one of the two paths must be on the drive: write it with a colon in front, as :/db/LOG";
-    if from.is_none() && to.is_none() {
-        return Err(Failure::usage(usage));
-    }
-    let fs = args.mount.open()?;
-    let is_dir = |path: &str| fs.stat(path).is_ok_and(|a| a.kind == FileKind::Directory);
-    let mut bytes = 0;
-    if let Some(from) = from {
-        bytes = fs.stat(from)?.size;
-        if is_dir(from) {
-            walk(&fs, from, true, &mut |_, a| {
-                bytes += a.size;
-                Ok(())
-            })?;
-        }
-    } else if args.from != "-" {
-        bytes = host_size(Path::new(&args.from));
-    }
-    let bar = progress(bytes);
-    let done = match (from, to) {
-        (None, Some(to)) if args.from == "-" => receive(&fs, &mut io::stdin().lock(), 1 << 40, to, &bar),
-        (None, Some(to)) => copy_in(&fs, &args.from, &target(is_dir(to), to, &args.from), &bar),
-        (Some(from), None) if args.to == "-" => send(&fs, from, &mut io::stdout().lock(), &bar),
-        (Some(from), None) => copy_out(&fs, from, &target(Path::new(&args.to).is_dir(), &args.to, from), &bar),
-        (Some(from), Some(to)) => {
-            let to = target(is_dir(to), to, from);
-            if to == from || to.starts_with(&join(from, "")) {
-                return Err(Failure::failed(format!("{from} cannot be copied into itself; name another target")));
-            }
-            copy_within(&fs, from, &to, &bar)
-        }
-        (None, None) => Err(Failure::usage(usage)),
-    };
-    bar.finish_and_clear();
-    done?;
-    fs.sync_all()?;
-    if args.mount.json { print_json(&json!({ "bytes": bar.position() })) } else { Ok(()) }
 }
 
 fn remove(fs: &BlueFs, path: &str, recursive: bool, removed: &mut u64) -> Outcome {
@@ -507,149 +272,4 @@ fn rm(args: Rm) -> Outcome {
     }
     fs.sync_all()?;
     if args.mount.json { print_json(&json!({ "removed": removed })) } else { Ok(()) }
-}
-
-fn df(args: Mount) -> Outcome {
-    let fs = args.open()?;
-    let space = fs.space();
-    if args.json {
-        return print_json(&json!({ "total": space.total, "free": space.free, "used": space.total - space.free,
-                                   "small_total": space.small_total, "small_free": space.small_free }));
-    }
-    let used = space.total - space.free;
-    let percent = if space.total == 0 { 100.0 } else { used as f64 * 100.0 / space.total as f64 };
-    print(table(&[
-        ("size", size(space.total)),
-        ("used", format!("{} ({percent:.1} %)", size(used))),
-        ("free", size(space.free)),
-        ("small files", format!("{} of {} free", size(space.small_free), size(space.small_total))),
-    ]))
-}
-
-fn stat(args: Stat) -> Outcome {
-    let fs = args.mount.open()?;
-    let Some(path) = &args.path else {
-        let (volume, report) = (fs.volume(), fs.mount_report());
-        let uuid: String = volume.uuid().iter().map(|b| format!("{b:02x}")).collect();
-        if args.mount.json {
-            return print_json(&json!({ "uuid": uuid, "mount": volume.mount(), "clean": report.clean,
-                "power_lost": report.power_lost, "replayed_bytes": report.replayed_bytes, "damage": report.damage }));
-        }
-        return print(table(&[
-            ("volume", uuid),
-            ("mount", count(volume.mount())),
-            ("last mount ended", if report.clean { "cleanly" } else { "without being unmounted; repaired now" }.into()),
-            ("damage", if report.damage.is_empty() { "none".into() } else { report.damage.join("; ") }),
-        ]));
-    };
-    let attributes = fs.stat(path)?;
-    let runs = fs.runs(path)?;
-    if args.mount.json {
-        let mut all = facts(path, &attributes);
-        all["extents"] = runs
-            .iter()
-            .map(|r| {
-                json!({ "logical": r.logical, "bytes": (r.len != u64::MAX).then_some(r.len), "zone": r.zone,
-                        "address": r.address })
-            })
-            .collect();
-        return print_json(&all);
-    }
-    print(table(&[
-        ("path", path.clone()),
-        ("kind", kind_name(attributes.kind).into()),
-        ("serial", attributes.serial.to_string()),
-        ("size", format!("{} bytes", attributes.size)),
-        ("on the drive", size(attributes.allocated)),
-        ("names", attributes.links.to_string()),
-        ("modified", format!("{} UTC", utc(attributes.modified))),
-    ]))?;
-    for run in runs {
-        let len = if run.len == u64::MAX { "growing".into() } else { format!("{} bytes", run.len) };
-        let zone = run.zone.map_or("conventional".into(), |z| format!("zone {z}"));
-        print(format_args!("at {:>12}  {len} in {zone}, address {}", run.logical, run.address))?;
-    }
-    Ok(())
-}
-
-fn check(args: Mount) -> Outcome {
-    let fs = args.open()?;
-    let bar = ProgressBar::new(0);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    let report = fs.check(|done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    if args.json {
-        print_json(&json!({ "problems": report.problems, "notes": report.notes, "files": report.files,
-                            "zones": report.zones, "bytes": report.bytes }))?;
-    } else {
-        for note in &report.notes {
-            print(format_args!("note: {note}"))?;
-        }
-        for problem in &report.problems {
-            print(problem)?;
-        }
-    }
-    match report.problems.len() {
-        0 if args.json => Ok(()),
-        0 => print(format_args!(
-            "{}: nothing is wrong ({} files, {} zones, {} verified)",
-            args.drive,
-            count(report.files),
-            count(report.zones),
-            size(report.bytes)
-        )),
-        n => Err(Failure::failed(format!(
-            "{n} problems; copy out what is whole with `imbrex fs cp` before anything else"
-        ))),
-    }
-}
-
-fn advise(args: AdviseArgs) -> Outcome {
-    let advice = args.mount.open()?.advise();
-    let options: Vec<(&str, String)> = vec![
-        ("write_buffer_size", advice.write_buffer_size.to_string()),
-        ("target_file_size_base", advice.target_file_size.to_string()),
-        ("level_compaction_dynamic_file_size", "false".into()),
-        ("compaction_readahead_size", advice.compaction_readahead_size.to_string()),
-        ("max_background_jobs", advice.background_jobs.to_string()),
-        ("keep_log_file_num", "10".into()),
-    ];
-    if args.mount.json {
-        let pairs: serde_json::Map<String, Value> =
-            options.iter().map(|(k, v)| ((*k).into(), v.clone().into())).collect();
-        return print_json(&pairs);
-    }
-    if args.flags {
-        // Those that db_bench has flags for.
-        let known = ["write_buffer_size", "target_file_size_base", "compaction_readahead_size", "max_background_jobs"];
-        let flags = options.iter().filter(|(k, _)| known.contains(k)).map(|(k, v)| format!("--{k}={v}"));
-        return print(flags.collect::<Vec<_>>().join(" "));
-    }
-    for (name, value) in options {
-        print(format_args!("{name}={value}"))?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_told_as_dates() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00");
-        assert_eq!(utc(951_782_400_000_000_000), "2000-02-29 00:00:00");
-        assert_eq!(utc(1_767_225_599_000_000_000), "2025-12-31 23:59:59");
-    }
-
-    #[test]
-    fn copies_go_into_directories_that_exist() {
-        assert_eq!(target(true, "/a", "x/y/"), "/a/y");
-        assert_eq!(target(false, "/a", "x/y"), "/a");
-        assert_eq!(target(true, "/", "f"), "/f");
-        assert_eq!(target(true, "/a", "."), "/a");
-    }
 }

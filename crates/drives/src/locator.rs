@@ -1,6 +1,5 @@
 //! What a locator means, and opening it.
 
-use crate::overlay::{DEFAULT_LIMIT, Overlay, Untouched};
 use crate::survivor::ShmSurvivor;
 use crate::uri::{parse_bool, parse_size};
 use imbrex_device::kernel::{Access, KernelDevice};
@@ -19,8 +18,8 @@ pub const MEMORY_OPTIONS: &[&str] =
 pub struct OpenOptions {
     /// A flush of an emulated drive reaches the host's disk.
     pub host_sync: bool,
-    /// Nothing is written: neither the drive nor its survivor changes, and what a mount repairs is repaired in memory
-    /// ([`Overlay`]). The file need not be writable, and several processes may look at once.
+    /// Nothing is written: the file need not be writable, and several processes may look at once. To mount such a drive,
+    /// cover it ([`crate::overlay::cover`]).
     pub read_only: bool,
     /// Unwritten bytes are kept in shared memory against the death of the process.
     pub survivor: bool,
@@ -148,24 +147,19 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
         Locator::Image(path) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
-            lasting(Arc::new(Emulator::open(&path, how)?), options)
+            Ok(lasting(Arc::new(Emulator::open(&path, how)?), options))
         }
         Locator::Device(path) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
-            lasting(Arc::new(KernelDevice::open(&path, access)?), options)
+            Ok(lasting(Arc::new(KernelDevice::open(&path, access)?), options))
         }
     }
 }
 
 /// A drive that is still there when the process is gone: with a survivor, or covered where it is only looked at.
-fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
-    let shared = || Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>;
-    let survivor = options.survivor.then(shared);
-    if !options.read_only {
-        return Ok(Drive { device, survivor });
-    }
-    let survivor = survivor.map(|survivor| Arc::new(Untouched(survivor)) as Arc<dyn Survivor>);
-    Ok(Drive { device: Arc::new(Overlay::new(device, DEFAULT_LIMIT)?), survivor })
+fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Drive {
+    let survivor = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
+    Drive { device, survivor }
 }
 
 #[cfg(test)]

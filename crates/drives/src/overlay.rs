@@ -7,12 +7,12 @@
 //! repairs is the one that looks, step by step, and what it found is what a real one would find.
 //!
 //! Invariants: nothing is ever written to what is below; a block is served from memory if and only if it was written here
-//! after the last reset of its zone; memory is bounded (`limit`), beyond it writes fail with `NoSpace`. Zones follow the same
+//! after the last reset of its zone; memory is bounded (`limit`), beyond it writes fail with `Unusable`. Zones follow the same
 //! rules as any drive's (the emulator's contract is run over this, too).
 
 use imbrex_device::{
-    Error, Fault, Geometry, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZoneState,
-    ZonedDevice, report_all, zeroed_region,
+    Drive, Error, Fault, Geometry, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
+    ZoneState, ZonedDevice, report_all, zeroed_region,
 };
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -248,7 +248,9 @@ impl ZonedDevice for Overlay {
         };
         self.check_write(&zone, offset, len, at)?;
         if (state.blocks.len() * block).saturating_add(buf.len()) > self.limit {
-            return Err(self.error(Fault::NoSpace, at));
+            let what =
+                format!("needs more than {} bytes of repairs, which a look keeps in memory; mount it", self.limit);
+            return Err(self.error(Fault::Unusable(what.into()), at));
         }
         if zone.state != ZoneState::Conventional {
             self.open(&mut state, id, false, at)?;
@@ -309,6 +311,12 @@ impl ZonedDevice for Overlay {
         self.lock().write_cache = on;
         Ok(())
     }
+}
+
+/// Covers a drive and its survivor: whatever is done to what is returned, both stay as they are.
+pub fn cover(drive: Drive) -> Result<Drive> {
+    let survivor = drive.survivor.map(|survivor| Arc::new(Untouched(survivor)) as Arc<dyn Survivor>);
+    Ok(Drive { device: Arc::new(Overlay::new(drive.device, DEFAULT_LIMIT)?), survivor })
 }
 
 /// A survivor that is read and not consumed: regions made over it are plain memory, and what it holds stays.

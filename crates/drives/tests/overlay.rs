@@ -98,7 +98,7 @@ fn its_memory_is_bounded_and_resets_give_it_back() {
     }
     for (zone, at) in [(10, 3), (0, 0)] {
         let error = write(&drive, zone, at, 1).unwrap_err();
-        assert!(matches!(error.fault, Fault::NoSpace), "{error}");
+        assert!(matches!(error.fault, Fault::Unusable(_)), "{error}");
     }
     assert_eq!(drive.kept(), 3 * 4096);
     drive.zone_op(ZoneOp::Reset, ZoneId(10), TAG).unwrap();

@@ -92,6 +92,7 @@ pub(crate) struct VolumeCore {
     streams: AtomicU64,
     mount: u64,
     first_generation: u64,
+    label_repaired: Option<String>,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -158,6 +159,8 @@ impl Volume {
         let slots = label_slots(&geometry);
         let copies = [read_slot(device, slots[0])?, read_slot(device, slots[1])?];
         let [a, b] = copies;
+        let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
+        let label_repaired = broken.map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
         let chosen = Label::choose(a, b).map_err(|error| unusable(device, error))?;
         let label = chosen.label;
         let here = geometry_of(&geometry, &report);
@@ -207,6 +210,7 @@ impl Volume {
             streams: AtomicU64::new(0),
             mount: label.mount + 1,
             first_generation: label.generation,
+            label_repaired,
             label: Mutex::new(label),
             drive,
             geometry,
@@ -266,6 +270,11 @@ impl Volume {
             }
         }
         Ok(problems)
+    }
+
+    /// What was wrong with the copy of the label that [`Volume::open`] had to write anew; `None`: both were whole.
+    pub fn label_repaired(&self) -> Option<&str> {
+        self.handle.core.label_repaired.as_deref()
     }
 
     /// UUID of the volume.
