@@ -13,7 +13,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 .PHONY: help setup demo build test test-crash bench fuzz lint fmt clean install
 
 help: ## print this
-	@echo 'Imbrex: RocksDB on zoned drives, without a kernel file system. Targets:'
+	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: ## install what is missing (every other target does it too)
@@ -22,7 +22,7 @@ setup: ## install what is missing (every other target does it too)
 demo: setup ## from nothing to RocksDB on an emulated 14 TB drive, with figures and a picture
 	@scripts/demo
 
-build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocksdb_imbrex.so
+build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocksdb_imbrex.so, build/libleveldb_imbrex.so
 	@scripts/build
 
 test: setup ## all tests

@@ -1,7 +1,8 @@
-// One form for the paths that databases build.
+// Paths as databases build them and as the C API wants them.
 
 #pragma once
 
+#include <cstring>
 #include <string>
 
 namespace imbrex {
@@ -26,6 +27,15 @@ inline std::string Absolute(const std::string& path) {
     start = end + 1;
   }
   return result;
+}
+
+// An error's message without the path that many of them begin with: databases put it in front themselves.
+inline const char* WithoutPath(const char* message, const std::string& path) {
+  if (strncmp(message, path.data(), path.size()) != 0 || message[path.size()] != ':') {
+    return message;
+  }
+  message += path.size() + 1;
+  return *message == ' ' ? message + 1 : message;
 }
 
 }  // namespace imbrex

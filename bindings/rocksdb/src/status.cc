@@ -1,6 +1,6 @@
 #include "status.h"
 
-#include <cstring>
+#include "path.h"
 
 namespace imbrex {
 
@@ -8,16 +8,8 @@ using rocksdb::IOStatus;
 
 namespace {
 
-// Many messages begin with the path already; once is enough.
-bool Names(const char* message, const std::string& path) {
-  return strncmp(message, path.data(), path.size()) == 0 && message[path.size()] == ':';
-}
-
 IOStatus Convert(imbrex_code code, const std::string& path, const char* message) {
-  if (Names(message, path)) {
-    message += path.size() + 1;
-    message += *message == ' ' ? 1 : 0;
-  }
+  message = WithoutPath(message, path);
   switch (code) {
     case IMBREX_OK:
       return IOStatus::OK();

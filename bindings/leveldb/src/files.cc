@@ -1,0 +1,52 @@
+#include "files.h"
+
+#include <algorithm>
+
+#include "log_line.h"
+#include "status.h"
+
+namespace imbrex {
+
+using leveldb::Slice;
+using leveldb::Status;
+
+namespace {
+
+Status ReadAt(const imbrex_reader* reader, const std::string& path, uint64_t offset, size_t n, Slice* result, char* scratch) {
+  size_t got = 0;
+  Status status = ToStatus(imbrex_reader_read(reader, offset, scratch, n, &got), path);
+  *result = Slice(scratch, status.ok() ? got : 0);
+  return status;
+}
+
+}  // namespace
+
+Status SequentialFile::Read(size_t n, Slice* result, char* scratch) {
+  Status status = ReadAt(reader_.get(), path_, position_, n, result, scratch);
+  position_ += result->size();
+  return status;
+}
+
+Status SequentialFile::Skip(uint64_t n) {
+  const uint64_t size = imbrex_reader_size(reader_.get());
+  position_ += std::min(n, size - std::min(size, position_));
+  return Status::OK();
+}
+
+Status RandomAccessFile::Read(uint64_t offset, size_t n, Slice* result, char* scratch) const {
+  return ReadAt(reader_.get(), path_, offset, n, result, scratch);
+}
+
+Status WritableFile::Append(const Slice& data) { return ToStatus(imbrex_writer_append(writer_.get(), data.data(), data.size()), path_); }
+Status WritableFile::Close() { return ToStatus(imbrex_writer_close(writer_.get()), path_); }
+Status WritableFile::Flush() { return Status::OK(); }
+Status WritableFile::Sync() { return ToStatus(imbrex_writer_sync(writer_.get()), path_); }
+
+void Logger::Logv(const char* format, va_list arguments) {
+  const LogLine line(format, arguments);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Nobody can be told that a line of the log was lost, and the database must go on without it.
+  imbrex_error_free(imbrex_writer_append(writer_.get(), line.data(), line.size()));
+}
+
+}  // namespace imbrex
