@@ -99,6 +99,7 @@ impl From<imbrex_device::Error> for Error {
             Fault::Io(io) => match io.kind() {
                 std::io::ErrorKind::NotFound => Code::NotFound,
                 std::io::ErrorKind::StorageFull => Code::NoSpace,
+                std::io::ErrorKind::InvalidData => Code::Corruption,
                 _ => Code::Io,
             },
             _ => Code::Io,

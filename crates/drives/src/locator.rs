@@ -206,8 +206,11 @@ mod tests {
         says("banded:disk.img?band=80M", "not supported yet");
         says("/dev/null", "not a block device");
         says("/dev/sdnone", "lsblk --zoned");
-        says("/dev/shm/none.img", "imbrex drive create");
-        says("/nowhere/drive.img", "imbrex drive create");
+        for missing in ["/dev/shm/none.img", "/nowhere/drive.img"] {
+            let error = open(missing, &OpenOptions::default()).err().unwrap();
+            assert!(matches!(&error.fault, Fault::Io(e) if e.kind() == std::io::ErrorKind::NotFound), "{error:?}");
+            assert!(error.to_string().contains("imbrex drive create"), "{error}");
+        }
         let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
         assert!(open("mem:", &read_only).err().unwrap().to_string().contains("read-only"));
     }

@@ -6,7 +6,7 @@ use crate::state::ZoneWord;
 use crate::stats::{Rule, counter};
 use crate::store::Store;
 use imbrex_device::{Error, Fault, Result, Tag, ZoneId, ZoneState};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -25,6 +25,23 @@ impl Drop for RangeClaim<'_> {
     fn drop(&mut self) {
         lock(&self.0.side).ranges.retain(|range| *range != self.1);
     }
+}
+
+/// A host without room for the image, in words: whether its disk, a quota or a limit is the cause, the kind is
+/// `StorageFull`, which callers take for a state that can end.
+fn without_room(error: io::Error) -> io::Error {
+    let sentence = match error.kind() {
+        ErrorKind::StorageFull => "the host's disk is full under the drive image; make room on it and try again",
+        ErrorKind::QuotaExceeded => {
+            "the host's quota for the drive image is used up; make room or have the quota raised, and try again"
+        }
+        ErrorKind::FileTooLarge => {
+            "the host's limit on file sizes keeps the drive image from growing; raise it (ulimit -f) and open the drive \
+             again"
+        }
+        _ => return error,
+    };
+    io::Error::new(ErrorKind::StorageFull, sentence)
 }
 
 impl Inner {
@@ -72,7 +89,7 @@ impl Inner {
     }
 
     fn io_failure(&self, error: io::Error, zone: ZoneId, at: u64, tag: Tag) -> Error {
-        self.failure(Fault::Io(Arc::new(error)), zone, at, tag)
+        self.failure(Fault::Io(Arc::new(without_room(error))), zone, at, tag)
     }
 
     pub(crate) fn writable(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<()> {

@@ -67,22 +67,35 @@ fn unusable<T>(path: &Path, sentence: impl Into<Arc<str>>) -> Result<T> {
     Err(Error::unusable(&name_of(path), sentence))
 }
 
+/// A failure of the host's kind `kind`, which callers turn into a code of theirs, told in a whole sentence.
+fn refused(path: &Path, kind: ErrorKind, sentence: impl Into<String>) -> Error {
+    Error::io(&name_of(path), io::Error::new(kind, sentence.into()))
+}
+
+/// Bytes of the image that are missing or not what they were.
+fn damaged<T>(path: &Path, sentence: impl Into<String>) -> Result<T> {
+    Err(refused(path, ErrorKind::InvalidData, sentence))
+}
+
 /// A sentence for an error of the host where there is one.
 fn host_error(path: &Path, what: &str, error: io::Error) -> Error {
     let name = name_of(path);
     match error.kind() {
-        ErrorKind::PermissionDenied => {
-            Error::unusable(&name, format!("no permission to {what} this file; run as its owner or change its mode"))
+        kind @ ErrorKind::PermissionDenied => {
+            refused(path, kind, format!("no permission to {what} this file; run as its owner or change its mode"))
         }
-        ErrorKind::ReadOnlyFilesystem => {
-            Error::unusable(&name, "the file is on a read-only file system; open it read-only or copy it elsewhere")
+        kind @ ErrorKind::ReadOnlyFilesystem => {
+            refused(path, kind, "the file is on a read-only file system; open it read-only or copy it elsewhere")
+        }
+        kind @ ErrorKind::StorageFull => {
+            refused(path, kind, "the host's disk is full; make room on it, or name a path on another one")
         }
         ErrorKind::FileTooLarge => Error::unusable(
             &name,
             "the host's file system or file size limit does not allow a sparse file this large; use a smaller \
              --capacity or another file system",
         ),
-        ErrorKind::NotFound => Error::unusable(&name, "the directory does not exist; create it first"),
+        kind @ ErrorKind::NotFound => refused(path, kind, "the directory does not exist; create it first"),
         _ => Error::io(&name, error),
     }
 }
@@ -245,10 +258,9 @@ fn fill(path: &Path, file: &File, header: &Header, made: &mut Vec<PathBuf>) -> R
 
 fn open_main(path: &Path, write: bool) -> Result<(File, fs::Metadata)> {
     let file = File::options().read(true).write(write).open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::unusable(
-            &name_of(path),
-            "there is no such file; make a drive with `imbrex drive create PATH --profile NAME`",
-        ),
+        kind @ ErrorKind::NotFound => {
+            refused(path, kind, "there is no such file; make a drive with `imbrex drive create PATH --profile NAME`")
+        }
         ErrorKind::IsADirectory => Error::unusable(&name_of(path), "this is a directory, not a drive image"),
         _ => host_error(path, if write { "write" } else { "read" }, error),
     })?;
@@ -271,7 +283,10 @@ fn read_header(path: &Path, file: &File) -> Result<Header> {
         bytes.extend_from_slice(&page[..n]);
         at += n as u64;
     }
-    decode_header(&bytes).or_else(|sentence| unusable(path, sentence))
+    decode_header(&bytes).or_else(|sentence| match header::was_ours(&bytes) {
+        true => damaged(path, sentence),
+        false => unusable(path, sentence),
+    })
 }
 
 fn open_sibling(path: &Path, index: u32, first: &Header, write: bool) -> Result<File> {
@@ -279,7 +294,7 @@ fn open_sibling(path: &Path, index: u32, first: &Header, write: bool) -> Result<
     let file = match File::options().read(true).write(write).open(&part) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return unusable(path, format!("its part {} is missing; put it back beside it", part.display()));
+            return damaged(path, format!("its part {} is missing; put it back beside it", part.display()));
         }
         Err(error) => return Err(host_error(&part, "open", error)),
     };
@@ -296,7 +311,7 @@ fn check_lengths(path: &Path, header: &Header, files: &[File]) -> Result<()> {
         let len = file.metadata().map_err(|error| Error::io(&name_of(&part), error))?.len();
         let wanted = header.file_len(index as u32);
         if len < wanted {
-            return unusable(
+            return damaged(
                 &part,
                 format!("the drive image is truncated: it has {len} of {wanted} bytes; restore it from a copy"),
             );
@@ -311,7 +326,7 @@ fn map_state(path: &Path, config: &Config, file: &File, write: bool) -> Result<S
     let state = State { region, layout };
     match state.check(config) {
         Ok(()) => Ok(state),
-        Err(what) => unusable(path, format!("{what} is damaged; restore the image from a copy or create it anew")),
+        Err(what) => damaged(path, format!("{what} is damaged; restore the image from a copy or create it anew")),
     }
 }
 
@@ -338,7 +353,7 @@ fn resume(path: &Path, config: &Config, state: &State, options: OpenOptions, boo
 
 fn ring(path: &Path, state: &State) -> Result<PreImages> {
     PreImages::in_ring(state).or_else(|what| {
-        unusable(path, format!("{what} in the drive image is damaged; restore the image from a copy or create it anew"))
+        damaged(path, format!("{what} in the drive image is damaged; restore the image from a copy or create it anew"))
     })
 }
 

@@ -160,6 +160,7 @@ fn a_full_host_changes_nothing() {
     for zone in [ZoneId(0), FIRST] {
         let error = write(&drive, zone, 0, 2, 1).unwrap_err();
         assert_eq!(io_kind(&error.fault), Some(ErrorKind::StorageFull));
+        assert!(error.to_string().contains("make room"), "{error}");
     }
     assert_eq!((bytes(&drive, ZoneId(0), 0, 1), written(&drive, FIRST)), (vec![1], 0));
     drive.faults().host_full(false);

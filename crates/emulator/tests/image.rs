@@ -6,6 +6,7 @@ use common::*;
 use imbrex_device::{Fault, Result, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{AtRisk, Config, Emulator, Observer, OpenOptions, start_image_trace, trace_path};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -31,11 +32,25 @@ fn open(path: &Path) -> Result<Emulator> {
     Emulator::open(path, OpenOptions::default())
 }
 
-/// What is said of `path` when it is opened; always a whole sentence of `Unusable`.
-fn sentence(path: &Path) -> String {
+/// What is said of `path` when it is opened: a sentence of `Unusable`, or of this kind of failure.
+fn told(path: &Path, kind: Option<ErrorKind>) -> String {
     let error = open(path).err().expect("a bad image was opened");
-    assert!(matches!(error.fault, Fault::Unusable(_)), "{error:?}");
+    match &error.fault {
+        Fault::Unusable(_) => assert_eq!(kind, None, "{error:?}"),
+        Fault::Io(io) => assert_eq!(kind, Some(io.kind()), "{error:?}"),
+        _ => panic!("{error:?}"),
+    }
     error.to_string()
+}
+
+/// What is said of a file that is no image.
+fn sentence(path: &Path) -> String {
+    told(path, None)
+}
+
+/// What is said of an image that is not what it was.
+fn damage(path: &Path) -> String {
+    told(path, Some(ErrorKind::InvalidData))
 }
 
 #[test]
@@ -196,7 +211,7 @@ fn create_asks_before_it_destroys() {
 #[test]
 fn bad_files_get_a_sentence() {
     let at = place();
-    assert!(sentence(&at.path).contains("imbrex drive create"));
+    assert!(told(&at.path, Some(ErrorKind::NotFound)).contains("imbrex drive create"));
     assert!(sentence(at.path.parent().unwrap()).contains("directory"));
     for content in ["", "#!/bin/sh\n", &"x".repeat(10_000)] {
         fs::write(&at.path, content).unwrap();
@@ -210,7 +225,7 @@ fn bad_files_get_a_sentence() {
         let copy = at.path.with_extension("cut");
         fs::copy(&at.path, &copy).unwrap();
         File::options().write(true).open(&copy).unwrap().set_len(len - cut).unwrap();
-        assert!(sentence(&copy).contains("truncated"), "{}", sentence(&copy));
+        assert!(damage(&copy).contains("truncated"), "{}", damage(&copy));
         assert!(Observer::open(&copy).is_err());
     }
     let mut version = [0; 4];
@@ -219,7 +234,9 @@ fn bad_files_get_a_sentence() {
     assert!(sentence(&at.path).contains("newer version"));
     file.write_all_at(&version, 8).unwrap();
     file.write_all_at(&[1], 100).unwrap();
-    assert!(sentence(&at.path).contains("header"));
+    assert!(damage(&at.path).contains("header"));
+    file.set_len(1000).unwrap();
+    assert!(damage(&at.path).contains("inside its header"));
 }
 
 #[test]
@@ -237,14 +254,14 @@ fn flipped_bits_in_the_state_are_found() {
     // Epoch, write cache, first and last zone of the table.
     for (place, says) in [(4096, "epoch"), (4104, "write cache"), (8192, "zone 0"), (8192 + 63 * 16 + 9, "zone 63")] {
         flip(place);
-        assert!(sentence(&at.path).contains(says), "{}", sentence(&at.path));
+        assert!(damage(&at.path).contains(says), "{}", damage(&at.path));
         flip(place);
     }
     // The pre-image of the unflushed conventional write is the first thing in the ring.
     let ring = (8192 + 64 * 16 + 8 * (64 * 32 + 64) as u64).next_multiple_of(4096);
     for place in [ring, ring + 20, ring + 64, ring + 8000] {
         flip(place);
-        assert!(sentence(&at.path).contains("pre-image"), "{}", sentence(&at.path));
+        assert!(damage(&at.path).contains("pre-image"), "{}", damage(&at.path));
         flip(place);
     }
     assert_eq!(bytes(&open(&at.path).unwrap(), ZoneId(0), 0, 2), [3, 3]);
@@ -259,7 +276,7 @@ fn permissions_are_explained() {
         eprintln!("skipped: this user may open everything");
         return;
     }
-    assert!(sentence(&at.path).contains("no permission"));
+    assert!(told(&at.path, Some(ErrorKind::PermissionDenied)).contains("no permission"));
 }
 
 #[test]

@@ -20,6 +20,7 @@ use imbrex_device::{
     ZonedDevice, report_all, zeroed_region,
 };
 use labels::{conventional_prefix, geometry_of, label_slots, read_slot, write_label};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use work::Work;
@@ -147,7 +148,8 @@ impl Volume {
     /// Nothing else is written until [`Volume::recovered`].
     ///
     /// # Errors
-    /// `Unusable` with a whole sentence: no label, a newer version, another geometry.
+    /// `Unusable` with a whole sentence: no label, a newer version, another geometry. `Io` of kind `InvalidData`: both
+    /// copies of the label are damaged.
     pub fn open(drive: Drive, options: VolumeOptions) -> Result<Volume> {
         let device = drive.device.clone();
         let device = device.as_ref();
@@ -161,7 +163,12 @@ impl Volume {
         let [a, b] = copies;
         let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
         let label_repaired = broken.map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
-        let chosen = Label::choose(a, b).map_err(|error| unusable(device, error))?;
+        let chosen = Label::choose(a, b).map_err(|error| match error {
+            LabelError::Corrupt(_) => {
+                Error::io(&name_of(device), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+            }
+            _ => unusable(device, error),
+        })?;
         let label = chosen.label;
         let here = geometry_of(&geometry, &report);
         if label.geometry != here {

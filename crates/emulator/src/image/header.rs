@@ -114,6 +114,12 @@ impl Header {
     }
 }
 
+/// Whether bytes that [`decode_header`] refused are what is left of an image of ours, rather than something else or newer.
+pub(crate) fn was_ours(bytes: &[u8]) -> bool {
+    let version = bytes.get(8..12).and_then(|v| v.try_into().ok()).map(u32::from_le_bytes);
+    bytes.starts_with(&MAGIC) && version.is_some_and(|version| version <= VERSION)
+}
+
 /// Decodes the first page of a file of an image; the error is a sentence. Never panics.
 pub fn decode_header(bytes: &[u8]) -> Result<Header, String> {
     let not_ours = "this is not a drive image; make one with `imbrex drive create PATH --profile NAME`";

@@ -119,6 +119,9 @@ impl Volume {
     }
 }
 
+/// Bytes at the beginning of a label's zone in which others keep what tells them: btrfs has its superblock at 64 KiB.
+const FOREIGN: u64 = 1 << 20;
+
 /// Refuses to overwrite what is there.
 fn refuse_foreign(device: &dyn ZonedDevice, report: &[Zone]) -> Result<()> {
     let geometry = device.geometry();
@@ -137,7 +140,7 @@ fn refuse_foreign(device: &dyn ZonedDevice, report: &[Zone]) -> Result<()> {
                 return Err(unusable(device, "holds a damaged label; `--force` destroys what is on it"));
             }
         }
-        let mut buf = AlignedBuf::zeroed((64u64 << 10).min(geometry.zone_size) as usize);
+        let mut buf = AlignedBuf::zeroed(FOREIGN.min(geometry.zone_size) as usize);
         read_all(device, &mut buf, slot, Cause::Label.into())?;
         zero &= buf.iter().all(|b| *b == 0);
     }
