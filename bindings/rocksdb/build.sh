@@ -57,7 +57,7 @@ ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' 
 # sources_of PROGRAM: its files in tests/; those of fs_contract_test are several.
 sources_of() {
   case $1 in
-    fs_contract_test) echo "$here"/tests/fs_contract_test.cc "$here"/tests/contract_*.cc ;;
+    fs_contract_test) echo "$here"/tests/fs_contract_test.cc "$here"/tests/contract_*.cc "$common"/contract/registry.cc ;;
     rocks_crash) echo "$here"/tests/rocks_crash.cc "$here"/tests/crash_*.cc "$common"/crash/crash_*.cc ;;
     *) echo "$here/tests/$1".cc ;;
   esac
@@ -79,7 +79,7 @@ tests() {
   echo '#include "imbrex.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -fsyntax-only -I"$out" -x c -
   for program in fs_contract_test rocks_crash apt_lists; do
     if stale "$out/$program"; then
-      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash"
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract"
       # shellcheck disable=SC2086
       $cxx $objects -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" -L"$out" -lrocksdb_imbrex -limbrex -lrocksdb \
         -lpthread -o "$out/$program.new"
@@ -95,7 +95,7 @@ sanitized() {
   stale "$program" || return 0
   sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
-  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test) $here/tests/linked_in.cc" -O1 -g $sanitizers
+  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test) $here/tests/linked_in.cc" "-I$common/contract" -O1 -g $sanitizers
   # shellcheck disable=SC2086
   $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lrocksdb -lpthread -ldl \
     -o "$program.new"

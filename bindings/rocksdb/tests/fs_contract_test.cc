@@ -11,8 +11,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <mutex>
 
 #include "rocksdb/convenience.h"
 
@@ -28,9 +26,6 @@ namespace {
 std::shared_ptr<rocksdb::FileSystem> g_fs;
 std::string g_uri;
 std::string g_base;
-std::string g_directory;
-std::mutex g_mutex;
-int g_failures = 0;
 
 // Removes a directory and what is in it; what is missing is fine.
 void Remove(const std::string& path) {
@@ -54,45 +49,8 @@ void Remove(const std::string& path) {
 
 }  // namespace
 
-std::vector<Test>& Tests() {
-  static std::vector<Test> tests;
-  return tests;
-}
-
-void Fail(const char* file, int line, const std::string& what) {
-  const char* const slash = strrchr(file, '/');
-  const std::lock_guard<std::mutex> lock(g_mutex);
-  ++g_failures;
-  printf("  FAILED %s:%d: %s\n", slash == nullptr ? file : slash + 1, line, what.c_str());
-}
-
-bool ExpectOk(const char* file, int line, const char* expression, const rocksdb::Status& status) {
-  if (!status.ok()) {
-    Fail(file, line, std::string(expression) + ": " + status.ToString());
-  }
-  return status.ok();
-}
-
-std::string Show(const std::string& value) {
-  return value.size() <= 64 ? "\"" + value + "\"" : std::to_string(value.size()) + " bytes \"" + value.substr(0, 48) + "...\"";
-}
-std::string Show(unsigned long long value) { return std::to_string(value); }
-
 rocksdb::FileSystem* Fs() { return g_fs.get(); }
 const std::string& Uri() { return g_uri; }
-std::string At(const std::string& name) { return g_directory + "/" + name; }
-
-std::string Bytes(size_t n, uint64_t seed) {
-  std::string result(n, '\0');
-  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-  for (size_t i = 0; i < n; ++i) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    result[i] = static_cast<char>(state >> 32);
-  }
-  return result;
-}
 
 IOStatus Create(const std::string& path, std::unique_ptr<rocksdb::FSWritableFile>* file) {
   return g_fs->NewWritableFile(path, FileOptions(), file, nullptr);
@@ -195,30 +153,15 @@ int Main(int argc, char** argv) {
     g_base = "/contract";
   }
 
-  Remove(g_base);
-  if (!EXPECT_OK(g_fs->CreateDir(g_base, IOOptions(), nullptr))) {
-    return 1;
-  }
-  int passed = 0;
-  int failed = 0;
-  for (const Test& test : Tests()) {
-    if ((posix && test.imbrex_only) || std::string(test.name).find(only) == std::string::npos) {
-      continue;
-    }
-    g_directory = g_base + "/" + test.name;
-    const int before = g_failures;
-    if (EXPECT_OK(g_fs->CreateDir(g_directory, IOOptions(), nullptr))) {
-      test.body();
-      Remove(g_directory);
-    }
-    (g_failures == before ? passed : failed) += 1;
-    printf("%s %s\n", g_failures == before ? "ok    " : "FAILED", test.name);
-    fflush(stdout);
-  }
-  Remove(g_base);
+  Runner runner;
+  runner.base = g_base;
+  runner.only = only;
+  runner.posix = posix;
+  runner.make = [](const std::string& path) { return EXPECT_OK(g_fs->CreateDir(path, IOOptions(), nullptr)); };
+  runner.remove = Remove;
+  const int code = RunTests(runner);
   g_fs.reset();
-  printf("%d passed, %d failed\n", passed, failed);
-  return failed == 0 && passed > 0 && g_failures == 0 ? 0 : 1;
+  return code;
 }
 
 }  // namespace
