@@ -8,11 +8,11 @@
 use crate::error::{Error, Result};
 use crate::file::lock;
 use crate::fs::BlueFs;
-use crate::journal::{Root, read_journal, records_of};
+use crate::journal::{Root, read_journal, records_of, scan_written};
 use crate::meta::{Inode, Place};
-use imbrex_device::{AlignedBuf, Cause, Tag, Zone, ZoneId, ZoneState, report_all};
+use imbrex_device::{AlignedBuf, Cause, Tag, Written, Zone, ZoneId, ZoneState, report_all};
 use imbrex_zones::ZoneHeader;
-use imbrex_zones::frame::{FrameId, scan};
+use imbrex_zones::frame::FrameId;
 use std::collections::BTreeMap;
 
 const TAG: Tag = Tag::new(Cause::Check);
@@ -148,7 +148,12 @@ impl BlueFs {
                 report.problems.push(format!("Zone {zone} of {path} is offline: what stood there is lost."));
                 continue;
             }
-            let wp = if state.state == ZoneState::Full { state.capacity } else { state.wp.unwrap_or(0) };
+            // Of a read-only zone the drive does not tell how far it is written: then what it holds is looked at.
+            let wp = match state.written() {
+                Written::To(wp) => wp,
+                Written::Untold => state.capacity,
+                Written::Gone => 0,
+            };
             if !seen.contains(&zone) && wp > 0 {
                 self.check_header(zone, life, inode.serial, path, report);
                 seen.push(zone);
@@ -171,7 +176,8 @@ impl BlueFs {
                         _ => None,
                     });
                     let id = FrameId { file: inode.serial, life };
-                    self.check_frames(id, zone, offset, next.unwrap_or(wp), (extent.logical, inode, i), path, report);
+                    let to = next.unwrap_or(wp);
+                    self.check_frames(id, state, offset, to, (extent.logical, inode, i), path, report);
                 }
             }
         }
@@ -186,7 +192,7 @@ impl BlueFs {
     fn check_frames(
         &self,
         id: FrameId,
-        zone: u32,
+        state: &Zone,
         from: u64,
         to: u64,
         (logical, inode, index): (u64, &Inode, usize),
@@ -195,18 +201,19 @@ impl BlueFs {
     ) {
         let core = self.core();
         let geometry = core.volume.geometry();
-        let start = geometry.start(ZoneId(zone));
+        let zone = state.id;
+        let start = geometry.start(zone);
         let mut read = |at: u64, buf: &mut [u8]| core.volume.read(buf, start + at, TAG);
-        let found = match scan(&mut read, id, from, to, geometry.block) {
+        let found = match scan_written(state, &mut read, id, from, to, geometry.block) {
             Ok(found) => found,
             Err(error) => {
                 report.problems.push(format!("Zone {zone} of {path} cannot be read: {error}."));
                 return;
             }
         };
-        report.bytes += to.saturating_sub(from);
         let mut end = logical;
         for frame in &found.frames {
+            report.bytes += u64::from(frame.len);
             if frame.logical > end {
                 report.problems.push(format!("{} bytes at {end} of {path} are damaged.", frame.logical - end));
             }

@@ -6,8 +6,8 @@
 //! old zones: at every moment the root names a whole journal.
 
 use crate::meta::Record;
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
-use imbrex_zones::frame::{FrameId, scan};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Written, Zone, ZoneId};
+use imbrex_zones::frame::{FrameId, ReadZone, Scan, scan, scan_untold};
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
 };
@@ -326,6 +326,25 @@ pub(crate) fn read_twice(volume: &imbrex_zones::Volume, buf: &mut [u8], at: u64,
     volume.read(buf, at, tag).or_else(|_| volume.read(buf, at, tag))
 }
 
+/// How far frames are looked for behind the last one, in bytes, in a zone of which the drive does not tell how far it is
+/// written: further than any frame is long.
+const UNTOLD_REACH: u64 = 4 << 20;
+
+/// Finds the frames of a zone between `from` and `to`, whether the drive tells how far it is written or not.
+pub(crate) fn scan_written(
+    zone: &Zone,
+    read: &mut ReadZone<'_>,
+    id: FrameId,
+    from: u64,
+    to: u64,
+    block: u32,
+) -> Result<Scan> {
+    match zone.written() {
+        Written::Untold => scan_untold(read, id, from, to, block, UNTOLD_REACH),
+        _ => scan(read, id, from, to, block),
+    }
+}
+
 /// Reads the journal that `root` names.
 pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: Tag) -> Result<JournalContents> {
     let volume = tenant.volume();
@@ -337,11 +356,11 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             return Err(Error::corrupt(&volume.name(), "the root, which names a zone that does not exist,"));
         };
         let last = i + 1 == root.zones.len();
-        let to = match (state.wp, state.state) {
-            (Some(wp), _) => wp.min(state.capacity),
-            // Real drives do not say how far a read-only zone is written; its frames do.
-            (None, ZoneState::ReadOnly) => state.capacity,
-            (None, _) => {
+        let to = match state.written() {
+            Written::To(to) => to,
+            // The drive does not say how far a read-only zone is written; its frames do.
+            Written::Untold => state.capacity,
+            Written::Gone => {
                 out.damage.push(format!("zone {zone} of the journal is {}", state.state.name()));
                 out.torn_tail_only = false;
                 continue;
@@ -355,7 +374,7 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
         let start = geometry.start(ZoneId(zone));
         let mut read = |at: u64, buf: &mut [u8]| read_twice(volume, buf, start + at, tag);
         let id = FrameId { file: JOURNAL_FILE, life };
-        let found = scan(&mut read, id, front, to, geometry.block)?;
+        let found = scan_written(state, &mut read, id, front, to, geometry.block)?;
         let mut at = front;
         for frame in &found.frames {
             let mut buf = AlignedBuf::zeroed(frame.footprint(geometry.block) as usize);

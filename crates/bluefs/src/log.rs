@@ -3,8 +3,9 @@
 //! Where a frame stands is not kept while a log is written; a reader (a recovery, or somebody who follows a live log)
 //! scans what is new and keeps the index. The last verified frame is kept, because logs are read in small steps.
 
-use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, ZoneId};
-use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, scan};
+use crate::journal::scan_written;
+use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, Written, ZoneId};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId};
 use imbrex_zones::{Placed, Volume};
 
 use crate::meta::{Extent, Place, Serial};
@@ -59,15 +60,19 @@ impl LogIndex {
                 Place::Framed { zone: z, offset, .. } if z == zone => Some(offset),
                 _ => None,
             });
+            let mut state = [imbrex_device::Zone::EMPTY];
             let to = match (next, self.tail) {
                 (Some(next), _) => next,
                 (None, Some((z, at, len))) if z == zone => {
                     at + (FRAME_HEADER as u64 + len).next_multiple_of(u64::from(geometry.block))
                 }
                 _ => {
-                    let mut out = [imbrex_device::Zone::EMPTY];
-                    volume.device().report(ZoneId(zone), &mut out)?;
-                    out[0].wp.unwrap_or(offset).min(out[0].capacity)
+                    volume.device().report(ZoneId(zone), &mut state)?;
+                    match state[0].written() {
+                        Written::To(to) => to,
+                        Written::Untold => state[0].capacity,
+                        Written::Gone => offset,
+                    }
                 }
             };
             if from >= to {
@@ -75,7 +80,13 @@ impl LogIndex {
             }
             let start = geometry.start(ZoneId(zone));
             let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, tag);
-            let found = scan(&mut read, FrameId { file: serial, life }, from, to, geometry.block)?;
+            let id = FrameId { file: serial, life };
+            let found = match scan_written(&state[0], &mut read, id, from, to, geometry.block) {
+                Ok(found) => found,
+                // What stands in other zones can be read all the same.
+                Err(error) if matches!(error.fault, Fault::Offline) => continue,
+                Err(error) => return Err(error),
+            };
             self.scanned[slot].2 = to;
             let end = extent.end();
             self.frames.extend(found.frames.iter().filter(|f| f.logical < end).map(|&frame| Known {

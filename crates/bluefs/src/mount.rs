@@ -7,11 +7,13 @@
 use crate::core::{Core, Parts};
 use crate::error::{Code, Error, Result};
 use crate::file::lock;
-use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
+use crate::journal::{
+    JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of, scan_written,
+};
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, LenientOutcome, Meta, MetaError, Place, Record, Serial, Witness};
 use crate::options::Options;
-use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Zone, ZoneId, ZoneState};
+use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Written, Zone, ZoneId};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
@@ -52,6 +54,8 @@ struct Found {
     /// Zones that the records on the drive refer to, and those that a dead process had left in memory. Until a new journal
     /// is durable, another mount may read the same records, so none of these may be written by anybody else.
     recorded: BTreeSet<u32>,
+    /// Where the bytes begin that a dead process had left in memory, by file; `None`: there is no such memory.
+    left_from: Option<BTreeMap<Serial, u64>>,
 }
 
 fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport) -> bool {
@@ -84,7 +88,16 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     if bytes.is_empty() {
         let root = Root::default();
         let (meta, end) = (Meta::new(), Default::default());
-        return Ok(Found { root, meta, report, end, damaged: false, dirty: true, recorded: BTreeSet::new() });
+        return Ok(Found {
+            root,
+            meta,
+            report,
+            end,
+            damaged: false,
+            dirty: true,
+            recorded: BTreeSet::new(),
+            left_from: None,
+        });
     }
     let root = Root::decode(&bytes).map_err(|why| {
         let what =
@@ -123,17 +136,29 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     if damaged {
         report.damage.extend(contents.damage);
     }
-    Ok(Found { root, meta, report, end: contents.end, damaged, dirty, recorded })
+    Ok(Found { root, meta, report, end: contents.end, damaged, dirty, recorded, left_from: None })
+}
+
+/// Where the bytes begin that a dead process had left in memory, by file.
+fn first_left(left: &[LeftSegment]) -> BTreeMap<Serial, u64> {
+    let mut first = BTreeMap::new();
+    for key in left.iter().map(|segment| segment.key) {
+        let from = first.entry(key.file).or_insert(key.logical);
+        *from = key.logical.min(*from);
+    }
+    first
 }
 
 /// Mounts a drive.
 pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountReport)> {
     let drive = if options.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
+    let keeps_unwritten = drive.survivor.is_some();
     let volume = Volume::open(drive, options.volume.clone())?;
     let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
     let left = tenant.left_behind();
     let mut found = read_metadata(&tenant, &zones, &left)?;
+    found.left_from = keeps_unwritten.then(|| first_left(&left));
 
     for &(zone, _) in &found.root.zones {
         tenant.adopt(ZoneId(zone))?;
@@ -198,9 +223,10 @@ fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace>
 /// Bytes from an extent's start that the zone's write pointer vouches for; `None`: the drive does not tell.
 fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
     let (Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. }) = extent.place else { return None };
-    let zone = zones.get(zone as usize)?;
-    let wp = if zone.state == ZoneState::Full { Some(zone.capacity) } else { zone.wp };
-    wp.map(|wp| wp.min(zone.capacity).saturating_sub(offset))
+    match zones.get(zone as usize)?.written() {
+        Written::To(wp) => Some(wp.saturating_sub(offset)),
+        Written::Untold | Written::Gone => None,
+    }
 }
 
 /// How far back from its write pointer a log's last frame is looked for, in bytes, before all of the zone is.
@@ -223,16 +249,31 @@ fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u
         let Place::Framed { zone, life, offset } = extent.place else {
             return Ok(LogEnd { end: Some(extent.end()), unreadable });
         };
-        let Some(covered) = covered(zones, extent) else { return Ok(LogEnd { end: None, unreadable }) };
-        let mut to = offset + covered;
+        let Some(state) = zones.get(zone as usize) else { return Ok(LogEnd { end: None, unreadable }) };
+        let start = geometry.start(ZoneId(zone));
+        let mut to = match state.written() {
+            Written::To(to) => to.max(offset),
+            Written::Untold => state.capacity,
+            // Its length is known, so that reading it is an error and not an end.
+            Written::Gone if inode.closed => return Ok(LogEnd { end: None, unreadable }),
+            Written::Gone => {
+                unreadable = Some(start + offset);
+                continue;
+            }
+        };
         if let Some(Place::Framed { zone: next, offset: end, .. }) = inode.extents.get(i + 1).map(|e| e.place)
             && next == zone
         {
             to = to.min(end);
         }
-        let start = geometry.start(ZoneId(zone));
         let id = FrameId { file: inode.serial, life };
         let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
+        if state.written() == Written::Untold {
+            match scan_written(state, &mut read, id, offset, to, geometry.block)?.frames.last() {
+                Some(frame) => return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable }),
+                None => continue,
+            }
+        }
         let mut last = last_frame(&mut read, id, offset, to, geometry.block, reach)?;
         let behind = last.map_or(offset, |frame| frame.at + frame.footprint(geometry.block));
         if behind < to {
@@ -246,6 +287,15 @@ fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u
         }
     }
     Ok(LogEnd { end: Some(0), unreadable })
+}
+
+/// How long a table is whose last zone does not tell. A size is announced before it is written; what a dead process had left
+/// in memory begins where its writes ended, and where it left nothing everything was written.
+fn vouched(inode: &Inode, found: &Found) -> u64 {
+    match &found.left_from {
+        Some(left) if !found.report.power_lost => left.get(&inode.serial).copied().unwrap_or(inode.known_size()),
+        _ => inode.size,
+    }
 }
 
 /// Where a file's bytes really end. `None`: as recorded.
@@ -270,11 +320,13 @@ fn true_end(
         }
         FileKind::Table => {
             let mut end = 0;
+            let untold = inode.extents.last().is_some_and(|e| e.is_open() && covered(zones, e).is_none());
+            let known = if untold { vouched(inode, found) } else { inode.known_size() };
             for extent in &inode.extents {
                 let here = match (covered(zones, extent), extent.is_open()) {
                     (Some(covered), _) => covered.min(extent.len),
                     (None, false) => extent.len,
-                    (None, true) => inode.known_size().saturating_sub(extent.logical),
+                    (None, true) => known.saturating_sub(extent.logical),
                 };
                 end = extent.logical + here;
                 // A hole that damage left in the middle costs what stood there, not what stands behind it.
@@ -287,7 +339,6 @@ fn true_end(
             }
             // The last block may be padded; where the file ended was recorded before that block was written.
             let padded = |size: u64| size <= end && end - size < u64::from(volume.geometry().block);
-            let known = inode.known_size();
             let size = match (found.damaged, lost) {
                 (false, true) => inode.size.min(end),
                 _ if padded(known) => known,
@@ -318,7 +369,9 @@ fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> 
                 let path = found.meta.path_of(inode.serial);
                 found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
             }
-            fixes.push((inode.serial, end, inode.modified, end < inode.size || inode.closed));
+            // Zones that nothing was found in, or that are gone, lie behind the end.
+            let beyond = inode.extents.last().is_some_and(|last| last.logical > end);
+            fixes.push((inode.serial, end, inode.modified, end < inode.size || inode.closed || beyond));
         }
     }
     for &(serial, size, time, cut) in &fixes {
@@ -345,7 +398,12 @@ fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result
     let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
     for id in tenant.unadopted().into_iter().filter(|id| !known.contains(&id.0)) {
         let zone = zones[id.0 as usize];
-        if zone.wp.is_none_or(|wp| wp < front) || volume.read(&mut buf, geometry.start(id), TAG).is_err() {
+        let empty = match zone.written() {
+            Written::To(wp) => wp < front,
+            Written::Untold => false,
+            Written::Gone => true,
+        };
+        if empty || volume.read(&mut buf, geometry.start(id), TAG).is_err() {
             continue;
         }
         let Some(header) = ZoneHeader::decode(&buf) else { continue };
@@ -389,7 +447,9 @@ fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Re
     let Some((i, extent)) = inode.extents.iter().enumerate().find(|(_, e)| e.logical == logical) else {
         return Ok(None);
     };
+    let gone = |zone: u32| zones.get(zone as usize).is_none_or(|zone| zone.written() == Written::Gone);
     let here = match extent.place {
+        Place::Framed { zone, .. } if gone(zone) => None,
         Place::Framed { .. } => log_end(volume, zones, inode, i, REACH)?.end.map(|end| end.max(extent.logical)),
         Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
         Place::Conventional { .. } => None,

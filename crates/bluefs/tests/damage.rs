@@ -298,3 +298,93 @@ fn an_unreadable_end_of_an_open_log_is_told() {
         assert_eq!(read(&fs, "/000001.log").unwrap(), whole_log()[..49_000]);
     }
 }
+
+/// The zone of the first file whose name begins so, read-only from now on: the drive no longer tells how far it is written.
+fn make_read_only(emulator: &Emulator, name: &str) {
+    let zone = ZoneId((zone_named(emulator, name) / emulator.geometry().zone_size) as u32);
+    emulator.faults().make_read_only(zone).unwrap();
+    let report = report_all(emulator).unwrap();
+    assert_eq!((report[zone.0 as usize].state, report[zone.0 as usize].wp), (ZoneState::ReadOnly, None));
+}
+
+#[test]
+fn files_in_zones_that_turned_read_only_stay_readable() {
+    let emulator = filled();
+    for name in ["long.sst", "000001.log", "journal"] {
+        make_read_only(&emulator, name);
+        for _ in 0..2 {
+            let fs = mount(&emulator);
+            assert_eq!(fs.mount_report().damage, Vec::<String>::new(), "{name}");
+            intact(&fs);
+            assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new(), "{name}");
+            write(&fs, "/new.sst", &bytes(5000, 3));
+        }
+    }
+}
+
+#[test]
+fn the_end_of_an_open_log_is_found_in_a_read_only_zone() {
+    for power_lost in [false, true] {
+        let emulator = left_open(power_lost);
+        make_read_only(&emulator, "000001.log");
+        let fs = mount(&emulator);
+        assert_eq!(fs.mount_report().damage, Vec::<String>::new());
+        assert_eq!(read(&fs, "/000001.log").unwrap(), whole_log());
+        let mut log = fs.reopen("/000001.log").unwrap();
+        log.append(b"more").unwrap();
+        log.close().unwrap();
+        drop((log, fs));
+        let fs = mount(&emulator);
+        assert!(fs.mount_report().clean);
+        assert_eq!(read(&fs, "/000001.log").unwrap(), [whole_log(), b"more".to_vec()].concat());
+    }
+}
+
+#[test]
+fn a_table_in_a_read_only_zone_is_as_long_as_memory_and_journal_vouch() {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let survivor = Arc::new(HeapSurvivor::new());
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(survivor.clone()) };
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    let table = fs.create("/000001.sst", CreateOptions::default()).unwrap();
+    table.append(&bytes(300_000, 1)).unwrap();
+    while fs.step().unwrap() {}
+    std::mem::forget((fs, table));
+    make_read_only(&emulator, "000001.sst");
+    let left = Arc::new(survivor.snapshot());
+    let fs = BlueFs::mount(Drive { device: Arc::new(emulator), survivor: Some(left) }, options()).unwrap();
+    assert_eq!(fs.mount_report().damage, Vec::<String>::new());
+    assert_eq!(read(&fs, "/000001.sst").unwrap(), bytes(300_000, 1));
+}
+
+#[test]
+fn an_offline_zone_under_an_open_log_costs_what_was_in_it() {
+    for dead in 0..2 {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        BlueFs::format(&drive_of(&emulator), false).unwrap();
+        let fs = BlueFs::mount(drive_of(&emulator), options()).unwrap();
+        let log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+        while fs.runs("/000001.log").unwrap().len() < 2 {
+            log.append(&bytes(100_000, 5)).unwrap();
+            log.sync().unwrap();
+        }
+        let (size, runs) = (log.len(), fs.runs("/000001.log").unwrap());
+        std::mem::forget((fs, log));
+        emulator.faults().make_offline(ZoneId(runs[dead].zone.unwrap())).unwrap();
+        let fs = mount(&emulator);
+        let reader = fs.open_read("/000001.log").unwrap();
+        let mut out = vec![0; size as usize];
+        if dead == 0 {
+            assert_eq!(reader.size(), size);
+            assert!(reader.read_at(0, &mut out).is_err());
+            let second = runs[1].logical as usize;
+            assert_eq!(reader.read_at(second as u64, &mut out[second..]).unwrap(), out.len() - second);
+        } else {
+            assert!(fs.mount_report().damage.iter().any(|d| d.contains("/000001.log")), "it is told");
+            assert_eq!(reader.read_at(0, &mut out).unwrap() as u64, runs[1].logical);
+        }
+        drop((reader, fs));
+        assert!(mount(&emulator).mount_report().clean);
+    }
+}

@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub use buf::{AlignedBuf, MEM_ALIGN};
 pub use error::{Error, Fault, Result};
 pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
-pub use zone::{Zone, ZoneId, ZoneOp, ZoneState};
+pub use zone::{Written, Zone, ZoneId, ZoneOp, ZoneState};
 
 use std::num::NonZeroU32;
 

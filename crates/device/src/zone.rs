@@ -81,11 +81,32 @@ pub struct Zone {
     /// Bytes that can be written from its start; at most the zone size.
     pub capacity: u64,
     /// Write pointer as bytes from the zone's start (`capacity` when full); `None` where there is no valid one
-    /// (conventional, offline).
+    /// (conventional, read-only, offline).
     pub wp: Option<u64>,
 }
 
+/// How far a sequential zone holds bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// To here, in bytes from its start.
+    To(u64),
+    /// To nobody knows where: drives do not say how far a read-only zone was written.
+    Untold,
+    /// Nothing of it can be read any more.
+    Gone,
+}
+
 impl Zone {
+    /// How far it holds bytes, as far as the drive tells.
+    pub fn written(&self) -> Written {
+        match (self.state, self.wp) {
+            (ZoneState::Offline, _) => Written::Gone,
+            (ZoneState::Full, _) => Written::To(self.capacity),
+            (_, Some(wp)) => Written::To(wp.min(self.capacity)),
+            (_, None) => Written::Untold,
+        }
+    }
+
     /// A placeholder for report buffers.
     pub const EMPTY: Zone = Zone { id: ZoneId(0), state: ZoneState::Empty, capacity: 0, wp: Some(0) };
 }

@@ -224,7 +224,8 @@ pub(crate) fn report_zone(config: &crate::config::Config, state: &State, zone: u
     let conventional = zone < config.conventional;
     let capacity = if conventional { config.zone_size } else { config.zone_capacity };
     let wp = match word.state {
-        ZoneState::Offline => None,
+        // ZBC: the write pointer of these is not valid, so nobody may rely on it.
+        ZoneState::ReadOnly | ZoneState::Offline => None,
         _ if conventional => None,
         ZoneState::Full => Some(capacity),
         _ => Some(word.written * u64::from(config.block)),

@@ -244,6 +244,8 @@ const WINDOW: usize = 1 << 20;
 
 struct Window<'a, 'b> {
     read: &'a mut ReadZone<'b>,
+    /// How far the zone is written is not known: what cannot be read may lie behind the write pointer.
+    untold: bool,
     buf: AlignedBuf,
     start: u64,
     len: usize,
@@ -255,7 +257,7 @@ impl<'a, 'b> Window<'a, 'b> {
     /// For reads from `from` (bytes from the zone's start) on, up to `end`.
     fn new(read: &'a mut ReadZone<'b>, from: u64, end: u64, block: u32) -> Self {
         let size = usize::try_from(end.saturating_sub(from)).unwrap_or(WINDOW).min(WINDOW);
-        Window { read, buf: AlignedBuf::zeroed(size), start: from, len: 0, end, block: block as usize }
+        Window { read, untold: false, buf: AlignedBuf::zeroed(size), start: from, len: 0, end, block: block as usize }
     }
 
     /// The bytes from `at` (block-aligned) to the window's end; at least one block, or an error.
@@ -265,7 +267,7 @@ impl<'a, 'b> Window<'a, 'b> {
             self.start = at;
             self.len = 0;
             if let Err(error) = (self.read)(at, &mut self.buf[..want]) {
-                if !matches!(error.fault, Fault::Media { .. } | Fault::Io(_)) || want == self.block {
+                if !is_local(&error, self.untold) || want == self.block {
                     return Err(error);
                 }
                 // Somewhere in the window is a bad block: go on block by block.
@@ -296,8 +298,11 @@ impl<'a, 'b> Window<'a, 'b> {
     }
 }
 
-fn is_local(error: &imbrex_device::Error) -> bool {
+/// Whether an error is about a place, not about the zone as a whole. `untold`: the place may lie behind the write pointer,
+/// where a drive may refuse to read.
+fn is_local(error: &imbrex_device::Error, untold: bool) -> bool {
     matches!(error.fault, Fault::Media { .. } | Fault::Io(_))
+        || (untold && matches!(error.fault, Fault::InvalidInput(_)))
 }
 
 /// Finds every whole frame of `id` between `from` and `to` (bytes from the zone's start, block multiples).
@@ -305,13 +310,29 @@ fn is_local(error: &imbrex_device::Error) -> bool {
 /// Damage never ends the scan: whatever is no whole frame is stepped over block by block. Errors only where the zone as a
 /// whole cannot be read.
 pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32) -> Result<Scan> {
-    let mut window = Window::new(read, from, to, block);
+    scan_window(Window::new(read, from, to, block), id, from, to, u64::MAX)
+}
+
+/// The same for a zone of which nobody knows how far it is written: the frames are over where `reach` bytes hold none.
+///
+/// What is damaged or cannot be read behind the last whole frame is not reported: maybe nothing was ever written there.
+pub fn scan_untold(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32, reach: u64) -> Result<Scan> {
+    let window = Window { untold: true, ..Window::new(read, from, to, block) };
+    let mut found = scan_window(window, id, from, to, reach)?;
+    let last = found.frames.last().map(|frame| frame.at);
+    found.damaged.retain(|at| last.is_some_and(|last| *at < last));
+    found.unreadable.retain(|at| last.is_some_and(|last| *at < last));
+    Ok(found)
+}
+
+fn scan_window(mut window: Window<'_, '_>, id: FrameId, from: u64, to: u64, reach: u64) -> Result<Scan> {
+    let (block, untold) = (window.block as u32, window.untold);
     let mut found = Scan::default();
-    let mut at = from;
-    while at < to {
+    let (mut at, mut behind) = (from, from);
+    while at < to && at - behind < reach {
         let header = match window.get(at) {
             Ok(bytes) => Frame::decode(bytes, id, at),
-            Err(error) if is_local(&error) => {
+            Err(error) if is_local(&error, untold) => {
                 found.damaged.push(at);
                 found.unreadable.push(at);
                 at += u64::from(block);
@@ -327,7 +348,7 @@ pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32
         let whole = fits
             && match window.payload_ok(&frame) {
                 Ok(ok) => ok,
-                Err(error) if is_local(&error) => {
+                Err(error) if is_local(&error, untold) => {
                     found.unreadable.push(at);
                     false
                 }
@@ -335,6 +356,7 @@ pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32
             };
         if whole {
             at += frame.footprint(block);
+            behind = at;
             found.frames.push(frame);
         } else {
             found.damaged.push(at);
@@ -361,7 +383,7 @@ pub fn last_frame(
         at -= u64::from(block);
         match read(at, &mut buf) {
             Ok(()) => {}
-            Err(error) if is_local(&error) => continue,
+            Err(error) if is_local(&error, false) => continue,
             Err(error) => return Err(error),
         }
         let Some(frame) = Frame::decode(&buf, id, at) else { continue };
@@ -372,7 +394,7 @@ pub fn last_frame(
         match window.payload_ok(&frame) {
             Ok(true) => return Ok(Some(frame)),
             Ok(false) => {}
-            Err(error) if is_local(&error) => {}
+            Err(error) if is_local(&error, false) => {}
             Err(error) => return Err(error),
         }
     }
@@ -463,6 +485,32 @@ mod tests {
         assert_eq!(found, Scan { frames: frames.clone(), ..Scan::default() });
         let last = last_frame(&mut reader(&zone, None), ID, 512, to, BLOCK, 1 << 20).unwrap();
         assert_eq!(last, frames.last().copied());
+    }
+
+    #[test]
+    fn a_zone_of_untold_length_ends_with_its_frames() {
+        let (mut zone, frames) = zone_of(&[1, 448, 3000, 7]);
+        let end = zone.len() as u64;
+        // What was torn, and an old block that happens to lie behind it, are not told; nor what cannot be read.
+        zone.extend_from_slice(&Frame { at: end, len: 90_000, ..frames[0] }.encode(ID));
+        zone.resize(end as usize + 40 * BLOCK as usize, 0);
+        let to = zone.len() as u64;
+        for bad in [None, Some(end + 5 * u64::from(BLOCK)), Some(1024)] {
+            let mut inner = reader(&zone, bad);
+            let mut read = |at: u64, buf: &mut [u8]| {
+                inner(at, buf).map_err(|e| match at < end {
+                    true => e,
+                    // As drives say that do not allow reads behind the write pointer.
+                    false => Error::invalid(&"t".into(), "behind the write pointer"),
+                })
+            };
+            let found = scan_untold(&mut read, ID, 512, to, BLOCK, 8 * u64::from(BLOCK)).unwrap();
+            let lost = usize::from(bad == Some(1024));
+            assert_eq!(found.frames.len(), frames.len() - lost);
+            assert_eq!(found.frames.last(), frames.last());
+            assert_eq!((found.damaged.len(), found.unreadable.len()), (lost, lost));
+            assert_eq!(scan(&mut reader(&zone, None), ID, 512, to, BLOCK).unwrap().damaged, [end]);
+        }
     }
 
     #[test]

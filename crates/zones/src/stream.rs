@@ -152,6 +152,8 @@ struct Io {
     /// Payload bytes of the first segment that are placed already.
     done: usize,
     switched: bool,
+    /// The zone before died: the drive will not say how far it was written.
+    died: bool,
 }
 
 /// Where a byte of a stream is.
@@ -224,6 +226,7 @@ impl AppendStream {
                 padded: start.zone.is_some(),
                 done: 0,
                 switched: false,
+                died: false,
             }),
             queued: AtomicBool::new(false),
             volume,

@@ -68,8 +68,9 @@ impl Writing<'_> {
             if io.zone.take().is_some() {
                 io.switched = true;
             }
-            if io.switched && core.spec.ordered {
-                // What comes must not be durable before what stands in the zone before.
+            if io.switched && (core.spec.ordered || io.died) {
+                // What comes must not be durable before what stands in the zone before; and of a dead zone only the engine's
+                // record that the file goes on elsewhere says how much: that must not be durable before the bytes are.
                 core.volume.sync(core.tag(priority))?;
             }
             let new = core.placer.next_zone(logical)?;
@@ -77,7 +78,7 @@ impl Writing<'_> {
             let open = OpenZone { zone: new.zone, life: new.header.life, at: 0, capacity: report.capacity };
             io.zone = Some(Zone { open, fresh: Some(new.header), back: 0 });
             io.padded = false;
-            io.switched = false;
+            (io.switched, io.died) = (false, false);
         }
         Err(core.volume.error(Fault::InvalidInput("a write is larger than a zone".into())))
     }
@@ -123,6 +124,7 @@ impl Writing<'_> {
         if host_full {
             return Err(error.clone());
         }
+        io.died |= !report.state.writable();
         if torn_header || !report.state.writable() || attempt % 2 == 1 {
             io.zone = None;
             io.switched = true;

@@ -4,7 +4,7 @@
 
 #![allow(dead_code)]
 
-use imbrex_device::{AlignedBuf, Cause, Drive, Priority, Result, Tag, Zone, ZoneId, report_all};
+use imbrex_device::{AlignedBuf, Cause, Drive, Priority, Result, Tag, Written, Zone, ZoneId, report_all};
 use imbrex_emulator::{Config, Overrides, Profile};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan};
 use imbrex_zones::{
@@ -198,12 +198,22 @@ fn read_blocks(volume: &Volume, zone: u32, at: u64, len: u64) -> Result<AlignedB
     Ok(buf)
 }
 
+/// How far a zone was written that does not say so any more: no block of this log is all zeros.
+fn last_written(volume: &Volume, zone: Zone) -> Result<u64> {
+    let bytes = read_blocks(volume, zone.id.0, 0, zone.capacity)?;
+    let last = bytes.iter().rposition(|byte| *byte != 0);
+    Ok(last.map_or(0, |last| (last as u64 + 1).next_multiple_of(4096)))
+}
+
 fn find(volume: &Volume, root: &Root, zones: &[Zone], framing: Framing) -> Result<Found> {
     let mut found = Found { bytes: Vec::new(), zone: None, sequence: 0 };
     for (i, piece) in root.pieces.iter().enumerate() {
         let zone = zones[piece.zone as usize];
-        // A zone that may not be written any more does not say how far it was.
-        let wp = zone.wp.unwrap_or(zone.capacity).min(zone.capacity);
+        let wp = match zone.written() {
+            Written::To(wp) => wp,
+            Written::Untold => last_written(volume, zone)?,
+            Written::Gone => 0,
+        };
         let end = root.base + found.bytes.len() as u64;
         match framing {
             Framing::Framed { .. } => {
