@@ -50,6 +50,9 @@ pub(crate) struct Core {
     pending: Mutex<Vec<(u64, FreedPlace)>>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
     wals: Mutex<BTreeMap<Serial, Wals>>,
+    /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
+    /// until it can. They are let go at unmount at the latest.
+    kept: Mutex<Vec<Arc<File>>>,
     appended_lsn: AtomicU64,
     durable_lsn: AtomicU64,
     /// The journal could not take a record: nothing may change any more.
@@ -89,6 +92,7 @@ impl Core {
             locks: Mutex::default(),
             pending: Mutex::default(),
             wals: Mutex::default(),
+            kept: Mutex::default(),
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
             broken: AtomicBool::new(false),
@@ -272,6 +276,9 @@ impl Core {
 
     /// After an operation that may have freed much.
     fn after_delete(&self) -> Result<()> {
+        if let Err(error) = self.finish_kept() {
+            tracing::debug!(%error, "files whose closing failed still cannot be written");
+        }
         if lock(&self.pending).len() >= PENDING_ZONES { self.sync_journal() } else { Ok(()) }
     }
 
@@ -412,6 +419,39 @@ impl Core {
     /// Every open file.
     pub(crate) fn open_files(&self) -> Vec<Arc<File>> {
         lock(&self.meta).files.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Keeps a file whose closing failed.
+    pub(crate) fn keep(&self, file: Arc<File>) {
+        let mut kept = lock(&self.kept);
+        if !kept.iter().any(|other| Arc::ptr_eq(other, &file)) {
+            kept.push(file);
+        }
+    }
+
+    /// Tries again to close the files whose closing failed. Called without any lock, whenever that may succeed: after
+    /// something was deleted, and when everything is to be durable. What fails again is kept.
+    pub(crate) fn finish_kept(&self) -> Result<()> {
+        let files = std::mem::take(&mut *lock(&self.kept));
+        let mut result = Ok(());
+        for file in files {
+            let mut writing = lock(&file.writing);
+            // With a writer again it is that one's business; without a name it is nobody's.
+            if writing.writers > 0 || file.state.is_orphan() {
+                continue;
+            }
+            if let Err(error) = file.finish(&mut writing) {
+                drop(writing);
+                self.keep(file);
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// Lets go of the files whose closing failed: what they hold is the next mount's business.
+    pub(crate) fn forget_kept(&self) {
+        drop(std::mem::take(&mut *lock(&self.kept)));
     }
 
     /// The write-ahead log that must be durable before this one.

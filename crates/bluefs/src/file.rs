@@ -119,12 +119,8 @@ pub(crate) struct File {
 impl Drop for File {
     fn drop(&mut self) {
         if let Some(stream) = lock(&self.writing).stream.take() {
-            // After a failed flush nothing more can be written: the next mount does it.
-            if self.core.volume.check_poison().is_err() && !self.state.is_orphan() {
-                stream.leave();
-            } else {
-                stream.abandon();
-            }
+            // What could not be written until now, at unmount, is written by the next mount.
+            if self.state.is_orphan() { stream.abandon() } else { stream.leave() }
         }
         if let Some(places) = lock(&self.state.orphan).take() {
             self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));
@@ -258,14 +254,20 @@ impl File {
         result
     }
 
-    /// One writer less. The last one writes what is buffered and fixes the size.
-    pub(crate) fn close_writer(&self) -> Result<()> {
+    /// One writer less. The last one writes what is buffered and fixes the size; where that fails, the file stays open without
+    /// a handle until it succeeds ([`Core::finish_kept`]).
+    pub(crate) fn close_writer(self: &Arc<Self>) -> Result<()> {
         let mut writing = lock(&self.writing);
         writing.writers = writing.writers.saturating_sub(1);
         if writing.writers > 0 {
             return Ok(());
         }
-        self.finish(&mut writing)
+        let result = self.finish(&mut writing);
+        drop(writing);
+        if result.is_err() && !self.state.is_orphan() {
+            self.core.keep(self.clone());
+        }
+        result
     }
 
     /// Writes what is buffered and fixes the size in the journal.

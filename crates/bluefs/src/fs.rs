@@ -381,6 +381,7 @@ impl BlueFs {
             return Err(Error::meta(path, MetaError::NotADirectory));
         }
         drop(state);
+        core.finish_kept()?;
         core.sync_journal()
     }
 
@@ -478,6 +479,7 @@ impl BlueFs {
         for file in self.core().open_files() {
             file.sync()?;
         }
+        self.core().finish_kept()?;
         self.core().sync_journal()
     }
 }
@@ -521,9 +523,18 @@ fn unmount(core: &Arc<Core>) -> Result<()> {
     if core.options.read_only {
         return Ok(core.volume.shutdown(false)?);
     }
+    let mut failed = None;
     for file in core.open_files() {
         let mut writing = lock(&file.writing);
-        file.finish(&mut writing)?;
+        if let Err(why) = file.finish(&mut writing) {
+            failed.get_or_insert(why);
+        }
+    }
+    core.forget_kept();
+    if let Some(why) = failed {
+        // All the rest is safe; what was not written stays in memory for the next mount, as after a crash.
+        core.sync_journal()?;
+        return Err(why);
     }
     core.volume.sync(Tag::new(Cause::Small))?;
     let mut state = lock(&core.meta);

@@ -388,3 +388,84 @@ fn an_offline_zone_under_an_open_log_costs_what_was_in_it() {
         assert!(mount(&emulator).mount_report().clean);
     }
 }
+
+/// A drive whose survivor outlives the mounts, mounted; and a table whose closing failed.
+fn failed_close() -> (Emulator, Drive, BlueFs) {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = drive_of(&emulator);
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    let mut table = fs.create("/000001.sst", CreateOptions::default()).unwrap();
+    fs.sync_dir("/").unwrap();
+    table.append(&bytes(100_000, 6)).unwrap();
+    emulator.faults().host_full(true);
+    assert_eq!(table.close().unwrap_err().code(), Code::NoSpace);
+    drop(table);
+    assert_eq!(fs.stat("/000001.sst").unwrap().size, 100_000, "what was acknowledged is there");
+    assert_eq!(read(&fs, "/000001.sst").unwrap(), bytes(100_000, 6));
+    assert!(fs.sync_dir("/").is_err() && fs.sync_all().is_err(), "nobody is told that all is well");
+    (emulator, drive, fs)
+}
+
+#[test]
+fn what_a_failed_close_left_in_memory_is_written_by_the_next_sync() {
+    for all in [false, true] {
+        let (emulator, _, fs) = failed_close();
+        emulator.faults().host_full(false);
+        if all {
+            fs.sync_all().unwrap()
+        } else {
+            fs.sync_dir("/").unwrap()
+        }
+        std::mem::forget(fs);
+        // Without the survivor: all of it is on the drive.
+        let fs = mount(&if all { emulator.after_power_loss(1).unwrap() } else { emulator });
+        assert_eq!(read(&fs, "/000001.sst").unwrap(), bytes(100_000, 6));
+    }
+}
+
+#[test]
+fn what_a_failed_close_left_in_memory_survives_a_failed_unmount() {
+    let (emulator, drive, fs) = failed_close();
+    drop(fs);
+    emulator.faults().host_full(false);
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    assert_eq!((fs.mount_report().replayed_bytes > 0, fs.mount_report().damage.len()), (true, 0));
+    assert_eq!(read(&fs, "/000001.sst").unwrap(), bytes(100_000, 6));
+    drop(fs);
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    assert!(fs.mount_report().clean);
+    assert_eq!(read(&fs, "/000001.sst").unwrap(), bytes(100_000, 6));
+}
+
+#[test]
+fn a_file_whose_close_failed_can_be_appended_to_and_deleted() {
+    let (emulator, drive, fs) = failed_close();
+    emulator.faults().host_full(false);
+    let mut table = fs.reopen("/000001.sst").unwrap();
+    table.append(b"more").unwrap();
+    table.close().unwrap();
+    assert_eq!(read(&fs, "/000001.sst").unwrap(), [bytes(100_000, 6), b"more".to_vec()].concat());
+    drop((table, fs));
+    assert!(BlueFs::mount(drive, options()).unwrap().mount_report().clean);
+
+    let (emulator, drive, fs) = failed_close();
+    emulator.faults().host_full(false);
+    fs.unlink("/000001.sst").unwrap();
+    fs.sync_dir("/").unwrap();
+    drop(fs);
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    assert!(fs.mount_report().clean && fs.list("/").unwrap().is_empty());
+    let zones = report_all(&emulator).unwrap();
+    let written = zones.iter().filter(|z| !matches!(z.state, ZoneState::Conventional | ZoneState::Empty));
+    assert!(written.count() <= 1, "only the journal is left");
+}
+
+#[test]
+fn deleting_another_file_lets_what_a_failed_close_left_be_written() {
+    let (emulator, _, fs) = failed_close();
+    emulator.faults().host_full(false);
+    write(&fs, "/other.sst", b"short");
+    fs.unlink("/other.sst").unwrap();
+    assert!(fs.runs("/000001.sst").unwrap().iter().all(|run| run.len < u64::MAX), "it is closed");
+}

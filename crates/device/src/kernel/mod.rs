@@ -205,8 +205,8 @@ impl KernelDevice {
             (Some(ZoneType::SequentialRequired), Condition::ExplicitlyOpen) => (ZoneState::ExplicitlyOpen, wp),
             (Some(ZoneType::SequentialRequired), Condition::Closed) => (ZoneState::Closed, wp),
             (Some(ZoneType::SequentialRequired), Condition::Full) => (ZoneState::Full, Some(capacity)),
-            // Drives need not keep the write pointer of such a zone: all of it may hold data.
-            (Some(ZoneType::SequentialRequired), Condition::ReadOnly) => (ZoneState::ReadOnly, Some(capacity)),
+            // ZBC: the write pointer of such a zone is not valid.
+            (Some(ZoneType::SequentialRequired), Condition::ReadOnly) => (ZoneState::ReadOnly, None),
             (Some(ZoneType::SequentialPreferred), _) => return Err(odd("is host-aware")),
             _ => return Err(odd("is of a type that is not known here")),
         };
