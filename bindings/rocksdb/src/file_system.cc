@@ -84,6 +84,10 @@ IOStatus List(const imbrex_fs* fs, const std::string& path, ListHandle* list) {
 
 }  // namespace
 
+rocksdb::Status FileSystem::PrepareOptions(const rocksdb::ConfigOptions& options) {
+  return refusal_.ok() ? rocksdb::FileSystem::PrepareOptions(options) : static_cast<rocksdb::Status>(refusal_);
+}
+
 // ---- Opening
 
 IOStatus FileSystem::NewSequentialFile(const std::string& path, const FileOptions& /*options*/,

@@ -19,6 +19,12 @@ class FileSystem final : public rocksdb::FileSystem {
  public:
   // `id` is the URI that leads to the drive, or a name for the log.
   FileSystem(std::string id, FsHandle fs) : id_(std::move(id)), fs_(std::move(fs)) {}
+  // Stands for a drive that could not be opened. RocksDB makes InvalidArgument of everything that a factory fails with, but has
+  // what was made prepare itself before it is used: so that is what fails, with the status that says what happened. Without an id,
+  // because RocksDB leaves it in the caller's pointer and would take a second attempt for a change of its options.
+  explicit FileSystem(rocksdb::IOStatus refusal) : refusal_(std::move(refusal)) {}
+
+  rocksdb::Status PrepareOptions(const rocksdb::ConfigOptions& options) override;
 
   static const char* kClassName() { return "ImbrexFileSystem"; }
   const char* Name() const override { return kClassName(); }
@@ -81,6 +87,7 @@ class FileSystem final : public rocksdb::FileSystem {
  private:
   const std::string id_;
   const FsHandle fs_;
+  const rocksdb::IOStatus refusal_;
 };
 
 }  // namespace imbrex

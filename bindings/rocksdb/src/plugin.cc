@@ -17,12 +17,17 @@ using rocksdb::IOStatus;
 rocksdb::FileSystem* Create(const std::string& uri, std::unique_ptr<rocksdb::FileSystem>* guard, std::string* message) {
   const IOStatus status = Guarded([&] {
     imbrex_fs* raw = nullptr;
-    ErrorHandle error(imbrex_fs_open(uri.c_str(), &raw));
-    if (error != nullptr) {
-      *message = imbrex_error_message(error.get());
-      return IOStatus::OK();
+    imbrex_error* const error = imbrex_fs_open(uri.c_str(), &raw);
+    FsHandle fs(raw);
+    if (error == nullptr) {
+      guard->reset(new FileSystem(uri, std::move(fs)));
+    } else if (imbrex_error_code(error) == IMBREX_INVALID_ARGUMENT) {
+      const ErrorHandle owner(error);
+      *message = imbrex_error_message(error);
+    } else {
+      // The sentence names the drive.
+      guard->reset(new FileSystem(ToStatus(error, std::string())));
     }
-    guard->reset(new FileSystem(uri, FsHandle(raw)));
     return IOStatus::OK();
   });
   if (!status.ok() && message->empty()) {
@@ -40,7 +45,7 @@ bool Register() noexcept {
   }
   return Guarded([] {
            rocksdb::ObjectLibrary::Default()->AddFactory<rocksdb::FileSystem>(
-               rocksdb::ObjectLibrary::PatternEntry("imbrex", /*optional=*/false).AddSeparator("://"), Create);
+               rocksdb::ObjectLibrary::PatternEntry("imbrex", /*optional=*/false).AddSeparator("://", /*at_least_one=*/false), Create);
            return IOStatus::OK();
          })
       .ok();

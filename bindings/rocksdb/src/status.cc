@@ -8,8 +8,10 @@ using rocksdb::IOStatus;
 
 namespace {
 
-IOStatus Convert(imbrex_code code, const std::string& path, const char* message) {
-  message = WithoutPath(message, path);
+IOStatus Convert(imbrex_code code, const std::string& about, const char* sentence) {
+  // RocksDB shows two texts with a colon between them.
+  const rocksdb::Slice path = about.empty() ? rocksdb::Slice(sentence) : rocksdb::Slice(about);
+  const rocksdb::Slice message = about.empty() ? rocksdb::Slice() : rocksdb::Slice(WithoutPath(sentence, about));
   switch (code) {
     case IMBREX_OK:
       return IOStatus::OK();
@@ -24,6 +26,8 @@ IOStatus Convert(imbrex_code code, const std::string& path, const char* message)
       return IOStatus::Corruption(path, message);
     case IMBREX_INVALID_ARGUMENT:
       return IOStatus::InvalidArgument(path, message);
+    case IMBREX_BUSY:
+      return IOStatus::Busy(path, message);
     case IMBREX_NOT_SUPPORTED:
       return IOStatus::NotSupported(path, message);
     case IMBREX_POISONED: {

@@ -496,18 +496,6 @@ IMBREX_TEST(AnOpenHandleBecomesAFileSystem) {
   EXPECT(imbrex::NewFileSystem(nullptr) == nullptr);
 }
 
-IMBREX_TEST(BadUrisAreRefusedWithASentence) {
-  for (const char* uri : {"imbrex:///nowhere/at/all.img", "imbrex://mem:?profile=nonsense", "imbrex:///dev/null", "imbrex://mem:?size=x",
-                          "imbrex://mem:?nonsense=1"}) {
-    std::shared_ptr<rocksdb::FileSystem> fs;
-    const rocksdb::Status status = rocksdb::FileSystem::CreateFromString(rocksdb::ConfigOptions(), uri, &fs);
-    if (status.ok()) {
-      Fail(__FILE__, __LINE__, std::string(uri) + " was opened");
-    }
-    EXPECT(status.ToString().size() > 40);
-  }
-}
-
 IMBREX_TEST(AForkedChildIsRefused) {
   std::unique_ptr<rocksdb::FSWritableFile> file;
   NEED_OK(Create(At("a"), &file));

@@ -12,7 +12,7 @@ use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::Options;
 use imbrex_device::{Cause, Drive, Tag, ZoneId};
-use imbrex_drives::parse_uri;
+use imbrex_drives::{parse_bool, parse_uri};
 use imbrex_zones::cache::CachePolicy;
 use imbrex_zones::registry::{Registry, Shared};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
@@ -171,7 +171,9 @@ impl BlueFs {
         let open = parsed.open_options()?;
         options.read_only = open.read_only;
         let memory = imbrex_drives::Locator::is_memory(&parsed.locator);
-        let format = memory || parsed.options.get("format").is_some_and(|v| v == "on" || v == "1");
+        let asked =
+            parsed.options.get("format").map(|v| parse_bool(v).map_err(|why| refuse(format!("format={v}: {why}"))));
+        let format = asked.transpose()?.unwrap_or(false) || memory;
         let key = match std::fs::canonicalize(&parsed.locator) {
             Ok(path) if !memory => path.to_string_lossy().into_owned(),
             _ => parsed.locator.clone(),
