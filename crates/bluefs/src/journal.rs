@@ -7,7 +7,7 @@
 
 use crate::meta::Record;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Written, Zone, ZoneId};
-use imbrex_zones::frame::{FrameId, ReadZone, Scan, scan, scan_untold};
+use imbrex_zones::frame::{Frame, FrameId, ReadZone, Scan, scan, scan_untold};
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
 };
@@ -398,7 +398,12 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             out.torn_tail_only = false;
         } else if at < to && state.wp.is_some() {
             out.damage.push(format!("the journal is torn at offset {at} of zone {zone}"));
-            out.torn_tail_only &= last;
+            // Power loss cuts a zone at a block boundary: of a frame that it tore, the beginning is there and the end is not.
+            // Anything else below the write pointer was whole once.
+            let mut block = AlignedBuf::zeroed(geometry.block as usize);
+            let torn = read(at, &mut block).is_ok()
+                && Frame::decode(&block, id, at).is_some_and(|frame| frame.footprint(geometry.block) > to - at);
+            out.torn_tail_only &= last && torn;
         }
         let room = state.state.writable() && at == to && to < state.capacity;
         out.end.zone = room.then_some(OpenZone { zone: ZoneId(zone), life, at: to, capacity: state.capacity });

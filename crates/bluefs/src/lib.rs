@@ -32,6 +32,7 @@ mod mount;
 mod options;
 mod place;
 mod read;
+mod rescue;
 
 pub use check::CheckReport;
 pub use error::{Code, Error, Result};

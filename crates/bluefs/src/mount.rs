@@ -11,12 +11,13 @@ use crate::journal::{
     JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of, scan_written,
 };
 use crate::kind::FileKind;
-use crate::meta::{Extent, Inode, LenientOutcome, Meta, MetaError, Place, Record, Serial, Witness};
+use crate::meta::{Extent, Inode, LenientOutcome, Meta, Place, Record, Serial};
 use crate::options::Options;
-use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Written, Zone, ZoneId};
+use crate::rescue::{Scene, rescue};
+use imbrex_device::{Cause, Drive, Tag, Written, Zone, ZoneId};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
-use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
+use imbrex_zones::{LeftSegment, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +25,7 @@ use std::sync::atomic::Ordering;
 /// The tenant's name in the label.
 pub const TENANT: &str = "bluefs";
 
-const TAG: Tag = Tag::new(Cause::Recovery);
+pub(crate) const TAG: Tag = Tag::new(Cause::Recovery);
 
 /// What a mount found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,7 +166,8 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     }
     if found.damaged {
         found.report.damage.extend(found.meta.finish_replay());
-        find_lost_zones(&tenant, &zones, &mut found)?;
+        let (volume, damage) = (&volume, &mut found.report.damage);
+        rescue(&Scene { tenant: &tenant, volume, zones: &zones, left: &left }, &mut found.meta, damage)?;
     }
     found.report.label = volume.label_repaired().map(str::to_owned);
     let fixed = fix_ends(&tenant, &zones, &mut found)?;
@@ -221,7 +223,7 @@ fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace>
 }
 
 /// Bytes from an extent's start that the zone's write pointer vouches for; `None`: the drive does not tell.
-fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
+pub(crate) fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
     let (Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. }) = extent.place else { return None };
     match zones.get(zone as usize)?.written() {
         Written::To(wp) => Some(wp.saturating_sub(offset)),
@@ -230,19 +232,19 @@ fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
 }
 
 /// How far back from its write pointer a log's last frame is looked for, in bytes, before all of the zone is.
-const REACH: u64 = 4 << 20;
+pub(crate) const REACH: u64 = 4 << 20;
 
 /// Where a log's last whole frame ends.
 #[derive(Default)]
-struct LogEnd {
+pub(crate) struct LogEnd {
     /// The logical offset; `None`: the drive does not tell.
-    end: Option<u64>,
+    pub(crate) end: Option<u64>,
     /// Address on the drive of a place behind it that cannot be read. Frames may have stood there.
     unreadable: Option<u64>,
 }
 
 /// End of a log, or of its extents up to `last`, by the last whole frame.
-fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<LogEnd> {
+pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<LogEnd> {
     let mut unreadable = None;
     let geometry = volume.geometry();
     for (i, extent) in inode.extents.iter().enumerate().take(last.saturating_add(1)).rev() {
@@ -384,96 +386,6 @@ fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> 
         }
     }
     Ok(!fixes.is_empty())
-}
-
-/// After the journal lost records: what cannot be where it is said to be is taken away, and zones that no metadata refers
-/// to, but whose headers name a file that was not deleted, are given back to it, or to a file in `lost+found`.
-fn find_lost_zones(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<()> {
-    let volume = tenant.volume();
-    let geometry = volume.geometry();
-    let front = u64::from(geometry.block.max(4096));
-    forget_what_is_not_there(volume, zones, found)?;
-    let known: BTreeSet<u32> = found.meta.zones().map(|(zone, _, _)| zone).collect();
-    let mut lost: Vec<ZoneHeader> = Vec::new();
-    let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
-    for id in tenant.unadopted().into_iter().filter(|id| !known.contains(&id.0)) {
-        let zone = zones[id.0 as usize];
-        let empty = match zone.written() {
-            Written::To(wp) => wp < front,
-            Written::Untold => false,
-            Written::Gone => true,
-        };
-        if empty || volume.read(&mut buf, geometry.start(id), TAG).is_err() {
-            continue;
-        }
-        let Some(header) = ZoneHeader::decode(&buf) else { continue };
-        if header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0 {
-            lost.push(header);
-        }
-    }
-    lost.sort_by_key(|header| (header.file, header.logical, header.created));
-    for header in lost {
-        let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
-        let (zone, life, offset) = (header.zone, header.life, front);
-        let place = match kind {
-            FileKind::Log => Place::Framed { zone, life, offset },
-            _ => Place::Raw { zone, life, offset },
-        };
-        let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
-        match found.meta.restore(&Witness { serial, kind, name, created, logical, place }) {
-            Ok(()) => {
-                // Only as far as the zone holds bytes: the next one may go on behind it.
-                if let Some((from, to)) =
-                    found.meta.inode(serial).map(|i| overreach(volume, zones, i, logical)).transpose()?.flatten()
-                    && let Err(why) = found.meta.forget_bytes(serial, from, to)
-                {
-                    found.report.damage.push(format!("zone {zone} of file {serial} does not fit ({why})"));
-                }
-                let path = found.meta.path_of(serial);
-                found.report.damage.push(format!("the journal lost zone {zone} of {path}; it was found by its header"));
-            }
-            // Deleted, or an older copy of bytes that are there: to be reset like any other zone.
-            Err(MetaError::NotFound | MetaError::Exists) => {}
-            Err(why) => {
-                found.report.damage.push(format!("zone {zone} of file {serial} was found but does not fit ({why})"))
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The bytes that the extent at `logical` claims and its zone does not hold.
-fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Result<Option<(u64, u64)>> {
-    let Some((i, extent)) = inode.extents.iter().enumerate().find(|(_, e)| e.logical == logical) else {
-        return Ok(None);
-    };
-    let gone = |zone: u32| zones.get(zone as usize).is_none_or(|zone| zone.written() == Written::Gone);
-    let here = match extent.place {
-        Place::Framed { zone, .. } if gone(zone) => None,
-        Place::Framed { .. } => log_end(volume, zones, inode, i, REACH)?.end.map(|end| end.max(extent.logical)),
-        Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
-        Place::Conventional { .. } => None,
-    };
-    Ok(here.filter(|here| *here < extent.end()).map(|here| (here, extent.end())))
-}
-
-/// An extent before a lost one seems to reach to the one behind it: only as far as its zone holds bytes is believed.
-fn forget_what_is_not_there(volume: &Volume, zones: &[Zone], found: &mut Found) -> Result<()> {
-    let mut gone = Vec::new();
-    for inode in found.meta.files().filter(|i| i.kind.is_sequential()) {
-        for extent in inode.extents.iter().rev().skip(1) {
-            if let Some((from, to)) = overreach(volume, zones, inode, extent.logical)? {
-                gone.push((inode.serial, from, to));
-            }
-        }
-    }
-    for (serial, from, to) in gone {
-        if let Err(why) = found.meta.forget_bytes(serial, from, to) {
-            let path = found.meta.path_of(serial);
-            found.report.damage.push(format!("bytes {from} to {to} of {path} are lost ({why})"));
-        }
-    }
-    Ok(())
 }
 
 /// Appends what a dead process had appended and not written. Returns the bytes.

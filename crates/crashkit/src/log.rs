@@ -111,6 +111,8 @@ pub struct Injected {
     pub at: u64,
     /// Bytes of that command.
     pub len: u64,
+    /// What that command was for.
+    pub cause: imbrex_device::Cause,
 }
 
 /// What [`crate::Subject::check`] compares the drive with.

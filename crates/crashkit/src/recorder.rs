@@ -13,8 +13,8 @@ use crate::faults::FaultKind;
 use crate::log::Injected;
 use crate::plan::mix;
 use imbrex_device::{
-    Drive, Error, Fault, Geometry, HeapSurvivor, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone, ZoneId,
-    ZoneOp, ZonedDevice,
+    Cause, Drive, Error, Fault, Geometry, HeapSurvivor, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone,
+    ZoneId, ZoneOp, ZonedDevice,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +48,17 @@ impl Command {
             Command::WriteCache { on } => [5, u64::from(on), 0, 0, 0],
         };
         words.into_iter().fold(hash, mix)
+    }
+
+    /// What it was sent for; commands that do not say count as the pool's.
+    fn cause(self) -> Cause {
+        match self {
+            Command::Read { tag, .. }
+            | Command::Write { tag, .. }
+            | Command::Flush { tag }
+            | Command::Zone { tag, .. } => tag.cause,
+            Command::Report { .. } | Command::WriteCache { .. } => Cause::Pool,
+        }
     }
 
     /// Address and length in bytes, 0 where it has none.
@@ -275,7 +286,7 @@ impl Recorder {
         }
         let hit = inner.injection.take_if(|injection| injection.command == number)?;
         let (at, len) = command.range(&self.geometry);
-        inner.tally.injected = Some(Injected { kind: hit.kind, at, len });
+        inner.tally.injected = Some(Injected { kind: hit.kind, at, len, cause: command.cause() });
         Some(hit)
     }
 

@@ -395,7 +395,7 @@ impl Meta {
     }
 
     /// Makes a file whose creation was lost, at `place` or in `lost+found`.
-    fn invent(&mut self, serial: Serial, kind: FileKind, place: Option<(Serial, &Name)>) -> Repair {
+    pub(super) fn invent(&mut self, serial: Serial, kind: FileKind, place: Option<(Serial, &Name)>) -> Repair {
         if self.was_deleted(serial) || serial < FIRST_SERIAL {
             return Err(MetaError::NotFound);
         }

@@ -48,12 +48,13 @@ impl Meta {
         Ok(effect)
     }
 
-    /// Gives a zone that nobody refers to back to the file that its header names, as far as the hole reaches that its
-    /// first byte is in; behind the last extent it is open. A file that is not known is made in `lost+found`; one whose
-    /// creation was lost gets its kind and name there.
+    /// Gives a zone that nobody refers to, or only to a later part of, back to the file that its header names, up to the next zone of the file; behind
+    /// the last extent it is open. Bytes that were overwritten, and so stand in conventional space, stay there: the zone
+    /// holds what is around them. A file that is not known is made in `lost+found`; one whose creation was lost gets its
+    /// kind and name there.
     ///
-    /// [`MetaError::Exists`] when the file has that byte elsewhere (an older copy was found, to be reset),
-    /// [`MetaError::NotFound`] when the file was deleted, [`MetaError::Invalid`] when the zone is taken.
+    /// [`MetaError::Exists`] when the file has that byte in another zone (an older copy was found, to be reset), or has no
+    /// hole behind it, [`MetaError::NotFound`] when the file was deleted, [`MetaError::Invalid`] when the zone is taken.
     pub fn restore(&mut self, witness: &Witness<'_>) -> Result<()> {
         let Witness { serial, kind, logical, place, .. } = *witness;
         let extent = Extent { logical, len: OPEN, place };
@@ -63,23 +64,27 @@ impl Meta {
         }
         self.space.admit(serial, &extent)?;
         match self.file(serial) {
-            Ok(inode) if inode.extent_at(logical).is_some() => return Err(MetaError::Exists),
+            Ok(inode) if filling(inode, &extent).is_none() => return Err(MetaError::Exists),
             Ok(_) => {}
             Err(MetaError::NotFound) if serial >= FIRST_SERIAL => self.admit_serial(serial, kind)?,
             Err(why) => return Err(why),
         }
         self.name_by(witness);
         let inode = self.file_mut(serial)?;
-        let at = inode.extents.partition_point(|e| e.logical <= logical);
-        let extent = match inode.extents.get(at) {
-            Some(next) => Extent { len: next.logical - logical, ..extent },
-            None => {
-                inode.closed = false;
-                extent
-            }
-        };
-        self.carry_out(serial, Plan { at: at..at, with: vec![extent], gone: Vec::new() });
+        let plan = filling(inode, &extent).ok_or(MetaError::Exists)?;
+        if plan.with.last().is_some_and(Extent::is_open) {
+            inode.closed = false;
+        }
+        self.carry_out(serial, plan);
         Ok(())
+    }
+
+    /// Makes a file in `lost+found` whose creation is lost and whose first bytes the dead process still had in memory: as a
+    /// log, which takes any bytes. Returns a sentence about it.
+    ///
+    /// [`MetaError::Exists`] when it is known, [`MetaError::NotFound`] when it was deleted.
+    pub fn restore_unplaced(&mut self, serial: Serial) -> Result<String> {
+        self.invent(serial, FileKind::Log, None).map(|(_, what)| what)
     }
 
     /// Makes the file, or betters the guesses about one that was invented.
@@ -106,6 +111,35 @@ impl Meta {
         let name = self.free_name(home, &format!("{serial}-{}", witness.name));
         self.attach(home, &name, serial);
     }
+}
+
+/// More than the last block of a raw file can be padded by, in bytes.
+const PADDING: u64 = 4096;
+
+/// What an open extent fills of a file: the holes from its first byte on to the next zone of the file. Extents in between
+/// are conventional and stay. `None`: there is nothing to fill.
+fn filling(inode: &Inode, extent: &Extent) -> Option<Plan> {
+    let first = inode.extents.partition_point(|e| e.end() <= extent.logical);
+    let conventional = inode.extents[first..].iter().take_while(|e| e.conventional().is_some()).count();
+    let mut plan = Plan { at: first..first + conventional, ..Plan::default() };
+    let mut here = extent.logical;
+    for e in &inode.extents[plan.at.clone()] {
+        plan.with.extend(extent.part(here, e.logical));
+        plan.with.push(*e);
+        here = e.end();
+    }
+    match inode.extents.get(plan.at.end) {
+        // In the same zone, a later part begins behind no more than the padding of the last block of the one before.
+        Some(Extent { logical, place: Place::Raw { zone, offset, .. }, .. })
+            if matches!(extent.place, Place::Raw { zone: z, offset: front, .. }
+                if z == *zone && offset.wrapping_sub(front.saturating_add(logical.saturating_sub(extent.logical))) >= PADDING) =>
+            {}
+        Some(next) => plan.with.extend(extent.part(here, next.logical)),
+        // Behind the end of a file that is closed there is no hole.
+        None if conventional > 0 && inode.closed && inode.size <= here => {}
+        None => plan.with.extend(extent.part(here, u64::MAX)),
+    }
+    (plan.with.len() > conventional).then_some(plan)
 }
 
 #[cfg(test)]
@@ -174,6 +208,51 @@ mod tests {
         assert_eq!(meta.restore(&witness(16, 1500, 8)), Err(MetaError::Exists));
         assert!(matches!(meta.restore(&witness(99, 0, 1)), Err(MetaError::Invalid(_))), "zone 1 is taken");
         assert_eq!(meta, before);
+    }
+
+    #[test]
+    fn a_zone_comes_back_around_the_bytes_that_were_moved_out_of_it() {
+        let moved = |logical, len, addr| Extent { logical, len, place: Place::Conventional { addr } };
+        let remap = |e: Extent| Record::Remap { serial: 16, logical: e.logical, len: e.len, place: e.place };
+        let whole = |mut meta: Meta| {
+            for extent in [moved(0, 100, 1 << 20), moved(500, 100, 2 << 20)] {
+                assert!(meta.apply(&remap(extent)).is_ok());
+            }
+            meta
+        };
+        // Nothing is known but where bytes were moved to.
+        let mut meta = Meta::new();
+        for extent in [moved(0, 100, 1 << 20), moved(500, 100, 2 << 20)] {
+            let _ = meta.apply_lenient(&remap(extent));
+        }
+        assert_eq!(meta.restore(&witness(16, 0, 1)), Ok(()));
+        let places: Vec<_> =
+            meta.inode(16).unwrap().extents.iter().map(|e| (e.logical, e.len, e.place.zone())).collect();
+        let zone = Some((1, 9));
+        assert_eq!(places, [(0, 100, None), (100, 400, zone), (500, 100, None), (600, OPEN, zone)]);
+        assert_eq!(meta.check(), Vec::<String>::new());
+        // Only the zone's extent is lost, and the size is known.
+        let mut meta = whole(table_without(usize::MAX));
+        let before = meta.clone();
+        assert_eq!(meta.restore(&witness(16, 0, 8)), Err(MetaError::Exists), "there is no hole");
+        assert!(meta.forget_bytes(16, 0, ZONE).is_ok());
+        assert_eq!(meta.restore(&witness(16, 0, 1)), Ok(()));
+        assert_eq!(meta, before);
+    }
+
+    #[test]
+    fn the_beginning_of_a_zone_comes_back_before_a_later_part_of_it() {
+        let later = |offset| Place::Raw { zone: 1, life: 9, offset };
+        for (offset, comes_back) in [(4096 + 1000, true), (8192, true), (4096 + 4096 + 1000, false), (4096, false)] {
+            let mut meta = Meta::new();
+            let extent = Extent { logical: 1000, len: OPEN, place: later(offset) };
+            let _ = meta.apply_lenient(&Record::Extend { serial: 16, extent });
+            assert_eq!(meta.restore(&witness(16, 0, 1)).is_ok(), comes_back, "{offset}");
+            let extents = &meta.inode(16).unwrap().extents;
+            assert_eq!(extents.len(), 1 + usize::from(comes_back));
+            assert_eq!((extents[0].logical == 0, extents.last()), (comes_back, Some(&extent)));
+            assert_eq!(meta.check(), Vec::<String>::new());
+        }
     }
 
     #[test]

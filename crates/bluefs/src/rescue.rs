@@ -1,0 +1,195 @@
+//! After the journal lost records: what the drive and the survivor still know of it.
+//!
+//! The headers of sequential zones name their files, frames say how far a log goes, write pointers how far a table does, and
+//! the survivor holds bytes that were never written. What is found becomes part of the metadata before the journal is written
+//! anew, so that a bad sector in it costs names and times at most, and no bytes of a log or table. Where it cannot be told
+//! whether bytes were lost or cut off on purpose, they are kept.
+
+use crate::error::Result;
+use crate::journal::JOURNAL_FILE;
+use crate::kind::FileKind;
+use crate::meta::{Extent, Inode, Meta, MetaError, Place, Record, Serial, Witness};
+use crate::mount::{REACH, TAG, covered, log_end};
+use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
+use imbrex_zones::frame::{FrameId, scan};
+use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
+use std::collections::BTreeMap;
+
+/// What there is to find things on.
+pub(crate) struct Scene<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) volume: &'a Volume,
+    /// The zones as they were when the volume was opened.
+    pub(crate) zones: &'a [Zone],
+    pub(crate) left: &'a [LeftSegment],
+}
+
+/// Puts back what the journal no longer says; a sentence about each thing goes to `damage`.
+pub(crate) fn rescue(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
+    find_lost_zones(scene, meta, damage)?;
+    lengthen_files(scene, meta, damage)?;
+    // Files whose bytes were only in memory yet.
+    for segment in scene.left.iter().filter(|s| s.key.file != JOURNAL_FILE && s.key.logical == 0) {
+        if let Ok(what) = meta.restore_unplaced(segment.key.file) {
+            damage.push(what);
+        }
+    }
+    Ok(())
+}
+
+/// After the journal lost records: what cannot be where it is said to be is taken away, and zones that no metadata refers
+/// to, but whose headers name a file that was not deleted, are given back to it, or to a file in `lost+found`.
+fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
+    let &Scene { tenant, volume, zones, .. } = scene;
+    let geometry = volume.geometry();
+    let front = u64::from(geometry.block.max(4096));
+    forget_what_is_not_there(scene, meta, damage)?;
+    // Of a zone that is known, the record of its beginning may be lost, and one of a later part not.
+    let known: BTreeMap<u32, (Serial, u64)> = meta.zones().map(|(zone, serial, life)| (zone, (serial, life))).collect();
+    let mut lost: Vec<ZoneHeader> = Vec::new();
+    let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
+    for id in tenant.unadopted() {
+        let zone = zones[id.0 as usize];
+        let empty = match zone.written() {
+            Written::To(wp) => wp < front,
+            Written::Untold => false,
+            Written::Gone => true,
+        };
+        if empty || volume.read(&mut buf, geometry.start(id), TAG).is_err() {
+            continue;
+        }
+        let Some(header) = ZoneHeader::decode(&buf) else { continue };
+        let ours = header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0;
+        if ours && known.get(&id.0).is_none_or(|user| *user == (header.file, header.life)) {
+            lost.push(header);
+        }
+    }
+    lost.sort_by_key(|header| (header.file, header.logical, header.created));
+    for header in lost {
+        let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
+        let (zone, life, offset) = (header.zone, header.life, front);
+        let place = match kind {
+            FileKind::Log => Place::Framed { zone, life, offset },
+            _ => Place::Raw { zone, life, offset },
+        };
+        let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
+        match meta.restore(&Witness { serial, kind, name, created, logical, place }) {
+            Ok(()) => {
+                // Only as far as the zone holds bytes: the next one may go on behind it.
+                let mut beyond = Vec::new();
+                if let Some(inode) = meta.inode(serial) {
+                    for extent in inode.extents.iter().filter(|e| e.place.zone() == Some((zone, life))) {
+                        beyond.extend(overreach(volume, zones, inode, extent.logical)?);
+                    }
+                }
+                for (from, to) in beyond {
+                    if let Err(why) = meta.forget_bytes(serial, from, to) {
+                        damage.push(format!("zone {zone} of file {serial} does not fit ({why})"));
+                    }
+                }
+                let path = meta.path_of(serial);
+                damage.push(format!("the journal lost zone {zone} of {path}; it was found by its header"));
+            }
+            // Deleted, or an older copy of bytes that are there: to be reset like any other zone.
+            Err(MetaError::NotFound | MetaError::Exists) => {}
+            Err(why) => damage.push(format!("zone {zone} of file {serial} was found but does not fit ({why})")),
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that the extent at `logical` claims and its zone does not hold.
+fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Result<Option<(u64, u64)>> {
+    let Some((i, extent)) = inode.extents.iter().enumerate().find(|(_, e)| e.logical == logical) else {
+        return Ok(None);
+    };
+    let gone = |zone: u32| zones.get(zone as usize).is_none_or(|zone| zone.written() == Written::Gone);
+    let here = match extent.place {
+        Place::Framed { zone, .. } if gone(zone) => None,
+        Place::Framed { .. } => log_end(volume, zones, inode, i, REACH)?.end.map(|end| end.max(extent.logical)),
+        Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
+        Place::Conventional { .. } => None,
+    };
+    Ok(here.filter(|here| *here < extent.end()).map(|here| (here, extent.end())))
+}
+
+/// An extent before a lost one seems to reach to the one behind it: only as far as its zone holds bytes is believed.
+fn forget_what_is_not_there(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
+    let &Scene { volume, zones, .. } = scene;
+    let mut gone = Vec::new();
+    for inode in meta.files().filter(|i| i.kind.is_sequential()) {
+        for extent in inode.extents.iter().rev().skip(1) {
+            if let Some((from, to)) = overreach(volume, zones, inode, extent.logical)? {
+                gone.push((inode.serial, from, to));
+            }
+        }
+    }
+    for (serial, from, to) in gone {
+        if let Err(why) = meta.forget_bytes(serial, from, to) {
+            let path = meta.path_of(serial);
+            damage.push(format!("bytes {from} to {to} of {path} are lost ({why})"));
+        }
+    }
+    Ok(())
+}
+
+/// What stands in a file's last zone behind the end that is recorded for it: as an extent. The record that it was appended
+/// is lost; that the file was cut there on purpose is what it could mean else, and then too much is kept rather than too
+/// little. Frames tell a log's end; a table's is that of its last block.
+fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option<Extent>> {
+    let Some(last) = inode.extents.last().filter(|e| e.end() == inode.size) else { return Ok(None) };
+    let (Some(covered), Some((zone, life))) = (covered(zones, last), last.place.zone()) else { return Ok(None) };
+    let geometry = volume.geometry();
+    let start = geometry.start(ZoneId(zone));
+    match last.place {
+        Place::Conventional { .. } => Ok(None),
+        Place::Raw { offset, .. } => {
+            let end = geometry.round_up(last.len);
+            let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
+            let ours = covered > end
+                && volume.read(&mut buf, start, TAG).is_ok()
+                && ZoneHeader::decode(&buf).is_some_and(|h| h.file == inode.serial && h.life == life);
+            let place = Place::Raw { zone, life, offset: offset + end };
+            Ok(ours.then_some(Extent { logical: inode.size, len: covered.saturating_sub(end), place }))
+        }
+        Place::Framed { offset, .. } => {
+            let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
+            let id = FrameId { file: inode.serial, life };
+            let found = scan(&mut read, id, offset, offset + covered, geometry.block)?;
+            let (mut first, mut end) = (None, inode.size);
+            for frame in found.frames.iter().filter(|frame| frame.len > 0) {
+                if frame.logical == end {
+                    first = first.or(Some(frame.at));
+                    end = frame.end();
+                }
+            }
+            let extent = |at| Extent {
+                logical: inode.size,
+                len: end - inode.size,
+                place: Place::Framed { zone, life, offset: at },
+            };
+            Ok(first.map(extent))
+        }
+    }
+}
+
+/// Gives closed files the bytes back whose records the damaged journal lost.
+fn lengthen_files(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
+    let mut longer = Vec::new();
+    for inode in meta.files().filter(|i| i.kind.is_sequential() && i.closed) {
+        if let Some(extent) = continuation(scene.volume, scene.zones, inode)? {
+            longer.push((inode.serial, inode.modified, extent));
+        }
+    }
+    for (serial, time, extent) in longer {
+        let size = extent.end();
+        let lost = [Record::Reopen { serial }, Record::Extend { serial, extent }, Record::Seal { serial, size, time }];
+        let done = lost.iter().try_for_each(|record| meta.apply(record).map(drop));
+        let path = meta.path_of(serial);
+        damage.push(match done {
+            Ok(()) => format!("the journal lost that {path} goes on for {} bytes; they were found", extent.len),
+            Err(why) => format!("{} bytes at the end of {path} were found but do not fit ({why})", extent.len),
+        });
+    }
+    Ok(())
+}
