@@ -191,6 +191,15 @@ impl Core {
         Ok(true)
     }
 
+    /// A file without a name has taken this zone: nothing of it may come back after a crash.
+    pub(crate) fn log_freed(&self, path: &str, zone: u32, life: u64) -> Result<()> {
+        let mut state = lock(&self.meta);
+        if !state.meta.is_forgotten(zone, life) {
+            self.log(&mut state, path, &[Record::FreedZone { zone, life }])?;
+        }
+        Ok(())
+    }
+
     /// Takes the extents of a file from the metadata into its map.
     pub(crate) fn refresh(&self, file: &FileState) {
         let state = lock(&self.meta);
@@ -295,6 +304,7 @@ impl Core {
     /// Writes the metadata to a new journal and gives up the old one.
     pub(crate) fn compact(&self, state: &mut MetaState) -> Result<()> {
         let lsn = self.appended_lsn.load(Ordering::Acquire);
+        state.meta.retain_forgotten(|zone| !self.tenant.is_empty(ZoneId(zone)));
         match Journal::compact(&self.keeper, &self.options.clock, state.meta.snapshot()) {
             Ok((journal, old)) => {
                 let before = std::mem::replace(&mut state.journal, Arc::new(journal));

@@ -329,7 +329,10 @@ impl FilePlacer {
                 Ok(())
             }
             Ok(false) => {
-                // Nobody will find it again: only this process has to know.
+                // Nobody will find it again: only this process has to know, and the journal that it is nobody's.
+                if let Some((zone, life)) = extent.place.zone() {
+                    core.log_freed(&self.state.name, zone, life).map_err(|e| core.device_error(&e))?;
+                }
                 let mut map = self.state.map_mut();
                 if let Some(last) = map.extents.last_mut().filter(|e| e.len == OPEN) {
                     last.len = extent.logical - last.logical;

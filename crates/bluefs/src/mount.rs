@@ -14,7 +14,7 @@ use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, LenientOutcome, Meta, Place, Record, Serial};
 use crate::options::Options;
 use crate::rescue::{Scene, rescue};
-use imbrex_device::{Cause, Drive, Tag, Written, Zone, ZoneId};
+use imbrex_device::{Cause, Drive, Tag, Written, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume};
@@ -191,6 +191,8 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     found.meta.forget_replay();
     let keeper = RootKeeper::new(tenant.clone(), found.root.clone());
     let journal = if unclean {
+        let reset = |zone: u32| zones.get(zone as usize).is_none_or(|z| z.state == ZoneState::Empty);
+        found.meta.retain_forgotten(|zone| !reset(zone));
         let (journal, old) = Journal::compact(&keeper, &options.clock, found.meta.snapshot())?;
         old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
         journal

@@ -469,3 +469,85 @@ fn deleting_another_file_lets_what_a_failed_close_left_be_written() {
     fs.unlink("/other.sst").unwrap();
     assert!(fs.runs("/000001.sst").unwrap().iter().all(|run| run.len < u64::MAX), "it is closed");
 }
+
+/// Where the newest journal begins.
+fn newest_journal(emulator: &Emulator) -> u64 {
+    let generations = (1..100).rev().map(|n| format!("journal.{n}"));
+    let zones = report_all(emulator).unwrap();
+    let size = emulator.geometry().zone_size;
+    let mut buf = imbrex_device::AlignedBuf::zeroed(4096);
+    for name in generations {
+        for zone in zones.iter().filter(|zone| zone.wp.is_some_and(|wp| wp > 0)) {
+            let at = u64::from(zone.id.0) * size;
+            emulator.read_at(&mut buf, at, imbrex_device::Cause::Check.into()).unwrap();
+            if imbrex_zones::ZoneHeader::decode(&buf).is_some_and(|h| h.name == name) {
+                return at;
+            }
+        }
+    }
+    panic!("no journal");
+}
+
+/// Tables in `lost+found` after each block of the journal but the first is damaged in turn.
+fn back_after_damage(emulator: &Emulator) -> Vec<String> {
+    let journal = newest_journal(emulator);
+    let mut found = Vec::new();
+    for block in 2..emulator.geometry().zone_size / 4096 {
+        let emulator = emulator.fork().unwrap();
+        if emulator.faults().flip_bits(journal + block * 4096 + 66, 1).is_err() {
+            assert!(block > 2, "the journal has two blocks at least");
+            break;
+        }
+        let fs = mount(&emulator);
+        assert!(!fs.mount_report().damage.is_empty(), "block {block}");
+        let names = fs.list("/lost+found").unwrap_or_default().into_iter().map(|entry| entry.name);
+        found.extend(names.filter(|name| name.ends_with(".sst")));
+    }
+    found
+}
+
+/// Makes the journal longer by a few blocks.
+fn link_much(fs: &BlueFs) {
+    write(fs, "/x", b"some bytes");
+    (0..60).for_each(|i| fs.link("/x", &format!("/{i}-{}", "n".repeat(200))).unwrap());
+    (0..60).for_each(|i| fs.unlink(&format!("/{i}-{}", "n".repeat(200))).unwrap());
+    fs.unlink("/x").unwrap();
+    fs.sync_dir("/").unwrap();
+}
+
+#[test]
+fn a_deleted_file_does_not_come_back_by_a_zone_that_was_not_reset_yet() {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    BlueFs::format(&drive_of(&emulator), false).unwrap();
+    let fs = mount(&emulator);
+    write(&fs, "/deleted.sst", &bytes(100_000, 1));
+    fs.unlink("/deleted.sst").unwrap();
+    fs.sync_dir("/").unwrap();
+    std::mem::forget(fs);
+    // The mount after a power loss writes the journal anew: no record speaks of the file any more.
+    let emulator = emulator.after_power_loss(1).unwrap();
+    let fs = mount(&emulator);
+    link_much(&fs);
+    std::mem::forget(fs);
+    assert!(zone_named(&emulator, "deleted.sst") > 0, "its zone is not reset");
+    assert_eq!(back_after_damage(&emulator), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_without_a_name_does_not_come_back_by_a_zone_that_it_took_later() {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    BlueFs::format(&drive_of(&emulator), false).unwrap();
+    let fs = BlueFs::mount(drive_of(&emulator), Options { journal_bytes: 8 << 10, ..options() }).unwrap();
+    let file = fs.create("/nameless.sst", CreateOptions::default()).unwrap();
+    fs.unlink("/nameless.sst").unwrap();
+    // Enough for a compaction, which forgets the deletion.
+    link_much(&fs);
+    file.append(&bytes(100_000, 2)).unwrap();
+    file.sync().unwrap();
+    fs.mkdir("/d").unwrap();
+    fs.sync_dir("/").unwrap();
+    std::mem::forget((fs, file));
+    assert!(zone_named(&emulator, "nameless.sst") > 0);
+    // Only the block that says that the zone is nobody's may cost that.
+    assert!(back_after_damage(&emulator).len() <= 1);
+}

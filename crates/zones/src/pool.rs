@@ -227,6 +227,11 @@ impl Pool {
         self.set(zone, if dead { Use::Dead } else { Use::Dirty });
     }
 
+    /// Whether the zone is reset and ready.
+    pub fn is_empty(&self, zone: ZoneId) -> bool {
+        matches!(self.zones.get(zone.0 as usize), Some((_, Use::Empty | Use::Unowned(false))))
+    }
+
     /// What the tenant has, and could get.
     pub fn counts(&self, owner: u8) -> PoolCounts {
         let tenant = &self.tenants[usize::from(owner) - 1];

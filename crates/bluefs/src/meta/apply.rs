@@ -72,6 +72,13 @@ impl Meta {
                 self.next_serial = *serial;
                 Ok(Effect::default())
             }
+            Record::FreedZone { zone, life } => {
+                if self.space.zone_user(*zone).is_some() {
+                    return Err(MetaError::Invalid("the zone belongs to a file; delete that file first"));
+                }
+                self.forgotten.insert(*zone, *life);
+                Ok(Effect::default())
+            }
             Record::Allocate { serial, bytes } => {
                 self.file_mut(*serial)?.allocated = *bytes;
                 Ok(Effect::default())
@@ -374,6 +381,9 @@ impl Meta {
         }
         for new in &plan.with {
             self.space.insert(serial, new);
+            if let Some((zone, _)) = new.place.zone() {
+                self.forgotten.remove(&zone);
+            }
         }
         if inode.extents.capacity() == 0 {
             // Most files have one extent; a Vec would start with room for four.
@@ -387,6 +397,7 @@ impl Meta {
                 Some((zone, life)) => {
                     let still_there = inode.extents.iter().any(|e| e.place.zone().is_some_and(|(z, _)| z == zone));
                     if !still_there && self.space.remove_zone(zone) {
+                        self.forgotten.insert(zone, life);
                         freed.push(FreedPlace::Zone { zone, life });
                     }
                 }

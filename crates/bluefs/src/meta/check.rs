@@ -17,6 +17,9 @@ impl Meta {
         }
         self.check_tree(&names, &mut found);
         self.check_space(&names, &mut found);
+        for (zone, _) in self.forgotten.iter().filter(|(zone, _)| self.space.zone_user(**zone).is_some()) {
+            found.push(format!("Zone {zone} is both freed and in use."));
+        }
         found
     }
 

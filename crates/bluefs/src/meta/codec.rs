@@ -80,6 +80,7 @@ mod number {
     pub const ENTRY: u8 = 16;
     pub const NEXT_SERIAL: u8 = 17;
     pub const ALLOCATE: u8 = 18;
+    pub const FREED_ZONE: u8 = 19;
 
     pub const PLACE_CONVENTIONAL: u8 = 1;
     pub const PLACE_RAW: u8 = 2;
@@ -172,6 +173,10 @@ impl Record {
                 w.u64(*serial).u64(*bytes);
                 ALLOCATE
             }
+            Record::FreedZone { zone, life } => {
+                w.zone(*zone).u64(*life);
+                FREED_ZONE
+            }
         };
         let len = out.len() - start;
         debug_assert!(len < MAX_RECORD);
@@ -192,7 +197,7 @@ impl Record {
         let Some(body) = bytes.get(HEAD..len) else {
             return Err(DecodeError::Truncated);
         };
-        if !(MKDIR..=ALLOCATE).contains(&kind) {
+        if !(MKDIR..=FREED_ZONE).contains(&kind) {
             return Err(DecodeError::Unknown { kind, len });
         }
         match decode_body(kind, body) {
@@ -242,6 +247,7 @@ fn decode_body(kind: u8, body: &[u8]) -> Option<Record> {
         ENTRY => Record::Entry { parent: r.u64()?, name: r.name()?, serial: r.u64()? },
         NEXT_SERIAL => Record::NextSerial { serial: r.u64()? },
         ALLOCATE => Record::Allocate { serial: r.u64()?, bytes: r.u64()? },
+        FREED_ZONE => Record::FreedZone { zone: r.u32()?, life: r.u64()? },
         _ => return None,
     };
     r.0.is_empty().then_some(record)

@@ -150,6 +150,7 @@ impl Meta {
             | Record::Times { .. }
             | Record::Inode { .. }
             | Record::NextSerial { .. }
+            | Record::FreedZone { .. }
             | Record::Allocate { .. } => Err(why),
         }
     }
@@ -441,6 +442,12 @@ impl Meta {
 
     pub(super) fn effect_of(&mut self, serial: Serial, plan: Plan) -> Effect {
         let places = self.carry_out(serial, plan);
+        for place in &places {
+            // A guess: no record says that the zone was freed, so its header may bring it back.
+            if let super::FreedPlace::Zone { zone, .. } = place {
+                self.forgotten.remove(zone);
+            }
+        }
         let freed = super::Freed { serial, places, unlinked: false };
         Effect { freed: if freed.places.is_empty() { Vec::new() } else { vec![freed] } }
     }

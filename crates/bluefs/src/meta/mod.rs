@@ -130,6 +130,9 @@ pub struct Meta {
     names: BTreeSet<(Serial, Serial, Name)>,
     /// Who has which space; follows from the inodes.
     space: Space,
+    /// Zones that files had and have no more, with the life in which they were freed: until they are reset their headers
+    /// still name those files. Not compared: what was reset may be [dropped](Meta::retain_forgotten) at any time.
+    forgotten: BTreeMap<u32, u64>,
     /// What a replay of a damaged journal remembers; no part of the state.
     replay: Replay,
 }
@@ -162,8 +165,19 @@ impl Meta {
             next_serial: FIRST_SERIAL,
             names: BTreeSet::new(),
             space: Space::default(),
+            forgotten: BTreeMap::new(),
             replay: Replay::default(),
         }
+    }
+
+    /// Whether what a zone holds in this life was freed, so that nothing of it may come back.
+    pub fn is_forgotten(&self, zone: u32, life: u64) -> bool {
+        self.forgotten.get(&zone) == Some(&life)
+    }
+
+    /// Zones that were reset since they were freed, for which `keep` is false, need not be remembered any more.
+    pub fn retain_forgotten(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        self.forgotten.retain(|zone, _| keep(*zone));
     }
 
     /// The serial that the next new file or directory gets.

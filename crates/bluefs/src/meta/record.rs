@@ -185,6 +185,15 @@ pub enum Record {
         /// The next one to give out.
         serial: Serial,
     },
+    /// What a zone holds in this life counts no more, though it may not be reset yet: its header must not bring it back after
+    /// damage. Recorded in snapshots, where the record that freed the zone is gone, and for a zone that an open file without
+    /// a name took.
+    FreedZone {
+        /// The zone; no file has it.
+        zone: u32,
+        /// Its life when it was freed.
+        life: u64,
+    },
     /// The application announced how large the file will be.
     Allocate {
         /// The file.

@@ -48,18 +48,20 @@ impl Meta {
         Ok(effect)
     }
 
-    /// Gives a zone that nobody refers to, or only to a later part of, back to the file that its header names, up to the next zone of the file; behind
-    /// the last extent it is open. Bytes that were overwritten, and so stand in conventional space, stay there: the zone
+    /// Gives a zone that nobody refers to, or only to a later part of, back to the file that its header names, up to the next
+    /// zone of the file; behind the last extent it is open. Bytes that were overwritten, and so stand in conventional space, stay there: the zone
     /// holds what is around them. A file that is not known is made in `lost+found`; one whose creation was lost gets its
     /// kind and name there.
     ///
     /// [`MetaError::Exists`] when the file has that byte in another zone (an older copy was found, to be reset), or has no
-    /// hole behind it, [`MetaError::NotFound`] when the file was deleted, [`MetaError::Invalid`] when the zone is taken.
+    /// hole behind it, [`MetaError::NotFound`] when the file was deleted or has given up
+    /// the zone, [`MetaError::Invalid`] when the zone is taken.
     pub fn restore(&mut self, witness: &Witness<'_>) -> Result<()> {
         let Witness { serial, kind, logical, place, .. } = *witness;
         let extent = Extent { logical, len: OPEN, place };
         extent.validate()?;
-        if kind == FileKind::Directory || self.was_deleted(serial) {
+        let forgotten = place.zone().is_some_and(|(zone, life)| self.is_forgotten(zone, life));
+        if kind == FileKind::Directory || forgotten || self.was_deleted(serial) {
             return Err(MetaError::NotFound);
         }
         self.space.admit(serial, &extent)?;
@@ -269,13 +271,42 @@ mod tests {
     }
 
     #[test]
+    fn a_freed_zone_brings_nothing_back_in_its_old_life() {
+        let mut meta = table_without(usize::MAX);
+        let name = Name::new("7.sst").unwrap();
+        let Ok(_) = meta.apply(&Record::Truncate { serial: 16, size: 1500, time: 7 }) else { panic!("it can be cut") };
+        assert_eq!(
+            meta.restore(&witness(16, 2 * ZONE, 3)),
+            Err(MetaError::NotFound),
+            "the file lives, the zone was freed"
+        );
+        let Ok(_) = meta.apply(&meta.unlink_record(ROOT, &name).unwrap()) else { panic!("it can be deleted") };
+        // A journal that was compacted since knows the file no more.
+        let mut later = Meta::new();
+        for record in meta.snapshot() {
+            assert!(later.apply_lenient(&record).is_applied(), "{record:?}");
+        }
+        assert_eq!(later, meta);
+        for zone in 1..=3 {
+            assert_eq!(later.restore(&witness(16, 0, zone)), Err(MetaError::NotFound));
+        }
+        // In another life the zone is somebody's again; and once reset it need not be remembered.
+        let place = Place::Raw { zone: 2, life: 10, offset: 4096 };
+        assert_eq!(later.restore(&Witness { place, ..witness(20, 0, 2) }), Ok(()));
+        later.retain_forgotten(|zone| zone == 1);
+        let kept = later.snapshot().filter(|r| matches!(r, Record::FreedZone { .. })).collect::<Vec<_>>();
+        assert_eq!(kept, [Record::FreedZone { zone: 1, life: 9 }]);
+        assert!(later.apply(&Record::FreedZone { zone: 2, life: 10 }).is_err(), "it is in use");
+    }
+
+    #[test]
     fn deleted_files_and_impossible_witnesses_bring_nothing_back() {
         let mut meta = table_without(usize::MAX);
         let unlink = meta.unlink_record(ROOT, &Name::new("7.sst").unwrap()).unwrap();
         let _ = meta.apply_lenient(&unlink);
         let before = meta.clone();
         assert_eq!(meta.restore(&witness(16, 0, 1)), Err(MetaError::NotFound));
-        assert_eq!(meta.restore(&witness(ROOT, 0, 1)), Err(MetaError::IsADirectory));
+        assert_eq!(meta.restore(&witness(ROOT, 0, 9)), Err(MetaError::IsADirectory));
         for bad in [0, 3, u64::MAX] {
             assert!(meta.restore(&witness(bad, 0, 1)).is_err(), "serial {bad}");
         }

@@ -3,9 +3,11 @@
 use super::{Inode, Meta, Record};
 
 impl Meta {
-    /// Records that, applied to [`Meta::new`], give an equal state: all inodes with their extents, then all names.
+    /// Records that, applied to [`Meta::new`], give an equal state: zones that were freed and may not be reset yet, all inodes
+    /// with their extents, then all names.
     pub fn snapshot(&self) -> impl Iterator<Item = Record> + '_ {
         let serials = std::iter::once(Record::NextSerial { serial: self.next_serial });
+        let forgotten = self.forgotten.iter().map(|(zone, life)| Record::FreedZone { zone: *zone, life: *life });
         let inodes = self.inodes.values().flat_map(|inode| {
             let extents = inode.extents.iter().map(|e| Record::Extent { serial: inode.serial, extent: *e });
             std::iter::once(inode_record(inode)).chain(extents)
@@ -19,7 +21,7 @@ impl Meta {
             };
             directory.entries.iter().map(entry)
         });
-        serials.chain(inodes).chain(entries)
+        serials.chain(forgotten).chain(inodes).chain(entries)
     }
 }
 

@@ -88,6 +88,11 @@ impl Tenant {
         core.reset_soon();
     }
 
+    /// Whether the zone was reset and nobody has it: nothing stands in it.
+    pub fn is_empty(&self, zone: ZoneId) -> bool {
+        lock(&self.core().pool).is_empty(zone)
+    }
+
     /// Its zones, counted.
     pub fn counts(&self) -> PoolCounts {
         lock(&self.core().pool).counts(self.owner)
