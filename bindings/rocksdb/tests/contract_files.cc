@@ -492,7 +492,10 @@ CONTRACT_TEST(HintsOfWritersAreAccepted) {
   std::unique_ptr<rocksdb::FSWritableFile> file;
   NEED_OK(Create(At("000012.sst"), &file));
   file->SetWriteLifeTimeHint(rocksdb::Env::WLTH_LONG);
-  EXPECT_EQ(static_cast<int>(file->GetWriteLifeTimeHint()), static_cast<int>(rocksdb::Env::WLTH_LONG));
+  if (!Uri().empty()) {
+    // RocksDB's own hands the kernel 8 bytes where it has 4, so there it depends on what lies behind them on the stack.
+    EXPECT_EQ(static_cast<int>(file->GetWriteLifeTimeHint()), static_cast<int>(rocksdb::Env::WLTH_LONG));
+  }
   file->SetIOPriority(rocksdb::Env::IO_LOW);
   EXPECT_EQ(static_cast<int>(file->GetIOPriority()), static_cast<int>(rocksdb::Env::IO_LOW));
   file->SetPreallocationBlockSize(1 << 20);
