@@ -2,13 +2,14 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 namespace imbrex {
 
 // Databases join names to directories with a slash whether or not the directory ends with one, and users write `--db=x`. The C API
-// wants absolute paths without empty components and without ".".
+// wants absolute paths. Here they have no empty components and no "." or ".." either; the root's ".." is itself.
 inline std::string Absolute(const std::string& path) {
   std::string result = "/";
   result.reserve(path.size() + 1);
@@ -17,8 +18,9 @@ inline std::string Absolute(const std::string& path) {
     if (end == std::string::npos) {
       end = path.size();
     }
-    const bool is_dot = end == start + 1 && path[start] == '.';
-    if (end > start && !is_dot) {
+    if (path.compare(start, end - start, "..") == 0) {
+      result.resize(std::max<size_t>(result.rfind('/'), 1));
+    } else if (end > start && path.compare(start, end - start, ".") != 0) {
       if (result.size() > 1) {
         result.push_back('/');
       }

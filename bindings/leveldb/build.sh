@@ -58,19 +58,53 @@ plugin() {
 # sources_of PROGRAM: its files.
 sources_of() {
   case $1 in
-    env_contract_test) echo "$here"/tests/env_contract_test.cc "$here"/tests/env_*.cc ;;
+    env_contract_test) echo "$here"/tests/env_*.cc "$common"/contract/registry.cc ;;
     level_crash) echo "$here"/tests/level_crash.cc "$common"/crash/crash_*.cc ;;
     *) echo "$here/tests/$1".cc ;;
   esac
 }
 
+# Libraries that stand for other LevelDBs.
+others() {
+  mkdir -p "$out/obj"
+  stale "$out/obj/libleveldb_inside.so" || return 0
+  # -fsemantic-interposition is the compiler's default, and what makes them ask the dynamic linker for their own function.
+  for kind in "old " "other -DOTHER_MAJOR=99 -DOTHER_MINOR=1" "inside -DOTHER_MAJOR=${version%%.*} -DOTHER_MINOR=${version##*.}"; do
+    # shellcheck disable=SC2086
+    $cxx $flags -fPIC -shared "$here/tests/other_leveldb.cc" ${kind#* } -o "$out/obj/libleveldb_${kind%% *}.so"
+  done
+}
+
 tests() {
   plugin
+  others
+  for program in env_contract_test; do
+    if stale "$out/$program"; then
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract"
+      # The plug-in before LevelDB, so that leveldb::Env::Default() is its.
+      # shellcheck disable=SC2086
+      $cxx $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -lleveldb_imbrex -limbrex -lleveldb -lpthread -o "$out/$program.new"
+      mv "$out/$program.new" "$out/$program"
+    fi
+  done
+}
+
+# The plug-in is compiled into the program: a sanitizer sees only what it instrumented.
+sanitized() {
+  tests
+  program=$out/env_contract_test_sanitized
+  stale "$program" || return 0
+  sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+  # shellcheck disable=SC2086
+  compile "$out/obj/level_sanitized" "$(echo "$here"/src/*.cc) $(sources_of env_contract_test) $here/tests/linked_in.cc" "-I$common/contract" -O1 -g $sanitizers
+  # shellcheck disable=SC2086
+  $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lleveldb -lpthread -ldl -o "$program.new"
+  mv "$program.new" "$program"
 }
 
 case $what in
-  plugin | tests) "$what" ;;
-  all) tests ;;
+  plugin | tests | sanitized) "$what" ;;
+  all) sanitized ;;
   *)
     echo "build.sh: unknown target $what; use plugin, tests, sanitized or all" >&2
     exit 2

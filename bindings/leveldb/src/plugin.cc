@@ -64,12 +64,20 @@ Result Caught(std::string* error, Result failed, Body&& body) {
 }  // namespace
 
 void imbrex_leveldb_mismatch(const void* original, std::string* mismatch) {
-  std::string ours;
-  std::string theirs;
   if (imbrex_abi_version() != IMBREX_ABI_VERSION) {
     *mismatch = "libimbrex.so is of another version than the plug-in; install libleveldb_imbrex.so and libimbrex.so together";
-  } else if (FileOf(reinterpret_cast<const void*>(&leveldb_major_version), &ours) != FileOf(original, &theirs)) {
-    *mismatch = "this process brings its own LevelDB (" + theirs + "), but Imbrex was built for the shared library (" + ours + ")";
+    return;
+  }
+  std::string theirs;
+  const void* const file = FileOf(original, &theirs);
+  // Where this plug-in has its LevelDB from. Each name is found by itself, so a program that shows only some of its own makes a mixture.
+  for (const void* const used : {reinterpret_cast<const void*>(&leveldb_major_version), reinterpret_cast<const void*>(&leveldb::WriteStringToFile),
+                                 reinterpret_cast<const void*>(&leveldb::ReadFileToString)}) {
+    std::string ours;
+    if (FileOf(used, &ours) != file) {
+      *mismatch = "this process brings its own LevelDB (" + theirs + "), but Imbrex was built for the shared library (" + ours + ")";
+      return;
+    }
   }
 }
 
