@@ -19,7 +19,7 @@ help: ## print this
 setup: ## install what is missing (every other target does it too)
 	@scripts/setup
 
-demo: setup ## from nothing to RocksDB on an emulated 14 TB drive, with figures and a picture
+demo: setup ## from nothing to RocksDB and LevelDB on an emulated 14 TB drive, with figures and a picture
 	@scripts/demo
 
 build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocksdb_imbrex.so, build/libleveldb_imbrex.so
@@ -28,8 +28,9 @@ build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocks
 test: setup ## all tests
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/test
 
-test-crash: build ## RocksDB killed and powered off at random moments, ROUNDS=1000 times each
+test-crash: build ## RocksDB and LevelDB killed and powered off at random moments, ROUNDS=1000 times each
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb crash_rounds
+	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-leveldb crash_rounds
 
 bench: build ## both sides of every comparison in one run, and their ratio
 	@scripts/bench $(BENCH_ARGS)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
 #include "contract.h"
@@ -45,6 +46,12 @@ class Place {
     if (code != 0) {
       Fail(__FILE__, __LINE__, words[1] + " " + words[2] + ": " + output);
     }
+  }
+  // Whether a process left what it had not written yet, as a killed one does.
+  bool HasMemory() const {
+    std::vector<std::string> names;
+    EXPECT_OK(Env::Default()->GetChildren(directory_, &names));
+    return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.rfind("imbrex-", 0) == 0; });
   }
   // Runs this program as another process.
   std::string Act(const std::string& act, int* code) {
@@ -114,7 +121,8 @@ IMBREX_TEST(TheDefaultEnvLeadsToTheDrive) {
   int code = 0;
   EXPECT_EQ(place.Act("route", &code), std::string("done\n"));
   EXPECT_EQ(code, 0);
-  // The process gave the drive back when it exited, and what it wrote is there under the names without /imbrex.
+  // The process gave the drive back when it exited: no memory waits for the next one. What it wrote is there under the names without /imbrex.
+  EXPECT(!place.HasMemory());
   const std::unique_ptr<Env> env = place.Open();
   if (env == nullptr) {
     return;
@@ -135,6 +143,7 @@ IMBREX_TEST(WhatIsSyncedSurvivesAPowerLossWithItsName) {
   int code = 0;
   EXPECT_EQ(place.Act("sync", &code), std::string());
   EXPECT_EQ(code, -1);
+  EXPECT(place.HasMemory());
   place.Imbrex({"drive", "power-loss", place.Drive(), "--seed", "1"});
   const std::unique_ptr<Env> env = place.Open();
   if (env != nullptr) {
