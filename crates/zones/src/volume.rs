@@ -16,10 +16,10 @@ use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock};
 use crate::turn::Turn;
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
-    ZonedDevice, report_all, zeroed_region,
+    Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZonedDevice,
+    report_all, zeroed_region,
 };
-use labels::{conventional_prefix, geometry_of, label_slots, read_slot, write_label};
+use labels::{LabelZones, geometry_of, write_label};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,6 +83,7 @@ pub(crate) struct VolumeCore {
     turn: Option<Turn>,
     options: VolumeOptions,
     label: Mutex<Label>,
+    label_zones: LabelZones,
     pool: Mutex<Pool>,
     memory: Mutex<Arc<SegmentMemory>>,
     left: Mutex<Vec<LeftSegment>>,
@@ -155,12 +156,8 @@ impl Volume {
         let device = device.as_ref();
         let geometry = device.geometry().clone();
         let report = report_all(device)?;
-        if conventional_prefix(&report) < 2 {
-            return Err(unusable(device, LabelError::NotALabel));
-        }
-        let slots = label_slots(&geometry);
-        let copies = [read_slot(device, slots[0])?, read_slot(device, slots[1])?];
-        let [a, b] = copies;
+        let label_zones = LabelZones::of(&report).ok_or_else(|| unusable(device, LabelError::NotALabel))?;
+        let (a, b) = (label_zones.read(device, 0)?, label_zones.read(device, 1)?);
         let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
         let label_repaired = broken.map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
         let chosen = Label::choose(a, b).map_err(|error| match error {
@@ -182,10 +179,10 @@ impl Volume {
         }
         if chosen.repair_other {
             tracing::warn!(drive = %device.identity().name, "one copy of the label is damaged or old: repairing it");
-            // Never both at once: the good copy stays until the bad one is durable.
-            let bytes = AlignedBuf::padded(&label.encode(), geometry.block as usize);
-            let slot = slots[1 - chosen.copy];
-            write_all(device, &bytes, slot, Cause::Label.into())?;
+            // Never both at once: the good copy, which the last mount may not have flushed any more, is durable before the
+            // bad one is touched.
+            device.flush(Cause::Label.into())?;
+            label_zones.write(device, 1 - chosen.copy, &label, false)?;
             device.flush(Cause::Label.into())?;
         }
         let key = SurvivorKey {
@@ -219,6 +216,7 @@ impl Volume {
             first_generation: label.generation,
             label_repaired,
             label: Mutex::new(label),
+            label_zones,
             drive,
             geometry,
             options,
@@ -266,8 +264,8 @@ impl Volume {
         let core = &self.handle.core;
         let label = lock(&core.label);
         let mut problems = Vec::new();
-        for (i, at) in label_slots(&core.geometry).into_iter().enumerate() {
-            match read_slot(core.drive.device.as_ref(), at)? {
+        for i in 0..2 {
+            match core.label_zones.read(core.drive.device.as_ref(), i)? {
                 Ok(copy) if copy == *label => {}
                 Ok(copy) => problems.push(format!(
                     "Copy {i} of the label is of generation {}, not {}; mount the drive again to repair it.",
@@ -425,7 +423,7 @@ impl VolumeCore {
             let ticket = self.flusher.ticket();
             self.flusher.durable(ticket, self.drive.device.as_ref(), tag)
         };
-        write_label(self.drive.device.as_ref(), &next, flush)?;
+        write_label(self.drive.device.as_ref(), self.label_zones, &next, false, flush)?;
         *label = next;
         Ok(())
     }

@@ -5,6 +5,7 @@ mod support;
 
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::Drive;
+use imbrex_emulator::Config;
 use imbrex_zones::Framing;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -162,9 +163,13 @@ impl Subject for LogSubject {
 const FRAMINGS: [Framing; 3] = [Framing::Framed { max_frame: 0 }, Framing::Framed { max_frame: 4096 }, Framing::Raw];
 
 fn crashes(framing: Framing) {
-    for seed in seeds(3) {
+    crashes_on(&config(), framing, 3);
+}
+
+fn crashes_on(config: &Config, framing: Framing, count: u64) {
+    for seed in seeds(count) {
         let plan = Plan { threads: 2, max_states: 800, ..Plan::new(seed) };
-        let report = explore(&Arc::new(LogSubject { framing, steps: 40 }), &config(), &plan).unwrap();
+        let report = explore(&Arc::new(LogSubject { framing, steps: 40 }), config, &plan).unwrap();
         assert!(report.states >= 500, "{report:?}");
     }
 }
@@ -182,6 +187,14 @@ fn a_log_in_frames_of_a_block_keeps_its_promises() {
 #[test]
 fn a_raw_log_keeps_its_promises() {
     crashes(FRAMINGS[2]);
+}
+
+#[test]
+fn labels_in_sequential_zones_keep_every_promise() {
+    for conventional in [0, 1] {
+        crashes_on(&support::with_conventional(conventional), FRAMINGS[0], 2);
+        crashes_on(&Config { write_cache: false, ..support::with_conventional(conventional) }, FRAMINGS[2], 1);
+    }
 }
 
 #[test]

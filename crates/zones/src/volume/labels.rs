@@ -1,14 +1,126 @@
 //! The two copies of the label on a drive: where they stand, reading and writing them, and formatting.
+//!
+//! With two conventional zones in front, a copy stands at the beginning of each and is overwritten in place. Otherwise each
+//! copy is a *ring* in a sequential zone: labels of one length one behind the other, of which the last whole one counts; a
+//! zone that takes no more, or whose last write was torn, is reset first. Both copies are written one after the other, each
+//! flushed, and a mount makes both whole: so while one zone is being reset, the other holds the label in force.
 
 use super::{FormatOptions, TenantSpec, Volume, name_of, read_all, unusable, write_all};
 use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, Tag, Zone, ZoneOp, ZoneState, ZonedDevice,
-    report_all,
+    AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState,
+    ZonedDevice, report_all,
 };
 
-pub(super) fn label_slots(geometry: &Geometry) -> [u64; 2] {
-    [0, geometry.zone_size]
+/// The zones that hold the two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LabelZones {
+    zones: [ZoneId; 2],
+    ring: bool,
+}
+
+impl LabelZones {
+    /// Of a drive with this report; `None` where it has too few zones.
+    pub(super) fn of(report: &[Zone]) -> Option<LabelZones> {
+        let conventional = conventional_prefix(report);
+        let (first, ring) = if conventional >= 2 { (0, false) } else { (conventional, true) };
+        (report.len() as u64 > u64::from(first) + 2)
+            .then_some(LabelZones { zones: [ZoneId(first), ZoneId(first + 1)], ring })
+    }
+
+    pub(super) fn zones(&self) -> [ZoneId; 2] {
+        self.zones
+    }
+
+    /// Reads a copy. An inner error: there is no whole label there.
+    pub(super) fn read(&self, device: &dyn ZonedDevice, copy: usize) -> Result<Result<Label, LabelError>> {
+        let start = device.geometry().start(self.zones[copy]);
+        if self.ring { read_ring(device, self.zones[copy]) } else { read_slot(device, start) }
+    }
+
+    /// Writes a copy; durable after a flush. With `anew`, nothing that stands in the zone is worth keeping.
+    pub(super) fn write(&self, device: &dyn ZonedDevice, copy: usize, label: &Label, anew: bool) -> Result<()> {
+        let geometry = device.geometry();
+        let bytes = AlignedBuf::padded(&label.encode(), geometry.block as usize);
+        let tag = Tag::new(Cause::Label).at(Priority::High);
+        let (zone, start) = (self.zones[copy], geometry.start(self.zones[copy]));
+        if !self.ring {
+            return write_all(device, &bytes, start, tag);
+        }
+        let (now, stride) = (report_one(device, zone)?, bytes.len() as u64);
+        let next = now.wp.filter(|wp| {
+            now.state != ZoneState::Full && wp.is_multiple_of(stride) && wp + stride <= now.capacity && !anew
+        });
+        match next {
+            Some(wp) => write_all(device, &bytes, start + wp, tag),
+            None => {
+                if now.state != ZoneState::Empty {
+                    device.zone_op(ZoneOp::Reset, zone, tag)?;
+                }
+                write_all(device, &bytes, start, tag)
+            }
+        }
+    }
+}
+
+fn report_one(device: &dyn ZonedDevice, zone: ZoneId) -> Result<Zone> {
+    let mut out = [Zone::EMPTY];
+    device.report(zone, &mut out)?;
+    Ok(out[0])
+}
+
+/// Labels at the end of a ring that may be torn or damaged before its zone counts as holding none.
+const BAD_LABELS: u64 = 8;
+
+/// The last whole label of a ring.
+fn read_ring(device: &dyn ZonedDevice, zone: ZoneId) -> Result<Result<Label, LabelError>> {
+    let geometry = device.geometry();
+    let (now, start) = (report_one(device, zone)?, geometry.start(zone));
+    if now.state == ZoneState::Offline {
+        return Ok(Err(LabelError::Corrupt("its zone is offline")));
+    }
+    let first = if now.wp == Some(0) { None } else { claimed_at(device, start)? };
+    let stride = geometry.round_up(first.unwrap_or_else(|| Label::encoded_len(geometry.zones)) as u64);
+    let written = match now.wp {
+        Some(wp) => wp.min(now.capacity),
+        // A zone that has become read-only may not tell: its labels do.
+        None => {
+            let mut at = 0;
+            while at + stride <= now.capacity && claimed_at(device, start + at)?.is_some() {
+                at += stride;
+            }
+            at
+        }
+    };
+    let mut why = LabelError::NotALabel;
+    let count = written.div_ceil(stride);
+    for slot in (count.saturating_sub(BAD_LABELS)..count).rev() {
+        let at = slot * stride;
+        if at + stride > written {
+            why = LabelError::Corrupt("its last write was cut off");
+            continue;
+        }
+        match read_slot(device, start + at)? {
+            Err(LabelError::NotALabel) => {}
+            Err(error @ LabelError::Corrupt(_)) => why = error,
+            found => return Ok(found),
+        }
+    }
+    Ok(Err(why))
+}
+
+/// Bytes of the label that begins at this address, by its own claim.
+fn claimed_at(device: &dyn ZonedDevice, at: u64) -> Result<Option<usize>> {
+    let mut buf = AlignedBuf::zeroed(device.geometry().block.max(4096) as usize);
+    match read_all(device, &mut buf, at, Cause::Label.into()) {
+        Ok(()) => Ok(Label::claimed_len(&buf)),
+        Err(error) if is_lost(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(error.fault, Fault::Media { .. } | Fault::Io(_) | Fault::Offline)
 }
 
 pub(super) fn label_bytes(geometry: &Geometry) -> u64 {
@@ -28,7 +140,7 @@ pub(super) fn geometry_of(geometry: &Geometry, report: &[Zone]) -> LabelGeometry
     }
 }
 
-pub(super) fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Label, LabelError>> {
+fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Label, LabelError>> {
     let geometry = device.geometry();
     let mut buf = AlignedBuf::zeroed(label_bytes(geometry) as usize);
     let mut result = read_all(device, &mut buf, at, Cause::Label.into());
@@ -40,7 +152,7 @@ pub(super) fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Labe
     }
     match result {
         Ok(()) => Ok(Label::decode(&buf)),
-        Err(error) if matches!(error.fault, Fault::Media { .. } | Fault::Io(_) | Fault::Offline) => {
+        Err(error) if is_lost(&error) => {
             tracing::warn!(%error, "a copy of the label cannot be read");
             Ok(Err(LabelError::Corrupt("it cannot be read")))
         }
@@ -49,12 +161,16 @@ pub(super) fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Labe
 }
 
 /// Writes both copies, one after the other, so that at any time one is whole.
-pub(super) fn write_label(device: &dyn ZonedDevice, label: &Label, flush: impl Fn(Tag) -> Result<()>) -> Result<()> {
-    let bytes = AlignedBuf::padded(&label.encode(), device.geometry().block as usize);
-    let tag = Tag::new(Cause::Label).at(Priority::High);
-    for slot in label_slots(device.geometry()) {
-        write_all(device, &bytes, slot, tag)?;
-        flush(tag)?;
+pub(super) fn write_label(
+    device: &dyn ZonedDevice,
+    zones: LabelZones,
+    label: &Label,
+    anew: bool,
+    flush: impl Fn(Tag) -> Result<()>,
+) -> Result<()> {
+    for copy in 0..2 {
+        zones.write(device, copy, label, anew)?;
+        flush(Tag::new(Cause::Label).at(Priority::High))?;
     }
     Ok(())
 }
@@ -64,28 +180,24 @@ impl Volume {
     ///
     /// # Errors
     /// `Unusable` where the drive holds a label, written zones or other data and `force` is not set, or where it has fewer
-    /// than two conventional zones; `InvalidInput` where the options make no sense.
+    /// than three zones; `InvalidInput` where the options make no sense.
     pub fn format(drive: &Drive, options: &FormatOptions) -> Result<()> {
         let device = drive.device.as_ref();
         let geometry = device.geometry().clone();
         let report = report_all(device)?;
-        let conventional = conventional_prefix(&report);
-        if conventional < 2 {
-            return Err(unusable(
-                device,
-                format!("has {conventional} conventional zones, but a volume needs two; use another drive"),
-            ));
-        }
+        let zones = LabelZones::of(&report).ok_or_else(|| {
+            unusable(device, "has fewer than three zones, and the label takes two; use a larger drive")
+        })?;
         if label_bytes(&geometry) > geometry.zone_size / 2 {
             return Err(unusable(device, "has zones too small for a label; use a drive with larger zones"));
         }
         if !options.force {
-            refuse_foreign(device, &report)?;
+            refuse_foreign(device, zones, &report)?;
         }
         let mut owners = vec![label::NOBODY; geometry.zones as usize];
-        owners[..conventional as usize].fill(1);
-        owners[..2].fill(label::LABEL);
-        let generation = [read_slot(device, 0)?, read_slot(device, geometry.zone_size)?]
+        owners[..conventional_prefix(&report) as usize].fill(1);
+        zones.zones().iter().for_each(|zone| owners[zone.0 as usize] = label::LABEL);
+        let generation = [zones.read(device, 0)?, zones.read(device, 1)?]
             .iter()
             .filter_map(|l| l.as_ref().ok())
             .map(|l| l.generation)
@@ -107,11 +219,12 @@ impl Volume {
             owners,
         };
         label.check().map_err(|what| Error::invalid(&name_of(device), what))?;
-        write_label(device, &label, |tag| device.flush(tag))?;
+        write_label(device, zones, &label, true, |tag| device.flush(tag))?;
         // From here on the old data is unreachable; what is not reset now is reset before its next use.
         for zone in &report {
             let resettable = zone.state.writable() || zone.state == ZoneState::Full;
-            if resettable && !matches!(zone.state, ZoneState::Conventional | ZoneState::Empty) {
+            let holds_label = zones.ring && zones.zones().contains(&zone.id);
+            if resettable && !holds_label && !matches!(zone.state, ZoneState::Conventional | ZoneState::Empty) {
                 device.zone_op(ZoneOp::Reset, zone.id, Cause::Pool.into())?;
             }
         }
@@ -123,11 +236,11 @@ impl Volume {
 const FOREIGN: u64 = 1 << 20;
 
 /// Refuses to overwrite what is there.
-fn refuse_foreign(device: &dyn ZonedDevice, report: &[Zone]) -> Result<()> {
+fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) -> Result<()> {
     let geometry = device.geometry();
     let mut zero = true;
-    for slot in label_slots(geometry) {
-        match read_slot(device, slot)? {
+    for copy in 0..2 {
+        match zones.read(device, copy)? {
             Err(LabelError::NotALabel) => {}
             Ok(_) => return Err(unusable(device, "is already formatted; `--force` destroys what is on it")),
             Err(LabelError::Newer { version }) => {
@@ -140,9 +253,11 @@ fn refuse_foreign(device: &dyn ZonedDevice, report: &[Zone]) -> Result<()> {
                 return Err(unusable(device, "holds a damaged label; `--force` destroys what is on it"));
             }
         }
-        let mut buf = AlignedBuf::zeroed(FOREIGN.min(geometry.zone_size) as usize);
-        read_all(device, &mut buf, slot, Cause::Label.into())?;
-        zero &= buf.iter().all(|b| *b == 0);
+        if !zones.ring {
+            let mut buf = AlignedBuf::zeroed(FOREIGN.min(geometry.zone_size) as usize);
+            read_all(device, &mut buf, geometry.start(zones.zones[copy]), Cause::Label.into())?;
+            zero &= buf.iter().all(|b| *b == 0);
+        }
     }
     let written = report.iter().find(|z| !matches!(z.state, ZoneState::Conventional | ZoneState::Empty));
     if let Some(zone) = written.filter(|z| z.state != ZoneState::Offline) {

@@ -29,9 +29,18 @@ pub fn bytes(from: u64, n: usize) -> Vec<u8> {
 
 /// 16 zones of 64 KiB, three of them conventional: every promise about zones is met within a few hundred commands.
 pub fn config() -> Config {
+    with_conventional(3)
+}
+
+/// The same with so many conventional zones; without two the labels stand in sequential zones, four in each.
+pub fn with_conventional(conventional: u32) -> Config {
     let tiny = Profile::named("tiny").expect("a built-in profile");
-    let over =
-        Overrides { capacity: Some(1 << 20), zone_size: Some(64 << 10), conventional: Some(3), ..Overrides::default() };
+    let over = Overrides {
+        capacity: Some(1 << 20),
+        zone_size: Some(64 << 10),
+        conventional: Some(conventional),
+        ..Overrides::default()
+    };
     Config::new(&tiny, &over)
 }
 
