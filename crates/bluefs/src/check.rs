@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 
 const TAG: Tag = Tag::new(Cause::Check);
 
+/// No inline space is larger.
+const INLINE_MOST: usize = 8 << 20;
+
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
@@ -135,7 +138,17 @@ impl BlueFs {
             let (zone, life, offset) = match extent.place {
                 Place::Conventional { addr } => {
                     let len = extent.len.min(inode.known_size().saturating_sub(extent.logical));
-                    self.check_readable(addr, len, path, report);
+                    if core.has_inline() {
+                        let mut buf = vec![0; usize::try_from(len).unwrap_or(0).min(INLINE_MOST)];
+                        if !lock(&core.meta).meta.inline().read(addr, &mut buf) {
+                            report
+                                .problems
+                                .push(format!("Bytes of {path} stood in a part of the journal that is lost."));
+                        }
+                        report.bytes += len;
+                    } else {
+                        self.check_readable(addr, len, path, report);
+                    }
                     continue;
                 }
                 Place::Raw { zone, life, offset } | Place::Framed { zone, life, offset } => (zone, life, offset),
@@ -161,7 +174,7 @@ impl BlueFs {
             match extent.place {
                 Place::Raw { .. } if extent.is_open() => {}
                 Place::Raw { .. } => {
-                    if offset + geometry.round_up(extent.len) > wp {
+                    if geometry.round_up(offset + extent.len) > wp {
                         let has = wp.saturating_sub(offset);
                         report
                             .problems

@@ -12,7 +12,8 @@ use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
 use crate::journal::{Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose, wal_number};
 use crate::log::LogIndex;
-use crate::meta::{Effect, FreedPlace, Inode, Meta, MetaError, Name, Place, Record, Serial};
+use crate::meta::inline::Inline;
+use crate::meta::{Effect, Extent, FreedPlace, Inode, Meta, MetaError, Name, Place, Record, Serial};
 use crate::options::Options;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
@@ -45,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) meta: Mutex<MetaState>,
     pub(crate) keeper: Arc<RootKeeper>,
     pub(crate) conventional: Mutex<ConventionalSpace>,
+    /// See [`Core::has_inline`].
+    inline: bool,
     pub(crate) locks: Mutex<std::collections::BTreeSet<Serial>>,
     /// Space that metadata has forgotten: with the record that did so.
     pending: Mutex<Vec<(u64, FreedPlace)>>,
@@ -84,6 +87,7 @@ impl Core {
                 parts.options.cache_policy,
             ),
             meta: Mutex::new(MetaState { meta: parts.meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
+            inline: parts.tenant.conventional_ranges().is_empty(),
             volume: parts.volume,
             tenant: parts.tenant,
             options: parts.options,
@@ -133,6 +137,11 @@ impl Core {
     }
 
     // ---- records
+
+    /// Whether conventional space stands in the journal.
+    pub(crate) fn has_inline(&self) -> bool {
+        self.inline
+    }
 
     fn check(&self) -> Result<()> {
         if self.broken.load(Ordering::Acquire) {
@@ -368,7 +377,11 @@ impl Core {
 
     // ---- open files
 
-    fn state_of(&self, inode: &Inode, parent: Serial, name: &str) -> FileState {
+    fn state_of(&self, meta: &Meta, inode: &Inode, parent: Serial, name: &str) -> FileState {
+        let mut inline = Inline::default();
+        for (addr, len) in inode.extents.iter().filter(|_| self.has_inline()).filter_map(Extent::conventional) {
+            meta.inline().range(addr, len).for_each(|(at, page)| inline.write(at, page));
+        }
         let name = name.to_owned();
         let size = match inode.kind {
             FileKind::Random => inode.known_size(),
@@ -386,6 +399,7 @@ impl Core {
             lsn: AtomicU64::new(0),
             modified: AtomicU64::new(inode.modified),
             map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone() }),
+            inline: Mutex::new(inline),
             log: Mutex::new(LogIndex::default()),
             orphan: Mutex::new(None),
         }
@@ -407,7 +421,7 @@ impl Core {
             return Err(Error::meta(name, MetaError::IsADirectory));
         }
         let file = Arc::new(File {
-            state: Arc::new(self.state_of(inode, parent, name)),
+            state: Arc::new(self.state_of(&state.meta, inode, parent, name)),
             core: self.clone(),
             writing: Mutex::new(Writing::default()),
             stream: RwLock::new(None),

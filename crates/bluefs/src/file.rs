@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::kind::{FileKind, Purpose};
 use crate::log::LogIndex;
+use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record, Serial};
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::{AppendStream, Framing, NewZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader};
@@ -45,6 +46,8 @@ pub(crate) struct FileState {
     pub(crate) lsn: AtomicU64,
     pub(crate) modified: AtomicU64,
     pub(crate) map: RwLock<FileMap>,
+    /// Its bytes in inline space, also when the metadata has forgotten the file: readers look here.
+    pub(crate) inline: Mutex<Inline>,
     pub(crate) log: Mutex<LogIndex>,
     /// Space of a file without a name, given up with the last handle; `None`: it has a name.
     pub(crate) orphan: Mutex<Option<Vec<FreedPlace>>>,

@@ -11,6 +11,7 @@ use crate::journal::{
     JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of, scan_written,
 };
 use crate::kind::FileKind;
+use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Extent, Inode, LenientOutcome, Meta, Place, Record, Serial};
 use crate::options::Options;
 use crate::rescue::{Scene, rescue};
@@ -211,8 +212,17 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     Ok((core, found.report))
 }
 
+/// Bytes of inline space, on a drive without conventional zones: of the journal's first zone, a quarter at most.
+fn inline_bytes(zones: &[Zone]) -> u64 {
+    let capacity = zones.iter().map(|z| z.capacity).max().unwrap_or(0);
+    (capacity / 4).min(8 << 20) / INLINE_PAGE * INLINE_PAGE
+}
+
 fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace> {
-    let ranges = tenant.conventional_ranges();
+    let mut ranges = tenant.conventional_ranges();
+    if ranges.is_empty() {
+        ranges.push((0, inline_bytes(tenant.volume().report_at_open())));
+    }
     let unit = unit_for(ranges.iter().map(|r| r.1).sum());
     let mut space = ConventionalSpace::new(&ranges, unit);
     for (addr, len, serial) in meta.conventional() {

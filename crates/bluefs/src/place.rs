@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileState, Writing, lock};
 use crate::kind::FileKind;
+use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
 use crate::read::read_extents;
 use imbrex_device::{AlignedBuf, Cause, Priority, Tag};
@@ -13,6 +14,15 @@ use std::sync::atomic::Ordering;
 /// [`MAX_PIECE`].
 const MIN_PIECE: u64 = 256 << 10;
 const MAX_PIECE: u64 = 16 << 20;
+
+/// Bytes of inline space that are logged at a time: what fits into a frame of the journal with a record before it.
+const INLINE_BATCH: usize = 6 * MAX_INLINE;
+
+fn inline_records(addr: u64, bytes: &[u8]) -> Vec<Record> {
+    let record =
+        |(i, bytes): (usize, &[u8])| Record::Inline { addr: addr + (i * MAX_INLINE) as u64, bytes: bytes.to_vec() };
+    bytes.chunks(MAX_INLINE).enumerate().map(record).collect()
+}
 
 impl File {
     /// Writes at an offset of a file in conventional space; a gap before it reads as zeros.
@@ -101,8 +111,40 @@ impl Core {
         }
     }
 
+    /// Overwrites bytes that stand in inline extents: the journal first, then what readers see.
+    fn overwrite_inline(&self, state: &FileState, at: u64, bytes: &[u8]) -> Result<()> {
+        let extents = state.map().extents.clone();
+        let end = at + bytes.len() as u64;
+        for extent in extents {
+            let (from, to) = (extent.logical.max(at), extent.end().min(end));
+            let Place::Conventional { addr } = extent.place else { continue };
+            if from < to {
+                let piece = &bytes[(from - at) as usize..(to - at) as usize];
+                self.write_inline(state, addr + (from - extent.logical), piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_inline(&self, state: &FileState, addr: u64, bytes: &[u8]) -> Result<()> {
+        for (i, piece) in bytes.chunks(INLINE_BATCH).enumerate() {
+            let addr = addr + (i * INLINE_BATCH) as u64;
+            // Of a file without a name only this process has to know.
+            self.log_unless_orphan(state, &inline_records(addr, piece))?;
+            let mut map = state.map_mut();
+            map.version += 1;
+            lock(&state.inline).write(addr, piece);
+        }
+        Ok(())
+    }
+
     /// Overwrites bytes that stand in conventional extents, block by block where they are not whole blocks.
     fn overwrite(&self, state: &FileState, at: u64, bytes: &[u8]) -> Result<()> {
+        if self.has_inline() {
+            self.overwrite_inline(state, at, bytes)?;
+            self.forget_pages(state, at, bytes.len() as u64);
+            return Ok(());
+        }
         let block = u64::from(self.volume.geometry().block);
         let tag = Tag::new(Cause::Small).at(Priority::Normal);
         let mut map = state.map_mut();
@@ -136,17 +178,24 @@ impl Core {
                 from = to;
             }
         }
-        let page = u64::from(self.cache.page_size());
-        for page in at / page..end.div_ceil(page) {
-            self.cache.remove(state.serial, page);
-        }
+        self.forget_pages(state, at, bytes.len() as u64);
         Ok(())
     }
 
-    /// Bytes of a file stand elsewhere from now on. Of a file without a name only this process has to know.
-    fn remap(&self, state: &FileState, new: Extent) -> Result<()> {
+    fn forget_pages(&self, state: &FileState, at: u64, len: u64) {
+        let page = u64::from(self.cache.page_size());
+        for page in at / page..(at + len).div_ceil(page) {
+            self.cache.remove(state.serial, page);
+        }
+    }
+
+    /// Bytes of a file stand elsewhere from now on, where `contents`, in one step with that, puts them. Of a file without a
+    /// name only this process has to know.
+    fn remap(&self, state: &FileState, new: Extent, contents: Vec<Record>) -> Result<()> {
         let Extent { logical, len, place } = new;
-        if self.log_unless_orphan(state, &[Record::Remap { serial: state.serial, logical, len, place }])? {
+        let mut records = vec![Record::Remap { serial: state.serial, logical, len, place }];
+        records.extend(contents);
+        if self.log_unless_orphan(state, &records)? {
             self.refresh(state);
             return Ok(());
         }
@@ -169,20 +218,29 @@ impl Core {
             if from >= to || matches!(extent.place, Place::Conventional { .. }) {
                 continue;
             }
-            let low = extent.logical.max(from / block * block);
-            let high = extent.end().min(to.next_multiple_of(block)).min(size);
+            // Inline space is not cut into blocks: only what is overwritten goes there.
+            let align = if self.has_inline() { 1 } else { block };
+            let most = if self.has_inline() { INLINE_BATCH as u64 } else { u64::MAX };
+            let low = extent.logical.max(from / align * align);
+            let high = extent.end().min(to.next_multiple_of(align)).min(size);
             let mut logical = low;
             while logical < high {
-                let (addr, got) = self.take_conventional((high - logical).next_multiple_of(block))?;
-                let n = got.min(high - logical);
+                let want = (high - logical).min(most);
+                let (addr, got) = self.take_conventional(want.next_multiple_of(block))?;
+                let n = got.min(want);
                 let mut buf = AlignedBuf::zeroed(n.next_multiple_of(block) as usize);
                 let tag = Tag::new(Cause::Small);
                 let moved = (|| {
-                    read_extents(&self.volume, &[extent], logical, &mut buf[..n as usize], tag)?;
+                    read_extents(self, state, &[extent], logical, &mut buf[..n as usize], tag)?;
+                    let new = Extent { logical, len: n, place: Place::Conventional { addr } };
+                    if self.has_inline() {
+                        lock(&state.inline).write(addr, &buf[..n as usize]);
+                        return self.remap(state, new, inline_records(addr, &buf[..n as usize]));
+                    }
                     self.volume.write_conventional(&buf, addr, tag)?;
                     // The copy must be there before the metadata says so.
                     self.volume.sync(tag)?;
-                    self.remap(state, Extent { logical, len: n, place: Place::Conventional { addr } })
+                    self.remap(state, new, Vec::new())
                 })();
                 if let Err(error) = moved {
                     lock(&self.conventional).free(addr, got);

@@ -4,12 +4,13 @@
 //! of misses is a stream: the run then doubles, up to [`MAX_READAHEAD`], so that a compaction that reads 4 KiB at a time
 //! seeks once for 2 MiB (BlueFS §5.1).
 
-use crate::error::Result;
-use crate::file::{File, lock};
+use crate::core::Core;
+use crate::error::{Code, Error, Result};
+use crate::file::{File, FileState, lock};
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place};
 use imbrex_device::{AlignedBuf, Cause, Tag, ZoneId};
-use imbrex_zones::{Volume, Where};
+use imbrex_zones::Where;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -128,11 +129,11 @@ impl File {
                 (map.version, map.extents.clone())
             };
             let mut buf = AlignedBuf::zeroed((to - from) as usize);
-            if let Err(error) = read_extents(&self.core.volume, &extents, from, &mut buf, Tag::new(cause)) {
+            if let Err(error) = read_extents(&self.core, &self.state, &extents, from, &mut buf, Tag::new(cause)) {
                 // What was not asked for may be what is damaged: then it must not cost what was.
                 tracing::warn!(%error, file = %self.state.name, "a run of pages cannot be read; only what was asked for is");
                 let n = out.len().min(buf.len() - skip);
-                read_extents(&self.core.volume, &extents, from + skip as u64, &mut out[..n], Tag::new(cause))?;
+                read_extents(&self.core, &self.state, &extents, from + skip as u64, &mut out[..n], Tag::new(cause))?;
                 if self.state.map().version != version {
                     continue;
                 }
@@ -157,7 +158,15 @@ impl File {
 }
 
 /// Reads bytes from `from` on through raw and conventional extents; holes are zeros.
-pub(crate) fn read_extents(volume: &Volume, extents: &[Extent], from: u64, out: &mut [u8], tag: Tag) -> Result<()> {
+pub(crate) fn read_extents(
+    core: &Core,
+    state: &FileState,
+    extents: &[Extent],
+    from: u64,
+    out: &mut [u8],
+    tag: Tag,
+) -> Result<()> {
+    let volume = &core.volume;
     let block = u64::from(volume.geometry().block);
     let to = from + out.len() as u64;
     for extent in extents {
@@ -172,6 +181,14 @@ pub(crate) fn read_extents(volume: &Volume, extents: &[Extent], from: u64, out: 
         };
         let address = base + (start - extent.logical);
         let piece = &mut out[(start - from) as usize..(end - from) as usize];
+        if core.has_inline() && extent.place.zone().is_none() {
+            if !lock(&state.inline).read(address, piece) {
+                let what =
+                    "some of its bytes stood in a part of the journal that is lost; restore the file from a copy";
+                return Err(Error::new(Code::Corruption, format!("{}: {what}", state.name)));
+            }
+            continue;
+        }
         let aligned = address.is_multiple_of(block)
             && (piece.len() as u64).is_multiple_of(block)
             && (piece.as_ptr() as usize).is_multiple_of(volume.geometry().mem_align.max(1) as usize);

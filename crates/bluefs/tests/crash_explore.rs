@@ -146,14 +146,15 @@ fn full(_: u64) -> Vec<Op> {
 }
 
 /// With the drive's write cache on, and off: then nothing that was acknowledged can be lost, but a crash leaves fewer
-/// different states, so half as many are looked at.
+/// different states, so half as many are looked at. And on a drive without conventional zones.
 fn run(subject: Arc<Scripted>, states: u64) {
     for seed in seeds(1) {
-        for write_cache in [true, false] {
-            let config = Config { write_cache, ..config() };
-            let states = if write_cache { states } else { states / 2 };
+        for (write_cache, conventional) in [(true, 4), (false, 4), (true, 0)] {
+            let config = Config { write_cache, conventional, ..config() };
+            let states = if write_cache && conventional > 0 { states } else { states / 2 };
             if let Err(failure) = explore(&subject, &config, &plan(seed, states)) {
-                panic!("write cache {}: {failure}", if write_cache { "on" } else { "off" });
+                let cache = if write_cache { "on" } else { "off" };
+                panic!("write cache {cache}, {conventional} conventional zones: {failure}");
             }
         }
     }

@@ -178,6 +178,7 @@ fn record() -> impl Strategy<Value = Record> {
         (serial(), extent()).prop_map(|(serial, extent)| Record::Extent { serial, extent }),
         (serial(), size()).prop_map(|(serial, bytes)| Record::Allocate { serial, bytes }),
         (0..40u32, 0..4u64).prop_map(|(zone, life)| Record::FreedZone { zone, life }),
+        (size(), prop::collection::vec(any::<u8>(), 1..=512)).prop_map(|(addr, bytes)| Record::Inline { addr, bytes }),
     ];
     let rest = prop_oneof![
         (serial(), kind(), size(), size(), prop::option::of(size()), any::<bool>()).prop_map(

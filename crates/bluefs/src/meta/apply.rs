@@ -83,6 +83,13 @@ impl Meta {
                 self.file_mut(*serial)?.allocated = *bytes;
                 Ok(Effect::default())
             }
+            Record::Inline { addr, bytes } => {
+                if !self.space.covers(*addr, bytes.len() as u64) {
+                    return Err(MetaError::Invalid("bytes for space that no file has; record the extent first"));
+                }
+                self.inline.write(*addr, bytes);
+                Ok(Effect::default())
+            }
         }
     }
 
@@ -393,7 +400,12 @@ impl Meta {
         let mut freed = Vec::new();
         for piece in &plan.gone {
             match piece.place.zone() {
-                None => freed.extend(piece.conventional().map(|(addr, len)| FreedPlace::Conventional { addr, len })),
+                None => {
+                    if let Some((addr, len)) = piece.conventional() {
+                        self.inline.forget(addr, len, &self.space);
+                        freed.push(FreedPlace::Conventional { addr, len });
+                    }
+                }
                 Some((zone, life)) => {
                     let still_there = inode.extents.iter().any(|e| e.place.zone().is_some_and(|(z, _)| z == zone));
                     if !still_there && self.space.remove_zone(zone) {

@@ -1,5 +1,6 @@
 //! Every invariant of the metadata, tested: what `imbrex fs check` says about it.
 
+use super::inline::INLINE_PAGE;
 use super::space::Space;
 use super::{Extent, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, Name, ROOT, Serial};
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,6 +141,9 @@ impl Meta {
                 let (a, b) = (label(a, names), label(b, names));
                 found.push(format!("The conventional space at address {next} is claimed by {a} and by {b}."));
             }
+        }
+        for (at, _) in self.inline.all().filter(|(at, _)| self.space.conventional_user(*at, INLINE_PAGE).is_none()) {
+            found.push(format!("The bytes at {at} of inline space belong to no file."));
         }
         if expected != self.space {
             found.push("The index of used space does not agree with the files.".into());

@@ -12,6 +12,7 @@
 //! carry no checksum of their own: the frame of the journal that holds them has one. The numbers are on the drive and
 //! never change.
 
+use super::inline::MAX_INLINE;
 use super::{Extent, MAX_NAME, Name, Place, Record, Victim};
 use crate::kind::FileKind;
 
@@ -81,6 +82,7 @@ mod number {
     pub const NEXT_SERIAL: u8 = 17;
     pub const ALLOCATE: u8 = 18;
     pub const FREED_ZONE: u8 = 19;
+    pub const INLINE: u8 = 20;
 
     pub const PLACE_CONVENTIONAL: u8 = 1;
     pub const PLACE_RAW: u8 = 2;
@@ -177,6 +179,11 @@ impl Record {
                 w.zone(*zone).u64(*life);
                 FREED_ZONE
             }
+            Record::Inline { addr, bytes } => {
+                debug_assert!((1..=MAX_INLINE).contains(&bytes.len()));
+                w.u64(*addr).0.extend_from_slice(bytes);
+                INLINE
+            }
         };
         let len = out.len() - start;
         debug_assert!(len < MAX_RECORD);
@@ -197,7 +204,7 @@ impl Record {
         let Some(body) = bytes.get(HEAD..len) else {
             return Err(DecodeError::Truncated);
         };
-        if !(MKDIR..=FREED_ZONE).contains(&kind) {
+        if !(MKDIR..=INLINE).contains(&kind) {
             return Err(DecodeError::Unknown { kind, len });
         }
         match decode_body(kind, body) {
@@ -248,6 +255,11 @@ fn decode_body(kind: u8, body: &[u8]) -> Option<Record> {
         NEXT_SERIAL => Record::NextSerial { serial: r.u64()? },
         ALLOCATE => Record::Allocate { serial: r.u64()?, bytes: r.u64()? },
         FREED_ZONE => Record::FreedZone { zone: r.u32()?, life: r.u64()? },
+        INLINE => {
+            let addr = r.u64()?;
+            let bytes = std::mem::take(&mut r.0);
+            (1..=MAX_INLINE).contains(&bytes.len()).then(|| Record::Inline { addr, bytes: bytes.to_vec() })?
+        }
         _ => return None,
     };
     r.0.is_empty().then_some(record)

@@ -151,7 +151,8 @@ impl Meta {
             | Record::Inode { .. }
             | Record::NextSerial { .. }
             | Record::FreedZone { .. }
-            | Record::Allocate { .. } => Err(why),
+            | Record::Allocate { .. }
+            | Record::Inline { .. } => Err(why),
         }
     }
 

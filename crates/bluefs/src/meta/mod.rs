@@ -25,6 +25,7 @@ mod check;
 mod codec;
 mod error;
 mod fuzz;
+pub mod inline;
 pub mod inode;
 mod lenient;
 mod name;
@@ -43,6 +44,7 @@ pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
 pub use record::{Record, Victim};
 pub use rescue::Witness;
 
+use inline::Inline;
 use lenient::Replay;
 use space::Space;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +135,8 @@ pub struct Meta {
     /// Zones that files had and have no more, with the life in which they were freed: until they are reset their headers
     /// still name those files. Not compared: what was reset may be [dropped](Meta::retain_forgotten) at any time.
     forgotten: BTreeMap<u32, u64>,
+    /// Contents of conventional space that stands in the journal.
+    inline: Inline,
     /// What a replay of a damaged journal remembers; no part of the state.
     replay: Replay,
 }
@@ -151,6 +155,7 @@ impl PartialEq for Meta {
             && self.directories == other.directories
             && self.names == other.names
             && self.space == other.space
+            && self.inline == other.inline
     }
 }
 impl Eq for Meta {}
@@ -166,6 +171,7 @@ impl Meta {
             names: BTreeSet::new(),
             space: Space::default(),
             forgotten: BTreeMap::new(),
+            inline: Inline::default(),
             replay: Replay::default(),
         }
     }
@@ -291,6 +297,11 @@ impl Meta {
     /// Every range of conventional space in use, by address, as (address, bytes, file).
     pub fn conventional(&self) -> impl ExactSizeIterator<Item = (u64, u64, Serial)> + '_ {
         self.space.conventional()
+    }
+
+    /// Contents of conventional space that stands in the journal.
+    pub fn inline(&self) -> &Inline {
+        &self.inline
     }
 
     fn directory(&self, serial: Serial) -> Result<&Directory> {

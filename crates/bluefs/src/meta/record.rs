@@ -201,4 +201,11 @@ pub enum Record {
         /// Bytes in all, 0 to take it back.
         bytes: u64,
     },
+    /// Bytes of conventional space that stands in the journal itself; see [`inline`](super::inline).
+    Inline {
+        /// Address in that space.
+        addr: u64,
+        /// At most [`MAX_INLINE`](super::inline::MAX_INLINE) of them, and not none.
+        bytes: Vec<u8>,
+    },
 }

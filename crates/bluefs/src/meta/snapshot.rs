@@ -1,10 +1,11 @@
 //! The whole state as records: what a compacted journal begins with.
 
+use super::inline::{INLINE_PAGE, MAX_INLINE};
 use super::{Inode, Meta, Record};
 
 impl Meta {
     /// Records that, applied to [`Meta::new`], give an equal state: zones that were freed and may not be reset yet, all inodes
-    /// with their extents, then all names.
+    /// with their extents, then all names, then what stands in inline space.
     pub fn snapshot(&self) -> impl Iterator<Item = Record> + '_ {
         let serials = std::iter::once(Record::NextSerial { serial: self.next_serial });
         let forgotten = self.forgotten.iter().map(|(zone, life)| Record::FreedZone { zone: *zone, life: *life });
@@ -21,7 +22,18 @@ impl Meta {
             };
             directory.entries.iter().map(entry)
         });
-        serials.chain(forgotten).chain(inodes).chain(entries)
+        let inline = self.space.conventional().flat_map(|(addr, len, _)| {
+            let pages = self.inline.range(addr, len);
+            pages.flat_map(move |(at, page)| {
+                let (from, to) = (addr.max(at), (addr + len).min(at + INLINE_PAGE));
+                let record = move |(i, piece): (usize, &[u8])| Record::Inline {
+                    addr: from + (i * MAX_INLINE) as u64,
+                    bytes: piece.to_vec(),
+                };
+                page[(from - at) as usize..(to - at) as usize].chunks(MAX_INLINE).enumerate().map(record)
+            })
+        });
+        serials.chain(forgotten).chain(inodes).chain(entries).chain(inline)
     }
 }
 

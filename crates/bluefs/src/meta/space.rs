@@ -32,6 +32,19 @@ impl Space {
         (at.saturating_add(*have) > addr).then_some(*serial)
     }
 
+    /// Whether every byte of a range of conventional space belongs to some extent.
+    pub fn covers(&self, addr: u64, len: u64) -> bool {
+        let Some(end) = addr.checked_add(len) else { return false };
+        let mut at = addr;
+        while at < end {
+            match self.conventional.range(..=at).next_back().map(|(from, (len, _))| from.saturating_add(*len)) {
+                Some(to) if to > at => at = to,
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Refuses an extent of `serial` whose space is taken.
     pub fn admit(&self, serial: Serial, extent: &Extent) -> Result<()> {
         let free = match extent.place {

@@ -1,0 +1,135 @@
+//! Drives without conventional zones: labels in rings, small files in the journal.
+
+use imbrex_bluefs::{BlueFs, CreateOptions, Options};
+use imbrex_device::{Drive, HeapSurvivor};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
+
+fn options() -> Options {
+    let volume =
+        VolumeOptions { exec: Exec::Inline, survivor_bytes: 2 << 20, unit_bytes: 16 << 10, turn_bytes: 256 << 10 };
+    Options { cache_bytes: 0, journal_bytes: 64 << 10, segment_bytes: 64 << 10, volume, ..Options::default() }
+}
+
+fn machine(config: Config) -> (Emulator, Drive) {
+    let emulator = Emulator::memory(&config).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    BlueFs::format(&drive, false).unwrap();
+    (emulator, drive)
+}
+
+/// Every drive without conventional zones: of zones that take all of their size, and as ZNS SSDs are.
+fn configs() -> Vec<Config> {
+    let plain = Config { conventional: 0, ..Config::tiny() };
+    let zns = Config {
+        zone_capacity: 768 << 10,
+        max_open: Some(8),
+        max_active: Some(8),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        ..plain.clone()
+    };
+    vec![plain.clone(), Config { conventional: 1, ..plain }, zns]
+}
+
+fn bytes(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+}
+
+fn write(fs: &BlueFs, path: &str, data: &[u8]) {
+    let mut file = fs.create(path, CreateOptions::default()).unwrap();
+    file.append(data).unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+}
+
+fn read(fs: &BlueFs, path: &str) -> Vec<u8> {
+    let reader = fs.open_read(path).unwrap();
+    let mut out = vec![0; reader.size() as usize];
+    let n = reader.read_at(0, &mut out).unwrap();
+    out.truncate(n);
+    out
+}
+
+#[test]
+fn small_files_stand_in_the_journal_and_outlive_mounts_and_compactions() {
+    for config in configs() {
+        let (_, drive) = machine(config);
+        let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+        let free = fs.space().free;
+        write(&fs, "/OPTIONS-000007", &bytes(5000, 7));
+        for i in 0..200u32 {
+            write(&fs, "/000001.dbtmp", format!("MANIFEST-{i:06}\n").as_bytes());
+            fs.rename("/000001.dbtmp", "/CURRENT").unwrap();
+        }
+        // The journal may be in another zone, or two, by now.
+        assert!(fs.space().free + (2 << 20) >= free, "small files took zones");
+        let random = fs.open_random("/CURRENT", false).unwrap();
+        random.write_at(0, b"manifest").unwrap();
+        random.sync().unwrap();
+        drop(random);
+        for _ in 0..2 {
+            assert_eq!(read(&fs, "/OPTIONS-000007"), bytes(5000, 7));
+            assert_eq!(read(&fs, "/CURRENT"), b"manifest-000199\n");
+            assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+        }
+        drop(fs);
+        let fs = BlueFs::mount(drive, options()).unwrap();
+        assert!(fs.mount_report().clean, "{:?}", fs.mount_report());
+        assert_eq!(read(&fs, "/OPTIONS-000007"), bytes(5000, 7));
+        assert_eq!(read(&fs, "/CURRENT"), b"manifest-000199\n");
+        assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_deleted_small_file_stays_readable_while_it_is_open() {
+    let (_, drive) = machine(configs().remove(0));
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    write(&fs, "/CURRENT", b"first");
+    let random = fs.open_random("/CURRENT", false).unwrap();
+    write(&fs, "/CURRENT", b"other");
+    random.write_at(5, b" and more").unwrap();
+    let mut out = [0; 14];
+    assert_eq!(random.read_at(0, &mut out).unwrap(), 14);
+    assert_eq!(&out, b"first and more");
+    assert_eq!(read(&fs, "/CURRENT"), b"other");
+}
+
+#[test]
+fn a_table_can_be_overwritten_in_place() {
+    for config in configs() {
+        let (_, drive) = machine(config);
+        let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+        let mut want = bytes(1_500_000, 3);
+        write(&fs, "/000009.sst", &want);
+        for (at, n) in [(4090usize, 8usize), (4094, 8), (0, 5000), (700_000, 100_000)] {
+            let mut file = fs.open_random("/000009.sst", false).unwrap();
+            file.write_at(at as u64, &bytes(n, 9)).unwrap();
+            file.sync().unwrap();
+            file.close().unwrap();
+            want[at..at + n].copy_from_slice(&bytes(n, 9));
+            assert!(read(&fs, "/000009.sst") == want, "after {n} bytes at {at}");
+        }
+        drop(fs);
+        let fs = BlueFs::mount(drive, options()).unwrap();
+        assert!(read(&fs, "/000009.sst") == want);
+        assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_full_inline_space_sends_small_files_to_zones() {
+    let (_, drive) = machine(configs().remove(0));
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    let free = fs.space().free;
+    for i in 0..30 {
+        write(&fs, &format!("/OPTIONS-{i:06}"), &bytes(10_000, i));
+    }
+    assert!(fs.space().free < free, "some have zones of their own");
+    for i in 0..30 {
+        assert_eq!(read(&fs, &format!("/OPTIONS-{i:06}")), bytes(10_000, i));
+    }
+}
