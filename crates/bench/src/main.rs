@@ -2,9 +2,11 @@
 //! table for people. Nothing here passes or fails: a goal that is missed is printed as missed.
 //!
 //! `rocksdb`: Debian's `db_bench` on bluefs over a drive in memory, against the same on tmpfs, and the memory that it takes.
+//! `leveldb`: LevelDB through the Env on a drive in memory, against LevelDB on tmpfs.
 //! `engine`: bluefs alone.
 
 mod engine;
+mod leveldb;
 mod memory;
 mod rocksdb;
 
@@ -20,11 +22,11 @@ struct Cli {
     /// Runs of each side of a comparison.
     #[arg(long, default_value_t = 7)]
     pairs: usize,
-    /// Records of the RocksDB rows; a synchronous row takes a fiftieth.
+    /// Records of the RocksDB rows; a synchronous row takes a fiftieth, a LevelDB row, whose records are ten times as large, a fifth.
     #[arg(long, default_value_t = 500_000)]
     records: u64,
     /// Only these rows.
-    #[arg(long, value_parser = ["rocksdb", "engine"])]
+    #[arg(long, value_parser = ["rocksdb", "leveldb", "engine"])]
     only: Option<String>,
     /// Where build/ is.
     #[arg(long, default_value = "build")]
@@ -42,6 +44,34 @@ pub(crate) fn spread(values: &[f64]) -> (f64, f64, f64) {
         [] => (f64::NAN, f64::NAN, f64::NAN),
         all => (all[all.len() / 2], all[0], all[all.len() - 1]),
     }
+}
+
+/// Runs both sides so many times, and who is first changes from pair to pair: what each run of us and of them gave.
+pub(crate) fn interleaved<T>(
+    pairs: usize,
+    mut us: impl FnMut(usize) -> Result<T, String>,
+    mut them: impl FnMut(usize) -> Result<T, String>,
+) -> Result<Vec<(T, T)>, String> {
+    let mut results = Vec::with_capacity(pairs);
+    for pair in 0..pairs {
+        results.push(if pair % 2 == 0 {
+            let second = them(pair)?;
+            (us(pair)?, second)
+        } else {
+            (us(pair)?, them(pair)?)
+        });
+    }
+    Ok(results)
+}
+
+/// The ratio of operations a second, over all pairs.
+pub(crate) fn ratio_row(name: &str, pairs: &[(f64, f64)], goal: Option<f64>, records: u64) -> Value {
+    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
+    let (median, smallest, largest) = spread(&ratios);
+    let ours: Vec<f64> = pairs.iter().map(|p| p.0).collect();
+    let theirs: Vec<f64> = pairs.iter().map(|p| p.1).collect();
+    json!({ "name": format!("{name} against tmpfs"), "unit": "x", "median": median, "smallest": smallest,
+            "largest": largest, "at_least": goal, "ours_ops": ours, "tmpfs_ops": theirs, "records": records })
 }
 
 /// A row for people: name, value with its spread, goal and whether it is met.
@@ -70,6 +100,9 @@ fn main() -> ExitCode {
     }
     if wanted("rocksdb") {
         rows.extend(rocksdb::rows(&cli.build, cli.pairs, cli.records));
+    }
+    if wanted("leveldb") {
+        rows.extend(leveldb::rows(&cli.build, cli.pairs, cli.records / 5));
     }
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let all = json!({ "cores": cores, "pairs": cli.pairs, "records": cli.records, "rows": rows });

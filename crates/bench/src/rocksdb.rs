@@ -1,6 +1,6 @@
 //! Debian's `db_bench`, untouched: on bluefs by preloading, and on tmpfs.
 
-use crate::spread;
+use crate::{interleaved, ratio_row};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -106,32 +106,25 @@ fn compare(row: &Row, build: &Path, pairs: usize, records: u64) -> Result<Value,
     let library = build.join("librocksdb_imbrex.so");
     let library = library.canonicalize().map_err(|e| format!("{}: {e}; run `make build`", library.display()))?;
     let records = if row.sync { (records / 50).max(1) } else { records };
-    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in 0..pairs {
+    let drive = format!("{DRIVE}&prefault={}", u8::from(row.prefault));
+    // A pre-faulted drive must fit into memory.
+    let drive = if row.prefault { drive.replace("size=16G", "size=4G&zone-size=64M") } else { drive };
+    let us = |pair| {
+        let rate = run(row, records, pair, &[format!("--fs_uri={drive}"), "--db=/bench".into()], Some(&library))?;
+        eprintln!("{}: pair {} of {pairs}: {rate:.0} ops/s", row.name, pair + 1);
+        Ok(rate)
+    };
+    let them = |pair| {
         let tmpfs = tempfile::Builder::new()
             .prefix("imbrex-bench-")
             .tempdir_in("/dev/shm")
             .map_err(|e| format!("/dev/shm: {e}"))?;
-        let drive = format!("{DRIVE}&prefault={}", u8::from(row.prefault));
-        // A pre-faulted drive must fit into memory.
-        let drive = if row.prefault { drive.replace("size=16G", "size=4G&zone-size=64M") } else { drive };
-        let us = || run(row, records, pair, &[format!("--fs_uri={drive}"), "--db=/bench".into()], Some(&library));
-        let them = || run(row, records, pair, &[format!("--db={}", tmpfs.path().join("db").display())], None);
-        // Who is first changes from pair to pair.
-        let (a, b) = if pair % 2 == 0 {
-            let b = them()?;
-            (us()?, b)
-        } else {
-            (us()?, them()?)
-        };
-        eprintln!("{}: pair {} of {pairs}: {a:.0} against {b:.0} ops/s", row.name, pair + 1);
-        ours.push(a);
-        theirs.push(b);
-        ratios.push(a / b);
-    }
-    let (median, smallest, largest) = spread(&ratios);
-    Ok(json!({ "name": format!("{} against tmpfs", row.name), "unit": "x", "median": median, "smallest": smallest,
-               "largest": largest, "at_least": row.goal, "ours_ops": ours, "tmpfs_ops": theirs, "records": records }))
+        let rate = run(row, records, pair, &[format!("--db={}", tmpfs.path().join("db").display())], None)?;
+        eprintln!("{}: pair {} of {pairs}: {rate:.0} ops/s on tmpfs", row.name, pair + 1);
+        Ok(rate)
+    };
+    let pairs = interleaved(pairs, us, them)?;
+    Ok(ratio_row(row.name, &pairs, row.goal, records))
 }
 
 /// WAL bytes on the drive over WAL bytes that RocksDB appended, in asynchronous fillrandom.
