@@ -5,8 +5,8 @@ mod look;
 
 use crate::output::{Failure, Outcome, print, print_json, size};
 use clap::Subcommand;
-use imbrex_bluefs::{Attributes, BlueFs, FileKind};
-use imbrex_drives::{SCHEME, parse_size};
+use imbrex_bluefs::{Attributes, BlueFs, FileKind, URI_OPTIONS};
+use imbrex_drives::{SCHEME, parse_size, parse_uri};
 use serde_json::json;
 
 #[derive(clap::Args)]
@@ -180,6 +180,11 @@ pub fn run(args: Args) -> Outcome {
 fn uri_of(drive: &str, options: &[String]) -> Result<String, Failure> {
     let mut uri = if drive.starts_with(SCHEME) {
         drive.to_owned()
+    } else if drive.is_empty() {
+        return Err(Failure::failed("the name of the drive is empty; give the path of a drive image or a device"));
+    } else if drive.starts_with("mem:") || drive.starts_with("banded:") {
+        // No paths, but locators.
+        format!("{SCHEME}{drive}")
     } else {
         let path = std::path::absolute(drive).map_err(|e| Failure::failed(format!("{drive}: {e}; check the path")))?;
         format!("{SCHEME}{}", path.display())
@@ -200,7 +205,8 @@ impl Mount {
     /// Mounts the drive for a look: nothing on it changes, not even what a mount would repair.
     fn look(&self) -> Result<BlueFs, Failure> {
         let memory = imbrex_drives::Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
-        self.open_with(if memory { Vec::new() } else { vec!["read-only=on".to_owned()] })
+        let said = self.drive.contains("read-only");
+        self.open_with(if memory || said { Vec::new() } else { vec!["read-only=on".to_owned()] })
     }
 
     fn open_with(&self, mut options: Vec<String>) -> Result<BlueFs, Failure> {
@@ -219,8 +225,11 @@ impl Mount {
 
 fn format(args: Format) -> Outcome {
     let open = imbrex_drives::OpenOptions { survivor: false, ..Default::default() };
-    let locator = args.drive.strip_prefix(SCHEME).unwrap_or(&args.drive);
-    let drive = imbrex_drives::open(locator, &open)?;
+    let locator = match args.drive.starts_with(SCHEME) {
+        true => parse_uri(&args.drive, URI_OPTIONS)?.locator,
+        false => args.drive.clone(),
+    };
+    let drive = imbrex_drives::open(&locator, &open)?;
     BlueFs::format(&drive, args.force)?;
     drop(drive);
     let space = Mount { drive: args.drive.clone(), host_sync: false, cache: None, json: false }.look()?.space();

@@ -12,6 +12,7 @@ mod picture;
 use clap::{Parser, Subcommand};
 use output::Outcome;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Imbrex: storage on zoned drives without a kernel file system.
 #[derive(Parser)]
@@ -43,5 +44,10 @@ fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("IMBREX_LOG"))
         .with_writer(std::io::stderr)
         .init();
+    // So that a limit on the size of files (ulimit -f) is an error with a sentence, and not the end of the process.
+    let limited = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    if let Err(error) = limited {
+        tracing::warn!(%error, "a limit on the size of files ends this process");
+    }
     output::exit(run(Cli::parse()))
 }

@@ -256,17 +256,22 @@ fn fill(path: &Path, file: &File, header: &Header, made: &mut Vec<PathBuf>) -> R
     file.sync_all().map_err(fail)
 }
 
+const DIRECTORY: &str = "this is a directory, not a drive image; name the image in it";
+
 fn open_main(path: &Path, write: bool) -> Result<(File, fs::Metadata)> {
     let file = File::options().read(true).write(write).open(path).map_err(|error| match error.kind() {
         kind @ ErrorKind::NotFound => {
             refused(path, kind, "there is no such file; make a drive with `imbrex drive create PATH --profile NAME`")
         }
-        ErrorKind::IsADirectory => Error::unusable(&name_of(path), "this is a directory, not a drive image"),
+        ErrorKind::IsADirectory => Error::unusable(&name_of(path), DIRECTORY),
         _ => host_error(path, if write { "write" } else { "read" }, error),
     })?;
     let meta = file.metadata().map_err(|error| Error::io(&name_of(path), error))?;
+    if meta.is_dir() {
+        return unusable(path, DIRECTORY);
+    }
     if !meta.is_file() {
-        return unusable(path, "this is not a regular file, so it is no drive image");
+        return unusable(path, "this is not a regular file, so it is no drive image; name a regular file");
     }
     Ok((file, meta))
 }

@@ -2,7 +2,7 @@
 
 use super::{Cat, Cp, join, walk};
 use crate::output::{Failure, Outcome, print_json};
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Writer};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::fs;
@@ -41,9 +41,18 @@ fn send(fs: &BlueFs, path: &str, out: &mut dyn Write, bar: &ProgressBar) -> Outc
     }
 }
 
-/// Copies a stream to a file of the drive, durably.
+/// Copies a stream to a file of the drive, durably. What fails half-way leaves nothing that looks like the whole file.
 fn receive(fs: &BlueFs, input: &mut dyn Read, expected: u64, path: &str, bar: &ProgressBar) -> Outcome {
-    let mut writer = fs.create(path, CreateOptions { expected_size: expected })?;
+    let writer = fs.create(path, CreateOptions { expected_size: expected })?;
+    let done = fill(writer, input, path, bar);
+    if done.is_err() {
+        // The failure is what is told, not that of the removal.
+        let _ = fs.unlink(path);
+    }
+    done
+}
+
+fn fill(mut writer: Writer, input: &mut dyn Read, path: &str, bar: &ProgressBar) -> Outcome {
     let mut buf = vec![0; PIECE];
     loop {
         let n = match input.read(&mut buf) {
@@ -90,7 +99,8 @@ fn target(into_dir: bool, to: &str, from: &str) -> String {
     if into_dir && !name.is_empty() && name != "." { join(to, name) } else { to.to_owned() }
 }
 
-fn copy_in(fs: &BlueFs, from: &str, to: &str, bar: &ProgressBar) -> Outcome {
+/// `found`: in a directory, not named by the user, who may well mean a pipe.
+fn copy_in(fs: &BlueFs, from: &str, to: &str, found: bool, bar: &ProgressBar) -> Outcome {
     let meta = fs::metadata(from).map_err(host(from))?;
     if meta.is_dir() {
         match fs.mkdir(to) {
@@ -103,9 +113,14 @@ fn copy_in(fs: &BlueFs, from: &str, to: &str, bar: &ProgressBar) -> Outcome {
             let Some(name) = name.to_str() else {
                 return Err(Failure::failed(format!("{from}: a name there is not UTF-8; rename the file")));
             };
-            copy_in(fs, &join(from, name), &join(to, name), bar)?;
+            copy_in(fs, &join(from, name), &join(to, name), true, bar)?;
         }
         return Ok(());
+    }
+    if found && !meta.is_file() {
+        return Err(Failure::failed(format!(
+            "{from} is neither a file nor a directory; move it away, or copy around it"
+        )));
     }
     let mut file = fs::File::open(from).map_err(host(from))?;
     receive(fs, &mut file, meta.len(), to, bar)
@@ -182,7 +197,7 @@ pub(super) fn cp(args: Cp) -> Outcome {
     let bar = progress(bytes);
     let done = match (from, to) {
         (None, Some(to)) if args.from == "-" => receive(&fs, &mut io::stdin().lock(), 1 << 40, to, &bar),
-        (None, Some(to)) => copy_in(&fs, &args.from, &target(is_dir(to), to, &args.from), &bar),
+        (None, Some(to)) => copy_in(&fs, &args.from, &target(is_dir(to), to, &args.from), false, &bar),
         (Some(from), None) if args.to == "-" => send(&fs, from, &mut io::stdout().lock(), &bar),
         (Some(from), None) => copy_out(&fs, from, &target(Path::new(&args.to).is_dir(), &args.to, from), &bar),
         (Some(from), Some(to)) => {

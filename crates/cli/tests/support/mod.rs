@@ -1,0 +1,117 @@
+//! Running the command as a user does, and what it may answer.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A directory of the host for a drive, the survivors of its mounts, and files.
+pub struct Place {
+    dir: TempDir,
+    /// The drive.
+    pub path: PathBuf,
+}
+
+/// A place without a drive.
+pub fn place() -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    Place { dir, path }
+}
+
+/// A place with a formatted drive of 64 zones of 1 MiB.
+pub fn formatted() -> Place {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.fs("format", &[]));
+    at
+}
+
+impl Place {
+    pub fn drive(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    /// A path beside the drive.
+    pub fn host(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Makes a file beside the drive.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.host(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The command, with survivors in this place.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_imbrex"));
+        command.args(args).env("IMBREX_SHM_DIR", self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs `imbrex fs VERB DRIVE …`.
+    pub fn fs(&self, verb: &str, more: &[&str]) -> Output {
+        self.run(&[&["fs", verb, self.drive()], more].concat())
+    }
+
+    /// Runs `imbrex fs cp DRIVE - TO`, and gives it `input` and no end yet.
+    pub fn copying(&self, to: &str, input: &[u8]) -> Child {
+        let mut command = self.command(&["fs", "cp", self.drive(), "-", to]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(input).unwrap();
+        child
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The output of a command that succeeds and complains of nothing.
+pub fn done(output: Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+pub fn json(output: Output) -> Value {
+    serde_json::from_str(&done(output)).unwrap()
+}
+
+/// The one sentence of a command that fails; whatever it printed before does not matter.
+pub fn fails(output: Output, code: i32) -> String {
+    let sentence = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{sentence}");
+    if code == 1 {
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        assert!(sentence.starts_with("imbrex: "), "{sentence}");
+        assert!(!sentence.contains("panicked"), "{sentence}");
+    }
+    sentence
+}
+
+/// Fails unless `sentence` has every part.
+pub fn says(sentence: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(sentence.contains(part), "{sentence:?} lacks {part:?}");
+    }
+}
+
+/// Bytes that no two places of a file share.
+pub fn bytes(n: usize) -> Vec<u8> {
+    (0..n as u32)
+        .flat_map(|i| (i / 4).wrapping_mul(2_654_435_761).to_le_bytes()[(i % 4) as usize..][..1].to_vec())
+        .collect()
+}
+
+/// What is in a file of the host.
+pub fn content(path: impl AsRef<Path>) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
