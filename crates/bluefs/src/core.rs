@@ -333,13 +333,22 @@ impl Core {
 
     /// A zone; where there seems to be none, what is only waiting for the journal is freed first.
     pub(crate) fn take_zone(&self, urgency: Urgency) -> imbrex_device::Result<ZoneId> {
-        match self.tenant.take(urgency) {
+        self.after_freeing(|| self.tenant.take(urgency))
+    }
+
+    /// Promises a zone to bytes that are about to be acknowledged.
+    pub(crate) fn promise_zone(&self) -> imbrex_device::Result<()> {
+        self.after_freeing(|| self.tenant.promise())
+    }
+
+    fn after_freeing<T>(&self, get: impl Fn() -> imbrex_device::Result<T>) -> imbrex_device::Result<T> {
+        match get() {
             Err(error) if matches!(error.fault, imbrex_device::Fault::NoSpace) => {
                 if lock(&self.pending).is_empty() {
                     return Err(error);
                 }
                 self.sync_journal().map_err(|e| self.device_error(&e))?;
-                self.tenant.take(urgency)
+                get()
             }
             other => other,
         }

@@ -12,7 +12,7 @@ use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record, Serial};
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::{AppendStream, Framing, NewZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -206,6 +206,7 @@ impl File {
             core: Arc::downgrade(core),
             state: state.clone(),
             before: Mutex::new(before.clone()),
+            promised: AtomicBool::new(false),
         });
         let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
         if state.purpose == Purpose::Wal {
@@ -294,6 +295,22 @@ impl File {
         Ok(())
     }
 
+    /// Ends the stream and drops what is not on the drive: the file ends there and has no writer.
+    pub(crate) fn give_up_unwritten(&self, writing: &mut Writing) -> Result<()> {
+        let state = &self.state;
+        if let Some(stream) = writing.stream.clone() {
+            stream.abandon();
+            let size = stream.placed();
+            let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
+            self.core.log_about(state, &[seal])?;
+            self.core.refresh(state);
+            state.size.store(size, Ordering::Release);
+            self.set_stream(writing, None);
+        }
+        writing.writers = 0;
+        Ok(())
+    }
+
     /// Sets what the file's writes are for.
     pub(crate) fn set_cause(&self, cause: Cause) {
         let mut writing = lock(&self.writing);
@@ -309,6 +326,16 @@ struct FilePlacer {
     core: Weak<Core>,
     state: Arc<FileState>,
     before: Mutex<Option<Arc<WalTail>>>,
+    /// A zone is promised to what is in memory.
+    promised: AtomicBool,
+}
+
+impl Drop for FilePlacer {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade().filter(|_| self.promised.load(Ordering::Acquire)) {
+            core.tenant.promise_over();
+        }
+    }
 }
 
 impl FilePlacer {
@@ -366,10 +393,27 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
+    fn reserve(&self) -> imbrex_device::Result<()> {
+        let core = self.core()?;
+        // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
+        if core.recovering.load(Ordering::Acquire) || self.promised.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        core.promise_zone()?;
+        self.promised.store(true, Ordering::Release);
+        Ok(())
+    }
+
     fn next_zone(&self, logical: u64) -> imbrex_device::Result<NewZone> {
         let core = self.core()?;
-        let recovering = core.recovering.load(Ordering::Acquire);
-        let zone = core.take_zone(if recovering { Urgency::Metadata } else { Urgency::User })?;
+        let promised = self.promised.load(Ordering::Acquire);
+        // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
+        let entitled = promised || core.recovering.load(Ordering::Acquire);
+        let zone = core.take_zone(if entitled { Urgency::Promised } else { Urgency::User })?;
+        if promised {
+            self.promised.store(false, Ordering::Release);
+            core.tenant.promise_over();
+        }
         let life = core.tenant.new_life();
         let header = ZoneHeader {
             volume: core.volume.uuid(),

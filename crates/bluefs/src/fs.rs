@@ -459,7 +459,7 @@ impl BlueFs {
         let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(counts.reserve));
         Space {
             total: zones * usable,
-            free: u64::from(counts.free.saturating_sub(counts.reserve)) * usable,
+            free: u64::from(counts.free.saturating_sub(counts.reserve + counts.promised)) * usable,
             small_total: space.total_bytes(),
             small_free: space.free_bytes(),
         }

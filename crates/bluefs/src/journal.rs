@@ -234,6 +234,29 @@ impl Journal {
         Journal { snapshot_bytes: end.logical, ..Self::start(keeper, generation, clock, start, false) }
     }
 
+    /// Goes on where a mount found the end, or behind what a power loss tore there, with `records` that only a dead process's
+    /// memory held or that the mount found; durable when it returns. For a drive without any zone for a new journal.
+    pub(crate) fn go_on(
+        keeper: &Arc<RootKeeper>,
+        clock: &crate::options::Clock,
+        end: &JournalEnd,
+        records: &[Record],
+    ) -> Result<Journal> {
+        let end = JournalEnd { zone: end.zone.or(end.torn), ..end.clone() };
+        let journal = Self::resume(keeper, clock, &end);
+        let mut buf = Vec::new();
+        for record in records {
+            buf.clear();
+            record.encode(&mut buf);
+            journal.append(&buf)?;
+        }
+        journal.drain(Priority::Normal)?;
+        let volume = keeper.tenant.volume();
+        volume.sync(Tag::new(Cause::Journal))?;
+        keeper.replace(Root { power_epoch: volume.device().identity().power_epoch, ..keeper.get() })?;
+        Ok(journal)
+    }
+
     /// Writes `records` as a new journal, moves the root to it, and returns it with the zones of the old one, which nothing
     /// refers to any more.
     pub(crate) fn compact(
@@ -305,7 +328,10 @@ impl Journal {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JournalEnd {
     pub(crate) logical: u64,
+    /// The zone that it can go on in.
     pub(crate) zone: Option<OpenZone>,
+    /// The same where the last thing in the zone is torn.
+    pub(crate) torn: Option<OpenZone>,
     pub(crate) sequence: u64,
 }
 
@@ -405,8 +431,9 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
                 && Frame::decode(&block, id, at).is_some_and(|frame| frame.footprint(geometry.block) > to - at);
             out.torn_tail_only &= last && torn;
         }
-        let room = state.state.writable() && at == to && to < state.capacity;
-        out.end.zone = room.then_some(OpenZone { zone: ZoneId(zone), life, at: to, capacity: state.capacity });
+        let room = state.state.writable() && to < state.capacity;
+        out.end.torn = room.then_some(OpenZone { zone: ZoneId(zone), life, at: to, capacity: state.capacity });
+        out.end.zone = out.end.torn.filter(|_| at == to);
     }
     Ok(out)
 }

@@ -6,7 +6,7 @@
 
 use crate::core::{Core, Parts};
 use crate::error::{Code, Error, Result};
-use crate::file::lock;
+use crate::file::{File, lock};
 use crate::journal::{
     JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of, scan_written,
 };
@@ -15,7 +15,7 @@ use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Extent, Inode, LenientOutcome, Meta, Place, Record, Serial};
 use crate::options::Options;
 use crate::rescue::{Scene, rescue};
-use imbrex_device::{Cause, Drive, Tag, Written, Zone, ZoneId, ZoneState};
+use imbrex_device::{Cause, Drive, Fault, Tag, Written, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume};
@@ -58,12 +58,16 @@ struct Found {
     recorded: BTreeSet<u32>,
     /// Where the bytes begin that a dead process had left in memory, by file; `None`: there is no such memory.
     left_from: Option<BTreeMap<Serial, u64>>,
+    /// Records that make the metadata of what stands in the journal on the drive: those of a dead process's memory, and the
+    /// ends that were fixed. All of them where nothing is damaged.
+    unwritten: Vec<Record>,
 }
 
-fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport) -> bool {
+fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport, mut each: impl FnMut(&Record)) -> bool {
     let mut odd = false;
     let bad = records_of(payload, |record| {
         report.records += 1;
+        each(&record);
         match meta.apply_lenient(&record) {
             LenientOutcome::Applied(_) => {}
             LenientOutcome::Repaired { what, .. } => {
@@ -99,6 +103,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             dirty: true,
             recorded: BTreeSet::new(),
             left_from: None,
+            unwritten: Vec::new(),
         });
     }
     let root = Root::decode(&bytes).map_err(|why| {
@@ -110,9 +115,10 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     let mut meta = Meta::new();
     let mut odd = false;
     for frame in &contents.frames {
-        odd |= replay(&mut meta, frame, &mut report);
+        odd |= replay(&mut meta, frame, &mut report, |_| {});
     }
     let mut recorded: BTreeSet<u32> = meta.zones().map(|(zone, _, _)| zone).collect();
+    let mut unwritten = Vec::new();
     let mut end = contents.end.logical;
     let mut dirty = !contents.damage.is_empty();
     for segment in left.iter().filter(|s| s.key.file == JOURNAL_FILE && s.key.life == root.generation) {
@@ -123,7 +129,8 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
                 break;
             }
             if behind > end {
-                odd |= replay(&mut meta, &payload[(end - logical) as usize..], &mut report);
+                let new = &payload[(end - logical) as usize..];
+                odd |= replay(&mut meta, new, &mut report, |record| unwritten.push(record.clone()));
                 end = behind;
                 dirty = true;
             }
@@ -138,7 +145,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     if damaged {
         report.damage.extend(contents.damage);
     }
-    Ok(Found { root, meta, report, end: contents.end, damaged, dirty, recorded, left_from: None })
+    Ok(Found { root, meta, report, end: contents.end, damaged, dirty, recorded, left_from: None, unwritten })
 }
 
 /// Where the bytes begin that a dead process had left in memory, by file.
@@ -194,17 +201,27 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     let journal = if unclean {
         let reset = |zone: u32| zones.get(zone as usize).is_none_or(|z| z.state == ZoneState::Empty);
         found.meta.retain_forgotten(|zone| !reset(zone));
-        let (journal, old) = Journal::compact(&keeper, &options.clock, found.meta.snapshot())?;
-        old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
-        journal
+        match Journal::compact(&keeper, &options.clock, found.meta.snapshot()) {
+            Ok((journal, old)) => {
+                old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
+                journal
+            }
+            // Not even the reserve is there any more: the journal goes on where it is.
+            Err(error) if matches!(error.fault, Fault::NoSpace) && !found.damaged => {
+                Journal::go_on(&keeper, &options.clock, &found.end, &found.unwritten)?
+            }
+            Err(error) => return Err(error.into()),
+        }
     } else {
         Journal::resume(&keeper, &options.clock, &found.end)
     };
     held.into_iter().for_each(|zone| tenant.release(zone));
     let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional });
-    found.report.replayed_bytes = replay_left(&core, &left)?;
+    let mut homeless = BTreeSet::new();
+    found.report.replayed_bytes = replay_left(&core, &left, &mut homeless)?;
     core.sync_journal()?;
     core.volume.recovered()?;
+    keep_in_memory(&core, &left, &homeless, &mut found.report)?;
     core.recovering.store(false, Ordering::Release);
     for what in &found.report.damage {
         tracing::warn!(drive = %core.volume.name(), "{what}");
@@ -390,8 +407,12 @@ fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> 
     }
     for &(serial, size, time, cut) in &fixes {
         // Freed zones stay unadopted, and so are reset like all others that nobody refers to.
-        let cut = if cut { found.meta.apply(&Record::Truncate { serial, size, time }).map(drop) } else { Ok(()) };
-        let done = cut.and_then(|()| found.meta.apply(&Record::Seal { serial, size, time }).map(drop));
+        let cut = cut.then_some(Record::Truncate { serial, size, time });
+        let done = cut.into_iter().chain([Record::Seal { serial, size, time }]).try_for_each(|record| {
+            let _ = found.meta.apply(&record)?;
+            found.unwritten.push(record);
+            Ok::<_, crate::meta::MetaError>(())
+        });
         if let Err(why) = done {
             let path = found.meta.path_of(serial);
             found.report.damage.push(format!("{path} cannot be given its size of {size} bytes ({why})"));
@@ -400,45 +421,92 @@ fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> 
     Ok(!fixes.is_empty())
 }
 
-/// Appends what a dead process had appended and not written. Returns the bytes.
-fn replay_left(core: &Arc<Core>, left: &[LeftSegment]) -> Result<u64> {
+/// What a dead process had appended and not written, by file.
+fn by_file(left: &[LeftSegment]) -> BTreeMap<Serial, Vec<&LeftSegment>> {
     let mut files: BTreeMap<Serial, Vec<&LeftSegment>> = BTreeMap::new();
     for segment in left.iter().filter(|s| s.key.file != JOURNAL_FILE) {
         files.entry(segment.key.file).or_default().push(segment);
     }
+    files
+}
+
+/// Appends what a dead process had appended and not written. Returns the bytes; `homeless` gets the files that no zone could
+/// be found for.
+fn replay_left(core: &Arc<Core>, left: &[LeftSegment], homeless: &mut BTreeSet<Serial>) -> Result<u64> {
     let mut replayed = 0;
-    for (serial, segments) in files {
-        let file = {
-            let mut state = lock(&core.meta);
-            let alive = state.meta.inode(serial).is_some_and(|i| i.kind.is_sequential());
-            if !alive {
-                continue;
+    for (serial, segments) in by_file(left) {
+        let Some(file) = file_of(core, serial)? else { continue };
+        let Some((bytes, result)) = append_left(core, &file, &segments)? else { continue };
+        replayed += bytes;
+        match result.and_then(|()| file.close_writer()) {
+            Err(error) if error.code() == Code::NoSpace => {
+                let mut writing = lock(&file.writing);
+                file.give_up_unwritten(&mut writing)?;
+                homeless.insert(serial);
             }
-            let path = state.meta.path_of(serial);
-            let (parent, name) = core.parent(&state, &path)?;
-            core.file(&mut state, serial, parent, name.as_str())?
-        };
-        let size = |f: &crate::file::File| f.state.size.load(std::sync::atomic::Ordering::Acquire);
-        let mut opened = false;
-        for segment in segments {
-            let (from, to) = (segment.key.logical, segment.key.logical + segment.bytes.len() as u64);
-            let end = size(&file);
-            if from > end {
-                break;
-            }
-            if to > end {
-                if !opened {
-                    core.log_about(&file.state, &[Record::Reopen { serial }])?;
-                    lock(&file.writing).writers += 1;
-                    opened = true;
-                }
-                file.append(&segment.bytes[(end - from) as usize..])?;
-                replayed += to - end;
-            }
-        }
-        if opened {
-            file.close_writer()?;
+            other => other?,
         }
     }
+    core.forget_kept();
     Ok(replayed)
+}
+
+/// What found no zone goes back to memory that survives the process, and is written when files have been deleted. What even
+/// memory cannot take is lost, and told.
+fn keep_in_memory(
+    core: &Arc<Core>,
+    left: &[LeftSegment],
+    files: &BTreeSet<Serial>,
+    report: &mut MountReport,
+) -> Result<()> {
+    for (serial, segments) in by_file(left).into_iter().filter(|(serial, _)| files.contains(serial)) {
+        let Some(file) = file_of(core, serial)? else { continue };
+        let Some((bytes, result)) = append_left(core, &file, &segments)? else { continue };
+        let path = lock(&core.meta).meta.path_of(serial);
+        let what = "that a dead process had appended find no room; delete other files, then they are written";
+        tracing::warn!("{bytes} bytes of {path} {what}");
+        if let Err(error) = result {
+            report.damage.push(format!("the last bytes of {path} are lost: {error}"));
+        }
+        let mut writing = lock(&file.writing);
+        writing.writers = writing.writers.saturating_sub(1);
+        drop(writing);
+        core.keep(file);
+    }
+    Ok(())
+}
+
+fn file_of(core: &Arc<Core>, serial: Serial) -> Result<Option<Arc<File>>> {
+    let mut state = lock(&core.meta);
+    if !state.meta.inode(serial).is_some_and(|i| i.kind.is_sequential()) {
+        return Ok(None);
+    }
+    let path = state.meta.path_of(serial);
+    let (parent, name) = core.parent(&state, &path)?;
+    core.file(&mut state, serial, parent, name.as_str()).map(Some)
+}
+
+/// Appends what of the segments lies behind the file's end. `None`: nothing does. Otherwise the file has one writer more;
+/// the bytes that were taken, and how it ended.
+fn append_left(core: &Arc<Core>, file: &Arc<File>, segments: &[&LeftSegment]) -> Result<Option<(u64, Result<()>)>> {
+    let size = || file.state.size.load(Ordering::Acquire);
+    let before = size();
+    let mut opened = false;
+    let mut result = Ok(());
+    for segment in segments {
+        let (from, to) = (segment.key.logical, segment.key.logical + segment.bytes.len() as u64);
+        let end = size();
+        if from > end || result.is_err() {
+            break;
+        }
+        if to > end {
+            if !opened {
+                core.log_about(&file.state, &[Record::Reopen { serial: file.state.serial }])?;
+                lock(&file.writing).writers += 1;
+                opened = true;
+            }
+            result = file.append(&segment.bytes[(end - from) as usize..]);
+        }
+    }
+    Ok(opened.then(|| (size() - before, result)))
 }

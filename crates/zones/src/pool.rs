@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 pub enum Urgency {
     /// A user's write: leaves the reserve alone.
     User,
+    /// Bytes that were acknowledged when this zone was [promised](Pool::promise): uses the promise up, and may take half of
+    /// the reserve should zones have died since.
+    Promised,
     /// Moving data so that zones become free: may take half of the reserve.
     Cleaning,
     /// Metadata, without which nothing could even be deleted: may take all.
@@ -54,6 +57,7 @@ struct TenantZones {
     dirty: BTreeSet<u32>,
     leased: u32,
     reserve: u32,
+    promised: u32,
 }
 
 /// Sequential zones of one tenant, counted.
@@ -67,6 +71,8 @@ pub struct PoolCounts {
     pub dirty: u32,
     /// Kept for metadata and cleaning.
     pub reserve: u32,
+    /// Of the free ones, how many are promised to bytes that are still in memory.
+    pub promised: u32,
     /// Read-only or offline and of no more use.
     pub dead: u32,
 }
@@ -162,8 +168,8 @@ impl Pool {
         let unowned = self.unowned.len();
         let tenant = &self.tenants[usize::from(owner) - 1];
         let keep = match urgency {
-            Urgency::User => tenant.reserve as usize,
-            Urgency::Cleaning => tenant.reserve as usize / 2,
+            Urgency::User => (tenant.reserve + tenant.promised) as usize,
+            Urgency::Promised | Urgency::Cleaning => tenant.reserve as usize / 2,
             Urgency::Metadata => 0,
         };
         if tenant.empty.len() + tenant.dirty.len() + unowned <= keep {
@@ -183,6 +189,23 @@ impl Pool {
             return Take::Reset(ZoneId(zone));
         }
         Take::Claim(self.unowned.iter().take(self.claim_batch).map(|&z| ZoneId(z)).collect())
+    }
+
+    /// Promises the tenant one of its free zones, so that bytes which are acknowledged now have a place later. False: there is
+    /// none for a user.
+    pub fn promise(&mut self, owner: u8) -> bool {
+        let unowned = self.unowned.len();
+        let tenant = self.tenant(owner);
+        let free = tenant.empty.len() + tenant.dirty.len() + unowned;
+        let ok = free > (tenant.reserve + tenant.promised) as usize;
+        tenant.promised += u32::from(ok);
+        ok
+    }
+
+    /// A promise was used, or is not needed any more.
+    pub fn promise_over(&mut self, owner: u8) {
+        let tenant = self.tenant(owner);
+        tenant.promised = tenant.promised.saturating_sub(1);
     }
 
     /// The label now says that these belong to the tenant.
@@ -240,6 +263,7 @@ impl Pool {
             free: (tenant.empty.len() + tenant.dirty.len() + self.unowned.len()) as u32,
             dirty: tenant.dirty.len() as u32,
             reserve: tenant.reserve,
+            promised: tenant.promised,
             dead: self.dead,
         }
     }
@@ -271,7 +295,7 @@ mod tests {
         assert!(pool.adopt(ZoneId(99), 1).is_err());
         pool.adoption_done(1, &report);
         let counts = pool.counts(1);
-        assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, dead: 1 });
+        assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
         assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
         assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
         pool.reset_done(ZoneId(4), true, true);
@@ -288,5 +312,20 @@ mod tests {
         pool.reset_done(ZoneId(3), true, false);
         assert_eq!(pool.next_dirty(), None);
         assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(3)));
+    }
+
+    #[test]
+    fn a_promised_zone_is_for_whom_it_was_promised() {
+        let (mut pool, report) = pool();
+        pool.adoption_done(1, &report);
+        let free = pool.counts(1).free;
+        for _ in 1..free {
+            assert!(pool.promise(1));
+        }
+        assert!(!pool.promise(1), "the reserve is not promised");
+        assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are promised");
+        pool.promise_over(1);
+        assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));
+        assert!(matches!(pool.take(1, Urgency::Promised), Take::Empty(_) | Take::Reset(_)));
     }
 }

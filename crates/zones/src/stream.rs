@@ -107,6 +107,14 @@ pub trait Placer: Send + Sync {
     fn before_write(&self) -> Result<()> {
         Ok(())
     }
+    /// More bytes may come into memory than the open zone has room for: the engine makes sure that
+    /// [`next_zone`](Placer::next_zone) will find a zone. Called often; one promise at a time is enough.
+    ///
+    /// # Errors
+    /// `NoSpace`: then nothing is appended that has no place.
+    fn reserve(&self) -> Result<()> {
+        Ok(())
+    }
     /// A zone for the bytes from `logical` on. The engine records it (in memory that survives the process) before it returns.
     fn next_zone(&self, logical: u64) -> Result<NewZone>;
     /// The bytes from `logical` on stand at `at` of the same zone: behind padding (raw streams), or at the start of a stream
@@ -130,6 +138,8 @@ struct State {
     end: u64,
     /// Logical end of what is on the drive.
     placed: u64,
+    /// Bytes that the open zone takes beyond what is on the drive.
+    room: u64,
     /// Somebody holds the right to write.
     writing: bool,
     /// See [`AppendStream::abandon`].
@@ -216,6 +226,7 @@ impl AppendStream {
                 filling: false,
                 end: start.logical,
                 placed: start.logical,
+                room: start.zone.map_or(0, |zone| zone.capacity.saturating_sub(zone.at)),
                 writing: false,
                 abandoned: false,
             }),
@@ -367,9 +378,26 @@ impl StreamCore {
         if state.abandoned {
             return Err(self.is_abandoned());
         }
-        if state.segments.len() < self.spec.segments {
+        let mut want = self.spec.segment_bytes;
+        let mut full = None;
+        if state.segments.len() < self.spec.segments && ((state.segments.len() + 1) * want) as u64 > state.room {
+            // Not under the lock: the engine may have to make zones free first.
+            drop(state);
+            full = self.placer.reserve().err();
+            state = lock(&self.state);
+            if full.is_some() && state.segments.is_empty() {
+                // What the open zone still takes, at least.
+                let unit = self.volume.memory().unit();
+                want = usize::try_from(state.room).unwrap_or(want).min(want) / unit * unit;
+                match full.take() {
+                    Some(error) if want == 0 => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        if full.is_none() && state.segments.len() < self.spec.segments {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
-            match self.volume.memory().claim(key, self.layout, self.spec.segment_bytes) {
+            match self.volume.memory().claim(key, self.layout, want) {
                 Some(segment) => {
                     state.segments.push_back(Arc::new(segment));
                     state.filling = true;

@@ -41,12 +41,17 @@ impl Writing<'_> {
         core.placer.before_write()?;
         let mut io = lock(&core.io);
         let written = match core.layout.frame {
-            0 => self.write_raw(&mut io, &segment, priority)?,
-            _ => self.write_framed(&mut io, &segment, priority)?,
+            0 => self.write_raw(&mut io, &segment, priority),
+            _ => self.write_framed(&mut io, &segment, priority),
         };
-        io.done = 0;
+        let room = io.zone.as_ref().map_or(0, |zone| zone.open.capacity.saturating_sub(zone.open.at));
+        if written.is_ok() {
+            io.done = 0;
+        }
         drop(io);
         let mut state = lock(&core.state);
+        state.room = room;
+        let written = written?;
         state.segments.pop_front();
         state.placed = segment.end();
         core.changed.notify_all();

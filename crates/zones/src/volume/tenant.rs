@@ -79,6 +79,23 @@ impl Tenant {
         self.core().take(self.owner, urgency)
     }
 
+    /// Promises a zone for bytes that are about to be acknowledged: taken later with [`Urgency::Promised`], or given back with
+    /// [`Tenant::promise_over`].
+    ///
+    /// # Errors
+    /// `NoSpace` where a user's write would find none.
+    pub fn promise(&self) -> Result<()> {
+        match lock(&self.core().pool).promise(self.owner) {
+            true => Ok(()),
+            false => Err(self.core().error(Fault::NoSpace)),
+        }
+    }
+
+    /// The promise was used, or is not needed any more.
+    pub fn promise_over(&self) {
+        lock(&self.core().pool).promise_over(self.owner);
+    }
+
     /// Nothing durable refers to the zone any more and nobody reads it: it may be reset.
     pub fn release(&self, zone: ZoneId) {
         let core = self.core();

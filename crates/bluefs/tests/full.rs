@@ -1,0 +1,211 @@
+//! A full drive: it mounts, is read and deleted from, whatever a dead process had left behind.
+
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options, RESERVE, Writer};
+use imbrex_device::{Drive, HeapSurvivor, ZoneState, report_all};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
+
+fn options() -> Options {
+    Options {
+        cache_bytes: 0,
+        journal_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        volume: VolumeOptions {
+            exec: Exec::Inline,
+            survivor_bytes: 4 << 20,
+            unit_bytes: 16 << 10,
+            turn_bytes: 256 << 10,
+        },
+        ..Options::default()
+    }
+}
+
+fn bytes(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+}
+
+fn read(fs: &BlueFs, path: &str) -> Vec<u8> {
+    let reader = fs.open_read(path).unwrap();
+    let mut out = vec![0; reader.size() as usize];
+    assert_eq!(reader.read_at(0, &mut out).unwrap(), out.len(), "{path}");
+    out
+}
+
+/// A drive whose memory outlives the process.
+struct Machine {
+    emulator: Emulator,
+    survivor: Arc<HeapSurvivor>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let machine = Machine { emulator, survivor: Arc::new(HeapSurvivor::new()) };
+        BlueFs::format(&machine.drive(), false).unwrap();
+        machine
+    }
+
+    fn drive(&self) -> Drive {
+        Drive { device: Arc::new(self.emulator.clone()), survivor: Some(self.survivor.clone()) }
+    }
+
+    fn mount(&self) -> BlueFs {
+        let fs = BlueFs::mount(self.drive(), options()).unwrap();
+        assert_eq!(fs.mount_report().damage, Vec::<String>::new());
+        fs
+    }
+
+    /// The process dies, and with `power` the machine loses power with it.
+    fn kill(&mut self, fs: BlueFs, power: bool) {
+        std::mem::forget(fs);
+        let survivor = if power { HeapSurvivor::new() } else { self.survivor.snapshot() };
+        let after = if power { self.emulator.after_power_loss(5).unwrap() } else { self.emulator.fork().unwrap() };
+        *self = Machine { emulator: after, survivor: Arc::new(survivor) };
+    }
+}
+
+/// Fills the drive; returns the tables.
+fn fill(fs: &BlueFs) -> u32 {
+    for n in 0.. {
+        let mut file = fs.create(&format!("/{n:06}.sst"), CreateOptions::default()).unwrap();
+        let written = file.append(&bytes(900_000, n as u8)).and_then(|()| file.sync()).and_then(|()| file.close());
+        if let Err(why) = written {
+            assert_eq!(why.code(), Code::NoSpace, "{why}");
+            drop(file);
+            fs.unlink(&format!("/{n:06}.sst")).unwrap();
+            fs.sync_dir("/").unwrap();
+            return n;
+        }
+    }
+    unreachable!("the loop ends with the drive's space")
+}
+
+/// New files with a few bytes that nobody syncs, until the drive takes no more; those that were acknowledged.
+fn promise(fs: &BlueFs) -> Vec<(String, Writer)> {
+    let mut open = Vec::new();
+    for n in 0..100 {
+        let name = format!("/promised-{n}.{}", ["sst", "log"][n % 2]);
+        let file = fs.create(&name, CreateOptions::default()).unwrap();
+        match file.append(&bytes(5000, n as u8)) {
+            Ok(()) => open.push((name, file)),
+            Err(why) => {
+                assert_eq!((why.code(), file.len()), (Code::NoSpace, 0), "{why}");
+                return open;
+            }
+        }
+    }
+    panic!("a full drive takes any number of files");
+}
+
+#[test]
+fn what_is_acknowledged_has_a_place() {
+    let machine = Machine::new();
+    let fs = machine.mount();
+    let n = fill(&fs);
+    (0..4).for_each(|n| fs.unlink(&format!("/{n:06}.sst")).unwrap());
+    fs.sync_dir("/").unwrap();
+    let open = promise(&fs);
+    assert!((4..8).contains(&open.len()), "{} files", open.len());
+    assert_eq!(fs.space().free, 0);
+    for (_, mut file) in open {
+        file.sync().unwrap();
+        file.close().unwrap();
+    }
+    (4..n).for_each(|n| assert_eq!(read(&fs, &format!("/{n:06}.sst")), bytes(900_000, n as u8)));
+}
+
+#[test]
+fn a_promise_that_is_not_needed_is_given_back() {
+    let machine = Machine::new();
+    let fs = machine.mount();
+    let free = fs.space().free;
+    let file = fs.create("/a.sst", CreateOptions::default()).unwrap();
+    file.append(b"some bytes").unwrap();
+    assert!(fs.space().free < free);
+    fs.unlink("/a.sst").unwrap();
+    drop(file);
+    fs.sync_dir("/").unwrap();
+    assert_eq!(fs.space().free, free);
+}
+
+#[test]
+fn a_full_drive_mounts_after_any_number_of_kills() {
+    for power in [false, true] {
+        let mut machine = Machine::new();
+        let fs = machine.mount();
+        let n = fill(&fs);
+        let open = promise(&fs);
+        let names: Vec<String> = open.iter().map(|(name, _)| name.clone()).collect();
+        std::mem::forget(open);
+        machine.kill(fs, power);
+        for round in 0..6 {
+            let fs = machine.mount();
+            for (i, name) in names.iter().enumerate().filter(|_| !power) {
+                assert_eq!(read(&fs, name), bytes(5000, i as u8), "{name} in round {round}");
+            }
+            // What a full drive takes, it keeps.
+            let log = fs.reopen("/small").unwrap();
+            log.append(b"+").unwrap();
+            log.sync().unwrap();
+            std::mem::forget((log, promise(&fs)));
+            machine.kill(fs, power);
+        }
+        let fs = machine.mount();
+        assert_eq!(read(&fs, "/small"), [b'+'; 6]);
+        (0..n).for_each(|n| assert_eq!(read(&fs, &format!("/{n:06}.sst")), bytes(900_000, n as u8)));
+        (0..n).for_each(|n| fs.unlink(&format!("/{n:06}.sst")).unwrap());
+        let again = fill(&fs);
+        assert!(again + RESERVE >= n - 8, "{again} of {n} files");
+    }
+}
+
+/// Every zone that is ready for use dies.
+fn lose_the_reserve(machine: &Machine) {
+    for zone in report_all(&machine.emulator).unwrap().iter().filter(|zone| zone.state == ZoneState::Empty) {
+        machine.emulator.faults().make_read_only(zone.id).unwrap();
+    }
+}
+
+#[test]
+fn a_full_drive_mounts_even_without_its_reserve() {
+    for power in [false, true] {
+        let mut machine = Machine::new();
+        let fs = machine.mount();
+        let n = fill(&fs);
+        (0..2).for_each(|n| fs.unlink(&format!("/{n:06}.sst")).unwrap());
+        fs.sync_dir("/").unwrap();
+        while fs.step().unwrap() {}
+        let open = promise(&fs);
+        assert!(open.len() >= 2);
+        let names: Vec<String> = open.iter().map(|(name, _)| name.clone()).collect();
+        std::mem::forget(open);
+        fs.mkdir("/not-synced").unwrap();
+        machine.kill(fs, power);
+        for _ in 0..2 {
+            lose_the_reserve(&machine);
+            let fs = machine.mount();
+            for (i, name) in names.iter().enumerate().filter(|_| !power) {
+                assert_eq!(read(&fs, name), bytes(5000, i as u8), "{name}");
+            }
+            assert_eq!(fs.stat("/not-synced").is_ok(), !power);
+            machine.kill(fs, false);
+        }
+        lose_the_reserve(&machine);
+        let fs = machine.mount();
+        (2..n).for_each(|n| assert_eq!(read(&fs, &format!("/{n:06}.sst")), bytes(900_000, n as u8)));
+        (2..12).for_each(|n| fs.unlink(&format!("/{n:06}.sst")).unwrap());
+        fs.sync_dir("/").unwrap();
+        let mut file = fs.create("/new.sst", CreateOptions::default()).unwrap();
+        file.append(&bytes(500_000, 77)).unwrap();
+        file.sync().unwrap();
+        file.close().unwrap();
+        drop((file, fs));
+        let fs = machine.mount();
+        assert!(fs.mount_report().clean);
+        assert_eq!(read(&fs, "/new.sst"), bytes(500_000, 77));
+        for (i, name) in names.iter().enumerate().filter(|_| !power) {
+            assert_eq!(read(&fs, name), bytes(5000, i as u8), "{name}");
+        }
+    }
+}
