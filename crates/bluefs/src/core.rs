@@ -429,10 +429,12 @@ impl Core {
         if inode.is_directory() {
             return Err(Error::meta(name, MetaError::IsADirectory));
         }
+        let in_place = inode.extents.iter().any(|extent| extent.conventional().is_some());
         let file = Arc::new(File {
             state: Arc::new(self.state_of(&state.meta, inode, parent, name)),
             core: self.clone(),
-            writing: Mutex::new(Writing::default()),
+            // What was written in place through earlier handles may not be durable yet.
+            writing: Mutex::new(Writing { dirty: in_place, ..Writing::default() }),
             stream: RwLock::new(None),
         });
         // What was logged about it before counts as not durable yet.

@@ -247,9 +247,12 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     state.size.store(size, Ordering::Release);
     state.placed.store(size, Ordering::Release);
     state.durable.fetch_min(size, Ordering::AcqRel);
+    // The next append goes where the cut bytes stand: until the record of the cut is durable, a power loss would show the
+    // new ones as if they were the old.
+    let cut = if size > 0 && !state.kind.is_sequential() { core.sync_journal() } else { Ok(()) };
     let page = u64::from(core.cache.page_size());
     for page in size / page..now.div_ceil(page) {
         core.cache.remove(state.serial, page);
     }
-    Ok(())
+    cut
 }

@@ -27,6 +27,7 @@ pub(crate) struct Scene<'a> {
 /// Puts back what the journal no longer says; a sentence about each thing goes to `damage`.
 pub(crate) fn rescue(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
     find_lost_zones(scene, meta, damage)?;
+    damage.extend(meta.restore_sizes());
     lengthen_files(scene, meta, damage)?;
     // Files whose bytes were only in memory yet.
     for segment in scene.left.iter().filter(|s| s.key.file != JOURNAL_FILE && s.key.logical == 0) {
@@ -137,7 +138,7 @@ fn forget_what_is_not_there(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec
 /// is lost; that the file was cut there on purpose is what it could mean else, and then too much is kept rather than too
 /// little. Frames tell a log's end; a table's is that of its last block.
 fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option<Extent>> {
-    let Some(last) = inode.extents.last().filter(|e| e.end() == inode.size) else { return Ok(None) };
+    let Some(last) = inode.extents.last().filter(|e| !e.is_open()) else { return Ok(None) };
     let (Some(covered), Some((zone, life))) = (covered(zones, last), last.place.zone()) else { return Ok(None) };
     let geometry = volume.geometry();
     let start = geometry.start(ZoneId(zone));
@@ -150,13 +151,13 @@ fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option
                 && volume.read(&mut buf, start, TAG).is_ok()
                 && ZoneHeader::decode(&buf).is_some_and(|h| h.file == inode.serial && h.life == life);
             let place = Place::Raw { zone, life, offset: offset + end };
-            Ok(ours.then_some(Extent { logical: inode.size, len: covered.saturating_sub(end), place }))
+            Ok(ours.then_some(Extent { logical: last.end(), len: covered.saturating_sub(end), place }))
         }
         Place::Framed { offset, .. } => {
             let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
             let id = FrameId { file: inode.serial, life };
             let found = scan(&mut read, id, offset, offset + covered, geometry.block)?;
-            let (mut first, mut end) = (None, inode.size);
+            let (mut first, mut end) = (None, last.end());
             for frame in found.frames.iter().filter(|frame| frame.len > 0) {
                 if frame.logical == end {
                     first = first.or(Some(frame.at));
@@ -164,8 +165,8 @@ fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option
                 }
             }
             let extent = |at| Extent {
-                logical: inode.size,
-                len: end - inode.size,
+                logical: last.end(),
+                len: end - last.end(),
                 place: Place::Framed { zone, life, offset: at },
             };
             Ok(first.map(extent))
@@ -173,10 +174,10 @@ fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option
     }
 }
 
-/// Gives closed files the bytes back whose records the damaged journal lost.
+/// Gives files the bytes back whose records the damaged journal lost.
 fn lengthen_files(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
     let mut longer = Vec::new();
-    for inode in meta.files().filter(|i| i.kind.is_sequential() && i.closed) {
+    for inode in meta.files().filter(|i| i.kind.is_sequential()) {
         if let Some(extent) = continuation(scene.volume, scene.zones, inode)? {
             longer.push((inode.serial, inode.modified, extent));
         }

@@ -201,3 +201,27 @@ fn one_seed_gives_one_hash() {
     let hash = || explore(&Scripted::new(metadata), &config(), &plan(7, 1)).unwrap().hash;
     assert_eq!(hash(), hash());
 }
+
+/// Small files that were cut and go on growing, through handles that come and go.
+fn cut_files(_: u64) -> Vec<Op> {
+    vec![
+        Create("/CURRENT"),
+        Append("/CURRENT", 9000, 4),
+        Sync("/CURRENT"),
+        Truncate("/CURRENT", 100),
+        Append("/CURRENT", 5000, 5),
+        Close("/CURRENT"),
+        SyncRandom("/CURRENT"),
+        Truncate("/CURRENT", 4000),
+        Reopen("/CURRENT"),
+        Append("/CURRENT", 5000, 6),
+        Close("/CURRENT"),
+        Reopen("/CURRENT"),
+        Sync("/CURRENT"),
+    ]
+}
+
+#[test]
+fn small_files_that_are_cut_and_grow_survive() {
+    run(Scripted::new(cut_files), 700);
+}

@@ -12,7 +12,7 @@
 //! A lost `Extend` between two others cannot be seen here: the one before then seems to reach further than its zone has
 //! room. Whoever knows the zones' contents must compare.
 
-use super::inode::Plan;
+use super::inode::{Place, Plan};
 use super::{
     Effect, Extent, FIRST_SERIAL, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, MetaError, Name, ROOT,
     Record, Serial, Victim,
@@ -83,6 +83,17 @@ impl Meta {
     /// as open, so that its end is looked for. Returns a sentence for each; none after an undamaged journal.
     pub fn finish_replay(&mut self) -> Vec<String> {
         let mut done = Vec::new();
+        for serial in &self.replay.invented {
+            // How its bytes are kept is a better witness than its name.
+            let Some(inode) = self.inodes.get_mut(serial) else { continue };
+            if let Some(kind) = inode.extents.iter().find_map(|e| match e.place {
+                Place::Framed { .. } => Some(FileKind::Log),
+                Place::Raw { .. } => Some(FileKind::Table),
+                Place::Conventional { .. } => None,
+            }) {
+                inode.kind = kind;
+            }
+        }
         for inode in self.inodes.values_mut() {
             if inode.closed && inode.kind.is_sequential() && inode.size > inode.reach() {
                 inode.closed = false;

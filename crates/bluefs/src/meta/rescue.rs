@@ -89,6 +89,19 @@ impl Meta {
         self.invent(serial, FileKind::Log, None).map(|(_, what)| what)
     }
 
+    /// Tables whose size was lost with its record end where their extents do. A sentence for each.
+    pub fn restore_sizes(&mut self) -> Vec<String> {
+        let lost = |inode: &&mut Inode| {
+            let ends = !inode.extents.last().is_some_and(Extent::is_open);
+            inode.kind == FileKind::Table && inode.size == 0 && ends && inode.reach() > 0
+        };
+        let restored = self.inodes.values_mut().filter(lost).map(|inode| {
+            inode.size = inode.reach();
+            format!("file {} had lost its size; it ends at {}, where its extents do", inode.serial, inode.size)
+        });
+        restored.collect()
+    }
+
     /// Makes the file, or betters the guesses about one that was invented.
     fn name_by(&mut self, witness: &Witness<'_>) {
         let Witness { serial, kind, created, .. } = *witness;

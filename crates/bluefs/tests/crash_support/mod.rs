@@ -236,7 +236,7 @@ impl Subject for Scripted {
     }
 
     fn check(&self, drive: Drive, crash: Crash, history: &History<Op>) -> Result<(), String> {
-        let fs = self.mount(&drive)?;
+        let fs = self.mount(&drive).map_err(|why| format!("{why}\nof {:?}", history.entries()))?;
         let report = fs.mount_report().clone();
         if history.fault().is_none() && !report.damage.is_empty() {
             return Err(format!("damage without a fault: {:?}", report.damage));
