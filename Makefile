@@ -1,7 +1,7 @@
 # Imbrex. `make` alone prints what there is.
 #
 # Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
-# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-crash), BENCH_ARGS, KEEP=1 (demo), CARGO_TARGET_DIR.
+# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-crash), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -10,7 +10,7 @@ ROUNDS ?=
 .DEFAULT_GOAL := help
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup demo build test test-crash bench fuzz lint fmt clean install
+.PHONY: help setup demo build test test-crash test-kernel bench fuzz lint fmt clean install
 
 help: ## print this
 	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
@@ -27,6 +27,9 @@ build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocks
 
 test: setup ## all tests
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/test
+
+test-kernel: setup ## the kernel's own zoned block devices, in a VM (QEMU is installed if it can be)
+	@scripts/test-kernel
 
 test-crash: build ## RocksDB and LevelDB killed and powered off at random moments, ROUNDS=1000 times each
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb crash_rounds

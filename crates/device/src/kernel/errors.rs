@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub(super) enum Doing {
     /// A read; so many bytes before the bad block.
     Read { good: u64 },
-    /// A write to a sequential zone.
-    Write { offset: u64, len: u64 },
+    /// A write to a sequential zone, whose write pointer was at `before` where that is known.
+    Write { offset: u64, len: u64, before: u64 },
     /// A write to a conventional zone; so many bytes went well.
     Overwrite { done: u64 },
     /// An operation on a zone.
@@ -51,18 +51,18 @@ pub(super) fn explain(errno: Errno, doing: Doing, seen: Option<&Zone>) -> Fault 
     match doing {
         Doing::Read { good } => Fault::Media { len: good },
         Doing::Overwrite { done } => Fault::Media { len: done },
-        Doing::Write { offset, len } => write_fault(zone, offset, len),
+        Doing::Write { offset, len, before } => write_fault(zone, offset, len, before),
         Doing::ZoneOp => io_fault(errno),
     }
 }
 
-fn write_fault(zone: &Zone, offset: u64, len: u64) -> Fault {
+fn write_fault(zone: &Zone, offset: u64, len: u64, before: u64) -> Fault {
     if zone.state == ZoneState::Full {
         return Fault::ZoneFull;
     }
     match zone.wp {
         // Part of it is there: the medium failed on the way.
-        Some(wp) if wp > offset && wp < offset + len => Fault::Media { len: wp - offset },
+        Some(wp) if before == offset && wp > offset && wp < offset + len => Fault::Media { len: wp - offset },
         Some(wp) if wp != offset => Fault::WritePointer { expected: wp, got: offset },
         _ if offset + len > zone.capacity => Fault::ZoneFull,
         _ => Fault::Media { len: 0 },
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_zone_tells_what_the_number_does_not() {
         use ZoneState::*;
-        let write = |offset| Doing::Write { offset, len: 8 };
+        let write = |offset| Doing::Write { offset, len: 8, before: offset };
         let is = |fault: Fault, name: &str| {
             let text = format!("{fault:?}");
             assert!(text.starts_with(name), "{text} is not {name}");
@@ -97,6 +97,8 @@ mod tests {
             is(explain(errno, write(8), Some(&zone(Empty, 0))), "WritePointer { expected: 0, got: 8 }");
             is(explain(errno, write(8), Some(&zone(ImplicitlyOpen, 8))), "Media { len: 0 }");
             is(explain(errno, write(8), Some(&zone(ImplicitlyOpen, 12))), "Media { len: 4 }");
+            let behind = Doing::Write { offset: 8, len: 8, before: 12 };
+            is(explain(errno, behind, Some(&zone(ImplicitlyOpen, 12))), "WritePointer { expected: 12, got: 8 }");
             is(explain(errno, write(8), Some(&zone(ReadOnly, 8))), "ReadOnly");
             is(explain(errno, write(8), Some(&zone(Offline, 8))), "Offline");
             is(explain(errno, Doing::Read { good: 4 }, Some(&zone(ReadOnly, 8))), "Media { len: 4 }");

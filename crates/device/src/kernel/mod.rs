@@ -347,6 +347,7 @@ impl KernelDevice {
     fn sequential_write(&self, buf: &[u8], zone: ZoneId, offset: u64) -> Result<()> {
         let at = self.geometry.start(zone) + offset;
         let claim = self.claim(zone, at)?;
+        let before = claim.0.readable.load(Ordering::Acquire);
         match self.write_all(buf, at) {
             Ok(()) => {
                 claim.0.readable.store(offset + buf.len() as u64, Ordering::Release);
@@ -354,7 +355,7 @@ impl KernelDevice {
             }
             Err((_, errno)) => {
                 let seen = self.look_again(zone);
-                let doing = Doing::Write { offset, len: buf.len() as u64 };
+                let doing = Doing::Write { offset, len: buf.len() as u64, before };
                 Err(self.fault(errors::explain(errno, doing, seen.as_ref()), zone, at))
             }
         }
@@ -438,10 +439,10 @@ impl ZonedDevice for KernelDevice {
     }
 
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, _: Tag) -> Result<()> {
-        if zone.0 >= self.geometry.zones {
-            return Err(self.invalid(format!("there is no zone {zone}"), zone, 0));
-        }
         let at = self.geometry.start(zone);
+        if zone.0 >= self.geometry.zones {
+            return Err(self.invalid(format!("there is no zone {zone}"), zone, at));
+        }
         if self.slot(zone).is_some_and(|slot| slot.conventional) {
             return Err(self.invalid(format!("{} of a conventional zone", op.name()), zone, at));
         }
