@@ -35,6 +35,16 @@ fn mixed(_: u64) -> Vec<Op> {
     ]
 }
 
+/// Zones are given up, reset and taken again.
+fn recycling(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create("/1.log"), Append("/1.log", 700, 1), Sync("/1.log")];
+    for i in 0..9 {
+        ops.extend([Create("/a.sst"), Append("/a.sst", 30_000, i), Sync("/a.sst"), Close("/a.sst")]);
+        ops.extend([Rename("/a.sst", "/b.sst"), SyncDir, Step, Append("/1.log", 500, i), Sync("/1.log"), Step]);
+    }
+    ops
+}
+
 fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64, rounds: u64) {
     for seed in seeds(rounds) {
         let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, ..FaultPlan::new(seed) };
@@ -54,6 +64,20 @@ fn failed_reads_lose_nothing() {
 #[test]
 fn failed_writes_lose_nothing() {
     sweep(&[FaultKind::WriteError, FaultKind::TornWrite, FaultKind::NoSpace], 4 << 10, 500, 2);
+}
+
+#[test]
+fn failed_zone_operations_lose_nothing() {
+    for seed in seeds(1) {
+        let kinds = vec![FaultKind::ZoneOpError];
+        let plan = FaultPlan { kinds, max_runs: 200, recoveries: 8, ..FaultPlan::new(seed) };
+        let subject = Arc::new(Scripted { script: recycling, journal_bytes: 4 << 10, chain: &[] });
+        match fault_sweep(&subject, &config(), &plan) {
+            // The volume takes another zone: nobody above hears of it.
+            Ok(report) => assert!(report.runs > 10 && report.refused == 0, "{report:?}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
 }
 
 #[test]
