@@ -16,8 +16,8 @@ use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock};
 use crate::turn::Turn;
 use imbrex_device::{
-    Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZonedDevice,
-    report_all, zeroed_region,
+    Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZoneState,
+    ZonedDevice, report_all, zeroed_region,
 };
 use labels::{LabelZones, geometry_of, write_label};
 use std::io;
@@ -169,6 +169,19 @@ impl Volume {
         let label = chosen.label;
         let here = geometry_of(&geometry, &report);
         if label.geometry != here {
+            // A conventional zone that died is counted as none: that is what happened, not another drive.
+            let dead = report.iter().take(label.geometry.conventional as usize).find_map(|zone| match zone.state {
+                ZoneState::Offline => {
+                    Some(Error::new(&name_of(device), Fault::Offline).at(zone.id, geometry.start(zone.id)))
+                }
+                ZoneState::ReadOnly => {
+                    Some(Error::new(&name_of(device), Fault::ReadOnly).at(zone.id, geometry.start(zone.id)))
+                }
+                _ => None,
+            });
+            if let Some(error) = dead {
+                return Err(error);
+            }
             return Err(unusable(
                 device,
                 format!(
