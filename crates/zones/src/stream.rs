@@ -385,6 +385,9 @@ impl StreamCore {
             drop(state);
             full = self.placer.reserve().err();
             state = lock(&self.state);
+            if state.abandoned {
+                return Err(self.is_abandoned());
+            }
             if full.is_some() && state.segments.is_empty() {
                 // What the open zone still takes, at least.
                 let unit = self.volume.memory().unit();
