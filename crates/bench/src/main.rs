@@ -3,8 +3,9 @@
 //!
 //! `rocksdb`: Debian's `db_bench` on bluefs over a drive in memory, against the same on tmpfs, and the memory that it takes.
 //! `leveldb`: LevelDB through the Env on a drive in memory, against LevelDB on tmpfs.
-//! `engine`: bluefs alone.
+//! `engine`: bluefs alone. `ablation`: bluefs against itself with one idea switched off.
 
+mod ablation;
 mod engine;
 mod leveldb;
 mod memory;
@@ -26,7 +27,7 @@ struct Cli {
     #[arg(long, default_value_t = 500_000)]
     records: u64,
     /// Only these rows.
-    #[arg(long, value_parser = ["rocksdb", "leveldb", "engine"])]
+    #[arg(long, value_parser = ["rocksdb", "leveldb", "engine", "ablation"])]
     only: Option<String>,
     /// Where build/ is.
     #[arg(long, default_value = "build")]
@@ -97,6 +98,9 @@ fn main() -> ExitCode {
     let wanted = |part: &str| cli.only.as_deref().is_none_or(|only| only == part);
     if wanted("engine") {
         rows.extend(engine::rows(cli.pairs));
+    }
+    if wanted("ablation") {
+        rows.extend(ablation::rows(cli.pairs));
     }
     if wanted("rocksdb") {
         rows.extend(rocksdb::rows(&cli.build, cli.pairs, cli.records));
