@@ -220,6 +220,59 @@ fn run(ops: Vec<Op>, exec: Exec) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Fills a small drive again and again: what was refused is not there, what was accepted is, and deleting helps.
+fn run_full(ops: Vec<(usize, usize, u8)>) -> Result<(), TestCaseError> {
+    let small = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 4 << 20, ..Config::tiny() };
+    let emulator = Emulator::memory(&small).unwrap();
+    let drive = Drive { device: Arc::new(emulator), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    BlueFs::format(&drive, false).unwrap();
+    let mut fs = mount(&drive, Exec::Inline);
+    let mut model = Model::default();
+    let full = |why: imbrex_bluefs::Error| if why.code() == Code::NoSpace { Ok(()) } else { Err(why) };
+    for (what, n, seed) in ops {
+        let path = [NAMES[0], NAMES[1], NAMES[2]][n % 3];
+        match what {
+            0..6 => {
+                let Ok(mut writer) = fs.reopen(path).map_err(|why| full(why).unwrap()) else { continue };
+                if !model.names.contains_key(path) {
+                    model.contents.push(Vec::new());
+                    model.names.insert(path, model.contents.len() - 1);
+                }
+                let content = &mut model.contents[model.names[path]];
+                let refused = writer.append(&bytes(n, seed)).is_err_and(|why| full(why).is_ok());
+                let taken = writer.len() as usize - content.len();
+                prop_assert!(taken == n || (refused && taken < n), "{} of {} bytes, refused {}", taken, n, refused);
+                content.extend(&bytes(n, seed)[..taken]);
+                let _ = writer.sync().map_err(|why| full(why).unwrap());
+                let _ = writer.close().map_err(|why| full(why).unwrap());
+            }
+            6 => {
+                prop_assert_eq!(fs.unlink(path).is_ok(), model.names.remove(path).is_some());
+            }
+            7 => {
+                drop(fs);
+                fs = mount(&drive, Exec::Inline);
+                prop_assert!(fs.mount_report().damage.is_empty(), "{:?}", fs.mount_report());
+            }
+            _ => {
+                for path in NAMES {
+                    let _ = fs.unlink(path);
+                }
+                model.names.clear();
+                let mut writer = fs.create(NAMES[1], CreateOptions::default()).unwrap();
+                writer.append(&bytes(300_000, seed)).unwrap();
+                writer.sync().unwrap();
+                writer.close().unwrap();
+                model.contents.push(bytes(300_000, seed));
+                model.names.insert(NAMES[1], model.contents.len() - 1);
+            }
+        }
+        compare(&fs, &model)?;
+    }
+    prop_assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+    Ok(())
+}
+
 /// The same cases in every run; `PROPTEST_RNG_SEED` gives others.
 fn config() -> ProptestConfig {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
@@ -236,5 +289,9 @@ proptest! {
     #[test]
     fn behaves_like_the_model_with_threads(ops in prop::collection::vec(any_op(), 1..60)) {
         run(ops, Exec::Threads(2))?;
+    }
+    #[test]
+    fn a_full_drive_behaves_like_the_model(ops in prop::collection::vec((0usize..9, 1usize..900_000, any::<u8>()), 1..40)) {
+        run_full(ops)?;
     }
 }
