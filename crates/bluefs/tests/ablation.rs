@@ -1,12 +1,14 @@
 //! The switches that turn bluefs back into what the paper measured it against (BlueFS §5.3, §5.5): they may be slower, but
 //! they keep every promise.
 
+mod support;
+
 use imbrex_bluefs::{BlueFs, CreateOptions, Options, WalPlacement};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::cache::CachePolicy;
-use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
+use support::{bytes, read_all as read};
 
 const WALS: [WalPlacement; 4] = [
     WalPlacement { conventional: false, unbuffered: false },
@@ -16,31 +18,7 @@ const WALS: [WalPlacement; 4] = [
 ];
 
 fn options(wal: WalPlacement, cache_policy: CachePolicy) -> Options {
-    Options {
-        cache_bytes: 512 << 10,
-        cache_policy,
-        wal,
-        journal_bytes: 64 << 10,
-        segment_bytes: 64 << 10,
-        volume: VolumeOptions {
-            exec: Exec::Inline,
-            survivor_bytes: 2 << 20,
-            unit_bytes: 16 << 10,
-            turn_bytes: 256 << 10,
-        },
-        ..Options::default()
-    }
-}
-
-fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
-}
-
-fn read(fs: &BlueFs, path: &str) -> Vec<u8> {
-    let reader = fs.open_read(path).unwrap();
-    let mut out = vec![0; reader.size() as usize];
-    assert_eq!(reader.read_at(0, &mut out).unwrap(), out.len());
-    out
+    Options { cache_bytes: 512 << 10, cache_policy, wal, journal_bytes: 64 << 10, ..support::options() }
 }
 
 fn new() -> (Emulator, Arc<HeapSurvivor>, Drive) {

@@ -1,19 +1,18 @@
 //! The file system on an emulated drive in memory: what its users rely on, without crashes.
 
+mod support;
+
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
 use imbrex_device::{Drive, HeapSurvivor, ZoneState, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
+use support::{bytes, read_all};
 
 fn options(exec: Exec) -> Options {
-    Options {
-        cache_bytes: 1 << 20,
-        journal_bytes: 64 << 10,
-        segment_bytes: 64 << 10,
-        volume: VolumeOptions { exec, survivor_bytes: 2 << 20, unit_bytes: 16 << 10, turn_bytes: 256 << 10 },
-        ..Options::default()
-    }
+    let base = support::options();
+    let volume = VolumeOptions { exec, ..base.volume };
+    Options { cache_bytes: 1 << 20, journal_bytes: 64 << 10, volume, ..base }
 }
 
 fn drive() -> (Drive, Emulator) {
@@ -21,17 +20,6 @@ fn drive() -> (Drive, Emulator) {
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
     BlueFs::format(&drive, false).unwrap();
     (drive, emulator)
-}
-
-fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
-}
-
-fn read_all(fs: &BlueFs, path: &str) -> Vec<u8> {
-    let reader = fs.open_read(path).unwrap();
-    let mut out = vec![0; reader.size() as usize];
-    assert_eq!(reader.read_at(0, &mut out).unwrap(), out.len());
-    out
 }
 
 #[test]

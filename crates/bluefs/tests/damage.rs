@@ -1,32 +1,15 @@
 //! Damage: media errors, flipped bits, dead zones, failed flushes, a full host, and what each costs: at most what stood there.
 
+mod support;
+
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
 use imbrex_device::{Drive, Fault, HeapSurvivor, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator, Overrides};
-use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
-
-fn options() -> Options {
-    Options {
-        cache_bytes: 0,
-        journal_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        volume: VolumeOptions {
-            exec: Exec::Inline,
-            survivor_bytes: 2 << 20,
-            unit_bytes: 16 << 10,
-            turn_bytes: 256 << 10,
-        },
-        ..Options::default()
-    }
-}
+use support::{bytes, options};
 
 fn drive_of(emulator: &Emulator) -> Drive {
     Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) }
-}
-
-fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
 }
 
 fn write(fs: &BlueFs, path: &str, data: &[u8]) {

@@ -1,36 +1,12 @@
 //! A full drive: it mounts, is read and deleted from, whatever a dead process had left behind.
 
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options, RESERVE, Writer};
+mod support;
+
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, RESERVE, Writer};
 use imbrex_device::{Drive, HeapSurvivor, ZoneState, report_all};
 use imbrex_emulator::{Config, Emulator};
-use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
-
-fn options() -> Options {
-    Options {
-        cache_bytes: 0,
-        journal_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        volume: VolumeOptions {
-            exec: Exec::Inline,
-            survivor_bytes: 4 << 20,
-            unit_bytes: 16 << 10,
-            turn_bytes: 256 << 10,
-        },
-        ..Options::default()
-    }
-}
-
-fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
-}
-
-fn read(fs: &BlueFs, path: &str) -> Vec<u8> {
-    let reader = fs.open_read(path).unwrap();
-    let mut out = vec![0; reader.size() as usize];
-    assert_eq!(reader.read_at(0, &mut out).unwrap(), out.len(), "{path}");
-    out
-}
+use support::{bytes, options, read_all as read};
 
 /// A drive whose memory outlives the process.
 struct Machine {
