@@ -31,10 +31,6 @@ uint64_t SizeOf(const std::string& path);
 bool Exists(const std::string& path);
 std::vector<std::string> Sorted(const std::string& directory);
 
-// Where the plug-in, the command and this program are.
-std::string BuildDirectory();
-// Runs a program with `environment` and nothing else; gives what it wrote to both outputs, and its exit code.
-std::string Run(const std::vector<std::string>& words, const std::vector<std::string>& environment, int* exit_code);
 // Fails unless `text` has every part.
 void ExpectSays(const char* file, int line, const std::string& text, const std::vector<std::string>& parts);
 #define EXPECT_SAYS(text, ...) ::contract::ExpectSays(__FILE__, __LINE__, (text), {__VA_ARGS__})

@@ -112,6 +112,14 @@ uint64_t SizeOf(const std::string& path) {
 
 bool Exists(const std::string& path) { return g_fs->FileExists(path, IOOptions(), nullptr).ok(); }
 
+void ExpectSays(const char* file, int line, const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (text.find(part) == std::string::npos) {
+      Fail(file, line, "\"" + part + "\" is not in: " + text);
+    }
+  }
+}
+
 std::vector<std::string> Sorted(const std::string& directory) {
   std::vector<std::string> names;
   EXPECT_OK(g_fs->GetChildren(directory, IOOptions(), &names, nullptr));
