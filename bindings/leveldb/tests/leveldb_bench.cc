@@ -1,10 +1,12 @@
 // What LevelDB's own db_bench does, which Debian does not ship: fills a database in random order, and reads it at random.
 //
-//   leveldb_bench [--uri=imbrex://DRIVE] --db=PATH [--num=N] [--seed=N] [--write-buffer=BYTES] [--file-size=BYTES]
+//   leveldb_bench [--uri=imbrex://DRIVE] --db=PATH [--num=N] [--reads=N] [--seed=N] [--write-buffer=BYTES] [--file-size=BYTES]
 //
-// Keys of 16 and values of 4096 bytes, no compression. Without --uri the database is on the host's file system. A full compaction stands
-// between filling and reading, so that both sides of a comparison read the same tables. Prints "fillrandom N ops/sec" and
-// "readrandom N ops/sec"; a key that is not found, or not with its value's size, is an error.
+// Keys of 16 and values of 4096 bytes, no compression. As many reads as puts, unless told otherwise. Without --uri the database is on the host's file system. A full compaction stands
+// between filling and reading, so that both sides of a comparison read the same tables. Prints lines "fillrandom N ops/sec, …" and
+// "readrandom N ops/sec, …"; a key that is not found, or not with its value's size, is an error.
+
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
@@ -38,14 +40,34 @@ std::string KeyOf(uint64_t number) {
   return buffer;
 }
 
-double Rate(uint64_t operations, std::chrono::steady_clock::time_point since) {
-  return static_cast<double>(operations) / std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
-}
+// Prints the rate since it was made, and the processor time that all threads took for it.
+class Stopwatch {
+ public:
+  Stopwatch() : wall_(std::chrono::steady_clock::now()), processor_(Processor()) {}
+  void Print(const char* name, uint64_t operations) const {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_).count();
+    const double count = static_cast<double>(operations);
+    printf("%s %.0f ops/sec, %.2f us of processor time each\n", name, count / seconds, (Processor() - processor_) * 1e6 / count);
+    fflush(stdout);
+  }
+
+ private:
+  static double Processor() {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+  }
+
+  const std::chrono::steady_clock::time_point wall_;
+  const double processor_;
+};
 
 int Main(int argc, char** argv) {
   std::string uri;
   std::string path;
   uint64_t num = 100000;
+  uint64_t reads = 0;
   uint64_t seed = 1;
   leveldb::Options options;
   for (int i = 1; i < argc; ++i) {
@@ -60,6 +82,8 @@ int Main(int argc, char** argv) {
       path = value;
     } else if (name == "--num" && number > 0) {
       num = number;
+    } else if (name == "--reads") {
+      reads = number;
     } else if (name == "--seed") {
       seed = number;
     } else if (name == "--write-buffer") {
@@ -79,6 +103,7 @@ int Main(int argc, char** argv) {
     }
     options.env = env.get();
   }
+  reads = reads == 0 ? num : reads;
   options.create_if_missing = true;
   options.error_if_exists = true;
   options.compression = leveldb::kNoCompression;
@@ -97,7 +122,7 @@ int Main(int argc, char** argv) {
       noise[i + j] = static_cast<char>(bits >> (8 * j));
     }
   }
-  auto started = std::chrono::steady_clock::now();
+  const Stopwatch filling;
   for (uint64_t i = 0; i < num; ++i) {
     const uint64_t random = Mix(seed * num + i);
     const leveldb::Slice value(noise.data() + random % (noise.size() - kValueSize), kValueSize);
@@ -106,13 +131,12 @@ int Main(int argc, char** argv) {
       return Fail(status.ToString());
     }
   }
-  printf("fillrandom %.0f ops/sec\n", Rate(num, started));
-  fflush(stdout);
+  filling.Print("fillrandom", num);
 
   db->CompactRange(nullptr, nullptr);
   std::string value;
-  started = std::chrono::steady_clock::now();
-  for (uint64_t i = 0; i < num; ++i) {
+  const Stopwatch reading;
+  for (uint64_t i = 0; i < reads; ++i) {
     // Keys that were written, in another order.
     const uint64_t random = Mix(seed * num + Mix(i) % num);
     status = db->Get(leveldb::ReadOptions(), KeyOf(random % num), &value);
@@ -120,7 +144,7 @@ int Main(int argc, char** argv) {
       return Fail("reading: " + status.ToString());
     }
   }
-  printf("readrandom %.0f ops/sec\n", Rate(num, started));
+  reading.Print("readrandom", reads);
   return 0;
 }
 

@@ -39,7 +39,7 @@ fn run(build: &Path, setting: &Setting, records: u64, seed: usize, on: &[String]
     let text = String::from_utf8_lossy(&output.stdout);
     let rate = |name: &str| -> Option<f64> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-        rest.trim().strip_suffix("ops/sec")?.trim().parse().ok()
+        rest.split_whitespace().next()?.parse().ok()
     };
     match MEASURED.map(rate) {
         [Some(fill), Some(read)] if output.status.success() => Ok([fill, read]),
