@@ -3,9 +3,13 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Alignment of every [`AlignedBuf`], in bytes: enough for `O_DIRECT` on any drive with blocks up to 4096.
 pub const MEM_ALIGN: usize = 4096;
+
+/// What the processor's large pages hold, in bytes (x86-64, and aarch64 with pages of 4 KiB).
+const LARGE_PAGE: usize = 2 << 20;
 
 /// A zeroed heap buffer aligned to [`MEM_ALIGN`]. Its length is fixed.
 pub struct AlignedBuf {
@@ -73,9 +77,109 @@ impl std::fmt::Debug for AlignedBuf {
     }
 }
 
+/// A part of a larger piece of memory, owned like a `Box<[u8]>`; the memory is given back with the last part of it.
+///
+/// For many buffers of one size: from the heap, each of them may cost a system call (glibc's arenas grow by one page at a
+/// time) and a page fault, and a read of it a miss in the processor's table of pages.
+pub struct Part {
+    start: NonNull<u8>,
+    len: usize,
+    _whole: Arc<Whole>,
+}
+
+struct Whole {
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: plain bytes; each part is the only access to its range, and nothing touches the whole but to free it.
+unsafe impl Send for Part {}
+// SAFETY: `&Part` gives only `&[u8]`.
+unsafe impl Sync for Part {}
+// SAFETY: it is only freed, once, by whoever is last.
+unsafe impl Send for Whole {}
+// SAFETY: `&Whole` gives nothing.
+unsafe impl Sync for Whole {}
+
+impl Part {
+    /// `count` zeroed parts of `len` bytes each, in one piece of memory. Aborts like `Vec` does when memory is exhausted, or
+    /// the sizes make no sense; callers bound them. Pieces of 2 MiB and more ask for the processor's large pages.
+    pub fn cut(count: usize, len: usize) -> Vec<Part> {
+        if count == 0 || len == 0 {
+            return Vec::new();
+        }
+        let size = count.checked_mul(len).expect("a size that fits the address space");
+        let large = size >= LARGE_PAGE;
+        let layout = Layout::from_size_align(size, if large { LARGE_PAGE } else { MEM_ALIGN });
+        let layout = layout.expect("a size that fits the address space");
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        if large {
+            // SAFETY: the range is ours, and the advice changes none of its bytes. It may be refused: then pages are small.
+            let _ = unsafe {
+                rustix::mm::madvise(raw.cast(), size / LARGE_PAGE * LARGE_PAGE, rustix::mm::Advice::LinuxHugepage)
+            };
+        }
+        let whole = Arc::new(Whole { ptr, layout });
+        (0..count)
+            // SAFETY: `i * len + len <= size`, so it stays within the allocation.
+            .map(|i| Part { start: unsafe { ptr.add(i * len) }, len, _whole: whole.clone() })
+            .collect()
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `Part::cut` with this same layout; no part is left, and this is dropped once.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    }
+}
+
+impl Deref for Part {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` initialised bytes at `start`, which live as long as the whole and are nobody else's.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Part {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Part({} bytes)", self.len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_apart_and_outlive_each_other() {
+        for (count, len) in [(3, 100), (130, 16 << 10)] {
+            let mut parts = Part::cut(count, len);
+            assert_eq!(parts.len(), count);
+            for (i, part) in parts.iter_mut().enumerate() {
+                assert!(part.len() == len && part.iter().all(|b| *b == 0));
+                part.fill(i as u8 + 1);
+            }
+            let last = parts.pop();
+            for (i, part) in parts.iter().enumerate() {
+                assert!(part.iter().all(|b| *b == i as u8 + 1), "part {i}");
+            }
+            let elsewhere = std::thread::spawn(move || drop(parts));
+            elsewhere.join().unwrap();
+            assert!(last.unwrap().iter().all(|b| *b == count as u8));
+        }
+        assert!(Part::cut(0, 7).is_empty() && Part::cut(7, 0).is_empty());
+    }
 
     #[test]
     fn is_aligned_zeroed_and_padded() {

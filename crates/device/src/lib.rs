@@ -26,7 +26,7 @@ mod zone;
 
 use std::sync::Arc;
 
-pub use buf::{AlignedBuf, MEM_ALIGN};
+pub use buf::{AlignedBuf, MEM_ALIGN, Part};
 pub use error::{Error, Fault, Result};
 pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
 pub use zone::{Written, Zone, ZoneId, ZoneOp, ZoneState};

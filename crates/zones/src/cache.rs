@@ -40,7 +40,7 @@ const SHARDS: usize = 32;
 const HOT: f64 = 0.5;
 /// Bytes that an entry costs beside its page: its slot in the slab and the table, half a slot for the memory of an evicted
 /// one, what growing by doubling leaves unused, and the counted handle of its buffer. A test weighs it.
-const ENTRY_COST: u64 = 160;
+const ENTRY_COST: u64 = 168;
 /// The counters are spread over this many cache lines.
 const COUNTERS: usize = 16;
 
@@ -106,7 +106,7 @@ impl BlockCache {
             page: page as usize,
             capacity,
             store,
-            buffers: Buffers::new(page as usize),
+            buffers: Buffers::new(page as usize, capacity),
             counters: Default::default(),
         }
     }
