@@ -1,7 +1,7 @@
 //! Floor 0: what a zoned drive is.
 //!
-//! [`ZonedDevice`] is the contract between every backend (the emulated drive, [kernel devices](kernel), later banded
-//! plain disks) and everything built on drives. It follows ZBC/ZAC and ZNS:
+//! [`ZonedDevice`] is the contract between every backend (the emulated drive, [kernel devices](kernel), [banded plain
+//! disks](banded)) and everything built on drives. It follows ZBC/ZAC and ZNS:
 //!
 //! - A drive is an array of equal zones. A *conventional* zone is written anywhere; a *sequential* one only at its write
 //!   pointer, up to its capacity, until it is reset.
@@ -16,6 +16,7 @@
 
 #![warn(missing_docs)]
 
+pub mod banded;
 mod buf;
 #[cfg(feature = "contract")]
 pub mod contract;

@@ -21,12 +21,14 @@ mod advice;
 mod errors;
 mod ioctl;
 mod open;
+mod plain;
 mod sysfs;
 
 use crate::{Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
 pub use advice::Advice;
 use errors::Doing;
 use ioctl::{BlkZone, Condition, SECTOR, ZoneType};
+pub(crate) use plain::{PlainDisk, boot, is_rotational, lock_holder, open_plain};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::IoSlice;

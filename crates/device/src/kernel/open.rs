@@ -20,14 +20,24 @@ use std::time::Duration;
 /// How long udev and the like may look at the device before it counts as in use.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Opens the block device at `path`, with its directory in sysfs.
+/// Opens the zoned block device at `path`, with its directory in sysfs.
 pub(super) fn open(path: &Path, name: &Arc<str>, access: Access) -> Result<(File, Sysfs)> {
+    open_as(path, name, access, check_kind)
+}
+
+/// Opens the block device at `path`, if `check` finds that it is of the right kind.
+pub(super) fn open_as(
+    path: &Path,
+    name: &Arc<str>,
+    access: Access,
+    check: fn(&Arc<str>, &Sysfs) -> Result<()>,
+) -> Result<(File, Sysfs)> {
     let meta = std::fs::metadata(path).map_err(|error| denied(name, error))?;
     if !meta.file_type().is_block_device() {
         return Err(Error::unusable(name, "not a block device; name a zoned drive as /dev/sdb, or a drive image"));
     }
     let sysfs = Sysfs::of(meta.rdev());
-    check_kind(name, &sysfs)?;
+    check(name, &sysfs)?;
     let how = match access {
         Access::Write => OFlags::RDWR | OFlags::EXCL,
         Access::ReadOnly | Access::Observe => OFlags::RDONLY,
@@ -56,18 +66,30 @@ fn check_kind(name: &Arc<str>, sysfs: &Sysfs) -> Result<()> {
     if sysfs.is_partition() {
         return refuse("a partition of a drive; name the whole drive, as /dev/sdb for /dev/sdb1".into());
     }
-    if let Some(first) = sysfs.partitions().first() {
-        return refuse(format!(
-            "partitioned, the first partition is {first}; if nothing on it is needed, remove the partitions with \
-             `wipefs --all {name}` and try again"
-        ));
-    }
+    check_unpartitioned(name, sysfs)?;
     match sysfs.text("queue/zoned").as_deref() {
         Some("host-managed") => Ok(()),
         Some("host-aware") => {
             refuse("a host-aware drive, which rewrites its zones by itself; use a host-managed one".into())
         }
-        _ => refuse("not a zoned drive; use a host-managed one (`lsblk --zoned` lists them) or a drive image".into()),
+        _ => refuse(format!(
+            "not a zoned drive; use a host-managed one (`lsblk --zoned` lists them), a drive image, or this disk cut into \
+             bands, as banded:{name}"
+        )),
+    }
+}
+
+/// Nobody has cut it into partitions, or a sentence.
+pub(super) fn check_unpartitioned(name: &Arc<str>, sysfs: &Sysfs) -> Result<()> {
+    match sysfs.partitions().first() {
+        None => Ok(()),
+        Some(first) => Err(Error::unusable(
+            name,
+            format!(
+                "partitioned, the first partition is {first}; if nothing on it is needed, remove the partitions with \
+                 `wipefs --all {name}` and try again"
+            ),
+        )),
     }
 }
 
@@ -151,6 +173,7 @@ mod tests {
         assert_eq!(refused(&[managed]), None);
         for (files, says) in [
             (vec![("queue/zoned", "none\n")], "not a zoned drive"),
+            (vec![("queue/zoned", "none\n")], "banded:/dev/sdz"),
             (vec![], "not a zoned drive"),
             (vec![("queue/zoned", "host-aware\n")], "host-aware"),
             (vec![managed, ("sdz1/partition", "1")], "the first partition is sdz1"),

@@ -1,0 +1,387 @@
+//! A banded disk's commands.
+//!
+//! Locks: the journal's, then a band's. A band's is held for memory and live words only, never while the disk works; that a
+//! band has one command at a time is its `claimed`.
+
+use super::layout::PAGE;
+use super::stats::Counter;
+use super::table::{self, Record, Word};
+use super::{Banded, Journal, Side, Slot, is_conventional, lock};
+use crate::kernel::Access;
+use crate::{Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+/// Counters are written after so many flushes.
+const FLUSHES_PER_COUNT: u64 = 256;
+
+struct Claim<'a>(&'a Slot);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.side).claimed = false;
+    }
+}
+
+impl Banded {
+    fn fault(&self, fault: Fault, zone: ZoneId, at: u64) -> Error {
+        Error::new(&self.identity.name, fault).at(zone, at)
+    }
+
+    /// Counts and words an error that is the host's fault.
+    fn violation(&self, fault: Fault, zone: ZoneId, at: u64, tag: Tag) -> Error {
+        self.counters.count(tag.cause, Counter::Violations, 1);
+        self.fault(fault, zone, at)
+    }
+
+    fn invalid(&self, text: String, zone: ZoneId, at: u64, tag: Tag) -> Error {
+        self.violation(Fault::InvalidInput(text.into()), zone, at, tag)
+    }
+
+    fn slot(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<&Slot> {
+        let slot = self.slots.get(zone.0 as usize);
+        slot.ok_or_else(|| self.invalid(format!("there is no zone {zone}"), zone, at, tag))
+    }
+
+    fn journal(&self, zone: ZoneId, at: u64) -> Result<MutexGuard<'_, Journal>> {
+        self.journal.as_ref().map(lock).ok_or_else(|| self.fault(Fault::ReadOnly, zone, at))
+    }
+
+    /// Where a band's byte stands on the disk.
+    fn place(&self, at: u64) -> u64 {
+        self.layout.data_at + at
+    }
+
+    fn check_command(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let geometry = &self.geometry;
+        let (block, len) = (u64::from(geometry.block), buf.len() as u64);
+        let refuse = |text: String| Err(self.invalid(text, geometry.zone_of(at), at, tag));
+        if len == 0 || !len.is_multiple_of(block) {
+            return refuse(format!("length {len} is not a positive multiple of the block size {block}"));
+        }
+        if !at.is_multiple_of(block) {
+            return refuse(format!("offset {at} is not a multiple of the block size {block}"));
+        }
+        if !(buf.as_ptr() as usize).is_multiple_of(geometry.mem_align as usize) {
+            return refuse(format!("the buffer is not aligned to {} bytes", geometry.mem_align));
+        }
+        if len > u64::from(geometry.max_io) {
+            return refuse(format!("length {len} is more than the largest command {}", geometry.max_io));
+        }
+        if at >= geometry.size() || len > geometry.size() - at {
+            return refuse(format!("{len} bytes at {at} end behind the drive's {} bytes", geometry.size()));
+        }
+        Ok(())
+    }
+
+    /// Reads one band's part: what was written from the disk, the rest is zeros. Errors say how much of the part is good.
+    fn read_in_band(&self, buf: &mut [u8], slot: &Slot, offset: u64, at: u64) -> Result<(), Fault> {
+        let _bytes = slot.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let word = lock(&slot.side).word;
+        let readable =
+            if is_conventional(&word) { self.layout.band } else { word.written * u64::from(self.layout.block) };
+        let stored = readable.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (data, zeros) = buf.split_at_mut(stored);
+        if !data.is_empty() {
+            self.base.read(data, self.place(at))?;
+        }
+        zeros.fill(0);
+        Ok(())
+    }
+
+    /// Tells the live part and memory of a band's new word.
+    fn set_word(&self, zone: ZoneId, side: &mut Side, word: Word) -> Result<(), Fault> {
+        self.base.put(&table::encode_live(&self.layout, zone.0, word), self.layout.live_word_at(zone.0))?;
+        side.word = word;
+        Ok(())
+    }
+
+    fn claim(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<(Claim<'_>, Word)> {
+        let slot = self.slot(zone, at, tag)?;
+        let mut side = lock(&slot.side);
+        if side.claimed {
+            drop(side);
+            return Err(self.invalid("a second command on a zone that has one in flight".into(), zone, at, tag));
+        }
+        side.claimed = true;
+        let word = side.word;
+        drop(side);
+        Ok((Claim(slot), word))
+    }
+
+    fn write_band(&self, buf: &[u8], zone: ZoneId, offset: u64, at: u64, tag: Tag) -> Result<()> {
+        let (claim, word) = self.claim(zone, at, tag)?;
+        let wp = word.written * u64::from(self.layout.block);
+        let blocks = buf.len() as u64 / u64::from(self.layout.block);
+        if word.state == ZoneState::Full {
+            return Err(self.violation(Fault::ZoneFull, zone, at, tag));
+        }
+        if offset != wp {
+            return Err(self.violation(Fault::WritePointer { expected: wp, got: offset }, zone, at, tag));
+        }
+        // Before the disk has the bytes nothing has happened, whatever a part of them overwrote: it lies above the pointer.
+        self.base.write(buf, self.place(at)).map_err(|fault| self.fault(fault, zone, at))?;
+        let mut side = lock(&claim.0.side);
+        let written = word.written + blocks;
+        let state = match word.state {
+            _ if written == self.layout.capacity() => ZoneState::Full,
+            ZoneState::ExplicitlyOpen => ZoneState::ExplicitlyOpen,
+            _ => ZoneState::ImplicitlyOpen,
+        };
+        let new = Word { state, written, ..word };
+        self.set_word(zone, &mut side, new).map_err(|fault| self.fault(fault, zone, at))?;
+        side.sum = crc32c::crc32c_append(side.sum, buf);
+        drop(side);
+        lock(&self.dirty).insert(zone.0);
+        Ok(())
+    }
+
+    /// The record of a band as it is now; what is written from here on is for the next one.
+    fn collect(&self, band: u32, trusted: bool) -> Option<Record> {
+        let slot = self.slots.get(band as usize)?;
+        let mut side = lock(&slot.side);
+        let sum = (!trusted).then_some(side.sum);
+        let record = Record { band, word: side.word, from: side.told, sum };
+        side.told = side.word.written;
+        side.sum = table::seed(&self.layout, band, side.word.life, side.told);
+        Some(record)
+    }
+
+    /// Makes everything durable that was acknowledged before the call.
+    fn commit(&self, journal: &mut Journal) -> Result<(), Fault> {
+        journal.check()?;
+        let bands: Vec<u32> = std::mem::take(&mut *lock(&self.dirty)).into_iter().collect();
+        if bands.is_empty() {
+            return journal.sync(self.base.as_ref());
+        }
+        let fresh = |band: &u32| {
+            self.slots.get(*band as usize).map_or(0, |slot| {
+                let side = lock(&slot.side);
+                side.word.written - side.told
+            })
+        };
+        let bytes = bands.iter().map(fresh).sum::<u64>() * u64::from(self.layout.block);
+        let mut records = Vec::with_capacity(bands.len());
+        if bytes > self.checked_bytes {
+            // The records are taken before the sync: they speak of nothing that it does not cover.
+            records.extend(bands.iter().filter_map(|band| self.collect(*band, true)));
+            journal.sync(self.base.as_ref())?;
+        } else {
+            records.extend(bands.iter().filter_map(|band| self.collect(*band, false)));
+        }
+        records.retain(|record| Some(record.word) != journal.word(record.band));
+        journal.commit(self.base.as_ref(), &records)
+    }
+
+    /// After a failed flush nobody may believe the live part: the next open takes it for a power loss.
+    fn give_up(&self, journal: &Journal) {
+        if journal.failed()
+            && let Err(fault) = self.base.put(&[0; 16], self.layout.live_at())
+        {
+            tracing::error!("{}: {fault:?}: the live part of the band table stays as it is", self.identity.name);
+        }
+    }
+
+    fn flush_at(&self, zone: ZoneId, at: u64) -> Result<()> {
+        let mut journal = self.journal(zone, at)?;
+        let was = journal.failed();
+        let done = self.commit(&mut journal);
+        if !was {
+            self.give_up(&journal);
+        }
+        done.map_err(|fault| self.fault(fault, zone, at))
+    }
+
+    /// Flushes, and leaves nothing for the next open to check.
+    pub(super) fn close(&self) -> Result<()> {
+        self.save_counters();
+        self.flush_at(ZoneId(0), 0)?;
+        let mut journal = self.journal(ZoneId(0), 0)?;
+        journal.confirm(self.base.as_ref()).map_err(|fault| Error::new(&self.identity.name, fault))
+    }
+
+    fn save_counters(&self) {
+        let page = self.counters.encode(&self.layout.uuid);
+        debug_assert_eq!(page.len(), PAGE);
+        if let Err(fault) = self.base.put(&page, self.layout.counters_at()) {
+            tracing::warn!("{}: counters were not saved: {fault:?}", self.identity.name);
+        }
+    }
+
+    /// Finish and reset: one record, durable before it is acknowledged.
+    fn change(&self, claim: &Claim<'_>, zone: ZoneId, reset: bool) -> Result<(), Fault> {
+        let Some(journal) = self.journal.as_ref() else { return Err(Fault::ReadOnly) };
+        let mut journal = lock(journal);
+        journal.check()?;
+        lock(&self.dirty).remove(&zone.0);
+        let record = if reset {
+            let life = lock(&claim.0.side).word.life.checked_add(1);
+            let life = life.ok_or_else(|| Fault::InvalidInput("a band that was reset four billion times".into()))?;
+            Record { band: zone.0, word: Word::empty(life), from: 0, sum: None }
+        } else {
+            let mut side = lock(&claim.0.side);
+            let bytes = (side.word.written - side.told) * u64::from(self.layout.block);
+            let finished = side.word.finished || side.word.written < self.layout.capacity();
+            let word = Word { state: ZoneState::Full, finished, ..side.word };
+            let checked = bytes <= self.checked_bytes;
+            let record = Record { band: zone.0, word, from: side.told, sum: checked.then_some(side.sum) };
+            side.told = word.written;
+            drop(side);
+            if !checked {
+                journal.sync(self.base.as_ref()).inspect_err(|_| self.give_up(&journal))?;
+            }
+            record
+        };
+        let done = journal.commit(self.base.as_ref(), &[record]);
+        self.give_up(&journal);
+        done?;
+        // Whoever reads this moment reads the old life to its end.
+        let _bytes = reset.then(|| claim.0.bytes.write().unwrap_or_else(PoisonError::into_inner));
+        let mut side = lock(&claim.0.side);
+        side.told = record.word.written;
+        side.sum = table::seed(&self.layout, zone.0, record.word.life, side.told);
+        self.set_word(zone, &mut side, record.word)
+    }
+
+    fn operate(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        let at = self.geometry.start(zone);
+        let (claim, word) = self.claim(zone, at, tag)?;
+        let fail = |fault| self.fault(fault, zone, at);
+        let allowed = match op {
+            ZoneOp::Open => word.state != ZoneState::Full,
+            ZoneOp::Close => word.state.is_open() || word.state == ZoneState::Closed,
+            ZoneOp::Finish | ZoneOp::Reset => true,
+        };
+        if !allowed {
+            return Err(self.invalid(format!("{} of a zone that is {}", op.name(), word.state.name()), zone, at, tag));
+        }
+        match op {
+            ZoneOp::Open | ZoneOp::Close => {
+                let state = match op {
+                    ZoneOp::Open => ZoneState::ExplicitlyOpen,
+                    _ if word.written == 0 => ZoneState::Empty,
+                    _ => ZoneState::Closed,
+                };
+                self.set_word(zone, &mut lock(&claim.0.side), Word { state, ..word }).map_err(fail)
+            }
+            ZoneOp::Finish => {
+                self.change(&claim, zone, false).map_err(fail)?;
+                self.counters.count(tag.cause, Counter::Finishes, 1);
+                Ok(())
+            }
+            ZoneOp::Reset => {
+                self.change(&claim, zone, true).map_err(fail)?;
+                self.counters.count(tag.cause, Counter::Resets, 1);
+                if word.written > 0 {
+                    let end = (word.written * u64::from(self.layout.block)).next_multiple_of(PAGE as u64);
+                    self.base.discard(self.place(at), end.min(self.layout.band));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl ZonedDevice for Banded {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
+        let slots = self.slots.iter().skip(from.0 as usize);
+        let mut n = 0;
+        for (zone, slot) in out.iter_mut().zip(slots) {
+            let word = lock(&slot.side).word;
+            let wp = match word.state {
+                ZoneState::Conventional => None,
+                ZoneState::Full => Some(self.layout.band),
+                _ => Some(word.written * u64::from(self.layout.block)),
+            };
+            *zone = Zone { id: ZoneId(from.0 + n as u32), state: word.state, capacity: self.layout.band, wp };
+            n += 1;
+        }
+        Ok(n)
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+        self.check_command(buf, at, tag)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let here = at + done as u64;
+            let (zone, offset) = (self.geometry.zone_of(here), here % self.layout.band);
+            let n = (buf.len() - done).min((self.layout.band - offset) as usize);
+            let slot = self.slot(zone, here, tag)?;
+            let part = buf.get_mut(done..done + n).unwrap_or(&mut []);
+            self.read_in_band(part, slot, offset, here).map_err(|fault| {
+                let fault = match fault {
+                    Fault::Media { len } => Fault::Media { len: done as u64 + len },
+                    other => other,
+                };
+                self.fault(fault, zone, at)
+            })?;
+            done += n;
+        }
+        self.counters.count(tag.cause, Counter::Reads, 1);
+        self.counters.count(tag.cause, Counter::BytesRead, buf.len() as u64);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        self.check_command(buf, at, tag)?;
+        let (zone, offset) = (self.geometry.zone_of(at), at % self.layout.band);
+        if self.access != Access::Write {
+            return Err(self.fault(Fault::ReadOnly, zone, at));
+        }
+        if offset + buf.len() as u64 > self.layout.band {
+            return Err(self.invalid("a write across zones".into(), zone, at, tag));
+        }
+        if zone.0 < self.layout.conventional {
+            self.base.write(buf, self.place(at)).map_err(|fault| self.fault(fault, zone, at))?;
+            self.counters.count(tag.cause, Counter::WritesConventional, 1);
+            self.counters.count(tag.cause, Counter::BytesWrittenConventional, buf.len() as u64);
+        } else {
+            self.write_band(buf, zone, offset, at, tag)?;
+        }
+        self.counters.count(tag.cause, Counter::Writes, 1);
+        self.counters.count(tag.cause, Counter::BytesWritten, buf.len() as u64);
+        if !self.cache.load(Ordering::Relaxed) {
+            self.flush_at(zone, at)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self, tag: Tag) -> Result<()> {
+        self.flush_at(ZoneId(0), 0).map_err(|error| Error { zone: None, ..error })?;
+        self.counters.count(tag.cause, Counter::Flushes, 1);
+        if self.flushes.fetch_add(1, Ordering::Relaxed) % FLUSHES_PER_COUNT == FLUSHES_PER_COUNT - 1 {
+            self.save_counters();
+        }
+        Ok(())
+    }
+
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        let at = if zone.0 < self.layout.bands { self.geometry.start(zone) } else { 0 };
+        self.slot(zone, at, tag)?;
+        if zone.0 < self.layout.conventional {
+            return Err(self.invalid(format!("{} of a conventional zone", op.name()), zone, at, tag));
+        }
+        if self.access != Access::Write {
+            return Err(self.fault(Fault::ReadOnly, zone, at));
+        }
+        self.operate(op, zone, tag)
+    }
+
+    fn write_cache(&self) -> Result<bool> {
+        Ok(self.cache.load(Ordering::Relaxed))
+    }
+
+    /// As long as the drive is open: with `off`, each write is flushed before it is acknowledged.
+    fn set_write_cache(&self, on: bool) -> Result<()> {
+        self.cache.store(on, Ordering::SeqCst);
+        if on || self.access != Access::Write { Ok(()) } else { self.flush(Tag::new(Cause::Other)) }
+    }
+}

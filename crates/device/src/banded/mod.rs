@@ -1,0 +1,301 @@
+//! Plain disks cut into bands (SMRDB §4.1): any file or conventional disk as a zoned drive.
+//!
+//! Bands obey the rules of sequential zones: they are written at a write pointer, up to their end, until they are reset.
+//! Where the write pointer is, how often a band was reset (its *life*) and what state it is in stand in the *band table* at
+//! the disk's beginning; the first bands may stay conventional. `docs/on-disk-format.md` draws the table.
+//!
+//! **A write costs no write of the table.** What has to outlive the process is kept in the *live* part, one word a band,
+//! which lies in the kernel's page cache: a small write there is memory, and is there for whoever opens the disk next under
+//! the same boot. (`pwrite` rather than a mapping: no `SIGBUS` when the disk dies, errors that can be told, no `unsafe`.)
+//! The kernel writes it to the disk whenever it likes, so after a reboot it is not believed.
+//!
+//! **A flush costs one flush of the disk.** What has to outlive the power is in snapshots and a log: a flush writes one batch
+//! of the bands that changed, and syncs. So the batch may become durable before the bytes that it speaks of: each record
+//! carries the checksum of the bytes since the last flush, and where they are not there after a power loss, the band is cut
+//! to what was durable before. That is checked for the last batch only (one follows only after the flush of the one before
+//! has ended), and of at most [`CHECKED_BYTES`]: where more was written, the disk is synced first.
+//!
+//! **A reset is a batch with a new life, synced before it is acknowledged**; so it never comes undone, and the record of an
+//! earlier life never gives old bytes a meaning. Reads above the write pointer are zeros that the disk is not asked for.
+//!
+//! **A flush that failed** ends writing: the live part is invalidated, so that the next open takes it for a power loss (with
+//! a new power epoch) and believes only what is proved to be there.
+
+mod base;
+mod drive;
+mod file;
+mod journal;
+mod layout;
+mod recover;
+mod stats;
+mod table;
+
+pub use base::{Base, BaseFacts, MemoryBase};
+pub use file::FileBase;
+pub use layout::{Layout, NoHeader, decode_header};
+pub use stats::{Counter, Counters};
+
+use crate::kernel::Access;
+use crate::{AlignedBuf, Error, Fault, Geometry, Identity, Result, ZoneId, ZoneState};
+use journal::Journal;
+use layout::{COPY_AT, PAGE};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use table::Word;
+
+/// Bytes of unflushed bands that one flush leaves to checksums; with more it syncs twice. An open after a power loss reads
+/// so many bytes at most to check them.
+pub const CHECKED_BYTES: u64 = 4 << 20;
+
+/// A disk cut into bands, as a zoned drive.
+pub struct Banded {
+    base: Box<dyn Base>,
+    layout: Layout,
+    access: Access,
+    identity: Identity,
+    geometry: Geometry,
+    slots: Vec<Slot>,
+    /// `None` where it was opened to look.
+    journal: Option<Mutex<Journal>>,
+    /// Bands with bytes that the table does not speak of.
+    dirty: Mutex<BTreeSet<u32>>,
+    /// The caller wants the cache; `false` makes every write durable before it returns.
+    cache: AtomicBool,
+    counters: Counters,
+    flushes: AtomicU64,
+    /// [`CHECKED_BYTES`], or less in tests.
+    checked_bytes: u64,
+}
+
+struct Slot {
+    side: Mutex<Side>,
+    /// Held for reading while bytes are read, for writing while a reset makes them nobody's.
+    bytes: RwLock<()>,
+}
+
+/// What is known of a band now.
+struct Side {
+    word: Word,
+    /// A write or an operation is in flight.
+    claimed: bool,
+    /// Blocks that the last batch spoke of.
+    told: u64,
+    /// Checksum of the blocks since.
+    sum: u32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a disk without a header of ours is none that can be opened.
+fn no_header(name: &Arc<str>, why: NoHeader) -> Error {
+    match why {
+        NoHeader::Foreign => Error::unusable(
+            name,
+            format!(
+                "it has no band table; make one with `imbrex drive create --banded {name}`, which destroys what is there"
+            ),
+        ),
+        NoHeader::Newer => Error::unusable(name, "its band table was made by a newer version; use that version"),
+        NoHeader::Damaged => Error::corrupt(name, "the header of the band table, or the size of the disk under it,"),
+    }
+}
+
+impl Banded {
+    /// Makes a band table on `base` for `layout` (from [`Layout::plan`]). What was there is gone, all of it or nothing.
+    pub fn format(base: &dyn Base, layout: &Layout) -> Result<Layout> {
+        let name = &base.facts().name;
+        let fail = |fault| Error::new(name, fault);
+        let layout = Layout { uuid: *uuid::Uuid::new_v4().as_bytes(), ..*layout };
+        let write = |at: u64, bytes: &[u8]| base.write(&AlignedBuf::padded(bytes, PAGE), at).map_err(fail);
+        // An older table is none before the new one is begun.
+        write(0, &[0])?;
+        write(COPY_AT, &[0])?;
+        base.sync().map_err(fail)?;
+        // Real zeros, so that later writes to the table need no room on a host.
+        let zeros = AlignedBuf::zeroed((base.facts().max_io as usize / PAGE).max(1) * PAGE);
+        let mut at = 0;
+        while at < layout.data_at {
+            let n = (zeros.len() as u64).min(layout.data_at - at) as usize;
+            base.write(&zeros[..n], at).map_err(fail)?;
+            at += n as u64;
+        }
+        let word = |band| if band < layout.conventional { Word::CONVENTIONAL } else { Word::empty(0) };
+        Journal::start(base, &layout, (0, 1, 1), (0..layout.bands).map(word).collect()).map_err(fail)?;
+        base.discard(layout.data_at, u64::from(layout.bands) * layout.band);
+        write(COPY_AT, &layout.encode())?;
+        base.sync().map_err(fail)?;
+        write(0, &layout.encode())?;
+        base.sync().map_err(fail)?;
+        Ok(layout)
+    }
+
+    /// The layout of the table on `base`; errors are those of [`Banded::open`].
+    pub fn layout_of(base: &dyn Base) -> Result<Layout> {
+        let name = &base.facts().name;
+        let header = recover::read_header(base).map_err(|fault| Error::new(name, fault))?;
+        header.map(|(layout, _)| layout).map_err(|why| no_header(name, why))
+    }
+
+    /// Opens the banded disk on `base`.
+    ///
+    /// Errors: `Unusable` with a sentence where there is no table of ours, `Corrupt` where it is damaged beyond its copies.
+    pub fn open(base: Box<dyn Base>, access: Access) -> Result<Banded> {
+        let name = base.facts().name.clone();
+        let fail = |fault| Error::new(&name, fault);
+        let (layout, repair) =
+            recover::read_header(base.as_ref()).map_err(fail)?.map_err(|why| no_header(&name, why))?;
+        if layout.block < base.facts().block {
+            return Err(Error::unusable(
+                &name,
+                format!(
+                    "its band table was made for blocks of {} bytes, but the disk has blocks of {}; use the disk that it \
+                     was made on",
+                    layout.block,
+                    base.facts().block
+                ),
+            ));
+        }
+        let mut found = recover::read(base.as_ref(), &layout).map_err(fail)?;
+        match recover::live_words(base.as_ref(), &layout, found.epoch).map_err(fail)? {
+            Some(live) => {
+                for (word, live) in found.words.iter_mut().zip(live) {
+                    // A reset that was durable and not yet acknowledged may be ahead of its live word.
+                    if live.life >= word.life {
+                        *word = live;
+                    }
+                }
+            }
+            None => {
+                let cut = found.lose_power(base.as_ref(), &layout).map_err(fail)?;
+                tracing::info!("{name}: opened as after a power loss; {cut} bands lost bytes that were not flushed");
+                found.epoch += 1;
+            }
+        }
+        let mut journal = None;
+        if access == Access::Write {
+            // What a dead process left unflushed is durable from here on; then the table can speak of it.
+            base.sync().map_err(fail)?;
+            if repair {
+                for at in [COPY_AT, 0] {
+                    base.write(&AlignedBuf::padded(&layout.encode(), PAGE), at).map_err(fail)?;
+                    base.sync().map_err(fail)?;
+                }
+            }
+            let from = (found.generation, found.sequence, found.epoch);
+            let started = Journal::start(base.as_ref(), &layout, from, found.words.clone()).map_err(fail)?;
+            journal = Some(Mutex::new(started));
+            start_live(base.as_ref(), &layout, found.epoch, &found.words).map_err(fail)?;
+        }
+        let counters = match base.live(layout.counters_at(), PAGE) {
+            Ok(page) => Counters::decode(&page, &layout.uuid),
+            Err(_) => Counters::new(),
+        };
+        Ok(Banded {
+            identity: identity(base.facts(), &layout, found.epoch),
+            geometry: geometry(base.facts(), &layout),
+            slots: found.words.iter().enumerate().map(|(band, word)| Slot::new(&layout, band as u32, *word)).collect(),
+            base,
+            layout,
+            access,
+            journal,
+            dirty: Mutex::new(BTreeSet::new()),
+            cache: AtomicBool::new(true),
+            counters,
+            flushes: AtomicU64::new(0),
+            checked_bytes: CHECKED_BYTES,
+        })
+    }
+
+    /// How the disk is cut.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Leaves less to checksums, so that tests on small disks come past the bound.
+    pub fn set_checked_bytes(&mut self, bytes: u64) {
+        self.checked_bytes = bytes.min(CHECKED_BYTES);
+    }
+
+    /// What was counted since the drive was made or the counters were cleared.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Sets all counters to 0.
+    pub fn clear_counters(&self) {
+        self.counters.clear();
+    }
+
+    /// How often each band was reset.
+    pub fn resets(&self, zone: ZoneId) -> Option<u32> {
+        self.slots.get(zone.0 as usize).map(|slot| lock(&slot.side).word.life)
+    }
+}
+
+/// Fills the live part; only its header, which comes last, makes it count.
+fn start_live(base: &dyn Base, layout: &Layout, epoch: u64, words: &[Word]) -> Result<(), Fault> {
+    base.start_live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE)?;
+    let words = words.iter().enumerate();
+    let bytes: Vec<u8> = words.flat_map(|(band, word)| table::encode_live(layout, band as u32, *word)).collect();
+    base.put(&bytes, layout.live_word_at(0))?;
+    base.put(&table::encode_live_head(layout, &base.facts().boot, epoch), layout.live_at())
+}
+
+impl Slot {
+    fn new(layout: &Layout, band: u32, word: Word) -> Slot {
+        let sum = table::seed(layout, band, word.life, word.written);
+        Slot { side: Mutex::new(Side { word, claimed: false, told: word.written, sum }), bytes: RwLock::new(()) }
+    }
+}
+
+fn hash(parts: &[&[u8]]) -> [u8; 16] {
+    *uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, &parts.concat()).as_bytes()
+}
+
+fn identity(facts: &BaseFacts, layout: &Layout, epoch: u64) -> Identity {
+    Identity {
+        name: facts.name.clone(),
+        medium: hash(&[b"imbrex banded medium", &layout.uuid, &facts.medium]),
+        power_epoch: hash(&[b"imbrex banded epoch", &layout.uuid, &facts.medium, &facts.boot, &epoch.to_le_bytes()]),
+    }
+}
+
+fn geometry(facts: &BaseFacts, layout: &Layout) -> Geometry {
+    Geometry {
+        block: layout.block,
+        mem_align: layout.block,
+        max_io: facts.max_io,
+        zones: layout.bands,
+        zone_size: layout.band,
+        max_open: None,
+        max_active: None,
+        rotational: facts.rotational,
+        reads_cross_zones: true,
+        reads_above_wp: true,
+    }
+}
+
+impl Drop for Banded {
+    /// What a closed drive was told is durable, and nothing is left to check.
+    fn drop(&mut self) {
+        if self.journal.is_some()
+            && let Err(error) = self.close()
+        {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+impl std::fmt::Debug for Banded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Banded({}, {} bands of {})", self.identity.name, self.layout.bands, self.layout.band)
+    }
+}
+
+/// Whether a state of a band lets it be written.
+fn is_conventional(word: &Word) -> bool {
+    word.state == ZoneState::Conventional
+}

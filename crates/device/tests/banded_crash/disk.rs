@@ -1,0 +1,204 @@
+//! A disk that remembers every command, and what may be left of it when a crash comes between or inside any two of them.
+
+use imbrex_device::Fault;
+use imbrex_device::banded::{Base, BaseFacts};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// One command to the disk.
+#[derive(Clone)]
+pub enum Op {
+    /// Past the cache of the kernel, into that of the disk.
+    Write {
+        at: usize,
+        bytes: Arc<[u8]>,
+    },
+    /// Into the cache of the kernel.
+    Put {
+        at: usize,
+        bytes: Arc<[u8]>,
+    },
+    Discard {
+        at: usize,
+        len: usize,
+    },
+    Sync,
+}
+
+/// Everything that was ever done to a disk of `size` zero bytes.
+#[derive(Clone, Default)]
+pub struct History {
+    pub ops: Vec<Op>,
+}
+
+/// What a test's disk tears writes into.
+const SECTOR: usize = 512;
+
+impl History {
+    /// The process dies before command number `cut`, or in the middle of it where `torn` says how many sectors of it went.
+    pub fn process_crash(&self, size: usize, cut: usize, torn: Option<usize>) -> (Vec<u8>, History) {
+        let mut kept = History { ops: self.ops[..cut].to_vec() };
+        if let (Some(sectors), Some(Op::Write { at, bytes })) = (torn, self.ops.get(cut)) {
+            let n = (sectors * SECTOR).min(bytes.len());
+            kept.ops.push(Op::Write { at: *at, bytes: bytes[..n].into() });
+        }
+        (kept.bytes(size), kept)
+    }
+
+    /// All of it.
+    pub fn bytes(&self, size: usize) -> Vec<u8> {
+        let mut disk = vec![0; size];
+        self.ops.iter().for_each(|op| apply(&mut disk, op, |_| true));
+        disk
+    }
+
+    /// The power fails before command number `cut` has ended. Of everything since the last sync `keep` says for each sector
+    /// of each command whether it is left; it is asked with the command's number.
+    pub fn power_loss(&self, size: usize, cut: usize, mut keep: impl FnMut(usize) -> bool) -> Vec<u8> {
+        let mut disk = vec![0; size];
+        let synced = self.ops[..cut].iter().rposition(|op| matches!(op, Op::Sync)).map_or(0, |at| at + 1);
+        self.ops[..synced].iter().for_each(|op| apply(&mut disk, op, |_| true));
+        let end = (cut + 1).min(self.ops.len());
+        for (i, op) in self.ops[synced..end].iter().enumerate() {
+            apply(&mut disk, op, |_| keep(synced + i));
+        }
+        disk
+    }
+
+    /// Numbers of the commands that a power loss before the end of `cut` may lose.
+    pub fn at_risk(&self, cut: usize) -> Vec<usize> {
+        let synced = self.ops[..cut].iter().rposition(|op| matches!(op, Op::Sync)).map_or(0, |at| at + 1);
+        let end = (cut + 1).min(self.ops.len());
+        (synced..end).filter(|i| !matches!(self.ops[*i], Op::Sync)).collect()
+    }
+}
+
+/// Applies those sectors of a command that `keep` keeps.
+fn apply(disk: &mut [u8], op: &Op, mut keep: impl FnMut(usize) -> bool) {
+    match op {
+        Op::Sync => {}
+        Op::Discard { at, len } => {
+            if keep(0) {
+                disk[*at..at + len].fill(0xdd);
+            }
+        }
+        Op::Write { at, bytes } | Op::Put { at, bytes } => {
+            for (i, part) in bytes.chunks(SECTOR).enumerate() {
+                if keep(i) {
+                    disk[at + i * SECTOR..][..part.len()].copy_from_slice(part);
+                }
+            }
+        }
+    }
+}
+
+/// A disk that records.
+pub struct Recorder {
+    facts: BaseFacts,
+    inner: Mutex<(Vec<u8>, History)>,
+    /// Syncs fail.
+    pub failing: AtomicBool,
+    dead: AtomicBool,
+}
+
+impl Recorder {
+    /// A disk with that past, under boot number `boot`.
+    pub fn new(size: usize, past: History, boot: u8) -> Recorder {
+        let facts = BaseFacts {
+            name: "recorder".into(),
+            size: size as u64,
+            block: 512,
+            max_io: 64 << 10,
+            rotational: false,
+            medium: [1; 16],
+            boot: [boot; 16],
+        };
+        let bytes = past.bytes(size);
+        Recorder { facts, inner: Mutex::new((bytes, past)), failing: false.into(), dead: false.into() }
+    }
+
+    /// A disk that holds `bytes`, all of them durable.
+    pub fn holding(bytes: &[u8], boot: u8) -> Recorder {
+        let past = vec![Op::Write { at: 0, bytes: bytes.into() }, Op::Sync];
+        Recorder::new(bytes.len(), History { ops: past }, boot)
+    }
+
+    pub fn history(&self) -> History {
+        self.inner.lock().unwrap().1.clone()
+    }
+
+    pub fn commands(&self) -> usize {
+        self.inner.lock().unwrap().1.ops.len()
+    }
+
+    /// The process that has it is dead: whatever its drops still do comes too late.
+    pub fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    fn does(&self, op: Op) {
+        if self.dead.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut inner = self.inner.lock().unwrap();
+        apply(&mut inner.0, &op, |_| true);
+        inner.1.ops.push(op);
+    }
+}
+
+impl Base for Recorder {
+    fn facts(&self) -> &BaseFacts {
+        &self.facts
+    }
+    fn read(&self, buf: &mut [u8], at: u64) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.inner.lock().unwrap().0[at as usize..][..buf.len()]);
+        Ok(())
+    }
+    fn write(&self, buf: &[u8], at: u64) -> Result<(), Fault> {
+        self.does(Op::Write { at: at as usize, bytes: buf.into() });
+        Ok(())
+    }
+    fn sync(&self) -> Result<(), Fault> {
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(Fault::Io(Arc::new(std::io::Error::other("injected"))));
+        }
+        self.does(Op::Sync);
+        Ok(())
+    }
+    fn discard(&self, at: u64, len: u64) {
+        self.does(Op::Discard { at: at as usize, len: len as usize });
+    }
+    fn live(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+        Ok(self.inner.lock().unwrap().0[at as usize..][..len].to_vec())
+    }
+    fn start_live(&self, _: &[u8; 16], _: u64, _: usize) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn put(&self, bytes: &[u8], at: u64) -> Result<(), Fault> {
+        self.does(Op::Put { at: at as usize, bytes: bytes.into() });
+        Ok(())
+    }
+}
+
+/// Ways in which a power loss may treat what is at risk: everything or nothing of it, each command alone lost or kept, all
+/// of the disk's without the kernel's cache and the other way round, and `random` ways sector by sector.
+pub fn fates(history: &History, cut: usize, random: usize, rng: &mut ChaCha8Rng) -> Vec<Box<dyn FnMut(usize) -> bool>> {
+    let at_risk = history.at_risk(cut);
+    let mut fates: Vec<Box<dyn FnMut(usize) -> bool>> = vec![Box::new(|_| true), Box::new(|_| false)];
+    let last: Vec<usize> = at_risk.iter().rev().take(8).copied().collect();
+    for i in last {
+        fates.push(Box::new(move |op| op == i));
+        fates.push(Box::new(move |op| op != i));
+    }
+    let puts: Vec<bool> = history.ops.iter().map(|op| matches!(op, Op::Put { .. })).collect();
+    let other = puts.clone();
+    fates.push(Box::new(move |op| puts[op]));
+    fates.push(Box::new(move |op| !other[op]));
+    for _ in 0..random {
+        let mut rng: ChaCha8Rng = rand::SeedableRng::seed_from_u64(rng.random());
+        fates.push(Box::new(move |_| rng.random_bool(0.5)));
+    }
+    fates
+}

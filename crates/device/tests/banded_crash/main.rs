@@ -1,0 +1,231 @@
+//! Crashes of a banded disk: workloads are cut before and inside every command that reaches the disk under it, by the death
+//! of the process and by the loss of the power, and recovery is cut again; what is left is compared with what was promised.
+
+mod disk;
+mod model;
+
+use disk::{History, Recorder, fates};
+use imbrex_device::banded::{Banded, Layout, MemoryBase};
+use imbrex_device::kernel::Access;
+use imbrex_device::{ZoneId, ZoneState, ZonedDevice, report_all};
+use model::{BLOCK, Command, Done, Promise, TAG, pattern, perform};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+
+const BAND: u64 = 64 << 10;
+const CAPACITY: u64 = BAND / BLOCK;
+const SIZE: usize = 1 << 20;
+
+fn open(base: &Arc<Recorder>) -> Banded {
+    let mut drive = Banded::open(Box::new(base.clone()), Access::Write).unwrap();
+    // Small enough for both ways of a flush.
+    drive.set_checked_bytes(5 * BLOCK);
+    drive
+}
+
+/// A command that the drive takes as it is now.
+fn any(drive: &Banded, rng: &mut ChaCha8Rng) -> Command {
+    let zones = report_all(drive).unwrap();
+    let zone = zones[rng.random_range(0..zones.len())];
+    let id = zone.id.0;
+    match (rng.random_range(0..12), zone.state) {
+        (0..3, _) => Command::Flush,
+        (_, ZoneState::Conventional) => {
+            let blocks = rng.random_range(1..=3);
+            Command::Write { zone: id, at: rng.random_range(0..=4 - blocks), blocks }
+        }
+        (3, _) => Command::Reset(id),
+        (4, _) => Command::Finish(id),
+        (_, ZoneState::Full) => Command::Reset(id),
+        (5, state) if state.is_open() => Command::Close(id),
+        (5, _) => Command::Open(id),
+        _ => {
+            let at = zone.wp.unwrap() / BLOCK;
+            Command::Write { zone: id, at, blocks: rng.random_range(1..=6).min(CAPACITY - at) }
+        }
+    }
+}
+
+/// A drive that was used and then dropped dead, without a close.
+fn used(seed: u64, commands: usize) -> (History, usize, Vec<Done>) {
+    let layout = Layout::plan(SIZE as u64, 4096, BAND, Some(1)).unwrap();
+    let memory = MemoryBase::new(vec![0; SIZE], 512);
+    Banded::format(&memory, &layout).unwrap();
+    let mut bytes = memory.bytes();
+    // What a new drive's conventional bands hold is anything; zeros are easiest to tell.
+    bytes[layout.data_at as usize..].fill(0);
+    let base = Arc::new(Recorder::holding(&bytes, 1));
+    let drive = open(&base);
+    let formatted = base.commands();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut done = Vec::new();
+    for _ in 0..commands {
+        let command = any(&drive, &mut rng);
+        let began = base.commands();
+        perform(&drive, command, began as u64).unwrap();
+        done.push(Done { command, began, acknowledged: base.commands() });
+    }
+    let history = base.history();
+    base.die();
+    (history, formatted, done)
+}
+
+/// After a recovery the drive is used on, loses power with everything flushed, and has all of it.
+fn goes_on(base: &Arc<Recorder>, drive: Banded) {
+    let mut written = Vec::new();
+    for zone in report_all(&drive).unwrap() {
+        let Some(wp) = zone.wp.filter(|wp| *wp < zone.capacity) else { continue };
+        let life = drive.resets(zone.id).unwrap();
+        let bytes = pattern(zone.id.0, life, wp / BLOCK, 1);
+        drive.write_at(&bytes, u64::from(zone.id.0) * BAND + wp, TAG).unwrap();
+        written.push((zone.id, wp + BLOCK));
+    }
+    drive.flush(TAG).unwrap();
+    let disk = base.history().bytes(SIZE);
+    base.die();
+    let drive = open(&Arc::new(Recorder::holding(&disk, 77)));
+    for (zone, wp) in written {
+        let mut seen = [imbrex_device::Zone::EMPTY];
+        drive.report(zone, &mut seen).unwrap();
+        assert_eq!(seen[0].wp, Some(wp), "zone {zone} after a flush and a power loss");
+    }
+}
+
+fn verify(promise: &Promise, base: Arc<Recorder>, what: impl Fn() -> String) -> History {
+    let drive = open(&base);
+    promise.check(&drive).unwrap_or_else(|wrong| panic!("{}: {wrong}", what()));
+    let recovered = base.history();
+    goes_on(&base, drive);
+    recovered
+}
+
+#[test]
+fn the_death_of_the_process_loses_nothing() {
+    let mut states = 0;
+    for seed in 0..4 {
+        let (history, formatted, done) = used(seed, 60);
+        for cut in formatted..=history.ops.len() {
+            let promise = Promise { done: &done, cut, power: false, capacity: CAPACITY };
+            for torn in [None, Some(1), Some(9)] {
+                let (_, kept) = history.process_crash(SIZE, cut, torn);
+                let base = Arc::new(Recorder::new(SIZE, kept, 1));
+                verify(&promise, base, || format!("seed {seed}, cut {cut}, torn {torn:?}"));
+                states += 1;
+            }
+        }
+    }
+    assert!(states > 1000, "{states}");
+}
+
+#[test]
+fn a_power_loss_keeps_what_was_flushed_and_prefixes_of_the_rest() {
+    let mut states = 0;
+    for seed in 10..14 {
+        let (history, formatted, done) = used(seed, 60);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for cut in formatted..=history.ops.len() {
+            let promise = Promise { done: &done, cut, power: true, capacity: CAPACITY };
+            for (i, fate) in fates(&history, cut, 6, &mut rng).into_iter().enumerate() {
+                let base = Arc::new(Recorder::holding(&history.power_loss(SIZE, cut, fate), 2));
+                verify(&promise, base, || format!("seed {seed}, cut {cut}, fate {i}"));
+                states += 1;
+            }
+        }
+    }
+    assert!(states > 5000, "{states}");
+}
+
+/// First the process dies, then another opens the drive and the power fails while it does; and a recovery from a power loss
+/// is cut by the next one.
+#[test]
+fn recovery_can_be_cut_anywhere() {
+    let mut states = 0;
+    for seed in 20..23 {
+        let (history, formatted, done) = used(seed, 40);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for cut in (formatted..=history.ops.len()).step_by(3) {
+            let promise = Promise { done: &done, cut, power: true, capacity: CAPACITY };
+            let dead = history.process_crash(SIZE, cut, None).1;
+            let lost = history.power_loss(SIZE, cut, |_| rng.random_bool(0.5));
+            let starts = [Arc::new(Recorder::new(SIZE, dead, 1)), Arc::new(Recorder::holding(&lost, 2))];
+            for (start, base) in starts.into_iter().enumerate() {
+                let began = base.commands();
+                let drive = open(&base);
+                base.die();
+                drop(drive);
+                let recovery = base.history();
+                for again in began..=recovery.ops.len() {
+                    for (i, fate) in fates(&recovery, again, 1, &mut rng).into_iter().enumerate().skip(1).step_by(3) {
+                        let base = Arc::new(Recorder::holding(&recovery.power_loss(SIZE, again, fate), 3));
+                        verify(&promise, base, || {
+                            format!("seed {seed}, cut {cut}, start {start}, again {again}, fate {i}")
+                        });
+                        states += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(states > 3000, "{states}");
+}
+
+#[test]
+fn one_flush_of_the_drive_is_one_flush_of_the_disk() {
+    let (history, _, _) = used(1, 0);
+    let base = Arc::new(Recorder::new(SIZE, history, 1));
+    let drive = open(&base);
+    let syncs = |base: &Recorder| base.history().ops.iter().filter(|op| matches!(op, disk::Op::Sync)).count();
+    for at in 0..3 {
+        let (before, commands) = (syncs(&base), base.commands());
+        perform(&drive, Command::Write { zone: 2, at, blocks: 1 }, 0).unwrap();
+        assert_eq!((syncs(&base), base.commands()), (before, commands + 2), "a write is one write and a live word");
+        drive.flush(TAG).unwrap();
+        assert_eq!((syncs(&base), base.commands()), (before + 1, commands + 4), "a flush is a batch and a sync");
+    }
+    let before = syncs(&base);
+    perform(&drive, Command::Write { zone: 3, at: 0, blocks: 8 }, 0).unwrap();
+    drive.flush(TAG).unwrap();
+    assert_eq!(syncs(&base), before + 2, "more than is checked is synced first");
+}
+
+#[test]
+fn what_is_closed_has_nothing_left_to_check() {
+    let (history, _, _) = used(1, 0);
+    let base = Arc::new(Recorder::new(SIZE, history, 1));
+    let drive = open(&base);
+    perform(&drive, Command::Write { zone: 2, at: 0, blocks: 2 }, 0).unwrap();
+    let data = drive.layout().data_at as usize + 2 * BAND as usize;
+    drop(drive);
+    // Damage of the medium is for whoever reads it, not for the table.
+    let mut bytes = base.history().bytes(SIZE);
+    bytes[data] ^= 1;
+    let drive = open(&Arc::new(Recorder::holding(&bytes, 2)));
+    assert_eq!(report_all(&drive).unwrap()[2].wp, Some(2 * BLOCK));
+}
+
+#[test]
+fn after_a_failed_flush_nothing_is_believed_that_is_not_proved() {
+    let (history, _, _) = used(1, 0);
+    let base = Arc::new(Recorder::new(SIZE, history, 1));
+    let drive = open(&base);
+    let epoch = drive.identity().power_epoch;
+    let write = |drive: &Banded, at| perform(drive, Command::Write { zone: 2, at, blocks: 1 }, 0);
+    write(&drive, 0).unwrap();
+    drive.flush(TAG).unwrap();
+    write(&drive, 1).unwrap();
+    base.failing.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(drive.flush(TAG).is_err());
+    base.failing.store(false, std::sync::atomic::Ordering::Relaxed);
+    write(&drive, 2).unwrap();
+    let error = drive.flush(TAG).unwrap_err();
+    assert!(error.to_string().contains("open the drive again"), "{error}");
+    assert!(drive.zone_op(imbrex_device::ZoneOp::Reset, ZoneId(3), TAG).is_err());
+    drop(drive);
+    // The disk did lose what it could not flush.
+    let history = base.history();
+    let lost = history.power_loss(SIZE, history.ops.len(), |op| matches!(history.ops[op], disk::Op::Put { .. }));
+    let drive = open(&Arc::new(Recorder::holding(&lost, 1)));
+    assert_eq!(report_all(&drive).unwrap()[2].wp, Some(BLOCK));
+    assert_ne!(drive.identity().power_epoch, epoch, "what survived the process may not be believed");
+}
