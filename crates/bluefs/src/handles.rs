@@ -3,7 +3,7 @@
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::fs::BlueFs;
-use crate::kind::Purpose;
+use crate::kind::{FileKind, Purpose};
 use crate::meta::{Record, Serial};
 use crate::read::Readahead;
 use imbrex_device::{Cause, Tag};
@@ -247,9 +247,9 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     state.size.store(size, Ordering::Release);
     state.placed.store(size, Ordering::Release);
     state.durable.fetch_min(size, Ordering::AcqRel);
-    // The next append goes where the cut bytes stand: until the record of the cut is durable, a power loss would show the
-    // new ones as if they were the old.
-    let cut = if size > 0 && !state.kind.is_sequential() { core.sync_journal() } else { Ok(()) };
+    // The next append of a small file goes where the cut bytes stand, and that of a log behind the frames that held them:
+    // until the record of the cut is durable, a power loss would show the new ones as if they followed the old.
+    let cut = if size > 0 && state.kind != FileKind::Table { core.sync_journal() } else { Ok(()) };
     let page = u64::from(core.cache.page_size());
     for page in size / page..now.div_ceil(page) {
         core.cache.remove(state.serial, page);

@@ -11,7 +11,7 @@ use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Meta, MetaError, Place, Record, Serial, Witness};
 use crate::mount::{REACH, TAG, covered, log_end};
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
-use imbrex_zones::frame::{FrameId, scan};
+use imbrex_zones::frame::{Frame, FrameId, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
 use std::collections::BTreeMap;
 
@@ -28,6 +28,7 @@ pub(crate) struct Scene<'a> {
 pub(crate) fn rescue(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
     find_lost_zones(scene, meta, damage)?;
     damage.extend(meta.restore_sizes());
+    fill_holes(scene, meta, damage)?;
     lengthen_files(scene, meta, damage)?;
     // Files whose bytes were only in memory yet.
     for segment in scene.left.iter().filter(|s| s.key.file != JOURNAL_FILE && s.key.logical == 0) {
@@ -134,6 +135,40 @@ fn forget_what_is_not_there(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec
     Ok(())
 }
 
+/// A log that was cut or reopened goes on in the zone where it was; where the record of that is lost, but not that of the next
+/// part of the same zone, there is a hole between the two. Frames tell where its bytes are.
+fn fill_holes(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
+    let &Scene { volume, .. } = scene;
+    let geometry = volume.geometry();
+    let mut holes = Vec::new();
+    for inode in meta.files().filter(|inode| inode.kind == FileKind::Log) {
+        for (before, behind) in inode.extents.iter().zip(inode.extents.iter().skip(1)) {
+            let (Place::Framed { zone, life, offset }, Place::Framed { offset: to, .. }) = (before.place, behind.place)
+            else {
+                continue;
+            };
+            if before.end() >= behind.logical || behind.place.zone() != Some((zone, life)) {
+                continue;
+            }
+            let start = geometry.start(ZoneId(zone));
+            let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
+            let found = scan(&mut read, FrameId { file: inode.serial, life }, offset, to, geometry.block)?;
+            let run = last_run(&found.frames, before.end()).filter(|(_, end)| *end >= behind.logical);
+            if let Some((offset, _)) = run {
+                holes.push((inode.serial, before.end(), behind.logical, Place::Framed { zone, life, offset }));
+            }
+        }
+    }
+    for (serial, from, to, place) in holes {
+        let path = meta.path_of(serial);
+        damage.push(match meta.fill(serial, Extent { logical: from, len: to - from, place }) {
+            Ok(()) => format!("the journal lost where bytes {from} to {to} of {path} are; they were found"),
+            Err(why) => format!("bytes {from} to {to} of {path} were found but do not fit ({why})"),
+        });
+    }
+    Ok(())
+}
+
 /// What stands in a file's last zone behind the end that is recorded for it: as an extent. The record that it was appended
 /// is lost; that the file was cut there on purpose is what it could mean else, and then too much is kept rather than too
 /// little. Frames tell a log's end; a table's is that of its last block.
@@ -157,21 +192,28 @@ fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option
             let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
             let id = FrameId { file: inode.serial, life };
             let found = scan(&mut read, id, offset, offset + covered, geometry.block)?;
-            let (mut first, mut end) = (None, last.end());
-            for frame in found.frames.iter().filter(|frame| frame.len > 0) {
-                if frame.logical == end {
-                    first = first.or(Some(frame.at));
-                    end = frame.end();
-                }
-            }
-            let extent = |at| Extent {
+            let extent = |(at, end)| Extent {
                 logical: last.end(),
                 len: end - last.end(),
                 place: Place::Framed { zone, life, offset: at },
             };
-            Ok(first.map(extent))
+            Ok(last_run(&found.frames, last.end()).map(extent))
         }
     }
+}
+
+/// Where the last run of frames that goes on at `from` begins, and the logical offset at which it ends. Before it may stand
+/// what was cut off.
+fn last_run(frames: &[Frame], from: u64) -> Option<(u64, u64)> {
+    let mut run: Option<(u64, u64)> = None;
+    for frame in frames.iter().filter(|frame| frame.len > 0) {
+        match &mut run {
+            Some((_, end)) if frame.logical == *end => *end = frame.end(),
+            _ if frame.logical == from => run = Some((frame.at, frame.end())),
+            _ => {}
+        }
+    }
+    run
 }
 
 /// Gives files the bytes back whose records the damaged journal lost.

@@ -225,3 +225,27 @@ fn cut_files(_: u64) -> Vec<Op> {
 fn small_files_that_are_cut_and_grow_survive() {
     run(Scripted::new(cut_files), 700);
 }
+
+/// The same of logs: what is appended after the cut stands behind the frames that were cut off, in the same zone.
+fn cut_logs(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.log"),
+        Append("/1.log", 300, 1),
+        Sync("/1.log"),
+        Append("/1.log", 9000, 2),
+        Truncate("/1.log", 824),
+        Append("/1.log", 81_000, 3),
+        Append("/1.log", 12_000, 4),
+        Step,
+        Close("/1.log"),
+        Truncate("/1.log", 100),
+        Reopen("/1.log"),
+        Append("/1.log", 5000, 5),
+        Close("/1.log"),
+    ]
+}
+
+#[test]
+fn logs_that_are_cut_and_grow_survive() {
+    run(Scripted::new(cut_logs), 700);
+}

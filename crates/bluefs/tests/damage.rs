@@ -135,6 +135,48 @@ fn a_bad_block_of_the_journal_costs_no_file_its_bytes() {
     assert!(damaged > 2, "{damaged} blocks of the journal were tried");
 }
 
+/// Each record of where the log goes on may be lost; the bytes are the same whatever was cut off and written again.
+#[test]
+fn a_log_that_was_cut_and_grew_is_whole_without_any_block_of_the_journal() {
+    let whole = bytes(40_000, 3);
+    let made = || {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let drive = drive_of(&emulator);
+        BlueFs::format(&drive, false).unwrap();
+        let fs = BlueFs::mount(drive, options()).unwrap();
+        write(&fs, "/1.log", &whole[..20]);
+        for (from, to) in [(17, 30_000), (2329, 35_000), (2329, 40_000)] {
+            fs.truncate("/1.log", from as u64).unwrap();
+            let mut log = fs.reopen("/1.log").unwrap();
+            log.append(&whole[from..to]).unwrap();
+            log.sync().unwrap();
+            log.close().unwrap();
+        }
+        drop(fs);
+        emulator
+    };
+    let journal = zone_named(&made(), "journal");
+    let mut filled = 0;
+    for block in 1.. {
+        let emulator = made();
+        if emulator.faults().flip_bits(journal + block * 4096 + 66, 1).is_err() {
+            break;
+        }
+        let fs = mount(&emulator);
+        let damage = &fs.mount_report().damage;
+        filled += usize::from(damage.iter().any(|what| what.contains("where bytes")));
+        let found = ["/", "/lost+found"].iter().flat_map(|dir| {
+            let entries = fs.list(dir).unwrap_or_default();
+            entries.into_iter().map(move |entry| format!("{}/{}", dir.trim_end_matches('/'), entry.name))
+        });
+        let read: Vec<_> = found.map(|path| (read(&fs, &path), path)).collect();
+        let is_whole = read.iter().any(|(data, _)| data.as_ref().is_ok_and(|data| data.starts_with(&whole)));
+        let all: Vec<_> = read.iter().map(|(data, path)| (path, data.as_ref().map(Vec::len))).collect();
+        assert!(is_whole, "block {block}: {all:?}, {damage:?}");
+    }
+    assert!(filled > 0, "of some block the loss left a hole");
+}
+
 #[test]
 fn a_damaged_frame_of_a_log_is_an_error_and_the_rest_is_read() {
     let emulator = filled();

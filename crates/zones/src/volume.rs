@@ -19,7 +19,7 @@ use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZoneState,
     ZonedDevice, report_all, zeroed_region,
 };
-use labels::{LabelZones, geometry_of, write_label};
+use labels::{LabelZones, geometry_of, renew_copy, write_label};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -195,8 +195,7 @@ impl Volume {
             // Never both at once: the good copy, which the last mount may not have flushed any more, is durable before the
             // bad one is touched.
             device.flush(Cause::Label.into())?;
-            label_zones.write(device, 1 - chosen.copy, &label, false)?;
-            device.flush(Cause::Label.into())?;
+            renew_copy(device, label_zones, 1 - chosen.copy, &label, false, &|tag| device.flush(tag))?;
         }
         let key = SurvivorKey {
             volume: label.uuid,

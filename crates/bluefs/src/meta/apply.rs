@@ -327,7 +327,11 @@ impl Meta {
         if inode.closed && inode.kind.is_sequential() && size > inode.reach_after(&plan) {
             return Err(MetaError::Invalid("the file would end in a hole; copy what is left of it and delete it"));
         }
-        let effect = self.carry_out_for(serial, plan);
+        // Where a hole is left below the cut, which only damage makes, the zone of what is cut may hold the hole's bytes too.
+        let effect = match size > inode.reach_after(&plan) {
+            true => self.effect_of(serial, plan),
+            false => self.carry_out_for(serial, plan),
+        };
         let inode = self.file_mut(serial)?;
         inode.size = size;
         inode.volatile_size = None;

@@ -81,12 +81,33 @@ impl Meta {
         Ok(())
     }
 
+    /// Fills a hole between two extents of a file. [`MetaError::Exists`] where it is none.
+    pub fn fill(&mut self, serial: Serial, extent: Extent) -> Result<()> {
+        extent.validate()?;
+        self.space.admit(serial, &extent)?;
+        let inode = self.file(serial)?;
+        let at = inode.extents.partition_point(|e| e.end() <= extent.logical);
+        if extent.is_open() || inode.extents.get(at).is_none_or(|next| next.logical < extent.end()) {
+            return Err(MetaError::Exists);
+        }
+        self.carry_out(serial, Plan { at: at..at, with: vec![extent], gone: Vec::new() });
+        Ok(())
+    }
+
     /// Makes a file in `lost+found` whose creation is lost and whose first bytes the dead process still had in memory: as a
-    /// log, which takes any bytes. Returns a sentence about it.
+    /// log, which takes any bytes. One that was invented by a name of small files becomes a log where it is: only
+    /// sequential files have bytes in memory. Returns a sentence about it.
     ///
     /// [`MetaError::Exists`] when it is known, [`MetaError::NotFound`] when it was deleted.
     pub fn restore_unplaced(&mut self, serial: Serial) -> Result<String> {
-        self.invent(serial, FileKind::Log, None).map(|(_, what)| what)
+        let invented = self.was_invented(serial);
+        match self.inodes.get_mut(&serial) {
+            Some(inode) if invented && inode.kind == FileKind::Random && inode.extents.is_empty() => {
+                (inode.kind, inode.closed) = (FileKind::Log, false);
+                Ok(format!("{}, whose creation is lost, is a log: bytes of it were in memory", self.path_of(serial)))
+            }
+            _ => self.invent(serial, FileKind::Log, None).map(|(_, what)| what),
+        }
     }
 
     /// Tables whose size was lost with its record end where their extents do. A sentence for each.
@@ -280,6 +301,64 @@ mod tests {
         assert_eq!(meta.restore(&Witness { name: "a/b\0", ..witness(20, 0, 5) }), Ok(()));
         assert_eq!(meta.resolve("/lost+found/20-a_b_"), Ok(20));
         assert_eq!(meta.next_serial(), 21);
+        assert_eq!(meta.check(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn bytes_in_memory_tell_that_an_invented_file_is_no_small_one() {
+        let name = |name| Name::new(name).unwrap();
+        let mut meta = table_without(usize::MAX);
+        let rename = Record::Rename {
+            from_parent: ROOT,
+            from: name("3.log"),
+            to_parent: ROOT,
+            to: name("CURRENT"),
+            serial: 20,
+            victim: None,
+            time: 7,
+        };
+        assert!(!meta.apply_lenient(&rename).is_applied());
+        assert_eq!(meta.inode(20).map(|inode| inode.kind), Some(FileKind::Random));
+        assert!(meta.restore_unplaced(20).is_ok());
+        assert_eq!(meta.inode(20).map(|inode| inode.kind), Some(FileKind::Log));
+        assert_eq!(meta.resolve("/CURRENT"), Ok(20));
+        // What is known, or became a log already, stays as it is.
+        assert_eq!(meta.restore_unplaced(20), Err(MetaError::Exists));
+        assert_eq!(meta.restore_unplaced(16), Err(MetaError::Exists));
+        assert_eq!(meta.inode(16).map(|inode| inode.kind), Some(FileKind::Table));
+        assert_eq!(meta.check(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cut_of_the_later_part_of_a_zone_does_not_forget_the_zone() {
+        let framed = |offset| Place::Framed { zone: 1, life: 9, offset };
+        let mut meta = Meta::new();
+        let extent = Extent { logical: 74, len: OPEN, place: framed(8192) };
+        for record in [
+            Record::Link { serial: 16, parent: ROOT, name: Name::new("t").unwrap() },
+            Record::Extend { serial: 16, extent },
+            Record::Seal { serial: 16, size: 88, time: 1 },
+            Record::Truncate { serial: 16, size: 45, time: 2 },
+        ] {
+            let _ = meta.apply_lenient(&record);
+        }
+        let witness = Witness { kind: FileKind::Log, name: "1.log", place: framed(4096), ..witness(16, 0, 1) };
+        assert_eq!(meta.restore(&witness), Ok(()));
+        let file = meta.inode(16).unwrap();
+        assert_eq!((file.kind, file.size, file.extents.len()), (FileKind::Log, 45, 1));
+        assert_eq!(meta.check(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_hole_is_filled_and_nothing_else() {
+        let part = |logical, len, zone| Extent { logical, len, place: raw(zone) };
+        let mut meta = table_without(usize::MAX);
+        assert!(meta.forget_bytes(16, ZONE, 2 * ZONE).is_ok());
+        for not in [part(0, ZONE, 2), part(ZONE, ZONE + 1, 2), part(ZONE, OPEN, 2), part(2500, 1, 2)] {
+            assert_eq!(meta.fill(16, not), Err(MetaError::Exists), "{not:?}");
+        }
+        assert_eq!(meta.fill(16, part(ZONE, ZONE, 2)), Ok(()));
+        assert_eq!(meta, table_without(usize::MAX));
         assert_eq!(meta.check(), Vec::<String>::new());
     }
 

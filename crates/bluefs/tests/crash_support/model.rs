@@ -276,7 +276,7 @@ impl States {
             match entry.op {
                 Op::Create(path) => table = path.ends_with(".sst"),
                 Op::Append(..) if padded => return table,
-                Op::Sync(_) | Op::Close(_) | Op::Truncate(..) | Op::Reopen(_) => padded = true,
+                Op::Sync(_) | Op::SyncRandom(_) | Op::Close(_) | Op::Truncate(..) | Op::Reopen(_) => padded = true,
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 //! With two conventional zones in front, a copy stands at the beginning of each and is overwritten in place. Otherwise each
 //! copy is a *ring* in a sequential zone: labels of one length one behind the other, of which the last whole one counts; a
 //! zone that takes no more, or whose last write was torn, is reset first. Both copies are written one after the other, each
-//! flushed, and a mount makes both whole: so while one zone is being reset, the other holds the label in force.
+//! flushed and read back, and a mount makes both whole: so while one zone is being reset, the other holds the label in force.
 
 use super::{FormatOptions, TenantSpec, Volume, name_of, read_all, unusable, write_all};
 use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
@@ -160,6 +160,31 @@ fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Label, LabelErr
     }
 }
 
+/// Writes a copy, makes it durable and reads it back; one that does not read as it was written is written once more. So the
+/// other copy is not overwritten, and perhaps torn by a power loss, while this one is bad without anybody knowing.
+pub(super) fn renew_copy(
+    device: &dyn ZonedDevice,
+    zones: LabelZones,
+    copy: usize,
+    label: &Label,
+    anew: bool,
+    flush: &impl Fn(Tag) -> Result<()>,
+) -> Result<()> {
+    for _ in 0..2 {
+        zones.write(device, copy, label, anew)?;
+        flush(Tag::new(Cause::Label).at(Priority::High))?;
+        match zones.read(device, copy) {
+            Ok(Ok(read)) if read == *label => return Ok(()),
+            Ok(Ok(_)) => tracing::warn!(copy, "this copy of the label does not read as it was written"),
+            Ok(Err(why)) => tracing::warn!(copy, "this copy of the label was just written, but the drive {why}"),
+            Err(error) => tracing::warn!(copy, %error, "this copy of the label was just written and cannot be read"),
+        }
+    }
+    // The other copy alone has to do.
+    tracing::error!(copy, "this copy of the label cannot be written; copy the data to another drive");
+    Ok(())
+}
+
 /// Writes both copies, one after the other, so that at any time one is whole.
 pub(super) fn write_label(
     device: &dyn ZonedDevice,
@@ -169,8 +194,7 @@ pub(super) fn write_label(
     flush: impl Fn(Tag) -> Result<()>,
 ) -> Result<()> {
     for copy in 0..2 {
-        zones.write(device, copy, label, anew)?;
-        flush(Tag::new(Cause::Label).at(Priority::High))?;
+        renew_copy(device, zones, copy, label, anew, &flush)?;
     }
     Ok(())
 }
@@ -270,4 +294,49 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
         return Err(unusable(device, "has data of somebody else at its beginning; `--force` destroys what is on it"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_emulator::{Config, Emulator};
+    use std::cell::Cell;
+
+    /// A bit that is flipped, or a block that goes bad, while a copy is written does not stay until the other is overwritten.
+    #[test]
+    fn a_copy_that_was_written_badly_is_written_again_before_the_other() {
+        for ring in [false, true] {
+            let config = Config { conventional: if ring { 0 } else { 3 }, ..Config::tiny() };
+            let emulator = Emulator::memory(&config).unwrap();
+            let drive = Drive { device: std::sync::Arc::new(emulator.clone()), survivor: None };
+            let tenants = vec![TenantSpec { name: "one".into(), reserve: 0 }];
+            Volume::format(&drive, &FormatOptions { uuid: Some([1; 16]), tenants, force: false }).unwrap();
+            let device = drive.device.as_ref();
+            let zones = LabelZones::of(&report_all(device).unwrap()).unwrap();
+            let old = zones.read(device, 0).unwrap().unwrap();
+            for (generation, flip) in [(old.generation + 1, true), (old.generation + 2, false)] {
+                let label = Label { generation, ..old.clone() };
+                let flushes = Cell::new(0);
+                let flush = |tag| {
+                    device.flush(tag)?;
+                    flushes.set(flushes.get() + 1);
+                    let copy = zones.zones()[0];
+                    let behind = report_one(device, copy)?.wp.filter(|_| ring);
+                    let slot = behind.map_or(0, |wp| wp - label_bytes(device.geometry()));
+                    let at = device.geometry().start(copy) + slot;
+                    match (flushes.get(), flip) {
+                        (1, true) => emulator.faults().flip_bits(at + 40, 1),
+                        (1, false) => {
+                            emulator.faults().media_error(at, 4096);
+                            Ok(())
+                        }
+                        _ => Ok(()),
+                    }
+                };
+                renew_copy(device, zones, 0, &label, false, &flush).unwrap();
+                assert_eq!(flushes.get(), 2, "ring {ring}, flip {flip}: written twice");
+                assert_eq!(zones.read(device, 0).unwrap(), Ok(label), "ring {ring}, flip {flip}");
+            }
+        }
+    }
 }
