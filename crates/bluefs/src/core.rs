@@ -286,7 +286,11 @@ impl Core {
                 FreedPlace::Conventional { addr, len } => {
                     let mut space = lock(&self.conventional);
                     let unit = space.unit();
-                    space.free(addr, len.next_multiple_of(unit));
+                    // A unit of which the file keeps the front is not free yet.
+                    let (from, to) = (addr.next_multiple_of(unit), (addr + len).next_multiple_of(unit));
+                    if from < to {
+                        space.free(from, to - from);
+                    }
                 }
             }
         }

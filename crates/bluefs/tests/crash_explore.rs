@@ -249,3 +249,32 @@ fn cut_logs(_: u64) -> Vec<Op> {
 fn logs_that_are_cut_and_grow_survive() {
     run(Scripted::new(cut_logs), 700);
 }
+
+/// Tables whose last block was overwritten, and so stands in conventional space, when they were cut in it.
+fn cut_tables(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.sst"),
+        Append("/1.sst", 20_000, 1),
+        Sync("/1.sst"),
+        Close("/1.sst"),
+        Overwrite("/1.sst", 17_000, 2),
+        Truncate("/1.sst", 17_004),
+        Reopen("/1.sst"),
+        Append("/1.sst", 9000, 3),
+        Sync("/1.sst"),
+        Truncate("/1.sst", 16_500),
+        Append("/1.sst", 700, 4),
+        Sync("/1.sst"),
+        Close("/1.sst"),
+        Unlink("/1.sst"),
+        SyncDir,
+        Create("/CURRENT"),
+        Append("/CURRENT", 9000, 5),
+        Sync("/CURRENT"),
+    ]
+}
+
+#[test]
+fn overwritten_tables_that_are_cut_and_grow_survive() {
+    run(Scripted::new(cut_tables), 500);
+}

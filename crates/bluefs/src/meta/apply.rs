@@ -323,7 +323,9 @@ impl Meta {
         if size > inode.known_size().max(reach) {
             return Err(MetaError::Invalid("truncation cannot make a file longer; write to it instead"));
         }
-        let plan = inode.plan_cut(size, CONVENTIONAL_UNIT);
+        // What is appended to a table next stands in a zone, so its blocks in conventional space must not reach past the cut.
+        let unit = if inode.kind.is_sequential() { 1 } else { CONVENTIONAL_UNIT };
+        let plan = inode.plan_cut(size, unit);
         if inode.closed && inode.kind.is_sequential() && size > inode.reach_after(&plan) {
             return Err(MetaError::Invalid("the file would end in a hole; copy what is left of it and delete it"));
         }

@@ -114,6 +114,8 @@ impl Handles {
     /// A name has changed, and with a directory's name those of everything in it.
     fn rename(&mut self, from: &str, to: &str) {
         let inside = format!("{from}/");
+        // The handle of a file that is replaced goes with its name.
+        self.writers.remove(to);
         let moved: Vec<String> =
             self.writers.keys().filter(|path| *path == from || path.starts_with(&inside)).cloned().collect();
         for path in moved {

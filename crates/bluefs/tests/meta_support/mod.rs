@@ -115,11 +115,12 @@ impl File {
     }
     fn cut(&mut self, end: u64) {
         self.close_open(end);
+        let sequential = self.sequential();
         let inside = end.checked_sub(1).and_then(|at| self.spots.get(&at)).map(|spot| spot.run);
         self.spots.retain(|at, spot| {
             let half_a_unit =
                 matches!(spot.place, Place::Conventional { addr } if !(addr / STEP).is_multiple_of(2)) && *at == end;
-            *at < end || (half_a_unit && inside == Some(spot.run))
+            *at < end || (half_a_unit && !sequential && inside == Some(spot.run))
         });
     }
     fn space(&self) -> impl Iterator<Item = Owned> + '_ {
