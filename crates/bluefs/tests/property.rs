@@ -1,4 +1,6 @@
-//! Random sequences of operations, among them ones that fail and remounts, against a model in memory.
+//! Random sequences of operations, among them ones that fail and remounts, against a model in memory. On an emulated drive, or
+//! on the one that `IMBREX_TEST_DRIVE` names, which is destroyed (`scripts/test-kernel` names devices of the kernel); there
+//! nothing is killed, since a process cannot die and go on.
 
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options, Writer};
 use imbrex_device::{Drive, HeapSurvivor};
@@ -98,12 +100,23 @@ fn compare(fs: &BlueFs, model: &Model) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn run(ops: Vec<Op>, exec: Exec) -> Result<(), TestCaseError> {
-    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+/// A formatted drive, and what is behind it where that can be forked.
+fn drive() -> (Drive, Option<(Emulator, Arc<HeapSurvivor>)>) {
     let survivor = Arc::new(HeapSurvivor::new());
-    let mut drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(survivor.clone()) };
-    let mut now = (emulator, survivor);
+    if let Ok(locator) = std::env::var("IMBREX_TEST_DRIVE") {
+        let device = imbrex_drives::open(&locator, &imbrex_drives::OpenOptions::default()).unwrap().device;
+        let drive = Drive { device, survivor: Some(survivor) };
+        BlueFs::format(&drive, true).unwrap();
+        return (drive, None);
+    }
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(survivor.clone()) };
     BlueFs::format(&drive, false).unwrap();
+    (drive, Some((emulator, survivor)))
+}
+
+fn run(ops: Vec<Op>, exec: Exec) -> Result<(), TestCaseError> {
+    let (mut drive, mut now) = drive();
     let mut fs = mount(&drive, exec);
     let mut open: HashMap<usize, Writer> = HashMap::new();
     let mut model = Model::default();
@@ -200,12 +213,13 @@ fn run(ops: Vec<Op>, exec: Exec) -> Result<(), TestCaseError> {
                 fs = mount(&drive, exec);
                 prop_assert!(fs.mount_report().clean, "{:?}", fs.mount_report());
             }
-            Op::Kill if exec == Exec::Inline => {
-                let after = (now.0.fork().unwrap(), Arc::new(now.1.snapshot()));
+            Op::Kill if exec == Exec::Inline && now.is_some() => {
+                now = now.map(|(emulator, survivor)| (emulator.fork().unwrap(), Arc::new(survivor.snapshot())));
                 open.clear();
                 drop(fs);
-                drive = Drive { device: Arc::new(after.0.clone()), survivor: Some(after.1.clone()) };
-                now = after;
+                if let Some((emulator, survivor)) = &now {
+                    drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(survivor.clone()) };
+                }
                 fs = mount(&drive, exec);
                 prop_assert!(fs.mount_report().damage.is_empty(), "{:?}", fs.mount_report());
             }
@@ -215,8 +229,9 @@ fn run(ops: Vec<Op>, exec: Exec) -> Result<(), TestCaseError> {
     }
     open.clear();
     drop(fs);
-    let rules: u64 = now.0.stats().by_rule.values().sum();
-    prop_assert_eq!(rules, 0);
+    if let Some((emulator, _)) = now {
+        prop_assert_eq!(emulator.stats().by_rule.values().sum::<u64>(), 0);
+    }
     Ok(())
 }
 

@@ -156,7 +156,7 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
     }
 }
 
-/// A drive that is still there when the process is gone: with a survivor, or covered where it is only looked at.
+/// A drive that is still there when the process is gone: with a survivor.
 fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Drive {
     let survivor = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
     Drive { device, survivor }

@@ -56,8 +56,8 @@ pub fn run(tally: &mut Tally, path: &str) {
         let zone = sequential(&try_open(path, Access::Observe).unwrap());
         let block = AlignedBuf::zeroed(looks[0].device.geometry().block as usize);
         let at = looks[0].device.geometry().start(zone);
-        // Kept in memory, and nowhere else.
-        looks[0].device.write_at(&block, at, Cause::Check.into()).unwrap();
+        let error = looks[0].device.write_at(&block, at, Cause::Check.into()).unwrap_err();
+        assert!(matches!(error.fault, Fault::ReadOnly), "{error}");
         let mut out = [imbrex_device::Zone::EMPTY];
         looks[1].device.report(zone, &mut out).unwrap();
         assert_eq!(out[0].state, ZoneState::Empty);
