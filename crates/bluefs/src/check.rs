@@ -51,6 +51,7 @@ impl BlueFs {
         let label = if wrong { &mut report.problems } else { &mut report.notes };
         label.extend(found.label.clone());
         report.problems.extend(core.volume.check_labels()?);
+        report.notes.extend(core.volume.dead_labels()?);
         let zones = report_all(core.volume.device().as_ref())?;
         let (inodes, paths, known, root) = {
             let state = lock(&core.meta);
@@ -78,7 +79,8 @@ impl BlueFs {
         }
         let dead = zones.iter().filter(|z| matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline)).count();
         if dead > 0 {
-            report.notes.push(format!("{dead} zones are read-only or offline; plan to replace the drive"));
+            let zones = if dead == 1 { "zone is" } else { "zones are" };
+            report.notes.push(format!("{dead} {zones} read-only or offline; plan to replace the drive"));
         }
         Ok(report)
     }

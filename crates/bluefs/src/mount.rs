@@ -43,6 +43,8 @@ pub struct MountReport {
     pub damage: Vec<String>,
     /// A copy of the label that was not whole and is now: after a power loss that is no damage.
     pub label: Option<String>,
+    /// What is worth knowing and cost nothing yet, a sentence each: zones of the label that have died.
+    pub notes: Vec<String>,
 }
 
 struct Found {
@@ -162,7 +164,8 @@ fn first_left(left: &[LeftSegment]) -> BTreeMap<Serial, u64> {
 pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountReport)> {
     let drive = if options.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
     let keeps_unwritten = drive.survivor.is_some();
-    let volume = Volume::open(drive, options.volume.clone())?;
+    let open = if options.read_only { Volume::look } else { Volume::open };
+    let volume = open(drive, options.volume.clone())?;
     let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
     let left = tenant.left_behind();
@@ -178,6 +181,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
         rescue(&Scene { tenant: &tenant, volume, zones: &zones, left: &left }, &mut found.meta, damage)?;
     }
     found.report.label = volume.label_repaired().map(str::to_owned);
+    found.report.notes = volume.dead_labels()?;
     let fixed = fix_ends(&tenant, &zones, &mut found)?;
     for (zone, _, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;
@@ -242,6 +246,7 @@ fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace>
     }
     let unit = unit_for(ranges.iter().map(|r| r.1).sum());
     let mut space = ConventionalSpace::new(&ranges, unit);
+    tenant.dead_conventional().into_iter().for_each(|(addr, len)| space.retire(addr, len));
     for (addr, len, serial) in meta.conventional() {
         space.adopt(addr, len.next_multiple_of(unit)).map_err(|why| {
             let path = meta.path_of(serial);

@@ -7,7 +7,7 @@ use crate::kind::FileKind;
 use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
 use crate::read::read_extents;
-use imbrex_device::{AlignedBuf, Cause, Priority, Tag};
+use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, Zone, ZoneId, ZoneState};
 use std::sync::atomic::Ordering;
 
 /// Conventional space is handed out to a file in pieces of at least this many bytes, and doubles with the file up to
@@ -138,13 +138,21 @@ impl Core {
         Ok(())
     }
 
-    /// Overwrites bytes that stand in conventional extents, block by block where they are not whole blocks.
+    /// Overwrites bytes that stand in conventional extents. Where a zone under them has died, what it held moves first.
     fn overwrite(&self, state: &FileState, at: u64, bytes: &[u8]) -> Result<()> {
         if self.has_inline() {
             self.overwrite_inline(state, at, bytes)?;
-            self.forget_pages(state, at, bytes.len() as u64);
-            return Ok(());
+        } else {
+            while let Some(zone) = self.overwrite_there(state, at, bytes)? {
+                self.leave_zone(state, zone, (at, at + bytes.len() as u64))?;
+            }
         }
+        self.forget_pages(state, at, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Overwrites bytes where they stand, block by block where they are not whole blocks. `Some`: that zone is dead.
+    fn overwrite_there(&self, state: &FileState, at: u64, bytes: &[u8]) -> Result<Option<ZoneId>> {
         let block = u64::from(self.volume.geometry().block);
         let tag = Tag::new(Cause::Small).at(Priority::Normal);
         let mut map = state.map_mut();
@@ -160,26 +168,119 @@ impl Core {
             let (first, last) = (addr + (from - extent.logical), addr + (to - extent.logical));
             let (low, high) = (first / block * block, last.next_multiple_of(block));
             let mut buf = AlignedBuf::zeroed((high - low) as usize);
-            if first != low {
-                self.volume.read(&mut buf[..block as usize], low, tag)?;
-            }
-            if last != high && (high - low > block || first == low) {
-                let tail = (high - low - block) as usize;
-                self.volume.read(&mut buf[tail..], high - block, tag)?;
+            let tail = (high - low - block) as usize;
+            let head = (first != low).then_some((0, low));
+            let tail = (last != high && (tail > 0 || first == low)).then_some((tail, high - block));
+            for (from, here) in head.into_iter().chain(tail) {
+                if let Err(error) = self.volume.read(&mut buf[from..from + block as usize], here, tag) {
+                    return self.retire_dead(here, error).map(Some);
+                }
             }
             let skip = (first - low) as usize;
             buf[skip..skip + (to - from) as usize].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
-            // An extent may reach over several conventional zones, a write may not.
-            let zone = self.volume.geometry().zone_size;
-            let mut from = low;
-            while from < high {
-                let to = high.min((from / zone + 1) * zone);
-                self.volume.write_conventional(&buf[(from - low) as usize..(to - low) as usize], from, tag)?;
-                from = to;
+            if let Some(dead) = self.write_blocks(&buf, low, tag)? {
+                return Ok(Some(dead));
             }
         }
-        self.forget_pages(state, at, bytes.len() as u64);
+        Ok(None)
+    }
+
+    /// Writes whole blocks of conventional space. `Some`: the zone that is dead, and from now on is handed out no more.
+    fn write_blocks(&self, blocks: &[u8], addr: u64, tag: Tag) -> Result<Option<ZoneId>> {
+        let geometry = self.volume.geometry();
+        let (mut from, end) = (addr, addr + blocks.len() as u64);
+        while from < end {
+            // An extent may reach over several conventional zones, a write may not.
+            let id = geometry.zone_of(from);
+            let to = end.min(geometry.start(id) + geometry.zone_size);
+            let piece = &blocks[(from - addr) as usize..(to - addr) as usize];
+            if let Err(error) = self.volume.write_conventional(piece, from, tag) {
+                return self.retire_dead(from, error).map(Some);
+            }
+            from = to;
+        }
+        Ok(None)
+    }
+
+    /// A command at this address failed: where that is because its zone is dead, nothing new goes there any more. Any other
+    /// error is returned; so is one of a whole drive that takes no writes.
+    fn retire_dead(&self, at: u64, error: imbrex_device::Error) -> Result<ZoneId> {
+        let geometry = self.volume.geometry();
+        let id = geometry.zone_of(at);
+        let mut out = [Zone::EMPTY];
+        if matches!(error.fault, Fault::ReadOnly | Fault::Offline) {
+            self.volume.device().report(id, &mut out)?;
+        }
+        if !matches!(out[0].state, ZoneState::ReadOnly | ZoneState::Offline) {
+            return Err(error.into());
+        }
+        tracing::warn!(%error, "a conventional zone takes no more writes: nothing new goes there");
+        lock(&self.conventional).retire(geometry.start(id), geometry.zone_size);
+        Ok(id)
+    }
+
+    /// Moves the extents that reach into a dead zone and are wanted to be overwritten in `from..to`, bytes and all. What
+    /// cannot be read and is not all overwritten is an error: the file stays as it is.
+    fn leave_zone(&self, state: &FileState, zone: ZoneId, (from, to): (u64, u64)) -> Result<()> {
+        let geometry = self.volume.geometry();
+        let (block, size) = (u64::from(geometry.block), state.size.load(Ordering::Acquire));
+        let dead = geometry.start(zone)..geometry.start(zone) + geometry.zone_size;
+        let extents = state.map().extents.clone();
+        for extent in extents {
+            let there = extent.conventional().is_some_and(|(addr, len)| addr < dead.end && addr + len > dead.start);
+            if !there || extent.logical >= to || extent.end() <= from {
+                continue;
+            }
+            let mut logical = extent.logical;
+            while logical < extent.end() {
+                let want = extent.end() - logical;
+                let (addr, got) = self.take_conventional(want)?;
+                let n = got.min(want);
+                let known = n.min(size.saturating_sub(logical));
+                let all_new = from <= logical && to >= logical + known;
+                let fill = |buf: &mut [u8]| {
+                    let buf = &mut buf[..known as usize];
+                    match read_extents(self, state, &[extent], logical, buf, Tag::new(Cause::Small)) {
+                        Err(_) if all_new => Ok(()),
+                        read => read,
+                    }
+                };
+                let blocks = known.next_multiple_of(block);
+                let new = Extent { logical, len: n, place: Place::Conventional { addr } };
+                if self.settle(state, new, (blocks, got), fill)? {
+                    logical += n;
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Fills conventional space that was taken (`got` bytes) with so many bytes of blocks, and makes it the file's. False: its
+    /// zone is dead. What is not used is given back.
+    fn settle(
+        &self,
+        state: &FileState,
+        new: Extent,
+        (blocks, got): (u64, u64),
+        fill: impl Fn(&mut [u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let Place::Conventional { addr } = new.place else { return Ok(false) };
+        let mut buf = AlignedBuf::zeroed(blocks as usize);
+        let tag = Tag::new(Cause::Small);
+        let settled = fill(&mut buf).and_then(|()| {
+            if self.write_blocks(&buf, addr, tag)?.is_some() {
+                return Ok(false);
+            }
+            // The copy must be there before the metadata says so.
+            self.volume.sync(tag)?;
+            self.remap(state, new, Vec::new()).map(|()| true)
+        });
+        let mut space = lock(&self.conventional);
+        let used = if matches!(settled, Ok(true)) { new.len.next_multiple_of(space.unit()) } else { 0 };
+        if used < got {
+            space.free(addr + used, got - used);
+        }
+        settled
     }
 
     fn forget_pages(&self, state: &FileState, at: u64, len: u64) {
@@ -228,29 +329,28 @@ impl Core {
                 let want = (high - logical).min(most);
                 let (addr, got) = self.take_conventional(want.next_multiple_of(block))?;
                 let n = got.min(want);
-                let mut buf = AlignedBuf::zeroed(n.next_multiple_of(block) as usize);
-                let tag = Tag::new(Cause::Small);
-                let moved = (|| {
-                    read_extents(self, state, &[extent], logical, &mut buf[..n as usize], tag)?;
-                    let new = Extent { logical, len: n, place: Place::Conventional { addr } };
-                    if self.has_inline() {
-                        lock(&state.inline).write(addr, &buf[..n as usize]);
-                        return self.remap(state, new, inline_records(addr, &buf[..n as usize]));
+                let read = |buf: &mut [u8]| {
+                    read_extents(self, state, &[extent], logical, &mut buf[..n as usize], Tag::new(Cause::Small))
+                };
+                let new = Extent { logical, len: n, place: Place::Conventional { addr } };
+                if !self.has_inline() {
+                    if self.settle(state, new, (n.next_multiple_of(block), got), read)? {
+                        logical += n;
                     }
-                    self.volume.write_conventional(&buf, addr, tag)?;
-                    // The copy must be there before the metadata says so.
-                    self.volume.sync(tag)?;
-                    self.remap(state, new, Vec::new())
-                })();
-                if let Err(error) = moved {
-                    lock(&self.conventional).free(addr, got);
-                    return Err(error);
+                    continue;
                 }
-                let unit = lock(&self.conventional).unit();
-                let used = n.next_multiple_of(unit);
+                let mut buf = vec![0; n as usize];
+                let moved = read(&mut buf).and_then(|()| {
+                    lock(&state.inline).write(addr, &buf);
+                    self.remap(state, new, inline_records(addr, &buf))
+                });
+                let mut space = lock(&self.conventional);
+                let used = if moved.is_ok() { n.next_multiple_of(space.unit()) } else { 0 };
                 if used < got {
-                    lock(&self.conventional).free(addr + used, got - used);
+                    space.free(addr + used, got - used);
                 }
+                drop(space);
+                moved?;
                 logical += n;
             }
         }

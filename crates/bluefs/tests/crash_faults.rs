@@ -45,6 +45,17 @@ fn recycling(_: u64) -> Vec<Op> {
     ops
 }
 
+/// Small files that grow, are overwritten and replaced, and a table with overwritten blocks: all in conventional zones.
+fn in_place(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create("/t.sst"), Append("/t.sst", 70_000, 2), Sync("/t.sst"), Create("/grows")];
+    for i in 0..6 {
+        ops.extend([Append("/grows", 3000, i), Sync("/grows"), Overwrite("/t.sst", 100 + 9000 * u32::from(i), i)]);
+        ops.extend([Create("/tmp"), Append("/tmp", 16, i), Sync("/tmp"), Close("/tmp"), Rename("/tmp", "/CURRENT")]);
+        ops.extend([SyncDir, Step]);
+    }
+    ops
+}
+
 fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64, rounds: u64) {
     for seed in seeds(rounds) {
         let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, ..FaultPlan::new(seed) };
@@ -88,6 +99,20 @@ fn failed_flushes_lose_nothing() {
 #[test]
 fn zones_that_turn_read_only_lose_nothing() {
     sweep(&[FaultKind::ZoneReadOnly], 4 << 10, 300, 20);
+}
+
+#[test]
+fn conventional_zones_that_turn_read_only_lose_nothing() {
+    for seed in seeds(2) {
+        let kinds = vec![FaultKind::ZoneReadOnly];
+        let plan = FaultPlan { kinds, conventional: true, max_runs: 300, recoveries: 8, ..FaultPlan::new(seed) };
+        let subject = Arc::new(Scripted { script: in_place, journal_bytes: 4 << 10, chain: &[] });
+        match fault_sweep(&subject, &config(), &plan) {
+            // What stood there moves, the other copy of the label goes on alone: nobody above hears of it.
+            Ok(report) => assert!(report.runs > 100 && report.refused == 0, "{report:?}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
 }
 
 #[test]

@@ -38,9 +38,9 @@ pub enum FaultKind {
     ZoneOpError,
     /// A write finds no space (the host's disk under an image is full).
     NoSpace,
-    /// The sequential zone turns read-only before the write or zone operation.
+    /// The zone turns read-only before the write or zone operation. A conventional one: see [`FaultPlan::conventional`].
     ZoneReadOnly,
-    /// The sequential zone goes offline before the write or zone operation: its bytes are gone.
+    /// The zone goes offline before the write or zone operation: its bytes are gone.
     ZoneOffline,
     /// A bit of what was just written is flipped, silently.
     BitFlip,
@@ -63,14 +63,14 @@ impl FaultKind {
     /// loss of just these bytes, but no wrong ones.
     pub const DAMAGING: [FaultKind; 3] = [FaultKind::ZoneOffline, FaultKind::BitFlip, FaultKind::BadSector];
 
-    fn hits(self, command: &Command, sequential: impl Fn(&Command) -> bool) -> bool {
+    fn hits(self, command: &Command, mortal: impl Fn(&Command) -> bool) -> bool {
         let write = matches!(command, Command::Write { .. });
         let zone_op = matches!(command, Command::Zone { .. });
         match self {
             FaultKind::ReadMedia => matches!(command, Command::Read { .. }),
             FaultKind::FlushError => matches!(command, Command::Flush { .. }),
             FaultKind::ZoneOpError => zone_op,
-            FaultKind::ZoneReadOnly | FaultKind::ZoneOffline => (write || zone_op) && sequential(command),
+            FaultKind::ZoneReadOnly | FaultKind::ZoneOffline => (write || zone_op) && mortal(command),
             _ => write,
         }
     }
@@ -85,6 +85,8 @@ pub struct FaultPlan {
     pub max_runs: u64,
     /// What goes wrong.
     pub kinds: Vec<FaultKind>,
+    /// Whether conventional zones die, too; otherwise only sequential ones do.
+    pub conventional: bool,
     /// How many moments of the workload are recovered from, with every command of that recovery failing in turn.
     pub recoveries: u32,
     /// Worker threads; 0: as many as there are processors.
@@ -100,6 +102,7 @@ impl FaultPlan {
             seed,
             max_runs: 1_000,
             kinds: FaultKind::PASSING.to_vec(),
+            conventional: false,
             recoveries: 4,
             threads: 0,
             hang_limit: Duration::from_secs(60),
@@ -224,13 +227,13 @@ fn choose(plan: &FaultPlan, possible: u64) -> Result<Vec<u64>, Failure> {
 
 fn add_cases(cases: &mut Vec<Case>, plan: &FaultPlan, config: &Config, recovery: Option<usize>, list: &[Command]) {
     let conventional = u64::from(config.conventional) * config.zone_size;
-    let sequential = |command: &Command| match command {
-        Command::Write { at, .. } => *at >= conventional,
+    let mortal = |command: &Command| match command {
+        Command::Write { at, .. } => plan.conventional || *at >= conventional,
         Command::Zone { zone, .. } => zone.0 >= config.conventional,
         _ => false,
     };
     for (number, command) in (0u64..).zip(list) {
-        for kind in plan.kinds.iter().filter(|kind| kind.hits(command, sequential)) {
+        for kind in plan.kinds.iter().filter(|kind| kind.hits(command, mortal)) {
             let seed = mix(mix(plan.seed, cases.len() as u64), number);
             cases.push(Case {
                 recovery,

@@ -8,6 +8,8 @@
 //! Invariants:
 //! - A piece never crosses the end of a range, so a range is as far as one command may reach.
 //! - The same calls in the same order give the same addresses, whatever the machine: crash exploration depends on it.
+//! - A unit of a zone that has died ([`ConventionalSpace::retire`]) is never handed out, and is neither free nor counted; what
+//!   stands there may be adopted and freed like everything else.
 //! - A unit that the allocator gave out, or adopted, is given to nobody else until it is freed.
 //!
 //! Source: DESIGN §5; the paper's 256 KiB extents in conventional zones (BlueFS §4).
@@ -36,8 +38,10 @@ pub fn unit_for(total: u64) -> u64 {
 struct Range {
     start: u64,
     units: u64,
-    /// One bit a unit, set when used. Bits behind the last unit are set, so that they are never found free.
+    /// One bit a unit, set when used or retired. Bits behind the last unit are set, so that they are never found free.
     used: Vec<u64>,
+    /// First unit and end of what is retired; disjoint, in order.
+    retired: Vec<(u64, u64)>,
     /// No unit before this one is free.
     hint: u64,
 }
@@ -78,9 +82,26 @@ impl ConventionalSpace {
         self.free_units * self.unit
     }
 
-    /// Bytes that are free or used: whole units only.
+    /// Bytes that are free or used: whole units only, and none that are retired.
     pub fn total_bytes(&self) -> u64 {
-        self.ranges.iter().map(|r| r.units).sum::<u64>() * self.unit
+        let live = |r: &Range| r.units - r.retired.iter().map(|(from, to)| to - from).sum::<u64>();
+        self.ranges.iter().map(live).sum::<u64>() * self.unit
+    }
+
+    /// Never hands out any unit that touches these bytes (a zone that has died) any more; what is used there stays so.
+    pub fn retire(&mut self, addr: u64, len: u64) {
+        let (unit, end) = (self.unit, addr.saturating_add(len));
+        for range in &mut self.ranges {
+            let from = addr.saturating_sub(range.start) / unit;
+            let to = end.saturating_sub(range.start).div_ceil(unit).min(range.units);
+            for (from, to) in range.live(from.min(to), to) {
+                let free: u64 = (from..to).map(|at| u64::from(range.all(at, 1, false))).sum();
+                range.set(from, to - from, true);
+                range.retired.push((from, to));
+                self.free_units -= free;
+            }
+            range.retired.sort_unstable();
+        }
     }
 
     /// Takes one contiguous piece of up to `bytes` rounded up to units, and returns its address and length: the lowest free
@@ -112,11 +133,14 @@ impl ConventionalSpace {
     /// range or a part of it is used already: then the metadata is damaged.
     pub fn adopt(&mut self, addr: u64, len: u64) -> Result<(), String> {
         let (i, at, units) = self.locate(addr, len)?;
-        if !self.ranges[i].all(at, units, false) {
+        let live = self.ranges[i].live(at, at + units);
+        if !live.iter().all(|&(from, to)| self.ranges[i].all(from, to - from, false)) {
             return Err(format!("{len} bytes at {addr} of conventional space belong to two owners"));
         }
-        self.ranges[i].set(at, units, true);
-        self.free_units -= units;
+        for (from, to) in live {
+            self.ranges[i].set(from, to - from, true);
+            self.free_units -= to - from;
+        }
         Ok(())
     }
 
@@ -131,8 +155,10 @@ impl ConventionalSpace {
             Err(why) => panic!("cannot free: {why}"),
         };
         assert!(self.ranges[i].all(at, units, true), "{len} bytes at {addr} of conventional space are freed twice");
-        self.ranges[i].set(at, units, false);
-        self.free_units += units;
+        for (from, to) in self.ranges[i].live(at, at + units) {
+            self.ranges[i].set(from, to - from, false);
+            self.free_units += to - from;
+        }
     }
 
     /// Index of the range, first unit and number of units of a piece.
@@ -155,11 +181,22 @@ impl ConventionalSpace {
 impl Range {
     fn new(start: u64, units: u64) -> Self {
         let words = usize::try_from(units.div_ceil(64)).expect("a bitmap that fits memory");
-        let mut range = Range { start, units, used: vec![0; words], hint: 0 };
+        let mut range = Range { start, units, used: vec![0; words], retired: Vec::new(), hint: 0 };
         if let (Some(last), tail @ 1..) = (range.used.last_mut(), units % 64) {
             *last = !0 << tail;
         }
         range
+    }
+
+    /// What of the units `from..to` is not retired, in order.
+    fn live(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let (mut live, mut at) = (Vec::new(), from);
+        for &(dead, alive) in self.retired.iter().filter(|(dead, alive)| *dead < to && *alive > from) {
+            live.extend((at < dead).then_some((at, dead)));
+            at = alive;
+        }
+        live.extend((at < to).then_some((at, to)));
+        live
     }
 
     fn end(&self, unit: u64) -> u64 {
@@ -287,6 +324,28 @@ mod tests {
         space.adopt(11 * U, U).unwrap();
         space.adopt(15 * U, 65 * U).unwrap();
         assert_eq!(space.free_bytes(), U);
+    }
+
+    #[test]
+    fn what_is_retired_is_never_handed_out_and_may_be_adopted_and_freed() {
+        let mut space = ConventionalSpace::new(&[(0, 10 * U), (100 * U, 4 * U)], U);
+        assert_eq!(space.alloc(3 * U), Some((0, 3 * U)));
+        space.retire(2 * U + 1, 2 * U);
+        space.retire(3 * U, U);
+        assert_eq!((space.total_bytes(), space.free_bytes()), (11 * U, 9 * U));
+        assert_eq!(space.alloc(4 * U), Some((5 * U, 4 * U)), "behind it");
+        // In use when it died, and partly in it.
+        space.free(0, 3 * U);
+        assert_eq!(space.free_bytes(), 7 * U);
+        space.adopt(U, 4 * U).unwrap();
+        assert!(space.adopt(U, 4 * U).is_err(), "its live part belongs to somebody");
+        space.free(U, 4 * U);
+        assert_eq!(space.alloc(4 * U), Some((100 * U, 4 * U)));
+        assert_eq!(space.alloc(4 * U), Some((0, 2 * U)));
+        space.retire(0, u64::MAX);
+        assert_eq!((space.total_bytes(), space.free_bytes(), space.alloc(U)), (0, 0, None));
+        space.free(100 * U, 4 * U);
+        assert_eq!((space.free_bytes(), space.alloc(U)), (0, None));
     }
 
     #[test]

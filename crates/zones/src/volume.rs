@@ -19,10 +19,10 @@ use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZoneState,
     ZonedDevice, report_all, zeroed_region,
 };
-use labels::{LabelZones, geometry_of, renew_copy, write_label};
+use labels::{LabelZones, cannot_write, conventional_count, geometry_of};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use work::Work;
 #[cfg(not(feature = "shuttle"))]
 use work::spawn_writers;
@@ -95,6 +95,12 @@ pub(crate) struct VolumeCore {
     mount: u64,
     first_generation: u64,
     label_repaired: Option<String>,
+    /// Generation of the label that is whole wherever it can be.
+    in_force: AtomicU64,
+    /// Only looked at: a label that cannot be written any more is kept in memory.
+    look: bool,
+    /// A label is only in memory.
+    label_unwritten: AtomicBool,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -150,16 +156,32 @@ impl Volume {
     ///
     /// # Errors
     /// `Unusable` with a whole sentence: no label, a newer version, another geometry. `Io` of kind `InvalidData`: both
-    /// copies of the label are damaged.
+    /// copies of the label are damaged. `Io`: neither
+    /// can be written any more; [`Volume::look`] may still open the drive.
     pub fn open(drive: Drive, options: VolumeOptions) -> Result<Volume> {
+        Self::open_as(drive, options, false)
+    }
+
+    /// The same for a drive whose changes nobody keeps (an overlay): it may have no zone left that a label can be written to.
+    ///
+    /// # Errors
+    /// As [`Volume::open`], where there is no whole label.
+    pub fn look(drive: Drive, options: VolumeOptions) -> Result<Volume> {
+        Self::open_as(drive, options, true)
+    }
+
+    fn open_as(drive: Drive, options: VolumeOptions, look: bool) -> Result<Volume> {
         let device = drive.device.clone();
         let device = device.as_ref();
         let geometry = device.geometry().clone();
         let report = report_all(device)?;
-        let label_zones = LabelZones::of(&report).ok_or_else(|| unusable(device, LabelError::NotALabel))?;
-        let (a, b) = (label_zones.read(device, 0)?, label_zones.read(device, 1)?);
+        let found = LabelZones::find(device, &report)?.ok_or_else(|| unusable(device, LabelError::NotALabel))?;
+        let (label_zones, [a, b]) = (found.zones, found.copies);
+        let dead = label_zones.dead(device)?;
         let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
-        let label_repaired = broken.map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
+        let label_repaired = broken
+            .filter(|(i, _): &(usize, _)| dead[*i].is_none())
+            .map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
         let chosen = Label::choose(a, b).map_err(|error| match error {
             LabelError::Corrupt(_) => {
                 Error::io(&name_of(device), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
@@ -167,21 +189,9 @@ impl Volume {
             _ => unusable(device, error),
         })?;
         let label = chosen.label;
-        let here = geometry_of(&geometry, &report);
+        let count = conventional_count(&report);
+        let here = geometry_of(&geometry, label.geometry.conventional.clamp(*count.start(), *count.end()));
         if label.geometry != here {
-            // A conventional zone that died is counted as none: that is what happened, not another drive.
-            let dead = report.iter().take(label.geometry.conventional as usize).find_map(|zone| match zone.state {
-                ZoneState::Offline => {
-                    Some(Error::new(&name_of(device), Fault::Offline).at(zone.id, geometry.start(zone.id)))
-                }
-                ZoneState::ReadOnly => {
-                    Some(Error::new(&name_of(device), Fault::ReadOnly).at(zone.id, geometry.start(zone.id)))
-                }
-                _ => None,
-            });
-            if let Some(error) = dead {
-                return Err(error);
-            }
             return Err(unusable(
                 device,
                 format!(
@@ -190,13 +200,31 @@ impl Volume {
                 ),
             ));
         }
-        if chosen.repair_other {
+        if dead.iter().all(Option::is_some) && !look {
+            return Err(cannot_write(device));
+        }
+        dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
+        let other = 1 - chosen.copy;
+        if chosen.repair_other && dead[other].is_none() {
             tracing::warn!(drive = %device.identity().name, "one copy of the label is damaged or old: repairing it");
             // Never both at once: the good copy, which the last mount may not have flushed any more, is durable before the
             // bad one is touched.
             device.flush(Cause::Label.into())?;
-            renew_copy(device, label_zones, 1 - chosen.copy, &label, false, &|tag| device.flush(tag))?;
+            let how = (Some(label.generation), dead[chosen.copy].is_some());
+            let repaired = label_zones.write_copy(device, other, &label, how, &|tag| device.flush(tag));
+            match repaired {
+                // It died just now: the other is alone.
+                Err(error) if label_zones.died(device, other, &error)? => {
+                    tracing::warn!(%error, "a zone of the label takes no more writes");
+                }
+                other => drop(other?),
+            }
         }
+        // What died in front was conventional: the label says so.
+        let mut seen = report.clone();
+        seen.iter_mut()
+            .take(label.geometry.conventional as usize)
+            .for_each(|zone| zone.state = ZoneState::Conventional);
         let key = SurvivorKey {
             volume: label.uuid,
             medium: device.identity().medium,
@@ -212,7 +240,7 @@ impl Volume {
             uuid: label.uuid,
             flusher: Flusher::new(),
             turn: geometry.rotational.then(|| Turn::new(options.turn_bytes)),
-            pool: Mutex::new(Pool::new(&report, &label.owners, &reserves)),
+            pool: Mutex::new(Pool::new(&seen, &label.owners, &reserves)),
             // Until recovery is over, plain memory: the survivor's region still holds what must not be lost.
             memory: Mutex::new(SegmentMemory::new(
                 zeroed_region(options.survivor_bytes.min(8 << 20)),
@@ -227,6 +255,9 @@ impl Volume {
             mount: label.mount + 1,
             first_generation: label.generation,
             label_repaired,
+            in_force: AtomicU64::new(label.generation),
+            look,
+            label_unwritten: AtomicBool::new(false),
             label: Mutex::new(label),
             label_zones,
             drive,
@@ -271,13 +302,19 @@ impl Volume {
         Ok(Tenant { volume: self.clone(), owner: i as u8 + 1 })
     }
 
-    /// Reads both copies of the label; a sentence for each that is damaged or not the one in use.
+    /// Reads both copies of the label; a sentence for each that is damaged or not the one in use. What stands in a dead zone
+    /// is no copy any more: see [`Volume::dead_labels`].
     pub fn check_labels(&self) -> Result<Vec<String>> {
         let core = &self.handle.core;
         let label = lock(&core.label);
+        let device = core.drive.device.as_ref();
+        if core.label_unwritten.load(Ordering::Acquire) {
+            return Ok(vec![format!("{}.", cannot_write(device))]);
+        }
+        let dead = core.label_zones.dead(device)?;
         let mut problems = Vec::new();
-        for i in 0..2 {
-            match core.label_zones.read(core.drive.device.as_ref(), i)? {
+        for i in (0..2).filter(|i: &usize| dead[*i].is_none()) {
+            match core.label_zones.read(device, i)? {
                 Ok(copy) if copy == *label => {}
                 Ok(copy) => problems.push(format!(
                     "Copy {i} of the label is of generation {}, not {}; mount the drive again to repair it.",
@@ -287,6 +324,12 @@ impl Volume {
             }
         }
         Ok(problems)
+    }
+
+    /// A sentence for each zone of the label that is read-only or offline now.
+    pub fn dead_labels(&self) -> Result<Vec<String>> {
+        let core = &self.handle.core;
+        Ok(core.label_zones.dead(core.drive.device.as_ref())?.into_iter().flatten().collect())
     }
 
     /// What was wrong with the copy of the label that [`Volume::open`] had to write anew; `None`: both were whole.
@@ -435,7 +478,13 @@ impl VolumeCore {
             let ticket = self.flusher.ticket();
             self.flusher.durable(ticket, self.drive.device.as_ref(), tag)
         };
-        write_label(self.drive.device.as_ref(), self.label_zones, &next, false, flush)?;
+        let device = self.drive.device.as_ref();
+        let floor = self.in_force.load(Ordering::Acquire);
+        match self.label_zones.write(device, &next, Some(floor), flush)? {
+            true => self.in_force.store(next.generation, Ordering::Release),
+            false if self.look => self.label_unwritten.store(true, Ordering::Release),
+            false => return Err(cannot_write(device)),
+        }
         *label = next;
         Ok(())
     }

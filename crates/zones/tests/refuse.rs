@@ -104,18 +104,3 @@ fn a_drive_of_another_shape_or_for_another_engine_is_told() {
     let why = open(&small).unwrap().tenant("bluefs").err().unwrap().to_string();
     assert!(why.contains("is formatted for toy, not for bluefs"), "{why}");
 }
-
-#[test]
-fn a_dead_conventional_zone_is_named_and_not_taken_for_another_shape() {
-    for (zone, offline) in [(0, true), (1, false), (3, true), (3, false)] {
-        let emulator = tiny();
-        Volume::format(&drive(&emulator), &options(false)).unwrap();
-        match offline {
-            true => emulator.faults().make_offline(ZoneId(zone)).unwrap(),
-            false => emulator.faults().make_read_only(ZoneId(zone)).unwrap(),
-        }
-        let why = open(&emulator).err().unwrap().to_string();
-        let state = if offline { "is offline" } else { "read-only" };
-        assert!(why.contains(&format!("zone {zone}")) && why.contains(state) && why.contains("replace"), "{why}");
-    }
-}

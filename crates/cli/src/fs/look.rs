@@ -156,6 +156,7 @@ pub(super) fn check(args: Check) -> Outcome {
             print(problem)?;
         }
     }
+    let problems = |n: usize| if n == 1 { "1 problem".to_owned() } else { format!("{n} problems") };
     match report.problems.len() {
         0 if args.json => Ok(()),
         0 => print(format_args!(
@@ -166,11 +167,13 @@ pub(super) fn check(args: Check) -> Outcome {
             size(report.bytes)
         )),
         n if repair => Err(Failure::failed(format!(
-            "{n} problems, of which a second check shows those that are left; copy out what is whole with `imbrex fs cp`"
+            "{}; a second check shows what is left of that; copy out what is whole with `imbrex fs cp`",
+            problems(n)
         ))),
         n => Err(Failure::failed(format!(
-            "{n} problems; copy out what is whole with `imbrex fs cp` first, then `imbrex fs check --repair` mends what \
-             a mount can"
+            "{}; copy out what is whole with `imbrex fs cp` first, then `imbrex fs check --repair` mends what \
+             a mount can",
+            problems(n)
         ))),
     }
 }

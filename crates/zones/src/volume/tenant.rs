@@ -116,7 +116,8 @@ impl Tenant {
     }
 
     /// Conventional space of this tenant, as byte ranges: its conventional zones, and for the first tenant what is left of
-    /// the zones that hold labels.
+    /// the zones that hold labels. Zones that have died are among them: they may hold files; see
+    /// [`Tenant::dead_conventional`].
     pub fn conventional_ranges(&self) -> Vec<(u64, u64)> {
         let core = self.core();
         let label = lock(&core.label);
@@ -124,14 +125,14 @@ impl Tenant {
         for (zone, &owner) in core.report.iter().zip(&label.owners) {
             let start = core.geometry.start(zone.id);
             let range = match owner {
-                _ if zone.state != ZoneState::Conventional => continue,
+                _ if zone.id.0 >= label.geometry.conventional => continue,
                 label::LABEL if self.owner == 1 => {
                     // Whole units of conventional space begin where a unit would, whatever its size.
                     let unit = crate::conventional::UNIT.min(core.geometry.zone_size / 16).max(4096);
-                    let skip = label_bytes(&core.geometry).next_multiple_of(unit);
-                    (start + skip, zone.capacity.saturating_sub(skip))
+                    let skip = (2 * label_bytes(&core.geometry)).next_multiple_of(unit);
+                    (start + skip, core.geometry.zone_size.saturating_sub(skip))
                 }
-                o if o == self.owner => (start, zone.capacity),
+                o if o == self.owner => (start, core.geometry.zone_size),
                 _ => continue,
             };
             match ranges.last_mut() {
@@ -140,6 +141,14 @@ impl Tenant {
             }
         }
         ranges
+    }
+
+    /// Conventional zones that were read-only or offline when the volume was opened, as byte ranges: nothing new goes there.
+    pub fn dead_conventional(&self) -> Vec<(u64, u64)> {
+        let core = self.core();
+        let conventional = lock(&core.label).geometry.conventional as usize;
+        let dead = core.report.iter().take(conventional).filter(|zone| zone.state != ZoneState::Conventional);
+        dead.map(|zone| (core.geometry.start(zone.id), core.geometry.zone_size)).collect()
     }
 
     /// A number that no zone of this volume had as its life before: from the label's generation at the opening, which every

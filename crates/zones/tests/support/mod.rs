@@ -264,7 +264,16 @@ impl Engine {
     }
 
     pub fn try_open(drive: Drive, framing: Framing, options: VolumeOptions) -> Result<Engine> {
-        let volume = Volume::open(drive, options)?;
+        Self::over(Volume::open(drive, options)?, framing)
+    }
+
+    /// The same for a drive whose label can no longer be written.
+    pub fn look(drive: Drive, framing: Framing) -> std::result::Result<Engine, String> {
+        let volume = Volume::look(drive, options()).map_err(|e| e.to_string())?;
+        Self::over(volume, framing).map_err(|e| e.to_string())
+    }
+
+    fn over(volume: Volume, framing: Framing) -> Result<Engine> {
         let tenant = volume.tenant("log")?;
         let root = Root::decode(&tenant.root()).expect("a root is whole or not there");
         for piece in &root.pieces {
