@@ -174,10 +174,7 @@ impl BlueFs {
         let asked =
             parsed.options.get("format").map(|v| parse_bool(v).map_err(|why| refuse(format!("format={v}: {why}"))));
         let format = asked.transpose()?.unwrap_or(false) || memory;
-        let key = match std::fs::canonicalize(&parsed.locator) {
-            Ok(path) if !memory => path.to_string_lossy().into_owned(),
-            _ => parsed.locator.clone(),
-        };
+        let key = imbrex_drives::key(&parsed.locator);
         let key = match open.read_only {
             // Who only looks sees what this process is doing.
             true => match OPEN.get(&key) {

@@ -1,11 +1,12 @@
-//! `imbrex drive …`: emulated drives in images, and as far as it can be the zoned block devices of the kernel.
+//! `imbrex drive …`: emulated drives in images, plain disks cut into bands, and as far as it can be the zoned block devices
+//! of the kernel.
 
 use crate::output::{Failure, Outcome, count, print, print_json, size, table, terminal_width};
-use crate::{kernel, picture};
+use crate::{banded, kernel, picture};
 use clap::{ArgGroup, Subcommand};
 use imbrex_device::kernel::{Access, KernelDevice};
 use imbrex_device::{Cause, Tag, Zone, ZoneOp, ZoneState, ZonedDevice};
-use imbrex_drives::{Locator, parse_bool, parse_size};
+use imbrex_drives::{BANDED, BandedDisk, Locator, parse_bool, parse_size};
 use imbrex_emulator::{Config, Emulator, Observer, OpenOptions, Overrides, Profile, Stats};
 use serde::Serialize;
 use serde_json::json;
@@ -22,9 +23,12 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make an emulated drive in an image: a sparse file that takes what is written, no more.
+    /// Make an emulated drive in an image, a sparse file that takes what is written, no more; or, with --banded, a drive of a
+    /// plain disk or file, cut into bands.
     #[command(after_help = "Examples:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n  \
-                            imbrex drive create small.img --profile hgst-hsh721414al --capacity 64G --write-cache off")]
+                            imbrex drive create small.img --profile hgst-hsh721414al --capacity 64G --write-cache off\n  \
+                            imbrex drive create --banded /dev/sdc --band 80M\n  \
+                            imbrex drive create --banded disk.img --capacity 64G")]
     Create(Create),
     /// List the drive models that can be emulated, and what is known of them.
     #[command(after_help = "Example:\n  imbrex drive profiles")]
@@ -64,7 +68,7 @@ struct Json {
 
 #[derive(clap::Args)]
 struct Image {
-    /// The drive's image, or (info and zones) a zoned block device as /dev/sdb.
+    /// The drive's image; where it can be a banded disk as banded:disk.img, or (info and zones) a zoned one as /dev/sdb.
     path: String,
     /// Print JSON.
     #[arg(long)]
@@ -76,8 +80,14 @@ struct Create {
     /// Where the image goes.
     path: String,
     /// Drive model, one of `imbrex drive profiles`.
-    #[arg(long, value_name = "NAME")]
-    profile: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "banded")]
+    profile: Option<String>,
+    /// Cut a conventional disk, or a file, into bands that are written like sequential zones; then name it banded:PATH.
+    #[arg(long, conflicts_with_all = ["profile", "zone_size", "write_cache"])]
+    banded: bool,
+    /// Size of a band, as 80M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "banded")]
+    band: Option<u64>,
     /// Size of the drive, as 64G or 1T; the model's without it.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     capacity: Option<u64>,
@@ -124,7 +134,7 @@ struct StatsArgs {
 
 #[derive(clap::Args)]
 struct Range {
-    /// The drive's image, or a zoned block device as /dev/sdb.
+    /// The drive's image, a banded disk as banded:disk.img, or a zoned block device as /dev/sdb.
     path: String,
     /// Which zones: a number, a range as 5-9, or all (sequential ones).
     zones: String,
@@ -187,10 +197,27 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
+/// What `locator` asks for, where it is a banded disk.
+fn banded_disk(locator: &str) -> Result<Option<BandedDisk>, Failure> {
+    let disk = match Locator::parse(locator)? {
+        Locator::Banded(disk) => Some(disk),
+        _ => None,
+    };
+    Ok(disk)
+}
+
 /// The path of an image, or why it is none.
 fn image_path(locator: &str) -> Result<PathBuf, Failure> {
     match Locator::parse(locator)? {
+        Locator::Image(path) if imbrex_device::banded::is_banded(&path) => {
+            Err(Failure::failed(format!("{locator}: this is a banded disk; name it {BANDED}{locator}")))
+        }
         Locator::Image(path) => Ok(path),
+        Locator::Banded(disk) => Err(Failure::usage(format!(
+            "{}: only emulated drives can do this; name a drive image (for banded disks there are info, zones, stats, reset, \
+             finish)",
+            disk.path.display()
+        ))),
         Locator::Memory(_) => Err(Failure::usage("a drive in memory is gone with its process; name a drive image")),
         Locator::Device(path) => Err(Failure::usage(format!(
             "{}: only emulated drives can do this; name a drive image (for devices there are info, zones, reset, finish)",
@@ -203,12 +230,15 @@ fn image_path(locator: &str) -> Result<PathBuf, Failure> {
 fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(match Locator::parse(locator)? {
         Locator::Device(path) => Some(path),
-        Locator::Image(_) | Locator::Memory(_) => None,
+        Locator::Image(_) | Locator::Memory(_) | Locator::Banded(_) => None,
     })
 }
 
 /// Opens the image or device at `locator` to change its zones.
 fn open(locator: &str) -> Result<Box<dyn ZonedDevice>, Failure> {
+    if let Some(disk) = banded_disk(locator)? {
+        return Ok(Box::new(disk.open(Access::Write)?));
+    }
     Ok(match device_path(locator)? {
         Some(path) => Box::new(KernelDevice::open(&path, Access::Write)?),
         None => Box::new(Emulator::open(&image_path(locator)?, OpenOptions::default())?),
@@ -216,6 +246,20 @@ fn open(locator: &str) -> Result<Box<dyn ZonedDevice>, Failure> {
 }
 
 fn create(args: Create) -> Outcome {
+    if args.banded {
+        let create = banded::Create {
+            path: args.path,
+            capacity: args.capacity,
+            band: args.band,
+            conventional: args.conventional,
+            block: args.block_size,
+            force: args.force,
+        };
+        return banded::create(create, args.json);
+    }
+    if args.path.starts_with(BANDED) {
+        return Err(Failure::usage("a plain disk is cut into bands by --banded, in place of --profile"));
+    }
     let path = image_path(&args.path)?;
     let overrides = Overrides {
         capacity: args.capacity,
@@ -224,10 +268,11 @@ fn create(args: Create) -> Outcome {
         block: args.block_size,
         write_cache: args.write_cache,
     };
-    let config = Config::named(&args.profile, &overrides).map_err(|error| match error.fault {
-        imbrex_device::Fault::Unusable(sentence) => Failure::usage(sentence),
-        _ => Failure::from(error),
-    })?;
+    let config =
+        Config::named(args.profile.as_deref().unwrap_or_default(), &overrides).map_err(|error| match error.fault {
+            imbrex_device::Fault::Unusable(sentence) => Failure::usage(sentence),
+            _ => Failure::from(error),
+        })?;
     let drive = Emulator::create(&path, &config, args.force)?;
     drop(drive);
     if args.json {
@@ -328,6 +373,9 @@ fn info(args: Image) -> Outcome {
     if let Some(path) = device_path(&args.path)? {
         return kernel::info(&path, args.json);
     }
+    if let Some(disk) = banded_disk(&args.path)? {
+        return banded::info(&disk, args.json);
+    }
     let facts = facts(&image_path(&args.path)?)?;
     if args.json {
         return print_json(&facts);
@@ -359,6 +407,10 @@ fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
     if let Some(path) = device_path(locator)? {
         let device = kernel::observe(&path)?;
         return Ok((imbrex_device::report_all(&device)?, device.geometry().zone_size));
+    }
+    if let Some(disk) = banded_disk(locator)? {
+        let drive = disk.open(Access::Observe)?;
+        return Ok((imbrex_device::report_all(&drive)?, drive.geometry().zone_size));
     }
     let seen = Observer::open(&image_path(locator)?)?;
     Ok((seen.zones(), seen.config().zone_size))
@@ -396,6 +448,10 @@ fn zone_line(zone: &Zone) -> String {
 }
 
 fn stats(args: StatsArgs) -> Outcome {
+    if let Some(disk) = banded_disk(&args.image.path)? {
+        let stats = banded::stats(&disk, args.reset)?;
+        return if args.image.json { print_json(&stats) } else { print(describe_stats(&stats)) };
+    }
     let path = image_path(&args.image.path)?;
     let stats = Observer::open(&path)?.stats();
     if args.reset {

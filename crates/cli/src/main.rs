@@ -3,6 +3,7 @@
 //! Exit code 0: done; 1: failed, one sentence on stderr says what to do next; 2: the command line was wrong. Facts go to
 //! stdout, with `--json` as JSON.
 
+mod banded;
 mod drive;
 mod fs;
 mod kernel;

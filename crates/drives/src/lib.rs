@@ -1,16 +1,18 @@
 //! Floor 2: from a locator to an open drive, and the shared-memory survivor.
 //!
 //! A *locator* names a drive: `drive.img` (an emulated drive in an image), `mem:?profile=tiny&size=64M` (one in memory that
-//! goes away with the process), `/dev/sdb` (a zoned block device of the kernel). Banded plain disks (`banded:…`) are refused
-//! with a sentence until their backend is there. A *URI* is `imbrex://`, a locator and options, as
+//! goes away with the process), `/dev/sdb` (a zoned block device of the kernel), `banded:disk.img` or `banded:/dev/sdc` (a file
+//! or a conventional disk cut into bands). A *URI* is `imbrex://`, a locator and options, as
 //! `imbrex:///data/drive.img?cache=2G`; [`parse_uri`] takes it apart.
 
 #![warn(missing_docs)]
 
+mod banded;
 mod locator;
 pub mod overlay;
 pub mod survivor;
 mod uri;
 
-pub use locator::{Locator, MEMORY_OPTIONS, OpenOptions, open};
+pub use banded::{BANDED, BANDED_OPTIONS, BandedDisk, USUAL_BAND};
+pub use locator::{Locator, MEMORY_OPTIONS, OpenOptions, key, open};
 pub use uri::{DRIVE_OPTIONS, SCHEME, Uri, parse_bool, parse_size, parse_uri};

@@ -1,5 +1,6 @@
 //! What a locator means, and opening it.
 
+use crate::banded::{BANDED, BandedDisk};
 use crate::survivor::ShmSurvivor;
 use crate::uri::{parse_bool, parse_size};
 use imbrex_device::kernel::{Access, KernelDevice};
@@ -40,6 +41,8 @@ pub enum Locator {
     Memory(Memory),
     /// A zoned block device of the kernel.
     Device(PathBuf),
+    /// A file or conventional disk cut into bands.
+    Banded(BandedDisk),
 }
 
 /// What `mem:?…` asks for.
@@ -69,8 +72,8 @@ impl Locator {
         if text.starts_with("mem:") {
             return refuse("the options of a drive in memory follow a question mark, as mem:?profile=tiny");
         }
-        if text.starts_with("banded:") {
-            return refuse("banded plain disks are not supported yet; use a drive image (`imbrex drive create`)");
+        if text.starts_with(BANDED) {
+            return BandedDisk::parse(text).map(Locator::Banded);
         }
         let path = Path::new(text);
         if is_device(path) {
@@ -147,12 +150,41 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
         Locator::Image(path) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
-            Ok(lasting(Arc::new(Emulator::open(&path, how)?), options))
+            let drive = Emulator::open(&path, how).map_err(|error| explain(error, &path))?;
+            Ok(lasting(Arc::new(drive), options))
         }
         Locator::Device(path) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
             Ok(lasting(Arc::new(KernelDevice::open(&path, access)?), options))
         }
+        Locator::Banded(disk) => {
+            let access = if options.read_only { Access::ReadOnly } else { Access::Write };
+            Ok(lasting(Arc::new(disk.open(access)?), options))
+        }
+    }
+}
+
+/// Says of a file that is no image what it is, where it is a banded disk.
+fn explain(error: Error, path: &Path) -> Error {
+    if !imbrex_device::banded::is_banded(path) {
+        return error;
+    }
+    Error::unusable(&error.drive, format!("this is a banded disk; name it {BANDED}{}", path.display()))
+}
+
+/// A name for the drive that `locator` leads to, the same for all ways to write it.
+pub fn key(locator: &str) -> String {
+    let whole = |path: &Path| std::fs::canonicalize(path).map(|path| path.to_string_lossy().into_owned());
+    match Locator::parse(locator) {
+        Ok(Locator::Image(path) | Locator::Device(path)) => whole(&path).unwrap_or_else(|_| locator.to_owned()),
+        // A file that is not made yet is found by the directory that it will be in.
+        Ok(Locator::Banded(disk)) => {
+            let parent = disk.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let in_parent = || Some(format!("{}/{}", whole(parent).ok()?, disk.path.file_name()?.to_string_lossy()));
+            let path = whole(&disk.path).ok().or_else(in_parent);
+            format!("{BANDED}{}", path.unwrap_or_else(|| disk.path.to_string_lossy().into_owned()))
+        }
+        Ok(Locator::Memory(_)) | Err(_) => locator.to_owned(),
     }
 }
 
@@ -203,7 +235,6 @@ mod tests {
         says("mem:?profile=floppy", "hgst-hsh721414al");
         says("mem:?size=lots", "256M");
         says("mem:?block=1000", "512 or 4096");
-        says("banded:disk.img?band=80M", "not supported yet");
         says("/dev/null", "not a block device");
         says("/dev/sdnone", "lsblk --zoned");
         for missing in ["/dev/shm/none.img", "/nowhere/drive.img"] {

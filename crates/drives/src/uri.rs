@@ -1,5 +1,6 @@
 //! `imbrex://` + locator + options, and the values that options have.
 
+use crate::banded::{BANDED, BANDED_OPTIONS};
 use crate::locator::{Locator, MEMORY_OPTIONS, OpenOptions};
 use imbrex_device::{Error, Result};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ pub const DRIVE_OPTIONS: &[&str] = &["host-sync", "read-only", "survivor"];
 /// A URI taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// What [`crate::open`] takes. The options of a drive in memory are part of it.
+    /// What [`crate::open`] takes. The options of a drive in memory, or of a banded disk, are part of it.
     pub locator: String,
     /// The options, of which every name is known.
     pub options: BTreeMap<String, String>,
@@ -56,7 +57,11 @@ pub fn parse_uri(uri: &str, known: &[&str]) -> Result<Uri> {
     if place.is_empty() {
         return Err(refuse(format!("the URI names no drive; write {SCHEME}/path/to/drive.img or {SCHEME}mem:")));
     }
-    let of_locator: &[&str] = if Locator::is_memory(place) { MEMORY_OPTIONS } else { &[] };
+    let of_locator: &[&str] = match place {
+        _ if Locator::is_memory(place) => MEMORY_OPTIONS,
+        _ if place.starts_with(BANDED) => BANDED_OPTIONS,
+        _ => &[],
+    };
     let mut options = BTreeMap::new();
     let mut locator_query = Vec::new();
     for part in query.split('&').filter(|part| !part.is_empty()) {

@@ -23,7 +23,8 @@ macro_rules! counts {
             fn load(state: &State, cause: Cause) -> Counts {
                 Counts { $($field: state.counted(cause, counter::$field),)* }
             }
-            fn add(&mut self, other: &Counts) {
+            /// Adds what another cause counted.
+            pub fn add(&mut self, other: &Counts) {
                 $(self.$field = self.$field.saturating_add(other.$field);)*
             }
             /// What was counted since `earlier`.

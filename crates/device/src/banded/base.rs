@@ -36,8 +36,8 @@ pub trait Base: Send + Sync {
     fn sync(&self) -> Result<(), Fault>;
     /// These bytes are not needed any more; what is read there afterwards is anything.
     fn discard(&self, at: u64, len: u64);
-    /// The live part as the last process left it.
-    fn live(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault>;
+    /// The live part of this table, as the last process left it.
+    fn live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault>;
     /// Called once before the first [`put`](Base::put), when nothing in the live part is needed any more. Says whose it is.
     fn start_live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<(), Fault>;
     /// Changes bytes of the live part. They outlive the process as soon as this returns, and cost the disk nothing now. At
@@ -114,7 +114,7 @@ impl Base for MemoryBase {
             bytes.fill(0xdd);
         }
     }
-    fn live(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+    fn live(&self, _: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
         self.lock().get(range(at, len)).map(<[u8]>::to_vec).ok_or_else(outside)
     }
     fn start_live(&self, _: &[u8; 16], _: u64, _: usize) -> Result<(), Fault> {
@@ -141,8 +141,8 @@ impl<B: Base + ?Sized> Base for Arc<B> {
     fn discard(&self, at: u64, len: u64) {
         (**self).discard(at, len);
     }
-    fn live(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
-        (**self).live(at, len)
+    fn live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+        (**self).live(uuid, at, len)
     }
     fn start_live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<(), Fault> {
         (**self).start_live(uuid, at, len)

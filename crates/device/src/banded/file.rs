@@ -236,7 +236,7 @@ impl Base for FileBase {
         }
     }
 
-    fn live(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+    fn live(&self, _: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
         let mut bytes = vec![0; len];
         self.cached.as_ref().unwrap_or(&self.file).read_exact_at(&mut bytes, at).map_err(fault_of)?;
         Ok(bytes)

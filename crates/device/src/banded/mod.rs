@@ -22,6 +22,7 @@
 //! a new power epoch) and believes only what is proved to be there.
 
 mod base;
+mod conventional;
 mod drive;
 mod file;
 mod journal;
@@ -31,6 +32,7 @@ mod stats;
 mod table;
 
 pub use base::{Base, BaseFacts, MemoryBase};
+pub use conventional::ConventionalZones;
 pub use file::FileBase;
 pub use layout::{Layout, NoHeader, decode_header};
 pub use stats::{Counter, Counters};
@@ -40,6 +42,7 @@ use crate::{AlignedBuf, Error, Fault, Geometry, Identity, Result, ZoneId, ZoneSt
 use journal::Journal;
 use layout::{COPY_AT, PAGE};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use table::Word;
@@ -47,6 +50,17 @@ use table::Word;
 /// Bytes of unflushed bands that one flush leaves to checksums; with more it syncs twice. An open after a power loss reads
 /// so many bytes at most to check them.
 pub const CHECKED_BYTES: u64 = 4 << 20;
+
+/// How often an observer looks where the table seems damaged.
+const OBSERVER_TRIES: u32 = 5;
+
+/// Whether the file at `path` begins like a banded disk.
+pub fn is_banded(path: &Path) -> bool {
+    let mut magic = [0; 8];
+    let read =
+        std::fs::File::open(path).and_then(|file| std::os::unix::fs::FileExt::read_exact_at(&file, &mut magic, 0));
+    read.is_ok() && magic == layout::MAGIC
+}
 
 /// A disk cut into bands, as a zoned drive.
 pub struct Banded {
@@ -174,6 +188,8 @@ impl Banded {
                 found.epoch += 1;
             }
         }
+        let live = base.live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE).unwrap_or_default();
+        let counters = Counters::decode(live.get(layout.live_len()..).unwrap_or_default(), &layout.uuid);
         let mut journal = None;
         if access == Access::Write {
             // What a dead process left unflushed is durable from here on; then the table can speak of it.
@@ -188,11 +204,8 @@ impl Banded {
             let started = Journal::start(base.as_ref(), &layout, from, found.words.clone()).map_err(fail)?;
             journal = Some(Mutex::new(started));
             start_live(base.as_ref(), &layout, found.epoch, &found.words).map_err(fail)?;
+            base.put(&counters.encode(&layout.uuid), layout.counters_at()).map_err(fail)?;
         }
-        let counters = match base.live(layout.counters_at(), PAGE) {
-            Ok(page) => Counters::decode(&page, &layout.uuid),
-            Err(_) => Counters::new(),
-        };
         Ok(Banded {
             identity: identity(base.facts(), &layout, found.epoch),
             geometry: geometry(base.facts(), &layout),
@@ -207,6 +220,21 @@ impl Banded {
             flushes: AtomicU64::new(0),
             checked_bytes: CHECKED_BYTES,
         })
+    }
+
+    /// Looks at the banded disk at `path` beside whoever has it: what is seen may be old when it is looked at. Errors are those
+    /// of [`Banded::open`].
+    pub fn observe(path: &Path) -> Result<Banded> {
+        let mut tries = 0;
+        loop {
+            let seen = Banded::open(Box::new(FileBase::open(path, Access::Observe)?), Access::Observe);
+            tries += 1;
+            match seen {
+                // The table was changing under our eyes.
+                Err(Error { fault: Fault::Corrupt { .. }, .. }) if tries < OBSERVER_TRIES => {}
+                other => return other,
+            }
+        }
     }
 
     /// How the disk is cut.

@@ -177,7 +177,7 @@ fn sum_of(base: &dyn Base, layout: &Layout, record: &Record) -> Result<Option<u3
 
 /// The live words, if they were written under this boot and epoch and are whole; `None` where the power may have been away.
 pub(super) fn live_words(base: &dyn Base, layout: &Layout, epoch: u64) -> Result<Option<Vec<Word>>, Fault> {
-    let bytes = base.live(layout.live_at(), layout.live_len())?;
+    let bytes = base.live(&layout.uuid, layout.live_at(), layout.live_len())?;
     let head = table::encode_live_head(layout, &base.facts().boot, epoch);
     if !bytes.starts_with(&head) {
         return Ok(None);

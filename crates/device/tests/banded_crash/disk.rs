@@ -170,7 +170,7 @@ impl Base for Recorder {
     fn discard(&self, at: u64, len: u64) {
         self.does(Op::Discard { at: at as usize, len: len as usize });
     }
-    fn live(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+    fn live(&self, _: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
         Ok(self.inner.lock().unwrap().0[at as usize..][..len].to_vec())
     }
     fn start_live(&self, _: &[u8; 16], _: u64, _: usize) -> Result<(), Fault> {

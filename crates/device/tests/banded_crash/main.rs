@@ -121,19 +121,19 @@ fn the_death_of_the_process_loses_nothing() {
 #[test]
 fn a_power_loss_keeps_what_was_flushed_and_prefixes_of_the_rest() {
     let mut states = 0;
-    for seed in 10..14 {
+    for seed in 10..13 {
         let (history, formatted, done) = used(seed, 60);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         for cut in formatted..=history.ops.len() {
             let promise = Promise { done: &done, cut, power: true, capacity: CAPACITY };
-            for (i, fate) in fates(&history, cut, 6, &mut rng).into_iter().enumerate() {
+            for (i, fate) in fates(&history, cut, 4, &mut rng).into_iter().enumerate() {
                 let base = Arc::new(Recorder::holding(&history.power_loss(SIZE, cut, fate), 2));
                 verify(&promise, base, || format!("seed {seed}, cut {cut}, fate {i}"));
                 states += 1;
             }
         }
     }
-    assert!(states > 5000, "{states}");
+    assert!(states > 3000, "{states}");
 }
 
 /// First the process dies, then another opens the drive and the power fails while it does; and a recovery from a power loss
