@@ -155,3 +155,14 @@ fn a_file_takes_what_is_written_and_gives_it_back_when_it_is_reset() {
     drive.flush(TAG).unwrap();
     assert!(blocks() < empty + 100, "{} {empty}", blocks());
 }
+
+#[test]
+fn a_new_table_leaves_no_label_of_what_was_there_before() {
+    let drive = in_memory(&plans()[0]);
+    for zone in report_all(&drive).unwrap() {
+        let mut buf = AlignedBuf::zeroed(64 << 10);
+        buf.fill(1);
+        drive.read_at(&mut buf, drive.geometry().start(zone.id), TAG).unwrap();
+        assert!(buf.iter().all(|byte| *byte == 0), "zone {}", zone.id);
+    }
+}

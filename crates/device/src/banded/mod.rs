@@ -51,6 +51,10 @@ use table::Word;
 /// so many bytes at most to check them.
 pub const CHECKED_BYTES: u64 = 4 << 20;
 
+/// A new table erases so many bytes at the beginning of each of so many conventional bands: where labels and superblocks are.
+const ERASED_BYTES: u64 = 1 << 20;
+const ERASED_BANDS: u32 = 16;
+
 /// How often an observer looks where the table seems damaged.
 const OBSERVER_TRIES: u32 = 5;
 
@@ -118,7 +122,8 @@ fn no_header(name: &Arc<str>, why: NoHeader) -> Error {
 }
 
 impl Banded {
-    /// Makes a band table on `base` for `layout` (from [`Layout::plan`]). What was there is gone, all of it or nothing.
+    /// Makes a band table on `base` for `layout` (from [`Layout::plan`]). The sequential bands are empty, and the first
+    /// conventional ones begin with zeros; cut short, there is no table.
     pub fn format(base: &dyn Base, layout: &Layout) -> Result<Layout> {
         let name = &base.facts().name;
         let fail = |fault| Error::new(name, fault);
@@ -139,6 +144,21 @@ impl Banded {
         let word = |band| if band < layout.conventional { Word::CONVENTIONAL } else { Word::empty(0) };
         Journal::start(base, &layout, (0, 1, 1), (0..layout.bands).map(word).collect()).map_err(fail)?;
         base.discard(layout.data_at, u64::from(layout.bands) * layout.band);
+        // Conventional bands hold what the disk held there; nobody shall take that for a label or a file system.
+        let mut seen = AlignedBuf::zeroed(zeros.len());
+        for band in 0..layout.conventional.min(ERASED_BANDS) {
+            let end = layout.start(band) + ERASED_BYTES.min(layout.band);
+            let mut at = layout.start(band);
+            while at < end {
+                let n = (seen.len() as u64).min(end - at) as usize;
+                // A file that is sparse there stays so. What cannot be read may be writable.
+                let empty = base.read(&mut seen[..n], at).is_ok() && seen[..n].iter().all(|byte| *byte == 0);
+                if !empty {
+                    base.write(&zeros[..n], at).map_err(fail)?;
+                }
+                at += n as u64;
+            }
+        }
         write(COPY_AT, &layout.encode())?;
         base.sync().map_err(fail)?;
         write(0, &layout.encode())?;
