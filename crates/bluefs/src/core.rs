@@ -284,13 +284,8 @@ impl Core {
             match place {
                 FreedPlace::Zone { zone, .. } => self.tenant.release(ZoneId(zone)),
                 FreedPlace::Conventional { addr, len } => {
-                    let mut space = lock(&self.conventional);
-                    let unit = space.unit();
                     // A unit of which the file keeps the front is not free yet.
-                    let (from, to) = (addr.next_multiple_of(unit), (addr + len).next_multiple_of(unit));
-                    if from < to {
-                        space.free(from, to - from);
-                    }
+                    lock(&self.conventional).free_behind(addr, len);
                 }
             }
         }

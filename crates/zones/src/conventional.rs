@@ -161,6 +161,23 @@ impl ConventionalSpace {
         }
     }
 
+    /// Gives back the units of a piece, also the last one where it ends in its middle; but not the first one where it begins
+    /// in its middle, since somebody keeps the front of that. Units are counted from the beginning of their range.
+    ///
+    /// # Panics
+    /// As [`ConventionalSpace::free`].
+    pub fn free_behind(&mut self, addr: u64, len: u64) {
+        let start = match self.ranges.partition_point(|r| r.start <= addr).checked_sub(1) {
+            Some(i) => self.ranges[i].start,
+            None => 0,
+        };
+        let offset = addr.saturating_sub(start);
+        let (from, to) = (offset.next_multiple_of(self.unit), (offset + len).next_multiple_of(self.unit));
+        if from < to {
+            self.free(start + from, to - from);
+        }
+    }
+
     /// Index of the range, first unit and number of units of a piece.
     fn locate(&self, addr: u64, len: u64) -> Result<(usize, u64, u64), String> {
         let unit = self.unit;
@@ -324,6 +341,21 @@ mod tests {
         space.adopt(11 * U, U).unwrap();
         space.adopt(15 * U, 65 * U).unwrap();
         assert_eq!(space.free_bytes(), U);
+    }
+
+    #[test]
+    fn units_are_counted_from_the_beginning_of_their_range() {
+        let start = U / 2;
+        let mut space = ConventionalSpace::new(&[(start, 10 * U)], U);
+        assert_eq!(space.alloc(4 * U), Some((start, 4 * U)));
+        // The file keeps the first unit and a bit of the second.
+        space.free_behind(start + U + 5, 2 * U);
+        assert_eq!(space.free_bytes(), 8 * U);
+        space.free_behind(start + U, 1);
+        space.free_behind(start + 1, U / 2);
+        assert_eq!(space.free_bytes(), 9 * U);
+        space.free_behind(start, U - 7);
+        assert_eq!(space.free_bytes(), 10 * U);
     }
 
     #[test]
