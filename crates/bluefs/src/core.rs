@@ -9,6 +9,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
+use crate::fs::WAL_SPARE;
 use crate::journal::{Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose, wal_number};
 use crate::log::LogIndex;
@@ -335,9 +336,11 @@ impl Core {
         self.after_freeing(|| self.tenant.take(urgency))
     }
 
-    /// Promises a zone to bytes that are about to be acknowledged.
-    pub(crate) fn promise_zone(&self) -> imbrex_device::Result<()> {
-        self.after_freeing(|| self.tenant.promise())
+    /// Promises a zone to bytes that are about to be acknowledged. `new_wal`: they are the first of a write-ahead log, for
+    /// which [`WAL_SPARE`] zones are kept.
+    pub(crate) fn promise_zone(&self, new_wal: bool) -> imbrex_device::Result<()> {
+        let leave = if new_wal { 0 } else { WAL_SPARE };
+        self.after_freeing(|| self.tenant.promise(leave))
     }
 
     fn after_freeing<T>(&self, get: impl Fn() -> imbrex_device::Result<T>) -> imbrex_device::Result<T> {

@@ -399,7 +399,8 @@ impl Placer for FilePlacer {
         if core.recovering.load(Ordering::Acquire) || self.promised.load(Ordering::Acquire) {
             return Ok(());
         }
-        core.promise_zone()?;
+        let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
+        core.promise_zone(new_wal)?;
         self.promised.store(true, Ordering::Release);
         Ok(())
     }

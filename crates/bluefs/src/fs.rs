@@ -22,6 +22,16 @@ use std::sync::{Arc, LazyLock, Mutex};
 /// Zones that only the journal and cleaning may take, so that a full drive can always be deleted from.
 pub const RESERVE: u32 = 3;
 
+/// Zones beyond the reserve that only the first bytes of a write-ahead log may take, so that a drive which becomes full refuses a
+/// table, or the next record of a log, and not the first record of one. From those RocksDB recovers by itself, since it then has
+/// something to flush and takes a new log. From a log whose first record failed it does not before the change in
+/// <https://github.com/facebook/rocksdb/pull/12873>: with nothing to flush it goes on in the log that failed, which ends in an
+/// error that only opening the database again cures, or in an assertion (`sync_without_flush_called_`; Debian builds with them).
+///
+/// Two are enough for two memtables (`max_write_buffer_number`), RocksDB's default: between the tables of two flushes it begins two
+/// logs at most, and a table finds no zone unless both are free.
+pub const WAL_SPARE: u32 = 2;
+
 /// Options of a URI that bluefs understands, beside the drive's.
 pub const URI_OPTIONS: &[&str] = &["cache", "cache-policy", "journal", "survivor-size", "wal", "format"];
 
@@ -453,10 +463,11 @@ impl BlueFs {
         let counts = core.tenant.counts();
         let usable = core.zone_capacity - core.front;
         let space = lock(&core.conventional);
-        let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(counts.reserve));
+        let kept = counts.reserve + WAL_SPARE;
+        let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(kept));
         Space {
             total: zones * usable,
-            free: u64::from(counts.free.saturating_sub(counts.reserve + counts.promised)) * usable,
+            free: u64::from(counts.free.saturating_sub(kept + counts.promised)) * usable,
             small_total: space.total_bytes(),
             small_free: space.free_bytes(),
         }

@@ -36,7 +36,7 @@ mod rescue;
 
 pub use check::CheckReport;
 pub use error::{Code, Error, Result};
-pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS};
+pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
 pub use handles::{LockToken, Pattern, RandomFile, Reader, Writer};
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, RESERVE, Writer};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, RESERVE, WAL_SPARE, Writer};
 use imbrex_device::{Drive, HeapSurvivor, ZoneState, report_all};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::Arc;
@@ -89,6 +89,56 @@ fn what_is_acknowledged_has_a_place() {
         file.close().unwrap();
     }
     (4..n).for_each(|n| assert_eq!(read(&fs, &format!("/{n:06}.sst")), bytes(900_000, n as u8)));
+}
+
+/// Appends to a log until the drive takes no more; how many of them it took.
+fn fill_log(log: &Writer) -> u32 {
+    for n in 0..1000 {
+        if let Err(why) = log.append(&bytes(10_000, n as u8)).and_then(|()| log.sync()) {
+            assert_eq!(why.code(), Code::NoSpace, "{why}");
+            return n;
+        }
+    }
+    panic!("a full drive takes any number of records");
+}
+
+#[test]
+fn a_drive_that_becomes_full_refuses_a_table_or_a_later_record_before_the_first_of_a_log() {
+    let machine = Machine::new();
+    let fs = machine.mount();
+    let log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    log.append(b"its first zone").unwrap();
+    log.sync().unwrap();
+    let n = fill(&fs);
+    assert_eq!(fs.space().free, 0);
+    // Not for more of a log that has a zone, and not for other logs.
+    assert!(fill_log(&log) > 0);
+    let other = fs.create("/MANIFEST-000005", CreateOptions::default()).unwrap();
+    assert_eq!(other.append(b"first").unwrap_err().code(), Code::NoSpace);
+    for round in 0..3 {
+        let mut logs = Vec::new();
+        for number in 0..WAL_SPARE {
+            let log = fs.create(&format!("/{:06}.log", 10 + number), CreateOptions::default()).unwrap();
+            log.append(b"first").unwrap();
+            log.sync().unwrap();
+            // It has the whole of that zone, and no other.
+            let records = fill_log(&log);
+            assert!(records > 10, "{records} records in round {round}");
+            logs.push(log);
+        }
+        let last = fs.create("/000099.log", CreateOptions::default()).unwrap();
+        assert_eq!(last.append(b"first").unwrap_err().code(), Code::NoSpace);
+        // Deleted logs leave their zones to new ones, not to tables.
+        drop((last, logs));
+        (0..WAL_SPARE).for_each(|number| fs.unlink(&format!("/{:06}.log", 10 + number)).unwrap());
+        fs.unlink("/000099.log").unwrap();
+        fs.sync_dir("/").unwrap();
+        let table = fs.create("/table.sst", CreateOptions::default()).unwrap();
+        assert_eq!(table.append(b"first").unwrap_err().code(), Code::NoSpace);
+        drop(table);
+        fs.unlink("/table.sst").unwrap();
+    }
+    (0..n).for_each(|n| assert_eq!(read(&fs, &format!("/{n:06}.sst")), bytes(900_000, n as u8)));
 }
 
 #[test]

@@ -191,13 +191,13 @@ impl Pool {
         Take::Claim(self.unowned.iter().take(self.claim_batch).map(|&z| ZoneId(z)).collect())
     }
 
-    /// Promises the tenant one of its free zones, so that bytes which are acknowledged now have a place later. False: there is
-    /// none for a user.
-    pub fn promise(&mut self, owner: u8) -> bool {
+    /// Promises the tenant one of its free zones, so that bytes which are acknowledged now have a place later. `leave`: how many
+    /// zones beyond the reserve it must not take. False: there is none for a user.
+    pub fn promise(&mut self, owner: u8, leave: u32) -> bool {
         let unowned = self.unowned.len();
         let tenant = self.tenant(owner);
         let free = tenant.empty.len() + tenant.dirty.len() + unowned;
-        let ok = free > (tenant.reserve + tenant.promised) as usize;
+        let ok = free as u64 > u64::from(tenant.reserve) + u64::from(tenant.promised) + u64::from(leave);
         tenant.promised += u32::from(ok);
         ok
     }
@@ -320,9 +320,10 @@ mod tests {
         pool.adoption_done(1, &report);
         let free = pool.counts(1).free;
         for _ in 1..free {
-            assert!(pool.promise(1));
+            assert!(!pool.promise(1, free), "more is to be left than there is");
+            assert!(pool.promise(1, 0));
         }
-        assert!(!pool.promise(1), "the reserve is not promised");
+        assert!(!pool.promise(1, 0), "the reserve is not promised");
         assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are promised");
         pool.promise_over(1);
         assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));

@@ -80,12 +80,12 @@ impl Tenant {
     }
 
     /// Promises a zone for bytes that are about to be acknowledged: taken later with [`Urgency::Promised`], or given back with
-    /// [`Tenant::promise_over`].
+    /// [`Tenant::promise_over`]. `leave`: how many zones beyond the reserve are kept for more important bytes than these.
     ///
     /// # Errors
     /// `NoSpace` where a user's write would find none.
-    pub fn promise(&self) -> Result<()> {
-        match lock(&self.core().pool).promise(self.owner) {
+    pub fn promise(&self, leave: u32) -> Result<()> {
+        match lock(&self.core().pool).promise(self.owner, leave) {
             true => Ok(()),
             false => Err(self.core().error(Fault::NoSpace)),
         }
