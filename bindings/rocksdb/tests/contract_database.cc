@@ -92,7 +92,10 @@ IMBREX_TEST(ADatabaseOnAFullDriveHealsByItself) {
     status = db->Put(WriteOptions(), Key(written), Bytes(1000, static_cast<uint64_t>(written)));
     written += status.ok() ? 1 : 0;
   }
-  EXPECT_ERROR(status, IsNoSpace);
+  // A write that waits for a flush when that flush fails gets the reason as the text of an Incomplete (DBImpl::DelayWrite).
+  if (!status.IsIncomplete() || status.ToString().find("No space left") == std::string::npos) {
+    EXPECT_ERROR(status, IsNoSpace);
+  }
   EXPECT(written > 5000);
   // What is there can be read, and deleting works.
   std::string value;
