@@ -198,7 +198,8 @@ const char *imbrex_version(void);
 // process has one file system of a drive: opening it again gives another handle of the same. The drive is released when the
 // last handle is closed and everything that was opened on it is given back.
 //
-// Warnings go to standard error; the environment variable IMBREX_LOG asks for more ("debug") or none ("off").
+// Warnings go to standard error; the environment variable IMBREX_LOG asks for more ("debug") or none ("off"). IMBREX_METRICS
+// asks for metrics in Prometheus's format: "127.0.0.1:9899" serves them, "/path/imbrex.prom" keeps a file of them.
 imbrex_error *imbrex_fs_open(const char *uri, imbrex_fs **out);
 
 // One more handle of the same file system, to be closed like the first; NULL for NULL.

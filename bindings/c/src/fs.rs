@@ -105,7 +105,8 @@ pub extern "C" fn imbrex_version() -> *const c_char {
 /// process has one file system of a drive: opening it again gives another handle of the same. The drive is released when the
 /// last handle is closed and everything that was opened on it is given back.
 ///
-/// Warnings go to standard error; the environment variable IMBREX_LOG asks for more ("debug") or none ("off").
+/// Warnings go to standard error; the environment variable IMBREX_LOG asks for more ("debug") or none ("off"). IMBREX_METRICS
+/// asks for metrics in Prometheus's format: "127.0.0.1:9899" serves them, "/path/imbrex.prom" keeps a file of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_fs_open(uri: *const c_char, out: *mut *mut imbrex_fs) -> *mut imbrex_error {
     guard(|| {
@@ -114,6 +115,7 @@ pub unsafe extern "C" fn imbrex_fs_open(uri: *const c_char, out: *mut *mut imbre
         listen();
         // SAFETY: the crate's contract.
         let fs = BlueFs::open_uri(unsafe { text(uri)? })?;
+        crate::metrics::opened(&fs);
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_fs { fs }))) }
     })

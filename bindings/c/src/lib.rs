@@ -19,6 +19,7 @@ mod error;
 mod file;
 mod fs;
 mod log;
+mod metrics;
 
 pub use error::{imbrex_code, imbrex_error, imbrex_error_code, imbrex_error_free, imbrex_error_message};
 pub use file::*;

@@ -11,7 +11,9 @@ use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::Options;
+use crate::watch::{Watch, Watched};
 use imbrex_device::{Cause, Drive, Tag, ZoneId};
+use imbrex_drives::counted::count;
 use imbrex_drives::{parse_bool, parse_uri};
 use imbrex_zones::cache::CachePolicy;
 use imbrex_zones::registry::{Registry, Shared};
@@ -50,6 +52,17 @@ enum Held {
 struct Mounted {
     core: Arc<Core>,
     report: MountReport,
+    watched: Watched,
+}
+
+impl Mounted {
+    /// Mounts, and counts what is asked of the drive from the first command on.
+    fn new(drive: Drive, options: Options) -> Result<Mounted> {
+        let (device, counters) = count(drive.device);
+        let (core, report) = mount(Drive { device, survivor: drive.survivor }, options)?;
+        let watched = Watched::new(core.clone(), counters, report.damage.len());
+        Ok(Mounted { core, report, watched })
+    }
 }
 
 /// What a name stands for.
@@ -140,8 +153,7 @@ impl BlueFs {
 
     /// Mounts a formatted drive.
     pub fn mount(drive: Drive, options: Options) -> Result<BlueFs> {
-        let (core, report) = mount(drive, options)?;
-        Ok(BlueFs(Held::Own(Arc::new(Mounted { core, report }))))
+        Ok(BlueFs(Held::Own(Arc::new(Mounted::new(drive, options)?))))
     }
 
     /// Mounts what a URI names, as `imbrex:///data/drive.img?cache=2G`, or hands out the mount that this process has of it
@@ -202,8 +214,7 @@ impl BlueFs {
                     _ => {}
                 }
             }
-            let (core, report) = mount(drive, options)?;
-            Ok::<_, Error>(Mounted { core, report })
+            Mounted::new(drive, options)
         })?;
         Ok(BlueFs(Held::Registered(shared)))
     }
@@ -222,6 +233,11 @@ impl BlueFs {
     /// What the mount found.
     pub fn mount_report(&self) -> &MountReport {
         &self.mounted().report
+    }
+
+    /// A look at its figures that does not keep it mounted.
+    pub fn watch(&self) -> Watch {
+        self.mounted().watched.watch()
     }
 
     /// The volume below.
@@ -459,18 +475,7 @@ impl BlueFs {
 
     /// How much room there is.
     pub fn space(&self) -> Space {
-        let core = self.core();
-        let counts = core.tenant.counts();
-        let usable = core.zone_capacity - core.front;
-        let space = lock(&core.conventional);
-        let kept = counts.reserve + WAL_SPARE;
-        let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(kept));
-        Space {
-            total: zones * usable,
-            free: u64::from(counts.free.saturating_sub(kept + counts.promised)) * usable,
-            small_total: space.total_bytes(),
-            small_free: space.free_bytes(),
-        }
+        space(self.core())
     }
 
     /// Settings that suit the drive.
@@ -491,6 +496,20 @@ impl BlueFs {
         }
         self.core().finish_kept()?;
         self.core().sync_journal()
+    }
+}
+
+pub(crate) fn space(core: &Core) -> Space {
+    let counts = core.tenant.counts();
+    let usable = core.zone_capacity - core.front;
+    let space = lock(&core.conventional);
+    let kept = counts.reserve + WAL_SPARE;
+    let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(kept));
+    Space {
+        total: zones * usable,
+        free: u64::from(counts.free.saturating_sub(kept + counts.promised)) * usable,
+        small_total: space.total_bytes(),
+        small_free: space.free_bytes(),
     }
 }
 
@@ -522,9 +541,11 @@ fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Option<Attribut
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        let last_words = self.watched.close();
         if let Err(why) = unmount(&self.core) {
             tracing::warn!(%why, "not everything could be written at unmount; the next mount repairs what it can");
         }
+        last_words();
     }
 }
 

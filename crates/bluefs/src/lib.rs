@@ -33,6 +33,7 @@ mod options;
 mod place;
 mod read;
 mod rescue;
+mod watch;
 
 pub use check::CheckReport;
 pub use error::{Code, Error, Result};
@@ -41,3 +42,4 @@ pub use handles::{LockToken, Pattern, RandomFile, Reader, Writer};
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};
+pub use watch::{Metrics, Watch};

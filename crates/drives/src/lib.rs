@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod banded;
+pub mod counted;
 mod locator;
 pub mod overlay;
 pub mod survivor;

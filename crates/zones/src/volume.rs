@@ -410,6 +410,14 @@ impl Volume {
         Ok(())
     }
 
+    /// Bytes of memory that hold what is not written yet, in whole units, and all bytes of that memory.
+    pub fn unwritten(&self) -> (u64, u64) {
+        let memory = self.handle.core.memory();
+        let (used, all) = memory.usage();
+        let bytes = |units: usize| (units * memory.unit()) as u64;
+        (bytes(used), bytes(all))
+    }
+
     /// Ends the background threads. With `clean`, everything is on the drive: the survivor's region is given up.
     pub fn shutdown(&self, clean: bool) -> Result<()> {
         self.handle.stop();

@@ -1,0 +1,112 @@
+//! Metrics in Prometheus's text format, for programs that use drives through this library and cannot be asked themselves.
+//!
+//! The environment variable `IMBREX_METRICS` says where: an address (`127.0.0.1:9899`, or only `9899` or `:9899`, which is on
+//! loopback too) is served over HTTP; a path (`/var/lib/node_exporter/imbrex.prom`, anything with a slash in it) is a file that
+//! is replaced every ten seconds and at each unmount. Where that cannot be had there is one warning, and the program goes on
+//! without. Drives are watched, not held: metrics never keep one from being given back.
+
+mod render;
+mod serve;
+mod textfile;
+
+use imbrex_bluefs::{BlueFs, Metrics, Watch};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+/// The environment variable.
+pub(crate) const VARIABLE: &str = "IMBREX_METRICS";
+
+static START: Once = Once::new();
+static DRIVES: Mutex<Vec<(u64, Watch)>> = Mutex::new(Vec::new());
+
+/// Where metrics go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Address(SocketAddr),
+    File(PathBuf),
+}
+
+/// Understands the variable; a sentence where it makes no sense.
+fn target(text: &str) -> Result<Target, String> {
+    if text.contains('/') {
+        let path = std::path::absolute(text).map_err(|e| format!("{e}; write an absolute path"))?;
+        return match path.file_name() {
+            Some(_) if !text.ends_with('/') => Ok(Target::File(path)),
+            _ => Err("names a directory; write the path of a file in it, as /path/imbrex.prom".into()),
+        };
+    }
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok(Target::Address(SocketAddr::from(([127, 0, 0, 1], port))));
+    }
+    let local = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    local.parse().map(Target::Address).map_err(|_| {
+        "is neither an address and a port (127.0.0.1:9899) nor a path with a slash (/path/imbrex.prom)".into()
+    })
+}
+
+/// A file system was opened: it is among the metrics from now on, if somebody wants any.
+pub(crate) fn opened(fs: &BlueFs) {
+    let Some(wanted) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) else { return };
+    let watch = fs.watch();
+    let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
+    drives.retain(|(_, watch)| watch.is_mounted());
+    // The same mount is given out to everybody who opens the drive.
+    let key = Arc::as_ptr(fs.volume().device()).cast::<()>() as u64;
+    if drives.iter().any(|(other, _)| *other == key) {
+        return;
+    }
+    drives.push((key, watch.clone()));
+    drop(drives);
+    let wanted = wanted.to_string_lossy();
+    let target = target(&wanted);
+    START.call_once(|| {
+        let started = target.clone().and_then(|target| match target {
+            Target::Address(address) => serve::start(address),
+            Target::File(path) => textfile::start(path),
+        });
+        if let Err(why) = started {
+            tracing::warn!("{VARIABLE}={wanted} {why}; going on without metrics");
+        }
+    });
+    if let Ok(Target::File(path)) = target {
+        watch.at_unmount(move |figures| textfile::last_words(&path, figures));
+    }
+}
+
+/// The figures of every drive that is open.
+fn figures() -> Vec<Metrics> {
+    let drives: Vec<Watch> = {
+        let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
+        drives.retain(|(_, watch)| watch.is_mounted());
+        drives.iter().map(|(_, watch)| watch.clone()).collect()
+    };
+    drives.iter().filter_map(Watch::figures).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_on_loopback_unless_told_otherwise() {
+        let address = |text: &str| match target(text) {
+            Ok(Target::Address(address)) => address.to_string(),
+            other => panic!("{text}: {other:?}"),
+        };
+        for text in ["9899", ":9899", "localhost:9899", "127.0.0.1:9899"] {
+            assert_eq!(address(text), "127.0.0.1:9899");
+        }
+        assert_eq!(address("0.0.0.0:1"), "0.0.0.0:1");
+        assert_eq!(address("[::1]:9899"), "[::1]:9899");
+        assert_eq!(target("/x/y.prom"), Ok(Target::File("/x/y.prom".into())));
+        assert!(matches!(target("./y.prom"), Ok(Target::File(path)) if path.is_absolute()));
+        for nonsense in ["", "metrics", "host:9899", "127.0.0.1", "99999", "/x/"] {
+            assert!(target(nonsense).is_err(), "{nonsense}");
+        }
+    }
+}
