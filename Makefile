@@ -50,11 +50,17 @@ fmt: setup ## format the Rust sources
 clean: ## remove what building left (not what setup installed)
 	rm -rf build $(or $(CARGO_TARGET_DIR),target) fuzz/target
 
+SHARED := share/man/man1 share/doc/imbrex share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
+
 install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	@test -x build/imbrex || { echo 'install: nothing is built yet; run `make build` first (not as root)' >&2; exit 1; }
-	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib' '$(DESTDIR)$(PREFIX)/include' '$(DESTDIR)$(PREFIX)/share/doc/imbrex'
+	install -d $(addprefix '$(DESTDIR)$(PREFIX)'/,bin lib include $(SHARED))
 	install -m 755 build/imbrex '$(DESTDIR)$(PREFIX)/bin/'
 	install -m 644 build/*.so '$(DESTDIR)$(PREFIX)/lib/'
 	install -m 644 build/*.h '$(DESTDIR)$(PREFIX)/include/'
-	install -m 644 LICENSE README.md CHANGELOG.md '$(DESTDIR)$(PREFIX)/share/doc/imbrex/'
+	install -m 644 build/man/*.1 '$(DESTDIR)$(PREFIX)/share/man/man1/'
+	install -m 644 build/completions/imbrex '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/'
+	install -m 644 build/completions/_imbrex '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/'
+	install -m 644 build/completions/imbrex.fish '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/'
+	install -m 644 LICENSE README.md CHANGELOG.md docs/*.md '$(DESTDIR)$(PREFIX)/share/doc/imbrex/'
 	@test -n '$(DESTDIR)' || test "$$(id -u)" != 0 || ldconfig

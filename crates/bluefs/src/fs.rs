@@ -418,6 +418,17 @@ impl BlueFs {
         attributes(core, &state, serial).ok_or_else(|| Error::meta(path, MetaError::NotFound))
     }
 
+    /// Sets when a file or directory was changed, in nanoseconds since 1970. A later change counts again.
+    pub fn set_modified(&self, path: &str, modified: u64) -> Result<()> {
+        let core = self.core();
+        let mut state = lock(&core.meta);
+        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        if let Some(file) = core.open_file(&state, serial) {
+            file.state.modified.store(modified, Ordering::Release);
+        }
+        core.log(&mut state, path, &[Record::Times { serial, modified }]).map(drop)
+    }
+
     /// Where a file's bytes stand, in the order of the file.
     pub fn runs(&self, path: &str) -> Result<Vec<Run>> {
         let core = self.core();

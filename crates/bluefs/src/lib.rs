@@ -33,6 +33,7 @@ mod options;
 mod place;
 mod read;
 mod rescue;
+pub mod salvage;
 mod watch;
 
 pub use check::CheckReport;

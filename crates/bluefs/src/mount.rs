@@ -170,6 +170,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     let zones = volume.report_at_open().to_vec();
     let left = tenant.left_behind();
     let mut found = read_metadata(&tenant, &zones, &left)?;
+    found.damaged |= options.rescue;
     found.left_from = keeps_unwritten.then(|| first_left(&left));
 
     for &(zone, _) in &found.root.zones {

@@ -36,6 +36,8 @@ pub struct Options {
     /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
     /// drive and survivor stay as they are.
     pub read_only: bool,
+    /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::salvage).
+    pub rescue: bool,
     /// Where times come from.
     pub clock: Clock,
 }
@@ -50,6 +52,7 @@ impl fmt::Debug for Options {
             .field("volume", &self.volume)
             .field("segment_bytes", &self.segment_bytes)
             .field("read_only", &self.read_only)
+            .field("rescue", &self.rescue)
             .finish_non_exhaustive()
     }
 }
@@ -64,6 +67,7 @@ impl Default for Options {
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
             read_only: false,
+            rescue: false,
             clock: Arc::new(now),
         }
     }

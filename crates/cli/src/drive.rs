@@ -37,7 +37,8 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex drive info drive.img\n  imbrex drive info /dev/sdb")]
     Info(Image),
     /// Draw the zones of a drive.
-    #[command(after_help = "Examples:\n  imbrex drive zones drive.img\n  imbrex drive zones drive.img --list")]
+    #[command(after_help = "Examples:\n  imbrex drive zones drive.img\n  imbrex drive zones drive.img --list\n  \
+                            imbrex drive zones drive.img --picture zones.png")]
     Zones(Zones),
     /// Show what a drive counted: commands, bytes, resets, broken rules, by cause.
     #[command(after_help = "Examples:\n  imbrex drive stats drive.img\n  imbrex drive stats drive.img --reset")]
@@ -121,6 +122,9 @@ struct Zones {
     /// Characters in a row; the terminal's width without it.
     #[arg(long)]
     width: Option<usize>,
+    /// Draw every zone into a file instead, which is a .png or .svg.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "width", "json"])]
+    picture: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -207,7 +211,7 @@ fn banded_disk(locator: &str) -> Result<Option<BandedDisk>, Failure> {
 }
 
 /// The path of an image, or why it is none.
-fn image_path(locator: &str) -> Result<PathBuf, Failure> {
+pub fn image_path(locator: &str) -> Result<PathBuf, Failure> {
     match Locator::parse(locator)? {
         Locator::Image(path) if imbrex_device::banded::is_banded(&path) => {
             Err(Failure::failed(format!("{locator}: this is a banded disk; name it {BANDED}{locator}")))
@@ -227,7 +231,7 @@ fn image_path(locator: &str) -> Result<PathBuf, Failure> {
 }
 
 /// The path of a device, where `locator` names one.
-fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
+pub fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(match Locator::parse(locator)? {
         Locator::Device(path) => Some(path),
         Locator::Image(_) | Locator::Memory(_) | Locator::Banded(_) => None,
@@ -403,7 +407,7 @@ fn info(args: Image) -> Outcome {
 }
 
 /// The zones as they are now, and their size, whoever has the drive.
-fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
+pub fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
     if let Some(path) = device_path(locator)? {
         let device = kernel::observe(&path)?;
         return Ok((imbrex_device::report_all(&device)?, device.geometry().zone_size));
@@ -418,6 +422,9 @@ fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
 
 fn zones(args: Zones) -> Outcome {
     let (zones, zone_size) = look(&args.image.path)?;
+    if let Some(path) = &args.picture {
+        return picture::save(path, &args.image.path, &zones, zone_size);
+    }
     if args.image.json {
         let all: Vec<_> = zones.iter().map(|zone| zone_json(zone, zone_size)).collect();
         return print_json(&all);

@@ -1,7 +1,10 @@
 //! `imbrex fs …`: the file system on a drive.
 
+mod backup;
 mod copy;
 mod look;
+mod mount;
+mod salvage;
 
 use crate::output::{Failure, Outcome, print, print_json, size};
 use clap::Subcommand;
@@ -50,6 +53,22 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex fs check drive.img            # changes nothing\n  \
                       imbrex fs check drive.img --repair   # what a mount can repair is repaired first")]
     Check(Check),
+    /// Copy all files to a directory or a tar stream of the host, with checksums.
+    #[command(after_help = "Examples:\n  imbrex fs backup drive.img /backups/monday          # a directory\n  \
+                            imbrex fs backup drive.img /backups/monday.tar\n  \
+                            imbrex fs backup drive.img - | zstd | ssh host 'cat > monday.tar.zst'")]
+    Backup(BackupArgs),
+    /// Copy a backup to a formatted drive that is empty, or into a new directory, and compare it with its checksums.
+    #[command(after_help = "Examples:\n  imbrex fs restore drive.img /backups/monday\n  \
+                            zstd -dc monday.tar.zst | imbrex fs restore drive.img - --to /monday")]
+    Restore(RestoreArgs),
+    /// Show the files of a drive as a read-only directory of the host, until Ctrl-C.
+    #[command(after_help = "Example:\n  mkdir /mnt/drive && imbrex fs mount drive.img /mnt/drive")]
+    Mount(FuseArgs),
+    /// Copy out what is left of a drive whose label or journal is gone. The drive stays as it is.
+    #[command(after_help = "Examples:\n  imbrex fs salvage drive.img ./salvaged\n  \
+                            imbrex fs salvage /dev/sdb ./salvaged --quick   # only the beginnings of zones")]
+    Salvage(SalvageArgs),
     /// Print RocksDB options that suit the drive.
     #[command(
         after_help = "Examples:\n  imbrex fs advise drive.img\n  db_bench $(imbrex fs advise drive.img --flags) …"
@@ -131,6 +150,50 @@ struct Rm {
 }
 
 #[derive(clap::Args)]
+struct BackupArgs {
+    #[command(flatten)]
+    mount: Mount,
+    /// A new directory of the host, a new file that ends in .tar, or - for a tar stream to stdout.
+    to: String,
+    /// Only what is in this directory of the drive.
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    from: String,
+}
+
+#[derive(clap::Args)]
+struct RestoreArgs {
+    #[command(flatten)]
+    mount: Mount,
+    /// The backup: a directory, a tar file, or - for a tar stream from stdin.
+    from: String,
+    /// A new directory of the drive for it.
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    to: String,
+}
+
+#[derive(clap::Args)]
+struct FuseArgs {
+    #[command(flatten)]
+    mount: Mount,
+    /// An empty directory of the host.
+    dir: String,
+}
+
+#[derive(clap::Args)]
+struct SalvageArgs {
+    /// The drive: a path or a URI.
+    drive: String,
+    /// A new or empty directory of the host.
+    to: String,
+    /// Look for parts of files only at the beginnings of zones, instead of reading all that is written.
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
 struct Stat {
     #[command(flatten)]
     mount: Mount,
@@ -172,6 +235,10 @@ pub fn run(args: Args) -> Outcome {
         Verb::Df(args) => look::df(args),
         Verb::Stat(args) => look::stat(args),
         Verb::Check(args) => look::check(args),
+        Verb::Backup(args) => backup::backup(args),
+        Verb::Restore(args) => backup::restore(args),
+        Verb::Salvage(args) => salvage::salvage(args),
+        Verb::Mount(args) => mount::mount(args),
         Verb::Advise(args) => look::advise(args),
     }
 }

@@ -9,15 +9,17 @@ mod fs;
 mod kernel;
 mod output;
 mod picture;
+mod shell;
+mod top;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use output::Outcome;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Imbrex: storage on zoned drives without a kernel file system.
 #[derive(Parser)]
-#[command(version, about, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "imbrex", version, about, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n\n\
                         Set IMBREX_LOG=debug to see what it does.")]
 struct Cli {
@@ -31,12 +33,21 @@ enum Noun {
     Drive(drive::Args),
     /// Files on a drive: format, list, copy, check.
     Fs(fs::Args),
+    /// Watch a drive while somebody uses it: zones, and throughput by cause.
+    Top(top::Args),
+    /// Print completions for a shell.
+    Completions(shell::Completions),
+    /// Write man pages into a directory.
+    Man(shell::Man),
 }
 
 fn run(cli: Cli) -> Outcome {
     match cli.noun {
         Noun::Drive(args) => drive::run(args),
         Noun::Fs(args) => fs::run(args),
+        Noun::Top(args) => top::run(args),
+        Noun::Completions(args) => shell::completions(&args, Cli::command()),
+        Noun::Man(args) => shell::man(&args, Cli::command()),
     }
 }
 

@@ -1,7 +1,13 @@
-//! The zones of a drive as a picture in a terminal: one character for a zone, or for several where there are many.
+//! The zones of a drive as a picture: in a terminal one character for a zone, or for several where there are many; in a file,
+//! every zone a square.
 
-use crate::output::{count, size};
+mod png;
+mod scene;
+mod svg;
+
+use crate::output::{Failure, Outcome, count, size};
 use imbrex_device::{Zone, ZoneState};
+use std::path::Path;
 
 /// Most rows of the picture.
 const ROWS: usize = 24;
@@ -83,6 +89,32 @@ fn paint(cells: &[(char, &str)], colour: bool) -> String {
         text.push_str("\x1b[0m");
     }
     text
+}
+
+/// How many zones are in each state, by its name.
+pub fn states(zones: &[Zone]) -> Vec<(&'static str, u64)> {
+    let tally = Tally::of(zones);
+    ZoneState::ALL.into_iter().map(|state| (state.name(), tally.get(state))).collect()
+}
+
+/// How many zones there are, and of what size.
+fn size_line(zones: &[Zone], zone_size: u64) -> String {
+    format!("{} zones of {}", count(zones.len() as u64), size(zone_size))
+}
+
+/// Draws the zones of a drive into a file, whose name says as what.
+pub fn save(path: &Path, drive: &str, zones: &[Zone], zone_size: u64) -> Outcome {
+    let picture = scene::scene(drive, zones, zone_size);
+    let bytes = match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
+        Some("svg") => svg::paint(&picture).into_bytes(),
+        Some("png") => png::paint(&picture).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
+        _ => {
+            let sentence = format!("{}: pictures are PNG or SVG; end the name in .png or .svg", path.display());
+            return Err(Failure::usage(sentence));
+        }
+    };
+    std::fs::write(path, bytes)
+        .map_err(|e| Failure::failed(format!("{}: {e}; write the picture somewhere else", path.display())))
 }
 
 fn legend(zones: &[Zone], zone_size: u64, per_cell: usize) -> String {

@@ -10,9 +10,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// Bytes that are copied at a time.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 
-fn progress(bytes: u64) -> ProgressBar {
+pub(super) fn progress(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes);
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

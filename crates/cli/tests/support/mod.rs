@@ -1,5 +1,7 @@
 //! Running the command as a user does, and what it may answer.
 
+#![allow(dead_code, reason = "each test file uses its own share")]
+
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,237 @@
+//! `imbrex top`: a drive while somebody uses it: zones, and throughput by cause.
+//!
+//! An emulated drive keeps its counters in its image, so everything is seen beside the process that has the drive. Kernel
+//! devices count nothing by cause: of those only the zones are shown (`IMBREX_METRICS` tells the rest from inside the program).
+//! On a terminal the picture is drawn again and again until q or Ctrl-C; otherwise a line comes for every interval.
+
+use crate::output::{Outcome, count, print, size, terminal_width};
+use crate::{drive, picture};
+use imbrex_emulator::{Counts, Observer, Stats};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  imbrex top drive.img\n  imbrex top drive.img --count 10 --interval 5 >> usage.txt"
+)]
+pub struct Args {
+    /// The drive's image, or a zoned block device as /dev/sdb.
+    drive: String,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+    /// End after this many looks.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Print JSON, one line for each look.
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("write seconds between 0.05 and 3600".into()),
+    }
+}
+
+/// What happened in an interval, per second.
+struct Rates {
+    seconds: f64,
+    total: Counts,
+    by_cause: BTreeMap<&'static str, Counts>,
+}
+
+impl Rates {
+    fn between(old: &Stats, new: &Stats, seconds: f64) -> Rates {
+        let zero = Counts::default();
+        let since = |name: &&'static str, counts: &Counts| counts.since(old.by_cause.get(name).unwrap_or(&zero));
+        let by_cause = new.by_cause.iter().map(|(name, counts)| (*name, since(name, counts)));
+        let busy = by_cause.filter(|(_, counts)| counts.fields().iter().any(|(_, n)| *n > 0)).collect();
+        Rates { seconds: seconds.max(0.001), total: new.total.since(&old.total), by_cause: busy }
+    }
+
+    fn per_second(&self, n: u64) -> u64 {
+        (n as f64 / self.seconds).round() as u64
+    }
+
+    fn row(&self, name: &str, c: &Counts) -> String {
+        let bytes = |n| format!("{}/s", size(self.per_second(n)));
+        let rate = |n| count(self.per_second(n));
+        format!(
+            "{name:<12} {:>11} {:>11} {:>10} {:>10} {:>9} {:>8} {:>7}",
+            bytes(c.bytes_written),
+            bytes(c.bytes_read),
+            rate(c.writes),
+            rate(c.reads),
+            rate(c.flushes),
+            rate(c.zone_resets),
+            count(c.errors + c.rule_violations)
+        )
+    }
+
+    fn table(&self) -> String {
+        let mut lines = vec![format!(
+            "{:<12} {:>11} {:>11} {:>10} {:>10} {:>9} {:>8} {:>7}",
+            "cause", "written", "read", "writes/s", "reads/s", "flushes/s", "resets/s", "failed"
+        )];
+        lines.extend(self.by_cause.iter().map(|(name, counts)| self.row(name, counts)));
+        lines.push(self.row("all", &self.total));
+        lines.join("\n")
+    }
+
+    fn line(&self) -> String {
+        let c = &self.total;
+        let busiest = self.by_cause.iter().max_by_key(|(_, c)| c.bytes_written + c.bytes_read);
+        format!(
+            "written {}/s, read {}/s, {} commands/s, {} flushes/s, {} resets/s, failed {}, most by {}",
+            size(self.per_second(c.bytes_written)),
+            size(self.per_second(c.bytes_read)),
+            count(self.per_second(c.writes + c.reads)),
+            count(self.per_second(c.flushes)),
+            count(self.per_second(c.zone_resets)),
+            count(c.errors + c.rule_violations),
+            busiest.map_or("nobody", |(name, _)| name)
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({ "seconds": self.seconds, "total": self.total, "by_cause": self.by_cause })
+    }
+}
+
+/// One look: the counters, where there are any, and who has the drive.
+fn look(args: &Args, image: Option<&std::path::Path>) -> Result<(Option<Stats>, Option<u32>), crate::output::Failure> {
+    match image {
+        Some(path) => {
+            let seen = Observer::open(path)?;
+            Ok((Some(seen.stats()), seen.holder()))
+        }
+        None => {
+            drive::look(&args.drive)?;
+            Ok((None, None))
+        }
+    }
+}
+
+pub fn run(args: Args) -> Outcome {
+    let image = match drive::device_path(&args.drive)? {
+        Some(_) => None,
+        None => Some(drive::image_path(&args.drive)?),
+    };
+    let live = std::io::stdout().is_terminal() && !args.json;
+    let stop = Arc::new(AtomicBool::new(false));
+    if live {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone()).map_err(crate::output::Failure::failed)?;
+        }
+    }
+    let screen = live.then(Screen::new);
+    let done = watch(&args, image.as_deref(), live, &stop);
+    drop(screen);
+    done
+}
+
+fn watch(args: &Args, image: Option<&std::path::Path>, live: bool, stop: &AtomicBool) -> Outcome {
+    let (mut before, _) = look(args, image)?;
+    let mut when = Instant::now();
+    let mut looks = 0;
+    while args.count.is_none_or(|most| looks < most) {
+        if !pause(Duration::from_secs_f64(args.interval), stop) {
+            return Ok(());
+        }
+        let (now, holder) = look(args, image)?;
+        let seconds = when.elapsed().as_secs_f64();
+        when = Instant::now();
+        let rates = now.as_ref().zip(before.as_ref()).map(|(new, old)| Rates::between(old, new, seconds));
+        show(args, rates.as_ref(), holder, live)?;
+        before = now;
+        looks += 1;
+    }
+    Ok(())
+}
+
+/// False: it is time to go.
+fn pause(time: Duration, stop: &AtomicBool) -> bool {
+    let end = Instant::now() + time;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    false
+}
+
+fn show(args: &Args, rates: Option<&Rates>, holder: Option<u32>, live: bool) -> Outcome {
+    let (zones, zone_size) = drive::look(&args.drive)?;
+    let user = holder.map_or("nobody has it open".into(), |pid| format!("process {pid} has it open"));
+    if args.json {
+        let mut facts = json!({ "drive": args.drive, "in_use_by": holder, "zones": picture::states(&zones).into_iter().collect::<BTreeMap<_, _>>() });
+        if let Some(rates) = rates {
+            facts["rates"] = rates.json();
+        }
+        return print(facts);
+    }
+    if live {
+        let colour = std::env::var_os("NO_COLOR").is_none();
+        let picture = picture::draw(&zones, zone_size, terminal_width().unwrap_or(80), colour);
+        let none = || "this device counts nothing by cause; IMBREX_METRICS asks the program that uses it".to_owned();
+        let table = rates.map_or_else(none, Rates::table);
+        // From the upper left corner, each line to its end, and nothing of the last picture below.
+        let page = format!("{}: {user}; Ctrl-C ends\n\n{picture}\n\n{table}", args.drive);
+        return print(format_args!("\x1b[H{}\x1b[K\x1b[J", page.replace('\n', "\x1b[K\n")));
+    }
+    let states: Vec<String> =
+        picture::states(&zones).into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
+    let line = rates.map_or_else(String::new, |rates| format!("{}; ", rates.line()));
+    print(format_args!("{}: {line}{}; {user}", args.drive, states.join(", ")))
+}
+
+/// The terminal's other screen, so that what stood there before comes back.
+struct Screen;
+
+impl Screen {
+    fn new() -> Screen {
+        // A terminal that goes away ends the command at its next line.
+        let _ = print("\x1b[?1049h\x1b[?25l\x1b[2J");
+        Screen
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = print("\x1b[?25h\x1b[?1049l");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
+    use imbrex_emulator::{Config, Emulator};
+
+    #[test]
+    fn rates_are_what_happened_in_between() {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let at = u64::from(emulator.geometry().zones - 1) * emulator.geometry().zone_size;
+        let write = |i: u64| emulator.write_at(&AlignedBuf::zeroed(8192), at + i * 8192, Cause::Wal.into()).unwrap();
+        write(0);
+        let old = emulator.stats();
+        (1..5).for_each(write);
+        let rates = Rates::between(&old, &emulator.stats(), 2.0);
+        assert_eq!(rates.by_cause.keys().collect::<Vec<_>>(), [&"wal"]);
+        says(&rates.line(), &["written 16K/s", "2 commands/s", "failed 0", "most by wal"]);
+        says(&rates.table(), &["16K/s", "wal"]);
+        assert_eq!(rates.json()["total"]["writes"], 4);
+    }
+
+    fn says(text: &str, parts: &[&str]) {
+        parts.iter().for_each(|part| assert!(text.contains(part), "{text} lacks {part}"));
+    }
+}
