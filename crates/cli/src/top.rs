@@ -2,7 +2,7 @@
 //!
 //! An emulated drive keeps its counters in its image, so everything is seen beside the process that has the drive. Kernel
 //! devices count nothing by cause: of those only the zones are shown (`IMBREX_METRICS` tells the rest from inside the program).
-//! On a terminal the picture is drawn again and again until q or Ctrl-C; otherwise a line comes for every interval.
+//! On a terminal the picture is drawn again and again until Ctrl-C; otherwise a line comes for every interval.
 
 use crate::output::{Outcome, count, print, size, terminal_width};
 use crate::{drive, picture};
