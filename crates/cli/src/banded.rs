@@ -194,6 +194,11 @@ fn front_is_empty(base: &FileBase) -> Result<bool, Failure> {
     Ok(front.iter().all(|byte| *byte == 0))
 }
 
+/// The process that has the disk, where the system tells.
+pub fn holder(disk: &BandedDisk) -> Result<Option<u32>, Failure> {
+    Ok(FileBase::open(&disk.path, Access::Observe)?.in_use_by())
+}
+
 /// What a banded disk counted, in the words of the emulator's statistics; broken rules are not told apart.
 pub fn stats(disk: &BandedDisk, reset: bool) -> Result<Stats, Failure> {
     let drive = disk.open(if reset { Access::Write } else { Access::Observe })?;

@@ -211,7 +211,7 @@ fn banded_disk(locator: &str) -> Result<Option<BandedDisk>, Failure> {
 }
 
 /// The path of an image, or why it is none.
-pub fn image_path(locator: &str) -> Result<PathBuf, Failure> {
+fn image_path(locator: &str) -> Result<PathBuf, Failure> {
     match Locator::parse(locator)? {
         Locator::Image(path) if imbrex_device::banded::is_banded(&path) => {
             Err(Failure::failed(format!("{locator}: this is a banded disk; name it {BANDED}{locator}")))
@@ -231,7 +231,7 @@ pub fn image_path(locator: &str) -> Result<PathBuf, Failure> {
 }
 
 /// The path of a device, where `locator` names one.
-pub fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
+fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(match Locator::parse(locator)? {
         Locator::Device(path) => Some(path),
         Locator::Image(_) | Locator::Memory(_) | Locator::Banded(_) => None,
@@ -418,6 +418,18 @@ pub fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
     }
     let seen = Observer::open(&image_path(locator)?)?;
     Ok((seen.zones(), seen.config().zone_size))
+}
+
+/// What a drive counted so far, where it counts, and the process that has it, where the system tells.
+pub fn counted(locator: &str) -> Result<(Option<Stats>, Option<u32>), Failure> {
+    if let Some(path) = device_path(locator)? {
+        return Ok((None, kernel::observe(&path)?.about().in_use_by));
+    }
+    if let Some(disk) = banded_disk(locator)? {
+        return Ok((Some(banded::stats(&disk, false)?), banded::holder(&disk)?));
+    }
+    let seen = Observer::open(&image_path(locator)?)?;
+    Ok((Some(seen.stats()), seen.holder()))
 }
 
 fn zones(args: Zones) -> Outcome {

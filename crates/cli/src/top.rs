@@ -1,12 +1,12 @@
 //! `imbrex top`: a drive while somebody uses it: zones, and throughput by cause.
 //!
-//! An emulated drive keeps its counters in its image, so everything is seen beside the process that has the drive. Kernel
+//! Emulated drives and banded disks keep their counters beside their data, so everything is seen beside the process that has the drive. Kernel
 //! devices count nothing by cause: of those only the zones are shown (`IMBREX_METRICS` tells the rest from inside the program).
 //! On a terminal the picture is drawn again and again until Ctrl-C; otherwise a line comes for every interval.
 
 use crate::output::{Outcome, count, print, size, terminal_width};
 use crate::{drive, picture};
-use imbrex_emulator::{Counts, Observer, Stats};
+use imbrex_emulator::{Counts, Stats};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
     after_help = "Examples:\n  imbrex top drive.img\n  imbrex top drive.img --count 10 --interval 5 >> usage.txt"
 )]
 pub struct Args {
-    /// The drive's image, or a zoned block device as /dev/sdb.
+    /// The drive's image, a banded disk as banded:disk.img, or a zoned block device as /dev/sdb.
     drive: String,
     /// Seconds between two looks.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
@@ -104,25 +104,7 @@ impl Rates {
     }
 }
 
-/// One look: the counters, where there are any, and who has the drive.
-fn look(args: &Args, image: Option<&std::path::Path>) -> Result<(Option<Stats>, Option<u32>), crate::output::Failure> {
-    match image {
-        Some(path) => {
-            let seen = Observer::open(path)?;
-            Ok((Some(seen.stats()), seen.holder()))
-        }
-        None => {
-            drive::look(&args.drive)?;
-            Ok((None, None))
-        }
-    }
-}
-
 pub fn run(args: Args) -> Outcome {
-    let image = match drive::device_path(&args.drive)? {
-        Some(_) => None,
-        None => Some(drive::image_path(&args.drive)?),
-    };
     let live = std::io::stdout().is_terminal() && !args.json;
     let stop = Arc::new(AtomicBool::new(false));
     if live {
@@ -131,20 +113,20 @@ pub fn run(args: Args) -> Outcome {
         }
     }
     let screen = live.then(Screen::new);
-    let done = watch(&args, image.as_deref(), live, &stop);
+    let done = watch(&args, live, &stop);
     drop(screen);
     done
 }
 
-fn watch(args: &Args, image: Option<&std::path::Path>, live: bool, stop: &AtomicBool) -> Outcome {
-    let (mut before, _) = look(args, image)?;
+fn watch(args: &Args, live: bool, stop: &AtomicBool) -> Outcome {
+    let (mut before, _) = drive::counted(&args.drive)?;
     let mut when = Instant::now();
     let mut looks = 0;
     while args.count.is_none_or(|most| looks < most) {
         if !pause(Duration::from_secs_f64(args.interval), stop) {
             return Ok(());
         }
-        let (now, holder) = look(args, image)?;
+        let (now, holder) = drive::counted(&args.drive)?;
         let seconds = when.elapsed().as_secs_f64();
         when = Instant::now();
         let rates = now.as_ref().zip(before.as_ref()).map(|(new, old)| Rates::between(old, new, seconds));
@@ -170,7 +152,7 @@ fn pause(time: Duration, stop: &AtomicBool) -> bool {
 
 fn show(args: &Args, rates: Option<&Rates>, holder: Option<u32>, live: bool) -> Outcome {
     let (zones, zone_size) = drive::look(&args.drive)?;
-    let user = holder.map_or("nobody has it open".into(), |pid| format!("process {pid} has it open"));
+    let user = holder.map_or("nobody that says so has it open".into(), |pid| format!("process {pid} has it open"));
     if args.json {
         let mut facts = json!({ "drive": args.drive, "in_use_by": holder, "zones": picture::states(&zones).into_iter().collect::<BTreeMap<_, _>>() });
         if let Some(rates) = rates {

@@ -78,7 +78,7 @@ fn what_is_no_drive_is_left_alone() {
         ("/dev/null".into(), ["/dev/null", "not a block device"]),
         (String::new(), ["the name of the drive is empty", "path of a drive image"]),
         ("mem:tiny".into(), ["question mark", "mem:?profile=tiny"]),
-        ("banded:x".into(), ["not supported yet", "imbrex drive create"]),
+        ("banded:x".into(), ["there is no such file", "imbrex drive create --banded"]),
     ] {
         // `format` takes what the drives' own crate says.
         for sentence in &all_fail(&at, &drive)[1..] {
@@ -342,7 +342,7 @@ fn flipped_bits_are_found() {
     says(&fails(at.fs("cat", &["/000002.log"]), 1), &["is damaged", "imbrex fs check"]);
     let output = at.fs("check", &[]);
     says(&text(&output.stdout), &["/000002.log"]);
-    says(&fails(output, 1), &["problems"]);
+    says(&fails(output, 1), &["1 problem;"]);
     assert!(at.fs("cat", &["/000001.sst"]).stdout == content(at.host("000001.sst")));
 }
 

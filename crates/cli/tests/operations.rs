@@ -45,7 +45,10 @@ fn top_sees_what_another_process_does() {
     let plain = done(at.run(&["top", at.drive(), "--interval", "0.05", "--count", "2"]));
     assert_eq!(plain.lines().count(), 2);
     assert!(!plain.contains('\x1b'), "{plain:?}");
-    says(&plain, &["written 0/s", "conventional", "nobody has it open"]);
+    says(&plain, &["written 0/s", "conventional", "nobody that says so has it open"]);
+    let banded = format!("banded:{}", at.host("disk.img"));
+    done(at.run(&["drive", "create", "--banded", &at.host("disk.img"), "--capacity", "64M", "--band", "1M"]));
+    says(&done(at.run(&["top", &banded, "--interval", "0.05", "--count", "1"])), &["written 0/s", "empty"]);
     says(&fails(at.run(&["top", at.drive(), "--interval", "0"]), 2), &["between 0.05 and 3600"]);
     says(&fails(at.run(&["top", &at.host("none.img")]), 1), &["imbrex drive create"]);
 }
