@@ -15,7 +15,7 @@ fn format_makes_an_empty_file_system_once() {
     assert_eq!(made["drive"], at.drive());
     let (total, free) = (made["total"].as_u64().unwrap(), made["free"].as_u64().unwrap());
     // The journal has a zone.
-    assert!(total > 56 << 20 && (total - (1 << 20)..=total).contains(&free), "{made}");
+    assert!(total > 54 << 20 && (total - (1 << 20)..=total).contains(&free), "{made}");
     assert_eq!(done(at.fs("ls", &[])), "");
 
     let precious = at.file("precious", "precious");
@@ -92,7 +92,7 @@ fn facts_are_told_to_people_and_programs() {
     assert!(
         space["used"].as_u64().unwrap() >= 1_500_000 && space["small_free"].as_u64() < space["small_total"].as_u64()
     );
-    says(&done(at.fs("df", &[])), &["56.8M", "small files"]);
+    says(&done(at.fs("df", &[])), &["54.8M", "small files"]);
     assert!(json(at.fs("check", &["--json"]))["problems"].as_array().unwrap().is_empty());
     says(&done(at.fs("advise", &["--flags"])), &["--write_buffer_size=", "--target_file_size_base="]);
 }
