@@ -98,6 +98,21 @@ fn without_labels_everything_is_back_where_it_was() {
 }
 
 #[test]
+fn without_the_label_rings_of_a_drive_without_conventional_zones_everything_is_back() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny", "--conventional", "0"]));
+    done(at.fs("format", &[]));
+    done(at.fs("cp", &[&at.file("000001.sst", bytes(2_000_001)), ":/000001.sst"]));
+    done(at.fs("cp", &[&at.file("CURRENT", "MANIFEST-000001\n"), ":/CURRENT"]));
+    done(at.run(&["drive", "reset", at.drive(), "0-1", "--force"]));
+    fails(at.fs("ls", &[]), 1);
+    let to = at.host("salvaged");
+    says(&done(at.fs("salvage", &[&to])), &["2 files", "0 damaged"]);
+    assert!(content(Path::new(&to).join("000001.sst")) == bytes(2_000_001));
+    assert_eq!(content(Path::new(&to).join("CURRENT")), b"MANIFEST-000001\n", "small files stand in the journal here");
+}
+
+#[test]
 fn without_journal_tables_and_logs_are_back() {
     for labels in [true, false] {
         let at = filled();
