@@ -393,6 +393,11 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             }
         };
         if to <= front {
+            // A compaction is durable before the root names it: where the journal begins there are records.
+            if i == 0 {
+                out.damage.push(format!("zone {zone}, where the journal begins, is empty"));
+                out.torn_tail_only = false;
+            }
             // Named by the root, and died or lost power before anything was written: had there been records in it that
             // count, those in the next zone would not go on where the last zone ended.
             continue;

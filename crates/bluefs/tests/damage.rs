@@ -3,7 +3,7 @@
 mod support;
 
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
-use imbrex_device::{Drive, Fault, HeapSurvivor, ZoneId, ZoneState, ZonedDevice, report_all};
+use imbrex_device::{Drive, Fault, HeapSurvivor, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator, Overrides};
 use std::sync::Arc;
 use support::{bytes, options};
@@ -98,6 +98,21 @@ fn either_copy_of_the_label_is_enough_and_the_other_is_repaired() {
     }
     let why = BlueFs::mount(drive_of(&emulator), options()).err().unwrap();
     assert!(why.code() == Code::Corruption && why.to_string().contains("damaged label"), "{why}");
+}
+
+#[test]
+fn a_journal_that_is_gone_as_a_whole_is_damage_and_its_files_are_found() {
+    let emulator = filled();
+    let zone = (zone_named(&emulator, "journal") / emulator.geometry().zone_size) as u32;
+    emulator.zone_op(ZoneOp::Reset, ZoneId(zone), imbrex_device::Cause::Other.into()).unwrap();
+    let fs = mount(&emulator);
+    assert!(!fs.mount_report().damage.is_empty(), "an empty journal is no empty file system");
+    let names = fs.list("/lost+found").unwrap();
+    let found: Vec<Vec<u8>> =
+        names.iter().map(|entry| read(&fs, &format!("/lost+found/{}", entry.name)).unwrap()).collect();
+    assert!(found.contains(&whole_log()));
+    // A table whose size is lost ends with its last block.
+    assert!(found.iter().any(|bytes_found| bytes_found.starts_with(&bytes(1_500_000, 1))));
 }
 
 #[test]

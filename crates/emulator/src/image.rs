@@ -190,6 +190,11 @@ impl Drop for Inner {
         if self.mode.image && !self.mode.read_only {
             self.state.set_holder(0);
         }
+        if let Store::File(Files { files, .. }) = &self.store
+            && let Some(main) = files.first()
+        {
+            lock::release(main);
+        }
     }
 }
 

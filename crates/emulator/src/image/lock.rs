@@ -28,6 +28,12 @@ pub(crate) fn take_new(file: File) -> io::Result<File> {
     Ok(file)
 }
 
+/// Lets go of it. Closing the file is not enough: a child that another thread is just starting has the file, too, until it runs
+/// its program.
+pub(crate) fn release(file: &File) {
+    let _ = flock(file, FlockOperation::Unlock);
+}
+
 /// Who has the lock, by the kernel's list.
 pub(crate) fn holder(meta: &Metadata) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
