@@ -393,8 +393,9 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             }
         };
         if to <= front {
-            // A compaction is durable before the root names it: where the journal begins there are records.
-            if i == 0 {
+            // A compaction is durable before the root names it: where the journal begins there are records. Only one that never
+            // was compacted begins with a zone that is named first.
+            if i == 0 && root.generation > 0 {
                 out.damage.push(format!("zone {zone}, where the journal begins, is empty"));
                 out.torn_tail_only = false;
             }
