@@ -31,7 +31,9 @@ std::string FullKey(int family, const std::string& key) { return std::string(kFa
 class Database {
  public:
   // `number` of the opening picks options at random, small enough that a second of writing flushes and compacts dozens of times.
-  static leveldb::Status Open(leveldb::Env* env, const std::string& path, uint64_t seed, uint64_t number, bool create,
+  // `closed`: the database was closed, not crashed, when it was used last. Only then may LevelDB go on in its old logs: behind a record
+  // that a crash cut short, which it reads over, what it appends makes the log unreadable (google/leveldb issue 1287).
+  static leveldb::Status Open(leveldb::Env* env, const std::string& path, uint64_t seed, uint64_t number, bool create, bool closed,
                               std::unique_ptr<Database>* result) {
     Random random(seed, 0x1e7e1, number);
     std::unique_ptr<Database> database(new Database);
@@ -43,7 +45,7 @@ class Database {
     options.max_file_size = 1 << 20;
     options.block_size = 512u << random.Below(5);
     options.max_open_files = random.OneIn(2) ? 74 : 1000;
-    options.reuse_logs = random.OneIn(3);
+    options.reuse_logs = random.OneIn(3) && closed;
     options.compression = random.OneIn(2) ? leveldb::kSnappyCompression : leveldb::kNoCompression;
     database->cache_.reset(leveldb::NewLRUCache(random.OneIn(2) ? 64 << 10 : 4 << 20));
     options.block_cache = database->cache_.get();
@@ -172,7 +174,7 @@ class Writer {
 
  private:
   void Open(bool create) {
-    Check(Database::Open(env_, arguments_.db, arguments_.seed, openings_ + 100 * epoch_, create, &database_), "opening for writing");
+    Check(Database::Open(env_, arguments_.db, arguments_.seed, openings_ + 100 * epoch_, create, /*closed=*/true, &database_), "opening for writing");
     ++openings_;
   }
 
@@ -267,7 +269,7 @@ class Writer {
     }
     const std::string path = arguments_.db + ".copy." + std::to_string(epoch_) + "." + std::to_string(index);
     std::unique_ptr<Database> copy;
-    Check(Database::Open(env_, path, arguments_.seed, 1000 + index, /*create=*/true, &copy), "opening " + path);
+    Check(Database::Open(env_, path, arguments_.seed, 1000 + index, /*create=*/true, /*closed=*/true, &copy), "opening " + path);
     for (int family = 0; family < kFamilies; ++family) {
       for (const auto& [key, value] : state_[family]) {
         Check(copy->Get()->Put(leveldb::WriteOptions(), FullKey(family, key), value), "Put into a copy");
@@ -298,7 +300,7 @@ class Writer {
 
   void OpenTwice() {
     std::unique_ptr<Database> second;
-    const leveldb::Status status = Database::Open(env_, arguments_.db, arguments_.seed, 0, /*create=*/false, &second);
+    const leveldb::Status status = Database::Open(env_, arguments_.db, arguments_.seed, 0, /*create=*/false, /*closed=*/true, &second);
     if (!status.IsIOError()) {
       Die("a second opening was not refused: " + status.ToString());
     }
@@ -324,12 +326,13 @@ void Verify(const Arguments& arguments, leveldb::Env* env, Journal* journal) {
   // LevelDB does not sync the renaming that makes a new database one: until something is synced, a power loss may take it back.
   const bool may_be_missing = !journal->WasOpen() || (arguments.after == "power" && journal->Epochs() == 1 && journal->Synced() == 0);
   std::unique_ptr<Database> database;
-  Check(Database::Open(env, arguments.db, arguments.seed, 10000 + journal->Epochs(), may_be_missing, &database), "opening after the crash");
+  const uint64_t opening = 10000 + journal->Epochs();
+  Check(Database::Open(env, arguments.db, arguments.seed, opening, may_be_missing, /*closed=*/false, &database), "opening after the crash");
   const uint64_t index = FindOperation(arguments, *journal, database->Marker());
   database->Compare(journal->StateAt(journal->Epochs() - 1, index), "after the crash, at operation " + std::to_string(index));
   database.reset();
   for (const Journal::Copy& copy : journal->Checkpoints()) {
-    Check(Database::Open(env, copy.path, arguments.seed, 20000 + copy.index, /*create=*/false, &database), "copy " + copy.path);
+    Check(Database::Open(env, copy.path, arguments.seed, 20000 + copy.index, /*create=*/false, /*closed=*/false, &database), "copy " + copy.path);
     database->Compare(journal->StateAt(copy.epoch, copy.index - 1), "copy " + copy.path);
     database.reset();
   }
