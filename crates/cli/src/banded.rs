@@ -4,7 +4,7 @@ use crate::output::{Failure, Outcome, count, print, print_json, size, table};
 use imbrex_device::banded::{Banded, Counter, FileBase};
 use imbrex_device::kernel::Access;
 use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
-use imbrex_drives::{BANDED, BandedDisk, USUAL_BAND};
+use imbrex_drives::{BANDED, BandedDisk, Locator, USUAL_BAND};
 use imbrex_emulator::{Counts, Rule, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -106,6 +106,9 @@ pub struct Create {
 
 /// `imbrex drive create --banded`.
 pub fn create(args: Create, json: bool) -> Outcome {
+    if let Locator::Sequential(path) = Locator::parse(&args.path)? {
+        return make_sequential(&args, &path, json);
+    }
     let path = args.path.strip_prefix(BANDED).unwrap_or(&args.path);
     if path.contains('?') {
         return Err(Failure::usage("options of a new banded disk are --band, --conventional and --capacity"));
@@ -118,6 +121,9 @@ pub fn create(args: Create, json: bool) -> Outcome {
         create: None,
     };
     let there = std::fs::symlink_metadata(&disk.path).is_ok();
+    if !there && matches!(Locator::parse(path)?, Locator::Device(_)) {
+        return Err(Failure::failed(format!("{path}: there is no such device; `lsblk` lists disks")));
+    }
     let base = if there { replace(&disk, &args)? } else { make(&disk, args.capacity)? };
     let plan = disk.plan(base_size(&base, args.capacity)?, base.good_block()).map_err(usage)?;
     let made = Banded::format(&base, &plan)?;
@@ -131,6 +137,19 @@ pub fn create(args: Create, json: bool) -> Outcome {
         size(made.band),
         count(u64::from(made.conventional)),
     ))
+}
+
+/// The conventional zones of a drive that is there become bands.
+fn make_sequential(args: &Create, path: &Path, json: bool) -> Outcome {
+    if args.capacity.is_some() || args.band.is_some() || args.conventional.is_some() || args.block.is_some() {
+        let sentence = "bands in conventional zones are as the zones are; leave out --capacity, --band, --conventional and --block-size";
+        return Err(Failure::usage(sentence));
+    }
+    let bands = imbrex_drives::make_sequential(path, args.force)?;
+    if json {
+        return print_json(&serde_json::json!({ "drive": args.path, "bands": bands }));
+    }
+    print(format!("{}: {} of its conventional zones serve as sequential ones", args.path, count(u64::from(bands))))
 }
 
 /// A plan that does not work out is the command line's fault.

@@ -109,8 +109,66 @@ fn what_cannot_be_is_refused_with_a_sentence() {
     fails(&["drive", "create", "--banded", new, "--capacity", "16M", "--band", "5000"], 2, "multiples of 4096");
     assert!(!Path::new(new).exists());
     fails(&["drive", "create", "--banded", "/dev/null"], 1, "neither a file nor a disk");
+    fails(&["drive", "create", "--banded", "/dev/sdnone9", "--capacity", "1G"], 1, "no such device");
+    fails(&["drive", "create", "/dev/sdnone9", "--profile", "tiny"], 2, "--banded");
     std::fs::write(new, b"mine").unwrap();
     fails(&["drive", "create", "--banded", new, "--capacity", "16M", "--band", "1M"], 1, "--force");
     done(&["drive", "create", "--banded", new, "--capacity", "16M", "--band", "1M", "--force"]);
     assert_eq!(json(&["drive", "info", &format!("banded:{new}"), "--json"])["zone_size"], 1 << 20);
+}
+
+/// A drive of 64 MiB with 16 conventional zones, and its name with those as sequential ones.
+fn zoned(dir: &Path) -> (String, String) {
+    let path = dir.join("drive.img").to_str().unwrap().to_owned();
+    done(&["drive", "create", &path, "--profile", "tiny", "--conventional", "16"]);
+    let drive = format!("{path}?conventional=as-sequential");
+    (path, drive)
+}
+
+#[test]
+fn conventional_zones_serve_as_sequential_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, drive) = zoned(dir.path());
+    done(&["fs", "format", &path]);
+    fails(&["fs", "ls", &drive, "/"], 1, &format!("imbrex drive create --banded '{drive}'"));
+    fails(&["drive", "create", "--banded", &drive], 1, "--force");
+    fails(&["drive", "create", "--banded", &drive, "--force", "--band", "2M"], 2, "leave out");
+    let made = json(&["drive", "create", "--banded", &drive, "--force", "--json"]);
+    let bands = made["bands"].as_u64().unwrap() as usize;
+    // The name without the option leads to nothing that could be mistaken for the volume.
+    fails(&["fs", "ls", &path, "/"], 1, "?conventional=as-sequential");
+    fails(&["fs", "format", &path], 1, "--force");
+    done(&["fs", "format", &drive]);
+    let zones = json(&["drive", "zones", &drive, "--json"]);
+    assert_eq!(zones.as_array().unwrap().len(), 48 + bands);
+    assert!(zones.as_array().unwrap().iter().all(|zone| zone["state"] != "conventional"));
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    // More than the drive's own zones hold.
+    let bytes: Vec<u8> = (0..50 << 20).map(|i: u32| (i / 251 + i) as u8).collect();
+    std::fs::write(&from, &bytes).unwrap();
+    done(&["fs", "cp", &drive, from.to_str().unwrap(), ":/big.sst"]);
+    done(&["drive", "power-loss", &path, "--seed", "7"]);
+    done(&["fs", "check", &drive]);
+    done(&["fs", "cp", &drive, ":/big.sst", to.to_str().unwrap()]);
+    assert!(std::fs::read(&to).unwrap() == bytes);
+    assert_eq!(json(&["drive", "stats", &path, "--json"])["rule_violations"], 0);
+    done(&["fs", "rm", &drive, "/big.sst"]);
+    fails(&["drive", "reset", &drive, "all"], 1, "--force");
+    done(&["drive", "finish", &drive, "1-3"]);
+    done(&["drive", "reset", &drive, "all", "--force"]);
+    fails(&["fs", "ls", &drive, "/"], 1, "imbrex fs format");
+}
+
+#[test]
+fn what_is_asked_of_conventional_zones_and_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, drive) = zoned(dir.path());
+    fails(&["fs", "ls", &format!("{path}?conventional=yes"), "/"], 1, "conventional=as-sequential");
+    fails(&["drive", "info", &drive], 2, &format!("name it {path}"));
+    fails(&["drive", "create", "--banded", &format!("{path}x?conventional=as-sequential")], 1, "no such file");
+    done(&["drive", "create", &path, "--profile", "tiny", "--conventional", "0", "--force"]);
+    fails(&["drive", "create", "--banded", &drive], 1, "does not begin with conventional zones");
+    fails(&["fs", "ls", &drive, "/"], 1, "does not begin with conventional zones");
+    done(&["drive", "create", &path, "--profile", "tiny", "--conventional", "3", "--force"]);
+    fails(&["drive", "create", "--banded", &drive], 1, "use the drive as it is");
 }

@@ -3,8 +3,9 @@
 use crate::banded::{BANDED, BandedDisk};
 use crate::survivor::ShmSurvivor;
 use crate::uri::{parse_bool, parse_size};
+use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::{Access, KernelDevice};
-use imbrex_device::{Drive, Error, Result, Survivor, ZonedDevice};
+use imbrex_device::{AlignedBuf, Cause, Drive, Error, Fault, Result, Survivor, ZoneId, ZonedDevice};
 use imbrex_emulator::{Config, Emulator, OpenOptions as ImageOptions, Overrides};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,15 @@ pub enum Locator {
     Device(PathBuf),
     /// A file or conventional disk cut into bands.
     Banded(BandedDisk),
+    /// An emulated drive or a zoned block device whose conventional zones serve as sequential ones.
+    Sequential(PathBuf),
 }
+
+/// Options of an emulated drive or a zoned block device, behind the question mark of `drive.img?…`.
+pub const ZONED_OPTIONS: &[&str] = &["conventional"];
+
+/// What is put behind the name of a drive whose conventional zones shall serve as sequential ones.
+pub const AS_SEQUENTIAL: &str = "?conventional=as-sequential";
 
 /// What `mem:?…` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +83,15 @@ impl Locator {
         }
         if text.starts_with(BANDED) {
             return BandedDisk::parse(text).map(Locator::Banded);
+        }
+        if let Some(path) = text.strip_suffix(AS_SEQUENTIAL).filter(|path| !path.is_empty()) {
+            return Ok(Locator::Sequential(path.into()));
+        }
+        if let Some((_, value)) = text.rsplit_once("?conventional=") {
+            return Err(Error::unusable(
+                &text.into(),
+                format!("conventional={value}: the one thing that can be asked for is conventional=as-sequential"),
+            ));
         }
         let path = Path::new(text);
         if is_device(path) {
@@ -157,10 +175,63 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
             Ok(lasting(Arc::new(KernelDevice::open(&path, access)?), options))
         }
+        Locator::Sequential(path) => {
+            let device = open_as_it_is(&path, options)?;
+            let below = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
+            let access = if options.read_only { Access::ReadOnly } else { Access::Write };
+            let drive = SequentialOnly::open(device, below, access).map_err(|error| no_table(error, &path))?;
+            Ok(lasting(Arc::new(drive), options))
+        }
         Locator::Banded(disk) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
             Ok(lasting(Arc::new(disk.open(access)?), options))
         }
+    }
+}
+
+/// The emulated drive or zoned block device at `path`.
+fn open_as_it_is(path: &Path, options: &OpenOptions) -> Result<Arc<dyn ZonedDevice>> {
+    open(&path.to_string_lossy(), &OpenOptions { survivor: false, ..*options }).map(|drive| drive.device)
+}
+
+/// Makes the band table on the conventional zones of the drive at `path`, so that they serve as sequential ones; what is
+/// on them is destroyed. Returns how many zones that makes.
+///
+/// Errors: `Unusable` where they hold something and not `force`, or where there are too few of them.
+pub fn make_sequential(path: &Path, force: bool) -> Result<u32> {
+    let device = open_as_it_is(path, &OpenOptions::default())?;
+    if !force && !begins_with_zeros(device.as_ref())? {
+        let sentence = "there is something on its conventional zones; nothing was changed; use --force to destroy it";
+        return Err(Error::unusable(&device.identity().name, sentence));
+    }
+    SequentialOnly::format(&device).map(|layout| layout.bands)
+}
+
+/// Whether the beginnings of the first two zones are empty, where labels and superblocks are.
+fn begins_with_zeros(device: &dyn ZonedDevice) -> Result<bool> {
+    let geometry = device.geometry();
+    let mut buf = AlignedBuf::zeroed((1 << 20).min(geometry.zone_size as usize).min(geometry.max_io as usize));
+    for zone in 0..geometry.zones.min(2) {
+        device.read_at(&mut buf, geometry.start(ZoneId(zone)), Cause::Check.into())?;
+        if buf.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Where there is no table yet, the way to it.
+fn no_table(error: Error, path: &Path) -> Error {
+    match &error.fault {
+        Fault::Unusable(sentence) if sentence.starts_with("it has no band table") => {
+            let path = path.display();
+            let sentence = format!(
+                "its conventional zones have no band table; make one with `imbrex drive create --banded \
+                 '{path}{AS_SEQUENTIAL}'`, which destroys what is there"
+            );
+            Error::unusable(&error.drive, sentence)
+        }
+        _ => error,
     }
 }
 
@@ -177,6 +248,9 @@ pub fn key(locator: &str) -> String {
     let whole = |path: &Path| std::fs::canonicalize(path).map(|path| path.to_string_lossy().into_owned());
     match Locator::parse(locator) {
         Ok(Locator::Image(path) | Locator::Device(path)) => whole(&path).unwrap_or_else(|_| locator.to_owned()),
+        Ok(Locator::Sequential(path)) => {
+            format!("{}{AS_SEQUENTIAL}", whole(&path).unwrap_or_else(|_| path.to_string_lossy().into_owned()))
+        }
         // A file that is not made yet is found by the directory that it will be in.
         Ok(Locator::Banded(disk)) => {
             let parent = disk.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -197,7 +271,7 @@ fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imbrex_device::{Fault, report_all};
+    use imbrex_device::report_all;
 
     fn says(locator: &str, text: &str) {
         let error = open(locator, &OpenOptions::default()).err().unwrap();

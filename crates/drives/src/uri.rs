@@ -1,7 +1,7 @@
 //! `imbrex://` + locator + options, and the values that options have.
 
 use crate::banded::{BANDED, BANDED_OPTIONS};
-use crate::locator::{Locator, MEMORY_OPTIONS, OpenOptions};
+use crate::locator::{Locator, MEMORY_OPTIONS, OpenOptions, ZONED_OPTIONS};
 use imbrex_device::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ pub fn parse_uri(uri: &str, known: &[&str]) -> Result<Uri> {
     let of_locator: &[&str] = match place {
         _ if Locator::is_memory(place) => MEMORY_OPTIONS,
         _ if place.starts_with(BANDED) => BANDED_OPTIONS,
-        _ => &[],
+        _ => ZONED_OPTIONS,
     };
     let mut options = BTreeMap::new();
     let mut locator_query = Vec::new();

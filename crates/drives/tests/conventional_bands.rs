@@ -1,11 +1,12 @@
 //! The conventional zones of a zoned drive, cut into bands that serve as sequential zones: the device contract on them, the
 //! death of the process, and the drive's own power losses.
 
-use imbrex_device::banded::{Banded, Base, ConventionalZones, Layout};
+use imbrex_device::banded::{Banded, Base, ConventionalZones, Layout, SequentialOnly};
 use imbrex_device::kernel::Access;
 use imbrex_device::{
-    AlignedBuf, Cause, HeapSurvivor, Survivor, Tag, ZoneId, ZoneOp, ZonedDevice, contract, report_all,
+    AlignedBuf, Cause, Fault, HeapSurvivor, Survivor, Tag, ZoneId, ZoneOp, ZoneState, ZonedDevice, contract, report_all,
 };
+use imbrex_drives::{AS_SEQUENTIAL, OpenOptions};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::Arc;
 
@@ -80,4 +81,147 @@ fn a_drive_without_conventional_zones_has_nothing_to_cut() {
     let drive = Arc::new(Emulator::memory(&Config { conventional: 0, ..Config::tiny() }).unwrap());
     let error = ConventionalZones::new(drive, None).err().unwrap().to_string();
     assert!(error.contains("nothing to cut"), "{error}");
+}
+
+/// A drive as it is, with a band table for its conventional zones.
+fn mixed(config: &Config) -> Arc<Emulator> {
+    let drive = Arc::new(Emulator::memory(config).unwrap());
+    let device: Arc<dyn ZonedDevice> = drive.clone();
+    SequentialOnly::format(&device).unwrap();
+    drive
+}
+
+fn open_mixed(drive: &Arc<Emulator>, survivor: &Arc<HeapSurvivor>) -> SequentialOnly {
+    let survivor: Arc<dyn Survivor> = survivor.clone();
+    SequentialOnly::open(drive.clone(), Some(survivor), Access::Write).unwrap()
+}
+
+/// As many bands as the drive has conventional zones, but for the table's.
+#[test]
+fn a_drive_with_bands_for_conventional_zones_keeps_the_contract() {
+    let config = Config { conventional: 16, max_open: None, ..Config::tiny() };
+    let small = Config { block: 512, ..config.clone() };
+    let all = Config { conventional: 64, ..config.clone() };
+    for config in [config, small, all] {
+        contract::run(&|| Box::new(open_mixed(&mixed(&config), &Arc::new(HeapSurvivor::new()))));
+    }
+    // Bands count against no limit; the drive's own zones keep theirs.
+    let limited = Config { conventional: 16, ..Config::tiny() };
+    let drive = open_mixed(&mixed(&limited), &Arc::new(HeapSurvivor::new()));
+    for (name, check) in
+        contract::CHECKS.iter().filter(|(name, _)| !name.contains("open limit") && !name.contains("itself"))
+    {
+        println!("{name}");
+        check(&drive);
+    }
+    (0..drive.geometry().zones).for_each(|zone| drive.zone_op(ZoneOp::Reset, ZoneId(zone), TAG).unwrap());
+    let open = |zone: u32| drive.zone_op(ZoneOp::Open, ZoneId(zone), TAG);
+    let limit = drive.geometry().max_open.unwrap().get();
+    (0..limit).for_each(|zone| open(drive.bands() + zone).unwrap());
+    assert!(matches!(open(drive.bands() + limit).unwrap_err().fault, Fault::TooManyOpen));
+    (0..drive.bands()).for_each(|band| open(band).unwrap());
+}
+
+#[test]
+fn bands_come_first_and_errors_are_in_their_zones() {
+    let config = Config { conventional: 16, ..Config::tiny() };
+    let drive = mixed(&config);
+    let zones = open_mixed(&drive, &Arc::new(HeapSurvivor::new()));
+    let shift = 16 - zones.bands();
+    assert!((1..4).contains(&shift), "{shift} zones hold the table");
+    assert_eq!(zones.geometry().zones, 64 - shift);
+    let report = report_all(&zones).unwrap();
+    assert!(report.iter().enumerate().all(|(i, z)| z.id.0 as usize == i && z.state == ZoneState::Empty));
+    let size = zones.geometry().zone_size;
+    let own = zones.bands();
+    let mut buf = AlignedBuf::zeroed(4096);
+    for zone in [0, own] {
+        let at = u64::from(zone) * size + 4096;
+        let error = zones.write_at(&buf, at, TAG).unwrap_err();
+        assert!(matches!(error.fault, Fault::WritePointer { expected: 0, got: 4096 }), "{error}");
+        assert_eq!((error.zone, error.offset), (Some(ZoneId(zone)), at));
+    }
+    // The drive's own zone is where it was: `shift` zones further.
+    buf.fill(7);
+    zones.write_at(&buf, u64::from(own) * size, TAG).unwrap();
+    let mut seen = AlignedBuf::zeroed(4096);
+    drive.read_at(&mut seen, 16 * size, TAG).unwrap();
+    assert_eq!(*seen, *buf);
+    // A conventional zone that dies is a dead band, and no other.
+    drive.faults().make_offline(ZoneId(shift + 2)).unwrap();
+    let report = report_all(&zones).unwrap();
+    assert_eq!((report[2].state, report[3].state), (ZoneState::Offline, ZoneState::Empty));
+    drop(zones);
+    open_mixed(&drive, &Arc::new(HeapSurvivor::new()));
+}
+
+#[test]
+fn one_flush_covers_bands_and_zones_and_a_power_loss_takes_the_rest() {
+    let (drive, survivor) = (mixed(&Config { conventional: 16, ..Config::tiny() }), Arc::new(HeapSurvivor::new()));
+    let first = open_mixed(&drive, &survivor);
+    let (size, own) = (first.geometry().zone_size, first.bands());
+    let write = |drive: &SequentialOnly, zone: u32, block: u64| {
+        drive.write_at(&AlignedBuf::zeroed(4096), u64::from(zone) * size + block * 4096, TAG).unwrap();
+    };
+    let written =
+        |drive: &SequentialOnly| [1, own].map(|zone| report_all(drive).unwrap()[zone as usize].wp.unwrap() / 4096);
+    for zone in [1, own] {
+        write(&first, zone, 0);
+    }
+    let flushes = drive.stats().total.flushes;
+    first.flush(TAG).unwrap();
+    assert_eq!(drive.stats().total.flushes, flushes + 1);
+    for zone in [1, own] {
+        write(&first, zone, 1);
+        write(&first, zone, 2);
+    }
+    let left = Arc::new(survivor.snapshot());
+    let at_death = Arc::new(drive.fork().unwrap());
+    std::mem::forget(first);
+    assert_eq!(written(&open_mixed(&drive, &left)), [3, 3], "the death of the process loses nothing");
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let after = Arc::new(at_death.after_power_loss(seed).unwrap());
+        let [band, zone] = written(&open_mixed(&after, &Arc::new(survivor.snapshot())));
+        assert_eq!(band, 1, "seed {seed}");
+        assert!((1..=3).contains(&zone), "seed {seed}");
+        seen.insert(zone);
+    }
+    assert!(seen.len() > 1, "power losses differ");
+}
+
+#[test]
+fn names_lead_to_drives_as_they_are_and_as_sequential_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    drop(Emulator::create(&path, &Config { conventional: 16, ..Config::tiny() }, false).unwrap());
+    let plain = path.to_str().unwrap().to_owned();
+    let name = format!("{plain}{AS_SEQUENTIAL}");
+    let open = |name: &str| imbrex_drives::open(name, &OpenOptions::default());
+    let says = |name: &str, text: &str| {
+        let error = open(name).err().unwrap().to_string();
+        assert!(error.contains(text), "{error}");
+    };
+    says(&name, &format!("imbrex drive create --banded '{name}'"));
+    says(&format!("{plain}?conventional=7"), "conventional=as-sequential");
+    // Somebody's bytes are kept.
+    let mut buf = AlignedBuf::zeroed(4096);
+    buf.fill(1);
+    open(&plain).unwrap().device.write_at(&buf, 1 << 20, TAG).unwrap();
+    let error = imbrex_drives::make_sequential(&path, false).unwrap_err().to_string();
+    assert!(error.contains("--force"), "{error}");
+    let bands = imbrex_drives::make_sequential(&path, true).unwrap();
+    let drive = open(&name).unwrap();
+    assert!(drive.survivor.is_some());
+    assert_eq!(report_all(drive.device.as_ref()).unwrap().iter().filter(|z| z.wp.is_some()).count() as u32, 48 + bands);
+    says(&plain, "in use by process");
+    assert_ne!(imbrex_drives::key(&plain), imbrex_drives::key(&name));
+    drop(drive);
+    let looks = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let both = [0, 1].map(|_| imbrex_drives::open(&name, &looks).unwrap());
+    assert!(matches!(both[0].device.write_at(&buf, 0, TAG).unwrap_err().fault, Fault::ReadOnly));
+    drop(both);
+    drop(Emulator::create(&path, &Config { conventional: 3, ..Config::tiny() }, true).unwrap());
+    let error = imbrex_drives::make_sequential(&path, false).unwrap_err().to_string();
+    assert!(error.contains("use the drive as it is"), "{error}");
 }

@@ -79,6 +79,9 @@ pub enum LabelError {
     /// There is no label.
     #[error("has no Imbrex label; format it with `imbrex fs format`, or check that this is the right drive")]
     NotALabel,
+    /// A band table: the conventional zones serve as sequential ones, and the label is where they are.
+    #[error("has a band table on its conventional zones; name it with ?conventional=as-sequential behind its name")]
+    Bands,
     /// A label of a later version.
     #[error(
         "was formatted by a newer Imbrex (label version {version}, this program reads up to {VERSION}); use that one"
@@ -266,6 +269,9 @@ impl Label {
     /// Reads a label from the beginning of `bytes`; what follows it is ignored.
     pub fn decode(bytes: &[u8]) -> Result<Label, LabelError> {
         let Ok((header, _)) = RawHeader::ref_from_prefix(bytes) else { return Err(LabelError::NotALabel) };
+        if imbrex_device::banded::begins_banded(bytes) {
+            return Err(LabelError::Bands);
+        }
         if header.magic != MAGIC {
             return Err(LabelError::NotALabel);
         }
@@ -325,13 +331,14 @@ impl Label {
     /// equal).
     ///
     /// A copy of a newer version makes the drive unusable even when the other copy is valid: a newer program has begun to
-    /// write it, and an older one must not undo that. Without a valid copy the error that knows most is given: `Newer`,
-    /// else `Corrupt`, else `NotALabel`.
+    /// write it, and an older one must not undo that. So does a band table: what stands behind it is a band's. Without a valid
+    /// copy the error that knows most is given: `Newer`, else `Corrupt`, else `NotALabel`.
     pub fn choose(a: Result<Label, LabelError>, b: Result<Label, LabelError>) -> Result<Chosen, LabelError> {
-        use LabelError::{Corrupt, Newer};
+        use LabelError::{Bands, Corrupt, Newer};
         match (a, b) {
             (Err(Newer { version: x }), Err(Newer { version: y })) => Err(Newer { version: x.max(y) }),
             (Err(newer @ Newer { .. }), _) | (_, Err(newer @ Newer { .. })) => Err(newer),
+            (Err(Bands), _) => Err(Bands),
             (Ok(a), Ok(b)) if b.generation > a.generation => Ok(Chosen { label: b, copy: 1, repair_other: true }),
             (Ok(a), Ok(b)) => Ok(Chosen { repair_other: a != b, label: a, copy: 0 }),
             (Ok(a), Err(_)) => Ok(Chosen { label: a, copy: 0, repair_other: true }),

@@ -6,7 +6,9 @@
 
 use super::base::{Base, BaseFacts};
 use super::lock;
-use crate::{Cause, Error, Fault, Region, Result, Survivor, SurvivorKey, Tag, ZoneState, ZonedDevice, report_all};
+use crate::{
+    Cause, Error, Fault, Region, Result, Survivor, SurvivorKey, Tag, Zone, ZoneState, ZonedDevice, report_all,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -38,8 +40,11 @@ impl ConventionalZones {
     pub fn new(device: Arc<dyn ZonedDevice>, survivor: Option<Arc<dyn Survivor>>) -> Result<ConventionalZones> {
         let (geometry, identity) = (device.geometry(), device.identity());
         let zones = report_all(device.as_ref())?;
-        let conventional = zones.iter().take_while(|zone| zone.state == ZoneState::Conventional).count();
-        if conventional == 0 {
+        // Those that died among them keep their places.
+        let dead = |zone: &&Zone| matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline);
+        let first = zones.iter().take_while(|zone| zone.state == ZoneState::Conventional || dead(zone));
+        let conventional = first.count();
+        if !zones.iter().take(conventional).any(|zone| zone.state == ZoneState::Conventional) {
             let sentence = "it does not begin with conventional zones, so there is nothing to cut into bands";
             return Err(Error::unusable(&identity.name, sentence));
         }

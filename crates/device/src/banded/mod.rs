@@ -28,6 +28,7 @@ mod file;
 mod journal;
 mod layout;
 mod recover;
+mod sequential;
 mod stats;
 mod table;
 
@@ -35,6 +36,7 @@ pub use base::{Base, BaseFacts, MemoryBase};
 pub use conventional::ConventionalZones;
 pub use file::FileBase;
 pub use layout::{Layout, NoHeader, decode_header};
+pub use sequential::SequentialOnly;
 pub use stats::{Counter, Counters};
 
 use crate::kernel::Access;
@@ -58,12 +60,17 @@ const ERASED_BANDS: u32 = 16;
 /// How often an observer looks where the table seems damaged.
 const OBSERVER_TRIES: u32 = 5;
 
+/// Whether what begins with these bytes begins like a banded disk.
+pub fn begins_banded(bytes: &[u8]) -> bool {
+    bytes.starts_with(&layout::MAGIC)
+}
+
 /// Whether the file at `path` begins like a banded disk.
 pub fn is_banded(path: &Path) -> bool {
     let mut magic = [0; 8];
     let read =
         std::fs::File::open(path).and_then(|file| std::os::unix::fs::FileExt::read_exact_at(&file, &mut magic, 0));
-    read.is_ok() && magic == layout::MAGIC
+    read.is_ok() && begins_banded(&magic)
 }
 
 /// A disk cut into bands, as a zoned drive.

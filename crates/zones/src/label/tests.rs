@@ -273,4 +273,10 @@ fn without_a_valid_copy_the_error_that_knows_most_is_given() {
     // A newer program has begun to write: an older one keeps its hands off.
     assert_eq!(Label::choose(at_generation(5), Err(newer(2))), Err(newer(2)));
     assert_eq!(Label::choose(Err(newer(2)), at_generation(5)), Err(newer(2)));
+    // Behind a band table a band may hold anything, an old label, too.
+    assert_eq!(Label::choose(Err(LabelError::Bands), at_generation(5)), Err(LabelError::Bands));
+    assert_eq!(
+        Label::decode(b"IMBXBAND and more than enough bytes for the header of a label, which is 80 of them"),
+        Err(LabelError::Bands)
+    );
 }

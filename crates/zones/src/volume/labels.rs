@@ -97,7 +97,7 @@ impl LabelZones {
             // Nothing stands in the second place of a zone that was never alone.
             (_, Err(LabelError::NotALabel | LabelError::Corrupt(_))) => a,
             (Ok(first), Ok(second)) if first.generation >= second.generation => a,
-            (Err(LabelError::Newer { .. }), _) => a,
+            (Err(LabelError::Newer { .. } | LabelError::Bands), _) => a,
             _ => b,
         })
     }
@@ -468,6 +468,11 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
                     device,
                     format!("was formatted by a newer Imbrex (version {version}); `--force` destroys what is on it"),
                 ));
+            }
+            Err(LabelError::Bands) => {
+                let what = "has a band table on its conventional zones; name it with ?conventional=as-sequential behind its \
+                            name, or use `--force` to destroy what is on it";
+                return Err(unusable(device, what));
             }
             Err(LabelError::Corrupt(_)) => {
                 return Err(unusable(device, "holds a damaged label; `--force` destroys what is on it"));

@@ -1,0 +1,152 @@
+//! What `imbrex drive reset|finish|power-loss|trace` do to drives.
+
+use super::{PowerLoss, Range, Reset, Trace, image_path, open};
+use crate::output::{Failure, Outcome, count, print, print_json, size};
+use imbrex_device::{Cause, Tag, Zone, ZoneOp, ZoneState, ZonedDevice};
+use imbrex_emulator::{Emulator, Observer};
+use serde_json::json;
+use std::io::IsTerminal;
+
+/// Understands `5`, `5-9` and `all`; only sequential zones.
+fn zone_range<'a>(text: &str, zones: &'a [Zone]) -> Result<Vec<&'a Zone>, Failure> {
+    let conventional = |zone: &Zone| zone.state == ZoneState::Conventional;
+    if text == "all" {
+        let all: Vec<&Zone> = zones.iter().filter(|zone| !conventional(zone)).collect();
+        if all.is_empty() {
+            return Err(Failure::failed("the drive has no sequential zones, so there is nothing to do"));
+        }
+        return Ok(all);
+    }
+    let number = |text: &str| {
+        text.parse::<usize>().map_err(|_| Failure::usage(format!("{text:?} is no zone; write a number, 5-9, or all")))
+    };
+    let (from, to) = match text.split_once('-') {
+        None => (number(text)?, number(text)?),
+        Some((from, to)) => (number(from)?, number(to)?),
+    };
+    let last = zones.len().saturating_sub(1);
+    let Some(wanted) = zones.get(from..to.saturating_add(1)).filter(|wanted| !wanted.is_empty()) else {
+        return Err(Failure::usage(format!("zones {text} are not on the drive; its zones are 0 to {last}")));
+    };
+    if let Some(zone) = wanted.iter().find(|zone| conventional(zone)) {
+        let sequential = zones.iter().find(|zone| !conventional(zone));
+        let from = sequential.map_or("there is none".into(), |zone| format!("the first is {}", zone.id));
+        let sentence =
+            format!("zone {} is conventional and has no write pointer; name sequential zones, {from}", zone.id);
+        return Err(Failure::usage(sentence));
+    }
+    Ok(wanted.iter().collect())
+}
+
+pub(super) fn reset(args: Reset) -> Outcome {
+    let drive = open(&args.range.path)?;
+    let zones = imbrex_device::report_all(drive.as_ref())?;
+    let range = zone_range(&args.range.zones, &zones)?;
+    let written: Vec<&&Zone> = range.iter().filter(|zone| zone.wp.is_some_and(|wp| wp > 0)).collect();
+    if let (Some(first), false) = (written.first(), args.force) {
+        return Err(Failure::failed(format!(
+            "{}: {} of these zones hold data, the first is zone {}; nothing was reset; use --force to destroy it",
+            args.range.path,
+            count(written.len() as u64),
+            first.id
+        )));
+    }
+    each_zone(drive.as_ref(), ZoneOp::Reset, &range, args.range.json)
+}
+
+pub(super) fn finish(args: Range) -> Outcome {
+    let drive = open(&args.path)?;
+    let zones = imbrex_device::report_all(drive.as_ref())?;
+    let range = zone_range(&args.zones, &zones)?;
+    each_zone(drive.as_ref(), ZoneOp::Finish, &range, args.json)
+}
+
+fn each_zone(drive: &dyn ZonedDevice, op: ZoneOp, range: &[&Zone], json: bool) -> Outcome {
+    let zones = range.len() as u64;
+    let bar = progress(zones);
+    for zone in range {
+        drive.zone_op(op, zone.id, Tag::new(Cause::Other))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if json {
+        let end = |zone: Option<&&Zone>| zone.map(|zone| zone.id.0);
+        return print_json(
+            &json!({ "operation": op.name(), "first": end(range.first()), "last": end(range.last()), "zones": zones }),
+        );
+    }
+    print(format!("{}: {} of {} zones", drive.identity().name, op.name(), count(zones)))
+}
+
+/// A bar on a terminal, for what may take more than a second.
+fn progress(steps: u64) -> indicatif::ProgressBar {
+    if steps < 1000 || !std::io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    indicatif::ProgressBar::new(steps)
+}
+
+pub(super) fn power_loss(args: PowerLoss) -> Outcome {
+    let path = image_path(&args.image.path)?;
+    let block = u64::from(Observer::open(&path)?.config().block);
+    let at_risk = Emulator::power_loss_image(&path, args.seed)?;
+    let bytes = at_risk.iter().map(|risk| risk.blocks).sum::<u64>() * block;
+    if args.image.json {
+        let zones: Vec<_> = at_risk.iter().map(|risk| json!({ "zone": risk.zone.0, "blocks": risk.blocks })).collect();
+        return print_json(&json!({ "seed": args.seed, "unflushed_bytes": bytes, "unflushed": zones }));
+    }
+    print(format!(
+        "{}: power lost; {} in {} zones were not flushed, and seed {} decided what is left of them",
+        path.display(),
+        size(bytes),
+        count(at_risk.len() as u64),
+        args.seed
+    ))
+}
+
+pub(super) fn trace(args: Trace) -> Outcome {
+    let path = image_path(&args.image.path)?;
+    // Nothing is recorded of what is no drive.
+    drop(Observer::open(&path)?);
+    let file = imbrex_emulator::trace_path(&path);
+    if args.start {
+        imbrex_emulator::start_image_trace(&path, args.entries)?;
+        return said(args.image.json, json!({ "tracing": true, "entries": args.entries }), || {
+            format!("{}: records its last {} commands from when it is opened next", path.display(), args.entries)
+        });
+    }
+    if args.stop {
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::failed(format!("{}: {error}; remove it yourself", file.display())));
+            }
+            _ => {}
+        }
+        return said(args.image.json, json!({ "tracing": false }), || format!("{}: not traced", path.display()));
+    }
+    let Some(entries) = imbrex_emulator::read_image_trace(&path)? else {
+        return Err(Failure::failed(format!("{}: not traced; start with --start, then use the drive", path.display())));
+    };
+    if args.image.json {
+        return print_json(&entries);
+    }
+    let lines: Vec<String> = entries.iter().map(trace_line).collect();
+    print(lines.join("\n"))
+}
+
+fn trace_line(entry: &imbrex_emulator::TraceEntry) -> String {
+    format!(
+        "{:>9}  {:<6} {:<11} zone {:>6}  offset {:>15}  len {:>8}  {}",
+        entry.sequence,
+        entry.op.name(),
+        entry.cause,
+        entry.zone,
+        entry.offset,
+        entry.len,
+        entry.result
+    )
+}
+
+fn said(as_json: bool, json: serde_json::Value, text: impl FnOnce() -> String) -> Outcome {
+    if as_json { print_json(&json) } else { print(text()) }
+}

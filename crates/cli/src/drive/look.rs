@@ -1,0 +1,232 @@
+//! What `imbrex drive profiles|info|zones|stats` say of drives, which they leave as they are.
+
+use super::{Image, StatsArgs, Zones, banded_disk, device_path, image_path};
+use crate::output::{Failure, Outcome, count, print, print_json, size, table, terminal_width};
+use crate::{banded, kernel, picture};
+use imbrex_device::kernel::Access;
+use imbrex_device::{Zone, ZoneState, ZonedDevice};
+use imbrex_drives::{Locator, OpenOptions};
+use imbrex_emulator::{Observer, Profile, Stats};
+use serde::Serialize;
+use serde_json::json;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+pub(super) fn profiles(json: bool) -> Outcome {
+    let profiles = Profile::all();
+    if json {
+        return print_json(&profiles);
+    }
+    let blocks: Vec<String> = profiles.iter().map(describe_profile).collect();
+    print(blocks.join("\n\n"))
+}
+
+fn describe_profile(profile: &Profile) -> String {
+    let zones = profile.capacity / profile.zone_size;
+    let conventional = profile.conventional_zones;
+    let mut text = format!(
+        "{}: {}\n  {}, {} zones of {}, {} of them conventional",
+        profile.name,
+        profile.description,
+        size(profile.capacity),
+        count(zones),
+        size(profile.zone_size),
+        count(u64::from(conventional))
+    );
+    if let Some(max_open) = profile.max_open {
+        text.push_str(&format!(", {max_open} may be open"));
+    }
+    for fact in &profile.facts {
+        text.push_str(&format!("\n  {}: {} {} ({})", fact.what, fact.value, fact.unit, fact.source));
+    }
+    text
+}
+
+/// What `imbrex drive info` says.
+#[derive(Serialize)]
+pub(super) struct Facts {
+    path: String,
+    profile: String,
+    capacity: u64,
+    zones: u32,
+    zone_size: u64,
+    zone_capacity: u64,
+    conventional: u32,
+    block: u32,
+    max_io: u32,
+    max_open: Option<u32>,
+    max_active: Option<u32>,
+    rotational: bool,
+    write_cache: bool,
+    write_cache_bytes: u64,
+    unflushed_bytes: u64,
+    power_losses: u64,
+    /// Bytes that the image's files take on the host.
+    host_bytes: u64,
+    in_use_by: Option<u32>,
+}
+
+pub(super) fn facts(path: &Path) -> Result<Facts, Failure> {
+    let seen = Observer::open(path)?;
+    let config = seen.config();
+    let at_risk: u64 = seen.unflushed().iter().map(|risk| risk.blocks).sum();
+    Ok(Facts {
+        path: path.display().to_string(),
+        profile: config.profile.clone(),
+        capacity: config.capacity,
+        zones: config.zones(),
+        zone_size: config.zone_size,
+        zone_capacity: config.zone_capacity,
+        conventional: config.conventional,
+        block: config.block,
+        max_io: config.max_io,
+        max_open: config.max_open,
+        max_active: config.max_active,
+        rotational: config.rotational,
+        write_cache: config.write_cache,
+        write_cache_bytes: config.cache_bytes,
+        unflushed_bytes: at_risk * u64::from(config.block),
+        power_losses: seen.stats().power_losses,
+        host_bytes: seen.files().iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.blocks() * 512).sum(),
+        in_use_by: seen.holder(),
+    })
+}
+
+pub(super) fn info(args: Image) -> Outcome {
+    if let Some(path) = device_path(&args.path)? {
+        return kernel::info(&path, args.json);
+    }
+    if let Some(disk) = banded_disk(&args.path)? {
+        return banded::info(&disk, args.json);
+    }
+    let facts = facts(&image_path(&args.path)?)?;
+    if args.json {
+        return print_json(&facts);
+    }
+    let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |n| n.to_string());
+    let cache = if facts.write_cache { format!("on, {}", size(facts.write_cache_bytes)) } else { "off".into() };
+    print(table(&[
+        ("drive", facts.path),
+        ("profile", facts.profile),
+        ("capacity", size(facts.capacity)),
+        ("zones", format!("{} of {}", count(u64::from(facts.zones)), size(facts.zone_size))),
+        ("conventional", count(u64::from(facts.conventional))),
+        ("zone capacity", size(facts.zone_capacity)),
+        ("block", size(u64::from(facts.block))),
+        ("largest command", size(u64::from(facts.max_io))),
+        ("open limit", limit(facts.max_open)),
+        ("active limit", limit(facts.max_active)),
+        ("rotational", if facts.rotational { "yes" } else { "no" }.into()),
+        ("write cache", cache),
+        ("unflushed", size(facts.unflushed_bytes)),
+        ("power losses", count(facts.power_losses)),
+        ("takes on the host", size(facts.host_bytes)),
+        ("in use by", facts.in_use_by.map_or("nobody".into(), |pid| format!("process {pid}"))),
+    ]))
+}
+
+/// The zones as they are now, and their size, whoever has the drive.
+pub fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
+    if let Some(path) = device_path(locator)? {
+        let device = kernel::observe(&path)?;
+        return Ok((imbrex_device::report_all(&device)?, device.geometry().zone_size));
+    }
+    if let Some(disk) = banded_disk(locator)? {
+        let drive = disk.open(Access::Observe)?;
+        return Ok((imbrex_device::report_all(&drive)?, drive.geometry().zone_size));
+    }
+    if matches!(Locator::parse(locator)?, Locator::Sequential(_)) {
+        let options = OpenOptions { read_only: true, ..Default::default() };
+        let drive = imbrex_drives::open(locator, &options)?.device;
+        return Ok((imbrex_device::report_all(drive.as_ref())?, drive.geometry().zone_size));
+    }
+    let seen = Observer::open(&image_path(locator)?)?;
+    Ok((seen.zones(), seen.config().zone_size))
+}
+
+/// What a drive counted so far, where it counts, and the process that has it, where the system tells.
+pub fn counted(locator: &str) -> Result<(Option<Stats>, Option<u32>), Failure> {
+    if let Some(path) = device_path(locator)? {
+        return Ok((None, kernel::observe(&path)?.about().in_use_by));
+    }
+    if let Some(disk) = banded_disk(locator)? {
+        return Ok((Some(banded::stats(&disk, false)?), banded::holder(&disk)?));
+    }
+    let seen = Observer::open(&image_path(locator)?)?;
+    Ok((Some(seen.stats()), seen.holder()))
+}
+
+pub(super) fn zones(args: Zones) -> Outcome {
+    let (zones, zone_size) = look(&args.image.path)?;
+    if let Some(path) = &args.picture {
+        return picture::save(path, &args.image.path, &zones, zone_size);
+    }
+    if args.image.json {
+        let all: Vec<_> = zones.iter().map(|zone| zone_json(zone, zone_size)).collect();
+        return print_json(&all);
+    }
+    if args.list {
+        let in_use = zones.iter().filter(|zone| zone.state != ZoneState::Empty);
+        let lines: Vec<String> = in_use.map(zone_line).collect();
+        return print(lines.join("\n"));
+    }
+    let width = args.width.or_else(terminal_width).unwrap_or(80);
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    print(picture::draw(&zones, zone_size, width, colour))
+}
+
+fn zone_json(zone: &Zone, zone_size: u64) -> serde_json::Value {
+    json!({
+        "zone": zone.id.0,
+        "state": zone.state.name(),
+        "start": u64::from(zone.id.0) * zone_size,
+        "capacity": zone.capacity,
+        "write_pointer": zone.wp,
+    })
+}
+
+fn zone_line(zone: &Zone) -> String {
+    let wp = zone.wp.map_or("-".into(), |wp| wp.to_string());
+    format!("zone {:>6}  {:<15}  written {wp} of {}", zone.id.0, zone.state.name(), zone.capacity)
+}
+
+pub(super) fn stats(args: StatsArgs) -> Outcome {
+    if let Some(disk) = banded_disk(&args.image.path)? {
+        let stats = banded::stats(&disk, args.reset)?;
+        return if args.image.json { print_json(&stats) } else { print(describe_stats(&stats)) };
+    }
+    let path = image_path(&args.image.path)?;
+    let stats = Observer::open(&path)?.stats();
+    if args.reset {
+        Observer::reset_stats(&path)?;
+    }
+    if args.image.json { print_json(&stats) } else { print(describe_stats(&stats)) }
+}
+
+fn describe_stats(stats: &Stats) -> String {
+    let row = |name: &str, c: &imbrex_emulator::Counts| {
+        format!(
+            "{name:<12} {:>10} {:>9} {:>10} {:>9} {:>9} {:>8} {:>6} {:>10}",
+            count(c.writes),
+            size(c.bytes_written),
+            count(c.reads),
+            size(c.bytes_read),
+            count(c.flushes),
+            count(c.zone_resets),
+            count(c.errors),
+            count(c.rule_violations)
+        )
+    };
+    let mut lines = vec![format!(
+        "{:<12} {:>10} {:>9} {:>10} {:>9} {:>9} {:>8} {:>6} {:>10}",
+        "cause", "writes", "written", "reads", "read", "flushes", "resets", "errors", "violations"
+    )];
+    let used = stats.by_cause.iter().filter(|(_, counts)| counts.fields().iter().any(|(_, n)| *n > 0));
+    lines.extend(used.map(|(name, counts)| row(name, counts)));
+    lines.push(row("all", &stats.total));
+    for (rule, n) in stats.by_rule.iter().filter(|(_, n)| **n > 0) {
+        lines.push(format!("broken rule {rule}: {}", count(*n)));
+    }
+    lines.join("\n")
+}
