@@ -194,7 +194,7 @@ pub unsafe extern "C" fn imbrex_writer_set_hint(writer: *const imbrex_writer, hi
             4 | 5 => writer.set_cause(Cause::Compaction),
             other => return Err(invalid(&format!("there is no write hint {other}"))),
         }
-        Ok(())
+        writer.set_hint(hint as u8)
     })
 }
 

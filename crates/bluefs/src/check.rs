@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::file::lock;
 use crate::fs::BlueFs;
 use crate::journal::{Root, read_journal, records_of, scan_written};
-use crate::meta::{Inode, Place};
+use crate::meta::{Inode, Place, next_stretch};
 use imbrex_device::{AlignedBuf, Cause, Tag, Written, Zone, ZoneId, ZoneState, report_all};
 use imbrex_zones::ZoneHeader;
 use imbrex_zones::frame::FrameId;
@@ -58,7 +58,7 @@ impl BlueFs {
             report.problems.extend(state.meta.check());
             let inodes: Vec<Inode> = state.meta.files().cloned().collect();
             let paths: Vec<String> = inodes.iter().map(|i| state.meta.path_of(i.serial)).collect();
-            let known: BTreeMap<u32, u64> = state.meta.zones().map(|(zone, serial, _)| (zone, serial)).collect();
+            let known: BTreeMap<u32, u64> = state.meta.zones().collect();
             (inodes, paths, known, core.keeper.get())
         };
         self.check_journal(&root, &zones, &mut report)?;
@@ -107,15 +107,16 @@ impl BlueFs {
             if !zones.get(zone as usize).is_some_and(written) {
                 continue;
             }
-            self.check_header(zone, life, crate::journal::JOURNAL_FILE, "the journal", report);
+            self.check_header(zone, life, 0, crate::journal::JOURNAL_FILE, "the journal", report);
         }
         Ok(())
     }
 
-    fn check_header(&self, zone: u32, life: u64, file: u64, path: &str, report: &mut CheckReport) {
+    /// The header at `at` of a zone, behind which a file's bytes begin.
+    fn check_header(&self, zone: u32, life: u64, at: u64, file: u64, path: &str, report: &mut CheckReport) {
         let core = self.core();
         let mut buf = AlignedBuf::zeroed(core.front as usize);
-        let start = core.volume.geometry().start(ZoneId(zone));
+        let start = core.volume.geometry().start(ZoneId(zone)) + at;
         if let Err(error) = core.volume.read(&mut buf, start, TAG) {
             report.problems.push(format!("The header of zone {zone} of {path} cannot be read: {error}."));
             return;
@@ -170,7 +171,12 @@ impl BlueFs {
                 Written::Gone => 0,
             };
             if !seen.contains(&zone) && wp > 0 {
-                self.check_header(zone, life, inode.serial, path, report);
+                // Of a stretch whose first bytes were overwritten, and so stand elsewhere, the header is further back.
+                let moved = inode.extents.iter().any(|e| e.place.zone().is_none() && e.end() == extent.logical);
+                let front = (offset / u64::from(geometry.block) * u64::from(geometry.block)).saturating_sub(core.front);
+                if !moved {
+                    self.check_header(zone, life, front, inode.serial, path, report);
+                }
                 seen.push(zone);
             }
             match extent.place {
@@ -186,10 +192,7 @@ impl BlueFs {
                     }
                 }
                 _ => {
-                    let next = inode.extents.get(i + 1).and_then(|e| match e.place {
-                        Place::Framed { zone: z, offset, .. } if z == zone => Some(offset),
-                        _ => None,
-                    });
+                    let next = next_stretch(&inode.extents, i);
                     let id = FrameId { file: inode.serial, life };
                     let to = next.unwrap_or(wp);
                     self.check_frames(id, state, offset, to, (extent.logical, inode, i), path, report);

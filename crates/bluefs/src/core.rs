@@ -4,9 +4,10 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`. A stream's right to write is taken before
+//! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`, `parking`, `pins`. A stream's right to write is taken before
 //! `meta`, never after, except the journal's.
 
+use crate::clean::Cleaner;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
 use crate::fs::WAL_SPARE;
@@ -14,14 +15,15 @@ use crate::journal::{Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose, wal_number};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
-use crate::meta::{Effect, Extent, FreedPlace, Inode, Meta, MetaError, Name, Place, Record, Serial};
+use crate::meta::{Effect, Extent, FreedPlace, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
+use crate::share::{Parking, worth_parking};
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::{OpenZone, Tenant, Urgency, Volume};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 /// Freed zones that wait for the journal before somebody syncs it for them.
@@ -49,7 +51,7 @@ pub(crate) struct Core {
     pub(crate) conventional: Mutex<ConventionalSpace>,
     /// See [`Core::has_inline`].
     inline: bool,
-    pub(crate) locks: Mutex<std::collections::BTreeSet<Serial>>,
+    pub(crate) locks: Mutex<BTreeSet<Serial>>,
     /// Space that metadata has forgotten: with the record that did so.
     pending: Mutex<Vec<(u64, FreedPlace)>>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
@@ -57,6 +59,10 @@ pub(crate) struct Core {
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
     /// until it can. They are let go at unmount at the latest.
     kept: Mutex<Vec<Arc<File>>>,
+    /// Zones with room behind the bytes of closed files. Changed under `meta`, but for promises.
+    pub(crate) parking: Mutex<Parking>,
+    pins: Mutex<Pins>,
+    pub(crate) cleaner: Mutex<Cleaner>,
     appended_lsn: AtomicU64,
     durable_lsn: AtomicU64,
     /// The journal could not take a record: nothing may change any more.
@@ -73,6 +79,16 @@ pub(crate) struct Parts {
     pub(crate) journal: Journal,
     pub(crate) keeper: Arc<RootKeeper>,
     pub(crate) conventional: ConventionalSpace,
+    pub(crate) parking: Parking,
+}
+
+/// Zones that must not be reset although no metadata refers to them any more.
+#[derive(Default)]
+struct Pins {
+    /// How many files without a name have bytes in them, which they share with others.
+    held: BTreeMap<u32, u32>,
+    /// What is given up when they are let go: life of the zone, and the record that freed it.
+    waiting: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Core {
@@ -88,6 +104,7 @@ impl Core {
                 parts.options.cache_policy,
             ),
             meta: Mutex::new(MetaState { meta: parts.meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
+            parking: Mutex::new(parts.parking),
             inline: parts.tenant.conventional_ranges().is_empty(),
             volume: parts.volume,
             tenant: parts.tenant,
@@ -98,6 +115,8 @@ impl Core {
             pending: Mutex::default(),
             wals: Mutex::default(),
             kept: Mutex::default(),
+            pins: Mutex::default(),
+            cleaner: Mutex::default(),
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
             broken: AtomicBool::new(false),
@@ -204,7 +223,7 @@ impl Core {
     /// A file without a name has taken this zone: nothing of it may come back after a crash.
     pub(crate) fn log_freed(&self, path: &str, zone: u32, life: u64) -> Result<()> {
         let mut state = lock(&self.meta);
-        if !state.meta.is_forgotten(zone, life) {
+        if !state.meta.is_forgotten(zone, life) && state.meta.zone_life(zone).is_none() {
             self.log(&mut state, path, &[Record::FreedZone { zone, life }])?;
         }
         Ok(())
@@ -221,11 +240,18 @@ impl Core {
     }
 
     fn note_freed(&self, state: &mut MetaState, effect: Effect, lsn: u64) {
-        for freed in effect.freed {
+        for mut freed in effect.freed {
+            for place in &freed.places {
+                if let FreedPlace::Zone { zone, .. } = place {
+                    lock(&self.parking).forget(*zone);
+                }
+            }
+            freed.places.retain(|place| !self.wait_for_pin(*place, lsn));
             let open = state.files.get(&freed.serial).and_then(Weak::upgrade);
             match open.filter(|_| freed.unlinked) {
                 Some(file) => {
                     file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
+                    self.pin_shared(&file.state, &freed.places);
                     let mut orphan = lock(&file.state.orphan);
                     orphan.get_or_insert_default().extend(freed.places);
                 }
@@ -237,6 +263,111 @@ impl Core {
                     }
                     self.give_up(freed.places, lsn);
                 }
+            }
+        }
+    }
+
+    /// Keeps the zones of a file that lost its last name, as far as others have bytes there, too.
+    fn pin_shared(&self, file: &FileState, own: &[FreedPlace]) {
+        let owns = |zone: u32| own.iter().any(|p| matches!(p, FreedPlace::Zone { zone: z, .. } if *z == zone));
+        let mut zones: Vec<u32> = file.map().extents.iter().filter_map(|e| e.place.zone()).map(|(z, _)| z).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        zones.retain(|zone| !owns(*zone));
+        let mut pins = lock(&self.pins);
+        zones.iter().for_each(|zone| *pins.held.entry(*zone).or_default() += 1);
+        lock(&file.pinned).extend(zones);
+    }
+
+    /// Whether freed space has to wait for a file that has no name and bytes in the same zone; then it is noted.
+    fn wait_for_pin(&self, place: FreedPlace, lsn: u64) -> bool {
+        let FreedPlace::Zone { zone, life } = place else { return false };
+        let mut pins = lock(&self.pins);
+        let held = pins.held.contains_key(&zone);
+        if held {
+            pins.waiting.insert(zone, (life, lsn));
+        }
+        held
+    }
+
+    /// The zone is not reset before it is let go of.
+    pub(crate) fn pin(&self, zone: u32) {
+        *lock(&self.pins).held.entry(zone).or_default() += 1;
+    }
+
+    /// Zones that must stay as they are.
+    pub(crate) fn busy_zones(&self) -> BTreeSet<u32> {
+        let mut busy: BTreeSet<u32> = lock(&self.pins).held.keys().copied().collect();
+        busy.extend(lock(&self.parking).promised_zones());
+        busy
+    }
+
+    /// A file without a name is closed, or a zone not written to any more. True: some of them were waiting to be given up.
+    pub(crate) fn unpin(&self, zones: &[u32]) -> bool {
+        let mut any = false;
+        for &zone in zones {
+            let mut pins = lock(&self.pins);
+            let Some(held) = pins.held.get_mut(&zone) else { continue };
+            *held -= 1;
+            if *held > 0 {
+                continue;
+            }
+            pins.held.remove(&zone);
+            let waiting = pins.waiting.remove(&zone);
+            drop(pins);
+            if let Some((life, lsn)) = waiting {
+                self.give_up(vec![FreedPlace::Zone { zone, life }], lsn);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// A file's bytes end in this zone, which has room for others.
+    pub(crate) fn park(&self, file: &FileState, open: OpenZone) {
+        let state = lock(&self.meta);
+        // Nothing of it may stand there any more.
+        let used = state.meta.zone_life(open.zone.0) == Some(open.life) && !file.is_orphan();
+        if used && open.capacity - open.at >= worth_parking(open.capacity) {
+            lock(&self.parking).park(open, file.class());
+        }
+        drop(state);
+    }
+
+    /// Promises a file room behind others' bytes.
+    pub(crate) fn promise_room(&self, file: &FileState, need: u64) -> bool {
+        self.options.share && !file.is_orphan() && lock(&self.parking).promise(file.serial, file.class(), need)
+    }
+
+    /// Room for a file's next bytes behind those of others, logged with the record that `make` makes of it. A file that is to
+    /// fill a zone gets one of its own, unless there is none.
+    pub(crate) fn take_room(
+        &self,
+        file: &FileState,
+        need: u64,
+        crowded: bool,
+        make: impl Fn(&OpenZone) -> Record,
+    ) -> Result<Option<OpenZone>> {
+        let large = file.expected.load(Ordering::Relaxed) > self.zone_capacity / 4 * 3;
+        if !self.options.share || (large && !crowded) {
+            return Ok(None);
+        }
+        let mut state = lock(&self.meta);
+        // Nobody finds the bytes of a file without a name again: where they end in a zone would not be known.
+        if file.is_orphan() {
+            return Ok(None);
+        }
+        let need = self.front + need;
+        let taken = lock(&self.parking).take(file.serial, file.class(), need, crowded);
+        let Some(open) = taken else { return Ok(None) };
+        match self.log(&mut state, &file.name, &[make(&open)]) {
+            Ok(lsn) => {
+                file.lsn.fetch_max(lsn, Ordering::AcqRel);
+                Ok(Some(open))
+            }
+            Err(error) => {
+                lock(&self.parking).park(open, file.class());
+                Err(error)
             }
         }
     }
@@ -340,6 +471,7 @@ impl Core {
     /// which [`WAL_SPARE`] zones are kept.
     pub(crate) fn promise_zone(&self, new_wal: bool) -> imbrex_device::Result<()> {
         let leave = if new_wal { 0 } else { WAL_SPARE };
+        self.make_room(leave).map_err(|e| self.device_error(&e))?;
         self.after_freeing(|| self.tenant.promise(leave))
     }
 
@@ -368,22 +500,17 @@ impl Core {
         lock(&self.conventional).alloc(bytes).ok_or_else(error)
     }
 
-    /// The zone that a file's last bytes stand in, where it can go on in it.
-    pub(crate) fn open_zone_of(&self, file: &FileState) -> Result<Option<OpenZone>> {
-        let map = file.map();
-        let Some(last) = map.extents.last() else { return Ok(None) };
-        let (zone, life) = match last.place {
-            Place::Raw { zone, life, .. } | Place::Framed { zone, life, .. } => (ZoneId(zone), life),
-            Place::Conventional { .. } => return Ok(None),
-        };
-        drop(map);
-        let mut out = [imbrex_device::Zone::EMPTY];
-        self.volume.device().report(zone, &mut out)?;
-        let at = match out[0].wp {
-            Some(wp) if out[0].state.writable() && wp < out[0].capacity && wp >= self.front => wp,
-            _ => return Ok(None),
-        };
-        Ok(Some(OpenZone { zone, life, at, capacity: out[0].capacity }))
+    /// The zone that a file's last bytes stand in, where it can go on in it; pinned.
+    pub(crate) fn open_zone_of(&self, file: &FileState) -> Option<OpenZone> {
+        let (zone, life) = file.map().extents.last()?.place.zone()?;
+        let state = lock(&self.meta);
+        let last = state.meta.pieces(zone).next_back()?;
+        if last.serial != file.serial || file.is_orphan() {
+            return None;
+        }
+        let open = lock(&self.parking).take_back(zone).filter(|open| open.life == life)?;
+        self.pin(zone);
+        Some(open)
     }
 
     // ---- open files
@@ -413,6 +540,9 @@ impl Core {
             inline: Mutex::new(inline),
             log: Mutex::new(LogIndex::default()),
             orphan: Mutex::new(None),
+            pinned: Mutex::default(),
+            hint: AtomicU8::new(0),
+            expected: AtomicU64::new(0),
         }
     }
 

@@ -10,9 +10,12 @@ use crate::kind::{FileKind, Purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record, Serial};
-use imbrex_device::{Cause, Priority, Tag, ZoneId};
-use imbrex_zones::{AppendStream, Framing, NewZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::share::Class;
+use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
+use imbrex_zones::{
+    AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader,
+};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -42,6 +45,10 @@ pub(crate) struct FileState {
     pub(crate) placed: AtomicU64,
     /// Bytes below this are durable.
     pub(crate) durable: AtomicU64,
+    /// What the application says of its lifetime; see [`Class`].
+    pub(crate) hint: AtomicU8,
+    /// Bytes that the application says it will have.
+    pub(crate) expected: AtomicU64,
     /// Sequence number of the last journal record about it.
     pub(crate) lsn: AtomicU64,
     pub(crate) modified: AtomicU64,
@@ -51,6 +58,8 @@ pub(crate) struct FileState {
     pub(crate) log: Mutex<LogIndex>,
     /// Space of a file without a name, given up with the last handle; `None`: it has a name.
     pub(crate) orphan: Mutex<Option<Vec<FreedPlace>>>,
+    /// Zones that a file without a name shares with others: they are not reset before it is closed.
+    pub(crate) pinned: Mutex<Vec<u32>>,
 }
 
 impl FileState {
@@ -62,6 +71,9 @@ impl FileState {
     }
     pub(crate) fn is_orphan(&self) -> bool {
         lock(&self.orphan).is_some()
+    }
+    pub(crate) fn class(&self) -> Class {
+        Class::of(self.kind, self.purpose, self.hint.load(Ordering::Relaxed))
     }
 }
 
@@ -125,6 +137,7 @@ impl Drop for File {
             // What could not be written until now, at unmount, is written by the next mount.
             if self.state.is_orphan() { stream.abandon() } else { stream.leave() }
         }
+        let _ = self.core.unpin(&std::mem::take(&mut *lock(&self.state.pinned)));
         if let Some(places) = lock(&self.state.orphan).take() {
             self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));
         }
@@ -196,7 +209,7 @@ impl File {
             cause: writing.cause.unwrap_or_else(|| self.default_cause()),
             ordered: state.kind == FileKind::Log,
         };
-        let zone = if size > 0 { core.open_zone_of(state)? } else { None };
+        let zone = if size > 0 { core.open_zone_of(state) } else { None };
         let start = StreamStart { logical: size, zone, sequence: 0 };
         let before = match state.purpose {
             Purpose::Wal if !state.is_orphan() => core.wal_before(state)?,
@@ -207,6 +220,8 @@ impl File {
             state: state.clone(),
             before: Mutex::new(before.clone()),
             promised: AtomicBool::new(false),
+            promised_room: AtomicBool::new(false),
+            going_on: Mutex::new(zone.map(|open| open.zone.0)),
         });
         let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
         if state.purpose == Purpose::Wal {
@@ -288,6 +303,9 @@ impl File {
             let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
             self.core.log_about(state, &[seal])?;
             self.core.refresh(state);
+            if let Some(open) = stream.give_back() {
+                self.core.park(state, open);
+            }
         } else {
             stream.drain(Priority::Normal)?;
         }
@@ -328,17 +346,32 @@ struct FilePlacer {
     before: Mutex<Option<Arc<WalTail>>>,
     /// A zone is promised to what is in memory.
     promised: AtomicBool,
+    /// Room in a zone with other files is.
+    promised_room: AtomicBool,
+    /// The zone that the stream is to go on in, before metadata says so: nobody else may clean it.
+    going_on: Mutex<Option<u32>>,
 }
 
 impl Drop for FilePlacer {
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade().filter(|_| self.promised.load(Ordering::Acquire)) {
+        let Some(core) = self.core.upgrade() else { return };
+        self.unpin(&core);
+        if self.promised.load(Ordering::Acquire) {
             core.tenant.promise_over();
+        }
+        if self.promised_room.load(Ordering::Acquire) {
+            lock(&core.parking).promise_over(self.state.serial);
         }
     }
 }
 
 impl FilePlacer {
+    fn unpin(&self, core: &Core) {
+        if let Some(zone) = lock(&self.going_on).take() {
+            let _ = core.unpin(&[zone]);
+        }
+    }
+
     fn core(&self) -> imbrex_device::Result<Arc<Core>> {
         let gone = || imbrex_device::Error::invalid(&"bluefs".into(), "the file system was closed");
         self.core.upgrade().ok_or_else(gone)
@@ -349,6 +382,45 @@ impl FilePlacer {
             FileKind::Log => Place::Framed { zone: zone.0, life, offset },
             _ => Place::Raw { zone: zone.0, life, offset },
         }
+    }
+
+    /// What tells, in the zone itself, whose the bytes behind it are.
+    fn header(&self, core: &Core, zone: ZoneId, life: u64, logical: u64) -> ZoneHeader {
+        ZoneHeader {
+            volume: core.volume.uuid(),
+            owner: core.tenant.owner(),
+            kind: self.state.kind as u8,
+            file: self.state.serial,
+            life,
+            logical,
+            created: core.now(),
+            zone: zone.0,
+            mount: core.volume.mount() as u32,
+            name: self.state.name.clone(),
+        }
+    }
+
+    /// Room behind the bytes of other files, if there is any for this one.
+    fn shared_zone(
+        &self,
+        core: &Core,
+        logical: u64,
+        need: u64,
+        crowded: bool,
+    ) -> imbrex_device::Result<Option<NewZone>> {
+        let make = |open: &OpenZone| Record::Extend {
+            serial: self.state.serial,
+            extent: Extent { logical, len: OPEN, place: self.place(open.zone, open.life, open.at + core.front) },
+        };
+        let taken = core.take_room(&self.state, need, crowded, make).map_err(|e| core.device_error(&e))?;
+        let Some(open) = taken else { return Ok(None) };
+        core.refresh(&self.state);
+        self.promised_room.store(false, Ordering::Release);
+        if self.promised.swap(false, Ordering::AcqRel) {
+            core.tenant.promise_over();
+        }
+        let header = self.header(core, open.zone, open.life, logical);
+        Ok(Some(NewZone { zone: open.zone, at: open.at, header }))
     }
 
     fn extend(&self, core: &Core, extent: Extent) -> imbrex_device::Result<()> {
@@ -364,13 +436,14 @@ impl FilePlacer {
                     core.log_freed(&self.state.name, zone, life).map_err(|e| core.device_error(&e))?;
                 }
                 let mut map = self.state.map_mut();
+                let known = map.extents.iter().any(|e| e.place.zone() == extent.place.zone());
                 if let Some(last) = map.extents.last_mut().filter(|e| e.len == OPEN) {
                     last.len = extent.logical - last.logical;
                 }
                 map.extents.retain(|e| e.len > 0);
                 map.extents.push(extent);
                 let mut orphan = lock(&self.state.orphan);
-                if let (Some((zone, life)), Some(places)) = (extent.place.zone(), orphan.as_mut()) {
+                if let (Some((zone, life)), Some(places), false) = (extent.place.zone(), orphan.as_mut(), known) {
                     let place = FreedPlace::Zone { zone, life };
                     if !places.contains(&place) {
                         places.push(place);
@@ -400,46 +473,56 @@ impl Placer for FilePlacer {
             return Ok(());
         }
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
-        core.promise_zone(new_wal)?;
-        self.promised.store(true, Ordering::Release);
+        match core.promise_zone(new_wal) {
+            Ok(()) => self.promised.store(true, Ordering::Release),
+            Err(error) => {
+                let (bytes, count) = core.segment_sizes(self.state.purpose, self.state.kind);
+                let need = core.front + (bytes * (count + 1)) as u64;
+                if !core.promise_room(&self.state, need) {
+                    return Err(error);
+                }
+                self.promised_room.store(true, Ordering::Release);
+            }
+        }
         Ok(())
     }
 
-    fn next_zone(&self, logical: u64) -> imbrex_device::Result<NewZone> {
+    fn next_zone(&self, logical: u64, need: u64) -> imbrex_device::Result<NewZone> {
         let core = self.core()?;
+        if let Some(open) = self.shared_zone(&core, logical, need, false)? {
+            return Ok(open);
+        }
         let promised = self.promised.load(Ordering::Acquire);
         // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
         let entitled = promised || core.recovering.load(Ordering::Acquire);
-        let zone = core.take_zone(if entitled { Urgency::Promised } else { Urgency::User })?;
+        if !entitled {
+            core.make_room(0).map_err(|e| core.device_error(&e))?;
+        }
+        let zone = match core.take_zone(if entitled { Urgency::Promised } else { Urgency::User }) {
+            Err(error) if matches!(error.fault, Fault::NoSpace) => {
+                return self.shared_zone(&core, logical, need, true)?.ok_or(error);
+            }
+            other => other?,
+        };
         if promised {
             self.promised.store(false, Ordering::Release);
             core.tenant.promise_over();
         }
         let life = core.tenant.new_life();
-        let header = ZoneHeader {
-            volume: core.volume.uuid(),
-            owner: core.tenant.owner(),
-            kind: self.state.kind as u8,
-            file: self.state.serial,
-            life,
-            logical,
-            created: core.now(),
-            zone: zone.0,
-            mount: core.volume.mount() as u32,
-            name: self.state.name.clone(),
-        };
         let extent = Extent { logical, len: OPEN, place: self.place(zone, life, core.front) };
         if let Err(error) = self.extend(&core, extent) {
             core.tenant.release(zone);
             return Err(error);
         }
-        Ok(NewZone { zone, header })
+        Ok(NewZone { zone, at: 0, header: self.header(&core, zone, life, logical) })
     }
 
     fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> imbrex_device::Result<()> {
         let core = self.core()?;
         let extent = Extent { logical, len: OPEN, place: self.place(zone, life, at) };
-        self.extend(&core, extent)
+        self.extend(&core, extent)?;
+        self.unpin(&core);
+        Ok(())
     }
 
     fn announce(&self, size: u64) -> imbrex_device::Result<()> {

@@ -35,7 +35,7 @@ pub const RESERVE: u32 = 3;
 pub const WAL_SPARE: u32 = 2;
 
 /// Options of a URI that bluefs understands, beside the drive's.
-pub const URI_OPTIONS: &[&str] = &["cache", "cache-policy", "journal", "survivor-size", "wal", "format"];
+pub const URI_OPTIONS: &[&str] = &["cache", "cache-policy", "journal", "share", "survivor-size", "wal", "format"];
 
 static OPEN: LazyLock<Registry<String, Mounted>> = LazyLock::new(Registry::default);
 
@@ -189,6 +189,9 @@ impl BlueFs {
                 let known = "sequential, conventional, unbuffered or first";
                 return Err(refuse(format!("wal={other} is not one of {known}")));
             }
+        }
+        if let Some(value) = parsed.options.get("share") {
+            options.share = parse_bool(value).map_err(|why| refuse(format!("share={value}: {why}")))?;
         }
         let open = parsed.open_options()?;
         options.read_only = open.read_only;
@@ -513,12 +516,13 @@ impl BlueFs {
 pub(crate) fn space(core: &Core) -> Space {
     let counts = core.tenant.counts();
     let usable = core.zone_capacity - core.front;
+    let cleanable = core.cleanable();
     let space = lock(&core.conventional);
     let kept = counts.reserve + WAL_SPARE;
     let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(kept));
     Space {
         total: zones * usable,
-        free: u64::from(counts.free.saturating_sub(kept + counts.promised)) * usable,
+        free: u64::from(counts.free.saturating_sub(kept + counts.promised)) * usable + cleanable,
         small_total: space.total_bytes(),
         small_free: space.free_bytes(),
     }

@@ -55,9 +55,17 @@ impl Writer {
         truncate(self.file()?, size)
     }
 
-    /// Says how large the file will be. Only kept in mind.
+    /// Says how large the file will be, in bytes: one that fills a zone gets a zone of its own.
     pub fn preallocate(&self, bytes: u64) -> Result<()> {
-        self.file().map(|_| tracing::trace!(bytes, "preallocation"))
+        self.file()?.state.expected.fetch_max(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says how long the bytes will live, as Linux and RocksDB number it: 0 or 1 unknown, 2 short to 5 extreme. Files of one
+    /// number share zones.
+    pub fn set_hint(&self, hint: u8) -> Result<()> {
+        self.file()?.state.hint.store(hint, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Says what a table's writes are for; other files tell by their names.

@@ -7,10 +7,11 @@
 
 use crate::meta::Record;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Written, Zone, ZoneId};
-use imbrex_zones::frame::{Frame, FrameId, ReadZone, Scan, scan, scan_untold};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan, scan_untold};
 use imbrex_zones::{
-    AppendStream, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
+    AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -156,10 +157,12 @@ struct JournalPlacer {
     clock: crate::options::Clock,
     /// Zones of a journal that the root does not name yet; `None` once it does.
     staged: Mutex<Option<Vec<(u32, u64)>>>,
+    /// Bytes that its frames take of the drive: what the next mount has to read.
+    written: AtomicU64,
 }
 
 impl Placer for JournalPlacer {
-    fn next_zone(&self, logical: u64) -> Result<NewZone> {
+    fn next_zone(&self, logical: u64, _: u64) -> Result<NewZone> {
         let tenant = &self.keeper.tenant;
         let zone = tenant.take(Urgency::Metadata)?;
         let life = tenant.new_life();
@@ -185,7 +188,13 @@ impl Placer for JournalPlacer {
             mount: tenant.volume().mount() as u32,
             name: format!("journal.{}", self.generation),
         };
-        Ok(NewZone { zone, header })
+        Ok(NewZone { zone, at: 0, header })
+    }
+
+    fn placed(&self, placed: &Placed, _: &[u8]) {
+        let block = u64::from(self.keeper.tenant.volume().geometry().block);
+        let bytes = (FRAME_HEADER as u64 + placed.len).next_multiple_of(block);
+        self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -193,7 +202,7 @@ impl Placer for JournalPlacer {
 pub(crate) struct Journal {
     stream: AppendStream,
     placer: Arc<JournalPlacer>,
-    /// Length when it was made: its snapshot.
+    /// Bytes that it took of the drive when it was made, or resumed: what a mount had to read already.
     pub(crate) snapshot_bytes: u64,
 }
 
@@ -222,6 +231,7 @@ impl Journal {
             generation,
             clock: clock.clone(),
             staged: Mutex::new(staged.then(Vec::new)),
+            written: AtomicU64::new(0),
         });
         let stream = AppendStream::new(tenant, spec, start, placer.clone());
         Journal { stream, placer, snapshot_bytes: 0 }
@@ -231,7 +241,9 @@ impl Journal {
     pub(crate) fn resume(keeper: &Arc<RootKeeper>, clock: &crate::options::Clock, end: &JournalEnd) -> Self {
         let start = StreamStart { logical: end.logical, zone: end.zone, sequence: end.sequence };
         let generation = keeper.get().generation;
-        Journal { snapshot_bytes: end.logical, ..Self::start(keeper, generation, clock, start, false) }
+        let journal = Self::start(keeper, generation, clock, start, false);
+        journal.placer.written.store(end.read, Ordering::Relaxed);
+        Journal { snapshot_bytes: end.read, ..journal }
     }
 
     /// Goes on where a mount found the end, or behind what a power loss tore there, with `records` that only a dead process's
@@ -289,7 +301,7 @@ impl Journal {
             Ok(old) => {
                 *lock(&journal.placer.staged) = None;
                 journal.stream.set_cause(Cause::Journal);
-                journal.snapshot_bytes = journal.stream.len();
+                journal.snapshot_bytes = journal.len();
                 Ok((journal, old.zones))
             }
             Err(error) => {
@@ -314,8 +326,9 @@ impl Journal {
         self.stream.drain(priority)
     }
 
+    /// Bytes that it takes of the drive. Every sync takes a block, however little it says.
     pub(crate) fn len(&self) -> u64 {
-        self.stream.len()
+        self.placer.written.load(Ordering::Relaxed)
     }
 
     /// Ends it for good; its zones may be given up after this.
@@ -333,6 +346,8 @@ pub(crate) struct JournalEnd {
     /// The same where the last thing in the zone is torn.
     pub(crate) torn: Option<OpenZone>,
     pub(crate) sequence: u64,
+    /// Bytes of the frames before it.
+    pub(crate) read: u64,
 }
 
 /// What a journal on the drive holds.
@@ -345,6 +360,8 @@ pub(crate) struct JournalContents {
     pub(crate) damage: Vec<String>,
     /// Whether only the very end is torn, as a power loss leaves it.
     pub(crate) torn_tail_only: bool,
+    /// How many frames stand before the first that is missing.
+    pub(crate) whole: usize,
 }
 
 /// Reads, once more where that failed: what a mount takes for unreadable it cuts off for good.
@@ -377,6 +394,7 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
     let geometry = volume.geometry();
     let front = u64::from(geometry.block.max(4096));
     let mut out = JournalContents { torn_tail_only: true, ..Default::default() };
+    let mut broken = false;
     for (i, &(zone, life)) in root.zones.iter().enumerate() {
         let Some(state) = report.get(zone as usize) else {
             return Err(Error::corrupt(&volume.name(), "the root, which names a zone that does not exist,"));
@@ -419,10 +437,15 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
                     frame.at
                 ));
                 out.torn_tail_only = false;
+                broken = true;
+            }
+            if !broken {
+                out.whole += 1;
             }
             out.frames.push(buf.get(payload).unwrap_or_default().to_vec());
             out.end.logical = frame.end();
             out.end.sequence = frame.sequence + 1;
+            out.end.read += frame.footprint(geometry.block);
             at = frame.at + frame.footprint(geometry.block);
         }
         if let Some(place) = found.unreadable.first() {

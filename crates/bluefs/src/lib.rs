@@ -19,6 +19,7 @@
 //! ```
 
 mod check;
+mod clean;
 mod core;
 mod error;
 mod file;
@@ -34,6 +35,7 @@ mod place;
 mod read;
 mod rescue;
 pub mod salvage;
+mod share;
 mod watch;
 
 pub use check::CheckReport;

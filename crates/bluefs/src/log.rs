@@ -8,7 +8,7 @@ use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, Written, ZoneId};
 use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId};
 use imbrex_zones::{Placed, Volume};
 
-use crate::meta::{Extent, Place, Serial};
+use crate::meta::{Extent, Place, Serial, next_stretch};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +56,7 @@ impl LogIndex {
             let from = self.scanned[slot].2;
             // An extent ends where the next one in the same zone begins, or at the write pointer; of the zone that is being
             // written only what the stream has placed is looked at, because behind it a write may be under way.
-            let next = extents[i + 1..].iter().find_map(|e| match e.place {
-                Place::Framed { zone: z, offset, .. } if z == zone => Some(offset),
-                _ => None,
-            });
+            let next = next_stretch(extents, i);
             let mut state = [imbrex_device::Zone::EMPTY];
             let to = match (next, self.tail) {
                 (Some(next), _) => next,

@@ -10,15 +10,16 @@ use crate::file::{File, lock};
 use crate::journal::{
     JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of, scan_written,
 };
-use crate::kind::FileKind;
+use crate::kind::{FileKind, purpose};
 use crate::meta::inline::INLINE_PAGE;
-use crate::meta::{Extent, Inode, LenientOutcome, Meta, Place, Record, Serial};
+use crate::meta::{Extent, Inode, LenientOutcome, Meta, Place, Record, Serial, next_stretch};
 use crate::options::Options;
-use crate::rescue::{Scene, rescue};
+use crate::rescue::{Scene, Stretches, rescue};
+use crate::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Drive, Fault, Tag, Written, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
-use imbrex_zones::{LeftSegment, Tenant, Volume};
+use imbrex_zones::{LeftSegment, OpenZone, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +61,8 @@ struct Found {
     recorded: BTreeSet<u32>,
     /// Where the bytes begin that a dead process had left in memory, by file; `None`: there is no such memory.
     left_from: Option<BTreeMap<Serial, u64>>,
+    /// After damage: where in the zones files begin. Else metadata knows.
+    stretches: Stretches,
     /// Records that make the metadata of what stands in the journal on the drive: those of a dead process's memory, and the
     /// ends that were fixed. All of them where nothing is damaged.
     unwritten: Vec<Record>,
@@ -105,6 +108,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             dirty: true,
             recorded: BTreeSet::new(),
             left_from: None,
+            stretches: Stretches::default(),
             unwritten: Vec::new(),
         });
     }
@@ -116,10 +120,13 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     let contents = read_journal(tenant, &root, zones, TAG)?;
     let mut meta = Meta::new();
     let mut odd = false;
-    for frame in &contents.frames {
+    for (i, frame) in contents.frames.iter().enumerate() {
+        if i == contents.whole || odd {
+            meta.note_gap();
+        }
         odd |= replay(&mut meta, frame, &mut report, |_| {});
     }
-    let mut recorded: BTreeSet<u32> = meta.zones().map(|(zone, _, _)| zone).collect();
+    let mut recorded: BTreeSet<u32> = meta.zones().map(|(zone, _)| zone).collect();
     let mut unwritten = Vec::new();
     let mut end = contents.end.logical;
     let mut dirty = !contents.damage.is_empty();
@@ -139,7 +146,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             logical = behind;
         }
     }
-    recorded.extend(meta.zones().map(|(zone, _, _)| zone));
+    recorded.extend(meta.zones().map(|(zone, _)| zone));
     report.power_lost = root.power_epoch != volume.device().identity().power_epoch;
     // Only a power loss tears the journal's end. Without one, its last records were destroyed, unless memory still held them.
     let torn = !contents.damage.is_empty() && !report.power_lost && end == contents.end.logical;
@@ -147,7 +154,18 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     if damaged {
         report.damage.extend(contents.damage);
     }
-    Ok(Found { root, meta, report, end: contents.end, damaged, dirty, recorded, left_from: None, unwritten })
+    Ok(Found {
+        root,
+        meta,
+        report,
+        end: contents.end,
+        damaged,
+        dirty,
+        recorded,
+        left_from: None,
+        stretches: Stretches::default(),
+        unwritten,
+    })
 }
 
 /// Where the bytes begin that a dead process had left in memory, by file.
@@ -178,13 +196,14 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     }
     if found.damaged {
         found.report.damage.extend(found.meta.finish_replay());
-        let (volume, damage) = (&volume, &mut found.report.damage);
-        rescue(&Scene { tenant: &tenant, volume, zones: &zones, left: &left }, &mut found.meta, damage)?;
+        found.stretches = Stretches::find(&tenant, &zones)?;
+        let (volume, damage, stretches) = (&volume, &mut found.report.damage, &found.stretches);
+        rescue(&Scene { volume, zones: &zones, left: &left, stretches }, &mut found.meta, damage)?;
     }
     found.report.label = volume.label_repaired().map(str::to_owned);
     found.report.notes = volume.dead_labels()?;
     let fixed = fix_ends(&tenant, &zones, &mut found)?;
-    for (zone, _, _) in found.meta.zones() {
+    for (zone, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;
     }
     let conventional = adopt_conventional(&tenant, &found.meta)?;
@@ -193,7 +212,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     volume.sync(TAG)?;
     let mut held = Vec::new();
     for &zone in &found.recorded {
-        if found.meta.zone_user(zone).is_none() && tenant.adopt(ZoneId(zone)).is_ok() {
+        if found.meta.zone_life(zone).is_none() && tenant.adopt(ZoneId(zone)).is_ok() {
             held.push(ZoneId(zone));
         }
     }
@@ -221,7 +240,8 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
         Journal::resume(&keeper, &options.clock, &found.end)
     };
     held.into_iter().for_each(|zone| tenant.release(zone));
-    let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional });
+    let parking = parking(&zones, &found.meta, u64::from(volume.geometry().block.max(4096)));
+    let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional, parking });
     let mut homeless = BTreeSet::new();
     found.report.replayed_bytes = replay_left(&core, &left, &mut homeless)?;
     core.sync_journal()?;
@@ -238,6 +258,22 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
 fn inline_bytes(zones: &[Zone]) -> u64 {
     let capacity = zones.iter().map(|z| z.capacity).max().unwrap_or(0);
     (capacity / 4).min(8 << 20) / INLINE_PAGE * INLINE_PAGE
+}
+
+/// The zones that have room behind their files' bytes.
+fn parking(zones: &[Zone], meta: &Meta, front: u64) -> Parking {
+    let mut parking = Parking::default();
+    for (zone, life) in meta.zones() {
+        let Some(state) = zones.get(zone as usize) else { continue };
+        let Some(wp) = state.wp.filter(|wp| state.state.writable() && *wp >= front) else { continue };
+        let Some(last) = meta.pieces(zone).next_back().and_then(|piece| meta.inode(piece.serial)) else { continue };
+        if state.capacity.saturating_sub(wp) >= worth_parking(state.capacity) {
+            let name = meta.name_of(last.serial).map_or("", |(_, name)| name.as_str());
+            let open = OpenZone { zone: ZoneId(zone), life, at: wp, capacity: state.capacity };
+            parking.park(open, Class::of(last.kind, purpose(name), 0));
+        }
+    }
+    parking
 }
 
 fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace> {
@@ -257,11 +293,12 @@ fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace>
     Ok(space)
 }
 
-/// Bytes from an extent's start that the zone's write pointer vouches for; `None`: the drive does not tell.
-pub(crate) fn covered(zones: &[Zone], extent: &Extent) -> Option<u64> {
+/// Bytes from an extent's start that the zone's write pointer vouches for, or the next stretch in it; `None`: the drive does
+/// not tell.
+pub(crate) fn covered(zones: &[Zone], stretches: &Stretches, extent: &Extent) -> Option<u64> {
     let (Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. }) = extent.place else { return None };
     match zones.get(zone as usize)?.written() {
-        Written::To(wp) => Some(wp.saturating_sub(offset)),
+        Written::To(wp) => Some(stretches.end_of(zone, offset).unwrap_or(wp).min(wp).saturating_sub(offset)),
         Written::Untold | Written::Gone => None,
     }
 }
@@ -298,10 +335,8 @@ pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usiz
                 continue;
             }
         };
-        if let Some(Place::Framed { zone: next, offset: end, .. }) = inode.extents.get(i + 1).map(|e| e.place)
-            && next == zone
-        {
-            to = to.min(end);
+        if let Some(next) = next_stretch(&inode.extents, i) {
+            to = to.min(next);
         }
         let id = FrameId { file: inode.serial, life };
         let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
@@ -357,10 +392,11 @@ fn true_end(
         }
         FileKind::Table => {
             let mut end = 0;
-            let untold = inode.extents.last().is_some_and(|e| e.is_open() && covered(zones, e).is_none());
+            let stretches = &found.stretches;
+            let untold = inode.extents.last().is_some_and(|e| e.is_open() && covered(zones, stretches, e).is_none());
             let known = if untold { vouched(inode, found) } else { inode.known_size() };
             for extent in &inode.extents {
-                let here = match (covered(zones, extent), extent.is_open()) {
+                let here = match (covered(zones, stretches, extent), extent.is_open()) {
                     (Some(covered), _) => covered.min(extent.len),
                     (None, false) => extent.len,
                     (None, true) => known.saturating_sub(extent.logical),

@@ -38,6 +38,9 @@ pub struct Options {
     pub read_only: bool,
     /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::salvage).
     pub rescue: bool,
+    /// Files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has zones of
+    /// its own. Off unless asked for until it has been through as many crashes as the rest.
+    pub share: bool,
     /// Where times come from.
     pub clock: Clock,
 }
@@ -53,6 +56,7 @@ impl fmt::Debug for Options {
             .field("segment_bytes", &self.segment_bytes)
             .field("read_only", &self.read_only)
             .field("rescue", &self.rescue)
+            .field("share", &self.share)
             .finish_non_exhaustive()
     }
 }
@@ -68,6 +72,7 @@ impl Default for Options {
             segment_bytes: 2 << 20,
             read_only: false,
             rescue: false,
+            share: false,
             clock: Arc::new(now),
         }
     }

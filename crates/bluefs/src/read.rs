@@ -130,6 +130,10 @@ impl File {
             };
             let mut buf = AlignedBuf::zeroed((to - from) as usize);
             if let Err(error) = read_extents(&self.core, &self.state, &extents, from, &mut buf, Tag::new(cause)) {
+                if self.state.map().version != version {
+                    // It was moved, and its old place reset, meanwhile.
+                    continue;
+                }
                 // What was not asked for may be what is damaged: then it must not cost what was.
                 tracing::warn!(%error, file = %self.state.name, "a run of pages cannot be read; only what was asked for is");
                 let n = out.len().min(buf.len() - skip);

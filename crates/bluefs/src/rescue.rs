@@ -17,11 +17,77 @@ use std::collections::BTreeMap;
 
 /// What there is to find things on.
 pub(crate) struct Scene<'a> {
-    pub(crate) tenant: &'a Tenant,
     pub(crate) volume: &'a Volume,
     /// The zones as they were when the volume was opened.
     pub(crate) zones: &'a [Zone],
     pub(crate) left: &'a [LeftSegment],
+    pub(crate) stretches: &'a Stretches,
+}
+
+/// A header in a zone, and the offset behind it, where its file's bytes begin.
+type Stretch = (ZoneHeader, u64);
+
+/// Where in every zone files begin, by the headers that stand there.
+#[derive(Default)]
+pub(crate) struct Stretches(BTreeMap<u32, Vec<Stretch>>);
+
+/// Bytes that are looked through at a time.
+const WINDOW: usize = 256 << 10;
+
+impl Stretches {
+    /// Reads all that is written to the tenant's zones but the journal's: the first block of every zone, and behind it, block
+    /// by block, what may be the header of another file's bytes.
+    pub(crate) fn find(tenant: &Tenant, zones: &[Zone]) -> Result<Stretches> {
+        let (volume, geometry) = (tenant.volume(), tenant.volume().geometry());
+        let (block, front) = (geometry.block as usize, geometry.block.max(4096));
+        let mut found = Stretches::default();
+        let mut buf = AlignedBuf::zeroed(WINDOW);
+        for id in tenant.unadopted() {
+            let zone = zones[id.0 as usize];
+            let end = match zone.written() {
+                Written::To(wp) => wp,
+                Written::Untold => zone.capacity,
+                Written::Gone => 0,
+            };
+            let mut at = 0;
+            while at + u64::from(front) <= end {
+                let n = usize::try_from(end - at).unwrap_or(WINDOW).min(WINDOW) / block * block;
+                let whole = volume.read(&mut buf[..n], geometry.start(id) + at, TAG).is_ok();
+                for i in (0..n).step_by(block) {
+                    let offset = at + i as u64;
+                    let bytes = &mut buf[i..i + block];
+                    if !whole && volume.read(bytes, geometry.start(id) + offset, TAG).is_err() {
+                        continue;
+                    }
+                    let Some(header) = ZoneHeader::decode(bytes) else { continue };
+                    let list = found.0.entry(id.0).or_default();
+                    let ours = header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0;
+                    if ours && list.first().is_none_or(|(first, _)| first.life == header.life) {
+                        list.push((header, offset + u64::from(front)));
+                    }
+                }
+                at += n as u64;
+            }
+        }
+        Ok(found)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Stretch> {
+        self.0.values().flatten()
+    }
+
+    /// Where the stretch that holds `offset` ends, if another one follows.
+    pub(crate) fn end_of(&self, zone: u32, offset: u64) -> Option<u64> {
+        let next = self.0.get(&zone)?.iter().find(|(_, begin)| *begin > offset)?;
+        let front = self.0.get(&zone)?.first().map_or(0, |(_, begin)| *begin);
+        Some(next.1.saturating_sub(front))
+    }
+
+    /// The file whose stretch holds `offset`.
+    fn file_at(&self, zone: u32, life: u64, offset: u64) -> Option<Serial> {
+        let stretch = self.0.get(&zone)?.iter().rev().find(|(_, begin)| *begin <= offset)?;
+        (stretch.0.life == life).then_some(stretch.0.file)
+    }
 }
 
 /// Puts back what the journal no longer says; a sentence about each thing goes to `damage`.
@@ -42,34 +108,16 @@ pub(crate) fn rescue(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String
 /// After the journal lost records: what cannot be where it is said to be is taken away, and zones that no metadata refers
 /// to, but whose headers name a file that was not deleted, are given back to it, or to a file in `lost+found`.
 fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
-    let &Scene { tenant, volume, zones, .. } = scene;
-    let geometry = volume.geometry();
-    let front = u64::from(geometry.block.max(4096));
+    let &Scene { volume, zones, stretches, .. } = scene;
     forget_what_is_not_there(scene, meta, damage)?;
     // Of a zone that is known, the record of its beginning may be lost, and one of a later part not.
-    let known: BTreeMap<u32, (Serial, u64)> = meta.zones().map(|(zone, serial, life)| (zone, (serial, life))).collect();
-    let mut lost: Vec<ZoneHeader> = Vec::new();
-    let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
-    for id in tenant.unadopted() {
-        let zone = zones[id.0 as usize];
-        let empty = match zone.written() {
-            Written::To(wp) => wp < front,
-            Written::Untold => false,
-            Written::Gone => true,
-        };
-        if empty || volume.read(&mut buf, geometry.start(id), TAG).is_err() {
-            continue;
-        }
-        let Some(header) = ZoneHeader::decode(&buf) else { continue };
-        let ours = header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0;
-        if ours && known.get(&id.0).is_none_or(|user| *user == (header.file, header.life)) {
-            lost.push(header);
-        }
-    }
-    lost.sort_by_key(|header| (header.file, header.logical, header.created));
-    for header in lost {
+    let known: BTreeMap<u32, u64> = meta.zones().collect();
+    let fits = |stretch: &&Stretch| known.get(&stretch.0.zone).is_none_or(|life| *life == stretch.0.life);
+    let mut lost: Vec<Stretch> = scene.stretches.all().filter(fits).cloned().collect();
+    lost.sort_by_key(|(header, _)| (header.file, header.logical, header.created));
+    for (header, offset) in lost {
         let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
-        let (zone, life, offset) = (header.zone, header.life, front);
+        let (zone, life) = (header.zone, header.life);
         let place = match kind {
             FileKind::Log => Place::Framed { zone, life, offset },
             _ => Place::Raw { zone, life, offset },
@@ -81,7 +129,7 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
                 let mut beyond = Vec::new();
                 if let Some(inode) = meta.inode(serial) {
                     for extent in inode.extents.iter().filter(|e| e.place.zone() == Some((zone, life))) {
-                        beyond.extend(overreach(volume, zones, inode, extent.logical)?);
+                        beyond.extend(overreach(volume, zones, stretches, inode, extent.logical)?);
                     }
                 }
                 for (from, to) in beyond {
@@ -101,7 +149,13 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
 }
 
 /// The bytes that the extent at `logical` claims and its zone does not hold.
-fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Result<Option<(u64, u64)>> {
+fn overreach(
+    volume: &Volume,
+    zones: &[Zone],
+    stretches: &Stretches,
+    inode: &Inode,
+    logical: u64,
+) -> Result<Option<(u64, u64)>> {
     let Some((i, extent)) = inode.extents.iter().enumerate().find(|(_, e)| e.logical == logical) else {
         return Ok(None);
     };
@@ -109,7 +163,7 @@ fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Re
     let here = match extent.place {
         Place::Framed { zone, .. } if gone(zone) => None,
         Place::Framed { .. } => log_end(volume, zones, inode, i, REACH)?.end.map(|end| end.max(extent.logical)),
-        Place::Raw { .. } => covered(zones, extent).map(|covered| extent.logical + covered.min(extent.len)),
+        Place::Raw { .. } => covered(zones, stretches, extent).map(|covered| extent.logical + covered.min(extent.len)),
         Place::Conventional { .. } => None,
     };
     Ok(here.filter(|here| *here < extent.end()).map(|here| (here, extent.end())))
@@ -117,11 +171,11 @@ fn overreach(volume: &Volume, zones: &[Zone], inode: &Inode, logical: u64) -> Re
 
 /// An extent before a lost one seems to reach to the one behind it: only as far as its zone holds bytes is believed.
 fn forget_what_is_not_there(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
-    let &Scene { volume, zones, .. } = scene;
+    let &Scene { volume, zones, stretches, .. } = scene;
     let mut gone = Vec::new();
     for inode in meta.files().filter(|i| i.kind.is_sequential()) {
         for extent in inode.extents.iter().rev().skip(1) {
-            if let Some((from, to)) = overreach(volume, zones, inode, extent.logical)? {
+            if let Some((from, to)) = overreach(volume, zones, stretches, inode, extent.logical)? {
                 gone.push((inode.serial, from, to));
             }
         }
@@ -172,19 +226,19 @@ fn fill_holes(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> R
 /// What stands in a file's last zone behind the end that is recorded for it: as an extent. The record that it was appended
 /// is lost; that the file was cut there on purpose is what it could mean else, and then too much is kept rather than too
 /// little. Frames tell a log's end; a table's is that of its last block.
-fn continuation(volume: &Volume, zones: &[Zone], inode: &Inode) -> Result<Option<Extent>> {
+fn continuation(scene: &Scene<'_>, inode: &Inode) -> Result<Option<Extent>> {
+    let &Scene { volume, zones, stretches, .. } = scene;
     let Some(last) = inode.extents.last().filter(|e| !e.is_open()) else { return Ok(None) };
-    let (Some(covered), Some((zone, life))) = (covered(zones, last), last.place.zone()) else { return Ok(None) };
+    let (Some(covered), Some((zone, life))) = (covered(zones, stretches, last), last.place.zone()) else {
+        return Ok(None);
+    };
     let geometry = volume.geometry();
     let start = geometry.start(ZoneId(zone));
     match last.place {
         Place::Conventional { .. } => Ok(None),
         Place::Raw { offset, .. } => {
             let end = geometry.round_up(last.len);
-            let mut buf = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
-            let ours = covered > end
-                && volume.read(&mut buf, start, TAG).is_ok()
-                && ZoneHeader::decode(&buf).is_some_and(|h| h.file == inode.serial && h.life == life);
+            let ours = covered > end && stretches.file_at(zone, life, offset) == Some(inode.serial);
             let place = Place::Raw { zone, life, offset: offset + end };
             Ok(ours.then_some(Extent { logical: last.end(), len: covered.saturating_sub(end), place }))
         }
@@ -220,7 +274,7 @@ fn last_run(frames: &[Frame], from: u64) -> Option<(u64, u64)> {
 fn lengthen_files(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
     let mut longer = Vec::new();
     for inode in meta.files().filter(|i| i.kind.is_sequential()) {
-        if let Some(extent) = continuation(scene.volume, scene.zones, inode)? {
+        if let Some(extent) = continuation(scene, inode)? {
             longer.push((inode.serial, inode.modified, extent));
         }
     }

@@ -6,7 +6,12 @@ use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
 use imbrex_device::{Drive, Fault, HeapSurvivor, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator, Overrides};
 use std::sync::Arc;
-use support::{bytes, options};
+use support::bytes;
+
+/// Every file in zones of its own, so that it is known what stands where.
+fn options() -> Options {
+    Options { share: false, ..support::options() }
+}
 
 fn drive_of(emulator: &Emulator) -> Drive {
     Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) }
@@ -584,8 +589,10 @@ fn a_file_without_a_name_does_not_come_back_by_a_zone_that_it_took_later() {
     link_much(&fs);
     file.append(&bytes(100_000, 2)).unwrap();
     file.sync().unwrap();
-    fs.mkdir("/d").unwrap();
-    fs.sync_dir("/").unwrap();
+    for name in ["/d", "/e", "/f"] {
+        fs.mkdir(name).unwrap();
+        fs.sync_dir("/").unwrap();
+    }
     std::mem::forget((fs, file));
     assert!(zone_named(&emulator, "nameless.sst") > 0);
     // Only the block that says that the zone is nobody's may cost that.

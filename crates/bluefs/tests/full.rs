@@ -2,11 +2,16 @@
 
 mod support;
 
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, RESERVE, WAL_SPARE, Writer};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options, RESERVE, WAL_SPARE, Writer};
 use imbrex_device::{Drive, HeapSurvivor, ZoneState, report_all};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::Arc;
-use support::{bytes, options, read_all as read};
+use support::{bytes, read_all as read};
+
+/// Every file in zones of its own, so that it is known when there is none left.
+fn own_zones() -> Options {
+    Options { share: false, ..support::options() }
+}
 
 /// A drive whose memory outlives the process.
 struct Machine {
@@ -27,7 +32,7 @@ impl Machine {
     }
 
     fn mount(&self) -> BlueFs {
-        let fs = BlueFs::mount(self.drive(), options()).unwrap();
+        let fs = BlueFs::mount(self.drive(), own_zones()).unwrap();
         assert_eq!(fs.mount_report().damage, Vec::<String>::new());
         fs
     }

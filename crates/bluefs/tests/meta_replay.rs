@@ -384,7 +384,8 @@ fn a_zone_in_a_new_life_no_longer_belongs_to_the_file_that_had_it() {
         LenientOutcome::Repaired { effect, .. } => assert!(effect.freed.is_empty(), "the zone is in use"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(meta.zone_user(5), Some((17, 2)));
+    assert_eq!(meta.zone_life(5), Some(2));
+    assert_eq!(meta.pieces(5).map(|p| p.serial).collect::<Vec<_>>(), [17]);
     let old = meta.inode(16).unwrap();
     assert_eq!((old.size, old.extents.len()), (0, 0));
     assert_eq!(meta.check(), Vec::<String>::new());

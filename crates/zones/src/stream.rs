@@ -80,9 +80,11 @@ pub struct StreamStart {
 /// A new zone from the placer.
 #[derive(Clone, Debug)]
 pub struct NewZone {
-    /// The zone; empty.
+    /// The zone.
     pub zone: ZoneId,
-    /// What to write at its start.
+    /// Its write pointer, in bytes from its start: 0 for an empty one, else what is behind the last file's bytes.
+    pub at: u64,
+    /// What to write there before the first bytes.
     pub header: ZoneHeader,
 }
 
@@ -115,8 +117,8 @@ pub trait Placer: Send + Sync {
     fn reserve(&self) -> Result<()> {
         Ok(())
     }
-    /// A zone for the bytes from `logical` on. The engine records it (in memory that survives the process) before it returns.
-    fn next_zone(&self, logical: u64) -> Result<NewZone>;
+    /// A zone for the bytes from `logical` on, with room for the header and `need` bytes behind it. The engine records it (in memory that survives the process) before it returns.
+    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone>;
     /// The bytes from `logical` on stand at `at` of the same zone: behind padding (raw streams), or at the start of a stream
     /// that goes on in a zone.
     fn resume(&self, _logical: u64, _zone: ZoneId, _life: u64, _at: u64) -> Result<()> {
@@ -299,6 +301,26 @@ impl AppendStream {
             segment.leave();
         }
         self.core.abandon();
+    }
+
+    /// Gives back the zone that the stream writes to, where it has room and all that was appended stands in it. The stream goes
+    /// on, if it does, in a zone of its own.
+    pub fn give_back(&self) -> Option<OpenZone> {
+        let writing = self.core.wait_to_write();
+        if !lock(&self.core.state).segments.is_empty() {
+            return None;
+        }
+        let mut io = lock(&self.core.io);
+        let whole = |zone: &Zone| zone.fresh.is_none() && zone.open.at < zone.open.capacity;
+        if io.died || !io.zone.as_ref().is_some_and(whole) {
+            return None;
+        }
+        (io.switched, io.padded) = (true, false);
+        let zone = io.zone.take();
+        drop(io);
+        lock(&self.core.state).room = 0;
+        drop(writing);
+        zone.map(|zone| zone.open)
     }
 
     /// Whether it was ended.

@@ -9,6 +9,7 @@ mod work;
 
 pub use tenant::Tenant;
 
+use crate::OpenZone;
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
 use crate::memory::{LeftSegment, SegmentMemory, parse};
@@ -377,6 +378,18 @@ impl Volume {
         let core = &self.handle.core;
         core.flusher.check()?;
         core.in_turn(u64::MAX, tag.priority, buf.len() as u64, || write_all(core.drive.device.as_ref(), buf, at, tag))
+    }
+
+    /// Writes whole blocks at the write pointer of a sequential zone that the caller has leased, and moves it.
+    pub fn write_sequential(&self, zone: &mut OpenZone, buf: &[u8], tag: Tag) -> Result<()> {
+        let core = &self.handle.core;
+        core.flusher.check()?;
+        let at = core.geometry.start(zone.zone) + zone.at;
+        core.in_turn(u64::MAX - 1, tag.priority, buf.len() as u64, || {
+            write_all(core.drive.device.as_ref(), buf, at, tag)
+        })?;
+        zone.at += buf.len() as u64;
+        Ok(())
     }
 
     /// A ticket that covers every write acknowledged so far.

@@ -119,7 +119,7 @@ struct Notes {
 }
 
 impl Placer for Notes {
-    fn next_zone(&self, logical: u64) -> Result<NewZone> {
+    fn next_zone(&self, logical: u64, _: u64) -> Result<NewZone> {
         let zone = self.tenant.take(Urgency::User)?;
         let life = self.tenant.new_life();
         self.zones.lock().unwrap().push(zone.0);
@@ -135,7 +135,7 @@ impl Placer for Notes {
             mount: 1,
             name: String::new(),
         };
-        Ok(NewZone { zone, header })
+        Ok(NewZone { zone, at: 0, header })
     }
     fn placed(&self, placed: &Placed, bytes: &[u8]) {
         self.placed.lock().unwrap().push((*placed, bytes.to_vec()));

@@ -73,7 +73,7 @@ impl Meta {
                 Ok(Effect::default())
             }
             Record::FreedZone { zone, life } => {
-                if self.space.zone_user(*zone).is_some() {
+                if self.space.zone_life(*zone).is_some() {
                     return Err(MetaError::Invalid("the zone belongs to a file; delete that file first"));
                 }
                 self.forgotten.insert(*zone, *life);
@@ -276,7 +276,13 @@ impl Meta {
         }
         let plan = inode.plan_extend(extent)?;
         self.space.admit(serial, &extent)?;
+        self.admit_plan(serial, &plan)?;
         Ok(self.carry_out_for(serial, plan))
+    }
+
+    /// Refuses a plan by which bytes of a file would seem to stand where another's do.
+    fn admit_plan(&self, serial: Serial, plan: &Plan) -> Result<()> {
+        plan.with.iter().filter(|e| e.place.zone().is_some()).try_for_each(|e| self.space.admit(serial, e))
     }
 
     fn set_size(&mut self, serial: Serial, size: u64, time: u64, volatile: bool) -> Result<Effect> {
@@ -301,6 +307,7 @@ impl Meta {
     fn seal(&mut self, serial: Serial, size: u64, time: u64) -> Result<Effect> {
         admit_size(size)?;
         let plan = self.file(serial)?.plan_seal(size)?;
+        self.admit_plan(serial, &plan)?;
         let effect = self.carry_out_for(serial, plan);
         let inode = self.file_mut(serial)?;
         inode.closed = true;
@@ -313,6 +320,7 @@ impl Meta {
     fn remap(&mut self, serial: Serial, extent: Extent) -> Result<Effect> {
         let plan = self.file(serial)?.plan_remap(extent, true)?;
         self.space.admit(serial, &extent)?;
+        self.admit_plan(serial, &plan)?;
         Ok(self.carry_out_for(serial, plan))
     }
 
@@ -326,6 +334,7 @@ impl Meta {
         // What is appended to a table next stands in a zone, so its blocks in conventional space must not reach past the cut.
         let unit = if inode.kind.is_sequential() { 1 } else { CONVENTIONAL_UNIT };
         let plan = inode.plan_cut(size, unit);
+        self.admit_plan(serial, &plan)?;
         if inode.closed && inode.kind.is_sequential() && size > inode.reach_after(&plan) {
             return Err(MetaError::Invalid("the file would end in a hole; copy what is left of it and delete it"));
         }
@@ -390,7 +399,7 @@ impl Meta {
             return Vec::new();
         };
         for old in &inode.extents[plan.at.clone()] {
-            self.space.remove_conventional(old);
+            self.space.remove(serial, old);
         }
         for new in &plan.with {
             self.space.insert(serial, new);
@@ -413,8 +422,7 @@ impl Meta {
                     }
                 }
                 Some((zone, life)) => {
-                    let still_there = inode.extents.iter().any(|e| e.place.zone().is_some_and(|(z, _)| z == zone));
-                    if !still_there && self.space.remove_zone(zone) {
+                    if self.space.remove_empty_zone(zone) {
                         self.forgotten.insert(zone, life);
                         freed.push(FreedPlace::Zone { zone, life });
                     }

@@ -2,7 +2,7 @@
 
 use super::inline::INLINE_PAGE;
 use super::space::Space;
-use super::{Extent, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, Name, ROOT, Serial};
+use super::{Extent, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, Name, Place, ROOT, Serial};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Meta {
@@ -18,7 +18,7 @@ impl Meta {
         }
         self.check_tree(&names, &mut found);
         self.check_space(&names, &mut found);
-        for (zone, _) in self.forgotten.iter().filter(|(zone, _)| self.space.zone_user(**zone).is_some()) {
+        for (zone, _) in self.forgotten.iter().filter(|(zone, _)| self.space.zone_life(**zone).is_some()) {
             found.push(format!("Zone {zone} is both freed and in use."));
         }
         found
@@ -115,6 +115,7 @@ impl Meta {
     /// No space belongs to two, and the index of it is right.
     fn check_space(&self, names: &Names, found: &mut Vec<String>) {
         let mut zones: BTreeMap<u32, (Serial, u64)> = BTreeMap::new();
+        let mut pieces: Vec<(u32, u64, u64, Serial)> = Vec::new();
         let mut ranges: Vec<(u64, u64, Serial)> = Vec::new();
         let mut expected = Space::default();
         for inode in self.inodes.values() {
@@ -124,8 +125,11 @@ impl Meta {
                     ranges.extend(e.conventional().map(|(addr, len)| (addr, len, inode.serial)));
                     continue;
                 };
+                if let (Place::Raw { offset, .. }, false) = (e.place, e.is_open()) {
+                    pieces.push((zone, offset, e.len, inode.serial));
+                }
                 let user = *zones.entry(zone).or_insert((inode.serial, life));
-                if user != (inode.serial, life) {
+                if user.1 != life {
                     let (a, b) = (label(user.0, names), label(inode.serial, names));
                     found.push(format!(
                         "Zone {zone} is claimed by {a} in life {:x} and by {b} in life {life:x}.",
@@ -140,6 +144,14 @@ impl Meta {
             if addr.saturating_add(len) > next {
                 let (a, b) = (label(a, names), label(b, names));
                 found.push(format!("The conventional space at address {next} is claimed by {a} and by {b}."));
+            }
+        }
+        pieces.sort_unstable();
+        for pair in pieces.windows(2) {
+            let ((zone, offset, len, a), (same, next, _, b)) = (pair[0], pair[1]);
+            if zone == same && a != b && offset.saturating_add(len) > next {
+                let (a, b) = (label(a, names), label(b, names));
+                found.push(format!("The bytes at {next} of zone {zone} are claimed by {a} and by {b}."));
             }
         }
         for (at, _) in self.inline.all().filter(|(at, _)| self.space.conventional_user(*at, INLINE_PAGE).is_none()) {
@@ -277,9 +289,14 @@ mod tests {
 
     #[test]
     fn space_with_two_owners_is_named() {
-        let share = |m: &mut Meta| file(m, 19).extents[0].place = Place::Raw { zone: 1, life: 9, offset: 0 };
-        complaint(share, "Zone 1 is claimed by /dir/t.sst (serial 17) in life 9 and by /l.log (serial 19) in life 9");
-        complaint(share, "The index of used space");
+        let older = |m: &mut Meta| file(m, 19).extents[0].place = Place::Raw { zone: 1, life: 8, offset: 8192 };
+        complaint(older, "Zone 1 is claimed by /dir/t.sst (serial 17) in life 9 and by /l.log (serial 19) in life 8");
+        complaint(older, "The index of used space");
+        let into = |m: &mut Meta| {
+            let place = Place::Raw { zone: 1, life: 9, offset: 4100 };
+            file(m, 19).extents[0] = Extent { logical: 0, len: 50, place };
+        };
+        complaint(into, "The bytes at 4100 of zone 1 are claimed by /dir/t.sst (serial 17) and by /l.log (serial 19)");
         let overlap = |m: &mut Meta| {
             file(m, 17).extents[0].place = Place::Conventional { addr: 4095 };
         };
@@ -287,5 +304,11 @@ mod tests {
         // And the index does not let it come that far.
         let extent = Extent { logical: 4096, len: 1, place: Place::Conventional { addr: 4095 } };
         assert!(matches!(sound().apply(&Record::Extend { serial: 18, extent }), Err(MetaError::Invalid(_))));
+        let raw = |offset| Extent { logical: 100, len: 8, place: Place::Raw { zone: 1, life: 9, offset } };
+        for (offset, fits) in [(4090, false), (4100, false), (4196, true)] {
+            let mut meta = sound();
+            let extend = Record::Extend { serial: 19, extent: raw(offset) };
+            assert_eq!(meta.apply(&extend).is_ok(), fits, "at {offset}");
+        }
     }
 }

@@ -99,7 +99,7 @@ impl Extent {
 
     /// The part of it at `from..to` (offsets in the file); `None` when that is empty. An open extent's part is open only
     /// when `to` is `u64::MAX`.
-    pub(super) fn part(&self, from: u64, to: u64) -> Option<Extent> {
+    pub(crate) fn part(&self, from: u64, to: u64) -> Option<Extent> {
         let from = from.max(self.logical);
         let to = to.min(self.end());
         if from >= to {
@@ -323,6 +323,18 @@ impl Inode {
         }
         plan
     }
+}
+
+/// Offset in its zone of the next stretch of the same file behind extent `i`; `None`: it is the file's last one there.
+pub fn next_stretch(extents: &[Extent], i: usize) -> Option<u64> {
+    let offset = |e: &Extent| match e.place {
+        Place::Raw { offset, .. } | Place::Framed { offset, .. } => Some(offset),
+        Place::Conventional { .. } => None,
+    };
+    let this = extents.get(i)?;
+    let here = offset(this)?;
+    let same = extents.iter().filter(|e| e.place.zone() == this.place.zone());
+    same.filter_map(offset).filter(|at| *at > here).min()
 }
 
 /// The extents of a file after the bytes of `new` were moved to its place: what [`Record::Remap`](super::Record::Remap) does,

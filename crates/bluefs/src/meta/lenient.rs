@@ -48,6 +48,12 @@ pub(super) struct Replay {
     active: bool,
     deleted: BTreeSet<Serial>,
     invented: BTreeSet<Serial>,
+    /// Records are missing from here on.
+    gap: bool,
+    /// The journal's snapshot has begun.
+    begun: bool,
+    /// Of a whole snapshot: its next serial, and the serials below that are in use. All others below are deleted.
+    snapshot: Option<(Serial, BTreeSet<Serial>)>,
 }
 
 impl Replay {
@@ -66,11 +72,16 @@ impl Meta {
     /// Applies a record of a journal that may have lost some. Never fails.
     ///
     /// What the effects say was freed may belong to another file again by the end of the journal: only then ask
-    /// [`Meta::zone_user`] and [`Meta::conventional`].
+    /// [`Meta::zone_life`] and [`Meta::conventional`].
     pub fn apply_lenient(&mut self, record: &Record) -> LenientOutcome {
         self.replay.active = true;
         let why = match self.apply(record) {
-            Ok(effect) => return LenientOutcome::Applied(effect),
+            Ok(effect) => {
+                if let Record::NextSerial { serial } = record {
+                    self.note_snapshot(*serial);
+                }
+                return LenientOutcome::Applied(effect);
+            }
             Err(why) => why,
         };
         match self.repair(record, why) {
@@ -120,9 +131,23 @@ impl Meta {
         done
     }
 
-    /// Whether a record of this replay deleted the file: its zones need not be rescued.
+    /// Whether a record of this replay deleted the file, or one before its snapshot: its bytes need not be rescued.
     pub fn was_deleted(&self, serial: Serial) -> bool {
-        self.replay.deleted.contains(&serial)
+        let before = |(next, used): &(Serial, BTreeSet<Serial>)| serial < *next && !used.contains(&serial);
+        self.replay.deleted.contains(&serial) || self.replay.snapshot.as_ref().is_some_and(before)
+    }
+
+    /// Records of the journal are missing from here on.
+    pub fn note_gap(&mut self) {
+        self.replay.gap = true;
+    }
+
+    /// A snapshot begins and ends with the next serial. What a whole one does not have was deleted before it.
+    fn note_snapshot(&mut self, next: Serial) {
+        if self.replay.begun && !self.replay.gap && self.replay.snapshot.is_none() {
+            self.replay.snapshot = Some((next, self.inodes.keys().copied().collect()));
+        }
+        self.replay.begun = true;
     }
 
     /// Whether the file's creation was lost, so that its kind and name are guesses that its zone's header can better.
@@ -431,7 +456,7 @@ impl Meta {
         while self.space.admit(serial, extent).is_err() {
             let (owner, plan) = match (extent.place.zone(), extent.conventional()) {
                 (Some((zone, _)), _) => {
-                    let owner = self.zone_user(zone).map_or(serial, |(owner, _)| owner);
+                    let owner = self.space.zone_user(serial, extent).unwrap_or(serial);
                     (owner, self.file(owner)?.plan_evict(Some(zone), 0, 0))
                 }
                 (None, Some((addr, len))) => {

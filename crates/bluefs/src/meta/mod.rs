@@ -9,8 +9,8 @@
 //! - [`ROOT`] is a directory; every other inode has as many names as its `nlink` says, a directory exactly one; every
 //!   directory is reached from the root. (While a snapshot is replayed, inodes come before their names.)
 //! - A serial is never given out twice: every one in use is below [`Meta::next_serial`].
-//! - Extents as in [`inode`]. A sequential zone holds extents of one file and of one life; no byte of conventional space
-//!   belongs to two extents.
+//! - Extents as in [`inode`]. What stands in a sequential zone is of one life, and may belong to several files; no byte of it,
+//!   nor of conventional space, is known to belong to two.
 //! - A closed file has no open extent and no volatile size, and, unless its kind is random, `size` ≤ the end of its
 //!   last extent.
 //!
@@ -38,7 +38,7 @@ pub use crate::kind::FileKind;
 pub use codec::{DecodeError, MAX_RECORD};
 pub use error::MetaError;
 pub use fuzz::fuzz_journal_bytes;
-pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place, remapped};
+pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place, next_stretch, remapped};
 pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
 pub use record::{Record, Victim};
@@ -46,6 +46,7 @@ pub use rescue::Witness;
 
 use inline::Inline;
 use lenient::Replay;
+pub use space::Piece;
 use space::Space;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -284,13 +285,23 @@ impl Meta {
         }
     }
 
-    /// The file that has a sequential zone, and the zone's life.
-    pub fn zone_user(&self, zone: u32) -> Option<(Serial, u64)> {
-        self.space.zone_user(zone)
+    /// The life of a sequential zone that holds bytes of files; `None`: it holds none.
+    pub fn zone_life(&self, zone: u32) -> Option<u64> {
+        self.space.zone_life(zone)
     }
 
-    /// Every sequential zone in use, by number, as (zone, file, life).
-    pub fn zones(&self) -> impl ExactSizeIterator<Item = (u32, Serial, u64)> + '_ {
+    /// What stands in a sequential zone, by offset.
+    pub fn pieces(&self, zone: u32) -> impl DoubleEndedIterator<Item = Piece> + '_ {
+        self.space.pieces(zone)
+    }
+
+    /// Offset in a zone of the first piece of another file behind one of `serial` at `offset`.
+    pub fn next_in_zone(&self, zone: u32, offset: u64, serial: Serial) -> Option<u64> {
+        self.space.next_in_zone(zone, offset, serial)
+    }
+
+    /// Every sequential zone in use, by number, as (zone, life).
+    pub fn zones(&self) -> impl ExactSizeIterator<Item = (u32, u64)> + '_ {
         self.space.zones()
     }
 

@@ -6,6 +6,7 @@ use super::{Inode, Meta, Record};
 impl Meta {
     /// Records that, applied to [`Meta::new`], give an equal state: zones that were freed and may not be reset yet, all inodes
     /// with their extents, then all names, then what stands in inline space.
+    /// It begins and ends with the next serial.
     pub fn snapshot(&self) -> impl Iterator<Item = Record> + '_ {
         let serials = std::iter::once(Record::NextSerial { serial: self.next_serial });
         let forgotten = self.forgotten.iter().map(|(zone, life)| Record::FreedZone { zone: *zone, life: *life });
@@ -33,7 +34,8 @@ impl Meta {
                 page[(from - at) as usize..(to - at) as usize].chunks(MAX_INLINE).enumerate().map(record)
             })
         });
-        serials.chain(forgotten).chain(inodes).chain(entries).chain(inline)
+        let end = std::iter::once(Record::NextSerial { serial: self.next_serial });
+        serials.chain(forgotten).chain(inodes).chain(entries).chain(inline).chain(end)
     }
 }
 

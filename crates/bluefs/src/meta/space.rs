@@ -4,22 +4,68 @@ use super::inode::{Extent, Place};
 use super::{MetaError, Result, Serial};
 use std::collections::BTreeMap;
 
+/// The part of an extent that says where in a zone it is: offset in the zone, file, offset in the file.
+type PieceKey = (u64, Serial, u64);
+
+/// What stands in one sequential zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ZoneUse {
+    life: u64,
+    /// With the bytes that each takes, as far as metadata knows: 0 for frames, `u64::MAX` for an open extent.
+    pieces: BTreeMap<PieceKey, u64>,
+}
+
+/// A stretch of a sequential zone that holds an extent of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    /// Bytes from the zone's start.
+    pub offset: u64,
+    /// The file.
+    pub serial: Serial,
+    /// Offset in the file.
+    pub logical: u64,
+}
+
 /// The index. It follows from the inodes; nothing else is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
-    /// Zone → (file, life).
-    zones: BTreeMap<u32, (Serial, u64)>,
+    zones: BTreeMap<u32, ZoneUse>,
     /// Address → (bytes, file), one entry an extent; disjoint.
     conventional: BTreeMap<u64, (u64, Serial)>,
 }
 
+/// Zone, life, key and bytes of an extent in a sequential zone.
+fn piece_of(serial: Serial, extent: &Extent) -> Option<(u32, u64, PieceKey, u64)> {
+    match extent.place {
+        Place::Conventional { .. } => None,
+        Place::Raw { zone, life, offset } => Some((zone, life, (offset, serial, extent.logical), extent.len)),
+        Place::Framed { zone, life, offset } => Some((zone, life, (offset, serial, extent.logical), 0)),
+    }
+}
+
 impl Space {
-    pub fn zone_user(&self, zone: u32) -> Option<(Serial, u64)> {
-        self.zones.get(&zone).copied()
+    pub fn zone_life(&self, zone: u32) -> Option<u64> {
+        self.zones.get(&zone).map(|user| user.life)
     }
 
-    pub fn zones(&self) -> impl ExactSizeIterator<Item = (u32, Serial, u64)> + '_ {
-        self.zones.iter().map(|(zone, (serial, life))| (*zone, *serial, *life))
+    pub fn zones(&self) -> impl ExactSizeIterator<Item = (u32, u64)> + '_ {
+        self.zones.iter().map(|(zone, user)| (*zone, user.life))
+    }
+
+    /// What stands in a zone, by offset.
+    pub fn pieces(&self, zone: u32) -> impl DoubleEndedIterator<Item = Piece> + '_ {
+        let pieces = self.zones.get(&zone).into_iter().flat_map(|user| user.pieces.keys());
+        pieces.map(|&(offset, serial, logical)| Piece { offset, serial, logical })
+    }
+
+    /// Offset of the first piece of another file behind this one.
+    pub fn next_in_zone(&self, zone: u32, offset: u64, serial: Serial) -> Option<u64> {
+        let pieces = &self.zones.get(&zone)?.pieces;
+        pieces
+            .range((offset, 0, 0)..)
+            .map(|(key, _)| key)
+            .find(|key| key.1 != serial && key.0 > offset)
+            .map(|key| key.0)
     }
 
     pub fn conventional(&self) -> impl ExactSizeIterator<Item = (u64, u64, Serial)> + '_ {
@@ -49,9 +95,7 @@ impl Space {
     pub fn admit(&self, serial: Serial, extent: &Extent) -> Result<()> {
         let free = match extent.place {
             Place::Conventional { addr } => self.conventional_user(addr, extent.len).is_none(),
-            Place::Raw { zone, life, .. } | Place::Framed { zone, life, .. } => {
-                self.zones.get(&zone).is_none_or(|user| *user == (serial, life))
-            }
+            Place::Raw { .. } | Place::Framed { .. } => self.zone_user(serial, extent).is_none(),
         };
         match free {
             true => Ok(()),
@@ -59,26 +103,46 @@ impl Space {
         }
     }
 
+    /// Another file whose bytes are in the way of an extent in a sequential zone: of an earlier life, or known to stand where
+    /// it wants to. Bytes of one file are never in each other's way: what is replaced has the same place.
+    pub fn zone_user(&self, serial: Serial, extent: &Extent) -> Option<Serial> {
+        let (zone, life, (offset, ..), len) = piece_of(serial, extent)?;
+        let user = self.zones.get(&zone)?;
+        if user.life != life {
+            return user.pieces.keys().map(|key| key.1).find(|other| *other != serial).or(Some(serial));
+        }
+        let end = if len == u64::MAX { offset + 1 } else { offset.saturating_add(len) };
+        let others = |key: &PieceKey| key.1 != serial;
+        let ahead =
+            user.pieces.range((offset, 0, 0)..(end.max(offset + 1), 0, 0)).map(|(key, _)| key).find(|key| others(key));
+        let behind = user.pieces.range(..(offset, 0, 0)).rev().find(|(key, _)| others(key));
+        let reaches = |(key, len): &(&PieceKey, &u64)| **len != u64::MAX && key.0.saturating_add(**len) > offset;
+        ahead.or(behind.filter(reaches).map(|(key, _)| key)).map(|key| key.1)
+    }
+
     pub fn insert(&mut self, serial: Serial, extent: &Extent) {
-        match extent.place {
-            Place::Conventional { addr } => {
-                self.conventional.insert(addr, (extent.len, serial));
-            }
-            Place::Raw { zone, life, .. } | Place::Framed { zone, life, .. } => {
-                self.zones.insert(zone, (serial, life));
-            }
+        if let Some((zone, life, key, len)) = piece_of(serial, extent) {
+            let user = self.zones.entry(zone).or_insert(ZoneUse { life, pieces: BTreeMap::new() });
+            user.pieces.insert(key, len);
+        } else if let Place::Conventional { addr } = extent.place {
+            self.conventional.insert(addr, (extent.len, serial));
         }
     }
 
-    /// Takes out an extent in conventional space; one in a sequential zone leaves the zone to [`Self::remove_zone`].
-    pub fn remove_conventional(&mut self, extent: &Extent) {
-        if let Some((addr, _)) = extent.conventional() {
+    /// Takes out an extent. A zone stays until [`Self::remove_empty_zone`].
+    pub fn remove(&mut self, serial: Serial, extent: &Extent) {
+        if let Some((zone, _, key, _)) = piece_of(serial, extent) {
+            if let Some(user) = self.zones.get_mut(&zone) {
+                user.pieces.remove(&key);
+            }
+        } else if let Some((addr, _)) = extent.conventional() {
             self.conventional.remove(&addr);
         }
     }
 
-    /// Takes out a zone; whether it was there.
-    pub fn remove_zone(&mut self, zone: u32) -> bool {
-        self.zones.remove(&zone).is_some()
+    /// Takes out a zone in which nothing stands any more; whether it was there.
+    pub fn remove_empty_zone(&mut self, zone: u32) -> bool {
+        let empty = self.zones.get(&zone).is_some_and(|user| user.pieces.is_empty());
+        empty && self.zones.remove(&zone).is_some()
     }
 }

@@ -123,6 +123,16 @@ impl File {
             *at < end || (half_a_unit && !sequential && inside == Some(spot.run))
         });
     }
+    /// Zone, and what is known to be taken of it: of frames, and of what is still growing, only where they begin.
+    fn stretches(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
+        let stretch = |place: Place, raw: u64| match place {
+            Place::Conventional { .. } => None,
+            Place::Raw { zone, offset, .. } => Some((zone, offset, offset + raw)),
+            Place::Framed { zone, offset, .. } => Some((zone, offset, offset + 1)),
+        };
+        let closed = self.spots.values().filter_map(move |spot| stretch(spot.place, STEP));
+        closed.chain(self.open.and_then(|(_, spot)| stretch(spot.place, 1)))
+    }
     fn space(&self) -> impl Iterator<Item = Owned> + '_ {
         let places = self.spots.values().map(|spot| spot.place).chain(self.open.map(|(_, spot)| spot.place));
         places.map(|place| match place {
@@ -223,7 +233,7 @@ impl World {
         self.files.values().flat_map(File::space).collect()
     }
 
-    fn admits(&self, serial: Serial, place: Place, steps: u64) -> bool {
+    fn admits(&self, place: Place, steps: u64) -> bool {
         let mut users = self.files.iter().flat_map(|(s, f)| f.space().map(move |owned| (*s, owned)));
         match place {
             Place::Conventional { addr } => {
@@ -231,9 +241,16 @@ impl World {
                 !users.any(|(_, owned)| matches!(owned, Owned::Step(at) if (from..to).contains(&at)))
             }
             Place::Raw { zone, life, .. } | Place::Framed { zone, life, .. } => {
-                !users.any(|(s, owned)| matches!(owned, Owned::Zone(z, l) if z == zone && (s, l) != (serial, life)))
+                !users.any(|(_, owned)| matches!(owned, Owned::Zone(z, l) if z == zone && l != life))
             }
         }
+    }
+
+    /// Whether bytes of this file and of another would stand in the same place of a zone, as far as metadata can know.
+    fn clashes(&self, serial: Serial, file: &File) -> bool {
+        let mine: Vec<_> = file.stretches().collect();
+        let others = self.files.iter().filter(|(s, _)| **s != serial).flat_map(|(_, f)| f.stretches());
+        others.into_iter().any(|(zone, from, to)| mine.iter().any(|m| m.0 == zone && m.1 < to && from < m.2))
     }
 
     /// A file's last name may have gone.
@@ -448,7 +465,7 @@ impl World {
                 let open = len.is_none();
                 let steps = len.map_or(1, u64::from);
                 let conventional = matches!(place, Place::Conventional { .. });
-                let legal = !file.closed && at >= end && !(open && conventional) && self.admits(serial, place, steps);
+                let legal = !file.closed && at >= end && !(open && conventional) && self.admits(place, steps);
                 new.close_open(at);
                 let spot = Spot { place, run };
                 if open {
@@ -485,7 +502,7 @@ impl World {
             }
             Op::Remap { at, len, place, .. } => {
                 let (at, len, place) = (u64::from(at), u64::from(len), World::new_place(place));
-                let legal = (at..at + len).all(|i| file.at(i).is_some()) && self.admits(serial, place, len);
+                let legal = (at..at + len).all(|i| file.at(i).is_some()) && self.admits(place, len);
                 if let Some((from, spot)) = new.open
                     && at + len > from
                 {
@@ -513,6 +530,7 @@ impl World {
             Op::Times(_) => (Record::Times { serial, modified: time }, true),
             _ => (Record::Allocate { serial, bytes: time }, true),
         };
+        let legal = legal && !self.clashes(serial, &new);
         if legal {
             self.files.insert(serial, new);
         }

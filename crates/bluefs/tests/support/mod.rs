@@ -11,6 +11,7 @@ pub fn options() -> Options {
         cache_bytes: 0,
         journal_bytes: 1 << 20,
         segment_bytes: 64 << 10,
+        share: true,
         volume: VolumeOptions {
             exec: Exec::Inline,
             survivor_bytes: 4 << 20,

@@ -78,9 +78,9 @@ impl Writing<'_> {
                 // record that the file goes on elsewhere says how much: that must not be durable before the bytes are.
                 core.volume.sync(core.tag(priority))?;
             }
-            let new = core.placer.next_zone(logical)?;
+            let new = core.placer.next_zone(logical, need)?;
             let report = core.volume.report_one(new.zone)?;
-            let open = OpenZone { zone: new.zone, life: new.header.life, at: 0, capacity: report.capacity };
+            let open = OpenZone { zone: new.zone, life: new.header.life, at: new.at, capacity: report.capacity };
             io.zone = Some(Zone { open, fresh: Some(new.header), back: 0 });
             io.padded = false;
             (io.switched, io.died) = (false, false);
@@ -118,7 +118,8 @@ impl Writing<'_> {
         tracing::warn!(%error, state = report.state.name(), "a write failed; the zone was asked what it took");
         match report.wp {
             Some(wp) if wp >= zone.open.at => {
-                torn_header = zone.fresh.is_some() && wp > 0 && wp < u64::from(core.layout.front);
+                let at = zone.open.at;
+                torn_header = zone.fresh.is_some() && wp > at && wp < at + u64::from(core.layout.front);
                 if wp > zone.open.at {
                     zone.fresh = None;
                 }

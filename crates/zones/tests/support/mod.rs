@@ -149,7 +149,7 @@ impl Keeper {
 pub struct KeeperPlacer(pub Arc<Keeper>, pub bool);
 
 impl Placer for KeeperPlacer {
-    fn next_zone(&self, logical: u64) -> Result<NewZone> {
+    fn next_zone(&self, logical: u64, _: u64) -> Result<NewZone> {
         let tenant = &self.0.tenant;
         let zone = tenant.take(Urgency::User)?;
         let life = tenant.new_life();
@@ -170,7 +170,7 @@ impl Placer for KeeperPlacer {
             mount: volume.mount() as u32,
             name: "log".into(),
         };
-        Ok(NewZone { zone, header })
+        Ok(NewZone { zone, at: 0, header })
     }
 
     fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> Result<()> {

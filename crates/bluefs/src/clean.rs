@@ -1,0 +1,348 @@
+//! Cleaning: live bytes of zones that are mostly dead move together, so that whole zones become free.
+//!
+//! Only where files share zones can a zone be partly dead. When empty zones run short, whoever needs one first cleans one: the
+//! zone with the most dead bytes is the *victim*. Its pieces are copied to the cleaner's own zone, each behind a header that
+//! names its file; then the copies are flushed, the journal says where the bytes are now, the journal is flushed, and only then
+//! the victim is free to be reset. Readers that are under way see that the file's map has changed, and read again. Nothing is
+//! moved of files that are being written there, of logs (frames name their place), or of zones that a deleted but open file
+//! still reads. (GearDB §3 and DESIGN §5 on order; the choice is the greedy one.)
+//!
+//! A crash at any moment leaves the bytes in one place or in both; the journal says which counts.
+
+use crate::core::Core;
+use crate::error::{Code, Result};
+use crate::file::lock;
+use crate::kind::FileKind;
+use crate::meta::{Extent, Meta, Place, Record, Serial};
+use crate::share::Class;
+use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
+use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
+use std::collections::BTreeSet;
+
+const TAG: Tag = Tag { cause: Cause::Cleaning, priority: Priority::Normal };
+
+/// Bytes that are moved at a time.
+const PIECE: u64 = 1 << 20;
+
+/// Hint of what was moved once: it has outlived its neighbours.
+const MOVED: u8 = 6;
+
+/// Records that are logged at a time.
+const BATCH: usize = 32;
+
+/// The cleaner, among the files that zones are promised to.
+const CLEANER: Serial = 4;
+
+/// What the cleaner keeps between two zones.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaner {
+    /// The zone that live bytes are moved to, while one is cleaned; then it is parked.
+    into: Option<OpenZone>,
+    /// Zones with bytes that cannot be read: they stay as they are until the next mount.
+    unreadable: BTreeSet<u32>,
+}
+
+/// A zone that could be cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The zone.
+    pub zone: u32,
+    /// Bytes that would have to be moved, headers included.
+    pub live: u64,
+    /// Bytes that nobody can use before the zone is reset: room that the next file will get is not among them.
+    pub dead: u64,
+}
+
+/// The zone to clean next: the one with the most dead bytes, if they are at least an eighth of a zone. Pure policy.
+pub fn victim(candidates: impl Iterator<Item = Candidate>, capacity: u64) -> Option<Candidate> {
+    candidates.filter(|c| c.dead >= capacity / 8).min_by_key(|c| (u64::MAX - c.dead, c.zone))
+}
+
+/// Live bytes of a zone, if all that stands there can be moved: closed pieces of tables.
+pub(crate) fn live_bytes(meta: &Meta, zone: u32, front: u64, block: u64) -> Option<u64> {
+    let mut live = 0;
+    for piece in meta.pieces(zone) {
+        let inode = meta.inode(piece.serial)?;
+        let extent = inode.extents.iter().find(|e| e.logical == piece.logical)?;
+        match extent.place {
+            Place::Raw { offset, .. } if inode.kind == FileKind::Table && !extent.is_open() => {
+                live += front + (offset % block + extent.len).next_multiple_of(block);
+            }
+            _ => return None,
+        }
+    }
+    Some(live)
+}
+
+/// A piece of the victim and its copy.
+struct Moved {
+    serial: Serial,
+    old: Extent,
+    new: Extent,
+}
+
+impl Core {
+    /// Cleans one zone. False: there is none that is worth it.
+    ///
+    /// # Errors
+    /// `NoSpace` where even the reserve has no zone to move to.
+    pub(crate) fn clean(&self) -> Result<bool> {
+        let mut cleaner = lock(&self.cleaner);
+        let block = u64::from(self.volume.geometry().block);
+        let Some(victim) = self.choose(&cleaner, block) else { return Ok(false) };
+        let (pieces, life) = {
+            let state = lock(&self.meta);
+            // Nobody goes on there meanwhile.
+            lock(&self.parking).forget(victim.zone);
+            let Some(life) = state.meta.zone_life(victim.zone) else { return Ok(true) };
+            let find = |p: crate::meta::Piece| {
+                let inode = state.meta.inode(p.serial)?;
+                let extent = inode.extents.iter().find(|e| e.logical == p.logical)?;
+                let name = state.meta.name_of(p.serial).map_or(String::new(), |(_, name)| name.to_string());
+                Some((p.serial, *extent, name))
+            };
+            (state.meta.pieces(victim.zone).filter_map(find).collect::<Vec<_>>(), life)
+        };
+        let mut moved = Vec::new();
+        for (serial, extent, name) in pieces {
+            match self.copy(&mut cleaner, serial, extent, &name, &mut moved) {
+                Err(error) if error.code() == Code::NoSpace || self.volume.check_poison().is_err() => {
+                    self.leave(&mut cleaner);
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, zone = victim.zone, "a zone cannot be cleaned");
+                    cleaner.unreadable.insert(victim.zone);
+                    break;
+                }
+                Ok(()) => {}
+            }
+        }
+        // The copies first, then where they are.
+        let done = (|| {
+            self.volume.sync(TAG)?;
+            moved.chunks(BATCH).try_for_each(|batch| self.log_moved(batch))?;
+            self.sync_journal()
+        })();
+        self.leave(&mut cleaner);
+        done?;
+        tracing::debug!(zone = victim.zone, life, live = victim.live, "cleaned a zone");
+        Ok(true)
+    }
+
+    /// Bytes that cleaning could free.
+    pub(crate) fn cleanable(&self) -> u64 {
+        if !self.options.share {
+            return 0;
+        }
+        let block = u64::from(self.volume.geometry().block);
+        let state = lock(&self.meta);
+        let least = self.zone_capacity / 8;
+        self.candidates(&state.meta, block).filter(|c| c.dead >= least).map(|c| c.dead).sum()
+    }
+
+    /// Every zone that could be cleaned now.
+    fn candidates<'a>(&'a self, meta: &'a Meta, block: u64) -> impl Iterator<Item = Candidate> + 'a {
+        let busy = self.busy_zones();
+        let written = lock(&self.parking).written();
+        meta.zones().map(|(zone, _)| zone).filter(move |zone| !busy.contains(zone)).filter_map(move |zone| {
+            let live = live_bytes(meta, zone, self.front, block)?;
+            let written = written.get(&zone).copied().unwrap_or(self.zone_capacity);
+            Some(Candidate { zone, live, dead: written.saturating_sub(live) })
+        })
+    }
+
+    fn choose(&self, cleaner: &Cleaner, block: u64) -> Option<Candidate> {
+        let state = lock(&self.meta);
+        let candidates = self.candidates(&state.meta, block);
+        victim(candidates.filter(|c| !cleaner.unreadable.contains(&c.zone)), self.zone_capacity)
+    }
+
+    /// Copies a piece, in as many stretches as it takes.
+    fn copy(
+        &self,
+        cleaner: &mut Cleaner,
+        serial: Serial,
+        old: Extent,
+        name: &str,
+        moved: &mut Vec<Moved>,
+    ) -> Result<()> {
+        let Place::Raw { zone, life, offset } = old.place else { return Ok(()) };
+        let geometry = self.volume.geometry();
+        let block = u64::from(geometry.block);
+        let from = geometry.start(ZoneId(zone)) + offset;
+        let mut done = 0;
+        while done < old.len {
+            let mut into = self.room(cleaner)?;
+            // The copy keeps its distance from block boundaries, so that it is read and written in whole blocks.
+            let skip = (from + done) % block;
+            let room = into.capacity - into.at - self.front;
+            let len = (old.len - done).min(room - skip);
+            let header = ZoneHeader {
+                volume: self.volume.uuid(),
+                owner: self.tenant.owner(),
+                kind: FileKind::Table as u8,
+                file: serial,
+                life: into.life,
+                logical: (old.logical + done).saturating_sub(skip),
+                created: self.now(),
+                zone: into.zone.0,
+                mount: self.volume.mount() as u32,
+                name: name.to_owned(),
+            };
+            let mut first = AlignedBuf::zeroed(self.front as usize);
+            header.encode_into(&mut first);
+            let written = self.write_piece(&mut into, &first, from + done - skip, (skip + len).next_multiple_of(block));
+            let at = match written {
+                Ok(at) => at,
+                Err(error) => {
+                    // What the drive took of it belongs to nobody, and how much that is is not known.
+                    self.leave_for_good(cleaner);
+                    return Err(error);
+                }
+            };
+            cleaner.into = Some(into);
+            let place = Place::Raw { zone: into.zone.0, life: into.life, offset: at + skip };
+            let old_place = Place::Raw { zone, life, offset: offset + done };
+            moved.push(Moved {
+                serial,
+                old: Extent { logical: old.logical + done, len, place: old_place },
+                new: Extent { logical: old.logical + done, len, place },
+            });
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Writes a header and `len` bytes from address `from`; returns where in the zone the bytes begin.
+    fn write_piece(&self, into: &mut OpenZone, header: &[u8], from: u64, len: u64) -> Result<u64> {
+        self.volume.write_sequential(into, header, TAG)?;
+        let begin = into.at;
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(PIECE);
+            let mut buf = AlignedBuf::zeroed(n as usize);
+            self.volume.read(&mut buf, from + done, TAG)?;
+            self.volume.write_sequential(into, &buf, TAG)?;
+            done += n;
+        }
+        Ok(begin)
+    }
+
+    /// The zone that bytes are moved to, with room for a header and more.
+    fn room(&self, cleaner: &mut Cleaner) -> Result<OpenZone> {
+        let least = self.front + 2 * u64::from(self.volume.geometry().block);
+        if let Some(open) = cleaner.into.filter(|open| open.capacity - open.at >= least) {
+            return Ok(open);
+        }
+        self.leave_for_good(cleaner);
+        let parked = {
+            let _state = lock(&self.meta);
+            let taken = lock(&self.parking).take(CLEANER, Class::Table(MOVED), least, false);
+            // Whatever becomes of what stands there, it is not reset while it is written to.
+            taken.inspect(|open| self.pin(open.zone.0))
+        };
+        let open = match parked {
+            Some(open) => open,
+            None => {
+                let zone = self.take_zone(Urgency::Cleaning)?;
+                self.pin(zone.0);
+                let mut out = [imbrex_device::Zone::EMPTY];
+                self.volume.device().report(zone, &mut out)?;
+                OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: out[0].capacity }
+            }
+        };
+        cleaner.into = Some(open);
+        Ok(open)
+    }
+
+    /// Parks the cleaner's zone until the next one is cleaned.
+    fn leave(&self, cleaner: &mut Cleaner) {
+        let Some(open) = cleaner.into.take() else { return };
+        let state = lock(&self.meta);
+        if state.meta.zone_life(open.zone.0) == Some(open.life) {
+            lock(&self.parking).park(open, Class::Table(MOVED));
+        }
+        drop(state);
+        self.let_go(open);
+    }
+
+    /// The cleaner's zone is full, or nobody knows how full.
+    fn leave_for_good(&self, cleaner: &mut Cleaner) {
+        if let Some(open) = cleaner.into.take() {
+            self.let_go(open);
+        }
+    }
+
+    fn let_go(&self, open: OpenZone) {
+        let freed = self.unpin(&[open.zone.0]);
+        // Nothing was ever recorded there: nobody else will give it up.
+        if !freed && open.at == 0 {
+            self.tenant.release(open.zone);
+        }
+    }
+
+    /// Says where moved bytes are now; those that were changed or deleted meanwhile are passed over.
+    fn log_moved(&self, batch: &[Moved]) -> Result<()> {
+        let mut state = lock(&self.meta);
+        let mut records = Vec::new();
+        for moved in batch {
+            let there = |e: &Extent| {
+                let whole = e.logical <= moved.old.logical && moved.old.end() <= e.end();
+                whole && e.part(moved.old.logical, moved.old.end()) == Some(moved.old)
+            };
+            if state.meta.inode(moved.serial).is_some_and(|i| i.extents.iter().any(there)) {
+                let Extent { logical, len, place } = moved.new;
+                records.push((moved.serial, Record::Remap { serial: moved.serial, logical, len, place }));
+            }
+        }
+        for (serial, record) in records {
+            let lsn = self.log(&mut state, "cleaning", &[record])?;
+            let Some(file) = self.open_file(&state, serial) else { continue };
+            file.state.lsn.fetch_max(lsn, std::sync::atomic::Ordering::AcqRel);
+            if let Some(inode) = state.meta.inode(serial) {
+                let mut map = file.state.map_mut();
+                map.version += 1;
+                map.extents = inode.extents.clone();
+            }
+        }
+        Ok(())
+    }
+
+    /// Cleans until a zone beside the reserve and `leave` others is free, or nothing more can be freed.
+    pub(crate) fn make_room(&self, leave: u32) -> Result<()> {
+        // Not from within: the cleaner writes no file, and a mount cleans nothing.
+        if !self.options.share || self.recovering.load(std::sync::atomic::Ordering::Acquire) {
+            return Ok(());
+        }
+        let short = || {
+            let counts = self.tenant.counts();
+            counts.free <= counts.reserve + counts.promised + leave
+        };
+        for _ in 0..MOST_AT_ONCE {
+            if !short() || !self.clean()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Zones that one request may have to clean before it is told that there is no space.
+const MOST_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deadest_zone_is_cleaned_and_live_ones_are_left() {
+        let candidate = |&(zone, live, dead): &(u32, u64, u64)| Candidate { zone, live, dead };
+        let choose = |list: &[(u32, u64, u64)]| victim(list.iter().map(candidate), 800).map(|c| c.zone);
+        assert_eq!(choose(&[(1, 500, 300), (2, 300, 500), (3, 700, 100)]), Some(2));
+        assert_eq!(choose(&[(5, 0, 800), (4, 0, 800)]), Some(4));
+        assert_eq!(choose(&[(1, 701, 99), (2, 800, 0)]), None, "too little to gain");
+        assert_eq!(choose(&[(1, 100, 0)]), None, "its room is for the next file");
+        assert_eq!(choose(&[]), None);
+    }
+}
