@@ -10,18 +10,18 @@
 use crate::clean::Cleaner;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
-use crate::fs::WAL_SPARE;
 use crate::journal::{Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose, wal_number};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
-use crate::meta::{Effect, Extent, FreedPlace, Inode, Meta, MetaError, Name, Record, Serial};
+use crate::meta::{Extent, FreedPlace, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
-use crate::share::{Parking, worth_parking};
+use crate::share::Parking;
+use crate::space::Pins;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
-use imbrex_zones::{OpenZone, Tenant, Urgency, Volume};
+use imbrex_zones::{Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -34,7 +34,7 @@ type Wals = Vec<(u64, Arc<WalTail>)>;
 pub(crate) struct MetaState {
     pub(crate) meta: Meta,
     pub(crate) journal: Arc<Journal>,
-    files: HashMap<Serial, Weak<File>>,
+    pub(crate) files: HashMap<Serial, Weak<File>>,
 }
 
 pub(crate) struct Core {
@@ -53,7 +53,7 @@ pub(crate) struct Core {
     inline: bool,
     pub(crate) locks: Mutex<BTreeSet<Serial>>,
     /// Space that metadata has forgotten: with the record that did so.
-    pending: Mutex<Vec<(u64, FreedPlace)>>,
+    pub(crate) pending: Mutex<Vec<(u64, FreedPlace)>>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
     wals: Mutex<BTreeMap<Serial, Wals>>,
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     kept: Mutex<Vec<Arc<File>>>,
     /// Zones with room behind the bytes of closed files. Changed under `meta`, but for promises.
     pub(crate) parking: Mutex<Parking>,
-    pins: Mutex<Pins>,
+    pub(crate) pins: Mutex<Pins>,
     pub(crate) cleaner: Mutex<Cleaner>,
     appended_lsn: AtomicU64,
     durable_lsn: AtomicU64,
@@ -80,15 +80,6 @@ pub(crate) struct Parts {
     pub(crate) keeper: Arc<RootKeeper>,
     pub(crate) conventional: ConventionalSpace,
     pub(crate) parking: Parking,
-}
-
-/// Zones that must not be reset although no metadata refers to them any more.
-#[derive(Default)]
-struct Pins {
-    /// How many files without a name have bytes in them, which they share with others.
-    held: BTreeMap<u32, u32>,
-    /// What is given up when they are let go: life of the zone, and the record that freed it.
-    waiting: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Core {
@@ -239,144 +230,6 @@ impl Core {
         }
     }
 
-    fn note_freed(&self, state: &mut MetaState, effect: Effect, lsn: u64) {
-        for mut freed in effect.freed {
-            for place in &freed.places {
-                if let FreedPlace::Zone { zone, .. } = place {
-                    lock(&self.parking).forget(*zone);
-                }
-            }
-            freed.places.retain(|place| !self.wait_for_pin(*place, lsn));
-            let open = state.files.get(&freed.serial).and_then(Weak::upgrade);
-            match open.filter(|_| freed.unlinked) {
-                Some(file) => {
-                    file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
-                    self.pin_shared(&file.state, &freed.places);
-                    let mut orphan = lock(&file.state.orphan);
-                    orphan.get_or_insert_default().extend(freed.places);
-                }
-                None => {
-                    if freed.unlinked {
-                        let pages = 1 + self.zone_capacity / u64::from(self.cache.page_size());
-                        let zones = freed.places.len() as u64;
-                        self.cache.forget_file(freed.serial, pages * zones);
-                    }
-                    self.give_up(freed.places, lsn);
-                }
-            }
-        }
-    }
-
-    /// Keeps the zones of a file that lost its last name, as far as others have bytes there, too.
-    fn pin_shared(&self, file: &FileState, own: &[FreedPlace]) {
-        let owns = |zone: u32| own.iter().any(|p| matches!(p, FreedPlace::Zone { zone: z, .. } if *z == zone));
-        let mut zones: Vec<u32> = file.map().extents.iter().filter_map(|e| e.place.zone()).map(|(z, _)| z).collect();
-        zones.sort_unstable();
-        zones.dedup();
-        zones.retain(|zone| !owns(*zone));
-        let mut pins = lock(&self.pins);
-        zones.iter().for_each(|zone| *pins.held.entry(*zone).or_default() += 1);
-        lock(&file.pinned).extend(zones);
-    }
-
-    /// Whether freed space has to wait for a file that has no name and bytes in the same zone; then it is noted.
-    fn wait_for_pin(&self, place: FreedPlace, lsn: u64) -> bool {
-        let FreedPlace::Zone { zone, life } = place else { return false };
-        let mut pins = lock(&self.pins);
-        let held = pins.held.contains_key(&zone);
-        if held {
-            pins.waiting.insert(zone, (life, lsn));
-        }
-        held
-    }
-
-    /// The zone is not reset before it is let go of.
-    pub(crate) fn pin(&self, zone: u32) {
-        *lock(&self.pins).held.entry(zone).or_default() += 1;
-    }
-
-    /// Zones that must stay as they are.
-    pub(crate) fn busy_zones(&self) -> BTreeSet<u32> {
-        let mut busy: BTreeSet<u32> = lock(&self.pins).held.keys().copied().collect();
-        busy.extend(lock(&self.parking).promised_zones());
-        busy
-    }
-
-    /// A file without a name is closed, or a zone not written to any more. True: some of them were waiting to be given up.
-    pub(crate) fn unpin(&self, zones: &[u32]) -> bool {
-        let mut any = false;
-        for &zone in zones {
-            let mut pins = lock(&self.pins);
-            let Some(held) = pins.held.get_mut(&zone) else { continue };
-            *held -= 1;
-            if *held > 0 {
-                continue;
-            }
-            pins.held.remove(&zone);
-            let waiting = pins.waiting.remove(&zone);
-            drop(pins);
-            if let Some((life, lsn)) = waiting {
-                self.give_up(vec![FreedPlace::Zone { zone, life }], lsn);
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// A file's bytes end in this zone, which has room for others.
-    pub(crate) fn park(&self, file: &FileState, open: OpenZone) {
-        let state = lock(&self.meta);
-        // Nothing of it may stand there any more.
-        let used = state.meta.zone_life(open.zone.0) == Some(open.life) && !file.is_orphan();
-        if used && open.capacity - open.at >= worth_parking(open.capacity) {
-            lock(&self.parking).park(open, file.class());
-        }
-        drop(state);
-    }
-
-    /// Promises a file room behind others' bytes.
-    pub(crate) fn promise_room(&self, file: &FileState, need: u64) -> bool {
-        self.options.share && !file.is_orphan() && lock(&self.parking).promise(file.serial, file.class(), need)
-    }
-
-    /// Room for a file's next bytes behind those of others, logged with the record that `make` makes of it. A file that is to
-    /// fill a zone gets one of its own, unless there is none.
-    pub(crate) fn take_room(
-        &self,
-        file: &FileState,
-        need: u64,
-        crowded: bool,
-        make: impl Fn(&OpenZone) -> Record,
-    ) -> Result<Option<OpenZone>> {
-        let large = file.expected.load(Ordering::Relaxed) > self.zone_capacity / 4 * 3;
-        if !self.options.share || (large && !crowded) {
-            return Ok(None);
-        }
-        let mut state = lock(&self.meta);
-        // Nobody finds the bytes of a file without a name again: where they end in a zone would not be known.
-        if file.is_orphan() {
-            return Ok(None);
-        }
-        let need = self.front + need;
-        let taken = lock(&self.parking).take(file.serial, file.class(), need, crowded);
-        let Some(open) = taken else { return Ok(None) };
-        match self.log(&mut state, &file.name, &[make(&open)]) {
-            Ok(lsn) => {
-                file.lsn.fetch_max(lsn, Ordering::AcqRel);
-                Ok(Some(open))
-            }
-            Err(error) => {
-                lock(&self.parking).park(open, file.class());
-                Err(error)
-            }
-        }
-    }
-
-    /// This space is nobody's once record `lsn` is durable.
-    pub(crate) fn give_up(&self, places: Vec<FreedPlace>, lsn: u64) {
-        lock(&self.pending).extend(places.into_iter().map(|p| (lsn, p)));
-    }
-
     pub(crate) fn durable_lsn(&self) -> u64 {
         self.durable_lsn.load(Ordering::Acquire)
     }
@@ -398,29 +251,6 @@ impl Core {
         }
         self.release_pending();
         Ok(())
-    }
-
-    fn release_pending(&self) {
-        let durable = self.durable_lsn();
-        let mut pending = lock(&self.pending);
-        let mut ready = Vec::new();
-        pending.retain(|(lsn, place)| {
-            let keep = *lsn > durable;
-            if !keep {
-                ready.push(*place);
-            }
-            keep
-        });
-        drop(pending);
-        for place in ready {
-            match place {
-                FreedPlace::Zone { zone, .. } => self.tenant.release(ZoneId(zone)),
-                FreedPlace::Conventional { addr, len } => {
-                    // A unit of which the file keeps the front is not free yet.
-                    lock(&self.conventional).free_behind(addr, len);
-                }
-            }
-        }
     }
 
     /// After an operation that may have freed much.
@@ -458,59 +288,6 @@ impl Core {
                 self.check()
             }
         }
-    }
-
-    // ---- space
-
-    /// A zone; where there seems to be none, what is only waiting for the journal is freed first.
-    pub(crate) fn take_zone(&self, urgency: Urgency) -> imbrex_device::Result<ZoneId> {
-        self.after_freeing(|| self.tenant.take(urgency))
-    }
-
-    /// Promises a zone to bytes that are about to be acknowledged. `new_wal`: they are the first of a write-ahead log, for
-    /// which [`WAL_SPARE`] zones are kept.
-    pub(crate) fn promise_zone(&self, new_wal: bool) -> imbrex_device::Result<()> {
-        let leave = if new_wal { 0 } else { WAL_SPARE };
-        self.make_room(leave).map_err(|e| self.device_error(&e))?;
-        self.after_freeing(|| self.tenant.promise(leave))
-    }
-
-    fn after_freeing<T>(&self, get: impl Fn() -> imbrex_device::Result<T>) -> imbrex_device::Result<T> {
-        match get() {
-            Err(error) if matches!(error.fault, imbrex_device::Fault::NoSpace) => {
-                if lock(&self.pending).is_empty() {
-                    return Err(error);
-                }
-                self.sync_journal().map_err(|e| self.device_error(&e))?;
-                get()
-            }
-            other => other,
-        }
-    }
-
-    /// Conventional space of up to `bytes`.
-    pub(crate) fn take_conventional(&self, bytes: u64) -> Result<(u64, u64)> {
-        let taken = lock(&self.conventional).alloc(bytes);
-        if let Some(taken) = taken {
-            return Ok(taken);
-        }
-        self.sync_journal()?;
-        let what = "no conventional space left for small files; delete some, or use a drive with more of it";
-        let error = || Error::new(Code::NoSpace, format!("{}: {what}", self.volume.name()));
-        lock(&self.conventional).alloc(bytes).ok_or_else(error)
-    }
-
-    /// The zone that a file's last bytes stand in, where it can go on in it; pinned.
-    pub(crate) fn open_zone_of(&self, file: &FileState) -> Option<OpenZone> {
-        let (zone, life) = file.map().extents.last()?.place.zone()?;
-        let state = lock(&self.meta);
-        let last = state.meta.pieces(zone).next_back()?;
-        if last.serial != file.serial || file.is_orphan() {
-            return None;
-        }
-        let open = lock(&self.parking).take_back(zone).filter(|open| open.life == life)?;
-        self.pin(zone);
-        Some(open)
     }
 
     // ---- open files

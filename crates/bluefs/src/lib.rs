@@ -36,6 +36,7 @@ mod read;
 mod rescue;
 pub mod salvage;
 mod share;
+mod space;
 mod watch;
 
 pub use check::CheckReport;

@@ -39,7 +39,7 @@ pub struct Options {
     /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::salvage).
     pub rescue: bool,
     /// Files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has zones of
-    /// its own. Off unless asked for until it has been through as many crashes as the rest.
+    /// its own.
     pub share: bool,
     /// Where times come from.
     pub clock: Clock,
@@ -72,7 +72,7 @@ impl Default for Options {
             segment_bytes: 2 << 20,
             read_only: false,
             rescue: false,
-            share: false,
+            share: true,
             clock: Arc::new(now),
         }
     }
