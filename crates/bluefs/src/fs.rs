@@ -14,8 +14,8 @@ use crate::options::Options;
 use crate::watch::{Watch, Watched};
 use imbrex_device::{Cause, Drive, Tag, ZoneId};
 use imbrex_drives::counted::count;
-use imbrex_drives::{parse_bool, parse_uri};
-use imbrex_zones::cache::CachePolicy;
+use imbrex_drives::parse_uri;
+use imbrex_zones::label::LabelError;
 use imbrex_zones::registry::{Registry, Shared};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -140,6 +140,11 @@ pub struct CreateOptions {
 /// Files of unknown names from this size on are tables.
 const LARGE: u64 = 1 << 20;
 
+/// A mount found no label at all.
+fn is_no_volume(error: &Error) -> bool {
+    error.to_string().ends_with(&LabelError::NotALabel.to_string())
+}
+
 fn error(code: Code, message: impl Into<String>) -> Error {
     Error::new(code, message)
 }
@@ -159,46 +164,18 @@ impl BlueFs {
     /// Mounts what a URI names, as `imbrex:///data/drive.img?cache=2G`, or hands out the mount that this process has of it
     /// (then with the options of the first). A drive in memory formats itself.
     pub fn open_uri(uri: &str) -> Result<BlueFs> {
-        let parsed = parse_uri(uri, URI_OPTIONS)?;
-        let mut options = Options::default();
-        let name: Arc<str> = uri.into();
-        let refuse = |sentence: String| Error::from(imbrex_device::Error::unusable(&name, sentence));
-        if let Some(bytes) = parsed.size("cache")? {
-            options.cache_bytes = bytes;
+        Self::open_uri_with(uri, &[])
+    }
+
+    /// The same with options, as `("cache", "64M")`, that count where the URI does not give them; errors show the URI without.
+    pub fn open_uri_with(uri: &str, more: &[(&str, &str)]) -> Result<BlueFs> {
+        let mut parsed = parse_uri(uri, URI_OPTIONS)?;
+        for (name, value) in more {
+            parsed.options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
         }
-        if let Some(bytes) = parsed.size("journal")? {
-            options.journal_bytes = bytes;
-        }
-        if let Some(bytes) = parsed.size("survivor-size")? {
-            if !(1 << 20..=4 << 30).contains(&bytes) {
-                return Err(refuse(format!("survivor-size={bytes} is not between 1M and 4G")));
-            }
-            options.volume.survivor_bytes = bytes as usize;
-        }
-        match parsed.options.get("cache-policy").map(String::as_str) {
-            None | Some("block") => {}
-            Some("fifo") => options.cache_policy = CachePolicy::FifoByFile,
-            Some(other) => return Err(refuse(format!("cache-policy={other} is neither block nor fifo"))),
-        }
-        match parsed.options.get("wal").map(String::as_str) {
-            None | Some("sequential") => {}
-            Some("conventional") => options.wal.conventional = true,
-            Some("unbuffered") => options.wal.unbuffered = true,
-            Some("first") => options.wal = crate::options::WalPlacement { conventional: true, unbuffered: true },
-            Some(other) => {
-                let known = "sequential, conventional, unbuffered or first";
-                return Err(refuse(format!("wal={other} is not one of {known}")));
-            }
-        }
-        if let Some(value) = parsed.options.get("share") {
-            options.share = parse_bool(value).map_err(|why| refuse(format!("share={value}: {why}")))?;
-        }
+        let (options, format) = Options::of_uri(&parsed, uri)?;
         let open = parsed.open_options()?;
-        options.read_only = open.read_only;
         let memory = imbrex_drives::Locator::is_memory(&parsed.locator);
-        let asked =
-            parsed.options.get("format").map(|v| parse_bool(v).map_err(|why| refuse(format!("format={v}: {why}"))));
-        let format = asked.transpose()?.unwrap_or(false) || memory;
         let key = imbrex_drives::key(&parsed.locator);
         let key = match open.read_only {
             // Who only looks sees what this process is doing.
@@ -210,14 +187,13 @@ impl BlueFs {
         };
         let shared = OPEN.get_or_open(key, || {
             let drive = imbrex_drives::open(&parsed.locator, &open)?;
-            if format {
-                match Self::format(&drive, false) {
-                    Err(why) if memory => return Err(why),
-                    // Formatted before: go on with what is there.
-                    _ => {}
-                }
+            let refused = if (format && !open.read_only) || memory { Self::format(&drive, false).err() } else { None };
+            match (refused, Mounted::new(drive, options)) {
+                // What was formatted before is mounted, and what cannot be mounted says why; but of what is no volume it is of
+                // interest why it was not made one.
+                (Some(why), Err(error)) if memory || is_no_volume(&error) => Err(why),
+                (_, mounted) => mounted,
             }
-            Mounted::new(drive, options)
         })?;
         Ok(BlueFs(Held::Registered(shared)))
     }

@@ -1,5 +1,7 @@
 //! How a bluefs is mounted.
 
+use crate::error::{Error, Result};
+use imbrex_drives::{Uri, parse_bool};
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
 use std::fmt;
@@ -90,4 +92,48 @@ pub fn default_cache_bytes() -> u64 {
         line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
     });
     memory.map_or(1 << 30, |bytes| bytes / 4).min(2 << 30)
+}
+
+impl Options {
+    /// What a URI, taken apart, asks for, and whether it asks to format what is not formatted; `name` is what errors call it.
+    pub(crate) fn of_uri(parsed: &Uri, name: &str) -> Result<(Options, bool)> {
+        let mut options = Options::default();
+        let refuse = |sentence: String| Error::from(imbrex_device::Error::unusable(&name.into(), sentence));
+        if let Some(bytes) = parsed.size("cache")? {
+            options.cache_bytes = bytes;
+        }
+        if let Some(bytes) = parsed.size("journal")? {
+            options.journal_bytes = bytes;
+        }
+        if let Some(bytes) = parsed.size("survivor-size")? {
+            if !(1 << 20..=4 << 30).contains(&bytes) {
+                return Err(refuse(format!("survivor-size={bytes} is not between 1M and 4G")));
+            }
+            options.volume.survivor_bytes = bytes as usize;
+        }
+        match parsed.options.get("cache-policy").map(String::as_str) {
+            None | Some("block") => {}
+            Some("fifo") => options.cache_policy = CachePolicy::FifoByFile,
+            Some(other) => return Err(refuse(format!("cache-policy={other} is neither block nor fifo"))),
+        }
+        match parsed.options.get("wal").map(String::as_str) {
+            None | Some("sequential") => {}
+            Some("conventional") => options.wal.conventional = true,
+            Some("unbuffered") => options.wal.unbuffered = true,
+            Some("first") => options.wal = WalPlacement { conventional: true, unbuffered: true },
+            Some(other) => {
+                let known = "sequential, conventional, unbuffered or first";
+                return Err(refuse(format!("wal={other} is not one of {known}")));
+            }
+        }
+        if let Some(value) = parsed.options.get("share") {
+            options.share = parse_bool(value).map_err(|why| refuse(format!("share={value}: {why}")))?;
+        }
+        options.read_only = parsed.open_options()?.read_only;
+        let format = match parsed.options.get("format") {
+            None => false,
+            Some(value) => parse_bool(value).map_err(|why| refuse(format!("format={value}: {why}")))?,
+        };
+        Ok((options, format))
+    }
 }

@@ -244,8 +244,8 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// The URI of a drive that may be given as a path.
-fn uri_of(drive: &str, options: &[String]) -> Result<String, Failure> {
-    let mut uri = if drive.starts_with(SCHEME) {
+fn uri_of(drive: &str) -> Result<String, Failure> {
+    let uri = if drive.starts_with(SCHEME) {
         drive.to_owned()
     } else if drive.is_empty() {
         return Err(Failure::failed("the name of the drive is empty; give the path of a drive image or a device"));
@@ -256,37 +256,41 @@ fn uri_of(drive: &str, options: &[String]) -> Result<String, Failure> {
         let path = std::path::absolute(drive).map_err(|e| Failure::failed(format!("{drive}: {e}; check the path")))?;
         format!("{SCHEME}{}", path.display())
     };
-    for option in options {
-        uri.push(if uri.contains('?') { '&' } else { '?' });
-        uri.push_str(option);
-    }
     Ok(uri)
 }
 
 impl Mount {
     /// Mounts the drive, which repairs what a crash has left.
     fn open(&self) -> Result<BlueFs, Failure> {
-        self.open_with(Vec::new())
+        self.open_with(&[])
     }
 
     /// Mounts the drive for a look: nothing on it changes, not even what a mount would repair.
     fn look(&self) -> Result<BlueFs, Failure> {
         let memory = imbrex_drives::Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
-        let said = self.drive.contains("read-only");
-        self.open_with(if memory || said { Vec::new() } else { vec!["read-only=on".to_owned()] })
+        self.open_with(if memory { &[] } else { &[("read-only", "on")] })
     }
 
-    fn open_with(&self, mut options: Vec<String>) -> Result<BlueFs, Failure> {
+    fn open_with(&self, options: &[(&str, &str)]) -> Result<BlueFs, Failure> {
+        // A command that ends soon needs no more than 64M.
+        let cache = self.cache.map_or("64M".to_owned(), |bytes| bytes.to_string());
+        let mut options = options.to_vec();
+        options.push(("cache", &cache));
         if self.host_sync {
-            options.push("host-sync=on".to_owned());
+            options.push(("host-sync", "on"));
         }
-        if let Some(bytes) = self.cache {
-            options.push(format!("cache={bytes}"));
-        } else if !self.drive.contains("cache=") {
-            // A command that ends soon needs no more.
-            options.push("cache=64M".to_owned());
+        if self.cache.is_some() && self.drive.contains("cache=") {
+            return Err(Failure::usage(format!(
+                "{}: its cache= and --cache ask for two caches; leave one out",
+                self.drive
+            )));
         }
-        Ok(BlueFs::open_uri(&uri_of(&self.drive, &options)?)?)
+        let uri = uri_of(&self.drive)?;
+        BlueFs::open_uri_with(&uri, &options).map_err(|error| {
+            // What the user wrote, where it is not what is wrong with the drive that it leads to.
+            let text = error.to_string();
+            Failure::failed(text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive)))
+        })
     }
 }
 

@@ -454,9 +454,39 @@ fn bad_uris_and_options_are_told() {
         (format!("imbrex://{image}?format=perhaps"), ["neither on nor off", "format"]),
         (format!("imbrex://{image}?cache=99999999999T"), ["64 bits", "cache"]),
     ] {
-        says(&fails(at.run(&["fs", "rm", &uri, "/x"]), 1), &parts);
+        let sentence = fails(at.run(&["fs", "rm", &uri, "/x"]), 1);
+        says(&sentence, &parts);
+        // What the command asks for by itself is none of the user's words.
+        assert!(
+            !sentence.contains("64M&") && !sentence.contains("cache=64M") && !sentence.contains("read-only=on"),
+            "{sentence}"
+        );
     }
+    let path = format!("{image}?speed=3");
+    let sentence = fails(at.run(&["fs", "ls", &path]), 1);
+    assert!(sentence.starts_with(&format!("imbrex: {path}: there is no option")), "{sentence}");
+    fails(at.run(&["fs", "ls", &format!("imbrex://{image}?cache=1M"), "--cache", "2M"]), 2);
     done(at.fs("ls", &[]));
+}
+
+#[test]
+fn a_format_on_the_way_that_is_refused_says_why() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.run(&["drive", "finish", at.drive(), "9"]));
+    let uri = format!("imbrex://{}?format=on", at.drive());
+    let file = at.file("x", "x");
+    says(
+        &fails(at.run(&["fs", "cp", &uri, &file, ":/x"]), 1),
+        &["somebody else in zone 9", "imbrex fs format --force"],
+    );
+    // A look formats nothing.
+    says(&fails(at.run(&["fs", "ls", &uri]), 1), &["imbrex fs format"]);
+    done(at.run(&["drive", "reset", at.drive(), "9", "--force"]));
+    done(at.run(&["fs", "cp", &uri, &file, ":/x"]));
+    // What is formatted is mounted.
+    done(at.run(&["fs", "cp", &uri, &file, ":/y"]));
+    assert_eq!(done(at.fs("ls", &[])).lines().count(), 2);
 }
 
 #[test]

@@ -462,11 +462,18 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
     for copy in 0..2 {
         match zones.read(device, copy)? {
             Err(LabelError::NotALabel) => {}
-            Ok(_) => return Err(unusable(device, "is already formatted; `--force` destroys what is on it")),
+            Ok(_) => {
+                return Err(unusable(
+                    device,
+                    "is already formatted; `imbrex fs format --force` destroys what is on it",
+                ));
+            }
             Err(LabelError::Newer { version }) => {
                 return Err(unusable(
                     device,
-                    format!("was formatted by a newer Imbrex (version {version}); `--force` destroys what is on it"),
+                    format!(
+                        "was formatted by a newer Imbrex (version {version}); `imbrex fs format --force` destroys what is on it"
+                    ),
                 ));
             }
             Err(LabelError::Bands) => {
@@ -475,7 +482,10 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
                 return Err(unusable(device, what));
             }
             Err(LabelError::Corrupt(_)) => {
-                return Err(unusable(device, "holds a damaged label; `--force` destroys what is on it"));
+                return Err(unusable(
+                    device,
+                    "holds a damaged label; `imbrex fs format --force` destroys what is on it",
+                ));
             }
         }
         if !zones.ring {
@@ -488,11 +498,14 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
     if let Some(zone) = written.filter(|z| z.state != ZoneState::Offline) {
         return Err(unusable(
             device,
-            format!("has data of somebody else in zone {}; `--force` destroys what is on it", zone.id),
+            format!("has data of somebody else in zone {}; `imbrex fs format --force` destroys what is on it", zone.id),
         ));
     }
     if !zero {
-        return Err(unusable(device, "has data of somebody else at its beginning; `--force` destroys what is on it"));
+        return Err(unusable(
+            device,
+            "has data of somebody else at its beginning; `imbrex fs format --force` destroys what is on it",
+        ));
     }
     Ok(())
 }
