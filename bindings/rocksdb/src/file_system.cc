@@ -256,6 +256,13 @@ IOStatus FileSystem::GetTestDirectory(const IOOptions& options, std::string* res
   });
 }
 
+#if ROCKSDB_MAJOR > 8 || (ROCKSDB_MAJOR == 8 && ROCKSDB_MINOR >= 10)
+void FileSystem::SupportedOps(int64_t& supported_ops) {
+  rocksdb::FileSystem::SupportedOps(supported_ops);
+  supported_ops &= ~(int64_t{1} << rocksdb::FSSupportedOps::kAsyncIO);
+}
+#endif
+
 // ---- Changing
 
 IOStatus FileSystem::DeleteFile(const std::string& path, const IOOptions& /*options*/, IODebugContext* /*dbg*/) {

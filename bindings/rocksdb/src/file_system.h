@@ -12,6 +12,7 @@
 
 #include "handle.h"
 #include "rocksdb/file_system.h"
+#include "rocksdb/version.h"
 
 namespace imbrex {
 
@@ -79,6 +80,11 @@ class FileSystem final : public rocksdb::FileSystem {
                                rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus LinkFile(const std::string& from, const std::string& to, const rocksdb::IOOptions& options,
                              rocksdb::IODebugContext* dbg) override;
+
+#if ROCKSDB_MAJOR > 8 || (ROCKSDB_MAJOR == 8 && ROCKSDB_MINOR >= 10)
+  // Not asynchronous reads, which RocksDB takes for granted otherwise: its stand-in for them reads at once, before anybody needs it.
+  void SupportedOps(int64_t& supported_ops) override;
+#endif
 
   rocksdb::IOStatus LockFile(const std::string& path, const rocksdb::IOOptions& options, rocksdb::FileLock** lock,
                              rocksdb::IODebugContext* dbg) override;

@@ -68,6 +68,13 @@ size_t RandomAccessFile::GetUniqueId(char* id, size_t max_size) const {
   return UniqueId(imbrex_reader_serial(reader_.get()), id, max_size);
 }
 
+#if ROCKSDB_MAJOR >= 11
+IOStatus RandomAccessFile::GetFileSize(uint64_t* result) {
+  *result = imbrex_reader_size(reader_.get());
+  return IOStatus::OK();
+}
+#endif
+
 void RandomAccessFile::Hint(AccessPattern pattern) {
   uint32_t value = IMBREX_PATTERN_NORMAL;
   if (pattern == kRandom) {

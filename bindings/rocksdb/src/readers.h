@@ -6,6 +6,7 @@
 
 #include "handle.h"
 #include "rocksdb/file_system.h"
+#include "rocksdb/version.h"
 
 namespace imbrex {
 
@@ -38,6 +39,9 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
                          rocksdb::IODebugContext* dbg) const override;
   rocksdb::IOStatus Prefetch(uint64_t offset, size_t n, const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
   size_t GetUniqueId(char* id, size_t max_size) const override;
+#if ROCKSDB_MAJOR >= 11
+  rocksdb::IOStatus GetFileSize(uint64_t* result) override;
+#endif
   void Hint(AccessPattern pattern) override;
   rocksdb::IOStatus InvalidateCache(size_t offset, size_t length) override;
 

@@ -18,6 +18,8 @@
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
 
+#include "releases.h"
+
 namespace {
 
 struct Record {
@@ -104,10 +106,9 @@ int main(int argc, char** argv) {
   options.env = env;
   options.create_if_missing = true;
   options.error_if_exists = true;
-  rocksdb::DB* raw = nullptr;
-  rocksdb::Status status = rocksdb::DB::Open(options, path, &raw);
+  std::unique_ptr<rocksdb::DB> db;
+  rocksdb::Status status = rocksdb::DB::Open(options, path, imbrex::Into(&db));
   if (!status.ok()) return Fail("making the database", status);
-  std::unique_ptr<rocksdb::DB> db(raw);
   uint64_t bytes = 0;
   for (const Record& record : records) {
     status = db->Put(rocksdb::WriteOptions(), record.key, record.text);
@@ -120,9 +121,8 @@ int main(int argc, char** argv) {
 
   options.error_if_exists = false;
   options.paranoid_checks = true;
-  status = rocksdb::DB::Open(options, path, &raw);
+  status = rocksdb::DB::Open(options, path, imbrex::Into(&db));
   if (!status.ok()) return Fail("opening the database again", status);
-  db.reset(raw);
   uint64_t wrong = 0;
   std::string value;
   for (const Record& record : records) {

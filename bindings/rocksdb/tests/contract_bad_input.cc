@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "contract.h"
+#include "releases.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/listener.h"
@@ -18,6 +19,7 @@
 #include "rocksdb/table.h"
 
 using namespace contract;
+using imbrex::Into;
 using rocksdb::DB;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
@@ -175,9 +177,7 @@ IMBREX_TEST(AFlippedBitInATableIsCorruption) {
     if (status.ok()) {
       *env = rocksdb::NewCompositeEnv(*fs);
       options.env = env->get();
-      DB* raw = nullptr;
-      status = DB::Open(options, "/db", &raw);
-      db->reset(raw);
+      status = DB::Open(options, "/db", Into(db));
     }
     return status;
   };
@@ -235,9 +235,8 @@ IMBREX_TEST(ACompactionWithoutRoomHealsWhenFilesAreDeleted) {
   options.target_file_size_base = 900 << 10;
   options.listeners = {recoveries};
   options.sst_file_manager.reset(rocksdb::NewSstFileManager(env.get(), fs));
-  DB* raw = nullptr;
-  NEED_OK(DB::Open(options, "/db", &raw));
-  std::unique_ptr<DB> db(raw);
+  std::unique_ptr<DB> db;
+  NEED_OK(DB::Open(options, "/db", Into(&db)));
   // Without logs, whose zones would be given back at a time of their own.
   WriteOptions unlogged;
   unlogged.disableWAL = true;
@@ -281,8 +280,7 @@ IMBREX_TEST(ACompactionWithoutRoomHealsWhenFilesAreDeleted) {
   EXPECT_OK(db->Close());
   db.reset();
   options.listeners.clear();
-  NEED_OK(DB::Open(options, "/db", &raw));
-  db.reset(raw);
+  NEED_OK(DB::Open(options, "/db", Into(&db)));
   for (int i = 0; i < kKeys; ++i) {
     EXPECT_OK(db->Get(ReadOptions(), Key(i), &value));
     EXPECT(value == Value(i, 2));

@@ -7,10 +7,12 @@
 
 #include "contract.h"
 #include "imbrex_rocksdb.h"
+#include "releases.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 
 using namespace contract;
+using imbrex::Into;
 using rocksdb::DB;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
@@ -35,29 +37,27 @@ IMBREX_TEST(ADatabaseIsFoundByItsUri) {
   Options options;
   options.env = env;
   options.create_if_missing = true;
-  DB* raw = nullptr;
-  NEED_OK(DB::Open(options, At("db"), &raw));
-  std::unique_ptr<DB> db(raw);
+  std::unique_ptr<DB> db;
+  NEED_OK(DB::Open(options, At("db"), Into(&db)));
   EXPECT_OK(db->Put(WriteOptions(), "a", "1"));
   // Twice at a time is refused, by the lock.
-  DB* second = nullptr;
-  EXPECT_ERROR(DB::Open(options, At("db"), &second), IsIOError);
+  std::unique_ptr<DB> second;
+  EXPECT_ERROR(DB::Open(options, At("db"), Into(&second)), IsIOError);
   // Readers are not.
-  EXPECT_OK(DB::OpenForReadOnly(options, At("db"), &second));
+  EXPECT_OK(DB::OpenForReadOnly(options, At("db"), Into(&second)));
   std::string value;
   if (second != nullptr) {
     EXPECT_OK(second->Get(ReadOptions(), "a", &value));
     EXPECT_EQ(value, std::string("1"));
-    delete second;
-    second = nullptr;
+    second.reset();
   }
-  EXPECT_OK(DB::OpenAsSecondary(options, At("db"), At("secondary"), &second));
+  EXPECT_OK(DB::OpenAsSecondary(options, At("db"), At("secondary"), Into(&second)));
   if (second != nullptr) {
     EXPECT_OK(db->Put(WriteOptions(), "a", "2"));
     EXPECT_OK(second->TryCatchUpWithPrimary());
     EXPECT_OK(second->Get(ReadOptions(), "a", &value));
     EXPECT_EQ(value, std::string("2"));
-    delete second;
+    second.reset();
   }
   db.reset();
   EXPECT_OK(rocksdb::DestroyDB(At("db"), options));
@@ -73,9 +73,8 @@ IMBREX_TEST(ADatabaseOnAFullDriveHealsByItself) {
   options.compression = rocksdb::kNoCompression;
   options.write_buffer_size = 512 << 10;
   options.target_file_size_base = 900 << 10;
-  DB* raw = nullptr;
-  NEED_OK(DB::Open(options, "/db", &raw));
-  std::unique_ptr<DB> db(raw);
+  std::unique_ptr<DB> db;
+  NEED_OK(DB::Open(options, "/db", Into(&db)));
   // Somebody else's file takes most of the drive.
   std::unique_ptr<rocksdb::FSWritableFile> ballast;
   NEED_OK(fs->NewWritableFile("/ballast.sst", rocksdb::FileOptions(), &ballast, nullptr));
@@ -114,8 +113,7 @@ IMBREX_TEST(ADatabaseOnAFullDriveHealsByItself) {
   EXPECT_OK(db->Flush(rocksdb::FlushOptions()));
   EXPECT_OK(db->Close());
   db.reset();
-  NEED_OK(DB::Open(options, "/db", &raw));
-  db.reset(raw);
+  NEED_OK(DB::Open(options, "/db", Into(&db)));
   for (int i = 0; i < written; ++i) {
     EXPECT_OK(db->Get(ReadOptions(), Key(i), &value));
     EXPECT(value == Bytes(1000, static_cast<uint64_t>(i)));

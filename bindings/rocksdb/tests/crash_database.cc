@@ -1,5 +1,6 @@
 #include "crash_database.h"
 
+#include "releases.h"
 #include "rocksdb/sst_file_manager.h"
 
 namespace crash {
@@ -84,13 +85,13 @@ rocksdb::Status Database::Open(rocksdb::Env* env, const std::string& path, const
   rocksdb::Status status;
   switch (mode) {
     case Mode::kWrite:
-      status = rocksdb::DB::Open(options, path, families, &database->handles_, &database->db_);
+      status = rocksdb::DB::Open(options, path, families, &database->handles_, imbrex::Into(&database->db_));
       break;
     case Mode::kReadOnly:
-      status = rocksdb::DB::OpenForReadOnly(options, path, families, &database->handles_, &database->db_);
+      status = rocksdb::DB::OpenForReadOnly(options, path, families, &database->handles_, imbrex::Into(&database->db_));
       break;
     case Mode::kSecondary:
-      status = rocksdb::DB::OpenAsSecondary(options, path, path + ".secondary", families, &database->handles_, &database->db_);
+      status = rocksdb::DB::OpenAsSecondary(options, path, path + ".secondary", families, &database->handles_, imbrex::Into(&database->db_));
       break;
   }
   if (status.ok()) {
@@ -107,7 +108,6 @@ Database::~Database() {
     Check(db_->DestroyColumnFamilyHandle(handle), "DestroyColumnFamilyHandle");
   }
   Check(db_->Close(), "Close");
-  delete db_;
 }
 
 std::string Database::Marker() const {

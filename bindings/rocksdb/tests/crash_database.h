@@ -32,7 +32,7 @@ class Database {
                               std::unique_ptr<Database>* result);
   ~Database();
 
-  rocksdb::DB* Get() const { return db_; }
+  rocksdb::DB* Get() const { return db_.get(); }
   rocksdb::ColumnFamilyHandle* Family(int family) const { return handles_[family]; }
   const std::vector<rocksdb::ColumnFamilyHandle*>& Families() const { return handles_; }
 
@@ -48,7 +48,7 @@ class Database {
   // A secondary instance leaves out the last family.
   int Count() const { return static_cast<int>(handles_.size()); }
 
-  rocksdb::DB* db_ = nullptr;
+  std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
 

@@ -24,6 +24,7 @@
 #include "crash_model.h"
 #include "crash_run.h"
 #include "crash_tail.h"
+#include "releases.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/sst_file_writer.h"
 #include "rocksdb/utilities/backup_engine.h"
@@ -307,7 +308,7 @@ class Writer {
       }
       other->Compare(state_, what);
     }
-    Check(database_->Get()->EnableFileDeletions(/*force=*/false), "EnableFileDeletions");
+    Check(imbrex::EnableFileDeletions(database_->Get()), "EnableFileDeletions");
   }
 
   const Arguments& arguments_;
