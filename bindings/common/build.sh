@@ -31,3 +31,15 @@ compile() {
     wait "$pid"
   done
 }
+
+# Copies the C API with a drive that fails (cargo build --release -p imbrex-faults) to where only tests find it. Sets `faulty`.
+faulty_library() {
+  built=${CARGO_TARGET_DIR:-$here/../../target}/release/libimbrex_faults.so
+  faulty=$out/faults/libimbrex_faults.so
+  if [ ! -e "$built" ]; then
+    echo "build.sh: $built is missing; run \`cargo build --release -p imbrex-faults\`" >&2
+    exit 1
+  fi
+  mkdir -p "$out/faults"
+  cmp -s "$built" "$faulty" || { cp "$built" "$faulty.new" && mv "$faulty.new" "$faulty"; }
+}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the plug-in and its test programs with the system's g++ and libleveldb-dev.
 #
-#   build.sh OUT [plugin|tests|sanitized|all]
+#   build.sh OUT [plugin|tests|sanitized|faults|all]
 #
 # OUT must hold libimbrex.so and imbrex.h (the root Makefile puts them there). It receives libleveldb_imbrex.so, which loads
 # libleveldb_imbrex-<version of LevelDB>.so, which finds libimbrex.so beside itself; and with `tests` the test programs, with `sanitized`
@@ -11,7 +11,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -lt 1 ]; then
-  echo "usage: build.sh OUT [plugin|tests|sanitized|all]" >&2
+  echo "usage: build.sh OUT [plugin|tests|sanitized|faults|all]" >&2
   exit 2
 fi
 mkdir -p "$1"
@@ -102,11 +102,22 @@ sanitized() {
   mv "$program.new" "$program"
 }
 
+# The plug-in is compiled into the program, which has the C API from libimbrex_faults.so.
+faults() {
+  program=$out/level_faults
+  faulty_library
+  stale "$program" || [ "$faulty" -nt "$program" ] || return 0
+  compile "$out/obj/level_faults" "$(echo "$here"/src/*.cc) $here/tests/level_faults.cc $(echo "$common"/faults/*.cc) $here/tests/linked_in.cc" "-I$common/faults"
+  # shellcheck disable=SC2086
+  $cxx $objects "-Wl,-rpath,\$ORIGIN/faults" -L"$out/faults" -limbrex_faults -lleveldb -lpthread -o "$program.new"
+  mv "$program.new" "$program"
+}
+
 case $what in
-  plugin | tests | sanitized) "$what" ;;
+  plugin | tests | sanitized | faults) "$what" ;;
   all) sanitized ;;
   *)
-    echo "build.sh: unknown target $what; use plugin, tests, sanitized or all" >&2
+    echo "build.sh: unknown target $what; use plugin, tests, sanitized, faults or all" >&2
     exit 2
     ;;
 esac

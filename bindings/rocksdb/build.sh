@@ -1,16 +1,17 @@
 #!/bin/sh
 # Builds the plug-in and its driver programs with the system's g++ and librocksdb-dev.
 #
-#   build.sh OUT [plugin|tests|sanitized|all]
+#   build.sh OUT [plugin|tests|sanitized|faults|all]
 #
+# With another RocksDB (scripts/test-rocksdb-release): ROCKSDB_INCLUDE, and its librocksdb.so in OUT.
 # OUT must hold libimbrex.so and imbrex.h (the root Makefile puts them there). It receives librocksdb_imbrex.so, which loads
 # librocksdb_imbrex-<version of RocksDB>.so, which finds libimbrex.so beside itself; and with `tests` the driver programs, with `sanitized` those that run under AddressSanitizer and
-# UndefinedBehaviorSanitizer. Only what is older than its sources is built. CXX and CXXFLAGS are honoured.
+# UndefinedBehaviorSanitizer, with `faults` the one that runs on a drive that fails. Only what is older than its sources is built. CXX and CXXFLAGS are honoured.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -lt 1 ]; then
-  echo "usage: build.sh OUT [plugin|tests|sanitized|all]" >&2
+  echo "usage: build.sh OUT [plugin|tests|sanitized|faults|all]" >&2
   exit 2
 fi
 mkdir -p "$1"
@@ -29,16 +30,19 @@ include="-I$out -I$here/include -I$here/src -I$here/../common ${ROCKSDB_INCLUDE:
 . "$here/../common/build.sh"
 
 # The plug-in proper is built for one version of RocksDB and named after it; the loader finds it.
-plugin() {
-  version=$(echo '#include <rocksdb/version.h>
+version=$(echo '#include <rocksdb/version.h>
 ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' ')
-  case $version in
-    [0-9]*.[0-9]*) ;;
-    *)
-      echo "build.sh: cannot tell the version of RocksDB's headers (found '$version'); is librocksdb-dev whole?" >&2
-      exit 1
-      ;;
-  esac
+case $version in
+  [0-9]*.[0-9]*) ;;
+  *)
+    echo "build.sh: cannot tell the version of RocksDB's headers (found '$version'); is librocksdb-dev whole?" >&2
+    exit 1
+    ;;
+esac
+# RocksDB's headers are C++20 from 11 on.
+[ "${version%%.*}" -lt 11 ] || flags="$flags -std=c++20"
+
+plugin() {
   plugin=librocksdb_imbrex-$version.so
   if stale "$out/$plugin" || stale "$out/librocksdb_imbrex.so"; then
     compile "$out/obj/rocksdb" "$(echo "$here"/src/*.cc)"
@@ -58,6 +62,7 @@ ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' 
 sources_of() {
   case $1 in
     fs_contract_test) echo "$here"/tests/fs_contract_test.cc "$here"/tests/contract_*.cc "$common"/contract/registry.cc ;;
+    rocks_faults) echo "$here"/tests/rocks_fault*.cc "$here"/tests/rocks_works.cc "$common"/faults/*.cc ;;
     rocks_crash) echo "$here"/tests/rocks_crash.cc "$here"/tests/crash_*.cc "$common"/crash/crash_*.cc ;;
     *) echo "$here/tests/$1".cc ;;
   esac
@@ -102,15 +107,26 @@ sanitized() {
   mv "$program.new" "$program"
 }
 
+# The plug-in is compiled into the program, which has the C API from libimbrex_faults.so.
+faults() {
+  program=$out/rocks_faults
+  faulty_library
+  stale "$program" || [ "$faulty" -nt "$program" ] || return 0
+  compile "$out/obj/rocks_faults" "$(echo "$here"/src/*.cc) $(sources_of rocks_faults) $here/tests/linked_in.cc" "-I$common/faults"
+  # shellcheck disable=SC2086
+  $cxx $objects "-Wl,-rpath,\$ORIGIN" "-Wl,-rpath,\$ORIGIN/faults" -L"$out" -L"$out/faults" -limbrex_faults -lrocksdb -lpthread -o "$program.new"
+  mv "$program.new" "$program"
+}
+
 case $what in
-  plugin | tests | sanitized) "$what" ;;
+  plugin | tests | sanitized | faults) "$what" ;;
   all)
     plugin
     tests
     sanitized
     ;;
   *)
-    echo "build.sh: unknown target $what; use plugin, tests, sanitized or all" >&2
+    echo "build.sh: unknown target $what; use plugin, tests, sanitized, faults or all" >&2
     exit 2
     ;;
 esac

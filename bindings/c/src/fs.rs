@@ -13,6 +13,13 @@ pub struct imbrex_fs {
     pub(crate) fs: BlueFs,
 }
 
+/// For programs in Rust that bring a drive of their own.
+impl From<BlueFs> for imbrex_fs {
+    fn from(fs: BlueFs) -> Self {
+        imbrex_fs { fs }
+    }
+}
+
 /// The names in a directory, as they were when it was made. It does not change; any thread may look at it.
 pub struct imbrex_list {
     entries: Vec<(CString, imbrex_attributes)>,
