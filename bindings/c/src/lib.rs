@@ -24,3 +24,5 @@ mod metrics;
 pub use error::{imbrex_code, imbrex_error, imbrex_error_code, imbrex_error_free, imbrex_error_message};
 pub use file::*;
 pub use fs::*;
+#[doc(hidden)]
+pub use metrics::fuzz_metrics_variable;

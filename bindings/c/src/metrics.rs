@@ -49,6 +49,16 @@ fn target(text: &str) -> Result<Target, String> {
     })
 }
 
+/// The body of the fuzz target for [`VARIABLE`]: panics where a text is neither understood nor refused with a sentence.
+#[doc(hidden)]
+pub fn fuzz_metrics_variable(text: &str) {
+    match target(text) {
+        Ok(Target::Address(address)) => assert_eq!(target(&address.to_string()), Ok(Target::Address(address))),
+        Ok(Target::File(path)) => assert!(path.is_absolute() && path.file_name().is_some()),
+        Err(sentence) => assert!(!sentence.is_empty()),
+    }
+}
+
 /// A file system was opened: it is among the metrics from now on, if somebody wants any.
 pub(crate) fn opened(fs: &BlueFs) {
     let Some(wanted) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) else { return };

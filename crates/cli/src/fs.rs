@@ -12,6 +12,9 @@ use imbrex_bluefs::{Attributes, BlueFs, FileKind, URI_OPTIONS};
 use imbrex_drives::{SCHEME, parse_size, parse_uri};
 use serde_json::json;
 
+#[doc(hidden)]
+pub use backup::fuzz_restore;
+
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,

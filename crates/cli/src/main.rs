@@ -1,65 +1,7 @@
-//! The `imbrex` command: nouns, then verbs.
-//!
-//! Exit code 0: done; 1: failed, one sentence on stderr says what to do next; 2: the command line was wrong. Facts go to
-//! stdout, with `--json` as JSON.
+//! The `imbrex` command; all of it is in the library beside it.
 
-mod banded;
-mod drive;
-mod fs;
-mod kernel;
-mod output;
-mod picture;
-mod shell;
-mod top;
-
-use clap::{CommandFactory, Parser, Subcommand};
-use output::Outcome;
 use std::process::ExitCode;
-use std::sync::Arc;
-
-/// Imbrex: storage on zoned drives without a kernel file system.
-#[derive(Parser)]
-#[command(name = "imbrex", version, about, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n\n\
-                        Set IMBREX_LOG=debug to see what it does.")]
-struct Cli {
-    #[command(subcommand)]
-    noun: Noun,
-}
-
-#[derive(Subcommand)]
-enum Noun {
-    /// Emulated zoned drives: make them, look at them, break them.
-    Drive(drive::Args),
-    /// Files on a drive: format, list, copy, check.
-    Fs(fs::Args),
-    /// Watch a drive while somebody uses it: zones, and throughput by cause.
-    Top(top::Args),
-    /// Print completions for a shell.
-    Completions(shell::Completions),
-    /// Write man pages into a directory.
-    Man(shell::Man),
-}
-
-fn run(cli: Cli) -> Outcome {
-    match cli.noun {
-        Noun::Drive(args) => drive::run(args),
-        Noun::Fs(args) => fs::run(args),
-        Noun::Top(args) => top::run(args),
-        Noun::Completions(args) => shell::completions(&args, Cli::command()),
-        Noun::Man(args) => shell::man(&args, Cli::command()),
-    }
-}
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("IMBREX_LOG"))
-        .with_writer(std::io::stderr)
-        .init();
-    // So that a limit on the size of files (ulimit -f) is an error with a sentence, and not the end of the process.
-    let limited = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    if let Err(error) = limited {
-        tracing::warn!(%error, "a limit on the size of files ends this process");
-    }
-    output::exit(run(Cli::parse()))
+    imbrex_cli::main()
 }

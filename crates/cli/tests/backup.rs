@@ -174,3 +174,27 @@ fn a_full_host_leaves_nothing_that_looks_whole() {
     says(&fails(at.fs("restore", &[&at.host("taken")]), 1), &["has files", "--to"]);
     says(&fails(at.fs("restore", &[&at.host("missing")]), 1), &["check the path"]);
 }
+
+#[test]
+fn a_list_that_claims_to_be_huge_is_refused_before_it_is_read() {
+    // A sparse entry of tar's GNU format: 512 bytes that stand for 1 TiB of zeros.
+    let mut header = [0u8; 512];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    let huge = [&[0x80][..], &(1u128 << 40).to_be_bytes()[5..]].concat();
+    put(0, b"imbrex-backup.json");
+    put(100, b"0000644\0");
+    for at in [124, 136, 398] {
+        put(at, b"00000000000\0");
+    }
+    put(156, b"S");
+    put(257, b"ustar  \0");
+    put(386, &huge);
+    put(483, &huge);
+    put(148, b"        ");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let at = formatted();
+    let stream = at.host("huge.tar");
+    std::fs::write(&stream, [&header[..], &[0; 1024]].concat()).unwrap();
+    says(&fails(at.fs("restore", &[&stream]), 1), &["no plain file", "nothing of it was kept"]);
+}

@@ -20,6 +20,21 @@ use std::path::Path;
 
 pub(super) use restore::restore;
 
+/// The body of the fuzz target for backups: takes arbitrary bytes for a tar stream and restores it into `fs`, then takes them
+/// for a list whose checksum is right. Panics where a stream that was refused leaves anything but an error behind.
+#[doc(hidden)]
+pub fn fuzz_restore(fs: &BlueFs, stream: &[u8]) {
+    let before = fs.list("/").map(|names| names.len()).unwrap_or_default();
+    let restored = restore::restore_stream(fs, stream);
+    let names = fs.list("/").map(|names| names.len()).unwrap_or_default();
+    assert_eq!(names, before + usize::from(restored), "all of a backup or nothing");
+    if let Ok(mut list) = serde_json::from_slice::<List>(stream) {
+        list.crc32c = sum_of(&list.entries);
+        let text = serde_json::to_vec(&list).unwrap_or_default();
+        assert_eq!(List::parse(&text).is_ok(), list.imbrex_backup <= VERSION, "a sealed list is read");
+    }
+}
+
 /// Version of the form of a backup.
 const VERSION: u32 = 1;
 /// The list at the end.

@@ -153,6 +153,10 @@ impl Restorer<'_> {
             let path = name(&entry.path_bytes())?;
             let (kind, bytes) = (entry.header().entry_type(), entry.size());
             if path == BEGIN || path == LIST {
+                // A sparse one may say that it is of any size, and be read into memory.
+                if !kind.is_file() {
+                    return Err(no_backup(from, format_args!("{path} in it is no plain file")));
+                }
                 let mut text = Vec::new();
                 entry.read_to_end(&mut text).map_err(broken)?;
                 if path == LIST {
@@ -180,6 +184,23 @@ impl Restorer<'_> {
         }
         list.ok_or_else(|| no_backup(from, "it ends before its list"))
     }
+}
+
+/// Restores a tar stream into a directory of its own, as [`restore`] does, without telling anybody; returns whether it was
+/// whole.
+pub(super) fn restore_stream(fs: &BlueFs, stream: &[u8]) -> bool {
+    let (to, from, bar) = ("/restored", "the stream", ProgressBar::hidden());
+    if prepare(fs, to, "the drive").is_err() {
+        return false;
+    }
+    let mut restorer = Restorer { fs, from, bar: &bar, seen: BTreeMap::new() };
+    let stream = Box::new(io::Cursor::new(stream.to_vec()));
+    let restored = restorer.take_stream(stream).and_then(|list| restorer.verify(&list)).and_then(|()| place(fs, to));
+    if restored.is_err() {
+        // As a person would see it: what cannot be removed has a name that says what it is.
+        let _ = remove(fs, STAGE, true, &mut 0);
+    }
+    restored.is_ok()
 }
 
 /// Makes room for what is to come, or says why not.
