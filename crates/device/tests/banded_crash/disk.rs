@@ -33,6 +33,10 @@ pub struct History {
     pub ops: Vec<Op>,
 }
 
+/// Commands of one disk at most: more than ten times what any of these workloads and recoveries takes. Something that writes
+/// in an endless loop fails here and does not fill the memory of the machine.
+const MOST_COMMANDS: usize = 10_000;
+
 /// What a test's disk tears writes into.
 const SECTOR: usize = 512;
 
@@ -145,6 +149,7 @@ impl Recorder {
         let mut inner = self.inner.lock().unwrap();
         apply(&mut inner.0, &op, |_| true);
         inner.1.ops.push(op);
+        assert!(inner.1.ops.len() <= MOST_COMMANDS, "the disk is written without an end");
     }
 }
 
