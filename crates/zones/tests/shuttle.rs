@@ -6,7 +6,7 @@
 #![cfg(feature = "shuttle")]
 
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, Geometry, HeapSurvivor, Identity, Priority, Result, Tag, Zone, ZoneId, ZoneOp,
+    AlignedBuf, Cause, Drive, Error, Geometry, HeapSurvivor, Identity, Priority, Result, Tag, Zone, ZoneId, ZoneOp,
     ZonedDevice,
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
@@ -16,6 +16,7 @@ use imbrex_zones::{
 };
 use shuttle::thread;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 const TAG: Tag = Tag::new(Cause::Wal);
@@ -33,6 +34,8 @@ struct Seen {
 struct Watched {
     drive: Emulator,
     seen: Mutex<Seen>,
+    /// Flushes until the one that fails; those behind it succeed again.
+    until_failure: AtomicU32,
 }
 
 impl Watched {
@@ -76,6 +79,9 @@ impl ZonedDevice for Watched {
     fn flush(&self, tag: Tag) -> Result<()> {
         let covered = self.seen(|seen| seen.acknowledged.clone());
         thread::yield_now();
+        if self.until_failure.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(Error::io(&self.identity().name, std::io::Error::other("injected")));
+        }
         let result = self.drive.flush(tag);
         self.seen(|seen| seen.durable.extend(covered));
         result
@@ -97,7 +103,11 @@ fn volume(rotational: bool) -> (Arc<Watched>, Volume, Tenant) {
     let over =
         Overrides { capacity: Some(1 << 20), zone_size: Some(64 << 10), conventional: Some(3), ..Overrides::default() };
     let config = Config { rotational, ..Config::new(&tiny, &over) };
-    let device = Arc::new(Watched { drive: Emulator::memory(&config).unwrap(), seen: Mutex::default() });
+    let device = Arc::new(Watched {
+        drive: Emulator::memory(&config).unwrap(),
+        seen: Mutex::default(),
+        until_failure: AtomicU32::new(0),
+    });
     let drive = Drive { device: device.clone(), survivor: Some(Arc::new(HeapSurvivor::new())) };
     let tenants = vec![TenantSpec { name: "log".into(), reserve: 0 }];
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
@@ -283,4 +293,61 @@ fn nothing_is_written_after_an_abandon_has_returned() {
         },
         ROUNDS,
     );
+}
+
+/// One flush fails and all later ones succeed, as a drive does that has dropped what it could not write.
+#[test]
+fn after_a_failed_flush_nobody_is_told_that_anything_is_durable() {
+    for failing in 1..=3 {
+        shuttle::check_random(
+            move || {
+                let (device, volume, tenant) = volume(false);
+                device.until_failure.store(failing, Ordering::Relaxed);
+                let threads: Vec<_> = (1..=3)
+                    .map(|file| {
+                        let (device, volume) = (device.clone(), volume.clone());
+                        let (log, notes) = stream(&tenant, file);
+                        thread::spawn(move || {
+                            let mut failed = false;
+                            for _ in 0..3 {
+                                let at = log.len();
+                                let appended = log.append(&piece(file, at, 3000));
+                                let end = log.len();
+                                let synced = log.drain(Priority::High).and_then(|()| volume.sync(TAG));
+                                assert!(!failed || synced.is_err(), "a sync hides the flush that failed");
+                                failed |= synced.is_err();
+                                if synced.is_err() {
+                                    continue;
+                                }
+                                appended.unwrap();
+                                // Each placed byte was written before a flush that succeeded.
+                                let placed = notes.placed.lock().unwrap().clone();
+                                assert_eq!(placed.iter().map(|(p, _)| p.len).sum::<u64>(), end);
+                                let size = device.geometry().zone_size;
+                                let starts = |p: &Placed| u64::from(p.zone.0) * size..(u64::from(p.zone.0) + 1) * size;
+                                device.seen(|seen| {
+                                    for (p, _) in &placed {
+                                        let mut written = seen.acknowledged.range(starts(p));
+                                        assert!(written.all(|at| seen.durable.contains(at)), "not durable");
+                                    }
+                                });
+                            }
+                            failed
+                        })
+                    })
+                    .collect();
+                let failed = threads.into_iter().map(|t| t.join().unwrap()).filter(|failed| *failed).count();
+                let happened = !(1..=failing).contains(&device.until_failure.load(Ordering::Relaxed));
+                assert_eq!(failed > 0, happened, "a flush that failed fails the sync that it was for");
+                if happened {
+                    let writes = device.seen(|seen| seen.acknowledged.len());
+                    assert!(volume.sync(TAG).is_err() && volume.check_poison().is_err());
+                    let (log, _) = stream(&tenant, 9);
+                    assert!(log.append(&piece(9, 0, 3000)).and_then(|_| log.drain(Priority::High)).is_err());
+                    assert_eq!(device.seen(|seen| seen.acknowledged.len()), writes, "a write after the failed flush");
+                }
+            },
+            ROUNDS,
+        );
+    }
 }
