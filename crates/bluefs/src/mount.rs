@@ -145,6 +145,13 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             }
             logical = behind;
         }
+        if segment.lost > 0 {
+            // Files that only those records knew are found by their zones.
+            odd = true;
+            let what =
+                "bytes of the journal that a dead process had left in memory are not what they were, and are dropped";
+            report.damage.push(format!("{} {what}", segment.lost));
+        }
     }
     recorded.extend(meta.zones().map(|(zone, _)| zone));
     report.power_lost = root.power_epoch != volume.device().identity().power_epoch;
@@ -242,6 +249,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     held.into_iter().for_each(|zone| tenant.release(zone));
     let parking = parking(&zones, &found.meta, u64::from(volume.geometry().block.max(4096)));
     let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional, parking });
+    tell_lost(&core, &left, &mut found.report);
     let mut homeless = BTreeSet::new();
     found.report.replayed_bytes = replay_left(&core, &left, &mut homeless)?;
     core.sync_journal()?;
@@ -470,6 +478,19 @@ fn by_file(left: &[LeftSegment]) -> BTreeMap<Serial, Vec<&LeftSegment>> {
         files.entry(segment.key.file).or_default().push(segment);
     }
     files
+}
+
+/// Says of which files memory has lost bytes that were acknowledged: each ends before them.
+fn tell_lost(core: &Core, left: &[LeftSegment], report: &mut MountReport) {
+    for segment in left.iter().filter(|s| s.lost > 0 && s.key.file != JOURNAL_FILE) {
+        let state = lock(&core.meta);
+        // What is on the drive already needs no memory.
+        let end = segment.key.logical + segment.lost as u64;
+        let Some(inode) = state.meta.inode(segment.key.file).filter(|i| i.known_size() < end) else { continue };
+        let (at, path) = (segment.key.logical, state.meta.path_of(inode.serial));
+        let what = "that a dead process had appended and left in memory are not what they were, and are dropped";
+        report.damage.push(format!("{path}: {} bytes at {at} {what}", segment.lost));
+    }
 }
 
 /// Appends what a dead process had appended and not written. Returns the bytes; `homeless` gets the files that no zone could

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The newest version of the format: the highest of those of label, zone header, frame, root, survivor and image.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const TAG: Tag = Tag::new(Cause::Other);
 const NOW: u64 = 1_767_225_600_000_000_000;
 const VOLUME: [u8; 16] = *b"a golden volume!";

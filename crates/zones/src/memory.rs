@@ -5,7 +5,10 @@
 //! the process, so that a `kill -9` anywhere leaves a region that [`parse`] reads rightly:
 //!
 //! - a descriptor's `state` becomes LIVE only after all its other fields are stored, and FREE before its units are reused;
-//! - `len` grows only after the bytes below it are stored.
+//! - `filled`, which is length and checksum of the payload in one word, changes only after the bytes below it are stored.
+//!
+//! The checksum is for what may happen to memory between two processes: a segment that does not have it any more is dropped
+//! as a whole and reported ([`LeftSegment::lost`]), and never replayed.
 //!
 //! Layout of a segment: one block kept free for a zone header, then frames of `frame` bytes (header and payload), or, raw,
 //! nothing but payload. So a full segment is written to the drive from where it stands, without a copy.
@@ -20,10 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
-const VERSION: u32 = 1;
+/// Version 1 had a length of 8 bytes where `filled` is, and no checksum of the payload; a process of that version may have died.
+const VERSION: u32 = 2;
 const FREE: u32 = 0;
 const LIVE: u32 = 0x4c49_5645;
 const DESCRIPTOR: usize = 64;
+/// Bytes of a segment at most; lengths have 32 bits.
+const MAX_SEGMENT: usize = 1 << 30;
 
 /// Header of a region.
 #[repr(C)]
@@ -47,7 +53,7 @@ struct Descriptor {
     file: AtomicU64,
     life: AtomicU64,
     logical: AtomicU64,
-    len: AtomicU64,
+    filled: AtomicU64,
     reserved: AtomicU64,
 }
 const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR);
@@ -108,6 +114,25 @@ pub struct LeftSegment {
     pub key: SegmentKey,
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// Bytes that it had and that are not what was appended; then `bytes` is empty.
+    pub lost: usize,
+}
+
+/// Payload bytes of a segment, at most 4 GiB, and their CRC-32C, in one word: both change in one instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Filled {
+    len: u32,
+    crc: u32,
+}
+
+impl Filled {
+    fn pack(self) -> u64 {
+        u64::from(self.len) | u64::from(self.crc) << 32
+    }
+
+    fn unpack(word: u64) -> Filled {
+        Filled { len: word as u32, crc: (word >> 32) as u32 }
+    }
 }
 
 /// Memory cut into units, from which segments are claimed.
@@ -199,7 +224,7 @@ impl SegmentMemory {
     /// left.
     pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize) -> Option<Segment> {
         let mut used = lock(&self.used);
-        let mut n = want.div_ceil(self.unit).clamp(1, self.units.max(1));
+        let mut n = want.min(MAX_SEGMENT).div_ceil(self.unit).clamp(1, self.units.max(1));
         if used.count * 2 > self.units {
             n = 1;
         }
@@ -222,7 +247,7 @@ impl SegmentMemory {
         d.file.store(key.file, Ordering::Relaxed);
         d.life.store(key.life, Ordering::Relaxed);
         d.logical.store(key.logical, Ordering::Relaxed);
-        d.len.store(0, Ordering::Relaxed);
+        d.filled.store(Filled { len: 0, crc: 0 }.pack(), Ordering::Relaxed);
         d.crc.store(static_crc(n as u32, &key, &layout), Ordering::Relaxed);
         d.state.store(LIVE, Ordering::Release);
         let capacity = layout.capacity(n * self.unit);
@@ -278,6 +303,11 @@ impl Segment {
         self.left.store(true, Ordering::Release);
     }
 
+    /// It is no longer needed by the next mount: dropping it gives its memory back.
+    pub(crate) fn give_back(&self) {
+        self.left.store(false, Ordering::Release);
+    }
+
     /// Whose, and where.
     pub fn key(&self) -> &SegmentKey {
         &self.key
@@ -288,9 +318,13 @@ impl Segment {
         self.capacity
     }
 
+    fn filled(&self) -> Filled {
+        Filled::unpack(self.memory.descriptor(self.first).filled.load(Ordering::Acquire))
+    }
+
     /// Payload bytes in it.
     pub fn len(&self) -> usize {
-        self.memory.descriptor(self.first).len.load(Ordering::Acquire) as usize
+        self.filled().len as usize
     }
 
     /// Whether nothing was appended yet.
@@ -312,7 +346,8 @@ impl Segment {
     /// Copies as much of `bytes` as fits behind the last byte; returns how much. Only one thread may append at a time, which
     /// the stream's state lock ensures.
     pub fn append(&self, bytes: &[u8]) -> usize {
-        let len = self.len();
+        let filled = self.filled();
+        let len = filled.len as usize;
         let take = bytes.len().min(self.capacity - len);
         let mut done = 0;
         while done < take {
@@ -326,7 +361,10 @@ impl Segment {
             }
             done += n;
         }
-        self.memory.descriptor(self.first).len.store((len + take) as u64, Ordering::Release);
+        // Of the caller's bytes, which the copy has just brought into the cache.
+        let crc = crc32c::crc32c_append(filled.crc, &bytes[..take]);
+        let filled = Filled { len: (len + take) as u32, crc };
+        self.memory.descriptor(self.first).filled.store(filled.pack(), Ordering::Release);
         take
     }
 
@@ -389,12 +427,19 @@ impl SegmentImage<'_> {
     }
 }
 
-/// Reads what a dead process left behind. Trusts nothing: whatever does not fit is left out.
+/// Whether a newer version of this program left the region: nothing in it can be understood, and it must not be replaced.
+pub fn is_newer(region: &[u8]) -> bool {
+    region.starts_with(&MAGIC.to_le_bytes())
+        && region.get(8..12).is_some_and(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) > VERSION)
+}
+
+/// Reads what a dead process left behind. Trusts nothing: what does not fit is left out, and a segment whose bytes are not
+/// those that were appended comes without them.
 pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
     let u32_at = |at: usize| region.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let u64_at = |at: usize| Some(u64::from(u32_at(at)?) | u64::from(u32_at(at + 4)?) << 32);
     let mut left = Vec::new();
-    let (Some(MAGIC), Some(VERSION)) = (u64_at(0), u32_at(8)) else { return left };
+    let (Some(MAGIC), Some(version @ 1..=VERSION)) = (u64_at(0), u32_at(8)) else { return left };
     let (Some(unit), Some(units), Some(crc)) = (u32_at(12), u32_at(16), u32_at(20)) else { return left };
     let unit_bytes = unit as usize;
     if crc != header_crc(unit, units) || unit_bytes < MEM_ALIGN || units as usize != units_of(region.len(), unit_bytes)
@@ -417,23 +462,33 @@ pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
                 logical: u64_at(at + 40)?,
             };
             let layout = Layout { front: u32_at(at + 12)?, frame: u32_at(at + 16)? };
-            let len = usize::try_from(u64_at(at + 48)?).ok()?;
+            let word = u64_at(at + 48)?;
+            let (len, crc) = match version {
+                1 => (usize::try_from(word).ok()?, None),
+                _ => (Filled::unpack(word).len as usize, Some(Filled::unpack(word).crc)),
+            };
             let sane = u32_at(at + 20)? == static_crc(n, &key, &layout)
                 && n >= 1
                 && n as usize <= units - i
-                && (layout.frame == 0 || layout.frame as usize > FRAME_HEADER)
-                && len <= layout.capacity(n as usize * unit_bytes);
+                && (layout.frame == 0 || layout.frame as usize > FRAME_HEADER);
             if !sane {
                 return None;
             }
             let base = data_offset(units) + i * unit_bytes;
-            let mut bytes = Vec::with_capacity(len);
-            while bytes.len() < len {
+            // A length that cannot be is damage, too.
+            let most = layout.capacity(n as usize * unit_bytes);
+            let mut bytes = Vec::with_capacity(len.min(most));
+            while len <= most && bytes.len() < len {
                 let (place, run) = layout.place(bytes.len());
                 let n = run.min(len - bytes.len());
                 bytes.extend_from_slice(region.get(base + place..base + place + n)?);
             }
-            Some((n as usize, LeftSegment { key, bytes }))
+            let whole = len <= most && crc.is_none_or(|crc| crc == crc32c::crc32c(&bytes));
+            let lost = if whole { 0 } else { len.min(most) };
+            if !whole {
+                bytes.clear();
+            }
+            Some((n as usize, LeftSegment { key, bytes, lost }))
         })();
         match segment {
             Some((n, segment)) => {
@@ -482,7 +537,7 @@ mod tests {
             assert_eq!(segment.read(5000, &mut out[..10]), 10);
             assert_eq!(out[..10], data[5000..5010]);
             let left = parse(&copy(&region));
-            assert_eq!(left, vec![LeftSegment { key: key(9, 100), bytes: data }]);
+            assert_eq!(left, vec![LeftSegment { key: key(9, 100), bytes: data, lost: 0 }]);
             drop(segment);
             assert!(parse(&copy(&region)).is_empty());
         }
@@ -501,6 +556,53 @@ mod tests {
         assert!(segments.len() > all / 3, "late comers get single units");
         segments.clear();
         assert_eq!(memory.usage().0, 0);
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_its_segment_and_is_told() {
+        for frame in [0, 1024] {
+            let region = heap_region(&vec![0; 128 << 10]);
+            let memory = SegmentMemory::new(region.clone(), 16 << 10);
+            let layout = Layout { front: 512, frame };
+            let [hurt, whole] = [0, 5000].map(|at| memory.claim(key(1, at), layout, 1).unwrap());
+            let data: Vec<u8> = (0..5000).map(|i| (i % 251) as u8).collect();
+            for segment in [&hurt, &whole] {
+                data.chunks(333).for_each(|piece| assert_eq!(segment.append(piece), piece.len()));
+            }
+            let good = copy(&region);
+            let spared = LeftSegment { key: key(1, 5000), bytes: data.clone(), lost: 0 };
+            assert_eq!(parse(&good).len(), 2);
+            for at in (0..5000).step_by(7) {
+                let mut bad = good.clone();
+                bad[memory.data + layout.place(at).0] ^= 1 << (at % 8);
+                let lost = LeftSegment { key: key(1, 0), bytes: Vec::new(), lost: 5000 };
+                assert_eq!(parse(&bad), vec![lost, spared.clone()], "byte {at}");
+            }
+            // Length and checksum themselves.
+            for bit in 0..64 {
+                let mut bad = good.clone();
+                bad[MEM_ALIGN + 48 + bit / 8] ^= 1 << (bit % 8);
+                let left = parse(&bad);
+                assert_eq!((left[0].key, left[0].bytes.len(), left.len()), (key(1, 0), 0, 2), "bit {bit}");
+                assert_eq!(left[1], spared, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn regions_of_version_1_have_no_checksum_and_those_of_newer_ones_are_not_read() {
+        let region = heap_region(&vec![0; 128 << 10]);
+        let memory = SegmentMemory::new(region.clone(), 16 << 10);
+        let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1).unwrap();
+        segment.append(b"hello");
+        let mut old = copy(&region);
+        old[8] = 1;
+        old[MEM_ALIGN + 52..MEM_ALIGN + 56].fill(0);
+        assert_eq!(parse(&old), vec![LeftSegment { key: key(1, 0), bytes: b"hello".to_vec(), lost: 0 }]);
+        assert!(!is_newer(&old) && !is_newer(&copy(&region)));
+        let mut newer = copy(&region);
+        newer[8] = VERSION as u8 + 1;
+        assert!(is_newer(&newer) && parse(&newer).is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! this module is held while an engine is called.
 
 mod labels;
+mod left;
 mod tenant;
 mod work;
 
@@ -12,7 +13,7 @@ pub use tenant::Tenant;
 use crate::OpenZone;
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
-use crate::memory::{LeftSegment, SegmentMemory, parse};
+use crate::memory::{SegmentMemory, is_newer, parse};
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock};
 use crate::turn::Turn;
@@ -21,6 +22,7 @@ use imbrex_device::{
     ZonedDevice, report_all, zeroed_region,
 };
 use labels::{LabelZones, cannot_write, conventional_count, geometry_of};
+use left::Left;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +89,7 @@ pub(crate) struct VolumeCore {
     label_zones: LabelZones,
     pool: Mutex<Pool>,
     memory: Mutex<Arc<SegmentMemory>>,
-    left: Mutex<Vec<LeftSegment>>,
+    left: Mutex<Left>,
     report: Vec<Zone>,
     work: Mutex<Work>,
     work_changed: Condvar,
@@ -233,9 +235,15 @@ impl Volume {
             mount: label.mount,
         };
         let left = match &drive.survivor {
-            Some(survivor) => survivor.left_behind(&key)?.map(|bytes| parse(&bytes)).unwrap_or_default(),
+            Some(survivor) => survivor.left_behind(&key)?.unwrap_or_default(),
             None => Vec::new(),
         };
+        if is_newer(&left) {
+            let sentence = "a newer version died and left unwritten bytes of it in shared memory, which this one does not \
+                            understand; open it once with that version";
+            return Err(unusable(device, sentence));
+        }
+        let left = parse(&left);
         let reserves: Vec<u32> = label.tenants.iter().map(|t| t.reserve).collect();
         let core = VolumeCore {
             uuid: label.uuid,
@@ -247,7 +255,7 @@ impl Volume {
                 zeroed_region(options.survivor_bytes.min(8 << 20)),
                 options.unit_bytes,
             )),
-            left: Mutex::new(left),
+            left: Mutex::new(Left::new(left)),
             report,
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
@@ -273,21 +281,6 @@ impl Volume {
                 core,
             }),
         })
-    }
-
-    /// The engine has replayed what was left behind, and all of it is on the drive: makes that durable, counts the mount,
-    /// and from now on keeps unwritten bytes in a new region of the survivor.
-    pub fn recovered(&self) -> Result<()> {
-        let core = &self.handle.core;
-        core.sync(Cause::Recovery.into())?;
-        core.update_label(|label| label.mount = core.mount)?;
-        let region = match &core.drive.survivor {
-            Some(survivor) => survivor.create(&core.key(), core.options.survivor_bytes)?,
-            None => zeroed_region(core.options.survivor_bytes),
-        };
-        *lock(&core.memory) = SegmentMemory::new(region, core.options.unit_bytes);
-        lock(&core.left).clear();
-        Ok(())
     }
 
     /// The tenant of this name.

@@ -45,9 +45,10 @@ impl Tenant {
         })
     }
 
-    /// What a dead process of this tenant left behind, sorted by file, life and offset. Empty after a power loss.
+    /// What a dead process of this tenant left behind, sorted by file, life and offset. Empty after a power loss. Whoever asks
+    /// sees to it that these bytes are on the drive before the next [`Volume::recovered`], which forgets them.
     pub fn left_behind(&self) -> Vec<LeftSegment> {
-        lock(&self.core().left).iter().filter(|s| s.key.owner == self.owner).cloned().collect()
+        lock(&self.core().left).of(self.owner)
     }
 
     /// This tenant's metadata refers to the zone.

@@ -274,7 +274,12 @@ impl Engine {
     }
 
     fn over(volume: Volume, framing: Framing) -> Result<Engine> {
-        let tenant = volume.tenant("log")?;
+        Self::of(volume, "log", framing)
+    }
+
+    /// The log of any tenant.
+    pub fn of(volume: Volume, name: &str, framing: Framing) -> Result<Engine> {
+        let tenant = volume.tenant(name)?;
         let root = Root::decode(&tenant.root()).expect("a root is whole or not there");
         for piece in &root.pieces {
             tenant.adopt(ZoneId(piece.zone))?;

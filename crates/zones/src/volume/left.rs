@@ -1,0 +1,123 @@
+//! What a dead process left in the survivor, by tenant.
+//!
+//! A volume has several tenants, and not all of them are mounted by every process. Invariant: bytes that a dead process of a
+//! tenant left are in the survivor's region, the old or the new one, until that tenant has asked for them and the volume is
+//! told that it has recovered. One gap is left: a process that dies between the making of a new region and the copying of
+//! other tenants' bytes into it loses those.
+
+use super::{Volume, VolumeCore, unusable};
+use crate::memory::{Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
+use crate::sync::lock;
+use imbrex_device::{Cause, Result, zeroed_region};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What is left, and who knows.
+pub(super) struct Left {
+    segments: Vec<LeftSegment>,
+    /// Tenants that have asked.
+    asked: BTreeSet<u8>,
+    /// The new region is there.
+    moved: bool,
+    /// In the new region, the bytes of tenants that have not recovered.
+    held: Vec<Segment>,
+}
+
+impl Left {
+    pub(super) fn new(segments: Vec<LeftSegment>) -> Left {
+        Left { segments, asked: BTreeSet::new(), moved: false, held: Vec::new() }
+    }
+
+    /// A tenant asks.
+    pub(super) fn of(&mut self, owner: u8) -> Vec<LeftSegment> {
+        self.asked.insert(owner);
+        self.segments.iter().filter(|segment| segment.key.owner == owner).cloned().collect()
+    }
+
+    /// Copies what nobody has asked for into the new region; `Err`: there is no room for all of it.
+    fn copy_to(&mut self, memory: &Arc<SegmentMemory>) -> std::result::Result<(), usize> {
+        let mut missing = 0;
+        for segment in &self.segments {
+            let mut done = 0;
+            // Empty ones, too: where they begin says something.
+            while done < segment.bytes.len() || done == 0 {
+                let rest = &segment.bytes[done..];
+                let key = SegmentKey { logical: segment.key.logical + done as u64, ..segment.key };
+                let Some(copy) = memory.claim(key, Layout { front: 0, frame: 0 }, rest.len()) else {
+                    missing += rest.len();
+                    break;
+                };
+                done += copy.append(rest);
+                copy.leave();
+                self.held.push(copy);
+                if segment.bytes.is_empty() {
+                    break;
+                }
+            }
+        }
+        if missing > 0 { Err(missing) } else { Ok(()) }
+    }
+
+    /// What its tenant has on the drive now is not needed any more.
+    fn forget(&mut self) {
+        let asked = &self.asked;
+        self.segments.retain(|segment| !asked.contains(&segment.key.owner));
+        self.held.retain(|segment| {
+            let keep = !asked.contains(&segment.key().owner);
+            if !keep {
+                segment.give_back();
+            }
+            keep
+        });
+    }
+}
+
+impl Volume {
+    /// Every tenant that has asked for what was left behind has replayed it, and all of it is on the drive: makes that durable.
+    /// The first time it also counts the mount, and from then on unwritten bytes are in a new region of the survivor; what
+    /// other tenants' processes had left goes there with them.
+    ///
+    /// # Errors
+    /// `Unusable` where the new region has no room for what other tenants had left; the old one is as it was.
+    pub fn recovered(&self) -> Result<()> {
+        let core = &self.handle.core;
+        core.sync(Cause::Recovery.into())?;
+        let mut left = lock(&core.left);
+        left.forget();
+        if left.moved {
+            return Ok(());
+        }
+        core.can_move(&mut left)?;
+        core.update_label(|label| label.mount = core.mount)?;
+        let region = match &core.drive.survivor {
+            Some(survivor) => survivor.create(&core.key(), core.options.survivor_bytes)?,
+            None => zeroed_region(core.options.survivor_bytes),
+        };
+        let memory = SegmentMemory::new(region, core.options.unit_bytes);
+        if let Err(missing) = left.copy_to(&memory) {
+            tracing::error!("{missing} bytes of other tenants were lost, though there was room for them");
+        }
+        *lock(&core.memory) = memory;
+        left.moved = true;
+        Ok(())
+    }
+}
+
+impl VolumeCore {
+    /// Tries it in memory, before anything is given up.
+    fn can_move(&self, left: &mut Left) -> Result<()> {
+        if left.segments.is_empty() {
+            return Ok(());
+        }
+        let trial = SegmentMemory::new(zeroed_region(self.options.survivor_bytes), self.options.unit_bytes);
+        let tried = left.copy_to(&trial);
+        left.held.drain(..).for_each(|segment| segment.give_back());
+        tried.map_err(|missing| {
+            let sentence = format!(
+                "another engine's process died and left unwritten bytes in shared memory, {missing} more than this mount's \
+                 survivor has room for; open the drive with that engine first, or with a larger survivor-size"
+            );
+            unusable(self.drive.device.as_ref(), sentence)
+        })
+    }
+}
