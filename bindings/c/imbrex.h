@@ -302,6 +302,16 @@ imbrex_error *imbrex_reader_open(const imbrex_fs *fs, const char *path, imbrex_r
 // Reads `len` bytes at `offset`; `got` is less only at the end of the file.
 imbrex_error *imbrex_reader_read(const imbrex_reader *reader, uint64_t offset, void *buffer, size_t len, size_t *got);
 
+// As imbrex_reader_read, without a copy where that can be: `data` is where the bytes are, either in `buffer`, or in memory that
+// stays valid and as it is until the reader is freed, whatever becomes of the file. For the latter at most half of the cache is
+// held at a time. NULL after an error.
+imbrex_error *imbrex_reader_view(const imbrex_reader *reader,
+                                 uint64_t offset,
+                                 void *buffer,
+                                 size_t len,
+                                 const void **data,
+                                 size_t *got);
+
 // The file's size in bytes, those not yet durable included; 0 for NULL.
 uint64_t imbrex_reader_size(const imbrex_reader *reader);
 

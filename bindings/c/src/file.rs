@@ -5,6 +5,7 @@ use crate::fs::imbrex_fs;
 use imbrex_bluefs::{CreateOptions, Pattern, RandomFile, Reader, Writer};
 use imbrex_device::Cause;
 use std::ffi::{c_char, c_void};
+use std::ptr::null;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// How long what is written will live, with the numbers of Linux's and RocksDB's hints.
@@ -264,6 +265,38 @@ pub unsafe extern "C" fn imbrex_reader_read(
         let n = reader.reader.read_at(offset, buffer)?;
         // SAFETY: the crate's contract.
         unsafe { put(got, n) }
+    })
+}
+
+/// As imbrex_reader_read, without a copy where that can be: `data` is where the bytes are, either in `buffer`, or in memory that
+/// stays valid and as it is until the reader is freed, whatever becomes of the file. For the latter at most half of the cache is
+/// held at a time. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_reader_view(
+    reader: *const imbrex_reader,
+    offset: u64,
+    buffer: *mut c_void,
+    len: usize,
+    data: *mut *const c_void,
+    got: *mut usize,
+) -> *mut imbrex_error {
+    guard(|| {
+        wanted(data)?;
+        wanted(got)?;
+        // SAFETY: the crate's contract.
+        let (reader, copy) = unsafe {
+            put(data, null())?;
+            (reference(reader)?, bytes_mut(buffer, len)?)
+        };
+        let (at, n) = match reader.reader.view(offset, len) {
+            Some(bytes) => (bytes.as_ptr().cast(), len),
+            None => (buffer.cast_const(), reader.reader.read_at(offset, copy)?),
+        };
+        // SAFETY: the crate's contract.
+        unsafe {
+            put(data, at)?;
+            put(got, n)
+        }
     })
 }
 

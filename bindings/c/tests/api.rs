@@ -64,6 +64,7 @@ fn null_is_an_error_everywhere_and_frees_nothing() {
             imbrex_writer_close(null()),
             imbrex_reader_open(fs, path, null_mut()),
             imbrex_reader_read(null(), 0, null_mut(), 0, &mut 0),
+            imbrex_reader_view(null(), 0, null_mut(), 0, &mut null(), &mut 0),
             imbrex_reader_readahead(null(), 0, 0),
             imbrex_reader_set_pattern(null(), 0),
             imbrex_random_open(fs, path, true, null_mut()),
@@ -121,9 +122,55 @@ fn values_that_are_in_no_list_and_text_that_is_none_are_errors() {
         let mut got = 7;
         assert_eq!(code(imbrex_reader_read(reader, 0, null_mut(), 0, &mut got)), imbrex_code::IMBREX_OK);
         assert_eq!(got, 0);
+        let mut data = null();
+        assert_eq!(code(imbrex_reader_view(reader, 0, null_mut(), 0, &mut data, &mut got)), imbrex_code::IMBREX_OK);
+        let wrong = [
+            imbrex_reader_view(reader, 0, null_mut(), 1, &mut data, &mut got),
+            imbrex_reader_view(reader, 0, null_mut(), 0, null_mut(), &mut got),
+            imbrex_reader_view(reader, 0, null_mut(), 0, &mut data, null_mut()),
+        ];
+        for error in wrong {
+            assert_eq!(code(error), imbrex_code::IMBREX_INVALID_ARGUMENT);
+        }
+        assert!(data.is_null());
         imbrex_writer_free(writer);
         imbrex_reader_free(reader);
         imbrex_fs_close(fs);
+    }
+}
+
+#[test]
+fn a_view_needs_no_copy_and_stays_until_its_reader_goes() {
+    let fs = open("68M");
+    let path = c"/000001.ldb".as_ptr();
+    let content: Vec<u8> = (0..100_000u32).map(|i| (i / 7) as u8).collect();
+    let view = |reader, at: usize, len: usize| {
+        let (mut buffer, mut data, mut got) = (vec![0u8; len], null(), 0);
+        // SAFETY: valid pointers; `data` points to so many bytes, in `buffer` or as long as the reader.
+        unsafe {
+            let error = imbrex_reader_view(reader, at as u64, buffer.as_mut_ptr().cast(), len, &mut data, &mut got);
+            assert_eq!(code(error), imbrex_code::IMBREX_OK);
+            assert_eq!(std::slice::from_raw_parts(data.cast::<u8>(), got), &content[at..(at + len).min(content.len())]);
+        }
+        (data != buffer.as_ptr().cast()).then_some((data.cast::<u8>(), got))
+    };
+    // SAFETY: valid pointers; handles are given back once, and the view is used while its reader lives.
+    unsafe {
+        let (mut writer, mut reader) = (null_mut(), null_mut());
+        assert_eq!(code(imbrex_writer_create(fs, path, &mut writer)), imbrex_code::IMBREX_OK);
+        let error = imbrex_writer_append(writer, content.as_ptr().cast(), content.len());
+        assert_eq!(code(error), imbrex_code::IMBREX_OK);
+        assert_eq!(code(imbrex_writer_close(writer)), imbrex_code::IMBREX_OK);
+        imbrex_writer_free(writer);
+        assert_eq!(code(imbrex_reader_open(fs, path, &mut reader)), imbrex_code::IMBREX_OK);
+        let (data, got) = view(reader, 20_000, 4140).expect("it was just written");
+        assert_eq!(got, 4140);
+        assert_eq!(view(reader, 20_010, 10), Some((data.wrapping_add(10), 10)));
+        assert!(view(reader, 99_990, 100).is_none(), "beyond the end: a short copy");
+        assert_eq!(code(imbrex_fs_unlink(fs, path)), imbrex_code::IMBREX_OK);
+        imbrex_fs_close(fs);
+        assert_eq!(std::slice::from_raw_parts(data, got), &content[20_000..24_140]);
+        imbrex_reader_free(reader);
     }
 }
 

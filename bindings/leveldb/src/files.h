@@ -25,7 +25,9 @@ class SequentialFile final : public leveldb::SequentialFile {
   uint64_t position_ = 0;
 };
 
-// Reads a file anywhere, from any number of threads.
+// Reads a file anywhere, from any number of threads. Like LevelDB's own with mmap, it gives pointers to bytes that stay as long as the file
+// is open, where the cache of the drive has them and a bounded part of it is not yet held so: LevelDB then neither copies a block nor keeps it in
+// its own cache.
 class RandomAccessFile final : public leveldb::RandomAccessFile {
  public:
   RandomAccessFile(std::string path, ReaderHandle reader) : path_(std::move(path)), reader_(std::move(reader)) {}

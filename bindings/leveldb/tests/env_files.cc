@@ -186,6 +186,33 @@ CONTRACT_TEST(AFileLivesOnWhileItIsOpen) {
   EXPECT(read == content);
 }
 
+// A block may come as a pointer instead of in the buffer; LevelDB uses it as long as the file is open.
+CONTRACT_TEST(BlocksStayAsLongAsTheirFile) {
+  const std::string content = Bytes(3000000, 7);
+  NEED_OK(Put(TestEnv(), At("000005.ldb"), content));
+  std::unique_ptr<leveldb::RandomAccessFile> file;
+  NEED_OK(OpenRandomAccess(At("000005.ldb"), &file));
+  std::vector<std::pair<uint64_t, Slice>> blocks;
+  std::vector<std::string> buffers(400, std::string(4140, '\0'));
+  size_t pointers = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const uint64_t offset = i * 7919u * 4140u % (content.size() - 4140);
+    Slice read;
+    NEED_OK(file->Read(offset, 4140, &read, buffers[i].data()));
+    pointers += read.data() != buffers[i].data();
+    blocks.emplace_back(offset, read);
+  }
+  // The drive's cache has what was just written; LevelDB's own maps its first thousand files.
+  EXPECT(pointers > buffers.size() * 9 / 10);
+  EXPECT_OK(TestEnv()->RemoveFile(At("000005.ldb")));
+  // What would take the memory, were it free.
+  NEED_OK(Put(TestEnv(), At("000006.ldb"), Bytes(3000000, 8)));
+  EXPECT(Get(TestEnv(), At("000006.ldb")) == Bytes(3000000, 8));
+  for (const auto& [offset, block] : blocks) {
+    EXPECT(block == Slice(content.data() + offset, 4140));
+  }
+}
+
 IMBREX_TEST(WritingToAClosedFileIsAnError) {
   std::unique_ptr<leveldb::WritableFile> file;
   NEED_OK(Create(At("000003.log"), &file));

@@ -24,7 +24,7 @@ use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::{Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 /// Freed zones that wait for the journal before somebody syncs it for them.
 const PENDING_ZONES: usize = 8;
@@ -316,6 +316,7 @@ impl Core {
             map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone() }),
             inline: Mutex::new(inline),
             log: Mutex::new(LogIndex::default()),
+            rewritten: AtomicBool::new(false),
             orphan: Mutex::new(None),
             pinned: Mutex::default(),
             hint: AtomicU8::new(0),
@@ -345,6 +346,7 @@ impl Core {
             // What was written in place through earlier handles may not be durable yet.
             writing: Mutex::new(Writing { dirty: in_place, ..Writing::default() }),
             stream: RwLock::new(None),
+            views: OnceLock::new(),
         });
         // What was logged about it before counts as not durable yet.
         file.state.lsn.store(self.appended_lsn.load(Ordering::Acquire), Ordering::Release);

@@ -12,11 +12,12 @@ use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record, Serial};
 use crate::share::Class;
 use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
+use imbrex_zones::cache::Views;
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader,
 };
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,6 +57,8 @@ pub(crate) struct FileState {
     /// Its bytes in inline space, also when the metadata has forgotten the file: readers look here.
     pub(crate) inline: Mutex<Inline>,
     pub(crate) log: Mutex<LogIndex>,
+    /// Bytes were overwritten or cut since it was opened: what readers hold of it is not what it is any more.
+    pub(crate) rewritten: AtomicBool,
     /// Space of a file without a name, given up with the last handle; `None`: it has a name.
     pub(crate) orphan: Mutex<Option<Vec<FreedPlace>>>,
     /// Zones that a file without a name shares with others: they are not reset before it is closed.
@@ -129,6 +132,8 @@ pub(crate) struct File {
     pub(crate) writing: Mutex<Writing>,
     /// For readers, without the writers' lock.
     pub(crate) stream: RwLock<Option<Arc<AppendStream>>>,
+    /// What readers hold of it in memory; made when the first asks for it.
+    pub(crate) views: OnceLock<Views>,
 }
 
 impl Drop for File {

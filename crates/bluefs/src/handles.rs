@@ -123,6 +123,13 @@ impl Reader {
         self.file.read_at(offset, out, &self.ahead, Cause::UserRead)
     }
 
+    /// Bytes at `offset` where they stand in memory, without a copy: all `len` of them, or `None`, and then they have to be
+    /// [read](Self::read_at). They stay as they are as long as the reader lives, whatever becomes of the file; for that at
+    /// most half of the cache is held at a time, and what was found in it only. Never any I/O.
+    pub fn view(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.file.view(offset, len)
+    }
+
     /// Bytes, unwritten ones included.
     pub fn size(&self) -> u64 {
         self.file.state.size.load(Ordering::Acquire)
@@ -252,6 +259,7 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     }
     state.map_mut().version += 1;
     lock(&state.log).clear();
+    state.rewritten.store(true, Ordering::Release);
     state.size.store(size, Ordering::Release);
     state.placed.store(size, Ordering::Release);
     state.durable.fetch_min(size, Ordering::AcqRel);

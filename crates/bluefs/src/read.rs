@@ -11,6 +11,7 @@ use crate::kind::FileKind;
 use crate::meta::{Extent, Place};
 use imbrex_device::{AlignedBuf, Cause, Tag, ZoneId};
 use imbrex_zones::Where;
+use imbrex_zones::cache::Views;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -52,6 +53,25 @@ impl Readahead {
 }
 
 impl File {
+    /// Bytes of a table where they stand in memory, as long as the file is open; `None`: they have to be read.
+    pub(crate) fn view(&self, at: u64, len: usize) -> Option<&[u8]> {
+        if self.state.kind != FileKind::Table || self.state.rewritten.load(Ordering::Acquire) {
+            return None;
+        }
+        let views = match self.views.get() {
+            Some(views) => views,
+            // It is still being written: no page below its size changes, but there would be no slots for the rest of it.
+            None if self.stream().is_some() => return None,
+            None => self.views.get_or_init(|| self.core.cache.views(self.state.size.load(Ordering::Acquire))),
+        };
+        self.core.cache.view(views, self.state.serial, at, len)
+    }
+
+    /// What readers hold in memory, where it is still what the file is.
+    fn held(&self) -> Option<&Views> {
+        self.views.get().filter(|_| !self.state.rewritten.load(Ordering::Acquire))
+    }
+
     /// Copies bytes from `at` on into `out`; returns how many there were, which is less than asked only at the file's end.
     pub(crate) fn read_at(&self, at: u64, out: &mut [u8], ahead: &Mutex<Readahead>, cause: Cause) -> Result<usize> {
         let size = self.state.size.load(Ordering::Acquire);
@@ -95,12 +115,16 @@ impl File {
         let cache = &self.core.cache;
         let serial = self.state.serial;
         let page_size = u64::from(cache.page_size());
+        let held = self.held();
         let mut done = 0;
         while done < out.len() {
             let here = at + done as u64;
             let (page, skip) = (here / page_size, (here % page_size) as usize);
             let n = (page_size as usize - skip).min(out.len() - done);
-            if cache.read(serial, page, skip, &mut out[done..done + n]) {
+            let piece = &mut out[done..done + n];
+            if held.is_some_and(|views| cache.read_pinned(views, serial, page, skip, piece))
+                || cache.read(serial, page, skip, piece)
+            {
                 done += n;
                 continue;
             }

@@ -21,6 +21,7 @@ mod buf;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod error;
+mod held;
 pub mod kernel;
 mod survivor;
 mod zone;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 pub use buf::{AlignedBuf, MEM_ALIGN, Part};
 pub use error::{Error, Fault, Result};
+pub use held::Held;
 pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
 pub use zone::{Written, Zone, ZoneId, ZoneOp, ZoneState};
 

@@ -14,7 +14,7 @@
 //!
 //! Invariants:
 //! - [`BlockCache::used_bytes`] counts pages, short ones as whole, *and* what it costs to keep them, and never exceeds the capacity by more than
-//!   rounding.
+//!   rounding. What readers [pin](BlockCache::view) is a part of it.
 //! - Which pages stay depends on the order of the calls alone, not on the machine or the process: crash exploration depends
 //!   on it.
 //!
@@ -24,6 +24,7 @@
 
 mod fifo;
 mod pages;
+mod views;
 
 use fifo::Fifo;
 use pages::{Buffers, Page};
@@ -31,6 +32,8 @@ use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+pub use views::Views;
+use views::{Keep, Pool, RESERVED};
 
 /// The usual page, in bytes.
 pub const DEFAULT_PAGE: u32 = 16 << 10;
@@ -58,7 +61,7 @@ type Key = (u64, u64);
 
 enum Store {
     Off,
-    ByBlock(Cache<Key, Arc<Page>, PageWeight, PageHash>),
+    ByBlock(Arc<Pool>),
     FifoByFile(Fifo),
 }
 
@@ -87,6 +90,7 @@ impl BlockCache {
     pub fn new(capacity: u64, page: u32, policy: CachePolicy) -> Self {
         assert!(page > 0, "a page has bytes");
         let weight = u64::from(page) + ENTRY_COST;
+        let buffers = Buffers::new(page as usize, capacity);
         let store = match (capacity, policy) {
             (0, _) => Store::Off,
             (_, CachePolicy::FifoByFile) => Store::FifoByFile(Fifo::new(capacity, weight)),
@@ -99,16 +103,16 @@ impl BlockCache {
                     .shards(SHARDS)
                     .build()
                     .expect("both sizes are given");
-                Store::ByBlock(Cache::with_options(options, PageWeight(weight), PageHash, Default::default()))
+                let weigh = PageWeight { page: weight, reserved: Pool::step(capacity, weight) };
+                Store::ByBlock(Pool::new(
+                    Cache::with_options(options, weigh, PageHash, Keep),
+                    capacity,
+                    weight,
+                    &buffers,
+                ))
             }
         };
-        BlockCache {
-            page: page as usize,
-            capacity,
-            store,
-            buffers: Buffers::new(page as usize, capacity),
-            counters: Default::default(),
-        }
+        BlockCache { page: page as usize, capacity, store, buffers, counters: Default::default() }
     }
 
     /// Bytes of a page.
@@ -126,10 +130,10 @@ impl BlockCache {
     pub fn read(&self, file: u64, page: u64, offset: usize, out: &mut [u8]) -> bool {
         let held = match &self.store {
             Store::Off => return false,
-            Store::ByBlock(cache) => cache.get(&(file, page)),
+            Store::ByBlock(pool) => pool.pages.get(&(file, page)),
             Store::FifoByFile(fifo) => fifo.get(file, page),
         };
-        let counters = &self.counters[(file ^ page) as usize % COUNTERS];
+        let counters = self.counters_of(file, page);
         let range = offset..offset.saturating_add(out.len());
         match held.as_ref().and_then(|bytes| bytes.get(range)) {
             Some(bytes) => {
@@ -141,6 +145,45 @@ impl BlockCache {
                 counters.misses.fetch_add(1, Ordering::Relaxed);
                 false
             }
+        }
+    }
+
+    /// What readers will hold of a file of `size` bytes, see [`BlockCache::view`].
+    pub fn views(&self, size: u64) -> Views {
+        let pool = match &self.store {
+            Store::ByBlock(pool) => Some(pool),
+            _ => None,
+        };
+        Views::new(pool, self.page as u64, size)
+    }
+
+    /// Bytes of a file where they stand in memory, without a copy, for as long as `views` lives; they stay as they are
+    /// even when the page is removed. `None` where they are not in the cache, or as much is pinned as may be:
+    /// then they have to be read. `at` and `len` are in bytes; `views` is this cache's and this file's.
+    pub fn view<'a>(&self, views: &'a Views, file: u64, at: u64, len: usize) -> Option<&'a [u8]> {
+        let bytes = views.get(at, len).or_else(|| views.take(file, at, len))?;
+        self.counters_of(file, at / self.page as u64).hits.fetch_add(1, Ordering::Relaxed);
+        Some(bytes)
+    }
+
+    /// As [`BlockCache::read`], of a page that readers hold.
+    pub fn read_pinned(&self, views: &Views, file: u64, page: u64, offset: usize, out: &mut [u8]) -> bool {
+        let range = offset..offset.saturating_add(out.len());
+        let Some(bytes) = views.page(page).and_then(|held| held.get(range)) else { return false };
+        out.copy_from_slice(bytes);
+        self.counters_of(file, page).hits.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn counters_of(&self, file: u64, page: u64) -> &Counters {
+        &self.counters[(file ^ page) as usize % COUNTERS]
+    }
+
+    /// Bytes of memory that readers hold, of those that the cache takes.
+    pub fn pinned_bytes(&self) -> u64 {
+        match &self.store {
+            Store::ByBlock(pool) => pool.pinned(),
+            _ => 0,
         }
     }
 
@@ -165,7 +208,7 @@ impl BlockCache {
         let data = self.buffers.page(data);
         match &self.store {
             Store::Off => {}
-            Store::ByBlock(cache) => cache.insert((file, page), data),
+            Store::ByBlock(pool) => pool.pages.insert((file, page), data),
             Store::FifoByFile(fifo) => fifo.insert(file, page, data),
         }
     }
@@ -174,7 +217,7 @@ impl BlockCache {
     pub fn remove(&self, file: u64, page: u64) {
         match &self.store {
             Store::Off => {}
-            Store::ByBlock(cache) => drop(cache.remove(&(file, page))),
+            Store::ByBlock(pool) => drop(pool.pages.remove(&(file, page))),
             Store::FifoByFile(fifo) => fifo.remove(file, page),
         }
     }
@@ -183,9 +226,9 @@ impl BlockCache {
     pub fn forget_file(&self, file: u64, pages: u64) {
         match &self.store {
             Store::Off => {}
-            Store::ByBlock(cache) => {
+            Store::ByBlock(pool) => {
                 for page in 0..pages {
-                    drop(cache.remove(&(file, page)));
+                    drop(pool.pages.remove(&(file, page)));
                 }
             }
             Store::FifoByFile(fifo) => fifo.forget(file, pages),
@@ -196,7 +239,7 @@ impl BlockCache {
     pub fn used_bytes(&self) -> u64 {
         match &self.store {
             Store::Off => 0,
-            Store::ByBlock(cache) => cache.weight(),
+            Store::ByBlock(pool) => pool.pages.weight(),
             Store::FifoByFile(fifo) => fifo.used_bytes(),
         }
     }
@@ -219,19 +262,22 @@ impl BlockCache {
     fn held_len(&self, file: u64, page: u64) -> Option<usize> {
         match &self.store {
             Store::Off => None,
-            Store::ByBlock(cache) => cache.peek(&(file, page)).map(|bytes| bytes.len()),
+            Store::ByBlock(pool) => pool.pages.peek(&(file, page)).map(|bytes| bytes.len()),
             Store::FifoByFile(fifo) => fifo.get(file, page).map(|bytes| bytes.len()),
         }
     }
 }
 
-/// What a page costs, in bytes.
+/// What a page costs, in bytes, and an entry in place of pinned memory.
 #[derive(Clone)]
-struct PageWeight(u64);
+struct PageWeight {
+    page: u64,
+    reserved: u64,
+}
 
 impl Weighter<Key, Arc<Page>> for PageWeight {
-    fn weight(&self, _: &Key, _: &Arc<Page>) -> u64 {
-        self.0
+    fn weight(&self, key: &Key, _: &Arc<Page>) -> u64 {
+        if key.0 == RESERVED { self.reserved } else { self.page }
     }
 }
 

@@ -45,6 +45,11 @@ impl Buffers {
         Arc::new(Page { buffer, len: data.len() as u32, home: self.clone() })
     }
 
+    /// A page without bytes.
+    pub(super) fn empty(self: &Arc<Self>) -> Arc<Page> {
+        Arc::new(Page { buffer: None, len: 0, home: self.clone() })
+    }
+
     fn buffer(&self) -> Option<Part> {
         let mut free = self.lock();
         if free.is_empty() {

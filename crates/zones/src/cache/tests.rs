@@ -9,6 +9,15 @@ fn cache(pages: u64, policy: CachePolicy) -> BlockCache {
     BlockCache::new(pages * (PAGE as u64 + ENTRY_COST), PAGE as u32, policy)
 }
 
+/// Large enough to pin, with so many whole pages of file 1.
+fn filled(pages: u64) -> BlockCache {
+    let cache = BlockCache::new(16 << 20, PAGE as u32, CachePolicy::ByBlock);
+    for page in 0..pages {
+        cache.insert(1, page, &bytes(1, page, 0, PAGE));
+    }
+    cache
+}
+
 /// Bytes that tell file, page, version and place apart.
 fn bytes(file: u64, page: u64, version: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (mix(mix(file, page), mix(version, i / 8)) >> (i % 8 * 8)) as u8).collect()
@@ -244,6 +253,136 @@ enum Op {
     Insert(u64, u64, usize),
     Remove(u64, u64),
     Forget(u64, u64),
+}
+
+#[test]
+fn a_view_is_the_cached_page_itself_and_outlives_it() {
+    let cache = filled(10);
+    let views = cache.views(10 * PAGE as u64 + 100);
+    let view = cache.view(&views, 1, 3 * PAGE as u64 + 100, 1000).unwrap();
+    assert_eq!(view, &bytes(1, 3, 0, PAGE)[100..1100]);
+    let again = cache.view(&views, 1, 3 * PAGE as u64, PAGE).unwrap();
+    assert_eq!(again.as_ptr(), view.as_ptr().wrapping_sub(100), "no copy");
+    assert_eq!(cache.hits(), 2);
+    let held = cache.pinned_bytes();
+    assert!(held > PAGE as u64 && held < 3 * PAGE as u64, "{held}");
+
+    cache.remove(1, 3);
+    cache.insert(1, 3, &bytes(1, 3, 1, PAGE));
+    assert_eq!(view, &bytes(1, 3, 0, PAGE)[100..1100], "as it was");
+    let mut out = [0; 10];
+    assert!(cache.read_pinned(&views, 1, 3, 100, &mut out) && out == view[..10]);
+    assert!(!cache.read_pinned(&views, 1, 4, 100, &mut out), "it is cached, but not held");
+
+    // Not in the cache, the last page that is not whole, and what makes no sense.
+    cache.insert(1, 10, &[1; 100]);
+    for at in [10 * PAGE as u64, 11 * PAGE as u64, u64::MAX, u64::MAX - 5] {
+        assert!(cache.view(&views, 1, at, 10).is_none());
+    }
+    assert!(cache.view(&views, 1, 0, usize::MAX).is_none() && cache.view(&views, 1, 0, 3 * PAGE).is_none());
+    assert!(cache.view(&views, 2, 20, 10).is_none(), "of another file nothing is there");
+    drop(views);
+    assert_eq!(cache.pinned_bytes(), 0);
+}
+
+#[test]
+fn a_range_across_two_pages_is_copied_once() {
+    let cache = filled(10);
+    cache.remove(1, 8);
+    let views = cache.views(10 * PAGE as u64);
+    let at = 5 * PAGE as u64 - 7;
+    let view = cache.view(&views, 1, at, 50).unwrap();
+    assert_eq!(view[..7], bytes(1, 4, 0, PAGE)[PAGE - 7..]);
+    assert_eq!(view[7..], bytes(1, 5, 0, PAGE)[..43]);
+    assert_eq!(cache.view(&views, 1, at, 50).unwrap().as_ptr(), view.as_ptr());
+    assert!(cache.view(&views, 1, at, 51).is_none() && cache.view(&views, 1, at + 1, 49).is_none(), "another range");
+    assert!(cache.view(&views, 1, 8 * PAGE as u64 - 1, 2).is_none(), "half of it is not there");
+    drop(views);
+    assert_eq!(cache.pinned_bytes(), 0);
+}
+
+#[test]
+fn a_stream_pins_nothing_behind_its_first_range() {
+    let cache = filled(100);
+    let views = cache.views(100 * PAGE as u64);
+    let seen = (0..100).filter(|i| cache.view(&views, 1, i * 1000, 1000).is_some()).count();
+    // The first, those in the page that it pinned, and the one that leaves that page.
+    assert_eq!(seen, 5);
+}
+
+#[test]
+fn at_most_half_is_pinned_and_the_rest_makes_room() {
+    let capacity = 16 << 20;
+    let cache = filled(6000);
+    let pages = capacity / (PAGE as u64 + ENTRY_COST);
+    let views = cache.views(6000 * PAGE as u64);
+    // Backwards, which is no stream.
+    let viewed =
+        (0..6000).rev().filter(|page| cache.view(&views, 1, page * PAGE as u64 + 9, 50).is_some()).count() as u64;
+    assert!((pages * 2 / 5..=pages / 2).contains(&viewed), "{viewed} of {pages}");
+    assert!(cache.pinned_bytes() <= capacity / 2);
+    // What is pinned does not leave, and other pages have the other half.
+    for page in 0..6000 {
+        cache.insert(2, page, &bytes(2, page, 0, PAGE));
+        assert!(cache.used_bytes() <= capacity + capacity / 100, "{}", cache.used_bytes());
+    }
+    let others = (0..6000).filter(|page| cache.contains(2, *page)).count() as u64;
+    assert!((pages * 2 / 5..=pages * 11 / 20).contains(&others), "{others} of {pages}");
+    let again =
+        (0..6000).rev().filter(|page| cache.view(&views, 1, page * PAGE as u64 + 9, 50).is_some()).count() as u64;
+    assert_eq!(again, viewed);
+
+    // Copies have a quarter of that.
+    let (cache, before) = (filled(3000), viewed);
+    let views = cache.views(3000 * PAGE as u64);
+    let half = PAGE as u64 / 2;
+    let copies =
+        (0..2999).rev().filter(|page| cache.view(&views, 1, page * PAGE as u64 + half, PAGE).is_some()).count() as u64;
+    assert!((before / 5..=before / 3).contains(&copies), "{copies} copies, {before} pages");
+
+    // Given back, all of it is there for others.
+    drop(views);
+    for page in 0..6000 {
+        cache.insert(2, page, &bytes(2, page, 0, PAGE));
+    }
+    let there = [1, 2].map(|file| (0..6000).filter(|page| cache.contains(file, *page)).count() as u64);
+    assert!(there[0] + there[1] > pages * 9 / 10, "{there:?} of {pages}");
+}
+
+#[test]
+fn threads_that_pin_the_same_pages_see_right_bytes_and_give_all_back() {
+    let cache = filled(500);
+    let views = cache.views(500 * PAGE as u64);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (cache, views) = (&cache, &views);
+            scope.spawn(move || {
+                for i in 0..2000 {
+                    let at = mix(i, thread / 2) % (498 * PAGE as u64);
+                    if let Some(view) = cache.view(views, 1, at, 3000) {
+                        let (page, skip) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+                        let expected = [bytes(1, page, 0, PAGE), bytes(1, page + 1, 0, PAGE)].concat();
+                        assert_eq!(view, &expected[skip..skip + 3000]);
+                    }
+                }
+            });
+        }
+    });
+    assert!(cache.hits() > 2000);
+    drop(views);
+    assert_eq!(cache.pinned_bytes(), 0);
+}
+
+#[test]
+fn small_caches_and_whole_files_pin_nothing() {
+    for (capacity, policy) in
+        [(0, CachePolicy::ByBlock), (8 << 20, CachePolicy::ByBlock), (16 << 20, CachePolicy::FifoByFile)]
+    {
+        let cache = BlockCache::new(capacity, PAGE as u32, policy);
+        cache.insert(1, 0, &[1; PAGE]);
+        let views = cache.views(PAGE as u64);
+        assert!(cache.view(&views, 1, 0, 10).is_none() && cache.pinned_bytes() == 0);
+    }
 }
 
 fn any_op() -> impl Strategy<Value = Op> {

@@ -1,0 +1,141 @@
+//! Reading tables without a copy, and what a missed block costs.
+
+mod support;
+
+use imbrex_bluefs::{BlueFs, CreateOptions, Options, Reader};
+use imbrex_device::{Drive, HeapSurvivor};
+use imbrex_emulator::{Config, Emulator};
+use std::sync::Arc;
+use support::bytes;
+
+const TABLE: &str = "/000007.ldb";
+const LEN: usize = 600_000;
+/// A block of LevelDB with a value of 4 KiB.
+const BLOCK: usize = 4140;
+
+/// A drive with a table on it, mounted with so large a cache; the table was written before that, or after.
+fn mounted(cache_bytes: u64, written_before: bool) -> (BlueFs, Emulator) {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    BlueFs::format(&drive, false).unwrap();
+    let mount = || BlueFs::mount(drive.clone(), Options { cache_bytes, ..support::options() }).unwrap();
+    let mut fs = mount();
+    let mut file = fs.create(TABLE, CreateOptions::default()).unwrap();
+    file.append(&bytes(LEN, 3)).unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+    drop(file);
+    if written_before {
+        drop(fs);
+        fs = mount();
+    }
+    emulator.reset_stats();
+    (fs, emulator)
+}
+
+/// Reads as LevelDB's Env does: a view where there is one, a copy elsewhere. Whether it was a view.
+fn read(reader: &Reader, at: usize, len: usize) -> bool {
+    let all = bytes(LEN, 3);
+    if let Some(view) = reader.view(at as u64, len) {
+        assert!(view == &all[at..at + len], "{at}");
+        return true;
+    }
+    let mut out = vec![0; len];
+    assert_eq!(reader.read_at(at as u64, &mut out).unwrap(), len);
+    assert!(out == all[at..at + len], "{at}");
+    false
+}
+
+/// Blocks that do not follow each other.
+fn blocks() -> Vec<usize> {
+    let count = LEN / BLOCK;
+    (0..count).map(|i| i * 37 % count * BLOCK).collect()
+}
+
+#[test]
+fn a_missed_block_is_one_command_and_a_found_one_none() {
+    let (fs, emulator) = mounted(32 << 20, true);
+    let reader = fs.open_read(TABLE).unwrap();
+    let mut missed = 0;
+    for at in blocks() {
+        let before = emulator.stats().total.reads;
+        read(&reader, at, BLOCK);
+        let commands = emulator.stats().total.reads - before;
+        assert!(commands <= 1, "{commands} commands for the block at {at}");
+        missed += commands;
+    }
+    // Fewer than pages: what is missed right behind the last run is a stream, and read ahead.
+    let pages = (LEN / (16 << 10) + 1) as u64;
+    assert!(missed > 0 && missed <= pages, "{missed} commands for {pages} pages");
+    for round in 0..2 {
+        for at in blocks() {
+            read(&reader, at, BLOCK);
+        }
+        assert_eq!(emulator.stats().total.reads, missed, "round {round} reads nothing anew");
+    }
+
+    // Without a cache every block is missed: one command each.
+    let (fs, emulator) = mounted(0, true);
+    let reader = fs.open_read(TABLE).unwrap();
+    for at in blocks() {
+        assert!(!read(&reader, at, BLOCK));
+    }
+    assert_eq!(emulator.stats().total.reads, blocks().len() as u64);
+}
+
+#[test]
+fn what_was_written_is_viewed_where_it_stands() {
+    let (fs, _) = mounted(32 << 20, false);
+    let reader = fs.open_read(TABLE).unwrap();
+    let views = blocks().into_iter().filter(|at| read(&reader, *at, BLOCK)).count();
+    // All but those in pages that are not whole: the last one, and where a zone ends.
+    assert!(views >= blocks().len() * 9 / 10, "{views} of {}", blocks().len());
+    let second = fs.open_read(TABLE).unwrap();
+    let at = |reader: &Reader| reader.view(50_000, 100).unwrap().as_ptr();
+    assert_eq!(at(&reader), at(&second), "readers share it");
+    assert!(reader.view(LEN as u64 - 10, 11).is_none() && reader.view(u64::MAX, 2).is_none());
+    assert!(reader.view(0, usize::MAX).is_none());
+}
+
+#[test]
+fn a_view_stays_as_it_was_whatever_becomes_of_the_file() {
+    let all = bytes(LEN, 3);
+    for cut in [false, true] {
+        let (fs, _) = mounted(32 << 20, false);
+        let reader = fs.open_read(TABLE).unwrap();
+        let view = reader.view(40_000, 100).unwrap();
+        if cut {
+            fs.truncate(TABLE, 39_000).unwrap();
+            let mut out = [0; 100];
+            assert_eq!(reader.read_at(40_000, &mut out).unwrap(), 0, "behind the end");
+        } else {
+            let mut file = fs.open_random(TABLE, false).unwrap();
+            file.write_at(40_000, &[9; 8]).unwrap();
+            let mut out = [0; 100];
+            assert_eq!(reader.read_at(40_000, &mut out).unwrap(), 100);
+            assert!(out[..8] == [9; 8] && out[8..] == all[40_008..40_100], "the new bytes are read");
+            file.close().unwrap();
+        }
+        assert!(reader.view(40_000, 100).is_none(), "what is held is not the file any more");
+        fs.unlink(TABLE).unwrap();
+        let mut other = fs.create("/000008.ldb", CreateOptions::default()).unwrap();
+        other.append(&bytes(LEN, 5)).unwrap();
+        other.close().unwrap();
+        assert_eq!(view, &all[40_000..40_100]);
+    }
+}
+
+#[test]
+fn a_file_that_is_being_written_and_one_that_is_no_table_are_copied() {
+    let (fs, _) = mounted(32 << 20, false);
+    for (name, whole) in [("/000009.ldb", false), ("/000010.log", true), ("/CURRENT", true)] {
+        let mut file = fs.create(name, CreateOptions::default()).unwrap();
+        file.append(&bytes(200_000, 1)).unwrap();
+        file.sync().unwrap();
+        if whole {
+            file.close().unwrap();
+        }
+        let reader = fs.open_read(name).unwrap();
+        assert!(reader.view(0, 100).is_none(), "{name}");
+    }
+}
