@@ -126,7 +126,12 @@ pub fn create(args: Create, json: bool) -> Outcome {
     }
     let base = if there { replace(&disk, &args)? } else { make(&disk, args.capacity)? };
     let plan = disk.plan(base_size(&base, args.capacity)?, base.good_block()).map_err(usage)?;
-    let made = Banded::format(&base, &plan)?;
+    let made = Banded::format(&base, &plan).inspect_err(|_| {
+        // Half of a new file is nobody's; what was there before is left as it is now.
+        if !there {
+            drop(std::fs::remove_file(&disk.path));
+        }
+    })?;
     drop(base);
     if json {
         return print_json(&facts(&disk.path)?);

@@ -76,7 +76,7 @@ impl BandedDisk {
         {
             let plan = self.plan(size, 4096)?;
             let base = FileBase::create(&self.path, size)?;
-            Banded::format(&base, &plan)?;
+            Banded::format(&base, &plan).inspect_err(|_| drop(std::fs::remove_file(&self.path)))?;
         }
         let drive = match access {
             Access::Observe => Banded::observe(&self.path)?,

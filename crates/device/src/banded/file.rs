@@ -191,6 +191,11 @@ fn fault_of(error: io::Error) -> Fault {
         kind @ ErrorKind::QuotaExceeded => {
             told(kind, "the host's quota for the banded disk is used up; make room or have it raised, and try again")
         }
+        kind @ ErrorKind::FileTooLarge => told(
+            kind,
+            "the host's limit on the size of files does not let the banded disk be written; raise it (`ulimit -f unlimited`) \
+             and try again",
+        ),
         ErrorKind::UnexpectedEof => told(ErrorKind::InvalidData, "the file has shrunk; restore it from a copy"),
         _ => error,
     };

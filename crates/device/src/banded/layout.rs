@@ -201,19 +201,25 @@ impl Layout {
 pub enum NoHeader {
     /// Something else, or nothing, stands there.
     Foreign,
-    /// A header of ours that is damaged, or does not fit the disk.
+    /// A header of ours that is damaged.
     Damaged,
+    /// A header of ours, for a disk that was larger: it had so many bytes at least.
+    Shrunk(u64),
     /// A later version, which this program must not touch.
     Newer,
 }
 
 /// The header in `page`, for a disk of `size` bytes.
 pub fn decode_header(page: &[u8], size: u64) -> Result<Layout, NoHeader> {
-    if !page.starts_with(&MAGIC) {
-        return Err(NoHeader::Foreign);
+    let Ok((raw, rest)) = Raw::read_from_prefix(page) else {
+        return Err(if page.starts_with(&MAGIC) { NoHeader::Damaged } else { NoHeader::Foreign });
+    };
+    let unsealed = Raw { magic: MAGIC, crc: 0.into(), ..raw };
+    if raw.magic != MAGIC {
+        // Ours but for the magic is ours.
+        let ours = raw.crc.get() == crc32c::crc32c(unsealed.as_bytes());
+        return Err(if ours { NoHeader::Damaged } else { NoHeader::Foreign });
     }
-    let Ok((raw, rest)) = Raw::read_from_prefix(page) else { return Err(NoHeader::Damaged) };
-    let unsealed = Raw { crc: 0.into(), ..raw };
     // The checksum of a later version covers more: what it says of its version is believed as it stands.
     if raw.version.get() > VERSION {
         return Err(NoHeader::Newer);
@@ -232,7 +238,11 @@ pub fn decode_header(page: &[u8], size: u64) -> Result<Layout, NoHeader> {
         slots: raw.slots.get(),
         data_at: raw.data_at.get(),
     };
-    if sound && layout.fits(size) { Ok(layout) } else { Err(NoHeader::Damaged) }
+    match sound && layout.fits(u64::MAX) {
+        true if layout.fits(size) => Ok(layout),
+        true => Err(NoHeader::Shrunk(layout.start(layout.bands))),
+        false => Err(NoHeader::Damaged),
+    }
 }
 
 #[cfg(test)]
@@ -250,7 +260,12 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(decode_header(&bad, size).is_err(), "bit {bit}");
         }
-        assert_eq!(decode_header(&page, size / 2), Err(NoHeader::Damaged), "a disk that has shrunk");
+        let needs = layout.start(layout.bands);
+        assert_eq!(decode_header(&page, needs), Ok(layout));
+        assert_eq!(decode_header(&page, needs - 1), Err(NoHeader::Shrunk(needs)), "a disk that has shrunk");
+        let mut flipped = page.clone();
+        flipped[0] ^= 1;
+        assert_eq!(decode_header(&flipped, size), Err(NoHeader::Damaged), "a flipped bit makes it nobody else's");
         assert_eq!(decode_header(&[], size), Err(NoHeader::Foreign));
         let mut newer = page.clone();
         newer[8] = 2;

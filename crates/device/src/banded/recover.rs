@@ -64,6 +64,7 @@ pub(super) fn read_header(base: &dyn Base) -> Result<Result<(Layout, bool), NoHe
         (Ok(first), second) => Ok((first, second != Ok(first))),
         // Without its first page a disk is somebody else's, unless that page is ours and damaged or cannot be read: a new
         // file system leaves our second copy standing.
+        (Err(NoHeader::Damaged), Err(second @ NoHeader::Shrunk(_))) => Err(second),
         (Err(NoHeader::Damaged), Ok(second)) => Ok((second, true)),
         (Err(why), _) => Err(why),
     })

@@ -38,6 +38,12 @@ pub(super) fn open_as(
     }
     let sysfs = Sysfs::of(meta.rdev());
     check(name, &sysfs)?;
+    if access == Access::Write && sysfs.number("ro") == Some(1) {
+        let sentence = format!(
+            "the kernel has this device read-only; open it read-only, or make it writable (`blockdev --setrw {name}`)"
+        );
+        return Err(Error::unusable(name, sentence));
+    }
     let how = match access {
         Access::Write => OFlags::RDWR | OFlags::EXCL,
         Access::ReadOnly | Access::Observe => OFlags::RDONLY,
@@ -45,13 +51,6 @@ pub(super) fn open_as(
     let file = match rustix::fs::open(path, how | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
         Ok(fd) => File::from(fd),
         Err(Errno::BUSY) => return Err(busy(name, &sysfs, &meta)),
-        // To root it is EPERM, without a reason; the kernel knows it.
-        Err(_) if access == Access::Write && sysfs.number("ro") == Some(1) => {
-            let sentence = format!(
-                "the kernel has this device read-only; open it read-only, or make it writable (`blockdev --setrw {name}`)"
-            );
-            return Err(Error::unusable(name, sentence));
-        }
         Err(error) => return Err(denied(name, error.into())),
     };
     match access {
