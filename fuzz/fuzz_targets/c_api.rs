@@ -51,8 +51,22 @@ impl Input<'_> {
     fn path(&mut self) -> Option<CString> {
         let kind = self.byte();
         let known: [&[u8]; 16] = [
-            b"/a", b"/a.log", b"/000001.log", b"/000002.sst", b"/d", b"/d/CURRENT", b"/d/MANIFEST-000001",
-            b"/d/000003.sst", b"/d/e", b"/d/e/000004.log", b"/", b"", b"//d/./e/", b"/d/../a", b"/caf\xe9", b"LOCK",
+            b"/a",
+            b"/a.log",
+            b"/000001.log",
+            b"/000002.sst",
+            b"/d",
+            b"/d/CURRENT",
+            b"/d/MANIFEST-000001",
+            b"/d/000003.sst",
+            b"/d/e",
+            b"/d/e/000004.log",
+            b"/",
+            b"",
+            b"//d/./e/",
+            b"/d/../a",
+            b"/caf\xe9",
+            b"LOCK",
         ];
         let bytes = match kind {
             0..224 => known[usize::from(kind) % known.len()].to_vec(),
@@ -110,11 +124,12 @@ struct Handles {
     list: *mut imbrex_list,
 }
 
-// SAFETY of all calls below: handles are NULL or live and in one slot, strings end with zero, buffers have their lengths.
+// SAFETY: of all calls below: handles are NULL or live and in one slot, strings end with zero, buffers have their lengths.
 impl Handles {
     fn names(&mut self, fs: *mut imbrex_fs, call: u8, input: &mut Input) {
         let (from, to) = (input.path(), input.path());
         let (from, to) = (pointer(&from), pointer(&to));
+        // SAFETY: as above.
         unsafe {
             match call {
                 0 => fine(imbrex_fs_mkdir(fs, from)),
@@ -143,7 +158,11 @@ impl Handles {
                 }
                 11 => {
                     let clone = imbrex_fs_clone(fs);
-                    if self.fs.len() < SLOTS { self.fs.push(clone) } else { imbrex_fs_close(clone) }
+                    if self.fs.len() < SLOTS {
+                        self.fs.push(clone)
+                    } else {
+                        imbrex_fs_close(clone)
+                    }
                     true
                 }
                 _ => {
@@ -157,6 +176,7 @@ impl Handles {
 
     fn writer(&mut self, fs: *mut imbrex_fs, call: u8, input: &mut Input) {
         let (writer, closed) = &mut self.writers[usize::from(input.byte()) % SLOTS];
+        // SAFETY: as above.
         unsafe {
             match call {
                 0 | 1 => {
@@ -189,6 +209,7 @@ impl Handles {
 
     fn reader(&mut self, fs: *mut imbrex_fs, call: u8, input: &mut Input) {
         let reader = &mut self.readers[usize::from(input.byte()) % SLOTS];
+        // SAFETY: as above.
         unsafe {
             match call {
                 0 | 1 => {
@@ -211,6 +232,7 @@ impl Handles {
 
     fn file(&mut self, fs: *mut imbrex_fs, call: u8, input: &mut Input) {
         let (file, closed) = &mut self.files[usize::from(input.byte()) % SLOTS];
+        // SAFETY: as above.
         unsafe {
             match call {
                 0 | 1 => {
@@ -241,6 +263,7 @@ impl Handles {
     }
 
     fn free(self) {
+        // SAFETY: as above.
         unsafe {
             // The file system goes first: what was opened on it keeps it.
             self.fs.into_iter().for_each(|fs| imbrex_fs_close(fs));
@@ -258,6 +281,7 @@ fn open(text: &[u8]) {
     let text = [b"imbrex://mem:?", text].concat();
     let Ok(uri) = CString::new(text) else { return };
     let mut fs = null_mut();
+    // SAFETY: as above.
     unsafe {
         if fine(imbrex_fs_open(uri.as_ptr(), &mut fs)) {
             fine(imbrex_fs_mkdir(fs, c"/d".as_ptr()));
@@ -269,6 +293,7 @@ fn open(text: &[u8]) {
 fuzz_target!(init: quiet(), |data: &[u8]| {
     let mut handles = Handles::default();
     let mut fs = null_mut();
+    // SAFETY: a string and an output parameter.
     assert!(fine(unsafe { imbrex_fs_open(URI.as_ptr(), &mut fs) }), "a drive");
     handles.fs.push(fs);
     let mut input = Input(data);

@@ -93,8 +93,7 @@ fn write(fs: &BlueFs, path: &str, pieces: usize, piece: usize) {
 /// A drive with files of every kind, whose process died; one without conventional zones, where small files stand in the
 /// journal.
 fn used(conventional: u32) -> Used {
-    let overrides =
-        Overrides { capacity: Some(20 << 20), conventional: Some(conventional), ..Overrides::default() };
+    let overrides = Overrides { capacity: Some(20 << 20), conventional: Some(conventional), ..Overrides::default() };
     let emulator = Emulator::memory(&Config::named("tiny", &overrides).expect("a profile")).expect("a drive");
     let survivor = Arc::new(Memory::default());
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(survivor.clone()) };
@@ -287,7 +286,9 @@ fuzz_target!(|data: &[u8]| {
             found.fs().map(read_all);
             for file in found.lost_files() {
                 let _ = found.rebuild(file, &mut |at, bytes| {
-                    assert!(bytes.len() as u64 <= changed.geometry().size() && at.checked_add(bytes.len() as u64).is_some());
+                    assert!(
+                        bytes.len() as u64 <= changed.geometry().size() && at.checked_add(bytes.len() as u64).is_some()
+                    );
                     Ok(())
                 });
             }
