@@ -5,6 +5,7 @@
 //! `drives`), in tests a byte vector that the crash explorer keeps or drops ([`HeapSurvivor`]).
 
 use crate::{AlignedBuf, Result};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whose memory: only the same volume, on the same medium, in the same mount and power epoch may replay it.
@@ -97,8 +98,50 @@ pub fn heap_region(bytes: &[u8]) -> Arc<dyn Region> {
     Arc::new(HeapRegion { base, len: owner.len(), _owner: owner })
 }
 
-/// Zeroed heap memory as a region; pages that are never touched cost nothing.
+/// Pages of its own, which the kernel gives zeroed when they are first touched.
+struct MappedRegion {
+    base: std::ptr::NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone.
+unsafe impl Send for MappedRegion {}
+// SAFETY: as above; concurrent access is ordered by the user of the region.
+unsafe impl Sync for MappedRegion {}
+
+impl Region for MappedRegion {
+    fn base(&self) -> std::ptr::NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for MappedRegion {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length when the value was made, and unmapped once.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl MappedRegion {
+    /// `None` where the kernel has no room for it.
+    fn new(len: usize) -> Option<MappedRegion> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let raw = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }.ok()?;
+        Some(MappedRegion { base: std::ptr::NonNull::new(raw.cast())?, len })
+    }
+}
+
+/// Zeroed memory as a region; pages that are never touched cost nothing. A look at a drive needs very few of them.
 pub fn zeroed_region(len: usize) -> Arc<dyn Region> {
+    if len > 0
+        && let Some(region) = MappedRegion::new(len)
+    {
+        return Arc::new(region);
+    }
     let mut owner = AlignedBuf::zeroed(len);
     let base = std::ptr::NonNull::new(owner.as_mut_ptr()).unwrap_or(std::ptr::NonNull::dangling());
     Arc::new(HeapRegion { base, len: owner.len(), _owner: owner })
@@ -153,5 +196,25 @@ mod tests {
         survivor.discard(&KEY.volume).unwrap();
         assert!(survivor.left_behind(&KEY).unwrap().is_none());
         assert_eq!(copy.left_behind(&KEY).unwrap().unwrap()[9], 7);
+    }
+
+    #[test]
+    fn a_region_takes_memory_only_where_it_is_touched() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+        };
+        let before = resident();
+        let region = zeroed_region(512 << 20);
+        let last = region.len() - 1;
+        assert!((region.base().as_ptr() as usize).is_multiple_of(crate::MEM_ALIGN));
+        // SAFETY: within the region, which has no other user.
+        unsafe {
+            assert_eq!(region.base().as_ptr().add(last).read(), 0);
+            region.base().as_ptr().add(last).write(7);
+            assert_eq!(region.base().as_ptr().add(last).read(), 7);
+        }
+        // Other tests of this program run beside it.
+        assert!(resident() < before + (200 << 20), "{} bytes more", resident() - before);
     }
 }
