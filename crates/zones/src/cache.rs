@@ -107,7 +107,7 @@ impl BlockCache {
                 Store::ByBlock(Pool::new(
                     Cache::with_options(options, weigh, PageHash, Keep),
                     capacity,
-                    weight,
+                    (page as usize, weight),
                     &buffers,
                 ))
             }
@@ -205,7 +205,7 @@ impl BlockCache {
         if len == 0 || matches!(self.store, Store::Off) || self.held_len(file, page).is_some_and(|held| held > len) {
             return;
         }
-        let data = self.buffers.page(data);
+        let data = self.buffers.page(&[data]);
         match &self.store {
             Store::Off => {}
             Store::ByBlock(pool) => pool.pages.insert((file, page), data),

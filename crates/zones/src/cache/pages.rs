@@ -36,13 +36,17 @@ impl Buffers {
         Arc::new(Buffers { size, batch: (bytes / size).max(1), free: Mutex::default() })
     }
 
-    /// A page that holds a copy of `data`, which fits.
-    pub(super) fn page(self: &Arc<Self>, data: &[u8]) -> Arc<Page> {
+    /// A page that holds a copy of these pieces, one behind the other, which fit.
+    pub(super) fn page(self: &Arc<Self>, data: &[&[u8]]) -> Arc<Page> {
         let mut buffer = self.buffer();
+        let mut len = 0;
         if let Some(buffer) = &mut buffer {
-            buffer[..data.len()].copy_from_slice(data);
+            for piece in data {
+                buffer[len..len + piece.len()].copy_from_slice(piece);
+                len += piece.len();
+            }
         }
-        Arc::new(Page { buffer, len: data.len() as u32, home: self.clone() })
+        Arc::new(Page { buffer, len: len as u32, home: self.clone() })
     }
 
     /// A page without bytes.

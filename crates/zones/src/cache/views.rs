@@ -20,7 +20,7 @@ use imbrex_device::Held;
 use quick_cache::{Lifecycle, sync::Cache};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// As the number of a file: an entry in place of pinned memory.
 pub(super) const RESERVED: u64 = u64::MAX;
@@ -28,6 +28,8 @@ pub(super) const RESERVED: u64 = u64::MAX;
 const LIMIT: u64 = 2;
 /// The part of what may be pinned that may be copies.
 const COPIES: u64 = 4;
+/// Buffers for copies are made in sizes of so many bytes.
+const COPY_STEP: usize = 1 << 10;
 /// Caches below this, in bytes, pin nothing: their shards hold a few pages each.
 const SMALLEST: u64 = 16 << 20;
 
@@ -61,6 +63,9 @@ pub(super) struct Pool {
     pinned: AtomicU64,
     /// Bytes of copies, of the pinned ones.
     copied: AtomicU64,
+    /// Buffers for copies, by how many steps of [`COPY_STEP`] they hold.
+    copies: Box<[OnceLock<Arc<Buffers>>]>,
+    capacity: u64,
     /// How many such entries there are; they are numbered from 0 on.
     entries: Mutex<u64>,
     /// Bytes that they stand for.
@@ -74,7 +79,7 @@ impl Pool {
         (capacity / 512).max(weight)
     }
 
-    pub(super) fn new(pages: Pages, capacity: u64, weight: u64, buffers: &Arc<Buffers>) -> Arc<Pool> {
+    pub(super) fn new(pages: Pages, capacity: u64, (page, weight): (usize, u64), buffers: &Arc<Buffers>) -> Arc<Pool> {
         Arc::new(Pool {
             pages,
             weight,
@@ -82,6 +87,8 @@ impl Pool {
             step: Pool::step(capacity, weight),
             pinned: AtomicU64::new(0),
             copied: AtomicU64::new(0),
+            copies: std::iter::repeat_with(OnceLock::new).take(page / COPY_STEP + 1).collect(),
+            capacity,
             entries: Mutex::new(0),
             reserved: AtomicU64::new(0),
             empty: buffers.empty(),
@@ -110,6 +117,14 @@ impl Pool {
             self.pinned.fetch_sub(bytes, Ordering::AcqRel);
             self.settle();
         }
+    }
+
+    /// What a copy of `len` bytes costs, and buffers for it: longer than a page there are none.
+    fn copies_of(&self, len: usize) -> Option<(u64, &Arc<Buffers>)> {
+        let class = len.div_ceil(COPY_STEP);
+        let size = class * COPY_STEP;
+        let copies = self.copies.get(class)?.get_or_init(|| Buffers::new(size, self.capacity));
+        Some((size as u64 + KEPT_COST, copies))
     }
 
     fn charge_copy(&self, bytes: u64) -> bool {
@@ -157,6 +172,9 @@ pub struct Views {
     stream: AtomicU64,
 }
 
+/// The end of no range, and far from every beginning.
+const NOWHERE: u64 = u64::MAX / 2;
+
 /// What a slot keeps; with its counts on the heap.
 struct Kept(Arc<Page>);
 const KEPT_COST: u64 = 48;
@@ -182,7 +200,7 @@ impl Views {
             across: Held::new(slots),
             cost: AtomicU64::new(cost),
             copied: AtomicU64::new(0),
-            stream: AtomicU64::new(u64::MAX),
+            stream: AtomicU64::new(NOWHERE),
         }
     }
 
@@ -211,31 +229,21 @@ impl Views {
     pub(super) fn take(&self, file: u64, at: u64, len: usize) -> Option<&[u8]> {
         let pool = self.pool.as_ref()?;
         let (slot, skip, end) = self.range(at, len)?;
-        if self.stream.swap(at.checked_add(len as u64)?, Ordering::Relaxed) == at || pool.pinned() >= pool.limit {
+        // A stream meets pages that are pinned, too: what begins within a page behind the last range goes on from there.
+        let last = self.stream.swap(at.checked_add(len as u64)?, Ordering::Relaxed);
+        if at.wrapping_sub(last) < self.page || pool.pinned() >= pool.limit {
             return None;
         }
         let (number, page) = (at / self.page, self.page as usize);
         if end <= page {
-            let page = pool.pages.get(&(file, number)).filter(|held| held.len() == page)?;
-            let cost = pool.weight + KEPT_COST;
-            if pool.charge(cost) {
-                if self.pages.set(slot, 0, Kept(page)) {
-                    self.cost.fetch_add(cost, Ordering::Relaxed);
-                } else {
-                    pool.give_back(cost);
-                }
-            }
+            self.pin(pool, file, number)?;
         } else if end <= 2 * page && self.across.get(slot).is_none() {
-            let mut bytes = Vec::with_capacity(len);
-            for (number, range) in [(number, skip..page), (number + 1, 0..end - page)] {
-                match self.page(number) {
-                    Some(held) => bytes.extend_from_slice(held.get(range)?),
-                    None => bytes.extend_from_slice(pool.pages.get(&(file, number))?.get(range)?),
-                }
-            }
-            let cost = len as u64 + KEPT_COST;
+            // Both will be asked for, too, and are looked up once.
+            let first = self.pin(pool, file, number)?.get(skip..)?;
+            let second = self.pin(pool, file, number + 1)?.get(..end - page)?;
+            let (cost, copies) = pool.copies_of(len)?;
             if pool.charge_copy(cost) {
-                if self.across.set(slot, skip as u32, bytes) {
+                if self.across.set(slot, skip as u32, Kept(copies.page(&[first, second]))) {
                     self.copied.fetch_add(cost, Ordering::Relaxed);
                 } else {
                     pool.give_back_copies(cost);
@@ -243,6 +251,23 @@ impl Views {
             }
         }
         self.get(at, len)
+    }
+
+    /// Pins a page that is in the cache, if it is whole and there is room.
+    fn pin(&self, pool: &Pool, file: u64, number: u64) -> Option<&[u8]> {
+        if let Some(held) = self.page(number) {
+            return Some(held);
+        }
+        let page = pool.pages.get(&(file, number)).filter(|page| page.len() as u64 == self.page)?;
+        let cost = pool.weight + KEPT_COST;
+        if pool.charge(cost) {
+            if self.pages.set(usize::try_from(number).ok()?, 0, Kept(page)) {
+                self.cost.fetch_add(cost, Ordering::Relaxed);
+            } else {
+                pool.give_back(cost);
+            }
+        }
+        self.page(number)
     }
 }
 
