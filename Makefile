@@ -1,7 +1,7 @@
 # Imbrex. `make` alone prints what there is.
 #
 # Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
-# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-crash), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
+# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-crash, test-releases), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -10,11 +10,11 @@ ROUNDS ?=
 .DEFAULT_GOAL := help
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup demo build test test-crash test-kernel bench fuzz lint fmt clean install
+.PHONY: help setup demo build test test-releases test-crash test-kernel bench fuzz lint fmt clean install
 
 help: ## print this
 	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 setup: ## install what is missing (every other target does it too)
 	@scripts/setup
@@ -30,6 +30,9 @@ test: setup ## all tests
 
 test-kernel: setup ## the kernel's own zoned block devices, in a VM (QEMU is installed if it can be)
 	@scripts/test-kernel
+
+test-releases: build ## other releases of RocksDB, which are built first (half an hour of a core each, once)
+	@for release in $$(ls -d bindings/rocksdb/releases/*/); do scripts/test-rocksdb-release "$$(basename $$release)" || exit 1; done
 
 test-crash: build ## RocksDB and LevelDB killed and powered off at random moments, ROUNDS=1000 times each
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb crash_rounds

@@ -9,7 +9,7 @@ ROOT=$PWD
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
-BUILD_DIR=$ROOT/build
+BUILD_DIR=${BUILD_DIR:-$ROOT/build}
 
 say() { printf '== %s\n' "$*"; }
 warn() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }

@@ -167,6 +167,17 @@ CONTRACT_TEST(SequentialSkip) {
   EXPECT_OK(file->Skip(0));
 }
 
+#if ROCKSDB_MAJOR >= 11
+IMBREX_TEST(AnOpenFileKnowsItsSize) {
+  NEED_OK(Put(At("f"), Bytes(5000, 1)));
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+  NEED_OK(OpenRandomAccess(At("f"), &file));
+  uint64_t size = 0;
+  EXPECT_OK(file->GetFileSize(&size));
+  EXPECT_EQ(size, uint64_t{5000});
+}
+#endif
+
 IMBREX_TEST(SkipStopsAtTheEndOfTheFile) {
   std::unique_ptr<rocksdb::FSWritableFile> writer;
   NEED_OK(Create(At("a"), &writer));
