@@ -427,6 +427,12 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
         let found = scan_written(state, &mut read, id, front, to, geometry.block)?;
         let mut at = front;
         for frame in &found.frames {
+            out.end.read += frame.footprint(geometry.block);
+            at = frame.at + frame.footprint(geometry.block);
+            // A write of several frames that failed half-way: those that the drive took stand there once more, in the next attempt.
+            if frame.sequence < out.end.sequence && frame.end() <= out.end.logical {
+                continue;
+            }
             let mut buf = AlignedBuf::zeroed(frame.footprint(geometry.block) as usize);
             read_twice(volume, &mut buf, start + frame.at, tag)?;
             let payload = imbrex_zones::frame::FRAME_HEADER..imbrex_zones::frame::FRAME_HEADER + frame.len as usize;
@@ -445,8 +451,6 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             out.frames.push(buf.get(payload).unwrap_or_default().to_vec());
             out.end.logical = frame.end();
             out.end.sequence = frame.sequence + 1;
-            out.end.read += frame.footprint(geometry.block);
-            at = frame.at + frame.footprint(geometry.block);
         }
         if let Some(place) = found.unreadable.first() {
             out.damage.push(format!("the journal cannot be read at offset {place} of zone {zone}"));

@@ -598,3 +598,27 @@ fn a_file_without_a_name_does_not_come_back_by_a_zone_that_it_took_later() {
     // Only the block that says that the zone is nobody's may cost that.
     assert!(back_after_damage(&emulator).len() <= 1);
 }
+
+/// A write of the journal's that is several frames long fails half-way: the frames that the drive took are in the next attempt
+/// once more, and a mount takes them once.
+#[test]
+fn a_journal_write_that_fails_half_way_costs_nothing() {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = drive_of(&emulator);
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    // Records of far more than one frame, in one write.
+    let directories = || (0..200).map(|i| format!("/a directory with a name that takes some room {i}"));
+    directories().for_each(|path| fs.mkdir(&path).unwrap());
+    emulator.faults().fail_write(1, 2);
+    fs.sync_dir("/").unwrap();
+    emulator.faults().clear();
+    directories().step_by(2).for_each(|path| fs.rmdir(&path).unwrap());
+    fs.sync_dir("/").unwrap();
+    drop(fs);
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    assert_eq!(fs.mount_report().damage, Vec::<String>::new());
+    let left = fs.list("/").unwrap().len();
+    assert_eq!(left, 100);
+    assert_eq!(fs.check(|_, _| ()).unwrap().problems, Vec::<String>::new());
+}
