@@ -2,11 +2,13 @@
 //! table for people. Nothing here passes or fails: a goal that is missed is printed as missed.
 //!
 //! `rocksdb`: Debian's `db_bench` on bluefs over a drive in memory, against the same on tmpfs, and the memory that it takes.
+//! `full`: the same on a drive that is 85 % full, against one that is not.
 //! `leveldb`: LevelDB through the Env on a drive in memory, against LevelDB on tmpfs.
 //! `engine`: bluefs alone. `ablation`: bluefs against itself with one idea switched off.
 
 mod ablation;
 mod engine;
+mod full;
 mod leveldb;
 mod memory;
 mod rocksdb;
@@ -23,11 +25,12 @@ struct Cli {
     /// Runs of each side of a comparison.
     #[arg(long, default_value_t = 7)]
     pairs: usize,
-    /// Records of the RocksDB rows; a synchronous row takes a fiftieth, a LevelDB row, whose records are ten times as large, a fifth.
+    /// Records of the RocksDB rows; a synchronous row takes a fiftieth, a LevelDB row, whose records are ten times as large, a fifth; those on a full
+    /// drive twice as many.
     #[arg(long, default_value_t = 500_000)]
     records: u64,
     /// Only these rows.
-    #[arg(long, value_parser = ["rocksdb", "leveldb", "engine", "ablation"])]
+    #[arg(long, value_parser = ["rocksdb", "full", "leveldb", "engine", "ablation"])]
     only: Option<String>,
     /// Where build/ is.
     #[arg(long, default_value = "build")]
@@ -104,6 +107,9 @@ fn main() -> ExitCode {
     }
     if wanted("rocksdb") {
         rows.extend(rocksdb::rows(&cli.build, cli.pairs, cli.records));
+    }
+    if wanted("full") {
+        rows.extend(full::rows(&cli.build, cli.pairs, 2 * cli.records));
     }
     if wanted("leveldb") {
         rows.extend(leveldb::rows(&cli.build, cli.pairs, cli.records / 5));

@@ -1,23 +1,30 @@
 //! Cleaning: live bytes of zones that are mostly dead move together, so that whole zones become free.
 //!
-//! Only where files share zones can a zone be partly dead. When empty zones run short, whoever needs one first cleans one: the
-//! zone with the most dead bytes is the *victim*. Its pieces are copied to the cleaner's own zone, each behind a header that
-//! names its file; then the copies are flushed, the journal says where the bytes are now, the journal is flushed, and only then
-//! the victim is free to be reset. Readers that are under way see that the file's map has changed, and read again. Nothing is
-//! moved of files that are being written there, of logs (frames name their place), or of zones that a deleted but open file
-//! still reads. (GearDB §3 and DESIGN §5 on order; the choice is the greedy one.)
+//! Only where files share zones can a zone be partly dead. When empty zones run short, one of these is the *victim*; which, and
+//! when, is [`crate::policy`]'s. Its pieces are copied to the cleaner's own zone, each behind a header that names its file; then
+//! the copies are flushed, the journal says where the bytes are now, the journal is flushed, and only then the victim is free to
+//! be reset. Readers that are under way see that the file's map has changed, and read again. Nothing is moved of files that are
+//! being written there, of logs (frames name their place), or of zones that a deleted but open file still reads. (GearDB §3 and
+//! DESIGN §5 on order.)
+//!
+//! Whoever writes a table cleans ahead before it takes room: a few whole pieces, about as many bytes as were written since the
+//! last time. So a victim may take several such steps, and between two of them anything may happen to it: what is left of it
+//! is looked up anew each time. Whoever finds no zone left cleans whole zones until there is one.
 //!
 //! A crash at any moment leaves the bytes in one place or in both; the journal says which counts.
 
 use crate::core::Core;
 use crate::error::{Code, Result};
 use crate::file::lock;
+use crate::fs::WAL_SPARE;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Meta, Place, Record, Serial};
+use crate::policy::{Candidate, ahead, least_dead, low_water, victim};
 use crate::share::Class;
 use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 const TAG: Tag = Tag { cause: Cause::Cleaning, priority: Priority::Normal };
 
@@ -33,29 +40,15 @@ const BATCH: usize = 32;
 /// The cleaner, among the files that zones are promised to.
 const CLEANER: Serial = 4;
 
-/// What the cleaner keeps between two zones.
+/// What the cleaner keeps between two steps.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
-    /// The zone that live bytes are moved to, while one is cleaned; then it is parked.
+    /// The zone that live bytes are moved to, during a step; then it is parked.
     into: Option<OpenZone>,
+    /// The zone and its life that the last step has not emptied.
+    victim: Option<(u32, u64)>,
     /// Zones with bytes that cannot be read: they stay as they are until the next mount.
     unreadable: BTreeSet<u32>,
-}
-
-/// A zone that could be cleaned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The zone.
-    pub zone: u32,
-    /// Bytes that would have to be moved, headers included.
-    pub live: u64,
-    /// Bytes that nobody can use before the zone is reset: room that the next file will get is not among them.
-    pub dead: u64,
-}
-
-/// The zone to clean next: the one with the most dead bytes, if they are at least an eighth of a zone. Pure policy.
-pub fn victim(candidates: impl Iterator<Item = Candidate>, capacity: u64) -> Option<Candidate> {
-    candidates.filter(|c| c.dead >= capacity / 8).min_by_key(|c| (u64::MAX - c.dead, c.zone))
 }
 
 /// Live bytes of a zone, if all that stands there can be moved: closed pieces of tables.
@@ -82,37 +75,47 @@ struct Moved {
 }
 
 impl Core {
-    /// Cleans one zone. False: there is none that is worth it.
+    /// Moves pieces of one zone until `budget` bytes are moved or the zone is empty. `least`: dead bytes that make a zone worth
+    /// it, unless one is half empty already. False: there is none.
     ///
     /// # Errors
     /// `NoSpace` where even the reserve has no zone to move to.
-    pub(crate) fn clean(&self) -> Result<bool> {
-        let mut cleaner = lock(&self.cleaner);
+    fn clean(&self, cleaner: &mut Cleaner, least: u64, budget: u64) -> Result<bool> {
         let block = u64::from(self.volume.geometry().block);
-        let Some(victim) = self.choose(&cleaner, block) else { return Ok(false) };
-        let (pieces, life) = {
+        let Some(zone) = self.choose(cleaner, least, block) else { return Ok(false) };
+        let (pieces, all) = {
             let state = lock(&self.meta);
             // Nobody goes on there meanwhile.
-            lock(&self.parking).forget(victim.zone);
-            let Some(life) = state.meta.zone_life(victim.zone) else { return Ok(true) };
+            lock(&self.parking).forget(zone);
+            let Some(life) = state.meta.zone_life(zone) else { return Ok(true) };
+            cleaner.victim = Some((zone, life));
             let find = |p: crate::meta::Piece| {
                 let inode = state.meta.inode(p.serial)?;
                 let extent = inode.extents.iter().find(|e| e.logical == p.logical)?;
                 let name = state.meta.name_of(p.serial).map_or(String::new(), |(_, name)| name.to_string());
                 Some((p.serial, *extent, name))
             };
-            (state.meta.pieces(victim.zone).filter_map(find).collect::<Vec<_>>(), life)
+            let mut pieces: Vec<_> = state.meta.pieces(zone).filter_map(find).collect();
+            let mut before = 0;
+            let step = pieces.iter().take_while(|(_, extent, _)| {
+                let begin = before < budget;
+                before += extent.len;
+                begin
+            });
+            let (step, all) = (step.count(), pieces.len());
+            pieces.truncate(step);
+            (pieces, step == all)
         };
         let mut moved = Vec::new();
         for (serial, extent, name) in pieces {
-            match self.copy(&mut cleaner, serial, extent, &name, &mut moved) {
+            match self.copy(cleaner, serial, extent, &name, &mut moved) {
                 Err(error) if error.code() == Code::NoSpace || self.volume.check_poison().is_err() => {
-                    self.leave(&mut cleaner);
+                    self.leave(cleaner);
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, zone = victim.zone, "a zone cannot be cleaned");
-                    cleaner.unreadable.insert(victim.zone);
+                    tracing::warn!(%error, zone, "a zone cannot be cleaned");
+                    cleaner.unreadable.insert(zone);
                     break;
                 }
                 Ok(()) => {}
@@ -122,11 +125,12 @@ impl Core {
         let done = (|| {
             self.volume.sync(TAG)?;
             moved.chunks(BATCH).try_for_each(|batch| self.log_moved(batch))?;
-            self.sync_journal()
+            // Only a whole zone is of use to anybody.
+            if all { self.sync_journal() } else { Ok(()) }
         })();
-        self.leave(&mut cleaner);
+        self.leave(cleaner);
         done?;
-        tracing::debug!(zone = victim.zone, life, live = victim.live, "cleaned a zone");
+        tracing::debug!(zone, pieces = moved.len(), all, "cleaned");
         Ok(true)
     }
 
@@ -137,7 +141,7 @@ impl Core {
         }
         let block = u64::from(self.volume.geometry().block);
         let state = lock(&self.meta);
-        let least = self.zone_capacity / 8;
+        let least = least_dead(self.zone_capacity);
         self.candidates(&state.meta, block).filter(|c| c.dead >= least).map(|c| c.dead).sum()
     }
 
@@ -145,17 +149,29 @@ impl Core {
     fn candidates<'a>(&'a self, meta: &'a Meta, block: u64) -> impl Iterator<Item = Candidate> + 'a {
         let busy = self.busy_zones();
         let written = lock(&self.parking).written();
+        // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
+        let next = meta.next_serial();
         meta.zones().map(|(zone, _)| zone).filter(move |zone| !busy.contains(zone)).filter_map(move |zone| {
             let live = live_bytes(meta, zone, self.front, block)?;
             let written = written.get(&zone).copied().unwrap_or(self.zone_capacity);
-            Some(Candidate { zone, live, dead: written.saturating_sub(live) })
+            let youngest = meta.pieces(zone).map(|p| p.serial).max().unwrap_or(next);
+            Some(Candidate { zone, live, dead: written.saturating_sub(live), age: next.saturating_sub(youngest) })
         })
     }
 
-    fn choose(&self, cleaner: &Cleaner, block: u64) -> Option<Candidate> {
+    /// The zone that is half empty already, or else a new victim.
+    fn choose(&self, cleaner: &mut Cleaner, least: u64, block: u64) -> Option<u32> {
         let state = lock(&self.meta);
-        let candidates = self.candidates(&state.meta, block);
-        victim(candidates.filter(|c| !cleaner.unreadable.contains(&c.zone)), self.zone_capacity)
+        let readable = |zone: u32, cleaner: &Cleaner| !cleaner.unreadable.contains(&zone);
+        if let Some((zone, life)) = cleaner.victim.take() {
+            let same = state.meta.zone_life(zone) == Some(life) && readable(zone, cleaner);
+            if same && live_bytes(&state.meta, zone, self.front, block).is_some() && !self.busy_zones().contains(&zone)
+            {
+                return Some(zone);
+            }
+        }
+        let candidates = self.candidates(&state.meta, block).filter(|c| readable(c.zone, cleaner));
+        victim(candidates, least).map(|c| c.zone)
     }
 
     /// Copies a piece, in as many stretches as it takes.
@@ -299,7 +315,7 @@ impl Core {
         for (serial, record) in records {
             let lsn = self.log(&mut state, "cleaning", &[record])?;
             let Some(file) = self.open_file(&state, serial) else { continue };
-            file.state.lsn.fetch_max(lsn, std::sync::atomic::Ordering::AcqRel);
+            file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
             if let Some(inode) = state.meta.inode(serial) {
                 let mut map = file.state.map_mut();
                 map.version += 1;
@@ -309,40 +325,65 @@ impl Core {
         Ok(())
     }
 
+    /// Whether files share zones, and zones may be cleaned now: not from within (the cleaner writes no file), and a mount cleans
+    /// nothing.
+    fn cleans(&self) -> bool {
+        self.options.share && !self.recovering.load(Ordering::Acquire)
+    }
+
+    /// Zones that are free for users beside `leave` others, and all zones. Those that only wait for the journal are made free
+    /// first, where there are not `enough`.
+    fn free_zones(&self, leave: u32, enough: u32) -> Result<(u32, u32)> {
+        let look = || {
+            let counts = self.tenant.counts();
+            (counts.free.saturating_sub(counts.reserve + counts.promised + leave), counts.free + counts.leased)
+        };
+        let (free, zones) = look();
+        if free >= enough || lock(&self.pending).is_empty() {
+            return Ok((free, zones));
+        }
+        self.sync_journal()?;
+        Ok(look())
+    }
+
     /// Cleans until a zone beside the reserve and `leave` others is free, or nothing more can be freed.
     pub(crate) fn make_room(&self, leave: u32) -> Result<()> {
-        // Not from within: the cleaner writes no file, and a mount cleans nothing.
-        if !self.options.share || self.recovering.load(std::sync::atomic::Ordering::Acquire) {
+        if !self.cleans() {
             return Ok(());
         }
-        let short = || {
-            let counts = self.tenant.counts();
-            counts.free <= counts.reserve + counts.promised + leave
-        };
         for _ in 0..MOST_AT_ONCE {
-            if !short() || !self.clean()? {
+            if self.free_zones(leave, 1)?.0 > 0 {
+                break;
+            }
+            if !self.clean(&mut lock(&self.cleaner), least_dead(self.zone_capacity), u64::MAX)? {
                 break;
             }
         }
         Ok(())
     }
+
+    /// A table is about to take room: cleans as much ahead as the policy asks of its writer. Never fails: whoever then finds no
+    /// zone learns why.
+    pub(crate) fn clean_ahead(&self) {
+        // Another one cleans: that is enough.
+        let Ok(mut cleaner) = self.cleaner.try_lock() else { return };
+        if !self.cleans() {
+            return;
+        }
+        let written = self.tables_written.swap(0, Ordering::AcqRel);
+        let mut step = || {
+            let counts = self.tenant.counts();
+            let (free, zones) = self.free_zones(WAL_SPARE, low_water(counts.free + counts.leased))?;
+            match ahead(free, zones, self.zone_capacity, written) {
+                Some(ahead) => self.clean(&mut cleaner, ahead.least, ahead.budget).map(drop),
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = step() {
+            tracing::debug!(%error, "nothing could be cleaned ahead");
+        }
+    }
 }
 
 /// Zones that one request may have to clean before it is told that there is no space.
 const MOST_AT_ONCE: usize = 16;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_deadest_zone_is_cleaned_and_live_ones_are_left() {
-        let candidate = |&(zone, live, dead): &(u32, u64, u64)| Candidate { zone, live, dead };
-        let choose = |list: &[(u32, u64, u64)]| victim(list.iter().map(candidate), 800).map(|c| c.zone);
-        assert_eq!(choose(&[(1, 500, 300), (2, 300, 500), (3, 700, 100)]), Some(2));
-        assert_eq!(choose(&[(5, 0, 800), (4, 0, 800)]), Some(4));
-        assert_eq!(choose(&[(1, 701, 99), (2, 800, 0)]), None, "too little to gain");
-        assert_eq!(choose(&[(1, 100, 0)]), None, "its room is for the next file");
-        assert_eq!(choose(&[]), None);
-    }
-}

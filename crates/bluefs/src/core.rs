@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) parking: Mutex<Parking>,
     pub(crate) pins: Mutex<Pins>,
     pub(crate) cleaner: Mutex<Cleaner>,
+    /// Bytes of tables that were written since zones were last cleaned ahead.
+    pub(crate) tables_written: AtomicU64,
     appended_lsn: AtomicU64,
     durable_lsn: AtomicU64,
     /// The journal could not take a record: nothing may change any more.
@@ -108,6 +110,7 @@ impl Core {
             kept: Mutex::default(),
             pins: Mutex::default(),
             cleaner: Mutex::default(),
+            tables_written: AtomicU64::new(0),
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
             broken: AtomicBool::new(false),

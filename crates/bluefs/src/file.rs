@@ -494,6 +494,9 @@ impl Placer for FilePlacer {
 
     fn next_zone(&self, logical: u64, need: u64) -> imbrex_device::Result<NewZone> {
         let core = self.core()?;
+        if self.state.kind == FileKind::Table {
+            core.clean_ahead();
+        }
         if let Some(open) = self.shared_zone(&core, logical, need, false)? {
             return Ok(open);
         }
@@ -540,6 +543,7 @@ impl Placer for FilePlacer {
         if let Some(core) = self.core.upgrade()
             && self.state.kind == FileKind::Table
         {
+            core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
             core.cache_written(self.state.serial, placed.logical, bytes);
         }
         if self.state.kind == FileKind::Log {

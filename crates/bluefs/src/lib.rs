@@ -32,7 +32,10 @@ pub mod meta;
 mod mount;
 mod options;
 mod place;
+mod policy;
 mod read;
+#[cfg(test)]
+mod replay;
 mod rescue;
 pub mod salvage;
 mod share;

@@ -39,6 +39,10 @@ pub struct Metrics {
     pub survivor_used: u64,
     /// All of that memory.
     pub survivor_capacity: u64,
+    /// Zones that hold bytes of files, or the journal.
+    pub zones_used: u64,
+    /// Bytes of all files, as far as the journal knows: of an open one what was synced.
+    pub live: u64,
     /// Files.
     pub files: u64,
     /// Directories, the root included.
@@ -113,9 +117,11 @@ impl Watch {
 impl Source {
     fn figures(&mut self) -> Metrics {
         let core = self.core.clone();
-        let (journal, inodes) = {
+        let (journal, inodes, live) = {
             let state = lock(&core.meta);
-            (state.journal.len(), state.meta.counts())
+            // Of open files what the journal knows: a look takes no handle of a file.
+            let live = state.meta.files().map(|inode| inode.known_size()).sum();
+            (state.journal.len(), state.meta.counts(), live)
         };
         let (used, capacity) = core.volume.unwritten();
         Metrics {
@@ -130,6 +136,8 @@ impl Source {
             journal,
             survivor_used: used,
             survivor_capacity: capacity,
+            zones_used: u64::from(core.tenant.counts().leased),
+            live,
             files: inodes.files as u64,
             directories: inodes.directories as u64,
             mount: core.volume.mount(),

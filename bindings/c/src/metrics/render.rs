@@ -104,7 +104,7 @@ pub(super) fn render(drives: &[Metrics]) -> Result<String> {
     page.add(drives, failed, &["cause", "fault"], |d| by_cause(&d.commands, failures));
     page.add(drives, (GAUGE, "imbrex_zones", "Zones by state."), &["state"], zones);
     type Figure = fn(&Metrics) -> u64;
-    let single: [(MetricType, &str, &str, Figure); 17] = [
+    let single: [(MetricType, &str, &str, Figure); 19] = [
         (GAUGE, "imbrex_space_bytes", "Bytes that files can ever take.", |d| d.space.total),
         (GAUGE, "imbrex_free_bytes", "Bytes that new files can take now.", |d| d.space.free),
         (GAUGE, "imbrex_small_space_bytes", "Bytes for small files.", |d| d.space.small_total),
@@ -121,6 +121,8 @@ pub(super) fn render(drives: &[Metrics]) -> Result<String> {
             d.survivor_used
         }),
         (GAUGE, "imbrex_survivor_capacity_bytes", "Bytes of that memory.", |d| d.survivor_capacity),
+        (GAUGE, "imbrex_used_zones", "Zones that hold bytes of files, or the journal.", |d| d.zones_used),
+        (GAUGE, "imbrex_live_bytes", "Bytes of all files.", |d| d.live),
         (GAUGE, "imbrex_files", "Files.", |d| d.files),
         (GAUGE, "imbrex_directories", "Directories, the root included.", |d| d.directories),
         (GAUGE, "imbrex_mount", "Number of this mount.", |d| d.mount),

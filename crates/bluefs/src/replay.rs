@@ -1,0 +1,334 @@
+//! A recorded trace of `db_bench` through the policy of sharing and cleaning: [`crate::share`]'s parking and [`crate::policy`]'s
+//! choices as they are, over zones that are only counted. What the mechanism in [`crate::clean`] and [`crate::space`] does
+//! around them is done here in a few lines, without a drive: the same questions are asked in the same order.
+//!
+//! The trace says what it is (`tests/traces/db_bench.txt`). Zones hold four tables, as 256 MiB hold tables of 64 MiB. Headers
+//! are left out: at this scale one would take a thirtieth of its table.
+
+use crate::fs::{RESERVE, WAL_SPARE};
+use crate::meta::Serial;
+use crate::policy::{Candidate, ahead, least_dead, victim};
+use crate::share::{Class, Parking, worth_parking};
+use imbrex_device::ZoneId;
+use imbrex_zones::OpenZone;
+use std::collections::{BTreeMap, BTreeSet};
+
+const TRACE: &str = include_str!("../tests/traces/db_bench.txt");
+const BLOCK: u64 = 4096;
+const ZONE: u64 = 128 * BLOCK;
+/// The cleaner's and the journal's numbers, which no file has.
+const CLEANER: Serial = 0;
+const FIRST: Serial = 10;
+const MOVED: Class = Class::Table(6);
+
+/// A line of the trace.
+enum Event {
+    Append(Serial, Class, u64),
+    Close(Serial),
+    Delete(Serial),
+}
+
+fn events() -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut classes = Vec::new();
+    let number = |text: &str| FIRST + text.parse::<Serial>().unwrap();
+    let bytes = |text: &str| text.parse::<u64>().unwrap() * BLOCK;
+    for line in TRACE.lines().filter(|line| !line.starts_with('#')) {
+        let (what, rest) = line.split_once(' ').unwrap();
+        match what {
+            "x" => events.push(Event::Close(number(rest))),
+            "d" => {
+                for range in rest.split(' ') {
+                    let (first, last) = range.split_once('-').unwrap_or((range, range));
+                    events.extend((number(first)..=number(last)).map(Event::Delete));
+                }
+            }
+            _ if what.starts_with('+') => {
+                let file = number(&what[1..]);
+                events.push(Event::Append(file, classes[(file - FIRST) as usize], bytes(rest)));
+            }
+            _ => {
+                let class = if what == "w" { Class::Wal } else { Class::Table(what.parse().unwrap()) };
+                let file = FIRST + classes.len() as Serial;
+                classes.push(class);
+                events.push(Event::Append(file, class, bytes(rest.trim_end_matches('+'))));
+                if !rest.ends_with('+') {
+                    events.push(Event::Close(file));
+                }
+            }
+        }
+    }
+    events
+}
+
+/// The most bytes that are alive at one moment.
+fn most_alive(events: &[Event]) -> u64 {
+    let (mut alive, mut most) = (0, 0);
+    let mut files: BTreeMap<Serial, u64> = BTreeMap::new();
+    for event in events {
+        match event {
+            Event::Append(file, _, bytes) => {
+                *files.entry(*file).or_default() += bytes;
+                alive += bytes;
+            }
+            Event::Delete(file) => alive -= files.remove(file).unwrap(),
+            Event::Close(_) => {}
+        }
+        most = most.max(alive);
+    }
+    most
+}
+
+/// A zone: whose bytes stand in it, and whether somebody writes to it.
+#[derive(Default)]
+struct Zone {
+    pieces: Vec<(Serial, Class, u64)>,
+    busy: bool,
+}
+
+struct Drive {
+    zones: Vec<Zone>,
+    free: BTreeSet<u32>,
+    open: BTreeMap<Serial, OpenZone>,
+    parking: Parking,
+    victim: Option<u32>,
+    last: Serial,
+    /// Bytes written for files, moved, and written for tables since zones were last cleaned ahead.
+    written: u64,
+    moved: u64,
+    unpaid: u64,
+    /// Bytes that were moved while one append waited, at most.
+    longest_wait: u64,
+    alive: u64,
+    /// Space efficiency when most bytes were alive.
+    fullest: (u64, f64),
+}
+
+impl Drive {
+    /// One zone more is the journal's.
+    fn new(zones: u32) -> Drive {
+        Drive {
+            zones: (0..zones).map(|_| Zone::default()).collect(),
+            free: (1..zones).collect(),
+            open: BTreeMap::new(),
+            parking: Parking::default(),
+            victim: None,
+            last: 0,
+            written: 0,
+            moved: 0,
+            unpaid: 0,
+            longest_wait: 0,
+            alive: 0,
+            fullest: (0, 0.0),
+        }
+    }
+
+    fn free_beside(&self, kept: u32) -> u32 {
+        (self.free.len() as u32).saturating_sub(kept)
+    }
+
+    fn take_zone(&mut self, reserve: u32) -> Option<OpenZone> {
+        let zone = if self.free_beside(reserve) > 0 { self.free.pop_first() } else { None };
+        zone.map(|zone| OpenZone { zone: ZoneId(zone), life: 1, at: 0, capacity: ZONE })
+    }
+
+    fn zone(&mut self, zone: u32) -> &mut Zone {
+        &mut self.zones[zone as usize]
+    }
+
+    fn give_up_if_dead(&mut self, zone: u32) {
+        if self.zone(zone).pieces.is_empty() && !self.zone(zone).busy {
+            self.parking.forget(zone);
+            self.free.insert(zone);
+        }
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
+        let parked = self.parking.written();
+        let movable = |zone: &Zone| {
+            let tables = zone.pieces.iter().all(|(_, class, _)| matches!(class, Class::Table(_)));
+            tables && !zone.busy && !zone.pieces.is_empty()
+        };
+        self.zones.iter().zip(0..).filter(move |(zone, _)| movable(zone)).map(move |(zone, id)| {
+            let live: u64 = zone.pieces.iter().map(|(_, _, bytes)| bytes).sum();
+            let dead = parked.get(&id).copied().unwrap_or(ZONE) - live;
+            let youngest = zone.pieces.iter().map(|(file, _, _)| *file).max().unwrap_or(0);
+            Candidate { zone: id, live, dead, age: self.last - youngest }
+        })
+    }
+
+    /// See `Core::clean`.
+    fn clean(&mut self, least: u64, budget: u64) -> Option<u64> {
+        let before = self.victim.take().filter(|zone| !self.zones[*zone as usize].pieces.is_empty());
+        let zone = before.or_else(|| Some(victim(self.candidates(), least)?.zone))?;
+        self.parking.forget(zone);
+        let mut into: Option<OpenZone> = None;
+        let mut moved = 0;
+        while moved < budget && !self.zone(zone).pieces.is_empty() {
+            let (file, class, mut bytes) = self.zone(zone).pieces.remove(0);
+            moved += bytes;
+            while bytes > 0 {
+                let mut open = match into.filter(|open| open.capacity > open.at) {
+                    Some(open) => open,
+                    None => {
+                        into.iter().for_each(|open| self.zones[open.zone.0 as usize].busy = false);
+                        let parked = self.parking.take(CLEANER, MOVED, BLOCK, false);
+                        parked.or_else(|| self.take_zone(RESERVE / 2)).expect("the reserve has a zone to move to")
+                    }
+                };
+                let n = bytes.min(open.capacity - open.at);
+                open.at += n;
+                bytes -= n;
+                self.zone(open.zone.0).pieces.push((file, class, n));
+                self.zone(open.zone.0).busy = true;
+                into = Some(open);
+            }
+        }
+        if let Some(open) = into {
+            self.zone(open.zone.0).busy = false;
+            self.parking.park(open, MOVED);
+        }
+        if self.zone(zone).pieces.is_empty() {
+            self.give_up_if_dead(zone);
+        } else {
+            self.victim = Some(zone);
+        }
+        self.moved += moved;
+        Some(moved)
+    }
+
+    /// See `Core::make_room`.
+    fn make_room(&mut self, leave: u32) {
+        while self.free_beside(RESERVE + leave) == 0 && self.clean(least_dead(ZONE), u64::MAX).is_some() {}
+    }
+
+    /// See `Core::clean_ahead`.
+    fn clean_ahead(&mut self) {
+        let (free, zones) = (self.free_beside(RESERVE + WAL_SPARE), self.zones.len() as u32);
+        if let Some(ahead) = ahead(free, zones, ZONE, std::mem::take(&mut self.unpaid)) {
+            self.clean(ahead.least, ahead.budget);
+        }
+    }
+
+    /// False: there is no space.
+    fn append(&mut self, file: Serial, class: Class, mut bytes: u64) -> bool {
+        let table = matches!(class, Class::Table(_));
+        let moved = self.moved;
+        if file > self.last {
+            self.last = file;
+            self.make_room(if table { WAL_SPARE } else { 0 });
+        }
+        self.alive += bytes;
+        self.written += bytes;
+        while bytes > 0 {
+            let open = self.open.remove(&file);
+            let mut open = match open.filter(|open| open.at < open.capacity) {
+                Some(open) => open,
+                None => {
+                    open.iter().for_each(|open| self.zones[open.zone.0 as usize].busy = false);
+                    if table {
+                        self.clean_ahead();
+                    }
+                    let mut taken = self.parking.take(file, class, BLOCK, false);
+                    if taken.is_none() {
+                        self.make_room(0);
+                        taken = self.take_zone(RESERVE).or_else(|| self.parking.take(file, class, BLOCK, true));
+                    }
+                    let Some(open) = taken else { return false };
+                    self.zone(open.zone.0).pieces.push((file, class, 0));
+                    self.zone(open.zone.0).busy = true;
+                    open
+                }
+            };
+            let n = bytes.min(open.capacity - open.at);
+            open.at += n;
+            bytes -= n;
+            self.zone(open.zone.0).pieces.last_mut().unwrap().2 += n;
+            self.unpaid += if table { n } else { 0 };
+            self.open.insert(file, open);
+        }
+        self.longest_wait = self.longest_wait.max(self.moved - moved);
+        if self.alive > self.fullest.0 {
+            let used = (self.zones.len() - self.free.len()) as u64 * ZONE;
+            self.fullest = (self.alive, self.alive as f64 / used as f64);
+        }
+        true
+    }
+
+    fn close(&mut self, file: Serial, class: Class) {
+        let Some(open) = self.open.remove(&file) else { return };
+        self.zone(open.zone.0).busy = false;
+        if open.capacity - open.at >= worth_parking(open.capacity) {
+            self.parking.park(open, class);
+        }
+    }
+
+    fn delete(&mut self, file: Serial) {
+        for zone in 0..self.zones.len() as u32 {
+            let pieces = &mut self.zone(zone).pieces;
+            let gone: u64 = pieces.extract_if(.., |piece| piece.0 == file).map(|piece| piece.2).sum();
+            self.alive -= gone;
+            if gone > 0 {
+                self.give_up_if_dead(zone);
+            }
+        }
+    }
+}
+
+/// The trace on a drive of so many zones; `None`: it became full.
+fn replay(events: &[Event], zones: u32) -> Option<Drive> {
+    let mut drive = Drive::new(zones);
+    let mut classes = BTreeMap::new();
+    for event in events {
+        match *event {
+            Event::Append(file, class, bytes) => {
+                classes.insert(file, class);
+                drive.append(file, class, bytes).then_some(())?;
+            }
+            Event::Close(file) => drive.close(file, classes[&file]),
+            Event::Delete(file) => {
+                drive.close(file, classes[&file]);
+                drive.delete(file);
+            }
+        }
+    }
+    Some(drive)
+}
+
+/// The trace on a drive that is so full when most bytes are alive; it must not become full.
+fn on_a_drive(full: f64) -> Drive {
+    let events = events();
+    let zones = (most_alive(&events) as f64 / full / ZONE as f64).round() as u32;
+    let drive = replay(&events, zones).expect("there is space");
+    assert!(drive.moved > 0, "nothing was cleaned: the drive was too large");
+    drive
+}
+
+impl Drive {
+    fn moving(&self) -> f64 {
+        1.0 + self.moved as f64 / self.written as f64
+    }
+}
+
+#[test]
+fn a_drive_that_is_85_percent_full_is_used_well_and_nobody_waits_for_a_whole_zone() {
+    let drive = on_a_drive(0.85);
+    assert!(drive.fullest.1 >= 0.85, "space efficiency {:.3}", drive.fullest.1);
+    assert!(drive.moving() <= 1.15, "WA of moving {:.3}", drive.moving());
+    // Without cleaning ahead it is 0.94 of a zone.
+    assert!(drive.longest_wait <= ZONE / 2, "one append waited for {} bytes to be moved", drive.longest_wait);
+}
+
+#[test]
+fn the_victims_are_well_chosen() {
+    let moving = on_a_drive(0.92).moving();
+    // 1.053; of the worst zones that are worth it at all 1.068.
+    assert!(moving <= 1.06, "WA of moving {moving:.4}");
+}
+
+#[test]
+fn nothing_is_moved_while_there_are_empty_zones() {
+    let events = events();
+    let zones = (most_alive(&events) / ZONE * 3) as u32;
+    assert_eq!(replay(&events, zones).expect("there is space").moved, 0);
+}
