@@ -254,15 +254,23 @@ impl Core {
         self.leave_for_good(cleaner);
         let parked = {
             let _state = lock(&self.meta);
-            let taken = lock(&self.parking).take(CLEANER, Class::Table(MOVED), least, false);
+            let taken = {
+                let mut parking = lock(&self.parking);
+                let taken = parking.take(CLEANER, Class::Table(MOVED), least, false);
+                taken.inspect(|open| self.tenant.taken(open.zone))
+            };
             // Whatever becomes of what stands there, it is not reset while it is written to.
             taken.inspect(|open| self.pin(open.zone.0))
         };
+        if let Some(open) = parked {
+            self.tenant.activate(open.zone)?;
+        }
         let open = match parked {
             Some(open) => open,
             None => {
                 let zone = self.take_zone(Urgency::Cleaning)?;
                 self.pin(zone.0);
+                self.tenant.activate(zone)?;
                 let mut out = [imbrex_device::Zone::EMPTY];
                 self.volume.device().report(zone, &mut out)?;
                 OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: out[0].capacity }
@@ -278,6 +286,7 @@ impl Core {
         let state = lock(&self.meta);
         if state.meta.zone_life(open.zone.0) == Some(open.life) {
             lock(&self.parking).park(open, Class::Table(MOVED));
+            self.tenant.let_go(open.zone);
         }
         drop(state);
         self.let_go(open);
@@ -286,6 +295,7 @@ impl Core {
     /// The cleaner's zone is full, or nobody knows how full.
     fn leave_for_good(&self, cleaner: &mut Cleaner) {
         if let Some(open) = cleaner.into.take() {
+            self.tenant.finish(open.zone);
             self.let_go(open);
         }
     }

@@ -288,6 +288,7 @@ impl Core {
             }
             Err(error) => {
                 tracing::warn!(%error, "the journal could not be compacted; it goes on growing");
+                self.broken.fetch_or(self.keeper.is_unsure(), Ordering::AcqRel);
                 self.check()
             }
         }

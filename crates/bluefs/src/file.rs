@@ -213,6 +213,7 @@ impl File {
             segments,
             cause: writing.cause.unwrap_or_else(|| self.default_cause()),
             ordered: state.kind == FileKind::Log,
+            journal: false,
         };
         let zone = if size > 0 { core.open_zone_of(state) } else { None };
         let start = StreamStart { logical: size, zone, sequence: 0 };
@@ -313,6 +314,9 @@ impl File {
             }
         } else {
             stream.drain(Priority::Normal)?;
+            if let Some(open) = stream.give_back() {
+                self.core.tenant.finish(open.zone);
+            }
         }
         self.set_stream(writing, None);
         Ok(())
@@ -500,6 +504,18 @@ impl Placer for FilePlacer {
         if let Some(open) = self.shared_zone(&core, logical, need, false)? {
             return Ok(open);
         }
+        // Where few zones may be active, files share them before any is finished early.
+        if core.options.share && core.tenant.is_crowded()? {
+            if let Some(open) = self.shared_zone(&core, logical, need, true)? {
+                return Ok(open);
+            }
+            let framed = self.state.kind == FileKind::Log;
+            if core.tenant.free_to_share(framed, core.front + need)?
+                && let Some(open) = self.shared_zone(&core, logical, need, true)?
+            {
+                return Ok(open);
+            }
+        }
         let promised = self.promised.load(Ordering::Acquire);
         // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
         let entitled = promised || core.recovering.load(Ordering::Acquire);
@@ -533,10 +549,32 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
+    fn leave_zone(&self, zone: &OpenZone, end: u64) -> imbrex_device::Result<bool> {
+        let core = self.core()?;
+        let serial = self.state.serial;
+        // Together: what stands in the zone has its length, and the file goes on.
+        let ends = [Record::Seal { serial, size: end, time: core.now() }, Record::Reopen { serial }];
+        if core.log_unless_orphan(&self.state, &ends).map_err(|e| core.device_error(&e))? {
+            core.refresh(&self.state);
+        }
+        self.unpin(&core);
+        core.park(&self.state, *zone);
+        Ok(true)
+    }
+
+    fn can_write(&self) -> bool {
+        lock(&self.before).is_none()
+    }
+
     fn announce(&self, size: u64) -> imbrex_device::Result<()> {
         let core = self.core()?;
         let record = Record::Size { serial: self.state.serial, size, time: core.now(), volatile: true };
-        core.log_unless_orphan(&self.state, &[record]).map(drop).map_err(|e| core.device_error(&e))
+        core.log_unless_orphan(&self.state, &[record]).map_err(|e| core.device_error(&e))?;
+        if core.recovering.load(Ordering::Acquire) {
+            // The memory of this mount does not survive it yet: the record must not be missing where the padding is there.
+            core.sync_journal().map_err(|e| core.device_error(&e))?;
+        }
+        Ok(())
     }
 
     fn placed(&self, placed: &Placed, bytes: &[u8]) {

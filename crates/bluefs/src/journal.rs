@@ -11,7 +11,7 @@ use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan, sc
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -118,11 +118,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct RootKeeper {
     tenant: Tenant,
     root: Mutex<Root>,
+    /// Generations up to this one were used.
+    used: u64,
+    /// A change of the root failed half-way and could not be taken back: the next mount may find either.
+    unsure: AtomicBool,
 }
 
 impl RootKeeper {
-    pub(crate) fn new(tenant: Tenant, root: Root) -> Arc<Self> {
-        Arc::new(RootKeeper { tenant, root: Mutex::new(root) })
+    /// `used`: the highest generation of which a dead process left bytes in memory. It may have died before the root named
+    /// that journal: what the next mount writes must not be taken for the same.
+    pub(crate) fn new(tenant: Tenant, root: Root, used: u64) -> Arc<Self> {
+        Arc::new(RootKeeper { tenant, root: Mutex::new(root), used, unsure: AtomicBool::new(false) })
+    }
+    /// Whether the next mount may find another root than this one thinks: nothing may change any more.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::Acquire)
+    }
+    /// Writes `next` over `root`. Where that fails half-way, one copy of the label may name it: the old root is written again.
+    fn set(&self, root: &mut Root, next: Root) -> Result<Root> {
+        if let Err(error) = self.tenant.set_root(&next.encode()) {
+            if let Err(again) = self.tenant.set_root(&root.encode()) {
+                tracing::error!(%again, "the root of the file system cannot be written; nothing more is changed");
+                self.unsure.store(true, Ordering::Release);
+            }
+            return Err(error);
+        }
+        Ok(std::mem::replace(root, next))
+    }
+    fn next_generation(&self) -> u64 {
+        self.get().generation.max(self.used).saturating_add(1)
     }
     pub(crate) fn get(&self) -> Root {
         lock(&self.root).clone()
@@ -139,15 +163,11 @@ impl RootKeeper {
         }
         let mut next = root.clone();
         next.zones.push(zone);
-        self.tenant.set_root(&next.encode())?;
-        *root = next;
-        Ok(())
+        self.set(&mut root, next).map(drop)
     }
     /// Moves the root; returns what it was.
     fn replace(&self, next: Root) -> Result<Root> {
-        let mut root = lock(&self.root);
-        self.tenant.set_root(&next.encode())?;
-        Ok(std::mem::replace(&mut *root, next))
+        self.set(&mut lock(&self.root), next)
     }
 }
 
@@ -171,7 +191,9 @@ impl Placer for JournalPlacer {
             Some(zones) => zones.push((zone.0, life)),
             None => {
                 if let Err(error) = self.keeper.add_zone(self.generation, (zone.0, life)) {
-                    tenant.release(zone);
+                    if !self.keeper.is_unsure() {
+                        tenant.release(zone);
+                    }
                     return Err(error);
                 }
             }
@@ -225,6 +247,7 @@ impl Journal {
             segments: 4,
             cause: if staged { Cause::Checkpoint } else { Cause::Journal },
             ordered: true,
+            journal: true,
         };
         let placer = Arc::new(JournalPlacer {
             keeper: keeper.clone(),
@@ -276,9 +299,8 @@ impl Journal {
         clock: &crate::options::Clock,
         records: impl Iterator<Item = Record>,
     ) -> Result<(Journal, Vec<(u32, u64)>)> {
-        let generation = keeper.get().generation + 1;
+        let generation = keeper.next_generation();
         let mut journal = Self::start(keeper, generation, clock, StreamStart::default(), true);
-        let mut moving = false;
         let written = (|| {
             let mut buf = Vec::new();
             for record in records {
@@ -294,7 +316,6 @@ impl Journal {
                 return Err(Error::new(&volume.name(), Fault::NoSpace));
             }
             let power_epoch = volume.device().identity().power_epoch;
-            moving = true;
             keeper.replace(Root { generation, power_epoch, zones })
         })();
         match written {
@@ -306,10 +327,9 @@ impl Journal {
             }
             Err(error) => {
                 journal.stream.abandon();
-                // A label update that failed half-way may have reached one copy, and then the next mount finds the new
-                // journal: its zones stay as they are until then. Otherwise they are free again.
+                // If the root may name the new journal, its zones stay as they are until the next mount.
                 let zones = lock(&journal.placer.staged).take().unwrap_or_default();
-                if !moving {
+                if !keeper.is_unsure() {
                     zones.iter().for_each(|(zone, _)| keeper.tenant.release(ZoneId(*zone)));
                 }
                 Err(error)

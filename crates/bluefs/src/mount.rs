@@ -19,7 +19,7 @@ use crate::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Drive, Fault, Tag, Written, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
-use imbrex_zones::{LeftSegment, OpenZone, Tenant, Volume};
+use imbrex_zones::{LeftSegment, OpenZone, Tenant, Volume, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -228,7 +228,9 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     let unclean = found.dirty || found.damaged || fixed || found.report.power_lost;
     found.report.clean = !unclean && left.is_empty();
     found.meta.forget_replay();
-    let keeper = RootKeeper::new(tenant.clone(), found.root.clone());
+    let of_journal = left.iter().filter(|segment| segment.key.file == JOURNAL_FILE);
+    let used = of_journal.map(|segment| segment.key.life).max().unwrap_or(0);
+    let keeper = RootKeeper::new(tenant.clone(), found.root.clone(), used);
     let journal = if unclean {
         let reset = |zone: u32| zones.get(zone as usize).is_none_or(|z| z.state == ZoneState::Empty);
         found.meta.retain_forgotten(|zone| !reset(zone));
@@ -247,9 +249,13 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
         Journal::resume(&keeper, &options.clock, &found.end)
     };
     held.into_iter().for_each(|zone| tenant.release(zone));
-    let parking = parking(&zones, &found.meta, u64::from(volume.geometry().block.max(4096)));
+    let least = |capacity: u64| if tenant.limits_active() { 1 } else { worth_parking(capacity) };
+    let parking = parking(&zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
+    parking.zones().for_each(|zone| tenant.let_go(zone));
     let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional, parking });
     tell_lost(&core, &left, &mut found.report);
+    let keeper: Arc<dyn ZoneKeeper> = core.clone();
+    core.tenant.set_keeper(Arc::downgrade(&keeper));
     let mut homeless = BTreeSet::new();
     found.report.replayed_bytes = replay_left(&core, &left, &mut homeless)?;
     core.sync_journal()?;
@@ -268,14 +274,14 @@ fn inline_bytes(zones: &[Zone]) -> u64 {
     (capacity / 4).min(8 << 20) / INLINE_PAGE * INLINE_PAGE
 }
 
-/// The zones that have room behind their files' bytes.
-fn parking(zones: &[Zone], meta: &Meta, front: u64) -> Parking {
+/// The zones that have room behind their files' bytes, `least` of it by their capacity.
+fn parking(zones: &[Zone], meta: &Meta, front: u64, least: impl Fn(u64) -> u64) -> Parking {
     let mut parking = Parking::default();
     for (zone, life) in meta.zones() {
         let Some(state) = zones.get(zone as usize) else { continue };
         let Some(wp) = state.wp.filter(|wp| state.state.writable() && *wp >= front) else { continue };
         let Some(last) = meta.pieces(zone).next_back().and_then(|piece| meta.inode(piece.serial)) else { continue };
-        if state.capacity.saturating_sub(wp) >= worth_parking(state.capacity) {
+        if state.capacity.saturating_sub(wp) >= least(state.capacity) {
             let name = meta.name_of(last.serial).map_or("", |(_, name)| name.as_str());
             let open = OpenZone { zone: ZoneId(zone), life, at: wp, capacity: state.capacity };
             parking.park(open, Class::of(last.kind, purpose(name), 0));

@@ -2,7 +2,7 @@
 //! deleted at about the same time together.
 //!
 //! A stream has a zone to itself while it writes. When its file is closed, a zone with room left is *parked*, and the next
-//! file of the same [`Class`] goes on in it. So files are never interleaved, a file is in one stretch or two, and zones fill up
+//! file of the same [`Class`] goes on in it. So files are not interleaved, a file is in one stretch or two (more only where few zones may be active), and zones fill up
 //! one after the other. Room below a sixteenth of a zone is not worth a stretch of its own: a file as large as a zone, as the
 //! paper advises, keeps its zone for itself, and its deletion is a zone to reset (BlueFS §4).
 //!
@@ -11,6 +11,7 @@
 
 use crate::kind::{FileKind, Purpose};
 use crate::meta::Serial;
+use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
 use std::collections::BTreeMap;
 
@@ -102,6 +103,18 @@ impl Parking {
         found.is_some()
     }
 
+    /// The zone with the least room, which is parked no more; none that is promised.
+    pub fn fullest(&mut self) -> Option<OpenZone> {
+        let free = self.0.iter().enumerate().filter(|(_, p)| p.promised.is_none());
+        let (i, _) = free.min_by_key(|(_, p)| p.open.capacity.saturating_sub(p.open.at))?;
+        Some(self.0.swap_remove(i).open)
+    }
+
+    /// Every parked zone.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneId> + '_ {
+        self.0.iter().map(|p| p.open.zone)
+    }
+
     /// How far each parked zone is written, in bytes.
     pub fn written(&self) -> BTreeMap<u32, u64> {
         self.0.iter().map(|p| (p.open.zone.0, p.open.at)).collect()
@@ -133,7 +146,6 @@ pub fn worth_parking(capacity: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imbrex_device::ZoneId;
 
     fn zone(n: u32, at: u64) -> OpenZone {
         OpenZone { zone: ZoneId(n), life: 7, at, capacity: 1000 }

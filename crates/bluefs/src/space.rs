@@ -11,7 +11,7 @@ use crate::fs::WAL_SPARE;
 use crate::meta::{Effect, FreedPlace, Record};
 use crate::share::worth_parking;
 use imbrex_device::ZoneId;
-use imbrex_zones::{OpenZone, Urgency};
+use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -23,6 +23,23 @@ pub(crate) struct Pins {
     held: BTreeMap<u32, u32>,
     /// What is given up when they are let go: life of the zone, and the record that freed it.
     waiting: BTreeMap<u32, (u64, u64)>,
+}
+
+/// A drive may limit how many zones are neither empty nor full: parked ones are what can be spared first.
+impl ZoneKeeper for Core {
+    fn parked(&self) -> Option<ZoneId> {
+        lock(&self.parking).fullest().map(|open| open.zone)
+    }
+
+    fn not_kept(&self, zones: Vec<ZoneId>) -> Vec<ZoneId> {
+        let parking = lock(&self.parking);
+        let kept: BTreeSet<ZoneId> = parking.zones().collect();
+        zones.into_iter().filter(|zone| !kept.contains(zone)).collect()
+    }
+
+    fn settle(&self) -> imbrex_device::Result<()> {
+        self.sync_journal().map_err(|error| self.device_error(&error))
+    }
 }
 
 impl Core {
@@ -115,15 +132,22 @@ impl Core {
         let state = lock(&self.meta);
         // Nothing of it may stand there any more.
         let used = state.meta.zone_life(open.zone.0) == Some(open.life) && !file.is_orphan();
-        if used && open.capacity - open.at >= worth_parking(open.capacity) {
+        let limited = self.tenant.limits_active();
+        let parked = used && (limited || open.capacity - open.at >= worth_parking(open.capacity));
+        if parked {
             lock(&self.parking).park(open, file.class());
         }
         drop(state);
+        if !parked {
+            self.tenant.finish(open.zone);
+        }
     }
 
     /// Promises a file room behind others' bytes.
     pub(crate) fn promise_room(&self, file: &FileState, need: u64) -> bool {
-        self.options.share && !file.is_orphan() && lock(&self.parking).promise(file.serial, file.class(), need)
+        // A promised zone could not be given up to who needs one of few active ones.
+        let can = self.options.share && !self.tenant.limits_active();
+        can && !file.is_orphan() && lock(&self.parking).promise(file.serial, file.class(), need)
     }
 
     /// Room for a file's next bytes behind those of others, logged with the record that `make` makes of it. A file that is to
@@ -145,7 +169,10 @@ impl Core {
             return Ok(None);
         }
         let need = self.front + need;
-        let taken = lock(&self.parking).take(file.serial, file.class(), need, crowded);
+        let taken = {
+            let mut parking = lock(&self.parking);
+            parking.take(file.serial, file.class(), need, crowded).inspect(|open| self.tenant.taken(open.zone))
+        };
         let Some(open) = taken else { return Ok(None) };
         match self.log(&mut state, &file.name, &[make(&open)]) {
             Ok(lsn) => {
@@ -154,6 +181,7 @@ impl Core {
             }
             Err(error) => {
                 lock(&self.parking).park(open, file.class());
+                self.tenant.let_go(open.zone);
                 Err(error)
             }
         }
@@ -210,7 +238,11 @@ impl Core {
         if last.serial != file.serial || file.is_orphan() {
             return None;
         }
-        let open = lock(&self.parking).take_back(zone).filter(|open| open.life == life)?;
+        let taken = {
+            let mut parking = lock(&self.parking);
+            parking.take_back(zone).inspect(|open| self.tenant.taken(open.zone))
+        };
+        let open = taken.filter(|open| open.life == life)?;
         self.pin(zone);
         Some(open)
     }

@@ -4,7 +4,7 @@
 mod crash_support;
 
 use crash_support::{Op, Path};
-use crash_support::{Op::*, Scripted, config, plan};
+use crash_support::{Op::*, Scripted, config, plan, zns};
 use imbrex_crashkit::{Config, explore, seeds};
 use std::sync::Arc;
 
@@ -146,15 +146,18 @@ fn full(_: u64) -> Vec<Op> {
 }
 
 /// With the drive's write cache on, and off: then nothing that was acknowledged can be lost, but a crash leaves fewer
-/// different states, so half as many are looked at. And on a drive without conventional zones.
+/// different states, so half as many are looked at. And on drives without conventional zones, with few active ones.
 fn run(subject: Arc<Scripted>, states: u64) {
     for seed in seeds(1) {
-        for (write_cache, conventional) in [(true, 4), (false, 4), (true, 0)] {
-            let config = Config { write_cache, conventional, ..config() };
-            let states = if write_cache && conventional > 0 { states } else { states / 2 };
+        let drives = [
+            ("write cache on", config(), states),
+            ("write cache off", Config { write_cache: false, ..config() }, states / 2),
+            ("no conventional zones", Config { conventional: 0, ..config() }, states / 2),
+            ("six active zones", zns(), states / 2),
+        ];
+        for (drive, config, states) in drives {
             if let Err(failure) = explore(&subject, &config, &plan(seed, states)) {
-                let cache = if write_cache { "on" } else { "off" };
-                panic!("write cache {cache}, {conventional} conventional zones: {failure}");
+                panic!("{drive}: {failure}");
             }
         }
     }

@@ -102,7 +102,7 @@ fn compare(fs: &BlueFs, model: &Model) -> Result<(), TestCaseError> {
 }
 
 /// A formatted drive, and what is behind it where that can be forked.
-fn drive() -> (Drive, Option<(Emulator, Arc<HeapSurvivor>)>) {
+fn drive(config: &Config) -> (Drive, Option<(Emulator, Arc<HeapSurvivor>)>) {
     let survivor = Arc::new(HeapSurvivor::new());
     if let Ok(locator) = std::env::var("IMBREX_TEST_DRIVE") {
         let device = imbrex_drives::open(&locator, &imbrex_drives::OpenOptions::default()).unwrap().device;
@@ -110,14 +110,19 @@ fn drive() -> (Drive, Option<(Emulator, Arc<HeapSurvivor>)>) {
         BlueFs::format(&drive, true).unwrap();
         return (drive, None);
     }
-    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let emulator = Emulator::memory(config).unwrap();
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(survivor.clone()) };
     BlueFs::format(&drive, false).unwrap();
     (drive, Some((emulator, survivor)))
 }
 
-fn run(ops: Vec<Op>, exec: Exec) -> Result<(), TestCaseError> {
-    let (mut drive, mut now) = drive();
+/// Few active zones, none of them conventional.
+fn zns() -> Config {
+    Config { conventional: 0, zone_capacity: 768 << 10, max_open: Some(6), max_active: Some(6), ..Config::tiny() }
+}
+
+fn run(ops: Vec<Op>, exec: Exec, config: &Config) -> Result<(), TestCaseError> {
+    let (mut drive, mut now) = drive(config);
     let mut fs = mount(&drive, exec);
     let mut open: HashMap<usize, Writer> = HashMap::new();
     let mut model = Model::default();
@@ -300,11 +305,15 @@ proptest! {
     #![proptest_config(config())]
     #[test]
     fn behaves_like_the_model(ops in prop::collection::vec(any_op(), 1..60)) {
-        run(ops, Exec::Inline)?;
+        run(ops, Exec::Inline, &Config::tiny())?;
+    }
+    #[test]
+    fn behaves_like_the_model_with_few_active_zones(ops in prop::collection::vec(any_op(), 1..60)) {
+        run(ops, Exec::Inline, &zns())?;
     }
     #[test]
     fn behaves_like_the_model_with_threads(ops in prop::collection::vec(any_op(), 1..60)) {
-        run(ops, Exec::Threads(2))?;
+        run(ops, Exec::Threads(2), &Config::tiny())?;
     }
     #[test]
     fn a_full_drive_behaves_like_the_model(ops in prop::collection::vec((0usize..9, 1usize..900_000, any::<u8>()), 1..40)) {

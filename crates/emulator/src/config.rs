@@ -70,14 +70,20 @@ impl Config {
         let zone_size = overrides.zone_size.unwrap_or(profile.zone_size).max(1);
         let capacity = overrides.capacity.unwrap_or(profile.capacity) / zone_size * zone_size;
         let smr = profile.kind == Kind::HmSmr;
+        let block = overrides.block.unwrap_or(profile.block);
+        // Other zones keep the relation of capacity to size.
+        let scaled = |bytes: u64| {
+            let part = u128::from(bytes) * u128::from(zone_size) / u128::from(profile.zone_size.max(1));
+            u64::try_from(part).unwrap_or(zone_size) / u64::from(block.max(1)) * u64::from(block)
+        };
         Config {
             name: format!("mem:{}", profile.name),
             profile: profile.name.clone(),
             capacity,
             zone_size,
-            zone_capacity: zone_size,
+            zone_capacity: profile.zone_capacity.map_or(zone_size, scaled),
             conventional: overrides.conventional.unwrap_or_else(|| scaled_conventional(profile, capacity / zone_size)),
-            block: overrides.block.unwrap_or(profile.block),
+            block,
             max_io: profile.max_io,
             max_open: profile.max_open,
             max_active: profile.max_active,

@@ -42,6 +42,9 @@ pub struct Profile {
     pub capacity: u64,
     /// Distance between zone starts.
     pub zone_size: u64,
+    /// Bytes of a sequential zone that can be written, where that is not all of it.
+    #[serde(default)]
+    pub zone_capacity: Option<u64>,
     /// How many zones, from the first, are conventional.
     pub conventional_zones: u32,
     /// How many sequential zones may be open.
@@ -62,11 +65,12 @@ pub struct Profile {
     pub facts: Vec<Fact>,
 }
 
-const BUILT_IN: [&str; 4] = [
+const BUILT_IN: [&str; 5] = [
     include_str!("../profiles/hgst-hsh721414al.toml"),
     include_str!("../profiles/seagate-st13125nm007.toml"),
     include_str!("../profiles/seagate-st20000nm001j.toml"),
     include_str!("../profiles/tiny.toml"),
+    include_str!("../profiles/zns-made-up.toml"),
 ];
 
 impl Profile {
@@ -93,7 +97,7 @@ mod tests {
     #[test]
     fn built_in_profiles_parse_and_are_sorted() {
         let names: Vec<_> = Profile::all().into_iter().map(|profile| profile.name).collect();
-        assert_eq!(names, ["hgst-hsh721414al", "seagate-st13125nm007", "seagate-st20000nm001j", "tiny"]);
+        assert_eq!(names, ["hgst-hsh721414al", "seagate-st13125nm007", "seagate-st20000nm001j", "tiny", "zns-made-up"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! ([`pool`]). Its tenants, the engines, append through [`AppendStream`]s, whose unwritten bytes stand in memory that
 //! outlives the process ([`memory`]), and read through the volume and a [`cache`].
 
+mod active;
 pub mod cache;
 pub mod conventional;
 mod flush;
@@ -17,6 +18,7 @@ mod sync;
 pub mod turn;
 pub mod volume;
 
+pub use active::ZoneKeeper;
 pub use flush::Ticket;
 pub use frame::ZoneHeader;
 pub use memory::LeftSegment;

@@ -12,14 +12,15 @@
 
 mod write;
 
+use crate::active::Holder;
 use crate::frame::ZoneHeader;
 use crate::memory::{Layout, Segment, SegmentKey};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::volume::{Tenant, VolumeCore};
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use write::Writing;
 
 /// How bytes stand in the zone.
@@ -51,6 +52,9 @@ pub struct StreamSpec {
     pub cause: Cause,
     /// Whether no byte may become durable before those before it, also across zones.
     pub ordered: bool,
+    /// Whether it is the engine's journal: its zones count before all others where a drive limits active ones, and are never
+    /// taken away.
+    pub journal: bool,
 }
 
 /// A zone that a stream is to go on in.
@@ -128,6 +132,16 @@ pub trait Placer: Send + Sync {
     fn announce(&self, _size: u64) -> Result<()> {
         Ok(())
     }
+    /// The stream loses its zone, which others need more, and will go on elsewhere; all its bytes, up to `end`, are on the drive.
+    /// The engine records the end, because the zone's write pointer will not tell any more, and keeps the zone (see
+    /// [`ZoneKeeper`](crate::ZoneKeeper)) or finishes it. False: not now.
+    fn leave_zone(&self, _zone: &OpenZone, _end: u64) -> Result<bool> {
+        Ok(false)
+    }
+    /// Whether bytes can be written now without waiting for another stream.
+    fn can_write(&self) -> bool {
+        true
+    }
     /// These bytes are on the drive (not yet durable).
     fn placed(&self, _placed: &Placed, _bytes: &[u8]) {}
 }
@@ -166,6 +180,8 @@ struct Io {
     switched: bool,
     /// The zone before died: the drive will not say how far it was written.
     died: bool,
+    /// Left after an error with room in it: nobody's, once the engine knows that the bytes go on elsewhere.
+    left: Option<ZoneId>,
 }
 
 /// Where a byte of a stream is.
@@ -191,6 +207,9 @@ pub(crate) struct StreamCore {
     changed: Condvar,
     io: Mutex<Io>,
     queued: AtomicBool,
+    me: Weak<StreamCore>,
+    /// When it wrote last, where that counts.
+    used: AtomicU64,
 }
 
 impl Drop for StreamCore {
@@ -218,7 +237,14 @@ impl AppendStream {
             Framing::Framed { max_frame } => max_frame,
         };
         let zone = |open| Zone { open, fresh: None, back: 0 };
-        let core = StreamCore {
+        if let (Some(active), Some(open)) = (&volume.active, start.zone)
+            && spec.journal
+        {
+            active.forget(open.zone);
+        }
+        let core = Arc::new_cyclic(|me: &Weak<StreamCore>| StreamCore {
+            me: me.clone(),
+            used: AtomicU64::new(0),
             owner: tenant.owner(),
             id: volume.next_stream(),
             layout: Layout { front: block.max(4096), frame },
@@ -240,13 +266,19 @@ impl AppendStream {
                 done: 0,
                 switched: false,
                 died: false,
+                left: None,
             }),
             queued: AtomicBool::new(false),
             volume,
             placer,
             spec,
-        };
-        AppendStream { core: Arc::new(core) }
+        });
+        if let (Some(active), Some(open)) = (&core.volume.active, start.zone)
+            && !spec.journal
+        {
+            active.hold(open.zone, core.holder());
+        }
+        AppendStream { core }
     }
 
     /// Appends `bytes`; returns the logical offset of the first. No I/O unless all segments are full.
@@ -320,6 +352,9 @@ impl AppendStream {
         drop(io);
         lock(&self.core.state).room = 0;
         drop(writing);
+        if let (Some(active), Some(zone)) = (&self.core.volume.active, &zone) {
+            active.let_go(zone.open.zone);
+        }
         zone.map(|zone| zone.open)
     }
 
@@ -335,6 +370,55 @@ impl AppendStream {
 }
 
 impl StreamCore {
+    fn holder(&self) -> Holder {
+        Holder::Stream(self.me.clone())
+    }
+
+    /// Of two streams, the one that wrote later has the higher number.
+    pub(crate) fn last_write(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Gives up the zone, which somebody else needs, if nobody is writing to it; what is in memory is written first. False: it
+    /// cannot, or has none with room for `need`.
+    pub(crate) fn leave_zone(&self, need: u64) -> Result<bool> {
+        let mut state = lock(&self.state);
+        if state.writing || state.abandoned || !(state.segments.is_empty() || self.placer.can_write()) {
+            return Ok(false);
+        }
+        state.filling = false;
+        let target = state.end;
+        let writing = self.start_writing(state);
+        while lock(&self.state).placed < target {
+            writing.write_front(Priority::Normal)?;
+        }
+        let mut io = lock(&self.io);
+        let Some(open) = io.zone.as_ref().filter(|zone| zone.fresh.is_none() && !io.died).map(|zone| zone.open) else {
+            return Ok(false);
+        };
+        if open.capacity.saturating_sub(open.at) < need {
+            return Ok(false);
+        }
+        // Before the engine knows: from then on it may be somebody else's.
+        let Some(active) = &self.volume.active else { return Ok(false) };
+        active.let_go(open.zone);
+        match self.placer.leave_zone(&open, target) {
+            Ok(true) => {}
+            kept => {
+                active.hold(open.zone, self.holder());
+                return kept;
+            }
+        }
+        (io.zone, io.switched, io.padded) = (None, true, false);
+        drop(io);
+        lock(&self.state).room = 0;
+        Ok(true)
+    }
+
+    pub(crate) fn is_framed(&self) -> bool {
+        self.layout.frame > 0
+    }
+
     fn tag(&self, priority: Priority) -> Tag {
         let cause = Cause::ALL.get(usize::from(self.cause.load(Ordering::Relaxed))).copied().unwrap_or(Cause::Other);
         Tag { cause, priority }
@@ -468,6 +552,11 @@ impl StreamCore {
         state.segments.clear();
         state.filling = false;
         self.changed.notify_all();
+        drop(state);
+        if let Some(active) = &self.volume.active {
+            let io = lock(&self.io);
+            io.zone.iter().map(|zone| zone.open.zone).chain(io.left).for_each(|zone| active.left_behind(zone));
+        }
     }
 
     fn is_abandoned(&self) -> Error {

@@ -11,6 +11,7 @@ mod work;
 pub use tenant::Tenant;
 
 use crate::OpenZone;
+use crate::active::{self, ActiveZones};
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
 use crate::memory::{SegmentMemory, is_newer, parse};
@@ -104,6 +105,8 @@ pub(crate) struct VolumeCore {
     look: bool,
     /// A label is only in memory.
     label_unwritten: AtomicBool,
+    /// On a drive that limits active zones.
+    pub(crate) active: Option<ActiveZones>,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -150,6 +153,21 @@ pub(crate) fn write_all(device: &dyn ZonedDevice, buf: &[u8], at: u64, tag: Tag)
 
 fn unusable(device: &dyn ZonedDevice, sentence: impl std::fmt::Display) -> Error {
     Error::unusable(&name_of(device), sentence.to_string())
+}
+
+/// Refuses a drive that cannot have as many active zones as are needed at once.
+fn check_active(device: &dyn ZonedDevice, rings: u32) -> Result<()> {
+    let least = active::least(rings);
+    match device.geometry().max_active {
+        Some(limit) if limit.get() < least => Err(unusable(
+            device,
+            format!(
+                "can have {limit} active zones, and at least {least} are needed (label {rings}, journal 2, cleaning 1, files 1); \
+                 use a drive or a namespace with a higher limit"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl Volume {
@@ -206,6 +224,7 @@ impl Volume {
         if dead.iter().all(Option::is_some) && !look {
             return Err(cannot_write(device));
         }
+        check_active(device, label_zones.rings())?;
         dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
         let other = 1 - chosen.copy;
         if chosen.repair_other && dead[other].is_none() {
@@ -256,7 +275,6 @@ impl Volume {
                 options.unit_bytes,
             )),
             left: Mutex::new(Left::new(left)),
-            report,
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
             lives: AtomicU64::new(0),
@@ -267,6 +285,10 @@ impl Volume {
             in_force: AtomicU64::new(label.generation),
             look,
             label_unwritten: AtomicBool::new(false),
+            active: geometry
+                .max_active
+                .map(|n| ActiveZones::new(n.get(), label_zones.rings(), &report, &label_zones.zones())),
+            report,
             label: Mutex::new(label),
             label_zones,
             drive,
@@ -511,6 +533,7 @@ impl VolumeCore {
                 Take::Empty(zone) => return Ok(zone),
                 Take::Reset(zone) => {
                     let result = self.drive.device.zone_op(ZoneOp::Reset, zone, Cause::Pool.into());
+                    self.is_reset(zone);
                     lock(&self.pool).reset_done(zone, result.is_ok(), true);
                     match result {
                         Ok(()) => return Ok(zone),

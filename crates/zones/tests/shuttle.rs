@@ -162,6 +162,7 @@ fn stream(tenant: &Tenant, file: u64) -> (Arc<AppendStream>, Arc<Notes>) {
         segments: 2,
         cause: Cause::Wal,
         ordered: false,
+        journal: false,
     };
     (Arc::new(AppendStream::new(tenant, spec, StreamStart::default(), notes.clone())), notes)
 }

@@ -65,6 +65,20 @@ pub fn options(journal_bytes: u64) -> Options {
 }
 
 /// 32 zones of 256 KiB, four of them conventional.
+/// The same as a ZNS SSD: no conventional zones, a capacity below the size, few active zones.
+pub fn zns() -> Config {
+    Config {
+        conventional: 0,
+        zone_capacity: 192 << 10,
+        max_open: Some(6),
+        max_active: Some(6),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        ..config()
+    }
+}
+
 pub fn config() -> Config {
     Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 8 << 20, conventional: 4, ..Config::tiny() }
 }

@@ -70,8 +70,12 @@ impl Writing<'_> {
                     return Ok(room);
                 }
             }
-            if io.zone.take().is_some() {
+            if let Some(zone) = io.zone.take() {
                 io.switched = true;
+                if core.is_framed() && !core.spec.journal {
+                    // Too little room for what comes. Frames tell where the log ends here.
+                    core.volume.finish(zone.open.zone);
+                }
             }
             if io.switched && (core.spec.ordered || io.died) {
                 // What comes must not be durable before what stands in the zone before; and of a dead zone only the engine's
@@ -79,6 +83,15 @@ impl Writing<'_> {
                 core.volume.sync(core.tag(priority))?;
             }
             let new = core.placer.next_zone(logical, need)?;
+            match core.spec.journal {
+                true => core.volume.activate_journal()?,
+                false => {
+                    if let Some(left) = io.left.take() {
+                        core.volume.finish(left);
+                    }
+                    core.volume.activate(new.zone, core.holder())?;
+                }
+            }
             let report = core.volume.report_one(new.zone)?;
             let open = OpenZone { zone: new.zone, life: new.header.life, at: new.at, capacity: report.capacity };
             io.zone = Some(Zone { open, fresh: Some(new.header), back: 0 });
@@ -100,6 +113,9 @@ impl Writing<'_> {
             write_all(core.volume.drive.device.as_ref(), bytes, address, core.tag(priority))
         })?;
         zone.open.at += bytes.len() as u64;
+        if let Some(active) = &core.volume.active {
+            core.used.store(active.tick(), std::sync::atomic::Ordering::Relaxed);
+        }
         Ok(at)
     }
 
@@ -132,7 +148,7 @@ impl Writing<'_> {
         }
         io.died |= !report.state.writable();
         if torn_header || !report.state.writable() || attempt % 2 == 1 {
-            io.zone = None;
+            io.left = io.zone.take().map(|zone| zone.open.zone).filter(|_| !core.spec.journal);
             io.switched = true;
         }
         Ok(())

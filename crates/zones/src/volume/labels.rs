@@ -10,7 +10,7 @@
 //! other as the two copies were. A ring that is alone gets each label twice, and is reset only while the dead zone still
 //! shows the label in force; once it is full, labels can no longer be written, and the drive can only be looked at.
 
-use super::{FormatOptions, TenantSpec, Volume, name_of, read_all, unusable, write_all};
+use super::{FormatOptions, TenantSpec, Volume, check_active, name_of, read_all, unusable, write_all};
 use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState,
@@ -68,6 +68,11 @@ impl LabelZones {
 
     pub(super) fn zones(&self) -> [ZoneId; 2] {
         self.zones
+    }
+
+    /// How many zones of their own, which stay active, the labels need.
+    pub(super) fn rings(&self) -> u32 {
+        if self.ring { 2 } else { 0 }
     }
 
     /// Why a zone of the label cannot be written any more, a sentence each.
@@ -308,6 +313,8 @@ fn claimed_at(device: &dyn ZonedDevice, at: u64) -> Result<Option<usize>> {
     match read_all(device, &mut buf, at, Cause::Label.into()) {
         Ok(()) => Ok(Label::claimed_len(&buf)),
         Err(error) if is_lost(&error) => Ok(None),
+        // A read-only zone does not tell how far it is written, and the drive may refuse reads behind that.
+        Err(error) if matches!(error.fault, Fault::InvalidInput(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -380,6 +387,7 @@ impl Volume {
             );
             return Err(unusable(device, what));
         }
+        check_active(device, zones.rings())?;
         if label_bytes(&geometry) > geometry.zone_size / 2 {
             return Err(unusable(device, "has zones too small for a label; use a drive with larger zones"));
         }

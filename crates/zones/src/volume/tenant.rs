@@ -2,11 +2,13 @@
 
 use super::labels::label_bytes;
 use super::{Volume, VolumeCore};
+use crate::active::{Holder, ZoneKeeper};
 use crate::label;
 use crate::memory::LeftSegment;
 use crate::pool::{PoolCounts, Urgency};
 use crate::sync::lock;
 use imbrex_device::{Fault, Result, ZoneId, ZoneState};
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 /// One engine's part of a volume.
@@ -104,6 +106,63 @@ impl Tenant {
             matches!(core.report_one(zone), Ok(z) if matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline));
         lock(&core.pool).release(zone, dead);
         core.reset_soon();
+    }
+
+    /// Who keeps zones for later, and is asked to give some up on a drive that limits active ones.
+    pub fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
+        if let Some(active) = &self.core().active {
+            active.set_keeper(keeper);
+        }
+    }
+
+    /// Whether the drive limits active zones: those that are kept for later count.
+    pub fn limits_active(&self) -> bool {
+        self.core().active.is_some()
+    }
+
+    /// Before the first write of [`Volume::write_sequential`] to a zone: waits for one of the drive's active zones.
+    ///
+    /// # Errors
+    /// Those of what has to be written to make room.
+    pub fn activate(&self, zone: ZoneId) -> Result<()> {
+        self.core().activate(zone, Holder::Cleaner)
+    }
+
+    /// Whether one more active zone would cost somebody else's.
+    ///
+    /// # Errors
+    /// Those of a report of zones.
+    pub fn is_crowded(&self) -> Result<bool> {
+        self.core().is_crowded()
+    }
+
+    /// Makes a stream, framed or not, that does not write at the moment give back its zone with room for `need` bytes. False: there
+    /// is none.
+    ///
+    /// # Errors
+    /// Those of writing what it has in memory.
+    pub fn free_to_share(&self, framed: bool, need: u64) -> Result<bool> {
+        self.core().free_to_share(framed, need)
+    }
+
+    /// Nobody writes to this zone for now; it is kept for later.
+    pub fn let_go(&self, zone: ZoneId) {
+        if let Some(active) = &self.core().active {
+            active.let_go(zone);
+        }
+    }
+
+    /// A zone that was kept for later is about to get a stream. To be said before anybody can see that it is kept no more.
+    pub fn taken(&self, zone: ZoneId) {
+        if let Some(active) = &self.core().active {
+            active.taken(zone);
+        }
+    }
+
+    /// Nobody will write to this zone any more: on a drive that limits active zones it is finished. What stands in it, and how
+    /// far, must be known from elsewhere than its write pointer.
+    pub fn finish(&self, zone: ZoneId) {
+        self.core().finish(zone);
     }
 
     /// Whether the zone was reset and nobody has it: nothing stands in it.

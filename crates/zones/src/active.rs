@@ -1,0 +1,333 @@
+//! Active zones of a drive that limits them: a zone that was written to takes one of the drive's resources until it is full,
+//! finished or reset (ZNS). No engine sees the limit as an error; what it costs is zones that are finished before they are full.
+//!
+//! The limit is divided beforehand. The label's rings and the engine's journal have their share for themselves, because nobody
+//! could wait for them; one zone is the cleaner's; the rest is for streams. When that is used up, whoever needs one more zone
+//! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
+//! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
+//! longest time; or waiting for a stream that is writing this moment.
+//!
+//! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
+
+use crate::stream::StreamCore;
+use crate::sync::{Mutex, lock};
+use crate::volume::VolumeCore;
+use imbrex_device::{Cause, Result, Zone, ZoneId, ZoneOp, ZoneState};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Zones of an engine's journal: the one it is in, and the one it moves to.
+const JOURNAL: u32 = 2;
+/// Zones of a cleaner.
+const CLEANER: u32 = 1;
+
+/// Who writes to a zone, and so which share of the limit it is from.
+#[derive(Clone)]
+pub(crate) enum Holder {
+    /// A stream of a file.
+    Stream(Weak<StreamCore>),
+    /// The cleaner: not to be taken away.
+    Cleaner,
+    /// Nobody: the engine keeps it for its next file, or all that stood in it was deleted.
+    Nobody,
+    /// The engine has just taken it for a stream.
+    Taken,
+    /// Nobody: it is from before the volume was opened and the engine has not said that it keeps it, or its stream has ended.
+    Before,
+}
+
+impl std::fmt::Debug for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Holder::Stream(stream) if stream.strong_count() == 0 => "stream that ended",
+            Holder::Stream(_) => "stream",
+            Holder::Cleaner => "cleaner",
+            Holder::Nobody => "kept",
+            Holder::Taken => "taken",
+            Holder::Before => "left",
+        })
+    }
+}
+
+/// The engine's side of a limit on active zones.
+pub trait ZoneKeeper: Send + Sync {
+    /// A zone that the engine keeps for later and can do without, the fullest first; it is the engine's no more, except for the
+    /// bytes that stand in it. Called with a stream's right to write held, and no other lock of this crate.
+    fn parked(&self) -> Option<ZoneId>;
+    /// Of these zones, those that it does not keep.
+    fn not_kept(&self, zones: Vec<ZoneId>) -> Vec<ZoneId>;
+    /// Makes durable what the engine's metadata says of where files end: a zone that is finished no longer tells.
+    ///
+    /// # Errors
+    /// Those of the write or flush.
+    fn settle(&self) -> Result<()>;
+}
+
+/// See the module.
+pub(crate) struct ActiveZones {
+    /// For streams; the cleaner may have one more.
+    limit: usize,
+    zones: Mutex<BTreeMap<u32, Holder>>,
+    clock: AtomicU64,
+    keeper: OnceLock<Weak<dyn ZoneKeeper>>,
+}
+
+/// The smallest limit that works, where the label stands in `rings` zones of its own.
+pub(crate) fn least(rings: u32) -> u32 {
+    rings + JOURNAL + CLEANER + 1
+}
+
+fn is_active(zone: &Zone) -> bool {
+    zone.state.is_open() || zone.state == ZoneState::Closed
+}
+
+impl ActiveZones {
+    /// Of a drive with this limit, by its report; `kept`: zones of the label.
+    pub(crate) fn new(limit: u32, rings: u32, report: &[Zone], kept: &[ZoneId]) -> ActiveZones {
+        let active = report.iter().filter(|zone| is_active(zone) && !kept.contains(&zone.id));
+        ActiveZones {
+            limit: limit.saturating_sub(rings + JOURNAL + CLEANER).max(1) as usize,
+            zones: Mutex::new(active.map(|zone| (zone.id.0, Holder::Before)).collect()),
+            clock: AtomicU64::new(0),
+            keeper: OnceLock::new(),
+        }
+    }
+
+    /// The time by which streams are told apart: it goes on with every write.
+    pub(crate) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
+        // There is one engine a volume that keeps zones; a second one would only lose the chance to give some up.
+        let _ = self.keeper.set(keeper);
+    }
+
+    pub(crate) fn hold(&self, zone: ZoneId, holder: Holder) {
+        lock(&self.zones).insert(zone.0, holder);
+    }
+
+    /// Nobody writes to the zone any more, and it may have room.
+    pub(crate) fn let_go(&self, zone: ZoneId) {
+        if let Some(holder) = lock(&self.zones).get_mut(&zone.0) {
+            *holder = Holder::Nobody;
+        }
+    }
+
+    /// Somebody who kept the zone is about to write to it.
+    pub(crate) fn taken(&self, zone: ZoneId) {
+        if let Some(holder) = lock(&self.zones).get_mut(&zone.0) {
+            *holder = Holder::Taken;
+        }
+    }
+
+    /// A stream has ended in the zone without giving it back.
+    pub(crate) fn left_behind(&self, zone: ZoneId) {
+        if let Some(holder @ Holder::Stream(_)) = lock(&self.zones).get_mut(&zone.0) {
+            *holder = Holder::Before;
+        }
+    }
+
+    fn nobodys(&self) -> Vec<ZoneId> {
+        let zones = lock(&self.zones);
+        zones.iter().filter(|(_, holder)| matches!(holder, Holder::Nobody)).map(|(zone, _)| ZoneId(*zone)).collect()
+    }
+
+    pub(crate) fn forget(&self, zone: ZoneId) {
+        lock(&self.zones).remove(&zone.0);
+    }
+
+    /// Takes a place for the zone, if there is one.
+    fn enter(&self, zone: ZoneId, holder: &Holder) -> bool {
+        let mut zones = lock(&self.zones);
+        let limit = self.limit + usize::from(matches!(holder, Holder::Cleaner));
+        let others = zones.len() - usize::from(zones.contains_key(&zone.0));
+        let fits = zones.contains_key(&zone.0) || others < limit;
+        if fits {
+            zones.insert(zone.0, holder.clone());
+        }
+        fits
+    }
+
+    /// Streams with a zone, the one that wrote last at the end.
+    fn streams(&self) -> Vec<Arc<StreamCore>> {
+        let of = |holder: &Holder| match holder {
+            Holder::Stream(stream) => stream.upgrade(),
+            _ => None,
+        };
+        let mut streams: Vec<_> = lock(&self.zones).values().filter_map(of).collect();
+        streams.sort_by_key(|stream| stream.last_write());
+        streams
+    }
+
+    /// Zones that nobody will write to or ask for: their stream ended without giving them back, or they are from before.
+    fn left(&self) -> Vec<ZoneId> {
+        let gone = |holder: &Holder| match holder {
+            Holder::Stream(stream) => stream.strong_count() == 0,
+            Holder::Before => true,
+            Holder::Cleaner | Holder::Nobody | Holder::Taken => false,
+        };
+        lock(&self.zones).iter().filter(|(_, holder)| gone(holder)).map(|(zone, _)| ZoneId(*zone)).collect()
+    }
+}
+
+impl VolumeCore {
+    /// Before the first write to a zone that is empty, or that somebody kept: waits until the drive has room for one more
+    /// active zone. Nothing on a drive without such a limit.
+    pub(crate) fn activate(&self, zone: ZoneId, holder: Holder) -> Result<()> {
+        let Some(active) = &self.active else { return Ok(()) };
+        let mut patience = 0;
+        loop {
+            self.flusher.check()?;
+            if active.enter(zone, &holder) || self.ask_the_drive(active)? || self.reset_one()? {
+                if lock(&active.zones).contains_key(&zone.0) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let keeper = active.keeper.get().and_then(Weak::upgrade);
+            let left = active.left();
+            if let Some(keeper) = &keeper
+                && !left.is_empty()
+            {
+                keeper.settle()?;
+                left.into_iter().for_each(|zone| self.finish(zone));
+                continue;
+            }
+            if let Some(keeper) = &keeper
+                && let Some(parked) = keeper.parked()
+            {
+                keeper.settle()?;
+                self.finish(parked);
+                continue;
+            }
+            if let Some(keeper) = &keeper
+                && self.give_up_deleted(active, keeper.as_ref())?
+            {
+                continue;
+            }
+            if matches!(holder, Holder::Cleaner) {
+                // Streams may be waiting for it. The journal's second zone is spare most of the time.
+                active.hold(zone, holder);
+                return Ok(());
+            }
+            if self.take_from_a_stream(active, |_| true, 0)? {
+                continue;
+            }
+            // Every other stream is writing this moment; nobody tells when it ends.
+            patience += 1;
+            if patience % 1000 == 0 {
+                let zones: Vec<String> =
+                    lock(&active.zones).iter().map(|(zone, holder)| format!("{zone} {holder:?}")).collect();
+                let zones = zones.join(", ");
+                tracing::warn!(drive = %self.drive.device.identity().name, zones, "waiting for an active zone");
+            }
+            #[cfg(not(feature = "shuttle"))]
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Zones in which all was deleted: reset once that is durable, or finished where somebody still reads them.
+    fn give_up_deleted(&self, active: &ActiveZones, keeper: &dyn ZoneKeeper) -> Result<bool> {
+        if active.nobodys().is_empty() {
+            return Ok(false);
+        }
+        keeper.settle()?;
+        if self.reset_one()? {
+            return Ok(true);
+        }
+        let mut any = false;
+        for zone in keeper.not_kept(active.nobodys()) {
+            // The engine marks what it takes while it has it under its lock.
+            if active.nobodys().contains(&zone) {
+                self.finish(zone);
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// The zone is empty, and whoever writes to it next has to ask again.
+    pub(crate) fn is_reset(&self, zone: ZoneId) {
+        if let Some(active) = &self.active {
+            active.forget(zone);
+        }
+    }
+
+    /// Has the stream, of those that are `wanted`, that has not written for the longest time give its zone back to the engine.
+    fn take_from_a_stream(
+        &self,
+        active: &ActiveZones,
+        wanted: impl Fn(&StreamCore) -> bool,
+        need: u64,
+    ) -> Result<bool> {
+        for stream in active.streams().into_iter().filter(|stream| wanted(stream)) {
+            match stream.leave_zone(need) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // Its own writer will meet that.
+                Err(error) => tracing::debug!(%error, "a stream cannot leave its zone"),
+            }
+            self.flusher.check()?;
+        }
+        Ok(false)
+    }
+
+    /// Where one more active zone would cost somebody else's: makes a stream whose bytes stand in zones as this one's do give
+    /// its zone, with room for `need` bytes, to the engine, to be shared. False: there is room, or no such stream.
+    pub(crate) fn free_to_share(&self, framed: bool, need: u64) -> Result<bool> {
+        let Some(active) = &self.active else { return Ok(false) };
+        self.take_from_a_stream(active, |stream| stream.is_framed() == framed, need)
+    }
+
+    /// Whether one more active zone would cost somebody else's.
+    pub(crate) fn is_crowded(&self) -> Result<bool> {
+        match &self.active {
+            Some(active) if lock(&active.zones).len() >= active.limit => {
+                self.ask_the_drive(active)?;
+                Ok(lock(&active.zones).len() >= active.limit)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Before the journal writes to a zone that is empty: its share is its own, except for what it left and is not reset yet.
+    pub(crate) fn activate_journal(&self) -> Result<()> {
+        if self.active.is_some() {
+            while self.reset_one()? {}
+        }
+        Ok(())
+    }
+
+    /// Forgets zones that the drive does not count any more. False: there are none.
+    fn ask_the_drive(&self, active: &ActiveZones) -> Result<bool> {
+        let known: Vec<u32> = lock(&active.zones).keys().copied().collect();
+        let mut any = false;
+        for zone in known {
+            let report = self.report_one(ZoneId(zone))?;
+            // An empty zone that somebody holds is about to be written.
+            let held = matches!(lock(&active.zones).get(&zone), Some(Holder::Cleaner | Holder::Stream(_)));
+            if !is_active(&report) && !(held && report.state == ZoneState::Empty) {
+                active.forget(ZoneId(zone));
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Finishes a zone that nobody goes on in, on a drive that limits active ones. A zone that cannot be finished is left as it is.
+    pub(crate) fn finish(&self, zone: ZoneId) {
+        let Some(active) = &self.active else { return };
+        active.forget(zone);
+        match self.report_one(zone) {
+            Ok(report) if is_active(&report) => {
+                if let Err(error) = self.drive.device.zone_op(ZoneOp::Finish, zone, Cause::Pool.into()) {
+                    tracing::warn!(%error, "a zone that nobody goes on in could not be finished");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "a zone that nobody goes on in could not be looked at"),
+        }
+    }
+}
