@@ -37,6 +37,12 @@ fn describe_profile(profile: &Profile) -> String {
     if let Some(max_open) = profile.max_open {
         text.push_str(&format!(", {max_open} may be open"));
     }
+    if let Some(max_active) = profile.max_active {
+        text.push_str(&format!(", {max_active} active"));
+    }
+    if let Some(capacity) = profile.zone_capacity {
+        text.push_str(&format!(", {} of each can be written", size(capacity)));
+    }
     for fact in &profile.facts {
         text.push_str(&format!("\n  {}: {} {} ({})", fact.what, fact.value, fact.unit, fact.source));
     }
