@@ -285,8 +285,7 @@ impl Core {
         let Some(open) = cleaner.into.take() else { return };
         let state = lock(&self.meta);
         if state.meta.zone_life(open.zone.0) == Some(open.life) {
-            lock(&self.parking).park(open, Class::Table(MOVED));
-            self.tenant.let_go(open.zone);
+            self.keep_zone(open, Class::Table(MOVED));
         }
         drop(state);
         self.let_go(open);

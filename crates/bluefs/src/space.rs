@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::file::{FileState, lock};
 use crate::fs::WAL_SPARE;
 use crate::meta::{Effect, FreedPlace, Record};
-use crate::share::worth_parking;
+use crate::share::{Class, worth_parking};
 use imbrex_device::ZoneId;
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,12 +135,19 @@ impl Core {
         let limited = self.tenant.limits_active();
         let parked = used && (limited || open.capacity - open.at >= worth_parking(open.capacity));
         if parked {
-            lock(&self.parking).park(open, file.class());
+            self.keep_zone(open, file.class());
         }
         drop(state);
         if !parked {
             self.tenant.finish(open.zone);
         }
+    }
+
+    /// Parks a zone. Whoever takes it next finds that nobody has it.
+    pub(crate) fn keep_zone(&self, open: OpenZone, class: Class) {
+        let mut parking = lock(&self.parking);
+        self.tenant.let_go(open.zone);
+        parking.park(open, class);
     }
 
     /// Promises a file room behind others' bytes.
@@ -180,8 +187,7 @@ impl Core {
                 Ok(Some(open))
             }
             Err(error) => {
-                lock(&self.parking).park(open, file.class());
-                self.tenant.let_go(open.zone);
+                self.keep_zone(open, file.class());
                 Err(error)
             }
         }

@@ -152,7 +152,9 @@ fn profiles_name_their_sources() {
     for part in ["tiny", "seagate-st20000nm001j", "255.6 MB/s (SMRSTORE, Table 2)", "800 of them conventional"] {
         assert!(list.contains(part), "{list} lacks {part:?}");
     }
-    assert_eq!(json(imbrex(&["drive", "profiles", "--json"])).as_array().unwrap().len(), 4);
+    let zns = "zns-made-up: 1 TB ZNS SSD, all figures made up\n  1T, 4,096 zones of 256M, 0 of them conventional, 8 may be open, 8 active, 192M of";
+    assert!(list.contains(zns), "{list}");
+    assert_eq!(json(imbrex(&["drive", "profiles", "--json"])).as_array().unwrap().len(), 5);
 }
 
 #[test]

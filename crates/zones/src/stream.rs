@@ -353,7 +353,8 @@ impl AppendStream {
         lock(&self.core.state).room = 0;
         drop(writing);
         if let (Some(active), Some(zone)) = (&self.core.volume.active, &zone) {
-            active.let_go(zone.open.zone);
+            // The engine's, until it says that it keeps it.
+            active.taken(zone.open.zone);
         }
         zone.map(|zone| zone.open)
     }
@@ -399,9 +400,9 @@ impl StreamCore {
         if open.capacity.saturating_sub(open.at) < need {
             return Ok(false);
         }
-        // Before the engine knows: from then on it may be somebody else's.
+        // The engine's, until it says that it keeps it: then it may be somebody else's.
         let Some(active) = &self.volume.active else { return Ok(false) };
-        active.let_go(open.zone);
+        active.taken(open.zone);
         match self.placer.leave_zone(&open, target) {
             Ok(true) => {}
             kept => {
