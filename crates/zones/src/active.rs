@@ -308,10 +308,11 @@ impl VolumeCore {
             let report = self.report_one(ZoneId(zone))?;
             // An empty zone that somebody holds is about to be written.
             let held = matches!(lock(&active.zones).get(&zone), Some(Holder::Cleaner | Holder::Stream(_)));
-            if !is_active(&report) && !(held && report.state == ZoneState::Empty) {
-                active.forget(ZoneId(zone));
-                any = true;
+            if is_active(&report) || (held && report.state == ZoneState::Empty) {
+                continue;
             }
+            active.forget(ZoneId(zone));
+            any = true;
         }
         Ok(any)
     }
