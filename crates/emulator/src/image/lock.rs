@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 pub(crate) enum Refused {
     /// Somebody has it; the process id where the system tells.
@@ -12,13 +13,24 @@ pub(crate) enum Refused {
     Io(io::Error),
 }
 
+/// A lock without a holder is given this many times 10 ms to go away.
+const PATIENCE: u32 = 20;
+
 /// Locks for one writer, or shared for readers.
 pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<(), Refused> {
     let how = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    match flock(file, how) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Refused::Busy(holder(meta))),
-        Err(error) => Err(Refused::Io(error.into())),
+    let mut patience = PATIENCE;
+    loop {
+        match (flock(file, how), patience) {
+            (Ok(()), _) => return Ok(()),
+            // The kernel takes a while to clean up behind a killed process: then the lock is there, and nobody has it.
+            (Err(Errno::WOULDBLOCK), 1..) if holder(meta).is_none() => {
+                patience -= 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            (Err(Errno::WOULDBLOCK), _) => return Err(Refused::Busy(holder(meta))),
+            (Err(error), _) => return Err(Refused::Io(error.into())),
+        }
     }
 }
 
