@@ -296,7 +296,7 @@ impl Core {
 
     // ---- open files
 
-    fn state_of(&self, meta: &Meta, inode: &Inode, parent: Serial, name: &str) -> FileState {
+    pub(crate) fn state_of(&self, meta: &Meta, inode: &Inode, parent: Serial, name: &str) -> FileState {
         let mut inline = Inline::default();
         for (addr, len) in inode.extents.iter().filter(|_| self.has_inline()).filter_map(Extent::conventional) {
             meta.inline().range(addr, len).for_each(|(at, page)| inline.write(at, page));
@@ -344,14 +344,8 @@ impl Core {
             return Err(Error::meta(name, MetaError::IsADirectory));
         }
         let in_place = inode.extents.iter().any(|extent| extent.conventional().is_some());
-        let file = Arc::new(File {
-            state: Arc::new(self.state_of(&state.meta, inode, parent, name)),
-            core: self.clone(),
-            // What was written in place through earlier handles may not be durable yet.
-            writing: Mutex::new(Writing { dirty: in_place, ..Writing::default() }),
-            stream: RwLock::new(None),
-            views: OnceLock::new(),
-        });
+        // What was written in place through earlier handles may not be durable yet.
+        let file = self.new_file(self.state_of(&state.meta, inode, parent, name), in_place);
         // What was logged about it before counts as not durable yet.
         file.state.lsn.store(self.appended_lsn.load(Ordering::Acquire), Ordering::Release);
         if state.files.len() >= 1024 && state.files.len().is_power_of_two() {
@@ -359,6 +353,18 @@ impl Core {
         }
         state.files.insert(serial, Arc::downgrade(&file));
         Ok(file)
+    }
+
+    /// A file that nobody has a handle of yet.
+    pub(crate) fn new_file(self: &Arc<Self>, state: FileState, dirty: bool) -> Arc<File> {
+        Arc::new(File {
+            state: Arc::new(state),
+            core: self.clone(),
+            writing: Mutex::new(Writing { dirty, ..Writing::default() }),
+            stream: RwLock::new(None),
+            successor: OnceLock::new(),
+            views: OnceLock::new(),
+        })
     }
 
     /// The file if it is open.

@@ -5,7 +5,7 @@
 //! never is the last to let go of a [`File`].
 
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::kind::{FileKind, Purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
@@ -132,6 +132,8 @@ pub(crate) struct File {
     pub(crate) writing: Mutex<Writing>,
     /// For readers, without the writers' lock.
     pub(crate) stream: RwLock<Option<Arc<AppendStream>>>,
+    /// The log that the file went on as; see [`grow`](crate::grow).
+    pub(crate) successor: OnceLock<Arc<File>>,
     /// What readers hold of it in memory; made when the first asks for it.
     pub(crate) views: OnceLock<Views>,
 }
@@ -180,9 +182,22 @@ impl File {
             return Ok(());
         }
         let mut writing = lock(&self.writing);
+        if let Some(next) = self.successor.get() {
+            drop(writing);
+            return next.append(bytes);
+        }
         if !self.state.kind.is_sequential() {
             let at = self.state.size.load(Ordering::Acquire);
-            return self.write_in_place(&mut writing, at, bytes);
+            let why = match self.write_in_place(&mut writing, at, bytes) {
+                Err(why) if why.code() == Code::NoSpace && self.can_go_on_as_log(&writing) => why,
+                other => return other,
+            };
+            let next = match self.go_on_as_log(&mut writing) {
+                Err(error) if error.code() == Code::NoSpace => return Err(why),
+                other => other?,
+            };
+            drop(writing);
+            return next.append(bytes);
         }
         let stream = match &writing.stream {
             Some(stream) => stream.clone(),

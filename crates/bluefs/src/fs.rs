@@ -278,13 +278,13 @@ impl BlueFs {
 
     /// An existing file for appending at its end; a new one where there is none.
     pub fn reopen(&self, path: &str) -> Result<Writer> {
-        let (file, serial) = match self.open_existing(path) {
+        let (file, _) = match self.open_existing(path) {
             Err(why) if why.code() == Code::NotFound => return self.create(path, CreateOptions::default()),
             other => other?,
         };
-        let mut writing = lock(&file.writing);
+        let (current, mut writing) = file.lock_current();
         if writing.writers == 0 {
-            self.core().log_about(&file.state, &[Record::Reopen { serial }])?;
+            self.core().log_about(&current.state, &[Record::Reopen { serial: current.state.serial }])?;
         }
         writing.writers += 1;
         drop(writing);
@@ -306,10 +306,10 @@ impl BlueFs {
                 writer.file.take().ok_or_else(|| error(Code::InvalidArgument, "a new file has no handle"))?
             }
             other => {
-                let (file, serial) = other?;
-                let mut writing = lock(&file.writing);
-                if !file.state.kind.is_sequential() && writing.writers == 0 {
-                    self.core().log_about(&file.state, &[Record::Reopen { serial }])?;
+                let (file, _) = other?;
+                let (current, mut writing) = file.lock_current();
+                if !current.state.kind.is_sequential() && writing.writers == 0 {
+                    self.core().log_about(&current.state, &[Record::Reopen { serial: current.state.serial }])?;
                 }
                 writing.writers += 1;
                 drop(writing);

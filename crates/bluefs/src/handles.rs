@@ -22,7 +22,8 @@ pub struct Writer {
 
 impl Writer {
     fn file(&self) -> Result<&Arc<File>> {
-        self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))
+        let file = self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))?;
+        Ok(file.current())
     }
 
     /// Appends. The bytes survive the death of the process from now on; no I/O unless buffers are full.
@@ -37,7 +38,7 @@ impl Writer {
 
     /// Bytes, unwritten ones included.
     pub fn len(&self) -> u64 {
-        self.file.as_ref().map_or(0, |f| f.state.size.load(Ordering::Acquire))
+        self.file.as_ref().map_or(0, |f| f.current().state.size.load(Ordering::Acquire))
     }
 
     /// Whether it has no bytes.
@@ -47,7 +48,7 @@ impl Writer {
 
     /// The file's number.
     pub fn serial(&self) -> u64 {
-        self.file.as_ref().map_or(0, |f| f.state.serial)
+        self.file.as_ref().map_or(0, |f| f.current().state.serial)
     }
 
     /// Cuts the file.
@@ -78,7 +79,7 @@ impl Writer {
     /// Writes what is buffered and closes the file. Not a sync.
     pub fn close(&mut self) -> Result<()> {
         match self.file.take() {
-            Some(file) => file.close_writer(),
+            Some(file) => file.current().close_writer(),
             None => Ok(()),
         }
     }
@@ -120,24 +121,24 @@ pub struct Reader {
 impl Reader {
     /// Reads at `offset`; returns how many bytes, which is less than asked only at the file's end.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.file.read_at(offset, out, &self.ahead, Cause::UserRead)
+        self.file.current().read_at(offset, out, &self.ahead, Cause::UserRead)
     }
 
     /// Bytes at `offset` where they stand in memory, without a copy: all `len` of them, or `None`, and then they have to be
     /// [read](Self::read_at). They stay as they are as long as the reader lives, whatever becomes of the file; for that at
     /// most half of the cache is held at a time, and what was found in it only. Never any I/O.
     pub fn view(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        self.file.view(offset, len)
+        self.file.current().view(offset, len)
     }
 
     /// Bytes, unwritten ones included.
     pub fn size(&self) -> u64 {
-        self.file.state.size.load(Ordering::Acquire)
+        self.file.current().state.size.load(Ordering::Acquire)
     }
 
     /// The file's number.
     pub fn serial(&self) -> u64 {
-        self.file.state.serial
+        self.file.current().state.serial
     }
 
     /// Brings bytes into the cache.
@@ -150,7 +151,7 @@ impl Reader {
         let mut buf = vec![0; left.min(256 << 10)];
         while left > 0 {
             let n = left.min(buf.len());
-            let got = self.file.read_at(at, &mut buf[..n], &self.ahead, Cause::Readahead)?;
+            let got = self.file.current().read_at(at, &mut buf[..n], &self.ahead, Cause::Readahead)?;
             if got == 0 {
                 break;
             }
@@ -174,7 +175,8 @@ pub struct RandomFile {
 
 impl RandomFile {
     fn file(&self) -> Result<&Arc<File>> {
-        self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))
+        let file = self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))?;
+        Ok(file.current())
     }
 
     /// Reads at `offset`.
@@ -194,13 +196,13 @@ impl RandomFile {
 
     /// Bytes.
     pub fn size(&self) -> u64 {
-        self.file.as_ref().map_or(0, |f| f.state.size.load(Ordering::Acquire))
+        self.file.as_ref().map_or(0, |f| f.current().state.size.load(Ordering::Acquire))
     }
 
     /// Closes it.
     pub fn close(&mut self) -> Result<()> {
         match self.file.take() {
-            Some(file) => file.close_writer(),
+            Some(file) => file.current().close_writer(),
             None => Ok(()),
         }
     }
@@ -228,9 +230,9 @@ impl Drop for LockToken {
 
 /// Cuts a file.
 pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
+    let (file, mut writing) = file.lock_current();
     let core = &file.core;
     let state = &file.state;
-    let mut writing = lock(&file.writing);
     let now = state.size.load(Ordering::Acquire);
     if size == now {
         return Ok(());

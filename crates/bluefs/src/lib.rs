@@ -24,6 +24,7 @@ mod core;
 mod error;
 mod file;
 mod fs;
+mod grow;
 mod handles;
 pub mod journal;
 pub mod kind;

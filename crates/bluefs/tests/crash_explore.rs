@@ -281,3 +281,54 @@ fn cut_tables(_: u64) -> Vec<Op> {
 fn overwritten_tables_that_are_cut_and_grow_survive() {
     run(Scripted::new(cut_tables), 500);
 }
+
+/// Small files that grow beyond the space of small files, one of them under two names, and one that has lost its own.
+fn growing_files(_: u64) -> Vec<Op> {
+    vec![
+        Create("/t"),
+        Append("/t", 30_000, 1),
+        Sync("/t"),
+        Link("/t", "/CURRENT"),
+        Append("/t", 35_000, 2),
+        Append("/t", 250_000, 3),
+        Append("/t", 250_000, 4),
+        Append("/t", 250_000, 5),
+        Append("/t", 300, 6),
+        Sync("/t"),
+        Append("/t", 5000, 7),
+        Unlink("/CURRENT"),
+        SyncDir,
+        Create("/x"),
+        Append("/x", 20_000, 8),
+        Sync("/x"),
+        UnlinkHeld("/x", "held:/x"),
+        Append("held:/x", 200_000, 9),
+        Append("held:/x", 300_000, 9),
+        Append("held:/x", 100_000, 9),
+        Close("held:/x"),
+        SyncDir,
+        Close("/t"),
+        Reopen("/t"),
+        Append("/t", 700, 10),
+        Sync("/t"),
+    ]
+}
+
+/// The moment of it alone, where small space is least: what was synced before must not be gone after it.
+fn outgrown(_: u64) -> Vec<Op> {
+    vec![
+        Create("/t"),
+        Append("/t", 20_000, 1),
+        Sync("/t"),
+        Append("/t", 50_000, 2),
+        SyncDir,
+        Append("/t", 300, 3),
+        Sync("/t"),
+    ]
+}
+
+#[test]
+fn small_files_that_outgrow_their_space_survive() {
+    run(Scripted::new(growing_files), 500);
+    run(Scripted::new(outgrown), 900);
+}

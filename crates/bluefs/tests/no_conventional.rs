@@ -1,6 +1,6 @@
 //! Drives without conventional zones: labels in rings, small files in the journal.
 
-use imbrex_bluefs::{BlueFs, CreateOptions, Options};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Options};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, VolumeOptions};
@@ -139,4 +139,127 @@ fn a_full_inline_space_sends_small_files_to_zones() {
     for i in 0..30 {
         assert_eq!(read(&fs, &format!("/OPTIONS-{i:06}")), bytes(10_000, i));
     }
+}
+
+/// Appends pieces to a file of unknown name until it has `size` bytes.
+fn grow(fs: &BlueFs, path: &str, size: usize) -> Vec<u8> {
+    let data = bytes(size, 5);
+    let mut file = fs.create(path, CreateOptions::default()).unwrap();
+    let reader = fs.open_read(path).unwrap();
+    for (i, piece) in data.chunks(30_000).enumerate() {
+        file.append(piece).unwrap();
+        if i % 16 == 0 {
+            file.sync().unwrap();
+        }
+    }
+    assert_eq!(file.len(), size as u64);
+    let mut out = vec![0; size];
+    assert_eq!(reader.read_at(0, &mut out).unwrap(), size, "a reader from the beginning on sees it grow");
+    assert!(out == data);
+    file.close().unwrap();
+    data
+}
+
+#[test]
+fn a_file_that_only_grows_goes_on_in_zones() {
+    for config in configs().into_iter().chain([Config { conventional: 3, ..Config::tiny() }]) {
+        let (_, drive) = machine(config);
+        let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+        let small = fs.space().small_free;
+        let free = fs.space().free;
+        let size = 3_000_000 + small as usize;
+        let data = grow(&fs, "/snapshot.bin", size);
+        assert_eq!(fs.stat("/snapshot.bin").unwrap().kind, FileKind::Log);
+        fs.sync_dir("/").unwrap();
+        assert_eq!(fs.space().small_free, small, "what it had is free again");
+        fs.link("/snapshot.bin", "/second").unwrap();
+        let mut more = fs.reopen("/snapshot.bin").unwrap();
+        more.append(b"end").unwrap();
+        more.close().unwrap();
+        assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+        drop(fs);
+        let fs = BlueFs::mount(drive, options()).unwrap();
+        assert!(fs.mount_report().clean, "{:?}", fs.mount_report());
+        assert!(read(&fs, "/second") == [&data[..], b"end"].concat());
+        assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+        fs.unlink("/snapshot.bin").unwrap();
+        fs.unlink("/second").unwrap();
+        fs.sync_dir("/").unwrap();
+        while fs.step().unwrap() {}
+        assert!(fs.space().free + (2 << 20) >= free, "its zones are free again");
+    }
+}
+
+#[test]
+fn a_growing_file_keeps_all_of_its_names_and_open_handles() {
+    let (_, drive) = machine(configs().remove(0));
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    fs.mkdir("/d").unwrap();
+    let file = fs.create("/grows", CreateOptions::default()).unwrap();
+    fs.link("/grows", "/d/other").unwrap();
+    let (serial, data) = (file.serial(), bytes(2_000_000, 1));
+    file.append(&data[..1000]).unwrap();
+    let second = fs.reopen("/d/other").unwrap();
+    let why = data[1000..].chunks(50_000).find_map(|piece| second.append(piece).err());
+    assert!(why.is_some(), "two have it open for writing: one may want to overwrite it");
+    drop(second);
+    let from = file.len() as usize;
+    file.append(&data[from..]).unwrap();
+    assert_ne!(file.serial(), serial);
+    let second = fs.reopen("/d/other").unwrap();
+    second.append(b"by another").unwrap();
+    drop(file);
+    second.append(b" handle").unwrap();
+    second.sync().unwrap();
+    drop((second, fs));
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    assert_eq!(fs.stat("/grows").unwrap(), fs.stat("/d/other").unwrap());
+    assert_eq!(fs.stat("/grows").unwrap().links, 2);
+    assert!(read(&fs, "/grows") == [&data[..], b"by another handle"].concat());
+    assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_growing_file_without_a_name_goes_on_too() {
+    let (_, drive) = machine(configs().remove(0));
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    let (file, data) = (fs.create("/gone", CreateOptions::default()).unwrap(), bytes(2_000_000, 2));
+    let free = fs.space().free;
+    let reader = fs.open_read("/gone").unwrap();
+    file.append(&data[..5000]).unwrap();
+    fs.unlink("/gone").unwrap();
+    data[5000..].chunks(40_000).for_each(|piece| file.append(piece).unwrap());
+    let mut out = vec![0; data.len()];
+    assert_eq!(reader.read_at(0, &mut out).unwrap(), data.len());
+    assert!(out == data);
+    drop((file, reader));
+    fs.sync_dir("/").unwrap();
+    while fs.step().unwrap() {}
+    assert!(fs.space().free + (2 << 20) >= free, "its zones are free again");
+    assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_file_that_finds_no_zone_to_grow_into_stays_as_it_was() {
+    let (_, drive) = machine(configs().remove(0));
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    let file = fs.create("/grows", CreateOptions::default()).unwrap();
+    file.append(&bytes(20_000, 1)).unwrap();
+    let full = fs.create("/000001.sst", CreateOptions::default()).unwrap();
+    while full.append(&bytes(60_000, 2)).is_ok() {}
+    let why = (0..).find_map(|_| file.append(&bytes(20_000, 1)).err()).unwrap();
+    assert_eq!(why.code(), Code::NoSpace);
+    let size = file.len();
+    drop(full);
+    fs.unlink("/000001.sst").unwrap();
+    fs.sync_dir("/").unwrap();
+    file.append(&bytes(500_000, 3)).unwrap();
+    file.sync().unwrap();
+    let content = read(&fs, "/grows");
+    assert!(content[..20_000] == bytes(20_000, 1));
+    assert!(content[size as usize..] == bytes(500_000, 3));
+    drop((file, fs));
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    assert!(read(&fs, "/grows") == content);
+    assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
 }

@@ -366,6 +366,7 @@ impl Meta {
             return Ok(Effect::default());
         }
         self.admit_serial(inode.serial, inode.kind)?;
+        self.replay.note_back(inode.serial);
         self.insert_inode(inode);
         Ok(Effect::default())
     }

@@ -57,6 +57,14 @@ pub(super) struct Replay {
 }
 
 impl Replay {
+    /// Given back by a later record: a file that had no name has one now.
+    pub fn note_back(&mut self, serial: Serial) {
+        self.deleted.remove(&serial);
+        if let Some((_, used)) = &mut self.snapshot {
+            used.insert(serial);
+        }
+    }
+
     pub fn note_deleted(&mut self, serial: Serial) {
         if self.active {
             self.deleted.insert(serial);
