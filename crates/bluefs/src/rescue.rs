@@ -13,7 +13,7 @@ use crate::mount::{REACH, TAG, covered, log_end};
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What there is to find things on.
 pub(crate) struct Scene<'a> {
@@ -115,6 +115,7 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
     let fits = |stretch: &&Stretch| known.get(&stretch.0.zone).is_none_or(|life| *life == stretch.0.life);
     let mut lost: Vec<Stretch> = scene.stretches.all().filter(fits).cloned().collect();
     lost.sort_by_key(|(header, _)| (header.file, header.logical, header.created));
+    let unknown: BTreeSet<Serial> = lost.iter().map(|l| l.0.file).filter(|f| meta.inode(*f).is_none()).collect();
     for (header, offset) in lost {
         let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
         let (zone, life) = (header.zone, header.life);
@@ -123,6 +124,9 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
             _ => Place::Raw { zone, life, offset },
         };
         let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
+        if kind == FileKind::Log && unknown.contains(&serial) {
+            forget_cut_off(stretches, &header, meta, damage);
+        }
         match meta.restore(&Witness { serial, kind, name, created, logical, place }) {
             Ok(()) => {
                 // Only as far as the zone holds bytes: the next one may go on behind it.
@@ -146,6 +150,28 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
         }
     }
     Ok(())
+}
+
+/// Of a log that only headers tell of: bytes that stand in an older zone, where a newer one begins before they end, were cut
+/// off; the log went on in the newer one.
+fn forget_cut_off(stretches: &Stretches, newer: &ZoneHeader, meta: &mut Meta, damage: &mut Vec<String>) {
+    let from = newer.logical;
+    let Some(inode) = meta.inode(newer.file) else { return };
+    let Some(over) = inode.extents.iter().find(|e| e.logical < from && from < e.end()) else { return };
+    let mut headers = stretches.all().map(|(header, _)| header);
+    let is_older = over.place.zone().is_some_and(|(zone, life)| {
+        zone != newer.zone
+            && headers.any(|h| {
+                (h.zone, h.life, h.file) == (zone, life, newer.file)
+                    && h.logical <= over.logical
+                    && h.created < newer.created
+            })
+    });
+    if let Some(to) = inode.extents.last().map(Extent::end).filter(|_| is_older)
+        && let Err(why) = meta.forget_bytes(newer.file, from, to)
+    {
+        damage.push(format!("bytes {from} to {to} of {} were cut off, but stay ({why})", meta.path_of(newer.file)));
+    }
 }
 
 /// The bytes that the extent at `logical` claims and its zone does not hold.

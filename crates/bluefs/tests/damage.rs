@@ -198,6 +198,34 @@ fn a_log_that_was_cut_and_grew_is_whole_without_any_block_of_the_journal() {
 }
 
 #[test]
+fn a_log_that_was_cut_and_grew_in_another_zone_is_whole_without_the_journal() {
+    let whole = bytes(20_000, 3);
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = drive_of(&emulator);
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    let mut log = fs.create("/1.log", CreateOptions::default()).unwrap();
+    log.append(&whole[..7279]).unwrap();
+    log.append(&[9; 1529]).unwrap();
+    log.sync().unwrap();
+    log.truncate(7279).unwrap();
+    log.append(&whole[7279..]).unwrap();
+    log.sync().unwrap();
+    log.close().unwrap();
+    drop((log, fs));
+    let journal = zone_named(&emulator, "journal");
+    for block in 1.. {
+        if emulator.faults().flip_bits(journal + block * 4096 + 66, 1).is_err() {
+            break;
+        }
+    }
+    let fs = mount(&emulator);
+    let entries = fs.list("/lost+found").unwrap();
+    let path = format!("/lost+found/{}", entries[0].name);
+    assert!(read(&fs, &path).unwrap() == whole, "{:?}", fs.mount_report().damage);
+}
+
+#[test]
 fn a_damaged_frame_of_a_log_is_an_error_and_the_rest_is_read() {
     let emulator = filled();
     let at = zone_named(&emulator, "000001.log");
