@@ -45,6 +45,8 @@ const CLEANER: Serial = 4;
 pub(crate) struct Cleaner {
     /// The zone that live bytes are moved to, during a step; then it is parked.
     into: Option<OpenZone>,
+    /// Zones that were filled during a step: pinned until it is recorded what stands there.
+    filled: Vec<OpenZone>,
     /// The zone and its life that the last step has not emptied.
     victim: Option<(u32, u64)>,
     /// Zones with bytes that cannot be read: they stay as they are until the next mount.
@@ -96,10 +98,11 @@ impl Core {
                 Some((p.serial, *extent, name))
             };
             let mut pieces: Vec<_> = state.meta.pieces(zone).filter_map(find).collect();
-            let mut before = 0;
-            let step = pieces.iter().take_while(|(_, extent, _)| {
-                let begin = before < budget;
-                before += extent.len;
+            let (mut before, mut last) = (0, None);
+            // A file that was reopened stands there in several pieces behind one header: they go together.
+            let step = pieces.iter().take_while(|(serial, extent, _)| {
+                let begin = before < budget || last == Some(*serial);
+                (before, last) = (before + extent.len, Some(*serial));
                 begin
             });
             let (step, all) = (step.count(), pieces.len());
@@ -107,15 +110,19 @@ impl Core {
             (pieces, step == all)
         };
         let mut moved = Vec::new();
+        let mut full = Ok(true);
         for (serial, extent, name) in pieces {
             match self.copy(cleaner, serial, extent, &name, &mut moved) {
-                Err(error) if error.code() == Code::NoSpace || self.volume.check_poison().is_err() => {
-                    self.leave(cleaner);
-                    return Err(error);
+                // What was copied stands where it is now: the zones that it filled are not lost.
+                Err(error) if error.code() == Code::NoSpace => {
+                    moved.retain(|m| m.serial != serial);
+                    full = Err(error);
+                    break;
                 }
                 Err(error) => {
                     tracing::warn!(%error, zone, "a zone cannot be cleaned");
                     cleaner.unreadable.insert(zone);
+                    moved.retain(|m| m.serial != serial);
                     break;
                 }
                 Ok(()) => {}
@@ -131,7 +138,7 @@ impl Core {
         self.leave(cleaner);
         done?;
         tracing::debug!(zone, pieces = moved.len(), all, "cleaned");
-        Ok(true)
+        full
     }
 
     /// Bytes that cleaning could free.
@@ -280,30 +287,31 @@ impl Core {
         Ok(open)
     }
 
-    /// Parks the cleaner's zone until the next one is cleaned.
+    /// The step is over, and what was moved is recorded: parks the cleaner's zone, and lets go of all it wrote to.
     fn leave(&self, cleaner: &mut Cleaner) {
-        let Some(open) = cleaner.into.take() else { return };
         let state = lock(&self.meta);
-        if state.meta.zone_life(open.zone.0) == Some(open.life) {
-            self.keep_zone(open, Class::Table(MOVED));
+        if let Some(open) = cleaner.into.take() {
+            if state.meta.zone_life(open.zone.0) == Some(open.life) {
+                self.keep_zone(open, Class::Table(MOVED));
+            }
+            cleaner.filled.push(open);
         }
-        drop(state);
-        self.let_go(open);
+        for open in cleaner.filled.drain(..) {
+            // Under the lock: from here on others may give it up. One that an open file without a name holds, too, is that one's.
+            let alone = self.is_pinned_once(open.zone.0);
+            let freed = self.unpin(&[open.zone.0]);
+            // Nothing was ever recorded there: nobody else will give it up.
+            if alone && !freed && state.meta.zone_life(open.zone.0) != Some(open.life) {
+                self.tenant.release(open.zone);
+            }
+        }
     }
 
     /// The cleaner's zone is full, or nobody knows how full.
     fn leave_for_good(&self, cleaner: &mut Cleaner) {
         if let Some(open) = cleaner.into.take() {
             self.tenant.finish(open.zone);
-            self.let_go(open);
-        }
-    }
-
-    fn let_go(&self, open: OpenZone) {
-        let freed = self.unpin(&[open.zone.0]);
-        // Nothing was ever recorded there: nobody else will give it up.
-        if !freed && open.at == 0 {
-            self.tenant.release(open.zone);
+            cleaner.filled.push(open);
         }
     }
 
@@ -364,8 +372,12 @@ impl Core {
             if self.free_zones(leave, 1)?.0 > 0 {
                 break;
             }
-            if !self.clean(&mut lock(&self.cleaner), least_dead(self.zone_capacity), u64::MAX)? {
-                break;
+            match self.clean(&mut lock(&self.cleaner), least_dead(self.zone_capacity), u64::MAX) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Whoever asks looks elsewhere, too.
+                Err(error) if error.code() == Code::NoSpace => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(())

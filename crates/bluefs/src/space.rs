@@ -99,6 +99,11 @@ impl Core {
         *lock(&self.pins).held.entry(zone).or_default() += 1;
     }
 
+    /// Whether nobody holds the zone but one.
+    pub(crate) fn is_pinned_once(&self, zone: u32) -> bool {
+        lock(&self.pins).held.get(&zone) == Some(&1)
+    }
+
     /// Zones that must stay as they are.
     pub(crate) fn busy_zones(&self) -> BTreeSet<u32> {
         let mut busy: BTreeSet<u32> = lock(&self.pins).held.keys().copied().collect();
