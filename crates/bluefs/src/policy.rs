@@ -61,7 +61,7 @@ pub fn ahead(free: u32, zones: u32, capacity: u64, written: u64) -> Option<Ahead
     if free >= low || written == 0 {
         return None;
     }
-    // From an eighth, where no zone is left, to five eighths at the low-water mark.
+    // From an eighth, where no zone is left, to seven eighths at the low-water mark.
     let least = least_dead(capacity) + capacity / 4 * 3 * u64::from(free) / u64::from(low);
     Some(Ahead { least, budget: written })
 }
