@@ -23,6 +23,7 @@ pub mod contract;
 mod error;
 mod held;
 pub mod kernel;
+mod lock;
 mod survivor;
 mod zone;
 
@@ -31,6 +32,7 @@ use std::sync::Arc;
 pub use buf::{AlignedBuf, MEM_ALIGN, Part};
 pub use error::{Error, Fault, Result};
 pub use held::Held;
+pub use lock::lock_holder;
 pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
 pub use zone::{Written, Zone, ZoneId, ZoneOp, ZoneState};
 

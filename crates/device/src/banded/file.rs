@@ -118,7 +118,7 @@ impl FileBase {
 
     /// Who has it locked, where the system tells.
     pub fn in_use_by(&self) -> Option<u32> {
-        self.file.metadata().ok().and_then(|meta| kernel::lock_holder(&meta))
+        self.file.metadata().ok().and_then(|meta| crate::lock_holder(&meta))
     }
 
     /// Bytes that it takes on the host; `None` for a disk.
@@ -141,7 +141,7 @@ fn take(file: &File, meta: &Metadata, name: &Arc<str>, access: Access) -> Result
     };
     match flock(file, how) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::new(name, Fault::Busy { pid: kernel::lock_holder(meta) })),
+        Err(Errno::WOULDBLOCK) => Err(Error::new(name, Fault::Busy { pid: crate::lock_holder(meta) })),
         Err(error) => Err(Error::io(name, error.into())),
     }
 }

@@ -28,7 +28,7 @@ use crate::{Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, 
 pub use advice::Advice;
 use errors::Doing;
 use ioctl::{BlkZone, Condition, SECTOR, ZoneType};
-pub(crate) use plain::{PlainDisk, boot, is_rotational, lock_holder, open_plain};
+pub(crate) use plain::{PlainDisk, boot, is_rotational, open_plain};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::IoSlice;
@@ -143,7 +143,7 @@ impl KernelDevice {
             logical_block: block("queue/logical_block_size"),
             physical_block: block("queue/physical_block_size"),
             conventional: self.slots.iter().filter(|slot| slot.conventional).count() as u32,
-            in_use_by: self.file.metadata().ok().and_then(|meta| open::holder(&meta)),
+            in_use_by: self.file.metadata().ok().and_then(|meta| crate::lock_holder(&meta)),
             advice: self.advice(),
         }
     }

@@ -8,7 +8,7 @@
 
 use super::Access;
 use super::sysfs::{Sysfs, mount_point};
-use crate::{Error, Fault, Result};
+use crate::{Error, Fault, Result, lock_holder};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
@@ -114,7 +114,7 @@ fn denied(name: &Arc<str>, error: std::io::Error) -> Error {
 fn busy(name: &Arc<str>, sysfs: &Sysfs, meta: &Metadata) -> Error {
     match kernels_use(sysfs, meta) {
         Some(sentence) => Error::unusable(name, sentence),
-        None => Error::new(name, Fault::Busy { pid: holder(meta) }),
+        None => Error::new(name, Fault::Busy { pid: lock_holder(meta) }),
     }
 }
 
@@ -138,25 +138,10 @@ fn lock(file: &File, how: FlockOperation, name: &Arc<str>, meta: &Metadata) -> R
                 std::thread::sleep(step);
                 waited += step;
             }
-            Err(Errno::WOULDBLOCK) => return Err(Error::new(name, Fault::Busy { pid: holder(meta) })),
+            Err(Errno::WOULDBLOCK) => return Err(Error::new(name, Fault::Busy { pid: lock_holder(meta) })),
             Err(error) => return Err(Error::io(name, error.into())),
         }
     }
-}
-
-/// Who has the lock, by the kernel's list.
-pub(super) fn holder(meta: &Metadata) -> Option<u32> {
-    find_holder(&std::fs::read_to_string("/proc/locks").ok()?, meta.dev(), meta.ino())
-}
-
-fn find_holder(locks: &str, dev: u64, ino: u64) -> Option<u32> {
-    let file = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        // A waiter's line has "->" behind its number.
-        let is_holder = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&file.as_str());
-        fields.get(4).filter(|_| is_holder)?.parse().ok()
-    })
 }
 
 #[cfg(test)]
@@ -196,13 +181,5 @@ mod tests {
             let error = open(Path::new(path), &path.into(), Access::Write).err().unwrap().to_string();
             assert!(error.contains(says), "{error}");
         }
-    }
-
-    #[test]
-    fn finds_the_holder_in_the_kernels_list() {
-        let locks = "2: FLOCK  ADVISORY  WRITE 22 00:05:78 0 EOF\n3: POSIX  ADVISORY  WRITE 33 00:05:77 0 EOF\n\
-                     4: -> FLOCK  ADVISORY  WRITE 44 00:05:77 0 EOF\n5: FLOCK  ADVISORY  WRITE 55 00:05:77 0 EOF\n";
-        let dev = rustix::fs::makedev(0, 5);
-        assert_eq!((find_holder(locks, dev, 77), find_holder(locks, dev, 79)), (Some(55), None));
     }
 }

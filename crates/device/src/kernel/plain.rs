@@ -3,7 +3,7 @@
 use super::sysfs::{self, Sysfs};
 use super::{Access, open};
 use crate::{Error, Result};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,11 +54,6 @@ fn check_plain(name: &Arc<str>, sysfs: &Sysfs) -> Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-/// Who has the lock on a file, by the kernel's list.
-pub(crate) fn lock_holder(meta: &Metadata) -> Option<u32> {
-    open::holder(meta)
 }
 
 /// The identity of this boot; `None` where the system has none.

@@ -1,12 +1,12 @@
 //! Looking at an image without having it: its facts, zones and counters, also while another process uses it.
 
-use super::{check_lengths, lock, map_state, open_main, read_header, sibling};
+use super::{check_lengths, map_state, open_main, read_header, sibling};
 use crate::cache::{AtRisk, at_risk};
 use crate::config::Config;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::zones::report_zone;
-use imbrex_device::{Result, Zone, ZoneId};
+use imbrex_device::{Result, Zone, ZoneId, lock_holder};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ impl Observer {
 
     /// The process that has it open, where the system tells.
     pub fn holder(&self) -> Option<u32> {
-        lock::holder(&self.meta)
+        lock_holder(&self.meta)
     }
 
     /// Who noted itself as its user; a killed one may still stand there.
