@@ -5,6 +5,7 @@
 //! kernel_devices contract /dev/nullb0        the device contract, the same checks that the emulator passes
 //! kernel_devices differential /dev/nullb0    random commands, on the device and on an emulator of the same geometry
 //! kernel_devices refusals /dev/nullb0        who else may open the device while it is open
+//! kernel_devices settings /dev/nullb0        settings that are not good are told, and the advice helps
 //! kernel_devices refused /dev/vda SENTENCE   opening it fails, and says so
 //! kernel_devices write /dev/nvme0n1          writes and says what is durable, until something ends it
 //! kernel_devices verify /dev/nvme0n1 FILE    what `write` said in FILE is there
@@ -14,6 +15,7 @@
 
 mod differential;
 mod refusals;
+mod settings;
 mod survival;
 
 use imbrex_device::contract::CHECKS;
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         ["contract", device] => contract(&mut tally, device),
         ["differential", device] => differential::run(&mut tally, device),
         ["refusals", device] => refusals::run(&mut tally, device),
+        ["settings", device] => settings::run(&mut tally, device),
         ["refused", device, sentence] => refusals::refused(&mut tally, device, sentence),
         ["write", device] => survival::write(device),
         ["verify", device, said] => survival::verify(&mut tally, device, said),
