@@ -6,12 +6,21 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Environment variable that says for how many seeds [`seeds`] goes.
+/// Environment variable that says for which seeds [`seeds`] goes: how many from 0 on, or `FROM..TO`.
 pub const ROUNDS_VARIABLE: &str = "IMBREX_CRASH_ROUNDS";
 
-/// Seeds `0..default`, or as many as `IMBREX_CRASH_ROUNDS` says: for tests that a long run can make more of.
+/// Seeds `0..default`, or those that `IMBREX_CRASH_ROUNDS` says: for tests that a long run can make more of, and for one seed
+/// of such a run alone (`48..49`).
 pub fn seeds(default: u64) -> std::ops::Range<u64> {
-    0..std::env::var(ROUNDS_VARIABLE).ok().and_then(|rounds| rounds.trim().parse().ok()).unwrap_or(default)
+    std::env::var(ROUNDS_VARIABLE).ok().and_then(|rounds| range_of(&rounds)).unwrap_or(0..default)
+}
+
+fn range_of(rounds: &str) -> Option<std::ops::Range<u64>> {
+    let number = |text: &str| text.trim().parse().ok();
+    match rounds.split_once("..") {
+        Some((from, to)) => Some(number(from)?..number(to)?),
+        None => Some(0..number(rounds)?),
+    }
 }
 
 /// What happened to the machine.

@@ -262,7 +262,12 @@ impl Subject for Scripted {
         let states = states(history);
         let context = |why| format!("{why}\nmount: {report:?}\nof {:?}", history.entries());
         if let Some(fault) = history.fault().filter(|f| FaultKind::DAMAGING.contains(&f.kind)) {
-            let touched = touched(&fs, &found, &drive, (fault.at, fault.len))?;
+            let mut touched = touched(&fs, &found, &drive, (fault.at, fault.len))?;
+            // Of a file that was cut because its end is gone nothing may be left there; then the mount has said so.
+            if !touched.is_empty() && fault.kind == FaultKind::ZoneOffline {
+                let told = |path: &str| report.damage.iter().any(|what| what.contains(&format!("{path} ")));
+                touched.extend(found.files.iter().filter(|(path, _)| told(path)).map(|(_, (serial, ..))| *serial));
+            }
             return verify_damaged(history, &states, &found, fault.cause, &touched).map_err(context);
         }
         verify(history, &states, &found, &BTreeSet::new()).map_err(context)?;
