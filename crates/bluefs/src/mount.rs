@@ -213,7 +213,7 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     for (zone, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;
     }
-    let conventional = adopt_conventional(&tenant, &found.meta)?;
+    let conventional = adopt_conventional(&tenant, &mut found)?;
     // A zone is free only once the record that freed it is durable: those on the drive are with this flush, those that
     // were only in memory, and ends that were fixed, with the new journal.
     volume.sync(TAG)?;
@@ -290,7 +290,7 @@ fn parking(zones: &[Zone], meta: &Meta, front: u64, least: impl Fn(u64) -> u64) 
     parking
 }
 
-fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace> {
+fn adopt_conventional(tenant: &Tenant, found: &mut Found) -> Result<ConventionalSpace> {
     let mut ranges = tenant.conventional_ranges();
     if ranges.is_empty() {
         ranges.push((0, inline_bytes(tenant.volume().report_at_open())));
@@ -298,11 +298,23 @@ fn adopt_conventional(tenant: &Tenant, meta: &Meta) -> Result<ConventionalSpace>
     let unit = unit_for(ranges.iter().map(|r| r.1).sum());
     let mut space = ConventionalSpace::new(&ranges, unit);
     tenant.dead_conventional().into_iter().for_each(|(addr, len)| space.retire(addr, len));
-    for (addr, len, serial) in meta.conventional() {
-        space.adopt(addr, len.next_multiple_of(unit)).map_err(|why| {
-            let path = meta.path_of(serial);
-            Error::new(Code::Corruption, format!("{}: {path}: {why}; run `imbrex fs check`", tenant.volume().name()))
-        })?;
+    let mut misfits = Vec::new();
+    for (addr, len, serial) in found.meta.conventional() {
+        if let Err(why) = space.adopt(addr, len.next_multiple_of(unit)) {
+            let what = format!("{}: {why}", found.meta.path_of(serial));
+            if !found.damaged {
+                return Err(Error::new(
+                    Code::Corruption,
+                    format!("{}: {what}; run `imbrex fs check`", tenant.volume().name()),
+                ));
+            }
+            misfits.push((addr, len, serial, what));
+        }
+    }
+    // What is left of an extent when a later record gave a part of it to another file, because the record of a deletion is lost.
+    for (addr, len, serial, what) in misfits {
+        let _ = found.meta.take_conventional(serial, addr, len);
+        found.report.damage.push(format!("{what}: those bytes of it are lost"));
     }
     Ok(space)
 }

@@ -115,7 +115,7 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
     let fits = |stretch: &&Stretch| known.get(&stretch.0.zone).is_none_or(|life| *life == stretch.0.life);
     let mut lost: Vec<Stretch> = scene.stretches.all().filter(fits).cloned().collect();
     lost.sort_by_key(|(header, _)| (header.file, header.logical, header.created));
-    let unknown: BTreeSet<Serial> = lost.iter().map(|l| l.0.file).filter(|f| meta.inode(*f).is_none()).collect();
+    let mut restored: BTreeSet<(u32, u64)> = BTreeSet::new();
     for (header, offset) in lost {
         let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
         let (zone, life) = (header.zone, header.life);
@@ -124,11 +124,12 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
             _ => Place::Raw { zone, life, offset },
         };
         let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
-        if kind == FileKind::Log && unknown.contains(&serial) {
-            forget_cut_off(stretches, &header, meta, damage);
+        if kind == FileKind::Log {
+            forget_cut_off(stretches, &header, &restored, meta, damage);
         }
         match meta.restore(&Witness { serial, kind, name, created, logical, place }) {
             Ok(()) => {
+                restored.insert((zone, life));
                 // Only as far as the zone holds bytes: the next one may go on behind it.
                 let mut beyond = Vec::new();
                 if let Some(inode) = meta.inode(serial) {
@@ -152,25 +153,35 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
     Ok(())
 }
 
-/// Of a log that only headers tell of: bytes that stand in an older zone, where a newer one begins before they end, were cut
-/// off; the log went on in the newer one.
-fn forget_cut_off(stretches: &Stretches, newer: &ZoneHeader, meta: &mut Meta, damage: &mut Vec<String>) {
-    let from = newer.logical;
+/// Of what only headers tell of a log (`restored`): bytes that stand in an older zone, where a newer one begins before they end,
+/// were cut off, or written again after an error; the log went on in the newer one.
+fn forget_cut_off(
+    stretches: &Stretches,
+    newer: &ZoneHeader,
+    restored: &BTreeSet<(u32, u64)>,
+    meta: &mut Meta,
+    damage: &mut Vec<String>,
+) {
     let Some(inode) = meta.inode(newer.file) else { return };
-    let Some(over) = inode.extents.iter().find(|e| e.logical < from && from < e.end()) else { return };
-    let mut headers = stretches.all().map(|(header, _)| header);
-    let is_older = over.place.zone().is_some_and(|(zone, life)| {
-        zone != newer.zone
-            && headers.any(|h| {
+    let is_older = |e: &Extent| {
+        e.place.zone().filter(|at| at.0 != newer.zone && restored.contains(at)).is_some_and(|(zone, life)| {
+            stretches.all().any(|(h, _)| {
                 (h.zone, h.life, h.file) == (zone, life, newer.file)
-                    && h.logical <= over.logical
+                    && h.logical <= e.logical
                     && h.created < newer.created
             })
-    });
-    if let Some(to) = inode.extents.last().map(Extent::end).filter(|_| is_older)
-        && let Err(why) = meta.forget_bytes(newer.file, from, to)
-    {
-        damage.push(format!("bytes {from} to {to} of {} were cut off, but stay ({why})", meta.path_of(newer.file)));
+        })
+    };
+    let over: Vec<(u64, u64)> = inode
+        .extents
+        .iter()
+        .filter(|e| newer.logical < e.end() && is_older(e))
+        .map(|e| (e.logical.max(newer.logical), e.end()))
+        .collect();
+    for (from, to) in over {
+        if let Err(why) = meta.forget_bytes(newer.file, from, to) {
+            damage.push(format!("bytes {from} to {to} of {} were cut off, but stay ({why})", meta.path_of(newer.file)));
+        }
     }
 }
 

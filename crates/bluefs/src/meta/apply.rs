@@ -77,6 +77,7 @@ impl Meta {
                     return Err(MetaError::Invalid("the zone belongs to a file; delete that file first"));
                 }
                 self.forgotten.insert(*zone, *life);
+                self.replay.note_freed(*zone);
                 Ok(Effect::default())
             }
             Record::Allocate { serial, bytes } => {
@@ -423,7 +424,9 @@ impl Meta {
                     }
                 }
                 Some((zone, life)) => {
-                    if self.space.remove_empty_zone(zone) {
+                    let free = self.space.remove_empty_zone(zone);
+                    self.replay.note_gave_up(serial, zone, life, free);
+                    if free {
                         self.forgotten.insert(zone, life);
                         freed.push(FreedPlace::Zone { zone, life });
                     }

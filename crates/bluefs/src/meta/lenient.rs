@@ -52,6 +52,11 @@ pub(super) struct Replay {
     gap: bool,
     /// The journal's snapshot has begun.
     begun: bool,
+    /// Files that gave up their last bytes in a zone of a life, as records say.
+    gave_up: BTreeSet<(Serial, u32, u64)>,
+    /// Zones that are free because the last file that is known to have bytes there gave them up: that another one took room in
+    /// it may be what is lost.
+    inferred: BTreeSet<u32>,
     /// Of a whole snapshot: its next serial, and the serials below that are in use. All others below are deleted.
     snapshot: Option<(Serial, BTreeSet<Serial>)>,
 }
@@ -63,6 +68,26 @@ impl Replay {
         if let Some((_, used)) = &mut self.snapshot {
             used.insert(serial);
         }
+    }
+
+    /// A record took the last bytes of the file in this zone; `free`: and the last of all that are known.
+    pub fn note_gave_up(&mut self, serial: Serial, zone: u32, life: u64, free: bool) {
+        if self.active {
+            self.gave_up.insert((serial, zone, life));
+            if free {
+                self.inferred.insert(zone);
+            }
+        }
+    }
+
+    /// That was no record but a guess.
+    pub fn note_guess(&mut self, serial: Serial, zone: u32, life: u64) {
+        self.gave_up.remove(&(serial, zone, life));
+    }
+
+    /// A record says that nobody has bytes in the zone.
+    pub fn note_freed(&mut self, zone: u32) {
+        self.inferred.remove(&zone);
     }
 
     pub fn note_deleted(&mut self, serial: Serial) {
@@ -143,6 +168,15 @@ impl Meta {
     pub fn was_deleted(&self, serial: Serial) -> bool {
         let before = |(next, used): &(Serial, BTreeSet<Serial>)| serial < *next && !used.contains(&serial);
         self.replay.deleted.contains(&serial) || self.replay.snapshot.as_ref().is_some_and(before)
+    }
+
+    /// Whether the zone is forgotten, but maybe only because the record that gave room in it to this file is lost: no record
+    /// says that the file gave it up.
+    pub fn may_have_lost(&self, serial: Serial, zone: u32, life: u64) -> bool {
+        let new = self.replay.snapshot.as_ref().is_some_and(|(next, _)| serial >= *next);
+        (new || self.inodes.contains_key(&serial))
+            && self.replay.inferred.contains(&zone)
+            && !self.replay.gave_up.contains(&(serial, zone, life))
     }
 
     /// Records of the journal are missing from here on.
@@ -485,8 +519,21 @@ impl Meta {
         Ok(())
     }
 
+    /// Takes bytes of conventional space, by address, from a file: somebody else has them, or they are no place for bytes.
+    pub fn take_conventional(&mut self, serial: Serial, addr: u64, len: u64) -> Result<(), MetaError> {
+        let plan = self.file(serial)?.plan_evict(None, addr, addr.saturating_add(len));
+        self.carry_out(serial, plan);
+        let inode = self.file_mut(serial)?;
+        if inode.closed && inode.kind.is_sequential() {
+            inode.size = inode.size.min(inode.reach());
+        }
+        Ok(())
+    }
+
     pub(super) fn effect_of(&mut self, serial: Serial, plan: Plan) -> Effect {
+        let gone: BTreeSet<_> = plan.gone.iter().filter_map(|e| e.place.zone()).collect();
         let places = self.carry_out(serial, plan);
+        gone.into_iter().for_each(|(zone, life)| self.replay.note_guess(serial, zone, life));
         for place in &places {
             // A guess: no record says that the zone was freed, so its header may bring it back.
             if let super::FreedPlace::Zone { zone, .. } = place {

@@ -60,7 +60,9 @@ impl Meta {
         let Witness { serial, kind, logical, place, .. } = *witness;
         let extent = Extent { logical, len: OPEN, place };
         extent.validate()?;
-        let forgotten = place.zone().is_some_and(|(zone, life)| self.is_forgotten(zone, life));
+        let forgotten = place
+            .zone()
+            .is_some_and(|(zone, life)| self.is_forgotten(zone, life) && !self.may_have_lost(serial, zone, life));
         if kind == FileKind::Directory || forgotten || self.was_deleted(serial) {
             return Err(MetaError::NotFound);
         }

@@ -260,11 +260,14 @@ impl Subject for Scripted {
         }
         let found = walk(&fs)?;
         let states = states(history);
-        let context = |why| format!("{why}\nmount: {report:?}\nof {:?}", history.entries());
+        let context = |why| {
+            let places: Vec<_> = found.files.keys().map(|path| (path, fs.runs(path).unwrap_or_default())).collect();
+            format!("{why}\nmount: {report:?}\nplaces: {places:?}\nof {:?}", history.entries())
+        };
         if let Some(fault) = history.fault().filter(|f| FaultKind::DAMAGING.contains(&f.kind)) {
             let mut touched = touched(&fs, &found, &drive, (fault.at, fault.len))?;
             // Of a file that was cut because its end is gone nothing may be left there; then the mount has said so.
-            if !touched.is_empty() && fault.kind == FaultKind::ZoneOffline {
+            if !touched.is_empty() {
                 let told = |path: &str| report.damage.iter().any(|what| what.contains(&format!("{path} ")));
                 touched.extend(found.files.iter().filter(|(path, _)| told(path)).map(|(_, (serial, ..))| *serial));
             }
