@@ -259,8 +259,16 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     let mut homeless = BTreeSet::new();
     found.report.replayed_bytes = replay_left(&core, &left, &mut homeless)?;
     core.sync_journal()?;
-    core.volume.recovered()?;
+    // What finds no zone goes from one memory to the other: it stays in the first until it stands in the second, if that has room
+    // for both.
+    let of_homeless = |segment: &&LeftSegment| homeless.contains(&segment.key.file);
+    let twice = 4 * left.iter().filter(of_homeless).map(|segment| segment.bytes.len()).sum::<usize>();
+    let room = twice <= core.options.volume.survivor_bytes;
+    core.volume.recovered_but(&|key| room && homeless.contains(&key.file) && key.owner == core.tenant.owner())?;
     keep_in_memory(&core, &left, &homeless, &mut found.report)?;
+    if room && !homeless.is_empty() {
+        core.volume.recovered()?;
+    }
     core.recovering.store(false, Ordering::Release);
     for what in &found.report.damage {
         tracing::warn!(drive = %core.volume.name(), "{what}");

@@ -13,7 +13,7 @@ use crate::mount::{REACH, TAG, covered, log_end};
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What there is to find things on.
 pub(crate) struct Scene<'a> {
@@ -115,7 +115,6 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
     let fits = |stretch: &&Stretch| known.get(&stretch.0.zone).is_none_or(|life| *life == stretch.0.life);
     let mut lost: Vec<Stretch> = scene.stretches.all().filter(fits).cloned().collect();
     lost.sort_by_key(|(header, _)| (header.file, header.logical, header.created));
-    let mut restored: BTreeSet<(u32, u64)> = BTreeSet::new();
     for (header, offset) in lost {
         let Some(kind) = FileKind::from_number(header.kind).filter(|k| k.is_sequential()) else { continue };
         let (zone, life) = (header.zone, header.life);
@@ -124,12 +123,11 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
             _ => Place::Raw { zone, life, offset },
         };
         let (serial, name, created, logical) = (header.file, header.name.as_str(), header.created, header.logical);
-        if kind == FileKind::Log {
-            forget_cut_off(stretches, &header, &restored, meta, damage);
+        if kind == FileKind::Log && !meta.is_given_up(serial, place) {
+            forget_cut_off(stretches, &header, meta, damage);
         }
         match meta.restore(&Witness { serial, kind, name, created, logical, place }) {
             Ok(()) => {
-                restored.insert((zone, life));
                 // Only as far as the zone holds bytes: the next one may go on behind it.
                 let mut beyond = Vec::new();
                 if let Some(inode) = meta.inode(serial) {
@@ -153,24 +151,17 @@ fn find_lost_zones(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>)
     Ok(())
 }
 
-/// Of what only headers tell of a log (`restored`): bytes that stand in an older zone, where a newer one begins before they end,
-/// were cut off, or written again after an error; the log went on in the newer one.
-fn forget_cut_off(
-    stretches: &Stretches,
-    newer: &ZoneHeader,
-    restored: &BTreeSet<(u32, u64)>,
-    meta: &mut Meta,
-    damage: &mut Vec<String>,
-) {
+/// Bytes of a log that stand in an older zone, where a newer one begins before they end, were cut off, or written again after an
+/// error; the log went on in the newer one. That is certain only of bytes that follow the older zone's header without a break: what
+/// a log was reopened for may be newer than the newer zone.
+fn forget_cut_off(stretches: &Stretches, newer: &ZoneHeader, meta: &mut Meta, damage: &mut Vec<String>) {
     let Some(inode) = meta.inode(newer.file) else { return };
     let is_older = |e: &Extent| {
-        e.place.zone().filter(|at| at.0 != newer.zone && restored.contains(at)).is_some_and(|(zone, life)| {
-            stretches.all().any(|(h, _)| {
-                (h.zone, h.life, h.file) == (zone, life, newer.file)
-                    && h.logical <= e.logical
-                    && h.created < newer.created
+        let Place::Framed { zone, life, offset } = e.place else { return false };
+        zone != newer.zone
+            && stretches.all().any(|(h, begin)| {
+                (h.zone, h.life, h.file, *begin) == (zone, life, newer.file, offset) && h.created < newer.created
             })
-        })
     };
     let over: Vec<(u64, u64)> = inode
         .extents

@@ -3,7 +3,7 @@
 mod support;
 
 use imbrex_bluefs::{BlueFs, CreateOptions};
-use imbrex_device::{Drive, HeapSurvivor, Region, Result, Survivor, SurvivorKey};
+use imbrex_device::{Drive, Fill, HeapSurvivor, Region, Result, Survivor, SurvivorKey};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::{Arc, Mutex};
 use support::{bytes, options, read_all};
@@ -21,9 +21,9 @@ impl Survivor for Memory {
         let instead = self.instead.lock().unwrap().take();
         if instead.is_some() { Ok(instead) } else { self.heap.left_behind(key) }
     }
-    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
         *self.key.lock().unwrap() = Some(*key);
-        self.heap.create(key, capacity)
+        self.heap.create_filled(key, capacity, fill)
     }
     fn discard(&self, volume: &[u8; 16]) -> Result<()> {
         self.heap.discard(volume)

@@ -13,8 +13,8 @@ use crate::faults::FaultKind;
 use crate::log::Injected;
 use crate::plan::mix;
 use imbrex_device::{
-    Cause, Drive, Error, Fault, Geometry, HeapSurvivor, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone,
-    ZoneId, ZoneOp, ZonedDevice,
+    Cause, Drive, Error, Fault, Fill, Geometry, HeapSurvivor, Identity, Region, Result, Survivor, SurvivorKey, Tag,
+    Zone, ZoneId, ZoneOp, ZonedDevice,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -461,9 +461,9 @@ impl Survivor for RecordedSurvivor {
         self.0.heap.left_behind(key)
     }
 
-    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
         self.point("before a survivor's region is made");
-        let region = self.0.heap.create(key, capacity)?;
+        let region = self.0.heap.create_filled(key, capacity, fill)?;
         self.point("after a survivor's region was made");
         Ok(region)
     }

@@ -33,7 +33,7 @@ pub use buf::{AlignedBuf, MEM_ALIGN, Part};
 pub use error::{Error, Fault, Result};
 pub use held::Held;
 pub use lock::lock_holder;
-pub use survivor::{HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
+pub use survivor::{Fill, HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
 pub use zone::{Written, Zone, ZoneId, ZoneOp, ZoneState};
 
 use std::num::NonZeroU32;

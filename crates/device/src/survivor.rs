@@ -21,6 +21,9 @@ pub struct SurvivorKey {
     pub mount: u64,
 }
 
+/// Fills a new region before anybody can find it.
+pub type Fill<'a> = dyn FnMut(&Arc<dyn Region>) -> Result<()> + 'a;
+
 /// Keeps at most one region per volume.
 pub trait Survivor: Send + Sync {
     /// A copy of what an earlier process left behind under exactly this key; `None` where there is nothing, or only
@@ -28,7 +31,11 @@ pub trait Survivor: Send + Sync {
     fn left_behind(&self, key: &SurvivorKey) -> Result<Option<Vec<u8>>>;
     /// Makes a zeroed region of `capacity` bytes under `key`; only once it is complete does it replace (atomically) whatever
     /// the volume had before. Every byte is backed now: later writes to it cannot fail.
-    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>>;
+    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
+        self.create_filled(key, capacity, &mut |_| Ok(()))
+    }
+    /// The same; `fill` puts bytes into the region before it replaces the old one, which stays where that fails.
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>>;
     /// Forgets the volume's region: its bytes are on the drive.
     fn discard(&self, volume: &[u8; 16]) -> Result<()>;
 }
@@ -158,8 +165,9 @@ impl Survivor for HeapSurvivor {
         Ok(kept.as_ref().filter(|(k, _)| k == key).map(|(_, region)| copy_of(region.as_ref())))
     }
 
-    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
         let region = zeroed_region(capacity);
+        fill(&region)?;
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((*key, region.clone()));
         Ok(region)
     }

@@ -11,7 +11,7 @@
 //! rules as any drive's (the emulator's contract is run over this, too).
 
 use imbrex_device::{
-    Drive, Error, Fault, Geometry, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
+    Drive, Error, Fault, Fill, Geometry, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone, ZoneId, ZoneOp,
     ZoneState, ZonedDevice, report_all, zeroed_region,
 };
 use std::collections::{HashMap, VecDeque};
@@ -326,8 +326,10 @@ impl Survivor for Untouched {
     fn left_behind(&self, key: &SurvivorKey) -> Result<Option<Vec<u8>>> {
         self.0.left_behind(key)
     }
-    fn create(&self, _: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
-        Ok(zeroed_region(capacity))
+    fn create_filled(&self, _: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
+        let region = zeroed_region(capacity);
+        fill(&region)?;
+        Ok(region)
     }
     fn discard(&self, _: &[u8; 16]) -> Result<()> {
         Ok(())

@@ -14,7 +14,7 @@
 //! The medium is part of the name, so that a copied image that is mounted beside its original does not replace the
 //! original's region. Only one process has a drive at a time (its own lock sees to that), so nobody else uses the names.
 
-use imbrex_device::{Error, Identity, Region, Result, Survivor, SurvivorKey};
+use imbrex_device::{Error, Fill, Identity, Region, Result, Survivor, SurvivorKey};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -269,7 +269,7 @@ impl Survivor for ShmSurvivor {
         self.read(&dir, key)
     }
 
-    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
         let header = Header { key: *key, capacity: capacity as u64 };
         if header.capacity == 0 || header.capacity > MAX_CAPACITY {
             return Err(Error::invalid(&self.drive, format!("a survivor of {capacity} bytes")));
@@ -282,12 +282,16 @@ impl Survivor for ShmSurvivor {
         let prefix = format!(".{name}.");
         self.sweep(&dir, &prefix);
         let temporary = format!("{prefix}{}", uuid::Uuid::new_v4().simple());
-        let mapping = self.make(&dir, &temporary, &header)?;
+        let mapping: Arc<dyn Region> = Arc::new(self.make(&dir, &temporary, &header)?);
+        if let Err(error) = fill(&mapping) {
+            let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
+            return Err(error);
+        }
         if let Err(e) = rustix::fs::renameat(&dir, &temporary, &dir, &name) {
             let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
             return Err(self.cannot("cannot replace", &self.dir.join(&name), e));
         }
-        Ok(Arc::new(mapping))
+        Ok(mapping)
     }
 
     fn discard(&self, volume: &[u8; 16]) -> Result<()> {

@@ -254,7 +254,14 @@ impl Volume {
             mount: label.mount,
         };
         let left = match &drive.survivor {
-            Some(survivor) => survivor.left_behind(&key)?.unwrap_or_default(),
+            // The region of the next mount is there where that one died before the label counted it.
+            Some(survivor) => match survivor.left_behind(&key)? {
+                Some(left) => left,
+                None => {
+                    let next = SurvivorKey { mount: key.mount + 1, ..key };
+                    survivor.left_behind(&next)?.unwrap_or_default()
+                }
+            },
             None => Vec::new(),
         };
         if is_newer(&left) {

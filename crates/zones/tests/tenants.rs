@@ -3,10 +3,11 @@
 
 mod support;
 
-use imbrex_device::{Drive, HeapSurvivor};
+use imbrex_device::{Drive, Error, Fill, HeapSurvivor, Region, Result, Survivor, SurvivorKey};
 use imbrex_emulator::Emulator;
 use imbrex_zones::{FormatOptions, Framing, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Engine, bytes, config, options};
 
 const FRAMED: Framing = Framing::Framed { max_frame: 64 << 10 };
@@ -77,4 +78,47 @@ fn without_room_for_it_nothing_is_given_up() {
     assert!(why.contains("survivor-size") && why.contains("another engine"), "{why}");
     let other = Engine::of(open(&drive), "other", FRAMED).unwrap();
     assert!(other.replayed > 20_000 && other.contents().unwrap() == bytes(0, 40_000), "{}", other.replayed);
+}
+
+/// A survivor whose user dies at a step of making a region: before it, while it is filled, and when it has replaced the old one.
+struct Deadly {
+    heap: HeapSurvivor,
+    step: AtomicU32,
+}
+
+impl Survivor for Deadly {
+    fn left_behind(&self, key: &SurvivorKey) -> Result<Option<Vec<u8>>> {
+        self.heap.left_behind(key)
+    }
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
+        let dies = |step| (self.step.load(Ordering::Relaxed) == step).then(|| Error::invalid(&"test".into(), "dies"));
+        dies(1).map_or(Ok(()), Err)?;
+        let mut and_die = |region: &Arc<dyn Region>| fill(region).and(dies(2).map_or(Ok(()), Err));
+        let region = self.heap.create_filled(key, capacity, &mut and_die)?;
+        dies(3).map_or(Ok(region), Err)
+    }
+    fn discard(&self, volume: &[u8; 16]) -> Result<()> {
+        self.heap.discard(volume)
+    }
+}
+
+#[test]
+fn a_process_that_dies_while_it_moves_what_another_engine_left_loses_none_of_it() {
+    for step in 1..=3 {
+        let survivor = Arc::new(Deadly { heap: HeapSurvivor::new(), step: AtomicU32::new(0) });
+        let drive = Drive { survivor: Some(survivor.clone()), ..formatted() };
+        both_die(&drive, 3000, 2000);
+        for _ in 0..2 {
+            survivor.step.store(step, Ordering::Relaxed);
+            let volume = open(&drive);
+            assert!(Engine::of(volume.clone(), "log", FRAMED).is_err());
+            std::mem::forget(volume);
+        }
+        survivor.step.store(0, Ordering::Relaxed);
+        let volume = open(&drive);
+        let log = Engine::of(volume.clone(), "log", FRAMED).unwrap();
+        assert_eq!(log.contents().unwrap(), bytes(0, 3000), "step {step}");
+        let other = Engine::of(volume, "other", FRAMED).unwrap();
+        assert_eq!(other.contents().unwrap(), bytes(0, 2000), "step {step}");
+    }
 }

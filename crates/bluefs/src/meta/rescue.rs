@@ -48,6 +48,12 @@ impl Meta {
         Ok(effect)
     }
 
+    /// Whether the file was deleted, or has given up the zone.
+    pub fn is_given_up(&self, serial: Serial, place: Place) -> bool {
+        let forgotten = |(zone, life)| self.is_forgotten(zone, life) && !self.may_have_lost(serial, zone, life);
+        self.was_deleted(serial) || place.zone().is_some_and(forgotten)
+    }
+
     /// Gives a zone that nobody refers to, or only to a later part of, back to the file that its header names, up to the next
     /// zone of the file; behind the last extent it is open. Bytes that were overwritten, and so stand in conventional space, stay there: the zone
     /// holds what is around them. A file that is not known is made in `lost+found`; one whose creation was lost gets its
@@ -60,10 +66,7 @@ impl Meta {
         let Witness { serial, kind, logical, place, .. } = *witness;
         let extent = Extent { logical, len: OPEN, place };
         extent.validate()?;
-        let forgotten = place
-            .zone()
-            .is_some_and(|(zone, life)| self.is_forgotten(zone, life) && !self.may_have_lost(serial, zone, life));
-        if kind == FileKind::Directory || forgotten || self.was_deleted(serial) {
+        if kind == FileKind::Directory || self.is_given_up(serial, place) {
             return Err(MetaError::NotFound);
         }
         self.space.admit(serial, &extent)?;

@@ -2,13 +2,14 @@
 //!
 //! A volume has several tenants, and not all of them are mounted by every process. Invariant: bytes that a dead process of a
 //! tenant left are in the survivor's region, the old or the new one, until that tenant has asked for them and the volume is
-//! told that it has recovered. One gap is left: a process that dies between the making of a new region and the copying of
-//! other tenants' bytes into it loses those.
+//! told that it has recovered, and does not want to keep them any longer. The new region has its copies of them before it
+//! takes the place of the old one, and takes it before the label counts the mount; a volume believes a region of the mount that the
+//! label counts, and of the next one, which came so far.
 
-use super::{Volume, VolumeCore, unusable};
+use super::{Volume, unusable};
 use crate::memory::{Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
 use crate::sync::lock;
-use imbrex_device::{Cause, Result, zeroed_region};
+use imbrex_device::{Cause, Region, Result, zeroed_region};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,12 +59,13 @@ impl Left {
         if missing > 0 { Err(missing) } else { Ok(()) }
     }
 
-    /// What its tenant has on the drive now is not needed any more.
-    fn forget(&mut self) {
+    /// What its tenant has on the drive now is not needed any more, unless it says so.
+    fn forget(&mut self, still: &dyn Fn(&SegmentKey) -> bool) {
         let asked = &self.asked;
-        self.segments.retain(|segment| !asked.contains(&segment.key.owner));
+        let needed = |key: &SegmentKey| !asked.contains(&key.owner) || still(key);
+        self.segments.retain(|segment| needed(&segment.key));
         self.held.retain(|segment| {
-            let keep = !asked.contains(&segment.key().owner);
+            let keep = needed(segment.key());
             if !keep {
                 segment.give_back();
             }
@@ -80,44 +82,47 @@ impl Volume {
     /// # Errors
     /// `Unusable` where the new region has no room for what other tenants had left; the old one is as it was.
     pub fn recovered(&self) -> Result<()> {
+        self.recovered_but(&|_| false)
+    }
+
+    /// The same, but the bytes of which `still` says so are not on the drive: they stay in memory until the next call.
+    ///
+    /// # Errors
+    /// Those of [`Volume::recovered`].
+    pub fn recovered_but(&self, still: &dyn Fn(&SegmentKey) -> bool) -> Result<()> {
         let core = &self.handle.core;
         core.sync(Cause::Recovery.into())?;
         let mut left = lock(&core.left);
-        left.forget();
+        left.forget(still);
         if left.moved {
             return Ok(());
         }
-        core.can_move(&mut left)?;
-        core.update_label(|label| label.mount = core.mount)?;
-        let region = match &core.drive.survivor {
-            Some(survivor) => survivor.create(&core.key(), core.options.survivor_bytes)?,
-            None => zeroed_region(core.options.survivor_bytes),
+        let mut memory = None;
+        let mut fill = |region: &Arc<dyn Region>| {
+            let new = SegmentMemory::new(region.clone(), core.options.unit_bytes);
+            let copied = left.copy_to(&new);
+            memory = Some(new);
+            copied.map_err(|missing| {
+                let sentence = format!(
+                    "another engine's process died and left unwritten bytes in shared memory, {missing} more than this \
+                     mount's survivor has room for; open the drive with that engine first, or with a larger survivor-size"
+                );
+                unusable(core.drive.device.as_ref(), sentence)
+            })
         };
-        let memory = SegmentMemory::new(region, core.options.unit_bytes);
-        if let Err(missing) = left.copy_to(&memory) {
-            tracing::error!("{missing} bytes of other tenants were lost, though there was room for them");
+        let made = match &core.drive.survivor {
+            Some(survivor) => survivor.create_filled(&core.key(), core.options.survivor_bytes, &mut fill).map(drop),
+            None => fill(&zeroed_region(core.options.survivor_bytes)),
+        };
+        if let Err(error) = made.and_then(|()| core.update_label(|label| label.mount = core.mount)) {
+            // The old region is as it was, or the new one has all that is needed of it, and is found.
+            left.held.clear();
+            return Err(error);
         }
-        *lock(&core.memory) = memory;
+        if let Some(memory) = memory {
+            *lock(&core.memory) = memory;
+        }
         left.moved = true;
         Ok(())
-    }
-}
-
-impl VolumeCore {
-    /// Tries it in memory, before anything is given up.
-    fn can_move(&self, left: &mut Left) -> Result<()> {
-        if left.segments.is_empty() {
-            return Ok(());
-        }
-        let trial = SegmentMemory::new(zeroed_region(self.options.survivor_bytes), self.options.unit_bytes);
-        let tried = left.copy_to(&trial);
-        left.held.drain(..).for_each(|segment| segment.give_back());
-        tried.map_err(|missing| {
-            let sentence = format!(
-                "another engine's process died and left unwritten bytes in shared memory, {missing} more than this mount's \
-                 survivor has room for; open the drive with that engine first, or with a larger survivor-size"
-            );
-            unusable(self.drive.device.as_ref(), sentence)
-        })
     }
 }
