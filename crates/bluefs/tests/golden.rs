@@ -10,7 +10,7 @@
 
 use imbrex_bluefs::{BlueFs, CreateOptions, Options, TENANT};
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, Geometry, HeapSurvivor, Region, Survivor, SurvivorKey, Tag, ZoneId, ZoneState,
+    AlignedBuf, Cause, Drive, Fill, Geometry, HeapSurvivor, Region, Survivor, SurvivorKey, Tag, ZoneId, ZoneState,
     ZonedDevice, report_all, zeroed_region,
 };
 use imbrex_emulator::{Config, Emulator, OpenOptions};
@@ -210,8 +210,15 @@ impl Survivor for Kept {
     fn left_behind(&self, key: &SurvivorKey) -> imbrex_device::Result<Option<Vec<u8>>> {
         Ok((*key == self.key).then(|| self.bytes.clone()))
     }
-    fn create(&self, _: &SurvivorKey, capacity: usize) -> imbrex_device::Result<Arc<dyn Region>> {
-        Ok(zeroed_region(capacity))
+    fn create_filled(
+        &self,
+        _: &SurvivorKey,
+        capacity: usize,
+        fill: &mut Fill<'_>,
+    ) -> imbrex_device::Result<Arc<dyn Region>> {
+        let region = zeroed_region(capacity);
+        fill(&region)?;
+        Ok(region)
     }
     fn discard(&self, _: &[u8; 16]) -> imbrex_device::Result<()> {
         Ok(())
