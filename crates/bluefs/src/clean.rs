@@ -253,7 +253,7 @@ impl Core {
     }
 
     /// The zone that bytes are moved to, with room for a header and more.
-    fn room(&self, cleaner: &mut Cleaner) -> Result<OpenZone> {
+    pub(crate) fn room(&self, cleaner: &mut Cleaner) -> Result<OpenZone> {
         let least = self.front + 2 * u64::from(self.volume.geometry().block);
         if let Some(open) = cleaner.into.filter(|open| open.capacity - open.at >= least) {
             return Ok(open);
@@ -269,26 +269,28 @@ impl Core {
             // Whatever becomes of what stands there, it is not reset while it is written to.
             taken.inspect(|open| self.pin(open.zone.0))
         };
-        if let Some(open) = parked {
-            self.tenant.activate(open.zone)?;
-        }
-        let open = match parked {
+        let mut open = match parked {
             Some(open) => open,
             None => {
                 let zone = self.take_zone(Urgency::Cleaning)?;
                 self.pin(zone.0);
-                self.tenant.activate(zone)?;
-                let mut out = [imbrex_device::Zone::EMPTY];
-                self.volume.device().report(zone, &mut out)?;
-                OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: out[0].capacity }
+                OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: self.zone_capacity }
             }
         };
+        // From here on the step answers for it, whatever fails below.
         cleaner.into = Some(open);
+        self.tenant.activate(open.zone)?;
+        if parked.is_none() {
+            let mut out = [imbrex_device::Zone::EMPTY];
+            self.volume.device().report(open.zone, &mut out)?;
+            open.capacity = out[0].capacity;
+            cleaner.into = Some(open);
+        }
         Ok(open)
     }
 
     /// The step is over, and what was moved is recorded: parks the cleaner's zone, and lets go of all it wrote to.
-    fn leave(&self, cleaner: &mut Cleaner) {
+    pub(crate) fn leave(&self, cleaner: &mut Cleaner) {
         let state = lock(&self.meta);
         if let Some(open) = cleaner.into.take() {
             if state.meta.zone_life(open.zone.0) == Some(open.life) {

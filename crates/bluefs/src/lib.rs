@@ -18,6 +18,8 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(test)]
+mod accounts;
 mod check;
 mod clean;
 mod core;

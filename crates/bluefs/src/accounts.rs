@@ -1,0 +1,77 @@
+//! Whose every zone is: after whatever failed, none may stay leased, pinned or promised to nobody until the next mount.
+
+use crate::clean::Cleaner;
+use crate::core::Core;
+use crate::file::lock;
+use crate::fs::{BlueFs, CreateOptions};
+use crate::options::Options;
+use imbrex_device::Drive;
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, Urgency, VolumeOptions};
+
+fn options() -> Options {
+    let volume =
+        VolumeOptions { exec: Exec::Inline, survivor_bytes: 4 << 20, unit_bytes: 16 << 10, turn_bytes: 256 << 10 };
+    Options { cache_bytes: 0, journal_bytes: 64 << 10, segment_bytes: 64 << 10, volume, ..Options::default() }
+}
+
+fn mounted(config: &Config) -> (Emulator, BlueFs) {
+    let emulator = Emulator::memory(config).unwrap();
+    let drive = || Drive { device: std::sync::Arc::new(emulator.clone()), survivor: None };
+    BlueFs::format(&drive(), false).unwrap();
+    let fs = BlueFs::mount(drive(), options()).unwrap();
+    (emulator, fs)
+}
+
+/// A drive that limits active zones, and has no conventional ones.
+fn zns(limit: u32) -> Config {
+    Config {
+        conventional: 0,
+        max_open: Some(limit),
+        max_active: Some(limit),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        ..Config::tiny()
+    }
+}
+
+/// Zones that are leased, beyond those that files and the journal have, and those that are promised or pinned.
+fn nobodys(core: &Core, before: u32) -> (u32, u32, usize) {
+    core.sync_journal().unwrap();
+    let counts = core.tenant.counts();
+    let files = lock(&core.meta).meta.counts().zones as u32;
+    (counts.leased - files - before, counts.promised, core.busy_zones().len())
+}
+
+fn table(fs: &BlueFs, path: &str, bytes: usize, hint: u8) {
+    let mut file = fs.create(path, CreateOptions::default()).unwrap();
+    file.set_hint(hint).unwrap();
+    file.append(&vec![7; bytes]).unwrap();
+    file.close().unwrap();
+}
+
+#[test]
+fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
+    let limit = 8;
+    let (emulator, fs) = mounted(&zns(limit));
+    let core = fs.core();
+    let journal = core.tenant.counts().leased;
+    // Parked, of a class that the cleaner leaves alone: what it has to give up first.
+    table(&fs, "/1.sst", 50_000, 3);
+    core.sync_journal().unwrap();
+    // All active zones but that one: two are the label's, two the journal's.
+    let others: Vec<_> = (0..limit - 5).map(|_| core.take_zone(Urgency::User).unwrap()).collect();
+    others.iter().for_each(|zone| core.tenant.activate(*zone).unwrap());
+    fs.mkdir("/not-yet-durable").unwrap();
+    emulator.faults().host_full(true);
+    let mut cleaner = Cleaner::default();
+    core.room(&mut cleaner).expect_err("the journal cannot be written, and so no zone be finished");
+    core.leave(&mut cleaner);
+    emulator.faults().clear();
+    others.into_iter().for_each(|zone| core.tenant.release(zone));
+    assert_eq!(nobodys(core, journal), (0, 0, 0));
+    core.room(&mut cleaner).unwrap();
+    core.leave(&mut cleaner);
+    assert_eq!(nobodys(core, journal), (0, 0, 0));
+}
