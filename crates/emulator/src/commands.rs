@@ -1,7 +1,7 @@
 //! Reads and writes: each command is checked against the rules, then moves bytes, then is counted.
 
 use crate::drive::{Inner, Slot, lock};
-use crate::faults::{WriteFate, injected};
+use crate::faults::{WHOLE, WriteFate, injected};
 use crate::state::ZoneWord;
 use crate::stats::{Rule, counter};
 use crate::store::Store;
@@ -257,6 +257,7 @@ impl Inner {
         let blocks = buf.len() as u64 / self.block();
         let (take, error) = match self.faults.on_write(zone) {
             WriteFate::Goes => (blocks, None),
+            WriteFate::Torn(WHOLE) => (blocks, Some(injected("write"))),
             WriteFate::Torn(keep) => (keep.min(blocks - 1), Some(injected("write"))),
             WriteFate::HostFull => return (0, Some(io::ErrorKind::StorageFull.into())),
         };
@@ -325,6 +326,7 @@ impl Inner {
     fn overwrite(&self, buf: &[u8], zone: ZoneId, offset: u64, fate: WriteFate) -> io::Result<()> {
         let (buf, error) = match fate {
             WriteFate::Goes => (buf, None),
+            WriteFate::Torn(WHOLE) => (buf, Some(injected("write"))),
             WriteFate::Torn(keep) => {
                 let keep = keep.min(buf.len() as u64 / self.block() - 1) * self.block();
                 (&buf[..keep as usize], Some(injected("write")))

@@ -33,10 +33,13 @@ struct Gate {
     changed: Condvar,
 }
 
+/// Blocks to keep of a write that fails when it is done.
+pub(crate) const WHOLE: u64 = u64::MAX;
+
 /// What the plan does to a write.
 pub(crate) enum WriteFate {
     Goes,
-    /// Only so many blocks are written, then it fails.
+    /// Only so many blocks are written, then it fails; [`WHOLE`]: all.
     Torn(u64),
     /// The host's disk is full.
     HostFull,
@@ -221,6 +224,11 @@ impl<'a> Faults<'a> {
     /// `Io`.
     pub fn fail_write(&self, nth: u64, keep_blocks: u64) {
         self.state().change(|plan| plan.writes.push((When::After(nth.saturating_sub(1)), keep_blocks)));
+    }
+
+    /// The `nth` write from now writes all its blocks and fails with `Io` all the same.
+    pub fn fail_write_late(&self, nth: u64) {
+        self.fail_write(nth, WHOLE);
     }
 
     /// The next write to `zone` writes `keep_blocks` blocks (at most all but one) and fails with `Io`.
