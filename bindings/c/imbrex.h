@@ -30,6 +30,9 @@
 // Version of this API; it changes when programs must be compiled anew. See imbrex_abi_version().
 #define IMBREX_ABI_VERSION 1
 
+// Bytes of a span; see imbrex_reader_span.
+#define IMBREX_SPAN 262144
+
 // What kind of an error it is. Later versions may add codes.
 typedef enum {
   // No error.
@@ -311,6 +314,11 @@ imbrex_error *imbrex_reader_view(const imbrex_reader *reader,
                                  size_t len,
                                  const void **data,
                                  size_t *got);
+
+// As imbrex_reader_view, of many bytes at once and without a copy, so that who keeps the answer need not ask again: the file in spans of
+// IMBREX_SPAN bytes, the last one shorter. `data` stays valid, with the bytes as they were when a span was first asked for, until the
+// reader is freed. NULL with `got` 0 where the span is not in the cache in one piece, or the cache is nearly full, or half of it is held.
+imbrex_error *imbrex_reader_span(const imbrex_reader *reader, uint64_t span, const void **data, size_t *got);
 
 // The file's size in bytes, those not yet durable included; 0 for NULL.
 uint64_t imbrex_reader_size(const imbrex_reader *reader);

@@ -300,6 +300,33 @@ pub unsafe extern "C" fn imbrex_reader_view(
     })
 }
 
+/// Bytes of a span; see imbrex_reader_span.
+pub const IMBREX_SPAN: u64 = 262144;
+const _: () = assert!(IMBREX_SPAN == imbrex_bluefs::SPAN);
+
+/// As imbrex_reader_view, of many bytes at once and without a copy, so that who keeps the answer need not ask again: the file in spans of
+/// IMBREX_SPAN bytes, the last one shorter. `data` stays valid, with the bytes as they were when a span was first asked for, until the
+/// reader is freed. NULL with `got` 0 where the span is not in the cache in one piece, or the cache is nearly full, or half of it is held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_reader_span(
+    reader: *const imbrex_reader,
+    span: u64,
+    data: *mut *const c_void,
+    got: *mut usize,
+) -> *mut imbrex_error {
+    guard(|| {
+        wanted(data)?;
+        wanted(got)?;
+        // SAFETY: the crate's contract.
+        let bytes = unsafe { reference(reader)? }.reader.span(span);
+        // SAFETY: the crate's contract.
+        unsafe {
+            put(data, bytes.map_or(null(), |bytes| bytes.as_ptr().cast()))?;
+            put(got, bytes.map_or(0, <[u8]>::len))
+        }
+    })
+}
+
 /// The file's size in bytes, those not yet durable included; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_reader_size(reader: *const imbrex_reader) -> u64 {

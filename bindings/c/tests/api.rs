@@ -65,6 +65,7 @@ fn null_is_an_error_everywhere_and_frees_nothing() {
             imbrex_reader_open(fs, path, null_mut()),
             imbrex_reader_read(null(), 0, null_mut(), 0, &mut 0),
             imbrex_reader_view(null(), 0, null_mut(), 0, &mut null(), &mut 0),
+            imbrex_reader_span(null(), 0, &mut null(), &mut 0),
             imbrex_reader_readahead(null(), 0, 0),
             imbrex_reader_set_pattern(null(), 0),
             imbrex_random_open(fs, path, true, null_mut()),
@@ -128,6 +129,8 @@ fn values_that_are_in_no_list_and_text_that_is_none_are_errors() {
             imbrex_reader_view(reader, 0, null_mut(), 1, &mut data, &mut got),
             imbrex_reader_view(reader, 0, null_mut(), 0, null_mut(), &mut got),
             imbrex_reader_view(reader, 0, null_mut(), 0, &mut data, null_mut()),
+            imbrex_reader_span(reader, 0, null_mut(), &mut got),
+            imbrex_reader_span(reader, 0, &mut data, null_mut()),
         ];
         for error in wrong {
             assert_eq!(code(error), imbrex_code::IMBREX_INVALID_ARGUMENT);
@@ -167,9 +170,16 @@ fn a_view_needs_no_copy_and_stays_until_its_reader_goes() {
         assert_eq!(got, 4140);
         assert_eq!(view(reader, 20_010, 10), Some((data.wrapping_add(10), 10)));
         assert!(view(reader, 99_990, 100).is_none(), "beyond the end: a short copy");
+        let (mut span, mut len) = (null(), 0);
+        assert_eq!(code(imbrex_reader_span(reader, 0, &mut span, &mut len)), imbrex_code::IMBREX_OK);
+        assert_eq!(std::slice::from_raw_parts(span.cast::<u8>(), len), &content[..]);
+        let (mut nothing, mut none) = (span, len);
+        assert_eq!(code(imbrex_reader_span(reader, 1, &mut nothing, &mut none)), imbrex_code::IMBREX_OK);
+        assert!(nothing.is_null() && none == 0, "behind the end");
         assert_eq!(code(imbrex_fs_unlink(fs, path)), imbrex_code::IMBREX_OK);
         imbrex_fs_close(fs);
         assert_eq!(std::slice::from_raw_parts(data, got), &content[20_000..24_140]);
+        assert_eq!(std::slice::from_raw_parts(span.cast::<u8>(), len), &content[..]);
         imbrex_reader_free(reader);
     }
 }

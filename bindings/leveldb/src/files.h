@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdarg>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -27,16 +29,26 @@ class SequentialFile final : public leveldb::SequentialFile {
 
 // Reads a file anywhere, from any number of threads. Like LevelDB's own with mmap, it gives pointers to bytes that stay as long as the file
 // is open, where the cache of the drive has them and a bounded part of it is not yet held so: LevelDB then neither copies a block nor keeps it in
-// its own cache.
+// its own cache. What it got once it finds again by one look into a table of its own.
 class RandomAccessFile final : public leveldb::RandomAccessFile {
  public:
-  RandomAccessFile(std::string path, ReaderHandle reader) : path_(std::move(path)), reader_(std::move(reader)) {}
+  RandomAccessFile(std::string path, ReaderHandle reader);
 
   leveldb::Status Read(uint64_t offset, size_t n, leveldb::Slice* result, char* scratch) const override;
 
  private:
-  const std::string path_;
+  const char* Find(uint64_t offset, size_t n) const;
+
+  // Spans of tables of LevelDB's own size stand in this object, so that finding one waits for memory once.
+  static constexpr size_t kFew = 12;
+  using Span = std::atomic<const char*>;
+
+  // Where each span of the file stands; null: nobody asked yet; `kNowhere`: it has to be read.
+  const uint64_t size_;
+  mutable Span few_[kFew] = {};
+  const std::unique_ptr<Span[]> many_;
   const ReaderHandle reader_;
+  const std::string path_;
 };
 
 // What Append took survives a kill of the process, what Sync confirmed survives a power loss, and the file's name with it: LevelDB never

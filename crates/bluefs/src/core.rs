@@ -320,6 +320,7 @@ impl Core {
             map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone() }),
             inline: Mutex::new(inline),
             log: Mutex::new(LogIndex::default()),
+            filling: Mutex::default(),
             rewritten: AtomicBool::new(false),
             orphan: Mutex::new(None),
             pinned: Mutex::default(),
@@ -428,19 +429,6 @@ impl Core {
     }
 
     // ---- the cache
-
-    /// Keeps pages that were just written.
-    pub(crate) fn cache_written(&self, serial: Serial, logical: u64, bytes: &[u8]) {
-        if self.cache.capacity() == 0 {
-            return;
-        }
-        let page_size = u64::from(self.cache.page_size());
-        let skip = (logical.next_multiple_of(page_size) - logical) as usize;
-        let first = logical.div_ceil(page_size);
-        for (i, page) in bytes.get(skip..).unwrap_or_default().chunks(page_size as usize).enumerate() {
-            self.cache.insert(serial, first + i as u64, page);
-        }
-    }
 
     /// Whether what is read goes to the cache: the paper's policy keeps only what was written.
     pub(crate) fn keeps_reads(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record, Serial};
 use crate::share::Class;
 use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
-use imbrex_zones::cache::Views;
+use imbrex_zones::cache::{Filling, Views};
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader,
 };
@@ -57,6 +57,8 @@ pub(crate) struct FileState {
     /// Its bytes in inline space, also when the metadata has forgotten the file: readers look here.
     pub(crate) inline: Mutex<Inline>,
     pub(crate) log: Mutex<LogIndex>,
+    /// The page of the cache that a table's end is being written to.
+    pub(crate) filling: Mutex<Filling>,
     /// Bytes were overwritten or cut since it was opened: what readers hold of it is not what it is any more.
     pub(crate) rewritten: AtomicBool,
     /// Space of a file without a name, given up with the last handle; `None`: it has a name.
@@ -146,6 +148,7 @@ impl Drop for File {
         }
         let _ = self.core.unpin(&std::mem::take(&mut *lock(&self.state.pinned)));
         if let Some(places) = lock(&self.state.orphan).take() {
+            self.core.forget_pages_of(self.state.serial, self.state.size.load(Ordering::Acquire));
             self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));
         }
     }
@@ -321,6 +324,7 @@ impl File {
         if !state.is_orphan() {
             stream.drain(Priority::Normal)?;
             let size = stream.len();
+            self.core.cache.end(&mut lock(&state.filling), state.serial);
             let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
             self.core.log_about(state, &[seal])?;
             self.core.refresh(state);
@@ -597,7 +601,7 @@ impl Placer for FilePlacer {
             && self.state.kind == FileKind::Table
         {
             core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
-            core.cache_written(self.state.serial, placed.logical, bytes);
+            core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);
         }
         if self.state.kind == FileKind::Log {
             lock(&self.state.log).note_tail(placed);

@@ -110,6 +110,9 @@ pub enum Pattern {
     Sequential = 2,
 }
 
+/// Bytes of a [span](Reader::span).
+pub const SPAN: u64 = 256 << 10;
+
 /// A file that is read. Any number of threads may read at once.
 pub struct Reader {
     pub(crate) file: Arc<File>,
@@ -129,6 +132,13 @@ impl Reader {
     /// most half of the cache is held at a time, and what was found in it only. Never any I/O.
     pub fn view(&self, offset: u64, len: usize) -> Option<&[u8]> {
         self.file.current().view(offset, len)
+    }
+
+    /// As [`view`](Self::view), of many bytes at once, so that who keeps the answer need not ask again: those of the span of this number, of
+    /// [`SPAN`] bytes each, or up to the file's end. As they were when they were first asked for. `None` where they do not stand
+    /// together in the cache, or the cache is nearly full.
+    pub fn span(&self, span: u64) -> Option<&[u8]> {
+        self.file.current().span(span)
     }
 
     /// Bytes, unwritten ones included.
@@ -268,6 +278,7 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     // The next append of a small file goes where the cut bytes stand, and that of a log behind the frames that held them:
     // until the record of the cut is durable, a power loss would show the new ones as if they followed the old.
     let cut = if size > 0 && state.kind != FileKind::Table { core.sync_journal() } else { Ok(()) };
+    *lock(&state.filling) = Default::default();
     let page = u64::from(core.cache.page_size());
     for page in size / page..now.div_ceil(page) {
         core.cache.remove(state.serial, page);

@@ -48,7 +48,7 @@ mod watch;
 pub use check::CheckReport;
 pub use error::{Code, Error, Result};
 pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
-pub use handles::{LockToken, Pattern, RandomFile, Reader, Writer};
+pub use handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};

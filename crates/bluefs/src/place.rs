@@ -285,6 +285,7 @@ impl Core {
 
     fn forget_pages(&self, state: &FileState, at: u64, len: u64) {
         state.rewritten.store(true, Ordering::Release);
+        *lock(&state.filling) = Default::default();
         let page = u64::from(self.cache.page_size());
         for page in at / page..(at + len).div_ceil(page) {
             self.cache.remove(state.serial, page);

@@ -7,6 +7,7 @@
 use crate::core::Core;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileState, lock};
+use crate::handles::SPAN;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place};
 use imbrex_device::{AlignedBuf, Cause, Tag, ZoneId};
@@ -55,16 +56,28 @@ impl Readahead {
 impl File {
     /// Bytes of a table where they stand in memory, as long as the file is open; `None`: they have to be read.
     pub(crate) fn view(&self, at: u64, len: usize) -> Option<&[u8]> {
+        self.core.cache.view(self.views()?, self.state.serial, at, len)
+    }
+
+    /// The same of a span.
+    pub(crate) fn span(&self, span: u64) -> Option<&[u8]> {
+        let cache = &self.core.cache;
+        if cache.span_size() != SPAN {
+            return None;
+        }
+        cache.span(self.views()?, self.state.serial, span)
+    }
+
+    fn views(&self) -> Option<&Views> {
         if self.state.kind != FileKind::Table || self.state.rewritten.load(Ordering::Acquire) {
             return None;
         }
-        let views = match self.views.get() {
-            Some(views) => views,
+        match self.views.get() {
             // It is still being written: no page below its size changes, but there would be no slots for the rest of it.
-            None if self.stream().is_some() => return None,
-            None => self.views.get_or_init(|| self.core.cache.views(self.state.size.load(Ordering::Acquire))),
-        };
-        self.core.cache.view(views, self.state.serial, at, len)
+            None if self.stream().is_some() => None,
+            None => Some(self.views.get_or_init(|| self.core.cache.views(self.state.size.load(Ordering::Acquire)))),
+            views => views,
+        }
     }
 
     /// What readers hold in memory, where it is still what the file is.

@@ -8,7 +8,7 @@ use crate::core::{Core, MetaState};
 use crate::error::{Code, Error, Result};
 use crate::file::{FileState, lock};
 use crate::fs::WAL_SPARE;
-use crate::meta::{Effect, FreedPlace, Record};
+use crate::meta::{Effect, FreedPlace, Record, Serial};
 use crate::share::{Class, worth_parking};
 use imbrex_device::ZoneId;
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
@@ -61,14 +61,17 @@ impl Core {
                 }
                 None => {
                     if freed.unlinked {
-                        let pages = 1 + self.zone_capacity / u64::from(self.cache.page_size());
-                        let zones = freed.places.len() as u64;
-                        self.cache.forget_file(freed.serial, pages * zones);
+                        self.forget_pages_of(freed.serial, freed.size);
                     }
                     self.give_up(freed.places, lsn);
                 }
             }
         }
+    }
+
+    /// Nobody reads this file, of so many bytes, any more. (Its space tells nothing: a zone that it shares is not freed with it.)
+    pub(crate) fn forget_pages_of(&self, serial: Serial, size: u64) {
+        self.cache.forget_file(serial, size.div_ceil(u64::from(self.cache.page_size())));
     }
 
     /// Keeps the zones of a file that lost its last name, as far as others have bytes there, too.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluefs::{BlueFs, CreateOptions, Options, Reader};
+use imbrex_bluefs::{BlueFs, CreateOptions, Options, Reader, SPAN};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::Arc;
@@ -96,6 +96,60 @@ fn what_was_written_is_viewed_where_it_stands() {
     assert_eq!(at(&reader), at(&second), "readers share it");
     assert!(reader.view(LEN as u64 - 10, 11).is_none() && reader.view(u64::MAX, 2).is_none());
     assert!(reader.view(0, usize::MAX).is_none());
+}
+
+#[test]
+fn a_span_is_all_of_its_bytes_in_one_place_and_stays() {
+    let all = bytes(LEN, 3);
+    let span = SPAN as usize;
+    // The table is written in pieces that end anywhere in a page.
+    let (fs, emulator) = mounted(64 << 20, false);
+    let reader = fs.open_read(TABLE).unwrap();
+    let spans: Vec<_> = (0..3).map(|i| reader.span(i).unwrap()).collect();
+    for (view, bytes) in spans.iter().zip(all.chunks(span)) {
+        assert!(*view == bytes);
+    }
+    assert!(reader.span(3).is_none() && reader.span(u64::MAX).is_none());
+    assert_eq!(reader.span(1).unwrap().as_ptr(), spans[1].as_ptr());
+    assert_eq!(emulator.stats().total.reads, 0);
+    // Views are the same bytes, and those across two pages no copies.
+    let across = reader.view(16_000, 1000).unwrap();
+    assert!(across.as_ptr() == spans[0][16_000..].as_ptr() && across == &all[16_000..17_000]);
+    let mut out = vec![0; LEN];
+    assert!(reader.read_at(0, &mut out).unwrap() == LEN && out == all);
+    let mut file = fs.open_random(TABLE, false).unwrap();
+    file.write_at(40_000, &[9; 8]).unwrap();
+    file.close().unwrap();
+    assert!(reader.span(0).is_none(), "what is held is not the file any more");
+    assert!(reader.read_at(40_000, &mut out).unwrap() > 8 && out[..8] == [9; 8]);
+    fs.unlink(TABLE).unwrap();
+    assert!(spans[0] == &all[..span]);
+
+    for (cache_bytes, written_before) in [(64 << 20, true), (0, false)] {
+        let (fs, _) = mounted(cache_bytes, written_before);
+        assert!(fs.open_read(TABLE).unwrap().span(0).is_none(), "it is not in the cache");
+    }
+}
+
+#[test]
+fn a_deleted_file_leaves_the_cache_at_once_or_with_its_last_reader() {
+    let (fs, _) = mounted(64 << 20, false);
+    // Two files that share a zone, which stays when one of them goes.
+    let mut other = fs.create("/000008.ldb", CreateOptions::default()).unwrap();
+    other.append(&bytes(LEN, 5)).unwrap();
+    other.close().unwrap();
+    drop(other);
+    let watch = fs.watch();
+    let used = || watch.figures().unwrap().cache_used;
+    let both = used();
+    assert!(both >= 2 * LEN as u64);
+    fs.unlink("/000008.ldb").unwrap();
+    assert!(used() < both - LEN as u64, "{} of {both}", used());
+    let reader = fs.open_read(TABLE).unwrap();
+    fs.unlink(TABLE).unwrap();
+    assert!(read(&reader, 5 * BLOCK, BLOCK));
+    drop(reader);
+    assert_eq!(used(), 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Memory that drives accept.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -109,23 +109,44 @@ impl Part {
             return Vec::new();
         }
         let size = count.checked_mul(len).expect("a size that fits the address space");
-        let large = size >= LARGE_PAGE;
-        let layout = Layout::from_size_align(size, if large { LARGE_PAGE } else { MEM_ALIGN });
+        let layout = Layout::from_size_align(size, if size >= LARGE_PAGE { LARGE_PAGE } else { MEM_ALIGN });
         let layout = layout.expect("a size that fits the address space");
         // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc_zeroed(layout) };
+        let raw = unsafe { alloc(layout) };
         let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        if large {
+        if size >= LARGE_PAGE {
+            // Before anything touches it: memory that has small pages keeps them.
             // SAFETY: the range is ours, and the advice changes none of its bytes. It may be refused: then pages are small.
             let _ = unsafe {
                 rustix::mm::madvise(raw.cast(), size / LARGE_PAGE * LARGE_PAGE, rustix::mm::Advice::LinuxHugepage)
             };
         }
+        // SAFETY: `size` bytes are ours.
+        unsafe { raw.write_bytes(0, size) };
         let whole = Arc::new(Whole { ptr, layout });
         (0..count)
             // SAFETY: `i * len + len <= size`, so it stays within the allocation.
             .map(|i| Part { start: unsafe { ptr.add(i * len) }, len, _whole: whole.clone() })
             .collect()
+    }
+}
+
+impl Part {
+    /// The bytes of parts that stand one behind the other in one piece of memory, in this order; `None`: they do not.
+    pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Option<&'a [u8]> {
+        let mut parts = parts.into_iter();
+        let first = parts.next()?;
+        let mut len = first.len;
+        for part in parts {
+            let next = first.start.as_ptr().wrapping_add(len);
+            if !Arc::ptr_eq(&first._whole, &part._whole) || part.start.as_ptr() != next {
+                return None;
+            }
+            len += part.len;
+        }
+        // SAFETY: initialised bytes of one allocation, whose pointer `start` was made of: each part follows the one before it. All of
+        // them are borrowed, so nobody changes them, and the whole lives, for as long as the slice.
+        Some(unsafe { std::slice::from_raw_parts(first.start.as_ptr(), len) })
     }
 }
 
@@ -179,6 +200,23 @@ mod tests {
             assert!(last.unwrap().iter().all(|b| *b == count as u8));
         }
         assert!(Part::cut(0, 7).is_empty() && Part::cut(7, 0).is_empty());
+    }
+
+    #[test]
+    fn only_neighbours_in_order_are_joined() {
+        let mut parts = Part::cut(4, 100);
+        for (i, part) in parts.iter_mut().enumerate() {
+            part.fill(i as u8);
+        }
+        let other = Part::cut(1, 100);
+        let [a, b, c, d] = &parts[..] else { panic!("four parts") };
+        let joined = Part::joined([b, c, d]).unwrap();
+        assert!(joined.len() == 300 && joined.chunks(100).zip(1u8..).all(|(part, i)| part.iter().all(|b| *b == i)));
+        assert_eq!(Part::joined([a]).map(<[u8]>::len), Some(100));
+        for apart in [[a, c], [b, a], [a, a], [d, &other[0]]] {
+            assert!(Part::joined(apart).is_none());
+        }
+        assert!(Part::joined(std::iter::empty()).is_none());
     }
 
     #[test]

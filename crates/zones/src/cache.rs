@@ -23,11 +23,13 @@
 //! replaces a shorter one.
 
 mod fifo;
+mod filling;
 mod pages;
 mod views;
 
 use fifo::Fifo;
-use pages::{Buffers, Page};
+pub use filling::Filling;
+use pages::{Buffers, Page, RUN};
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -166,6 +168,23 @@ impl BlockCache {
         Some(bytes)
     }
 
+    /// Bytes of a *span*, of [`BlockCache::span_size`], for as long as `views` lives and as they were when they were first asked for: all of
+    /// it, or up to the file's end. `None` where they do not stand together in the cache, or it is nearly full: what nobody read may not push out
+    /// others. Counts as one hit when it is first given.
+    pub fn span<'a>(&self, views: &'a Views, file: u64, span: u64) -> Option<&'a [u8]> {
+        if let Some(bytes) = views.run(span) {
+            return Some(bytes);
+        }
+        let bytes = views.take_run(file, span)?;
+        self.counters_of(file, span).hits.fetch_add(1, Ordering::Relaxed);
+        Some(bytes)
+    }
+
+    /// Bytes of a span: the first begins where the file does.
+    pub fn span_size(&self) -> u64 {
+        u64::from(RUN) * self.page as u64
+    }
+
     /// As [`BlockCache::read`], of a page that readers hold.
     pub fn read_pinned(&self, views: &Views, file: u64, page: u64, offset: usize, out: &mut [u8]) -> bool {
         let range = offset..offset.saturating_add(out.len());
@@ -206,6 +225,17 @@ impl BlockCache {
             return;
         }
         let data = self.buffers.page(&[data]);
+        self.put(file, page, data);
+    }
+
+    /// As [`BlockCache::insert`], of a page that is filled already.
+    fn keep(&self, file: u64, page: u64, data: Arc<Page>) {
+        if self.held_len(file, page).is_none_or(|held| held <= data.len()) {
+            self.put(file, page, data);
+        }
+    }
+
+    fn put(&self, file: u64, page: u64, data: Arc<Page>) {
         match &self.store {
             Store::Off => {}
             Store::ByBlock(pool) => pool.pages.insert((file, page), data),

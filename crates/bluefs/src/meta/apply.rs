@@ -248,13 +248,14 @@ impl Meta {
             return Effect::default();
         };
         let is_file = !inode.is_directory();
+        let size = inode.known_size();
         let plan = Plan { at: 0..inode.extents.len(), with: Vec::new(), gone: inode.extents.clone() };
         let places = self.carry_out(serial, plan);
         self.inodes.remove(&serial);
         self.directories.remove(&serial);
         self.replay.note_deleted(serial);
         // Whoever holds the file open must hear of it even when it had no space.
-        let freed = if is_file { vec![Freed { serial, places, unlinked: true }] } else { Vec::new() };
+        let freed = if is_file { vec![Freed { serial, places, unlinked: true, size }] } else { Vec::new() };
         Effect { freed }
     }
 
@@ -390,7 +391,8 @@ impl Meta {
 
     fn carry_out_for(&mut self, serial: Serial, plan: Plan) -> Effect {
         let places = self.carry_out(serial, plan);
-        let freed = if places.is_empty() { Vec::new() } else { vec![Freed { serial, places, unlinked: false }] };
+        let freed =
+            if places.is_empty() { Vec::new() } else { vec![Freed { serial, places, unlinked: false, size: 0 }] };
         Effect { freed }
     }
 

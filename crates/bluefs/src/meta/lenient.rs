@@ -540,7 +540,7 @@ impl Meta {
                 self.forgotten.remove(zone);
             }
         }
-        let freed = super::Freed { serial, places, unlinked: false };
+        let freed = super::Freed { serial, places, unlinked: false, size: 0 };
         Effect { freed: if freed.places.is_empty() { Vec::new() } else { vec![freed] } }
     }
 

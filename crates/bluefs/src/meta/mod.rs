@@ -82,6 +82,8 @@ pub struct Freed {
     pub places: Vec<FreedPlace>,
     /// Whether the file itself is gone.
     pub unlinked: bool,
+    /// Bytes that it then had.
+    pub size: u64,
 }
 
 /// Space on the drive that a file gave up.

@@ -302,6 +302,49 @@ fn a_range_across_two_pages_is_copied_once() {
 }
 
 #[test]
+fn what_is_appended_stands_together_and_a_nearly_full_cache_gives_no_spans() {
+    let cache = BlockCache::new(32 << 20, PAGE as u32, CachePolicy::ByBlock);
+    let span = cache.span_size() as usize;
+    let append = |file: u64, len: usize| {
+        let all = bytes(file, 0, 0, len);
+        let mut filling = Filling::default();
+        for (i, piece) in all.chunks(PAGE * 5 / 3).enumerate() {
+            cache.append(&mut filling, file, (i * (PAGE * 5 / 3)) as u64, piece);
+        }
+        cache.end(&mut filling, file);
+        (all, cache.views(len as u64))
+    };
+    let (all, views) = append(1, 3 * span + PAGE + 10);
+    for (i, expected) in all.chunks(span).enumerate() {
+        assert!(cache.span(&views, 1, i as u64).unwrap() == expected, "span {i}");
+    }
+    assert!(cache.span(&views, 1, 4).is_none() && cache.pinned_bytes() > all.len() as u64);
+    // Held when they are not cached any more.
+    cache.forget_file(1, 100);
+    let mut out = [0; 100];
+    assert!(cache.read_pinned(&views, 1, 20, 7, &mut out) && out == all[20 * PAGE + 7..][..100]);
+    assert!(cache.view(&views, 1, 2 * PAGE as u64 - 50, 100).unwrap() == &all[2 * PAGE - 50..][..100]);
+    drop(views);
+    assert_eq!(cache.pinned_bytes(), 0);
+
+    // A gap costs its page, and with it the run.
+    let mut filling = Filling::default();
+    let all = bytes(2, 0, 0, 2 * span);
+    cache.append(&mut filling, 2, 0, &all[..PAGE + 5]);
+    cache.append(&mut filling, 2, PAGE as u64 + 6, &all[PAGE + 6..]);
+    let views = cache.views(all.len() as u64);
+    assert!(cache.contains(2, 0) && !cache.contains(2, 1) && cache.contains(2, 2));
+    assert!(cache.span(&views, 2, 0).is_none() && cache.span(&views, 2, 1).unwrap() == &all[span..]);
+
+    for page in 0..9000 {
+        cache.insert(3, page, &[3; PAGE]);
+    }
+    let (_, full) = append(4, span);
+    assert!(cache.contains(4, 0) && cache.span(&full, 4, 0).is_none());
+    assert!(cache.held_bytes() <= (32 << 20) + (1 << 20), "{}", cache.held_bytes());
+}
+
+#[test]
 fn a_stream_pins_nothing_behind_its_first_range() {
     let cache = filled(100);
     let views = cache.views(100 * PAGE as u64);

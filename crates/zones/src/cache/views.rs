@@ -10,13 +10,15 @@
 //! - A page is pinned when it is found in the cache, not when it is read from the drive: what is read only once pins nothing.
 //!   Neither does a stream, which reads each byte once.
 //! - A pinned page stays in the cache too until it is evicted there. That costs no memory: it is the same buffer.
-//! - Only whole pages are pinned. A range that crosses into the next page is copied once and then pinned as the copy. Such
+//! - Pages that were written one after the other stand so in memory, in *runs* ([`RUN`]). A run is pinned as a whole, with one look and at
+//!   once, but only while the cache is not nearly full: until then pages that nobody read take nothing from others.
+//! - Alone, only whole pages are pinned. A range that crosses into the next page is copied once and then pinned as the copy. Such
 //!   copies are memory beside the cache's buffers, and buffers are not given back: so they are at most [`COPIES`] of what may
 //!   be pinned, and the process takes that much more at worst.
 
-use super::pages::{Buffers, Page};
+use super::pages::{Buffers, Page, RUN};
 use super::{Key, PageHash, PageWeight};
-use imbrex_device::Held;
+use imbrex_device::{Held, Part};
 use quick_cache::{Lifecycle, sync::Cache};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +67,7 @@ pub(super) struct Pool {
     copied: AtomicU64,
     /// Buffers for copies, by how many steps of [`COPY_STEP`] they hold.
     copies: Box<[OnceLock<Arc<Buffers>>]>,
+    buffers: Arc<Buffers>,
     capacity: u64,
     /// How many such entries there are; they are numbered from 0 on.
     entries: Mutex<u64>,
@@ -88,6 +91,7 @@ impl Pool {
             pinned: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             copies: std::iter::repeat_with(OnceLock::new).take(page / COPY_STEP + 1).collect(),
+            buffers: buffers.clone(),
             capacity,
             entries: Mutex::new(0),
             reserved: AtomicU64::new(0),
@@ -97,6 +101,11 @@ impl Pool {
 
     pub(super) fn pinned(&self) -> u64 {
         self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Whether pages take more than seven eighths of the cache, each of them counted once, whoever holds it.
+    fn is_tight(&self) -> bool {
+        self.buffers.used_bytes() > self.capacity - self.capacity / 8
     }
 
     /// Takes so many bytes for pinned memory, if there are.
@@ -164,6 +173,10 @@ pub struct Views {
     pages: Held,
     /// For each page, the range that begins in it and ends in the next; its tag is where it begins in the page.
     across: Held,
+    /// Runs of pages that stand together.
+    runs: Held,
+    /// Bytes of the file.
+    size: u64,
     /// Bytes that it was charged for.
     cost: AtomicU64,
     /// The same for copies.
@@ -186,18 +199,36 @@ impl Deref for Kept {
     }
 }
 
+/// Pages that stand one behind the other, up to the end of the file.
+struct Run {
+    pages: Vec<Arc<Page>>,
+    len: usize,
+}
+
+impl Deref for Run {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // One without a buffer ends the file too early, and then there is no run.
+        let joined = Part::joined(self.pages.iter().map_while(|page| page.memory()));
+        joined.and_then(|bytes| bytes.get(..self.len)).unwrap_or_default()
+    }
+}
+
 impl Views {
     /// Of a file of `size` bytes, in pages of `page` bytes. Without a pool it pins nothing.
     pub(super) fn new(pool: Option<&Arc<Pool>>, page: u64, size: u64) -> Views {
         let pages = size / page;
-        let table = pages.saturating_mul(2 * Held::SLOT_COST as u64);
+        let runs = size.div_ceil(page * u64::from(RUN));
+        let table = pages.saturating_mul(2).saturating_add(runs).saturating_mul(Held::SLOT_COST as u64);
         let pool = pool.filter(|pool| pages > 0 && pool.charge(table)).cloned();
-        let (slots, cost) = if pool.is_some() { (pages as usize, table) } else { (0, 0) };
+        let (slots, runs, cost) = if pool.is_some() { (pages as usize, runs as usize, table) } else { (0, 0, 0) };
         Views {
             pool,
             page,
             pages: Held::new(slots),
             across: Held::new(slots),
+            runs: Held::new(runs),
+            size,
             cost: AtomicU64::new(cost),
             copied: AtomicU64::new(0),
             stream: AtomicU64::new(NOWHERE),
@@ -213,6 +244,12 @@ impl Views {
     /// The bytes, if they are pinned.
     pub(super) fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
         let (number, skip, end) = self.range(at, len)?;
+        let in_run = number % RUN as usize * self.page as usize;
+        if let Some(bytes) =
+            self.run(number as u64 / u64::from(RUN)).and_then(|run| run.get(in_run + skip..in_run.checked_add(end)?))
+        {
+            return Some(bytes);
+        }
         if end as u64 <= self.page {
             return self.pages.get(number)?.0.get(skip..end);
         }
@@ -222,7 +259,43 @@ impl Views {
 
     /// A pinned page.
     pub(super) fn page(&self, page: u64) -> Option<&[u8]> {
-        Some(self.pages.get(usize::try_from(page).ok()?)?.0)
+        if let Some((bytes, _)) = self.pages.get(usize::try_from(page).ok()?) {
+            return Some(bytes);
+        }
+        let from = (page % u64::from(RUN) * self.page) as usize;
+        let run = self.run(page / u64::from(RUN))?.get(from..)?;
+        Some(&run[..run.len().min(self.page as usize)])
+    }
+
+    /// A pinned run.
+    pub(super) fn run(&self, run: u64) -> Option<&[u8]> {
+        Some(self.runs.get(usize::try_from(run).ok()?)?.0)
+    }
+
+    /// Pins a run, if all of it is in the cache and stands together.
+    pub(super) fn take_run(&self, file: u64, run: u64) -> Option<&[u8]> {
+        let pool = self.pool.as_ref()?;
+        let start = run.checked_mul(u64::from(RUN))?;
+        let len = self.size.checked_sub(start.checked_mul(self.page)?)?.min(u64::from(RUN) * self.page);
+        if pool.pinned() >= pool.limit || pool.is_tight() {
+            return None;
+        }
+        // Not a read: who reads pinned bytes does not read those in the cache.
+        let pages = (0..len.div_ceil(self.page)).map(|i| {
+            let page = pool.pages.peek(&(file, start + i))?;
+            (page.len() as u64 == self.page.min(len - i * self.page)).then_some(page)
+        });
+        let pages: Vec<_> = pages.collect::<Option<_>>()?;
+        let cost = pages.len() as u64 * (pool.weight + KEPT_COST);
+        let bytes = Run { pages, len: len as usize };
+        if !bytes.is_empty() && pool.charge(cost) {
+            if self.runs.set(usize::try_from(run).ok()?, 0, bytes) {
+                self.cost.fetch_add(cost, Ordering::Relaxed);
+            } else {
+                pool.give_back(cost);
+            }
+        }
+        self.run(run)
     }
 
     /// Pins the bytes if they are in the cache, and do not follow those that were asked for before.
@@ -274,7 +347,7 @@ impl Views {
 impl Drop for Views {
     fn drop(&mut self) {
         // The memory goes first: what is given back may be taken at once.
-        (self.pages, self.across) = (Held::default(), Held::default());
+        (self.pages, self.across, self.runs) = Default::default();
         if let Some(pool) = &self.pool {
             pool.give_back(self.cost.load(Ordering::Relaxed));
             pool.give_back_copies(self.copied.load(Ordering::Relaxed));
