@@ -318,7 +318,10 @@ imbrex_error *imbrex_reader_view(const imbrex_reader *reader,
 // As imbrex_reader_view, of many bytes at once and without a copy, so that who keeps the answer need not ask again: the file in spans of
 // IMBREX_SPAN bytes, the last one shorter. `data` stays valid, with the bytes as they were when a span was first asked for, until the
 // reader is freed. NULL with `got` 0 where the span is not in the cache in one piece, or the cache is nearly full, or half of it is held.
-imbrex_error *imbrex_reader_span(const imbrex_reader *reader, uint64_t span, const void **data, size_t *got);
+imbrex_error *imbrex_reader_span(const imbrex_reader *reader,
+                                 uint64_t span,
+                                 const void **data,
+                                 size_t *got);
 
 // The file's size in bytes, those not yet durable included; 0 for NULL.
 uint64_t imbrex_reader_size(const imbrex_reader *reader);
