@@ -69,7 +69,7 @@ impl Config {
     pub fn new(profile: &Profile, overrides: &Overrides) -> Config {
         let zone_size = overrides.zone_size.unwrap_or(profile.zone_size).max(1);
         let capacity = overrides.capacity.unwrap_or(profile.capacity) / zone_size * zone_size;
-        let smr = profile.kind == Kind::HmSmr;
+        let smr = profile.kind != Kind::Zns;
         let block = overrides.block.unwrap_or(profile.block);
         // Other zones keep the relation of capacity to size.
         let scaled = |bytes: u64| {
@@ -192,6 +192,9 @@ impl Config {
 /// A drive scaled down keeps the profile's share of conventional zones, but enough of them to be of use.
 fn scaled_conventional(profile: &Profile, zones: u64) -> u32 {
     let of = (profile.capacity / profile.zone_size).max(1);
+    if profile.kind.is_plain() {
+        return u32::try_from(zones).unwrap_or(u32::MAX);
+    }
     let share = u64::from(profile.conventional_zones) * zones / of;
     let share = u32::try_from(share).unwrap_or(u32::MAX);
     share.max(profile.conventional_zones.min(MIN_SCALED_CONVENTIONAL)).min(u32::try_from(zones / 2).unwrap_or(u32::MAX))

@@ -20,6 +20,7 @@ mod region;
 mod state;
 mod stats;
 mod store;
+pub mod time;
 mod trace;
 mod zones;
 
@@ -29,6 +30,6 @@ pub use drive::Emulator;
 pub use faults::{Faults, Held};
 pub use image::{Header, Observer, OpenOptions, decode_header, trace_path};
 pub use preimage::{RingRecord, decode_ring};
-pub use profile::{Fact, Kind, Profile};
+pub use profile::{Fact, Kind, Measure, Profile};
 pub use stats::{Counts, Rule, Stats};
 pub use trace::{Op, TraceEntry, decode_record, decode_trace_header, read_image_trace, start_image_trace};

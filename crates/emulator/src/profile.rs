@@ -1,6 +1,7 @@
 //! Profiles: what is known of a drive model, as data files. Everything that the source does not say is marked "assumed"
 //! in the file. The figures about time are carried as [`Fact`]s.
 
+use crate::time::{Parameter, Params};
 use serde::{Deserialize, Serialize};
 
 /// What kind of drive it is.
@@ -12,6 +13,44 @@ pub enum Kind {
     /// Zoned flash by the NVMe ZNS command set.
     #[serde(rename = "ZNS")]
     Zns,
+    /// Conventional disk: every zone of its image is a conventional one.
+    #[serde(rename = "CMR")]
+    Cmr,
+    /// Drive-managed shingled disk: to the host like a conventional one.
+    #[serde(rename = "DM-SMR")]
+    DmSmr,
+}
+
+impl Kind {
+    /// Whether its host sees no zones.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Kind::Cmr | Kind::DmSmr)
+    }
+}
+
+/// How a figure was measured, where its place and span are stated: then the model answers for it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Measure {
+    /// Sequential commands of 1 MiB from the first sequential address.
+    SequentialOuter,
+    /// The same over the whole drive, bytes over time.
+    SequentialAverage,
+    /// The same in the conventional zones.
+    SequentialConventional,
+    /// Reads of 4 KiB at random places.
+    RandomRead {
+        /// In the first so many bytes.
+        span: u64,
+        /// So many at once.
+        depth: u32,
+    },
+    /// One zone operation.
+    ZoneOpen,
+    /// Likewise.
+    ZoneClose,
+    /// Likewise.
+    ZoneReset,
 }
 
 /// One measured figure of a drive.
@@ -26,6 +65,9 @@ pub struct Fact {
     pub unit: String,
     /// Who measured it, or "assumed".
     pub source: String,
+    /// How, where that is stated.
+    #[serde(default)]
+    pub measure: Option<Measure>,
 }
 
 /// A drive model. Sizes in bytes.
@@ -63,12 +105,18 @@ pub struct Profile {
     /// Measured figures.
     #[serde(default, rename = "fact")]
     pub facts: Vec<Fact>,
+    /// The numbers of its time model; none: it keeps no time.
+    #[serde(default, rename = "parameter")]
+    pub parameters: Vec<Parameter>,
 }
 
-const BUILT_IN: [&str; 5] = [
+const BUILT_IN: [&str; 8] = [
     include_str!("../profiles/hgst-hsh721414al.toml"),
+    include_str!("../profiles/hitachi-hua72303.toml"),
     include_str!("../profiles/seagate-st13125nm007.toml"),
+    include_str!("../profiles/seagate-st16000nm001g.toml"),
     include_str!("../profiles/seagate-st20000nm001j.toml"),
+    include_str!("../profiles/seagate-st8000as0022.toml"),
     include_str!("../profiles/tiny.toml"),
     include_str!("../profiles/zns-made-up.toml"),
 ];
@@ -84,9 +132,16 @@ impl Profile {
         Self::all().into_iter().find(|profile| profile.name == name)
     }
 
+    /// The numbers of its time model, if it has one; the error is a sentence.
+    pub fn time(&self) -> Result<Option<Params>, String> {
+        if self.parameters.is_empty() { Ok(None) } else { Params::parse(&self.parameters).map(Some) }
+    }
+
     /// Parses a profile file; the error is the parser's sentence.
     pub fn parse(text: &str) -> Result<Profile, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
+        let profile: Profile = toml::from_str(text).map_err(|error| error.to_string())?;
+        profile.time()?;
+        Ok(profile)
     }
 }
 
@@ -97,7 +152,10 @@ mod tests {
     #[test]
     fn built_in_profiles_parse_and_are_sorted() {
         let names: Vec<_> = Profile::all().into_iter().map(|profile| profile.name).collect();
-        assert_eq!(names, ["hgst-hsh721414al", "seagate-st13125nm007", "seagate-st20000nm001j", "tiny", "zns-made-up"]);
+        assert_eq!(names, [
+            "hgst-hsh721414al", "hitachi-hua72303", "seagate-st13125nm007", "seagate-st16000nm001g", "seagate-st20000nm001j",
+            "seagate-st8000as0022", "tiny", "zns-made-up",
+        ]);
     }
 
     #[test]

@@ -1,0 +1,623 @@
+//! The drive as a machine in time: commands go in with their arrival, completions come out.
+//!
+//! A controller takes commands one after the other and costs each its overhead. What it can answer by itself it does: a write
+//! that fits in the write cache, a read of what is cached or was read ahead. The one head does everything else, one job at a
+//! time and to its end: a command of the queue (the nearest in time among the first few, unless one waited too long), a piece
+//! of the write cache (upwards from where the head is), a zone operation, a band to clean. What follows in time, that is,
+//! begins where the last job ended and was there before that end, costs neither seek nor rotation. Behind a read the head reads
+//! on while nobody wants it.
+//!
+//! Nothing here reads a clock or locks: the same commands give the same times. [`super::clock`] drives it.
+
+use super::mechanics::{Mechanics, Ns};
+use super::params::Params;
+use super::tally::{Kind, Tally};
+use super::translation::{Route, Translation};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// A command that the engine knows; never used twice.
+pub(crate) type Ticket = u64;
+
+/// What a command asks of the drive's time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum What {
+    Read,
+    Write,
+    Flush,
+    /// A zone operation; the zone's bytes that a reset drops from the cache.
+    Zone { drops: bool },
+}
+
+/// A command. Bytes and addresses in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) what: What,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    pub(crate) cause: u8,
+    /// Zone operations that it is or brings along, in time.
+    pub(crate) zone_time: Ns,
+    pub(crate) arrival: Ns,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    ticket: Ticket,
+    command: Command,
+    /// When the controller has it.
+    ready: Ns,
+}
+
+/// Unwritten bytes of the write cache.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    len: u64,
+    seq: u64,
+    ready: Ns,
+    cause: u8,
+}
+
+/// The head reads on from `at` since `since`, `len` bytes at most.
+#[derive(Clone, Copy, Debug)]
+struct Prefetch {
+    at: u64,
+    since: Ns,
+    len: u64,
+}
+
+pub(crate) struct Engine {
+    mechanics: Mechanics,
+    params: Params,
+    capacity: u64,
+    cache_bytes: u64,
+    cache_on: bool,
+    controller: Ns,
+    /// When the head is free, where it is then, and the address that comes next under it.
+    free: Ns,
+    stroke: f64,
+    next: Option<u64>,
+    prefetch: Option<Prefetch>,
+    segments: VecDeque<(u64, u64)>,
+    dirty: BTreeMap<u64, Extent>,
+    /// The extents by age.
+    ages: BTreeSet<(u64, u64)>,
+    dirty_bytes: u64,
+    seq: u64,
+    /// When the last piece of the cache that was begun is written.
+    written: Ns,
+    /// Over the high-water mark, until half is written.
+    draining: bool,
+    /// The last job was a piece of the cache, so that a waiting command comes next.
+    wrote: bool,
+    queue: Vec<Pending>,
+    blocked: VecDeque<Pending>,
+    /// Flushes, with the last age that each covers.
+    flushes: Vec<(u64, Pending)>,
+    done: HashMap<Ticket, Ns>,
+    tickets: Ticket,
+    translation: Option<Translation>,
+    cleaning: bool,
+}
+
+impl Engine {
+    /// A drive of `capacity` bytes of which the first `conventional` are conventional, at rest at its outer edge.
+    pub(crate) fn new(params: &Params, capacity: u64, conventional: u64, cache_bytes: u64, cache_on: bool) -> Engine {
+        let translation = params.translates().then(|| Translation::new(params, capacity));
+        let reserved = translation.as_ref().map_or(0, Translation::reserved);
+        Engine {
+            mechanics: Mechanics::new(params, capacity + reserved, conventional),
+            params: *params,
+            capacity,
+            cache_bytes,
+            cache_on,
+            controller: 0.0,
+            free: 0.0,
+            stroke: 0.0,
+            next: None,
+            prefetch: None,
+            segments: VecDeque::new(),
+            dirty: BTreeMap::new(),
+            ages: BTreeSet::new(),
+            dirty_bytes: 0,
+            seq: 0,
+            written: 0.0,
+            draining: false,
+            wrote: false,
+            queue: Vec::new(),
+            blocked: VecDeque::new(),
+            flushes: Vec::new(),
+            done: HashMap::new(),
+            tickets: 0,
+            translation,
+            cleaning: false,
+        }
+    }
+
+    /// The head's clock: up to when it is busy, in nanoseconds.
+    pub(crate) fn now(&self) -> Ns {
+        self.free.max(self.controller)
+    }
+
+    /// Whether anything is left to do for the head.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.dirty.is_empty() && self.blocked.is_empty()
+    }
+
+    pub(crate) fn translation_mut(&mut self) -> Option<&mut Translation> {
+        self.translation.as_mut()
+    }
+
+    pub(crate) fn set_cache(&mut self, on: bool) {
+        self.cache_on = on;
+    }
+
+    fn interface(&self, len: u64) -> Ns {
+        len as f64 * 1e9 / (self.params.interface_mib_s * 1_048_576.0)
+    }
+
+    /// Takes a command. Arrivals do not go back behind what [`Engine::run`] was asked for.
+    pub(crate) fn submit(&mut self, command: Command, tally: &mut impl Tally) -> Ticket {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let ready = command.arrival.max(self.controller) + self.params.overhead_us * 1e3;
+        self.controller = ready;
+        self.run(ready, tally);
+        let pending = Pending { ticket, command, ready };
+        if command.zone_time > 0.0 {
+            self.queue.push(pending);
+        } else {
+            self.take(pending, tally);
+        }
+        ticket
+    }
+
+    /// A command whose zone operations are behind it.
+    fn take(&mut self, pending: Pending, tally: &mut impl Tally) {
+        let Pending { command, ready, .. } = pending;
+        match command.what {
+            What::Read => match self.answered(command.at, command.len, ready, tally, command.cause) {
+                Some(end) => self.complete(&pending, end, tally),
+                None => self.queue.push(pending),
+            },
+            What::Write if self.cache_on => {
+                self.forget_read(command.at, command.len);
+                self.blocked.push_back(pending);
+                self.admit(ready, tally);
+            }
+            What::Write => {
+                self.forget_read(command.at, command.len);
+                self.queue.push(pending);
+            }
+            What::Flush if self.dirty.is_empty() => self.complete(&pending, ready.max(self.written), tally),
+            What::Flush => {
+                let covers = self.seq;
+                self.seq += 1;
+                self.flushes.push((covers, pending));
+            }
+            What::Zone { drops } => {
+                if drops {
+                    self.cut(command.at, command.len);
+                    self.forget_read(command.at, command.len);
+                }
+                self.complete(&pending, ready, tally);
+                self.after_write(ready, tally);
+            }
+        }
+    }
+
+    fn complete(&mut self, pending: &Pending, end: Ns, tally: &mut impl Tally) {
+        tally.took(pending.command.cause, end - pending.command.arrival);
+        self.done.insert(pending.ticket, end);
+    }
+
+    /// The completion of a command, once it is decided; it may lie ahead. Told once.
+    pub(crate) fn completion(&mut self, ticket: Ticket) -> Option<Ns> {
+        self.done.remove(&ticket)
+    }
+
+    /// Works until the command's completion is decided, whatever comes later.
+    pub(crate) fn finish(&mut self, ticket: Ticket, tally: &mut impl Tally) -> Ns {
+        loop {
+            if let Some(end) = self.completion(ticket) {
+                return end;
+            }
+            if !self.step(f64::INFINITY, tally) {
+                debug_assert!(false, "a command that nothing can complete");
+                return self.now();
+            }
+        }
+    }
+
+    /// Begins everything that the drive begins up to `until`.
+    pub(crate) fn run(&mut self, until: Ns, tally: &mut impl Tally) {
+        while self.step(until, tally) {}
+    }
+
+    /// When the head decides again, for who waits; never before `from`.
+    pub(crate) fn decides_at(&self, from: Ns) -> Ns {
+        self.free.max(from)
+    }
+
+    // ---- what needs no head
+
+    /// When a read is answered without a job of the head, if it is.
+    fn answered(&mut self, at: u64, len: u64, ready: Ns, tally: &mut impl Tally, cause: u8) -> Option<Ns> {
+        let end = at + len;
+        if let Some((&start, extent)) = self.dirty.range(..=at).next_back()
+            && start + extent.len >= end
+        {
+            return Some(ready + self.interface(len));
+        }
+        if self.segments.iter().any(|&(start, stop)| start <= at && end <= stop) {
+            return Some(ready + self.interface(len));
+        }
+        let prefetch = self.prefetch?;
+        let limit = prefetch.at + prefetch.len;
+        if !(prefetch.at..=limit).contains(&at) || end > self.capacity || self.scattered(prefetch.at, end) {
+            return None;
+        }
+        let place = self.physical(prefetch.at);
+        let running = self.mechanics.bytes_in(place, ready - prefetch.since) < prefetch.len;
+        if !running && end > limit {
+            return None;
+        }
+        // The head passes over it, or has: so it was wanted. It goes on behind it, or stopped already.
+        let passes = self.mechanics.transfer(place, end - prefetch.at);
+        tally.spent(cause, Kind::Transfer, passes);
+        self.free = prefetch.since + passes;
+        self.stroke = self.mechanics.stroke(self.physical(end));
+        self.next = Some(self.physical(end));
+        self.remember(prefetch.at, end);
+        if running {
+            self.begin_prefetch(end, self.free);
+        } else {
+            self.prefetch = Some(Prefetch { at: end, since: self.free, len: limit - end });
+        }
+        Some(self.free.max(ready + self.interface(len)))
+    }
+
+    fn begin_prefetch(&mut self, at: u64, since: Ns) {
+        let len = ((self.params.readahead_kib * 1024.0) as u64).min(self.capacity.saturating_sub(at));
+        self.prefetch = (len > 0 && !self.scattered(at, at + len)).then_some(Prefetch { at, since, len });
+    }
+
+    /// The head leaves what it was reading ahead; what it got by `now` stays known.
+    fn end_prefetch(&mut self, now: Ns) {
+        if let Some(prefetch) = self.prefetch.take() {
+            let place = self.physical(prefetch.at);
+            let got = self.mechanics.bytes_in(place, now - prefetch.since).min(prefetch.len);
+            self.remember(prefetch.at, prefetch.at + got);
+            if got > 0 {
+                self.stroke = self.mechanics.stroke(place + got);
+                self.next = None;
+            }
+        }
+    }
+
+    fn remember(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let most = (self.params.readahead_kib * 1024.0) as u64 * 2;
+        match self.segments.back_mut() {
+            Some(last) if last.1 == start => {
+                last.1 = end;
+                last.0 = last.0.max(end.saturating_sub(most.max(end - start)));
+            }
+            _ => self.segments.push_back((start, end)),
+        }
+        while self.segments.len() > self.params.readahead_segments as usize {
+            self.segments.pop_front();
+        }
+    }
+
+    /// What was read of these bytes is no longer what is there.
+    fn forget_read(&mut self, at: u64, len: u64) {
+        self.segments.retain(|&(start, end)| end <= at || at + len <= start);
+        if self.prefetch.is_some_and(|p| at < p.at + p.len && p.at < at + len) {
+            self.prefetch = None;
+            self.next = None;
+        }
+    }
+
+    // ---- write cache
+
+    /// Lets waiting writes into the cache, as far as there is room at `now`.
+    fn admit(&mut self, now: Ns, tally: &mut impl Tally) {
+        while let Some(first) = self.blocked.front() {
+            let len = first.command.len;
+            if self.dirty_bytes > 0 && self.dirty_bytes + len > self.cache_bytes {
+                return;
+            }
+            let Some(pending) = self.blocked.pop_front() else { return };
+            let end = now.max(pending.ready) + self.interface(len);
+            self.add(pending.command.at, len, end, pending.command.cause);
+            self.complete(&pending, end, tally);
+        }
+    }
+
+    /// Takes bytes out of the cache that were written over or dropped; returns the age of the oldest.
+    fn cut(&mut self, at: u64, len: u64) -> Option<u64> {
+        let end = at + len;
+        let mut oldest = None;
+        let before = self.dirty.range(..at).next_back().filter(|(start, extent)| *start + extent.len > at).map(|(start, _)| *start);
+        let inside = self.dirty.range(at..end).map(|(start, _)| *start);
+        for start in before.into_iter().chain(inside).collect::<Vec<_>>() {
+            let Some(extent) = self.remove(start) else { continue };
+            let stop = start + extent.len;
+            oldest = Some(oldest.map_or(extent.seq, |seq: u64| seq.min(extent.seq)));
+            if start < at {
+                self.insert(start, Extent { len: at - start, ..extent });
+            }
+            if stop > end {
+                self.insert(end, Extent { len: stop - end, ..extent });
+            }
+        }
+        oldest
+    }
+
+    fn insert(&mut self, start: u64, extent: Extent) {
+        self.dirty_bytes += extent.len;
+        self.ages.insert((extent.seq, start));
+        self.dirty.insert(start, extent);
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Extent> {
+        let extent = self.dirty.remove(&start)?;
+        self.ages.remove(&(extent.seq, start));
+        self.dirty_bytes -= extent.len;
+        Some(extent)
+    }
+
+    fn add(&mut self, at: u64, len: u64, ready: Ns, cause: u8) {
+        let seq = self.cut(at, len).unwrap_or(self.seq);
+        let before = self.dirty.range(..at).next_back().map(|(start, extent)| (*start, *extent));
+        if let Some((start, extent)) = before
+            && start + extent.len == at
+            && (extent.seq, extent.cause) == (seq, cause)
+        {
+            // Its front may be on its way out already; what is behind is there when the head gets to it.
+            self.remove(start);
+            self.insert(start, Extent { len: extent.len + len, ready: extent.ready, ..extent });
+        } else {
+            self.insert(at, Extent { len, seq, ready, cause });
+        }
+        if self.dirty_bytes * 4 > self.cache_bytes * 3 {
+            self.draining = true;
+        }
+    }
+
+    /// The cache became smaller at `now`.
+    fn after_write(&mut self, now: Ns, tally: &mut impl Tally) {
+        if self.dirty_bytes * 2 <= self.cache_bytes {
+            self.draining = false;
+        }
+        self.admit(now, tally);
+        let oldest = self.ages.first().map(|(seq, _)| *seq);
+        let mut i = 0;
+        while i < self.flushes.len() {
+            if oldest.is_none_or(|oldest| oldest > self.flushes[i].0) {
+                let (_, pending) = self.flushes.remove(i);
+                self.complete(&pending, now.max(pending.ready).max(self.written), tally);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// The extent to write next: upwards from the head, then from the start; with a flush waiting one that it covers.
+    fn next_dirty(&self) -> Option<(u64, Extent)> {
+        let from = self.next.map_or(0, |next| self.logical(next));
+        let covers = self.flushes.first().map(|(covers, _)| *covers);
+        let mut upwards = self.dirty.range(from..).chain(self.dirty.range(..from));
+        let Some(covers) = covers else { return upwards.next().map(|(start, extent)| (*start, *extent)) };
+        let near = upwards.by_ref().take(64).find(|(_, extent)| extent.seq <= covers).map(|(start, extent)| (*start, *extent));
+        near.or_else(|| self.ages.first().and_then(|(_, start)| Some((*start, *self.dirty.get(start)?))))
+    }
+
+    // ---- the head
+
+    /// Does the next job of the head if it begins up to `until`.
+    fn step(&mut self, until: Ns, tally: &mut impl Tally) -> bool {
+        let earliest = self.queue.iter().map(|pending| pending.ready).fold(f64::INFINITY, f64::min);
+        let pressed = self.draining || !self.flushes.is_empty() || !self.blocked.is_empty();
+        let dirty = self.next_dirty();
+        // Without need the cache waits whether somebody else wants the head.
+        let patience = if pressed { 0.0 } else { self.params.destage_after_idle_ms * 1e6 };
+        let writes_at = dirty.map_or(f64::INFINITY, |(_, extent)| extent.ready.max(self.free + if self.wrote { 0.0 } else { patience }));
+        let serves_at = earliest.max(self.free);
+        if serves_at.is_infinite() && writes_at.is_infinite() {
+            return self.clean_idle(until, tally);
+        }
+        let first_write = if serves_at <= writes_at { pressed && !self.wrote && writes_at <= serves_at } else { true };
+        let start = if first_write { writes_at } else { serves_at };
+        if start > until {
+            return false;
+        }
+        self.cleaning = false;
+        if first_write {
+            let Some((at, extent)) = dirty else { return false };
+            self.destage(at, extent, start, tally);
+        } else {
+            self.serve(start, tally);
+        }
+        true
+    }
+
+    fn destage(&mut self, at: u64, extent: Extent, start: Ns, tally: &mut impl Tally) {
+        let mut piece = extent.len.min((self.params.destage_kib * 1024.0) as u64).max(1);
+        let mut place = at;
+        let mut begin = start;
+        if let Some(translation) = self.translation.as_mut() {
+            match translation.write(at, extent.len, piece) {
+                Route::Place { physical, len } => (place, piece) = (physical, len),
+                Route::Full => {
+                    self.clean(extent.cause, start, tally);
+                    return;
+                }
+                Route::Merge { physical, len, rest } => {
+                    // A stream was left in the middle of its band: the rest is read and written again first.
+                    begin = self.rewrite(rest, extent.cause, start, tally);
+                    (place, piece) = (physical, len);
+                }
+            }
+        }
+        self.wrote = true;
+        self.remove(at);
+        if extent.len > piece {
+            self.insert(at + piece, Extent { len: extent.len - piece, ..extent });
+        }
+        let end = self.pass(place, piece, begin, extent.cause, None, tally);
+        self.written = end;
+        self.after_write(end, tally);
+    }
+
+    fn serve(&mut self, start: Ns, tally: &mut impl Tally) {
+        let Some(index) = self.choose(start) else { return };
+        let pending = self.queue.remove(index);
+        let Command { what, at, len, cause, zone_time, .. } = pending.command;
+        self.wrote = false;
+        if zone_time > 0.0 {
+            self.end_prefetch(start);
+            tally.idle((start - self.free).max(0.0));
+            tally.spent(cause, Kind::ZoneOps, zone_time);
+            self.free = start + zone_time;
+            // The platters turned meanwhile.
+            self.next = None;
+            let rest = Command { zone_time: 0.0, ..pending.command };
+            self.take(Pending { command: rest, ready: self.free, ..pending }, tally);
+            return;
+        }
+        let end = match what {
+            What::Read => {
+                let mut end = start;
+                for (place, len) in self.pieces(at, len) {
+                    end = self.pass(place, len, end, cause, None, tally);
+                }
+                self.remember(at, at + len);
+                self.begin_prefetch(at + len, end);
+                end
+            }
+            _ => self.write_through(at, len, cause, start, tally),
+        };
+        self.complete(&pending, end, tally);
+    }
+
+    fn write_through(&mut self, at: u64, len: u64, cause: u8, start: Ns, tally: &mut impl Tally) -> Ns {
+        let (mut done, mut end) = (0, start);
+        while done < len {
+            let route = match self.translation.as_mut() {
+                None => Route::Place { physical: at, len },
+                Some(translation) => translation.write(at + done, len - done, len - done),
+            };
+            match route {
+                Route::Place { physical, len } => {
+                    end = self.pass(physical, len, end, cause, None, tally);
+                    done += len;
+                }
+                Route::Merge { physical, len, rest } => {
+                    end = self.rewrite(rest, cause, end, tally);
+                    end = self.pass(physical, len, end, cause, None, tally);
+                    done += len;
+                }
+                Route::Full => end = self.clean(cause, end, tally),
+            }
+        }
+        end
+    }
+
+    /// The command to serve: the nearest in time of those that are there, or one that waited too long.
+    fn choose(&self, start: Ns) -> Option<usize> {
+        let there = || self.queue.iter().enumerate().filter(|(_, pending)| pending.ready <= start).take(self.params.queue_depth as usize);
+        let (first, oldest) = there().next()?;
+        if start - oldest.ready > self.params.queue_patience_ms * 1e6 || there().nth(1).is_none() {
+            return Some(first);
+        }
+        let costs = there().map(|(index, pending)| {
+            let command = pending.command;
+            let cost = if command.zone_time > 0.0 { 0.0 } else { self.reach(self.physical(command.at), start).iter().sum::<f64>() };
+            (index, cost)
+        });
+        costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+    }
+
+    /// Seek and rotation from where the head is to a physical address.
+    fn reach(&self, place: u64, start: Ns) -> [Ns; 2] {
+        if self.next == Some(place) && start <= self.free {
+            return [0.0, 0.0];
+        }
+        let stroke = self.mechanics.stroke(place);
+        let seek = self.mechanics.seek(self.stroke, stroke);
+        [seek, self.mechanics.rotation(stroke, start + seek)]
+    }
+
+    /// Goes to a physical address and passes over it; returns when that is done. Booked as `kind` where that is given.
+    fn pass(&mut self, place: u64, len: u64, start: Ns, cause: u8, kind: Option<Kind>, tally: &mut impl Tally) -> Ns {
+        self.end_prefetch(start);
+        tally.idle((start - self.free).max(0.0));
+        let [seek, rotation] = self.reach(place, start);
+        let transfer = self.mechanics.transfer(place, len);
+        for (what, ns) in [(Kind::Seek, seek), (Kind::Rotation, rotation), (Kind::Transfer, transfer)] {
+            tally.spent(cause, kind.unwrap_or(what), ns);
+        }
+        self.free = start.max(self.free) + seek + rotation + transfer;
+        self.stroke = self.mechanics.stroke(place + len);
+        self.next = Some(place + len);
+        self.free
+    }
+
+    // ---- drive-managed drives
+
+    fn physical(&self, at: u64) -> u64 {
+        self.translation.as_ref().map_or(at, |translation| translation.native(at))
+    }
+
+    fn logical(&self, place: u64) -> u64 {
+        self.translation.as_ref().map_or(place, |translation| translation.logical(place))
+    }
+
+    /// Whether some of these bytes are not where their address says.
+    fn scattered(&self, at: u64, end: u64) -> bool {
+        self.translation.as_ref().is_some_and(|translation| translation.scattered(at, end))
+    }
+
+    fn pieces(&self, at: u64, len: u64) -> Vec<(u64, u64)> {
+        match &self.translation {
+            None => vec![(at, len)],
+            Some(translation) => translation.read(at, len),
+        }
+    }
+
+    /// Reads and writes again the rest of a band.
+    fn rewrite(&mut self, (place, len): (u64, u64), cause: u8, start: Ns, tally: &mut impl Tally) -> Ns {
+        let read = self.pass(place, len, start, cause, Some(Kind::Cleaning), tally);
+        self.pass(place, len, read, cause, Some(Kind::Cleaning), tally)
+    }
+
+    /// Cleans one band: reads it and what the cache has of it, writes it as a whole.
+    fn clean(&mut self, cause: u8, start: Ns, tally: &mut impl Tally) -> Ns {
+        let Some(job) = self.translation.as_mut().and_then(Translation::clean) else { return start };
+        let mut end = self.pass(job.band.0, job.band.1, start, cause, Some(Kind::Cleaning), tally);
+        for (place, len) in job.cached {
+            end = self.pass(place, len, end, cause, Some(Kind::Cleaning), tally);
+        }
+        self.pass(job.band.0, job.band.1, end, cause, Some(Kind::Cleaning), tally)
+    }
+
+    fn clean_idle(&mut self, until: Ns, tally: &mut impl Tally) -> bool {
+        // Without an end of the time there is no idling: host think time counts as none.
+        if until.is_infinite() || !self.translation.as_ref().is_some_and(Translation::has_work) {
+            return false;
+        }
+        let start = self.free + if self.cleaning { 0.0 } else { self.params.clean_after_idle_ms * 1e6 };
+        if start > until {
+            return false;
+        }
+        self.cleaning = true;
+        self.clean(imbrex_device::Cause::Cleaning as u8, start, tally);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

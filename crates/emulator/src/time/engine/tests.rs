@@ -1,0 +1,293 @@
+//! What the machine must do, told by times that can be worked out by hand.
+
+use super::*;
+use crate::Profile;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const MIB: u64 = 1 << 20;
+const MS: f64 = 1e6;
+
+/// Everything booked, to be added up.
+#[derive(Default)]
+struct Sums {
+    kinds: [f64; 5],
+    idle: f64,
+    latencies: Vec<f64>,
+}
+
+impl Sums {
+    fn all(&self) -> f64 {
+        self.kinds.iter().sum::<f64>() + self.idle
+    }
+}
+
+impl Tally for Sums {
+    fn spent(&mut self, _: u8, kind: Kind, ns: f64) {
+        assert!(ns >= 0.0 && ns.is_finite(), "{kind:?} {ns}");
+        self.kinds[kind as usize] += ns;
+    }
+    fn idle(&mut self, ns: f64) {
+        assert!(ns >= -1e-3, "idle {ns}");
+        self.idle += ns;
+    }
+    fn took(&mut self, _: u8, ns: f64) {
+        assert!(ns >= 0.0);
+        self.latencies.push(ns);
+    }
+}
+
+/// A drive and a host that always has `depth` commands at it.
+struct Host {
+    engine: Engine,
+    sums: Sums,
+    now: f64,
+    size: u64,
+    first: u64,
+}
+
+fn host(name: &str, cache_on: bool) -> Host {
+    let profile = Profile::named(name).unwrap();
+    host_with(&profile, profile.time().unwrap().unwrap(), cache_on)
+}
+
+fn host_with(profile: &Profile, params: Params, cache_on: bool) -> Host {
+    let conventional = if profile.kind.is_plain() { 0 } else { u64::from(profile.conventional_zones) * profile.zone_size };
+    let engine = Engine::new(&params, profile.capacity, conventional, profile.write_cache_bytes, cache_on);
+    Host { engine, sums: Sums::default(), now: 0.0, size: profile.capacity, first: conventional }
+}
+
+impl Host {
+    fn submit(&mut self, what: What, at: u64, len: u64) -> Ticket {
+        let command = Command { what, at, len, cause: 0, zone_time: 0.0, arrival: self.now };
+        self.engine.submit(command, &mut self.sums)
+    }
+
+    /// One command after the other: without time between them.
+    fn does(&mut self, what: What, at: u64, len: u64) -> f64 {
+        let ticket = self.submit(what, at, len);
+        let before = self.now;
+        self.now = self.engine.finish(ticket, &mut self.sums);
+        assert!(self.now >= before);
+        self.now - before
+    }
+
+    fn thinks(&mut self, time: f64) {
+        self.now += time;
+    }
+
+    /// MiB/s of commands of 1 MiB from `at`, the flush at the end contained.
+    fn streams(&mut self, what: What, at: u64, commands: u64) -> f64 {
+        let began = self.now;
+        for i in 0..commands {
+            self.does(what, at + i * MIB, MIB);
+        }
+        self.does(What::Flush, 0, 0);
+        commands as f64 * 1e9 / (self.now - began)
+    }
+
+    fn random_reads(&mut self, span: u64, depth: usize, commands: usize) -> f64 {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let began = self.now;
+        let mut flying: Vec<Ticket> = Vec::new();
+        let mut ended = 0;
+        while ended < commands {
+            while flying.len() < depth {
+                flying.push(self.submit(What::Read, rng.random_range(0..span / 4096) * 4096, 4096));
+            }
+            let done: Vec<(usize, f64)> = flying.iter().enumerate().filter_map(|(i, ticket)| Some((i, self.engine.completion(*ticket)?))).collect();
+            if done.is_empty() {
+                self.engine.step(f64::INFINITY, &mut self.sums);
+            }
+            for (i, end) in done.into_iter().rev() {
+                flying.remove(i);
+                self.now = self.now.max(end);
+                ended += 1;
+            }
+        }
+        ended as f64 * 1e9 / (self.now - began)
+    }
+}
+
+#[track_caller]
+fn close(a: f64, b: f64, tolerance: f64) {
+    assert!((a / b - 1.0).abs() < tolerance, "{a} is not {b} within {tolerance}");
+}
+
+const HGST: &str = "hgst-hsh721414al";
+const CMR: &str = "hitachi-hua72303";
+const SMRSTORE: &str = "seagate-st20000nm001j";
+
+#[test]
+fn streams_run_at_the_bandwidth_of_their_place() {
+    for (name, outer) in [(HGST, 237.0), (CMR, 160.0), ("seagate-st8000as0022", 197.0)] {
+        for (what, cache) in [(What::Read, true), (What::Write, true)] {
+            let mut host = host(name, cache);
+            let at = host.first;
+            close(host.streams(what, at, 4096), outer, 0.02);
+            close(host.sums.kinds[Kind::Transfer as usize], host.sums.all(), 0.02);
+        }
+    }
+}
+
+#[test]
+fn a_synchronous_write_without_cache_waits_for_a_turn() {
+    let mut host = host(HGST, false);
+    let at = host.first;
+    host.does(What::Write, at, 4096);
+    for i in 1..100 {
+        close(host.does(What::Write, at + i * 4096, 4096), 60e9 / 7200.0, 0.02);
+    }
+}
+
+#[test]
+fn a_flush_costs_what_it_drains() {
+    let mut host = host(HGST, true);
+    let at = host.first;
+    close(host.does(What::Flush, 0, 0), 50e3, 0.01);
+    host.does(What::Write, at, 4096);
+    host.does(What::Flush, 0, 0);
+    for i in 1..50 {
+        assert!(host.does(What::Write, at + i * 4096, 4096) < 0.1 * MS, "the cache takes it");
+        close(host.does(What::Flush, 0, 0), 60e9 / 7200.0, 0.03);
+    }
+}
+
+#[test]
+fn random_reads_are_those_measured() {
+    close(host(SMRSTORE, true).random_reads(6_000_000_000_000, 1, 4000), 121.0, 0.05);
+    close(host("seagate-st16000nm001g", true).random_reads(6_000_000_000_000, 1, 4000), 113.0, 0.05);
+}
+
+#[test]
+fn a_deep_queue_finds_nearer_ones() {
+    let (one, deep) = (host(CMR, true).random_reads(3_000_000_000_000, 1, 2000), host(CMR, true).random_reads(3_000_000_000_000, 32, 2000));
+    assert!(deep > 2.0 * one, "{deep} of {one}");
+}
+
+#[test]
+fn the_cache_coalesces_and_reorders() {
+    let writes: Vec<u64> = {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        (0..1000).map(|_| rng.random_range(0..700_000_000_u64) * 4096).collect()
+    };
+    let time = |cache| {
+        let mut host = host(CMR, cache);
+        writes.iter().for_each(|at| drop(host.does(What::Write, *at, 4096)));
+        host.does(What::Flush, 0, 0);
+        host.now
+    };
+    assert!(time(false) > 1.8 * time(true), "{} and {}", time(false), time(true));
+    // The same block a thousand times is written once.
+    let mut host = host(CMR, true);
+    (0..1000).for_each(|_| drop(host.does(What::Write, 1 << 40, 4096)));
+    host.does(What::Flush, 0, 0);
+    assert!(host.now < 120.0 * MS, "{}", host.now);
+}
+
+#[test]
+fn a_full_cache_makes_writers_wait_and_reads_pass() {
+    let mut host = host(HGST, true);
+    let at = host.first;
+    (0..1000).for_each(|i| drop(host.does(What::Write, at + i * MIB, MIB)));
+    let (began, mut longest) = (host.now, 0.0);
+    (1000..2000).for_each(|i| longest = host.does(What::Write, at + i * MIB, MIB).max(longest));
+    close((host.now - began) / 1e9, 1000.0 / 237.0, 0.02);
+    assert!(longest > 4.0 * MS, "{longest}");
+    assert!(host.does(What::Read, host.size / 2, 4096) < 60.0 * MS);
+}
+
+#[test]
+fn zone_operations_take_their_time_and_a_reset_drops_the_cache() {
+    let mut host = host(SMRSTORE, true);
+    let at = host.first;
+    let zone = |host: &mut Host, drops, ms| {
+        let command = Command { what: What::Zone { drops }, at, len: 256 * MIB, cause: 0, zone_time: ms * MS, arrival: host.now };
+        let ticket = host.engine.submit(command, &mut host.sums);
+        host.now = host.engine.finish(ticket, &mut host.sums);
+    };
+    zone(&mut host, false, 20.0);
+    close(host.now, 20.05 * MS, 0.001);
+    (0..10).for_each(|i| drop(host.does(What::Write, at + i * MIB, MIB)));
+    zone(&mut host, true, 22.0);
+    assert!(host.engine.dirty.is_empty() && host.engine.dirty_bytes == 0);
+    close(host.does(What::Flush, 0, 0), 50e3, 0.01);
+    // A write that opens its zone brings the time along.
+    let command = Command { what: What::Write, at, len: 4096, cause: 0, zone_time: 20.0 * MS, arrival: host.now };
+    let ticket = host.engine.submit(command, &mut host.sums);
+    assert!(host.engine.finish(ticket, &mut host.sums) - host.now > 20.0 * MS);
+    close(host.sums.kinds[Kind::ZoneOps as usize], 62.0 * MS, 1e-6);
+}
+
+#[test]
+fn reads_ahead_follow_a_stream_and_end_with_it() {
+    let mut host = host(CMR, true);
+    host.does(What::Read, 1 << 40, 64 << 10);
+    // What comes next is on its way already, after a pause too.
+    host.thinks(5.0 * MS);
+    assert!(host.does(What::Read, (1 << 40) + (64 << 10), 64 << 10) < 0.3 * MS);
+    host.thinks(100.0 * MS);
+    assert!(host.does(What::Read, (1 << 40) + (128 << 10), MIB) < 3.0 * MS);
+    // Far behind the readahead the head has to go there.
+    assert!(host.does(What::Read, (1 << 40) + 64 * MIB, 4096) > 0.5 * MS);
+    // Written over is not remembered.
+    host.does(What::Write, (1 << 40) + (64 << 10), 4096);
+    host.does(What::Flush, 0, 0);
+    host.does(What::Write, 0, 4096);
+    host.does(What::Flush, 0, 0);
+    assert!(host.does(What::Read, (1 << 40) + (64 << 10), 8192) > 1.0 * MS);
+}
+
+#[test]
+fn a_drive_managed_drive_cleans_when_it_is_full_and_when_it_idles() {
+    let profile = Profile::named("seagate-st8000as0022").unwrap();
+    let mut params = profile.time().unwrap().unwrap();
+    params.persistent_cache_extents = 2000.0;
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let mut host = host_with(&profile, params, false);
+    let mut places = (0..6000).map(|_| rng.random_range(0..1_900_000_000_u64) * 4096);
+    let began = host.now;
+    (0..1900).for_each(|_| drop(host.does(What::Write, places.next().unwrap(), 4096)));
+    let fast = (host.now - began) / 1900.0;
+    assert_eq!(host.sums.kinds[Kind::Cleaning as usize], 0.0);
+    let began = host.now;
+    (0..500).for_each(|_| drop(host.does(What::Write, places.next().unwrap(), 4096)));
+    let slow = (host.now - began) / 500.0;
+    // A band of 30 MiB read and written.
+    assert!(fast < 12.0 * MS && slow > 300.0 * MS, "{fast} {slow}");
+    let before = host.engine.translation_mut().unwrap().load().0;
+    host.thinks(60_000.0 * MS);
+    host.does(What::Read, 0, 4096);
+    let after = host.engine.translation_mut().unwrap().load().0;
+    assert!(after + 100 < before, "{after} of {before}");
+}
+
+#[test]
+fn time_is_booked_once_and_wholly() {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    for name in [HGST, CMR, "seagate-st8000as0022"] {
+        let mut host = host(name, true);
+        let mut flying = Vec::new();
+        for _ in 0..20_000 {
+            let at = rng.random_range(0..1000_u64) * 4 * MIB + rng.random_range(0..64) * 4096;
+            let len = rng.random_range(1..=256) * 4096;
+            let what = [What::Read, What::Write, What::Write, What::Flush][rng.random_range(0..4)];
+            flying.push(host.submit(what, at, if what == What::Flush { 0 } else { len }));
+            if rng.random_bool(0.3) {
+                host.thinks(rng.random_range(0.0..30.0) * MS);
+                host.engine.run(host.now, &mut host.sums);
+            }
+            if flying.len() > 16 {
+                let ticket = flying.remove(0);
+                host.now = host.now.max(host.engine.finish(ticket, &mut host.sums));
+            }
+        }
+        for ticket in flying {
+            host.engine.finish(ticket, &mut host.sums);
+        }
+        host.does(What::Flush, 0, 0);
+        assert_eq!(host.sums.latencies.len(), 20_001);
+        assert!(host.engine.is_idle());
+        close(host.sums.all(), host.engine.free, 1e-6);
+    }
+}

@@ -1,0 +1,14 @@
+//! The time that a drive takes: `docs/drive-model.md` has the formulas and every number's source.
+//!
+//! [`mechanics`] is where things lie and how long the head takes, [`engine`] what the drive does next, [`translation`] what a
+//! drive-managed drive does behind the host's back, [`params`] the numbers, [`tally`] what is counted. All of it is a pure
+//! function of the commands and their arrivals.
+
+mod engine;
+mod mechanics;
+mod params;
+mod tally;
+mod translation;
+
+pub use params::{NAMES, Parameter, Params};
+pub use tally::Kind;
