@@ -4,6 +4,7 @@ use crate::drive::{Emulator, Inner, Side, lock};
 use crate::faults::injected;
 use crate::state::State;
 use crate::stats::counter;
+use crate::time::engine::What;
 use crate::zones::OpenZones;
 use imbrex_device::{Error, Fault, Result, Tag, ZoneId};
 use std::io;
@@ -99,6 +100,7 @@ impl Inner {
         if self.faults.flush_fails() {
             return Err(fail(injected("flush")));
         }
+        self.pass_time(What::Flush, 0, 0, 0.0, tag);
         self.make_durable().map_err(fail)?;
         self.state.count(tag.cause, counter::flushes, 1);
         Ok(())
@@ -150,7 +152,11 @@ impl Inner {
     pub(crate) fn set_write_cache(&self, on: bool, tag: Tag) -> Result<()> {
         self.writable(ZoneId(0), 0, tag)?;
         self.state.set_write_cache(on);
+        if let Some(clock) = self.clock.get() {
+            clock.set_cache(on);
+        }
         if !on {
+            self.pass_time(What::Flush, 0, 0, 0.0, tag);
             // The switch comes first, so that nothing that is acknowledged from now on is left out.
             self.make_durable().map_err(|error| Error::io(&self.identity.name, error))?;
         }

@@ -5,6 +5,7 @@ use crate::faults::{WHOLE, WriteFate, injected};
 use crate::state::ZoneWord;
 use crate::stats::{Rule, counter};
 use crate::store::Store;
+use crate::time::engine::What;
 use imbrex_device::{Error, Fault, Result, Tag, ZoneId, ZoneState};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
@@ -134,6 +135,7 @@ impl Inner {
             let text = "a read across zones, which this drive does not allow";
             return Err(self.violation(Rule::CrossesZones, Fault::InvalidInput(text.into()), zone, at, tag));
         }
+        self.pass_time(What::Read, at, len, 0.0, tag);
         let good = self.faults.first_bad(at, len, self.block());
         let wanted = good.unwrap_or(len) as usize;
         let mut done = 0;
@@ -233,9 +235,13 @@ impl Inner {
         if offset + buf.len() as u64 > self.config.zone_capacity {
             return Err(self.violation(Rule::Capacity, Fault::ZoneFull, zone, at, tag));
         }
+        let mut zone_ms = 0.0;
         if !word.state.is_open() {
-            self.open_zone(zone, false, at, tag)?;
+            let closed = self.open_zone(zone, false, at, tag)?;
+            zone_ms = self.clock.get().map_or(0.0, |clock| clock.params().open_ms(closed));
         }
+        // Claimed all the while: who writes to the zone meanwhile breaks the rule on a real drive too.
+        self.pass_time(What::Write, at, buf.len() as u64, zone_ms, tag);
         let blocks = buf.len() as u64 / self.block();
         let (kept, error) = self.put(buf, zone, offset);
         if kept > 0 {
@@ -319,6 +325,7 @@ impl Inner {
         drop(side);
         let _claim = RangeClaim(slot, range);
         self.dead(self.state.zone(zone.0), zone, at, tag)?;
+        self.pass_time(What::Write, at, buf.len() as u64, 0.0, tag);
         let fate = self.faults.on_write(zone);
         self.overwrite(buf, zone, offset, fate).map_err(|error| self.io_failure(error, zone, at, tag))
     }

@@ -14,12 +14,15 @@ use crate::preimage::PreImages;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::store::{Store, flat::Flat};
+use crate::time::clock::{Asked, Clock};
+use crate::time::engine::{Engine, What};
+use crate::time::{Pace, Params, TimeStats};
 use crate::trace::{Op, Trace, TraceEntry, Tracing};
 use crate::zones::OpenZones;
 use imbrex_device::{Cause, Error, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// A strict emulated zoned drive. A clone is the same drive; [`Emulator::fork`] makes another.
 #[derive(Clone)]
@@ -44,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) faults: FaultState,
     pub(crate) mode: Mode,
     pub(crate) trace: Tracing,
+    /// Set once, where it keeps time.
+    pub(crate) clock: OnceLock<Clock>,
 }
 
 /// What a drive is put together from.
@@ -146,6 +151,7 @@ impl Emulator {
             faults: parts.faults,
             mode: parts.mode,
             trace: Tracing::default(),
+            clock: OnceLock::new(),
         };
         inner.rebuild();
         Emulator { inner: Arc::new(inner) }
@@ -171,6 +177,38 @@ impl Emulator {
         if !self.inner.mode.read_only {
             self.inner.state.reset_counters();
         }
+    }
+
+    /// From now on commands take the time that the model says for these parameters, from a drive at rest at its outer edge.
+    /// Once in a drive's life in this process; the error says so.
+    pub fn keep_time(&self, params: &Params, pace: Pace) -> Result<()> {
+        let inner = &self.inner;
+        let config = &inner.config;
+        // Of a drive that is all conventional nothing lies elsewhere.
+        let conventional =
+            if config.conventional == config.zones() { 0 } else { u64::from(config.conventional) * config.zone_size };
+        let cache = inner.state.write_cache();
+        let engine = Engine::new(params, config.capacity, conventional, config.cache_bytes, cache);
+        let set = inner.clock.set(Clock::new(params, pace, engine));
+        set.map_err(|_| Error::unusable(&inner.identity.name, "it keeps time already; open it anew to begin again"))
+    }
+
+    /// Makes a drive-managed drive as after a long life: every band has something in it, and the persistent cache holds
+    /// `extents` single blocks that want cleaning (or as many as it can). The error says what is missing.
+    pub fn precondition(&self, extents: usize) -> Result<()> {
+        let done = self.inner.clock.get().is_some_and(|clock| clock.precondition(extents));
+        let refuse = || {
+            Error::unusable(
+                &self.inner.identity.name,
+                "only a drive-managed drive that keeps time can be preconditioned",
+            )
+        };
+        if done { Ok(()) } else { Err(refuse()) }
+    }
+
+    /// What became of its time; `None` where it keeps none.
+    pub fn time(&self) -> Option<TimeStats> {
+        self.inner.clock.get().map(Clock::stats)
     }
 
     /// Records the last `entries` commands in memory from now on.
@@ -216,6 +254,15 @@ impl Emulator {
 
     pub(crate) fn kill_zone(&self, zone: ZoneId, state: ZoneState) {
         self.inner.kill_zone(zone, state);
+    }
+}
+
+impl Inner {
+    /// Lets the time pass that a command takes, where the drive keeps time.
+    pub(crate) fn pass_time(&self, what: What, at: u64, len: u64, zone_ms: f64, tag: Tag) {
+        if let Some(clock) = self.clock.get() {
+            clock.serve(Asked { what, at, len, cause: tag.cause, zone_time: zone_ms * 1e6 });
+        }
     }
 }
 

@@ -152,10 +152,19 @@ mod tests {
     #[test]
     fn built_in_profiles_parse_and_are_sorted() {
         let names: Vec<_> = Profile::all().into_iter().map(|profile| profile.name).collect();
-        assert_eq!(names, [
-            "hgst-hsh721414al", "hitachi-hua72303", "seagate-st13125nm007", "seagate-st16000nm001g", "seagate-st20000nm001j",
-            "seagate-st8000as0022", "tiny", "zns-made-up",
-        ]);
+        assert_eq!(
+            names,
+            [
+                "hgst-hsh721414al",
+                "hitachi-hua72303",
+                "seagate-st13125nm007",
+                "seagate-st16000nm001g",
+                "seagate-st20000nm001j",
+                "seagate-st8000as0022",
+                "tiny",
+                "zns-made-up",
+            ]
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::drive::{Inner, lock};
 use crate::state::{State, ZoneWord};
 use crate::stats::{CLOSED_BY_DRIVE, Rule, counter};
+use crate::time::engine::What;
 use imbrex_device::{Fault, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -80,8 +81,9 @@ impl Inner {
         self.state.set_zone(zone.0, new);
     }
 
-    /// Opens a zone that the caller has claimed; makes room by closing an implicitly open one.
-    pub(crate) fn open_zone(&self, zone: ZoneId, explicit: bool, at: u64, tag: Tag) -> Result<()> {
+    /// Opens a zone that the caller has claimed; makes room by closing an implicitly open one, and tells whether it did.
+    pub(crate) fn open_zone(&self, zone: ZoneId, explicit: bool, at: u64, tag: Tag) -> Result<bool> {
+        let mut closed = false;
         loop {
             let mut open = lock(&self.open);
             let word = self.state.zone(zone.0);
@@ -100,10 +102,11 @@ impl Inner {
                     std::thread::yield_now();
                     continue;
                 }
+                closed = true;
             }
             let state = if explicit { ZoneState::ExplicitlyOpen } else { ZoneState::ImplicitlyOpen };
             self.change(&mut open, zone, ZoneWord { state, ..word });
-            return Ok(());
+            return Ok(closed);
         }
     }
 
@@ -154,11 +157,12 @@ impl Inner {
         let word = self.state.zone(zone.0);
         self.dead(word, zone, at, tag)?;
         let transition = || format!("{} of a zone that is {}", op.name(), word.state.name());
+        let mut closed = false;
         let counted = match op {
             ZoneOp::Open if word.state == ZoneState::Full => return refuse(Rule::Transition, transition()),
             ZoneOp::Open => {
                 if word.state != ZoneState::ExplicitlyOpen {
-                    self.open_zone(zone, true, at, tag)?;
+                    closed = self.open_zone(zone, true, at, tag)?;
                 }
                 counter::zone_opens
             }
@@ -181,6 +185,10 @@ impl Inner {
                 counter::zone_resets
             }
         };
+        if let Some(clock) = self.clock.get() {
+            let ms = clock.params().zone_op_ms(op, closed);
+            self.pass_time(What::Zone { drops: op == ZoneOp::Reset }, at, self.geometry.zone_size, ms, tag);
+        }
         self.state.count(tag.cause, counted, 1);
         if self.mode.host_sync {
             let synced = self.state.region.sync();

@@ -25,7 +25,9 @@ pub(crate) enum What {
     Write,
     Flush,
     /// A zone operation; the zone's bytes that a reset drops from the cache.
-    Zone { drops: bool },
+    Zone {
+        drops: bool,
+    },
 }
 
 /// A command. Bytes and addresses in bytes.
@@ -138,9 +140,8 @@ impl Engine {
         self.free.max(self.controller)
     }
 
-    /// Whether anything is left to do for the head.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.dirty.is_empty() && self.blocked.is_empty()
+    pub(crate) fn translation(&self) -> Option<&Translation> {
+        self.translation.as_ref()
     }
 
     pub(crate) fn translation_mut(&mut self) -> Option<&mut Translation> {
@@ -213,19 +214,6 @@ impl Engine {
     /// The completion of a command, once it is decided; it may lie ahead. Told once.
     pub(crate) fn completion(&mut self, ticket: Ticket) -> Option<Ns> {
         self.done.remove(&ticket)
-    }
-
-    /// Works until the command's completion is decided, whatever comes later.
-    pub(crate) fn finish(&mut self, ticket: Ticket, tally: &mut impl Tally) -> Ns {
-        loop {
-            if let Some(end) = self.completion(ticket) {
-                return end;
-            }
-            if !self.step(f64::INFINITY, tally) {
-                debug_assert!(false, "a command that nothing can complete");
-                return self.now();
-            }
-        }
     }
 
     /// Begins everything that the drive begins up to `until`.
@@ -340,7 +328,12 @@ impl Engine {
     fn cut(&mut self, at: u64, len: u64) -> Option<u64> {
         let end = at + len;
         let mut oldest = None;
-        let before = self.dirty.range(..at).next_back().filter(|(start, extent)| *start + extent.len > at).map(|(start, _)| *start);
+        let before = self
+            .dirty
+            .range(..at)
+            .next_back()
+            .filter(|(start, extent)| *start + extent.len > at)
+            .map(|(start, _)| *start);
         let inside = self.dirty.range(at..end).map(|(start, _)| *start);
         for start in before.into_iter().chain(inside).collect::<Vec<_>>() {
             let Some(extent) = self.remove(start) else { continue };
@@ -411,20 +404,22 @@ impl Engine {
         let covers = self.flushes.first().map(|(covers, _)| *covers);
         let mut upwards = self.dirty.range(from..).chain(self.dirty.range(..from));
         let Some(covers) = covers else { return upwards.next().map(|(start, extent)| (*start, *extent)) };
-        let near = upwards.by_ref().take(64).find(|(_, extent)| extent.seq <= covers).map(|(start, extent)| (*start, *extent));
+        let near =
+            upwards.by_ref().take(64).find(|(_, extent)| extent.seq <= covers).map(|(start, extent)| (*start, *extent));
         near.or_else(|| self.ages.first().and_then(|(_, start)| Some((*start, *self.dirty.get(start)?))))
     }
 
     // ---- the head
 
     /// Does the next job of the head if it begins up to `until`.
-    fn step(&mut self, until: Ns, tally: &mut impl Tally) -> bool {
+    pub(crate) fn step(&mut self, until: Ns, tally: &mut impl Tally) -> bool {
         let earliest = self.queue.iter().map(|pending| pending.ready).fold(f64::INFINITY, f64::min);
         let pressed = self.draining || !self.flushes.is_empty() || !self.blocked.is_empty();
         let dirty = self.next_dirty();
         // Without need the cache waits whether somebody else wants the head.
         let patience = if pressed { 0.0 } else { self.params.destage_after_idle_ms * 1e6 };
-        let writes_at = dirty.map_or(f64::INFINITY, |(_, extent)| extent.ready.max(self.free + if self.wrote { 0.0 } else { patience }));
+        let writes_at = dirty
+            .map_or(f64::INFINITY, |(_, extent)| extent.ready.max(self.free + if self.wrote { 0.0 } else { patience }));
         let serves_at = earliest.max(self.free);
         if serves_at.is_infinite() && writes_at.is_infinite() {
             return self.clean_idle(until, tally);
@@ -528,14 +523,24 @@ impl Engine {
 
     /// The command to serve: the nearest in time of those that are there, or one that waited too long.
     fn choose(&self, start: Ns) -> Option<usize> {
-        let there = || self.queue.iter().enumerate().filter(|(_, pending)| pending.ready <= start).take(self.params.queue_depth as usize);
+        let there = || {
+            self.queue
+                .iter()
+                .enumerate()
+                .filter(|(_, pending)| pending.ready <= start)
+                .take(self.params.queue_depth as usize)
+        };
         let (first, oldest) = there().next()?;
         if start - oldest.ready > self.params.queue_patience_ms * 1e6 || there().nth(1).is_none() {
             return Some(first);
         }
         let costs = there().map(|(index, pending)| {
             let command = pending.command;
-            let cost = if command.zone_time > 0.0 { 0.0 } else { self.reach(self.physical(command.at), start).iter().sum::<f64>() };
+            let cost = if command.zone_time > 0.0 {
+                0.0
+            } else {
+                self.reach(self.physical(command.at), start).iter().sum::<f64>()
+            };
             (index, cost)
         });
         costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)

@@ -82,7 +82,11 @@ impl Mechanics {
     pub(crate) fn seek(&self, from: f64, to: f64) -> Ns {
         let distance = (from - to).abs();
         // What passes in less than a turn lies on the same track or the next one, where the skew pays for the way.
-        if distance * self.pass <= self.turn { 0.0 } else { self.settle + self.root * distance.sqrt() + self.linear * distance }
+        if distance * self.pass <= self.turn {
+            0.0
+        } else {
+            self.settle + self.root * distance.sqrt() + self.linear * distance
+        }
     }
 
     /// Until the place comes round under a head that is there at `now`.

@@ -2,13 +2,17 @@
 //!
 //! [`mechanics`] is where things lie and how long the head takes, [`engine`] what the drive does next, [`translation`] what a
 //! drive-managed drive does behind the host's back, [`params`] the numbers, [`tally`] what is counted. All of it is a pure
-//! function of the commands and their arrivals.
+//! function of the commands and their arrivals; only [`clock`] knows threads and the world's time.
 
-mod engine;
+mod calibrate;
+pub(crate) mod clock;
+pub(crate) mod engine;
 mod mechanics;
 mod params;
 mod tally;
 mod translation;
 
+pub use calibrate::{answer, fingerprint};
+pub use clock::{Latency, Pace, PersistentCache, Seconds, TimeStats};
 pub use params::{NAMES, Parameter, Params};
 pub use tally::Kind;

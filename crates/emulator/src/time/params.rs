@@ -1,5 +1,6 @@
 //! What the time model knows of a drive: numbers with a unit and a source, from the profile's file.
 
+use imbrex_device::ZoneOp;
 use serde::{Deserialize, Serialize};
 
 /// One number of the time model.
@@ -121,17 +122,37 @@ impl Params {
     fn check(&self) -> Result<(), String> {
         let (outer, average) = (self.bandwidth_outer_mib_s, self.bandwidth_average_mib_s);
         if average > outer || average <= outer / 2.0 {
-            return Err(format!("an average of {average} MiB/s needs an outer bandwidth from it to below twice it, not {outer}"));
+            return Err(format!(
+                "an average of {average} MiB/s needs an outer bandwidth from it to below twice it, not {outer}"
+            ));
         }
         let inner = 2.0 * average - outer;
         let conventional = self.conventional_bandwidth_mib_s;
         if conventional != 0.0 && !(inner..=outer).contains(&conventional) {
-            return Err(format!("nowhere on the drive is the bandwidth {conventional} MiB/s of conventional zones; it is {outer} to {inner}"));
+            return Err(format!(
+                "nowhere on the drive is the bandwidth {conventional} MiB/s of conventional zones; it is {outer} to {inner}"
+            ));
         }
-        if self.persistent_cache_mib > 0.0 && (self.band_mib == 0.0 || self.persistent_cache_mib < 2.0 * self.band_mib) {
+        if self.persistent_cache_mib > 0.0 && (self.band_mib == 0.0 || self.persistent_cache_mib < 2.0 * self.band_mib)
+        {
             return Err("a drive with a persistent cache needs band_mib, and room for two bands in the cache".into());
         }
         Ok(())
+    }
+
+    /// An open, with the close of another zone that made room for it.
+    pub(crate) fn open_ms(&self, closed: bool) -> f64 {
+        self.zone_open_ms + if closed { self.zone_close_ms } else { 0.0 }
+    }
+
+    /// A zone operation of the host, and the drive's own close that it brought along.
+    pub(crate) fn zone_op_ms(&self, op: ZoneOp, closed: bool) -> f64 {
+        match op {
+            ZoneOp::Open => self.open_ms(closed),
+            ZoneOp::Close => self.zone_close_ms,
+            ZoneOp::Finish => self.zone_finish_ms,
+            ZoneOp::Reset => self.zone_reset_ms,
+        }
     }
 
     /// Whether the drive translates addresses.
@@ -191,7 +212,8 @@ mod tests {
 
     #[test]
     fn what_makes_no_drive_is_refused_with_a_sentence() {
-        let mut all: Vec<Parameter> = NAMES.iter().take(14).map(|(name, min, max)| parameter(name, (1.0f64).clamp(*min, *max))).collect();
+        let mut all: Vec<Parameter> =
+            NAMES.iter().take(14).map(|(name, min, max)| parameter(name, (1.0f64).clamp(*min, *max))).collect();
         all[0].value = 200.0;
         all[1].value = 150.0;
         all[2].value = 7200.0;

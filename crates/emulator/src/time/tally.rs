@@ -42,7 +42,9 @@ pub(crate) fn bucket(ns: u64) -> usize {
 /// The middle of a bucket, in nanoseconds.
 pub(crate) fn middle(bucket: usize) -> f64 {
     let (power, part) = (bucket / 8, bucket % 8);
-    (part as f64 + 8.5) * f64::from(1_u32 << power.min(31)) * if power > 31 { f64::from(1_u32 << (power - 31)) } else { 1.0 }
+    (part as f64 + 8.5)
+        * f64::from(1_u32 << power.min(31))
+        * if power > 31 { f64::from(1_u32 << (power - 31)) } else { 1.0 }
 }
 
 /// Where the engine books time. Nanoseconds.

@@ -114,7 +114,8 @@ impl Translation {
         if at.is_multiple_of(self.band) && whole >= self.stream.min(self.band) && self.streams_most > 0 {
             // A stream that is left ends here; what lies behind it in a band that had something is saved.
             let left = (self.streams.len() >= self.streams_most).then(|| self.streams.pop_front()).flatten();
-            let rest = left.filter(|next| self.has_data(*next)).map(|next| (self.native(next), self.band_end(next) - next));
+            let rest =
+                left.filter(|next| self.has_data(*next)).map(|next| (self.native(next), self.band_end(next) - next));
             return self.direct(at, len, rest);
         }
         let used = self.head - self.order.first_key_value().map_or(self.head, |(at, _)| *at);
@@ -153,7 +154,8 @@ impl Translation {
     /// The cache no longer has these bytes.
     fn unmap(&mut self, at: u64, len: u64) {
         let end = at + len;
-        let before = self.map.range(..at).next_back().filter(|(start, (len, _))| *start + len > at).map(|(start, _)| *start);
+        let before =
+            self.map.range(..at).next_back().filter(|(start, (len, _))| *start + len > at).map(|(start, _)| *start);
         let inside = self.map.range(at..end).map(|(start, _)| *start);
         for start in before.into_iter().chain(inside).collect::<Vec<_>>() {
             let Some((held, position)) = self.map.remove(&start) else { continue };
@@ -255,7 +257,11 @@ mod tests {
         assert_eq!(drive.write(0, 2 * MB, 512 << 10), Route::Place { physical: native, len: 512 << 10 });
         assert_eq!(drive.write(512 << 10, 4096, 4096), Route::Place { physical: native + (512 << 10), len: 4096 });
         assert_eq!(drive.write(8192, 4096, 4096), Route::Place { physical: 0, len: 4096 });
-        assert_eq!(drive.write(5 * MB + 4096, MB, MB), Route::Place { physical: 4096, len: MB - 4096 }, "to its band's end");
+        assert_eq!(
+            drive.write(5 * MB + 4096, MB, MB),
+            Route::Place { physical: 4096, len: MB - 4096 },
+            "to its band's end"
+        );
         assert_eq!(drive.read(4096, 12288), [(native + 4096, 4096), (0, 4096), (native + 12288, 4096)]);
         assert!(drive.scattered(8192, 8193) && !drive.scattered(0, 8192));
         let job = drive.clean().unwrap();

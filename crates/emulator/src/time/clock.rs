@@ -1,0 +1,412 @@
+//! Who lets the time pass: the threads of a host against the one [engine](super::engine).
+//!
+//! In `account` time exists only in the drive. A thread's next command arrives when its last one was complete: what the host
+//! thinks in between counts as no time. With several threads the drive decides when each that was there lately has a
+//! command at it (or stayed away for a moment of real time), so that the order is the drive's choice and not that of the
+//! processor that issued first.
+//!
+//! In `pace` the drive's clock runs with the world's, `speed` times as fast, and who issued a command really waits.
+
+use super::engine::{Command, Engine, Ticket, What};
+use super::mechanics::Ns;
+use super::params::Params;
+use super::tally::{BUCKETS, Kind, Tally, bucket, middle};
+use super::translation::Translation;
+use imbrex_device::Cause;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// How a drive keeps time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Service times are added up, nobody waits.
+    Account,
+    /// Callers wait as long as the drive takes, divided by `speed`.
+    Real {
+        /// Drive seconds in one second.
+        speed: f64,
+    },
+}
+
+/// A thread that issued nothing for so long is not waited for.
+const GRACE: Duration = Duration::from_millis(2);
+
+/// Seconds that the drive was busy, by what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Seconds {
+    /// The arm moved.
+    pub seek: f64,
+    /// The place came round.
+    pub rotation: f64,
+    /// The head passed over what was asked for.
+    pub transfer: f64,
+    /// Zones opened, closed, were finished or reset.
+    pub zone_ops: f64,
+    /// A drive-managed drive cleaned bands.
+    pub cleaning: f64,
+}
+
+impl Seconds {
+    /// All of it.
+    pub fn busy(&self) -> f64 {
+        self.seek + self.rotation + self.transfer + self.zone_ops + self.cleaning
+    }
+
+    fn of(kinds: &[Ns; Kind::ALL.len()]) -> Seconds {
+        let [seek, rotation, transfer, zone_ops, cleaning] = kinds.map(|ns| ns / 1e9);
+        Seconds { seek, rotation, transfer, zone_ops, cleaning }
+    }
+}
+
+/// Latencies of the commands of one cause, in seconds; each is right within 7 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Latency {
+    pub commands: u64,
+    pub mean: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+/// What became of a drive's time since it keeps it. Everything in seconds of the drive.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimeStats {
+    /// Device time: when the last command was complete and the head at rest.
+    pub elapsed: f64,
+    /// The head had nothing to do.
+    pub idle: f64,
+    /// All causes together.
+    pub total: Seconds,
+    /// By the name of the cause; those that took any.
+    pub by_cause: BTreeMap<&'static str, Seconds>,
+    /// Likewise; from arrival to completion.
+    pub latency: BTreeMap<&'static str, Latency>,
+    /// Of a drive-managed drive.
+    pub persistent_cache: Option<PersistentCache>,
+}
+
+/// What stands in the persistent cache of a drive-managed drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PersistentCache {
+    /// Extents in its map.
+    pub extents: usize,
+    /// Bytes of its log that are in use.
+    pub bytes: u64,
+}
+
+#[derive(Clone)]
+struct Account {
+    kinds: [Ns; Kind::ALL.len()],
+    sum: Ns,
+    longest: Ns,
+    buckets: Box<[u64; BUCKETS]>,
+}
+
+struct Books {
+    idle: Ns,
+    causes: Vec<Option<Account>>,
+}
+
+impl Books {
+    fn of(&mut self, cause: u8) -> Option<&mut Account> {
+        let fresh = || Account { kinds: Default::default(), sum: 0.0, longest: 0.0, buckets: Box::new([0; BUCKETS]) };
+        self.causes.get_mut(usize::from(cause)).map(|account| account.get_or_insert_with(fresh))
+    }
+}
+
+impl Tally for Books {
+    fn spent(&mut self, cause: u8, kind: Kind, ns: Ns) {
+        if ns > 0.0
+            && let Some(account) = self.of(cause)
+        {
+            account.kinds[kind as usize] += ns;
+        }
+    }
+
+    fn idle(&mut self, ns: Ns) {
+        self.idle += ns;
+    }
+
+    fn took(&mut self, cause: u8, ns: Ns) {
+        if let Some(account) = self.of(cause) {
+            account.sum += ns;
+            account.longest = account.longest.max(ns);
+            account.buckets[bucket(ns as u64)] += 1;
+        }
+    }
+}
+
+impl Account {
+    fn latency(&self) -> Latency {
+        let commands: u64 = self.buckets.iter().sum();
+        let part = |part: f64| {
+            let rank = ((commands as f64 * part).ceil() as u64).max(1);
+            let mut seen = 0;
+            let found = self.buckets.iter().position(|n| {
+                seen += n;
+                seen >= rank
+            });
+            found.map_or(0.0, |bucket| middle(bucket).min(self.longest) / 1e9)
+        };
+        let mean = if commands == 0 { 0.0 } else { self.sum / commands as f64 / 1e9 };
+        Latency { commands, mean, p50: part(0.5), p95: part(0.95), p99: part(0.99), max: self.longest / 1e9 }
+    }
+}
+
+/// A thread that uses the drive.
+struct Seat {
+    /// The command that it waits for.
+    waits: Option<Ticket>,
+    /// When its last one was complete, by the drive's clock and by the world's.
+    last: Ns,
+    seen: Instant,
+}
+
+struct Desk {
+    engine: Engine,
+    books: Books,
+    seats: HashMap<ThreadId, Seat>,
+    completed: HashMap<Ticket, Ns>,
+}
+
+/// A drive's clock and everything that stands on it.
+pub(crate) struct Clock {
+    pace: Pace,
+    params: Params,
+    began: Instant,
+    desk: Mutex<Desk>,
+    moved: Condvar,
+}
+
+/// A command as the drive's front sees it, without its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) what: What,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    pub(crate) cause: Cause,
+    pub(crate) zone_time: Ns,
+}
+
+impl Clock {
+    pub(crate) fn new(params: &Params, pace: Pace, engine: Engine) -> Clock {
+        let books = Books { idle: 0.0, causes: vec![None; Cause::ALL.len()] };
+        let desk = Desk { engine, books, seats: HashMap::new(), completed: HashMap::new() };
+        Clock { pace, params: *params, began: Instant::now(), desk: Mutex::new(desk), moved: Condvar::new() }
+    }
+
+    pub(crate) fn params(&self) -> &Params {
+        &self.params
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_cache(&self, on: bool) {
+        self.desk().engine.set_cache(on);
+    }
+
+    /// As after a long life, with so many extents in the persistent cache; `false` where the drive has none.
+    pub(crate) fn precondition(&self, extents: usize) -> bool {
+        let mut desk = self.desk();
+        desk.engine.translation_mut().map(|translation| translation.precondition(extents)).is_some()
+    }
+
+    /// Lets the time pass that a command takes.
+    pub(crate) fn serve(&self, asked: Asked) {
+        match self.pace {
+            Pace::Account => self.account(asked),
+            Pace::Real { speed } => self.pace(asked, speed),
+        }
+    }
+
+    fn account(&self, asked: Asked) {
+        let me = std::thread::current().id();
+        let mut guard = self.desk();
+        let desk = &mut *guard;
+        let present = desk.seats.values().map(|seat| seat.last).fold(f64::INFINITY, f64::min);
+        let present = if present.is_finite() { present } else { desk.engine.now() };
+        let seat = desk.seats.entry(me).or_insert(Seat { waits: None, last: present, seen: Instant::now() });
+        let arrival = seat.last.max(present);
+        let ticket = desk.engine.submit(command(asked, arrival), &mut desk.books);
+        seat.waits = Some(ticket);
+        loop {
+            let desk = &mut *guard;
+            if let Some(end) = desk.completed.remove(&ticket).or_else(|| desk.engine.completion(ticket)) {
+                if let Some(seat) = desk.seats.get_mut(&me) {
+                    *seat = Seat { waits: None, last: end, seen: Instant::now() };
+                }
+                return;
+            }
+            match desk.waits_for_host(me) {
+                Some(moment) => {
+                    guard = self.moved.wait_timeout(guard, moment).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => {
+                    desk.engine.step(f64::INFINITY, &mut desk.books);
+                    if desk.seats.len() > 1 {
+                        self.moved.notify_all();
+                    }
+                }
+            }
+        }
+    }
+
+    fn pace(&self, asked: Asked, speed: f64) {
+        let now = || self.began.elapsed().as_nanos() as f64 * speed;
+        let mut guard = self.desk();
+        // The clock is read behind the lock, so that arrivals are in the order of submissions.
+        let desk = &mut *guard;
+        let ticket = desk.engine.submit(command(asked, now()), &mut desk.books);
+        let end = loop {
+            let desk = &mut *guard;
+            let time = now();
+            desk.engine.run(time, &mut desk.books);
+            if let Some(end) = desk.engine.completion(ticket) {
+                break end;
+            }
+            let wait = Duration::from_nanos(((desk.engine.decides_at(time) - time).max(0.0) / speed) as u64 + 1000);
+            guard = self.moved.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(guard);
+        let left = (end - now()) / speed;
+        if left > 0.0 {
+            std::thread::sleep(Duration::from_nanos(left as u64));
+        }
+    }
+
+    pub(crate) fn stats(&self) -> TimeStats {
+        let mut guard = self.desk();
+        let desk = &mut *guard;
+        if let Pace::Real { speed } = self.pace {
+            let now = self.began.elapsed().as_nanos() as f64 * speed;
+            desk.engine.run(now, &mut desk.books);
+        }
+        let mut total = [0.0; Kind::ALL.len()];
+        let (mut by_cause, mut latency) = (BTreeMap::new(), BTreeMap::new());
+        for (cause, account) in Cause::ALL.iter().zip(&desk.books.causes) {
+            let Some(account) = account else { continue };
+            total.iter_mut().zip(account.kinds).for_each(|(sum, ns)| *sum += ns);
+            by_cause.insert(cause.name(), Seconds::of(&account.kinds));
+            latency.insert(cause.name(), account.latency());
+        }
+        let elapsed = desk.engine.now() / 1e9;
+        let load = desk.engine.translation().map(Translation::load);
+        let persistent_cache = load.map(|(extents, bytes)| PersistentCache { extents, bytes });
+        TimeStats {
+            persistent_cache,
+            elapsed,
+            idle: desk.books.idle / 1e9,
+            total: Seconds::of(&total),
+            by_cause,
+            latency,
+        }
+    }
+}
+
+fn command(asked: Asked, arrival: Ns) -> Command {
+    let Asked { what, at, len, cause, zone_time } = asked;
+    Command { what, at, len, cause: cause as u8, zone_time, arrival }
+}
+
+impl Desk {
+    /// How long to wait for other threads' commands before the drive decides; `None`: everybody who is there has one.
+    fn waits_for_host(&mut self, me: ThreadId) -> Option<Duration> {
+        if self.seats.len() == 1 {
+            return None;
+        }
+        let mut longest = None;
+        let Desk { seats, engine, completed, .. } = self;
+        seats.retain(|thread, seat| {
+            if let Some(ticket) = seat.waits {
+                // Decided, but its thread has not seen it yet: it comes back.
+                if *thread != me
+                    && let Some(end) = engine.completion(ticket)
+                {
+                    completed.insert(ticket, end);
+                }
+                if completed.contains_key(&ticket) {
+                    longest = longest.max(Some(GRACE));
+                }
+                return true;
+            }
+            let away = seat.seen.elapsed();
+            if away < GRACE {
+                longest = longest.max(Some(GRACE - away));
+            }
+            away < GRACE
+        });
+        longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profile;
+    use std::sync::Barrier;
+
+    fn clock(name: &str, pace: Pace) -> Clock {
+        let profile = Profile::named(name).unwrap();
+        let params = profile.time().unwrap().unwrap();
+        Clock::new(&params, pace, Engine::new(&params, profile.capacity, 0, profile.write_cache_bytes, false))
+    }
+
+    fn read(at: u64) -> Asked {
+        Asked { what: What::Read, at, len: 4096, cause: Cause::UserRead, zone_time: 0.0 }
+    }
+
+    #[test]
+    fn one_thread_after_itself() {
+        let clock = clock("hitachi-hua72303", Pace::Account);
+        (0..100).for_each(|i| clock.serve(read((i * 7919 % 100) << 34)));
+        let stats = clock.stats();
+        assert!((0.8..3.0).contains(&stats.elapsed), "{stats:?}");
+        assert!((stats.total.busy() + stats.idle - stats.elapsed).abs() < 1e-6);
+        let latency = stats.latency["user_read"];
+        assert_eq!(latency.commands, 100);
+        assert!(latency.p50 <= latency.p99 && latency.p99 <= latency.max && latency.max < 0.04);
+        assert!((latency.mean * 100.0 / stats.elapsed - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_drive_chooses_among_the_commands_of_all_threads() {
+        let seconds = |threads: usize| {
+            let clock = clock("hitachi-hua72303", Pace::Account);
+            let start = Barrier::new(threads);
+            std::thread::scope(|scope| {
+                for thread in 0..threads {
+                    let (clock, start) = (&clock, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        for i in 0..320 / threads {
+                            let place = (i * threads + thread) as u64 * 7919 % 320;
+                            clock.serve(read(place << 33));
+                        }
+                    });
+                }
+            });
+            clock.stats().elapsed
+        };
+        let (one, many) = (seconds(1), seconds(16));
+        assert!(many < 0.8 * one, "{many} and {one}");
+    }
+
+    #[test]
+    fn paced_commands_take_real_time() {
+        let clock = clock("hitachi-hua72303", Pace::Real { speed: 50.0 });
+        let began = Instant::now();
+        (0..50).for_each(|i| clock.serve(read((i * 7919 % 50) << 35)));
+        let wall = began.elapsed().as_secs_f64() * 50.0;
+        let stats = clock.stats();
+        // Never faster than the drive; how much slower is the host's business.
+        assert!(wall >= stats.total.busy() - 1e-3, "{wall} {stats:?}");
+        assert!(stats.latency["user_read"].commands == 50);
+    }
+}
