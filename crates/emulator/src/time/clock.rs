@@ -107,15 +107,37 @@ struct Account {
     buckets: Box<[u64; BUCKETS]>,
 }
 
-struct Books {
+/// Everything that is counted.
+pub(crate) struct Books {
     idle: Ns,
     causes: Vec<Option<Account>>,
 }
 
 impl Books {
+    pub(crate) fn new() -> Books {
+        Books { idle: 0.0, causes: vec![None; Cause::ALL.len()] }
+    }
+
     fn of(&mut self, cause: u8) -> Option<&mut Account> {
         let fresh = || Account { kinds: Default::default(), sum: 0.0, longest: 0.0, buckets: Box::new([0; BUCKETS]) };
         self.causes.get_mut(usize::from(cause)).map(|account| account.get_or_insert_with(fresh))
+    }
+}
+
+impl Books {
+    pub(crate) fn stats(&self, engine: &Engine) -> TimeStats {
+        let mut total = [0.0; Kind::ALL.len()];
+        let (mut by_cause, mut latency) = (BTreeMap::new(), BTreeMap::new());
+        for (cause, account) in Cause::ALL.iter().zip(&self.causes) {
+            let Some(account) = account else { continue };
+            total.iter_mut().zip(account.kinds).for_each(|(sum, ns)| *sum += ns);
+            by_cause.insert(cause.name(), Seconds::of(&account.kinds));
+            latency.insert(cause.name(), account.latency());
+        }
+        let elapsed = engine.now() / 1e9;
+        let load = engine.translation().map(Translation::load);
+        let persistent_cache = load.map(|(extents, bytes)| PersistentCache { extents, bytes });
+        TimeStats { persistent_cache, elapsed, idle: self.idle / 1e9, total: Seconds::of(&total), by_cause, latency }
     }
 }
 
@@ -195,8 +217,7 @@ pub(crate) struct Asked {
 
 impl Clock {
     pub(crate) fn new(params: &Params, pace: Pace, engine: Engine) -> Clock {
-        let books = Books { idle: 0.0, causes: vec![None; Cause::ALL.len()] };
-        let desk = Desk { engine, books, seats: HashMap::new(), completed: HashMap::new() };
+        let desk = Desk { engine, books: Books::new(), seats: HashMap::new(), completed: HashMap::new() };
         Clock { pace, params: *params, began: Instant::now(), desk: Mutex::new(desk), moved: Condvar::new() }
     }
 
@@ -234,7 +255,7 @@ impl Clock {
         let present = if present.is_finite() { present } else { desk.engine.now() };
         let seat = desk.seats.entry(me).or_insert(Seat { waits: None, last: present, seen: Instant::now() });
         let arrival = seat.last.max(present);
-        let ticket = desk.engine.submit(command(asked, arrival), &mut desk.books);
+        let ticket = desk.engine.submit(asked.arriving(arrival), &mut desk.books);
         seat.waits = Some(ticket);
         loop {
             let desk = &mut *guard;
@@ -263,7 +284,7 @@ impl Clock {
         let mut guard = self.desk();
         // The clock is read behind the lock, so that arrivals are in the order of submissions.
         let desk = &mut *guard;
-        let ticket = desk.engine.submit(command(asked, now()), &mut desk.books);
+        let ticket = desk.engine.submit(asked.arriving(now()), &mut desk.books);
         let end = loop {
             let desk = &mut *guard;
             let time = now();
@@ -288,31 +309,15 @@ impl Clock {
             let now = self.began.elapsed().as_nanos() as f64 * speed;
             desk.engine.run(now, &mut desk.books);
         }
-        let mut total = [0.0; Kind::ALL.len()];
-        let (mut by_cause, mut latency) = (BTreeMap::new(), BTreeMap::new());
-        for (cause, account) in Cause::ALL.iter().zip(&desk.books.causes) {
-            let Some(account) = account else { continue };
-            total.iter_mut().zip(account.kinds).for_each(|(sum, ns)| *sum += ns);
-            by_cause.insert(cause.name(), Seconds::of(&account.kinds));
-            latency.insert(cause.name(), account.latency());
-        }
-        let elapsed = desk.engine.now() / 1e9;
-        let load = desk.engine.translation().map(Translation::load);
-        let persistent_cache = load.map(|(extents, bytes)| PersistentCache { extents, bytes });
-        TimeStats {
-            persistent_cache,
-            elapsed,
-            idle: desk.books.idle / 1e9,
-            total: Seconds::of(&total),
-            by_cause,
-            latency,
-        }
+        desk.books.stats(&desk.engine)
     }
 }
 
-fn command(asked: Asked, arrival: Ns) -> Command {
-    let Asked { what, at, len, cause, zone_time } = asked;
-    Command { what, at, len, cause: cause as u8, zone_time, arrival }
+impl Asked {
+    pub(crate) fn arriving(self, arrival: Ns) -> Command {
+        let Asked { what, at, len, cause, zone_time } = self;
+        Command { what, at, len, cause: cause as u8, zone_time, arrival }
+    }
 }
 
 impl Desk {

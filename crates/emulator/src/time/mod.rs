@@ -9,10 +9,12 @@ pub(crate) mod clock;
 pub(crate) mod engine;
 mod mechanics;
 mod params;
+mod replay;
 mod tally;
 mod translation;
 
 pub use calibrate::{answer, fingerprint};
 pub use clock::{Latency, Pace, PersistentCache, Seconds, TimeStats};
 pub use params::{NAMES, Parameter, Params};
+pub use replay::{Replay, replay};
 pub use tally::Kind;
