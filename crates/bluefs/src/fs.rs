@@ -12,7 +12,7 @@ use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::Options;
 use crate::watch::{Watch, Watched};
-use imbrex_device::{Cause, Drive, Tag, ZoneId};
+use imbrex_device::{Cause, Drive, Tag, ZoneId, ZoneState, report_all};
 use imbrex_drives::counted::count;
 use imbrex_drives::parse_uri;
 use imbrex_zones::label::LabelError;
@@ -150,8 +150,14 @@ fn error(code: Code, message: impl Into<String>) -> Error {
 }
 
 impl BlueFs {
-    /// Formats a drive for this file system alone. See [`Volume::format`].
+    /// Formats a drive for this file system alone. See [`Volume::format`]. Fails for one that has only conventional zones.
     pub fn format(drive: &Drive, force: bool) -> Result<()> {
+        let device = drive.device.as_ref();
+        if report_all(device)?.iter().all(|zone| zone.state == ZoneState::Conventional) {
+            let sentence = "all its zones are conventional, and files need sequential ones; have them serve as such: run `imbrex drive \
+                            create --banded 'NAME?conventional=as-sequential'`, and name it so from then on";
+            return Err(imbrex_device::Error::unusable(&device.identity().name, sentence).into());
+        }
         let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
         Ok(Volume::format(drive, &FormatOptions { uuid: None, tenants, force })?)
     }

@@ -3,6 +3,7 @@
 
 mod change;
 mod look;
+mod time;
 
 pub use look::{counted, look};
 
@@ -61,6 +62,9 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex drive trace drive.img --start\n  imbrex drive trace drive.img\n  \
                             imbrex drive trace drive.img --stop")]
     Trace(Trace),
+    /// Replay the recorded commands of a drive on the time of a drive model.
+    #[command(after_help = "Example:\n  imbrex drive replay drive.img --profile hitachi-hua72303 --depth 32")]
+    Replay(time::Args),
 }
 
 #[derive(clap::Args)]
@@ -202,6 +206,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Finish(args) => change::finish(args),
         Verb::PowerLoss(args) => change::power_loss(args),
         Verb::Trace(args) => change::trace(args),
+        Verb::Replay(args) => time::run(args),
     }
 }
 

@@ -154,7 +154,7 @@ fn profiles_name_their_sources() {
     }
     let zns = "zns-made-up: 1 TB ZNS SSD, all figures made up\n  1T, 4,096 zones of 256M, 0 of them conventional, 8 may be open, 8 active, 192M of";
     assert!(list.contains(zns), "{list}");
-    assert_eq!(json(imbrex(&["drive", "profiles", "--json"])).as_array().unwrap().len(), 5);
+    assert_eq!(json(imbrex(&["drive", "profiles", "--json"])).as_array().unwrap().len(), 8);
 }
 
 #[test]
@@ -267,8 +267,56 @@ fn traces_start_and_stop() {
 }
 
 #[test]
+fn a_recorded_trace_is_replayed_on_the_time_of_other_drives() {
+    let at = place();
+    tiny(&at.path);
+    assert!(fails(drive("replay", &at.path, &["--profile", "hitachi-hua72303"]), 1).contains("trace"));
+    done(drive("trace", &at.path, &["--start"]));
+    let used = open(&at.path);
+    (4..12).for_each(|zone| write(&used, zone, 16));
+    used.flush(Tag::new(Cause::Wal)).unwrap();
+    drop(used);
+    let replay = |profile: &str, more: &[&str]| drive("replay", &at.path, &[&["--profile", profile], more].concat());
+    let seen = json(replay("hitachi-hua72303", &["--json"]));
+    let time = &seen["time"];
+    assert_eq!((&seen["commands"], &seen["commands_forgotten"]), (&9.into(), &0.into()));
+    // 512 KiB at 160 MiB/s, and no more than a few turns.
+    let elapsed = time["elapsed"].as_f64().unwrap();
+    assert!((0.003..0.15).contains(&elapsed), "{seen}");
+    assert_eq!(time["latency"]["wal"]["commands"], 9);
+    assert!(
+        done(replay("hgst-hsh721414al", &["--depth", "32", "--write-cache", "off"]))
+            .contains("32 at once, write cache off")
+    );
+    // A profile of the user's own; its numbers change the model's name.
+    let own = at.path.with_extension("toml");
+    let built_in = include_str!("../../emulator/profiles/hitachi-hua72303.toml");
+    std::fs::write(&own, built_in.replace("value = 7200.0", "value = 5400.0")).unwrap();
+    let slow = json(replay(own.to_str().unwrap(), &["--json"]));
+    assert_ne!(slow["model"], seen["model"]);
+    std::fs::write(&own, built_in.replace("rotation_rpm", "colour")).unwrap();
+    assert!(fails(replay(own.to_str().unwrap(), &[]), 1).contains("no parameter \"colour\""));
+    assert!(fails(replay("floppy", &[]), 2).contains("hitachi-hua72303"));
+    assert!(fails(replay("tiny", &[]), 2).contains("no parameters"));
+}
+
+#[test]
+fn a_conventional_disk_is_no_place_for_files() {
+    let at = place();
+    assert!(
+        done(drive("create", &at.path, &["--profile", "hitachi-hua72303", "--capacity", "16G"]))
+            .contains("64 of them conventional")
+    );
+    let path = at.path.to_str().unwrap();
+    assert!(fails(imbrex(&["fs", "format", path]), 1).contains("?conventional=as-sequential"));
+    let sequential = format!("{path}?conventional=as-sequential");
+    done(imbrex(&["drive", "create", "--banded", &sequential]));
+    done(imbrex(&["fs", "format", &sequential]));
+}
+
+#[test]
 fn every_help_has_an_example() {
-    let verbs = ["create", "profiles", "info", "zones", "stats", "reset", "finish", "power-loss", "trace"];
+    let verbs = ["create", "profiles", "info", "zones", "stats", "reset", "finish", "power-loss", "trace", "replay"];
     for verb in verbs {
         let help = done(imbrex(&["drive", verb, "--help"]));
         assert!(help.contains("Example") && help.contains(&format!("imbrex drive {verb}")), "{help}");

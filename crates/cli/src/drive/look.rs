@@ -6,6 +6,7 @@ use crate::{banded, kernel, picture};
 use imbrex_device::kernel::Access;
 use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
+use imbrex_emulator::time::answer;
 use imbrex_emulator::{Observer, Profile, Stats};
 use serde::Serialize;
 use serde_json::json;
@@ -45,6 +46,9 @@ fn describe_profile(profile: &Profile) -> String {
     }
     for fact in &profile.facts {
         text.push_str(&format!("\n  {}: {} {} ({})", fact.what, fact.value, fact.unit, fact.source));
+        if let Ok(Some(model)) = answer(profile, fact) {
+            text.push_str(&format!("; the model says {model:.1}"));
+        }
     }
     text
 }
