@@ -218,26 +218,20 @@ fn forget_what_is_not_there(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec
 }
 
 /// A log that was cut or reopened goes on in the zone where it was; where the record of that is lost, but not that of the next
-/// part of the same zone, there is a hole between the two. Frames tell where its bytes are.
+/// part, in the same zone or another, there is a hole between the two. Frames tell where its bytes are.
 fn fill_holes(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> Result<()> {
-    let &Scene { volume, .. } = scene;
-    let geometry = volume.geometry();
     let mut holes = Vec::new();
     for inode in meta.files().filter(|inode| inode.kind == FileKind::Log) {
         for (before, behind) in inode.extents.iter().zip(inode.extents.iter().skip(1)) {
-            let (Place::Framed { zone, life, offset }, Place::Framed { offset: to, .. }) = (before.place, behind.place)
-            else {
-                continue;
-            };
-            if before.end() >= behind.logical || behind.place.zone() != Some((zone, life)) {
+            if before.end() >= behind.logical {
                 continue;
             }
-            let start = geometry.start(ZoneId(zone));
-            let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
-            let found = scan(&mut read, FrameId { file: inode.serial, life }, offset, to, geometry.block)?;
-            let run = last_run(&found.frames, before.end()).filter(|(_, end)| *end >= behind.logical);
-            if let Some((offset, _)) = run {
-                holes.push((inode.serial, before.end(), behind.logical, Place::Framed { zone, life, offset }));
+            let to = match behind.place {
+                Place::Framed { offset, .. } if behind.place.zone() == before.place.zone() => offset,
+                _ => u64::MAX,
+            };
+            if let Some((place, _)) = goes_on(scene, inode, before, to)?.filter(|(_, end)| *end >= behind.logical) {
+                holes.push((inode.serial, before.end(), behind.logical, place));
             }
         }
     }
@@ -251,35 +245,39 @@ fn fill_holes(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) -> R
     Ok(())
 }
 
+/// Where in the zone of a log's extent, below the offset `to`, its bytes go on behind the extent's end, and the logical offset at which they
+/// end. Behind the bytes of other files, too: a log that is reopened writes no second header to the zone where it ended, but its
+/// frames name it. `None`: they do not, or the drive does not tell how far the zone is written.
+fn goes_on(scene: &Scene<'_>, inode: &Inode, extent: &Extent, to: u64) -> Result<Option<(Place, u64)>> {
+    let &Scene { volume, zones, .. } = scene;
+    let geometry = volume.geometry();
+    let Place::Framed { zone, life, offset } = extent.place else { return Ok(None) };
+    let Some(Written::To(wp)) = zones.get(zone as usize).map(Zone::written) else { return Ok(None) };
+    let start = geometry.start(ZoneId(zone));
+    let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
+    let found = scan(&mut read, FrameId { file: inode.serial, life }, offset, to.min(wp), geometry.block)?;
+    let run = last_run(&found.frames, extent.end());
+    Ok(run.map(|(offset, end)| (Place::Framed { zone, life, offset }, end)))
+}
+
 /// What stands in a file's last zone behind the end that is recorded for it: as an extent. The record that it was appended
 /// is lost; that the file was cut there on purpose is what it could mean else, and then too much is kept rather than too
 /// little. Frames tell a log's end; a table's is that of its last block.
 fn continuation(scene: &Scene<'_>, inode: &Inode) -> Result<Option<Extent>> {
     let &Scene { volume, zones, stretches, .. } = scene;
     let Some(last) = inode.extents.last().filter(|e| !e.is_open()) else { return Ok(None) };
-    let (Some(covered), Some((zone, life))) = (covered(zones, stretches, last), last.place.zone()) else {
-        return Ok(None);
-    };
-    let geometry = volume.geometry();
-    let start = geometry.start(ZoneId(zone));
     match last.place {
         Place::Conventional { .. } => Ok(None),
-        Place::Raw { offset, .. } => {
-            let end = geometry.round_up(last.len);
+        Place::Raw { zone, life, offset } => {
+            let Some(covered) = covered(zones, stretches, last) else { return Ok(None) };
+            let end = volume.geometry().round_up(last.len);
             let ours = covered > end && stretches.file_at(zone, life, offset) == Some(inode.serial);
             let place = Place::Raw { zone, life, offset: offset + end };
             Ok(ours.then_some(Extent { logical: last.end(), len: covered.saturating_sub(end), place }))
         }
-        Place::Framed { offset, .. } => {
-            let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
-            let id = FrameId { file: inode.serial, life };
-            let found = scan(&mut read, id, offset, offset + covered, geometry.block)?;
-            let extent = |(at, end)| Extent {
-                logical: last.end(),
-                len: end - last.end(),
-                place: Place::Framed { zone, life, offset: at },
-            };
-            Ok(last_run(&found.frames, last.end()).map(extent))
+        Place::Framed { .. } => {
+            let found = goes_on(scene, inode, last, u64::MAX)?;
+            Ok(found.map(|(place, end)| Extent { logical: last.end(), len: end - last.end(), place }))
         }
     }
 }
