@@ -265,6 +265,10 @@ impl Clock {
         let arrival = seat.last.max(present);
         let ticket = desk.engine.submit(asked.arriving(arrival), &mut desk.books);
         seat.waits = Some(ticket);
+        if desk.seats.len() > 1 {
+            // The others may have waited for this one.
+            self.moved.notify_all();
+        }
         loop {
             let desk = &mut *guard;
             if let Some(end) = desk.completed.remove(&ticket).or_else(|| desk.engine.completion(ticket)) {
@@ -392,7 +396,7 @@ mod tests {
     fn the_drive_chooses_among_the_commands_of_all_threads() {
         let seconds = |threads: usize| {
             // However slow this machine is, nobody is late.
-            let clock = Clock { grace: Duration::from_secs(1), ..clock("hitachi-hua72303", Pace::Account) };
+            let clock = Clock { grace: Duration::from_millis(200), ..clock("hitachi-hua72303", Pace::Account) };
             let start = Barrier::new(threads);
             std::thread::scope(|scope| {
                 for thread in 0..threads {
