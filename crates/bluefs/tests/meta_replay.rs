@@ -428,3 +428,68 @@ fn forgetting_the_replay_changes_nothing_else() {
     meta.forget_replay();
     assert!(meta == before && !meta.was_deleted(16));
 }
+
+/// Two files in one zone, as a random rescue found them: what of an open extent is left before forgotten bytes ends where the
+/// next file begins, or writing to one file would change the other.
+#[test]
+fn forgetting_bytes_of_an_open_extent_never_claims_those_of_the_next_file() {
+    let mut meta = Meta::new();
+    let place = Place::Raw { zone: 0, life: 1, offset: 4096 };
+    let found = |serial, logical| Witness { serial, kind: FileKind::Table, name: "a", created: 1, logical, place };
+    assert_eq!(meta.restore(&found(19, 208)), Ok(()));
+    assert!(meta.forget_bytes(19, 0, 1000).is_ok());
+    assert_eq!(meta.restore(&found(27, 0)), Ok(()));
+    // From here on bytes 792 and behind of 27 would be those of 19.
+    assert!(meta.forget_bytes(19, 1001, 2001).is_ok());
+    assert!(meta.forget_bytes(27, 793, 1793).is_ok());
+    let _ = meta.finish_replay();
+    assert_eq!(meta.check(), Vec::<String>::new());
+    let extents = |serial| meta.inode(serial).unwrap().extents.iter().map(|e| (e.logical, e.len)).collect::<Vec<_>>();
+    assert_eq!((extents(19), extents(27)), (vec![(1000, 1), (2001, OPEN)], vec![(0, 792)]));
+}
+
+/// File 16 stands in zone 5 from 8192 on, 1000 bytes of it; the journal lost what stood before it.
+fn second_in_zone() -> Meta {
+    let mut meta = Meta::new();
+    let extent = Extent { place: Place::Raw { zone: 5, life: 9, offset: 8192 }, ..raw(5, 9) };
+    for record in [
+        create(ROOT, "2.sst", 16),
+        Record::Extend { serial: 16, extent },
+        Record::Seal { serial: 16, size: 1000, time: 1 },
+    ] {
+        assert!(meta.apply_lenient(&record).is_applied());
+    }
+    meta
+}
+
+#[test]
+fn a_zone_that_is_given_back_is_so_up_to_the_next_file_in_it() {
+    let mut meta = second_in_zone();
+    // File 17 goes on in zone 6; zone 5 is found to have held its first bytes.
+    let next = Extent { logical: 6000, ..raw(6, 9) };
+    assert!(meta.apply_lenient(&create(ROOT, "1.sst", 17)).is_applied());
+    assert!(meta.apply_lenient(&Record::Extend { serial: 17, extent: next }).is_applied());
+    let place = Place::Raw { zone: 5, life: 9, offset: 4096 };
+    let witness = Witness { serial: 17, kind: FileKind::Table, name: "1.sst", created: 1, logical: 0, place };
+    assert_eq!(meta.restore(&witness), Ok(()));
+    assert_eq!(meta.inode(17).unwrap().extents, [Extent { logical: 0, len: 4096, place }, next]);
+    assert_eq!(meta.check(), Vec::<String>::new());
+}
+
+#[test]
+fn moved_bytes_leave_an_open_extent_nothing_of_the_next_file() {
+    let moved = |logical, len| Record::Remap { serial: 17, logical, len, place: Place::Conventional { addr: 1 << 20 } };
+    for (logical, len, kept) in [
+        (100, 4000, vec![(0, 100), (100, 4000)]),
+        (4100, 100, vec![(0, 4096), (4100, 100)]),
+        (100, 200, vec![(0, 100), (100, 200), (300, OPEN)]),
+    ] {
+        let mut meta = second_in_zone();
+        assert!(meta.apply_lenient(&create(ROOT, "1.sst", 17)).is_applied());
+        assert!(meta.apply_lenient(&Record::Extend { serial: 17, extent: raw(5, 9) }).is_applied());
+        let _ = meta.apply_lenient(&moved(logical, len));
+        let extents = &meta.inode(17).unwrap().extents;
+        assert_eq!(extents.iter().map(|e| (e.logical, e.len)).collect::<Vec<_>>(), kept, "{logical}");
+        assert_eq!(meta.check(), Vec::<String>::new(), "{logical}");
+    }
+}

@@ -109,6 +109,11 @@ impl Extent {
         Some(Extent { logical: from, len, place: self.place.skip(from - self.logical) })
     }
 
+    /// What of a part of an extent lies before `room`, where the space of the extent ends. An open one stays open.
+    pub(super) fn before(&self, room: u64) -> Option<Extent> {
+        if self.is_open() { (self.logical < room).then_some(*self) } else { self.part(self.logical, room) }
+    }
+
     /// Refuses what no extent may be, whatever stands around it.
     pub(super) fn validate(&self) -> Result<()> {
         if self.len == 0 {

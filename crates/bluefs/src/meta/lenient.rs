@@ -460,7 +460,14 @@ impl Meta {
         }
         self.require_file(serial, FileKind::Table)?;
         self.evict(serial, &extent)?;
-        let plan = self.file(serial)?.plan_remap(extent, false)?;
+        let inode = self.file(serial)?;
+        let mut plan = inode.plan_remap(extent, false)?;
+        if let Some(open) = inode.extents.last().filter(|last| last.is_open()) {
+            // What is left of it around the moved bytes must not be the next file's in its zone.
+            let room = self.space.room_end(serial, open);
+            let fitting = |e: Extent| if e == extent || e.logical < open.logical { Some(e) } else { e.before(room) };
+            plan.with = plan.with.into_iter().filter_map(fitting).collect();
+        }
         let effect = self.effect_of(serial, plan);
         Ok((effect, format!("bytes of file {serial} were moved although {why}")))
     }

@@ -26,8 +26,8 @@ pub struct Witness<'a> {
 }
 
 impl Meta {
-    /// The bytes `from..to` of a file are not where its extents say: they become a hole. What was conventional stays. A
-    /// file that no longer reaches its size counts as open.
+    /// The bytes `from..to` of a file are not where its extents say: they become a hole. What was conventional stays, and an
+    /// open extent that ends now ends before the next file in its zone. A file that no longer reaches its size counts as open.
     pub fn forget_bytes(&mut self, serial: Serial, from: u64, to: u64) -> Result<Effect> {
         let inode = self.file(serial)?;
         let mut plan = Plan { at: 0..inode.extents.len(), ..Plan::default() };
@@ -36,9 +36,10 @@ impl Meta {
                 plan.with.push(*e);
                 continue;
             }
-            plan.with.extend(e.part(e.logical, from));
+            let room = self.space.room_end(serial, e);
+            plan.with.extend(e.part(e.logical, from).and_then(|rest| rest.before(room)));
             plan.gone.extend(e.part(from, to));
-            plan.with.extend(e.part(to, u64::MAX));
+            plan.with.extend(e.part(to, u64::MAX).and_then(|rest| rest.before(room)));
         }
         let effect = self.effect_of(serial, plan);
         let inode = self.file_mut(serial)?;
@@ -55,9 +56,9 @@ impl Meta {
     }
 
     /// Gives a zone that nobody refers to, or only to a later part of, back to the file that its header names, up to the next
-    /// zone of the file; behind the last extent it is open. Bytes that were overwritten, and so stand in conventional space, stay there: the zone
-    /// holds what is around them. A file that is not known is made in `lost+found`; one whose creation was lost gets its
-    /// kind and name there.
+    /// zone of the file or the next file in the zone; behind the last extent it is open. Bytes that were overwritten, and so
+    /// stand in conventional space, stay there: the zone holds what is around them. A file that is not known is made in
+    /// `lost+found`; one whose creation was lost gets its kind and name there.
     ///
     /// [`MetaError::Exists`] when the file has that byte in another zone (an older copy was found, to be reset), or has no
     /// hole behind it, [`MetaError::NotFound`] when the file was deleted or has given up
@@ -70,15 +71,16 @@ impl Meta {
             return Err(MetaError::NotFound);
         }
         self.space.admit(serial, &extent)?;
+        let room = self.space.room_end(serial, &extent);
         match self.file(serial) {
-            Ok(inode) if filling(inode, &extent).is_none() => return Err(MetaError::Exists),
+            Ok(inode) if filling(inode, &extent, room).is_none() => return Err(MetaError::Exists),
             Ok(_) => {}
             Err(MetaError::NotFound) if serial >= FIRST_SERIAL => self.admit_serial(serial, kind)?,
             Err(why) => return Err(why),
         }
         self.name_by(witness);
         let inode = self.file_mut(serial)?;
-        let plan = filling(inode, &extent).ok_or(MetaError::Exists)?;
+        let plan = filling(inode, &extent, room).ok_or(MetaError::Exists)?;
         if plan.with.last().is_some_and(Extent::is_open) {
             inode.closed = false;
         }
@@ -157,15 +159,15 @@ impl Meta {
 /// More than the last block of a raw file can be padded by, in bytes.
 const PADDING: u64 = 4096;
 
-/// What an open extent fills of a file: the holes from its first byte on to the next zone of the file. Extents in between
-/// are conventional and stay. `None`: there is nothing to fill.
-fn filling(inode: &Inode, extent: &Extent) -> Option<Plan> {
+/// What an open extent fills of a file: the holes from its first byte on to the next zone of the file, before `room`. Extents
+/// in between are conventional and stay. `None`: there is nothing to fill.
+fn filling(inode: &Inode, extent: &Extent, room: u64) -> Option<Plan> {
     let first = inode.extents.partition_point(|e| e.end() <= extent.logical);
     let conventional = inode.extents[first..].iter().take_while(|e| e.conventional().is_some()).count();
     let mut plan = Plan { at: first..first + conventional, ..Plan::default() };
     let mut here = extent.logical;
     for e in &inode.extents[plan.at.clone()] {
-        plan.with.extend(extent.part(here, e.logical));
+        plan.with.extend(extent.part(here, e.logical.min(room)));
         plan.with.push(*e);
         here = e.end();
     }
@@ -175,9 +177,10 @@ fn filling(inode: &Inode, extent: &Extent) -> Option<Plan> {
             if matches!(extent.place, Place::Raw { zone: z, offset: front, .. }
                 if z == *zone && offset.wrapping_sub(front.saturating_add(logical.saturating_sub(extent.logical))) >= PADDING) =>
             {}
-        Some(next) => plan.with.extend(extent.part(here, next.logical)),
+        Some(next) => plan.with.extend(extent.part(here, next.logical.min(room))),
         // Behind the end of a file that is closed there is no hole.
         None if conventional > 0 && inode.closed && inode.size <= here => {}
+        None if here >= room => {}
         None => plan.with.extend(extent.part(here, u64::MAX)),
     }
     (plan.with.len() > conventional).then_some(plan)

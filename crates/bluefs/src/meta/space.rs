@@ -68,6 +68,14 @@ impl Space {
             .map(|key| key.0)
     }
 
+    /// Offset in the file up to which an extent of bare bytes can hold them: where those of the next file in its zone begin. That
+    /// is what an open extent has instead of a length; `u64::MAX` when nobody is behind it.
+    pub fn room_end(&self, serial: Serial, extent: &Extent) -> u64 {
+        let Place::Raw { zone, offset, .. } = extent.place else { return u64::MAX };
+        let next = self.next_in_zone(zone, offset, serial);
+        next.map_or(u64::MAX, |next| extent.logical.saturating_add(next - offset))
+    }
+
     pub fn conventional(&self) -> impl ExactSizeIterator<Item = (u64, u64, Serial)> + '_ {
         self.conventional.iter().map(|(addr, (len, serial))| (*addr, *len, *serial))
     }
