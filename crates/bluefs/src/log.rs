@@ -15,13 +15,14 @@ use std::sync::Arc;
 struct Known {
     zone: u32,
     frame: Frame,
-    /// Logical offset behind its last byte that counts: what a truncation cut off does not.
+    /// Logical offset behind its last byte that counts: what a truncation cut off, or a later frame holds, does not.
     end: u64,
 }
 
 /// What is known of a log's frames.
 #[derive(Default)]
 pub(crate) struct LogIndex {
+    /// By their logical offsets; none reaches over the next one's.
     frames: Vec<Known>,
     /// How far each extent was scanned: (zone, offset of the extent, next byte to look at).
     scanned: Vec<(u32, u64, u64)>,
@@ -86,14 +87,23 @@ impl LogIndex {
             };
             self.scanned[slot].2 = to;
             let end = extent.end();
-            self.frames.extend(found.frames.iter().filter(|f| f.logical < end).map(|&frame| Known {
-                zone,
-                frame,
-                end: frame.end().min(end),
-            }));
+            for &frame in found.frames.iter().filter(|f| f.logical < end && f.len > 0) {
+                self.add(Known { zone, frame, end: frame.end().min(end) }, end);
+            }
         }
-        self.frames.sort_by_key(|k| (k.frame.logical, k.frame.len));
         Ok(())
+    }
+
+    /// Takes in a frame that stands behind all known ones of its extent, which ends at `end`. A log is only appended to: what they
+    /// hold of the bytes from its first one on was cut off before it was written, or is the same written twice.
+    fn add(&mut self, known: Known, end: u64) {
+        let from = known.frame.logical;
+        let at = self.frames.partition_point(|k| k.frame.logical < from);
+        let behind = self.frames.partition_point(|k| k.frame.logical < end);
+        if let Some(before) = at.checked_sub(1).and_then(|i| self.frames.get_mut(i)) {
+            before.end = before.end.min(from);
+        }
+        self.frames.splice(at..behind, [known]);
     }
 
     fn find(&self, at: u64) -> Option<Known> {

@@ -283,12 +283,12 @@ fn continuation(scene: &Scene<'_>, inode: &Inode) -> Result<Option<Extent>> {
 }
 
 /// Where the last run of frames that goes on at `from` begins, and the logical offset at which it ends. Before it may stand
-/// what was cut off.
+/// what was cut off, and in it: there a frame takes back what those before it hold of its bytes.
 fn last_run(frames: &[Frame], from: u64) -> Option<(u64, u64)> {
     let mut run: Option<(u64, u64)> = None;
     for frame in frames.iter().filter(|frame| frame.len > 0) {
         match &mut run {
-            Some((_, end)) if frame.logical == *end => *end = frame.end(),
+            Some((_, end)) if from < frame.logical && frame.logical <= *end => *end = frame.end(),
             _ if frame.logical == from => run = Some((frame.at, frame.end())),
             _ => {}
         }
@@ -315,4 +315,32 @@ fn lengthen_files(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String>) 
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_frames_ends_where_the_last_one_does_that_was_written() {
+        let run = |written: &[(u64, u32)]| {
+            let frame = |(i, &(logical, len)): (usize, &(u64, u32))| {
+                let at = i as u64 * 4096;
+                Frame { sequence: i as u64, logical, at, len, back: 0, payload_crc: 0 }
+            };
+            last_run(&written.iter().enumerate().map(frame).collect::<Vec<_>>(), 100)
+        };
+        assert_eq!(run(&[(0, 100)]), None);
+        assert_eq!(run(&[(0, 100), (100, 50), (150, 50)]), Some((4096, 200)));
+        // Written twice, the first one or a later one.
+        assert_eq!(run(&[(0, 100), (100, 50), (100, 50), (150, 50)]), Some((8192, 200)));
+        assert_eq!(run(&[(0, 100), (100, 50), (150, 50), (150, 50)]), Some((4096, 200)));
+        // Cut where it began, and in the middle, and written anew.
+        assert_eq!(run(&[(0, 100), (100, 50), (150, 50), (100, 20)]), Some((12288, 120)));
+        assert_eq!(run(&[(0, 100), (100, 50), (150, 50), (130, 10)]), Some((4096, 140)));
+        assert_eq!(run(&[(0, 100), (100, 50), (130, 90), (220, 5)]), Some((4096, 225)));
+        // What does not follow does not count.
+        assert_eq!(run(&[(0, 100), (100, 50), (151, 50)]), Some((4096, 150)));
+        assert_eq!(run(&[(0, 90), (110, 50)]), None);
+    }
 }

@@ -38,11 +38,17 @@ fn grow(fs: &BlueFs, path: &str, data: &[u8]) {
     log.close().unwrap();
 }
 
+/// In one piece, and from its end on by small ones, each of which is looked for by itself.
 fn read(fs: &BlueFs, path: &str) -> Result<Vec<u8>, Code> {
     let reader = fs.open_read(path).map_err(|e| e.code())?;
     let mut out = vec![0; reader.size() as usize];
-    let n = reader.read_at(0, &mut out).map_err(|e| e.code())?;
-    out.truncate(n);
+    for (i, piece) in out.chunks_mut(1000).enumerate().rev() {
+        let n = reader.read_at(i as u64 * 1000, piece).map_err(|e| e.code())?;
+        assert_eq!(n, piece.len(), "{path}");
+    }
+    let mut whole = vec![0; out.len()];
+    let n = reader.read_at(0, &mut whole).map_err(|e| e.code())?;
+    assert!(n == out.len() && whole == out, "{path} is read in two ways, {n} bytes");
     Ok(out)
 }
 
@@ -105,6 +111,24 @@ fn a_log_that_was_cut_and_grew_is_whole_without_any_block_of_the_journal() {
     };
     let said = whole_without_any_block(made, false, &whole);
     assert!(said.iter().any(|what| what.contains("where bytes")), "of some block the loss left a hole");
+}
+
+/// What was cut off is not taken for what was written after it.
+#[test]
+fn a_log_that_was_cut_and_grew_by_other_bytes_has_these_without_any_block_of_the_journal() {
+    let (old, new) = (bytes(40_000, 3), bytes(30_000, 9));
+    let whole: Vec<u8> = old[..15_000].iter().chain(&new).copied().collect();
+    let made = || {
+        let (emulator, fs) = new_drive(false);
+        write(&fs, "/1.log", &old[..10_000]);
+        for (from, to) in [(10_000, 20_000), (20_000, 31_000), (31_000, 40_000)] {
+            grow(&fs, "/1.log", &old[from..to]);
+        }
+        fs.truncate("/1.log", 15_000).unwrap();
+        new.chunks(10_000).for_each(|piece| grow(&fs, "/1.log", piece));
+        emulator
+    };
+    whole_without_any_block(made, false, &whole);
 }
 
 /// A log that is reopened goes on in its zone behind another one's bytes, without a header there where the other one was deleted, and
