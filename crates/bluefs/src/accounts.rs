@@ -75,3 +75,26 @@ fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
     core.leave(&mut cleaner);
     assert_eq!(nobodys(core, journal), (0, 0, 0));
 }
+
+#[test]
+fn files_that_were_refused_keep_no_promise_although_nobody_does_background_work() {
+    for name in ["sst", "log"] {
+        let (_, fs) = mounted(&Config::tiny());
+        let core = fs.core();
+        let journal = core.tenant.counts().leased;
+        for n in 0..1000 {
+            let path = format!("/{n:06}.{name}");
+            let file = fs.create(&path, CreateOptions::default()).unwrap();
+            let refused = (0..20).any(|_| file.append(&vec![n as u8; 50_000]).is_err());
+            fs.unlink(&path).unwrap();
+            drop(file);
+            assert_eq!(core.tenant.counts().promised, 0, "{path}");
+            if n < 30 {
+                table(&fs, &format!("/kept-{n}.sst"), 1_000_000, 0);
+            } else if refused {
+                break;
+            }
+        }
+        assert_eq!(nobodys(core, journal), (0, 0, 0));
+    }
+}

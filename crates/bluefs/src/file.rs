@@ -384,16 +384,20 @@ impl Drop for FilePlacer {
     fn drop(&mut self) {
         let Some(core) = self.core.upgrade() else { return };
         self.unpin(&core);
-        if self.promised.load(Ordering::Acquire) {
-            core.tenant.promise_over();
-        }
-        if self.promised_room.load(Ordering::Acquire) {
-            lock(&core.parking).promise_over(self.state.serial);
-        }
+        self.release_promises(&core);
     }
 }
 
 impl FilePlacer {
+    fn release_promises(&self, core: &Core) {
+        if self.promised.swap(false, Ordering::AcqRel) {
+            core.tenant.promise_over();
+        }
+        if self.promised_room.swap(false, Ordering::AcqRel) {
+            lock(&core.parking).promise_over(self.state.serial);
+        }
+    }
+
     fn unpin(&self, core: &Core) {
         if let Some(zone) = lock(&self.going_on).take() {
             let _ = core.unpin(&[zone]);
@@ -579,6 +583,13 @@ impl Placer for FilePlacer {
         self.unpin(&core);
         core.park(&self.state, *zone);
         Ok(true)
+    }
+
+    fn idle(&self) {
+        // The stream itself may live on for a while: in the queue of background work, or as a log that others wait for.
+        if let Some(core) = self.core.upgrade() {
+            self.release_promises(&core);
+        }
     }
 
     fn can_write(&self) -> bool {

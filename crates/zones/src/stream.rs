@@ -138,6 +138,8 @@ pub trait Placer: Send + Sync {
     fn leave_zone(&self, _zone: &OpenZone, _end: u64) -> Result<bool> {
         Ok(false)
     }
+    /// Nothing of the stream is in memory: what was [promised](Placer::reserve) to it is not needed any more.
+    fn idle(&self) {}
     /// Whether bytes can be written now without waiting for another stream.
     fn can_write(&self) -> bool {
         true
@@ -342,6 +344,7 @@ impl AppendStream {
         if !lock(&self.core.state).segments.is_empty() {
             return None;
         }
+        self.core.placer.idle();
         let mut io = lock(&self.core.io);
         let whole = |zone: &Zone| zone.fresh.is_none() && zone.open.at < zone.open.capacity;
         if io.died || !io.zone.as_ref().is_some_and(whole) {
@@ -554,6 +557,7 @@ impl StreamCore {
         state.filling = false;
         self.changed.notify_all();
         drop(state);
+        self.placer.idle();
         if let Some(active) = &self.volume.active {
             let io = lock(&self.io);
             io.zone.iter().map(|zone| zone.open.zone).chain(io.left).for_each(|zone| active.left_behind(zone));
