@@ -98,3 +98,36 @@ fn files_that_were_refused_keep_no_promise_although_nobody_does_background_work(
         assert_eq!(nobodys(core, journal), (0, 0, 0));
     }
 }
+
+#[test]
+fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhile() {
+    let (_, fs) = mounted(&Config::tiny());
+    let core = fs.core();
+    let journal = core.tenant.counts().leased;
+    // What the cleaner goes on behind, and what it moves there.
+    table(&fs, "/goes.sst", 50_000, 6);
+    table(&fs, "/moved.sst", 50_000, 1);
+    let (serial, old) = {
+        let state = lock(&core.meta);
+        let serial = state.meta.resolve("/moved.sst").unwrap();
+        (serial, state.meta.inode(serial).unwrap().extents[0])
+    };
+    let mut cleaner = Cleaner::default();
+    let into = core.room(&mut cleaner).unwrap().zone;
+    assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
+    let mut moved = Vec::new();
+    core.copy(&mut cleaner, serial, old, "moved.sst", &mut moved).unwrap();
+    core.volume.sync(imbrex_device::Cause::Cleaning.into()).unwrap();
+    fs.unlink("/goes.sst").unwrap();
+    core.sync_journal().unwrap();
+    core.log_moved(&moved).unwrap();
+    core.leave(&mut cleaner);
+    assert_eq!(nobodys(core, journal), (0, 0, 0));
+    while fs.step().unwrap() {}
+    let reader = fs.open_read("/moved.sst").unwrap();
+    let place = lock(&core.meta).meta.inode(serial).unwrap().extents[0].place;
+    assert_eq!(place.zone().map(|(zone, _)| zone), Some(into.0));
+    let mut bytes = vec![0; 50_000];
+    assert_eq!(reader.read_at(0, &mut bytes).unwrap(), bytes.len());
+    assert!(bytes.iter().all(|b| *b == 7));
+}

@@ -70,7 +70,7 @@ pub(crate) fn live_bytes(meta: &Meta, zone: u32, front: u64, block: u64) -> Opti
 }
 
 /// A piece of the victim and its copy.
-struct Moved {
+pub(crate) struct Moved {
     serial: Serial,
     old: Extent,
     new: Extent,
@@ -182,7 +182,7 @@ impl Core {
     }
 
     /// Copies a piece, in as many stretches as it takes.
-    fn copy(
+    pub(crate) fn copy(
         &self,
         cleaner: &mut Cleaner,
         serial: Serial,
@@ -299,6 +299,10 @@ impl Core {
             cleaner.filled.push(open);
         }
         for open in cleaner.filled.drain(..) {
+            // All that stood there before may have been deleted meanwhile; what was moved there keeps the zone.
+            if state.meta.zone_life(open.zone.0) == Some(open.life) {
+                lock(&self.pins).used_again(open.zone.0);
+            }
             // Under the lock: from here on others may give it up. One that an open file without a name holds, too, is that one's.
             let alone = self.is_pinned_once(open.zone.0);
             let freed = self.unpin(&[open.zone.0]);
@@ -318,7 +322,7 @@ impl Core {
     }
 
     /// Says where moved bytes are now; those that were changed or deleted meanwhile are passed over.
-    fn log_moved(&self, batch: &[Moved]) -> Result<()> {
+    pub(crate) fn log_moved(&self, batch: &[Moved]) -> Result<()> {
         let mut state = lock(&self.meta);
         let mut records = Vec::new();
         for moved in batch {

@@ -42,6 +42,13 @@ impl ZoneKeeper for Core {
     }
 }
 
+impl Pins {
+    /// Metadata refers to the zone again: it is not given up when it is let go of.
+    pub(crate) fn used_again(&mut self, zone: u32) {
+        self.waiting.remove(&zone);
+    }
+}
+
 impl Core {
     pub(crate) fn note_freed(&self, state: &mut MetaState, effect: Effect, lsn: u64) {
         for mut freed in effect.freed {
