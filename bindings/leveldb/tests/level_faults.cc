@@ -114,9 +114,20 @@ class Level {
     }
     const std::unique_ptr<leveldb::Iterator> iterator(db_->NewIterator(options));
     size_t count = 0;
+    bool told = false;
     for (iterator->SeekToFirst(); iterator->Valid(); iterator->Next()) {
-      model_.CheckValue(stage + ", iterating", iterator->key().ToString(), true, iterator->value().ToString(), losses_allowed);
+      const std::string key = iterator->key().ToString();
+      // LevelDB's MergingIterator goes on without a table that it cannot read, and shows what older tables say of its keys: that this
+      // is old, only status() says, from then on. Such a value must be one that was written, and Get, which stops at that table, must fail.
+      told = told || !iterator->status().ok();
+      std::string newest;
+      const Status asked = db_->Get(options, key, &newest);
+      const bool hidden = told && !asked.ok() && !asked.IsNotFound();
+      model_.CheckValue(stage + ", iterating", key, true, iterator->value().ToString(), losses_allowed || hidden);
       ++count;
+    }
+    if (told && iterator->status().ok()) {
+      Die(stage + ": an iterator forgot its error");
     }
     if (!iterator->status().ok()) {
       bad(iterator->status());
