@@ -296,6 +296,8 @@ fn a_recorded_trace_is_replayed_on_the_time_of_other_drives() {
     assert_ne!(slow["model"], seen["model"]);
     std::fs::write(&own, built_in.replace("rotation_rpm", "colour")).unwrap();
     assert!(fails(replay(own.to_str().unwrap(), &[]), 1).contains("no parameter \"colour\""));
+    std::fs::write(&own, built_in.replace("zone_size = 268_435_456", "zone_size = 0")).unwrap();
+    assert!(fails(replay(own.to_str().unwrap(), &[]), 1).contains("make no drive"));
     assert!(fails(replay("floppy", &[]), 2).contains("hitachi-hua72303"));
     assert!(fails(replay("tiny", &[]), 2).contains("no parameters"));
 }

@@ -110,6 +110,11 @@ pub struct Profile {
     pub parameters: Vec<Parameter>,
 }
 
+/// Largest drive: a petabyte is more than anybody sells.
+const MOST_BYTES: u64 = 1 << 50;
+/// A drive-managed drive's time model keeps a bit for each.
+const MOST_BANDS: f64 = 67_108_864.0;
+
 const BUILT_IN: [&str; 8] = [
     include_str!("../profiles/hgst-hsh721414al.toml"),
     include_str!("../profiles/hitachi-hua72303.toml"),
@@ -137,10 +142,32 @@ impl Profile {
         if self.parameters.is_empty() { Ok(None) } else { Params::parse(&self.parameters).map(Some) }
     }
 
-    /// Parses a profile file; the error is the parser's sentence.
+    /// Refuses what no drive is, so that nobody who computes with a profile has to ask again; the error is a sentence.
+    fn check(&self) -> Result<(), String> {
+        let Profile { capacity, zone_size, conventional_zones, .. } = self;
+        if *zone_size == 0 || capacity < zone_size || *capacity > MOST_BYTES {
+            return Err(format!(
+                "{capacity} bytes in zones of {zone_size} make no drive; use at least one zone, and at most {MOST_BYTES} bytes"
+            ));
+        }
+        if u64::from(*conventional_zones) > capacity / zone_size {
+            return Err(format!(
+                "{conventional_zones} conventional zones are more than all {} zones",
+                capacity / zone_size
+            ));
+        }
+        if let Some(params) = self.time()?.filter(Params::translates)
+            && *capacity as f64 / (params.band_mib * 1_048_576.0) > MOST_BANDS
+        {
+            return Err(format!("band_mib is {}; the drive would have more than {MOST_BANDS} bands", params.band_mib));
+        }
+        Ok(())
+    }
+
+    /// Parses a profile file; the error is a sentence of the parser, or of what makes no drive.
     pub fn parse(text: &str) -> Result<Profile, String> {
         let profile: Profile = toml::from_str(text).map_err(|error| error.to_string())?;
-        profile.time()?;
+        profile.check()?;
         Ok(profile)
     }
 }
@@ -180,5 +207,28 @@ mod tests {
     #[test]
     fn an_unknown_field_is_refused() {
         assert!(Profile::parse("name = \"x\"\nspeed = 3").is_err());
+    }
+
+    #[test]
+    fn what_makes_no_drive_is_refused_with_a_sentence() {
+        let with = |key: &str, value: &str| {
+            let text = include_str!("../profiles/seagate-st8000as0022.toml");
+            let lines = text.lines().map(|line| {
+                if line.starts_with(&format!("{key} = ")) { format!("{key} = {value}") } else { line.to_owned() }
+            });
+            Profile::parse(&lines.collect::<Vec<_>>().join("\n"))
+        };
+        assert!(with("zone_size", "268_435_456").is_ok());
+        for (key, value, says) in [
+            ("zone_size", "0", "make no drive"),
+            ("capacity", "0", "make no drive"),
+            ("capacity", "9_000_000_000_000_000_000", "make no drive"),
+            ("conventional_zones", "4_000_000_000", "more than all"),
+        ] {
+            let sentence = with(key, value).unwrap_err();
+            assert!(sentence.contains(says), "{key} = {value}: {sentence:?} lacks {says:?}");
+        }
+        let bands = include_str!("../profiles/seagate-st8000as0022.toml").replace("value = 30.0", "value = 0.001");
+        assert!(Profile::parse(&bands).unwrap_err().contains("bands"));
     }
 }

@@ -103,7 +103,7 @@ fn answer_with(profile: &Profile, params: &Params, measure: Measure) -> f64 {
         Measure::SequentialOuter => mib_s(bench.stretch(conventional.next_multiple_of(unit), 1024), 1024),
         Measure::SequentialConventional => mib_s(bench.stretch(0, 1024), 1024),
         Measure::SequentialAverage => {
-            let span = profile.capacity - conventional - (STRETCH + 1) * MIB;
+            let span = profile.capacity.saturating_sub(conventional + (STRETCH + 1) * MIB);
             let places = (0..STRETCHES)
                 .map(|i| conventional + (u128::from(span) * u128::from(i) / u128::from(STRETCHES - 1)) as u64);
             let time: Ns = places.map(|at| bench.stretch(at / unit * unit, STRETCH)).sum();

@@ -304,7 +304,8 @@ impl Clock {
             if let Some(end) = desk.engine.completion(ticket) {
                 break end;
             }
-            let wait = Duration::from_nanos(((desk.engine.decides_at(time) - time).max(0.0) / speed) as u64 + 1000);
+            // Nothing new is decided before the controller has the command and the head is free.
+            let wait = Duration::from_nanos(((desk.engine.now() - time).max(0.0) / speed) as u64 + 1000);
             guard = self.moved.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(guard);

@@ -135,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// The head's clock: up to when it is busy, in nanoseconds.
+    /// Up to when controller and head are busy, in nanoseconds.
     pub(crate) fn now(&self) -> Ns {
         self.free.max(self.controller)
     }
@@ -219,11 +219,6 @@ impl Engine {
     /// Begins everything that the drive begins up to `until`.
     pub(crate) fn run(&mut self, until: Ns, tally: &mut impl Tally) {
         while self.step(until, tally) {}
-    }
-
-    /// When the head decides again, for who waits; never before `from`.
-    pub(crate) fn decides_at(&self, from: Ns) -> Ns {
-        self.free.max(from)
     }
 
     // ---- what needs no head

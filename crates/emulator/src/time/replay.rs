@@ -23,7 +23,7 @@ struct Run {
     now: Ns,
     /// The commands at the drive, and the zone of those that write.
     flying: Vec<(Ticket, Option<u64>)>,
-    /// Zones that the drive has open, oldest first; each with where its next write would be.
+    /// Zones that the drive has open, oldest first.
     open: VecDeque<u64>,
 }
 
