@@ -1,7 +1,7 @@
 //! LevelDB through the Env on a pre-faulted drive in memory, and on tmpfs. The program is `bindings/leveldb/tests/leveldb_bench.cc`,
 //! since Debian ships none.
 
-use crate::{interleaved, ratio_row};
+use super::{interleaved, ratio_row};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};

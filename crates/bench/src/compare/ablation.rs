@@ -1,7 +1,7 @@
 //! What each of bluefs' ideas is worth: the switches that turn it off, against the default, interleaved in one run on drives
 //! in memory without time model, so that what is compared is commands and copies, not seeks (BlueFS §5.3, §5.5).
 
-use crate::spread;
+use super::spread;
 use imbrex_bluefs::{BlueFs, CreateOptions, Error};
 use serde_json::{Value, json};
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! bluefs alone, on drives in memory.
 
-use crate::spread;
+use super::spread;
 use imbrex_bluefs::{BlueFs, CreateOptions};
 use serde_json::{Value, json};
 use std::time::Instant;

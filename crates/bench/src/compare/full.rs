@@ -7,7 +7,7 @@
 //! and 15 % more in its zones, those for metadata and the reserve included. Figures come from `IMBREX_METRICS`, asked while
 //! the program runs; processor time counts from when the drive is there.
 
-use crate::{interleaved, spread};
+use super::{interleaved, spread};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 //! Memory that bluefs takes inside `db_bench`: what the process holds of its own (anonymous pages; the survivor is shared
 //! memory and the image is a mapped file, so neither counts), less the same on tmpfs, less the configured cache.
 
-use crate::spread;
+use super::spread;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
 //! Debian's `db_bench`, untouched: on bluefs by preloading, and on tmpfs.
 
-use crate::{interleaved, ratio_row};
+use super::{interleaved, ratio_row};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -165,7 +165,7 @@ pub fn rows(build: &Path, pairs: usize, records: u64) -> Vec<Value> {
         .iter()
         .map(|row| compare(row, build, pairs, records).unwrap_or_else(|why| not_run(row.name, why)))
         .collect();
-    rows.push(crate::memory::row(build, pairs, records).unwrap_or_else(|why| not_run("memory", why)));
+    rows.push(super::memory::row(build, pairs, records).unwrap_or_else(|why| not_run("memory", why)));
     rows.push(wal_overhead(build, records).unwrap_or_else(|why| not_run("WAL bytes on the drive", why)));
     rows
 }

@@ -1,0 +1,1 @@
+//! Baselines: the kernel's own file systems on simulated conventional and drive-managed drives.

@@ -1,0 +1,9 @@
+//! What is measured of Imbrex, and how.
+//!
+//! [`compare`]: what the host sees: bluefs on drives in memory against what it replaces, by the wall clock. [`baseline`]: the
+//! kernel's own file systems on simulated conventional drives.
+
+#![warn(missing_docs)]
+
+pub mod baseline;
+pub mod compare;
