@@ -106,7 +106,7 @@ pub struct Create {
 
 /// `imbrex drive create --banded`.
 pub fn create(args: Create, json: bool) -> Outcome {
-    if let Locator::Sequential(path) = Locator::parse(&args.path)? {
+    if let Locator::Sequential(path, _) = Locator::parse(&args.path)? {
         return make_sequential(&args, &path, json);
     }
     let path = args.path.strip_prefix(BANDED).unwrap_or(&args.path);

@@ -13,6 +13,7 @@ use clap::{ArgGroup, Subcommand};
 use imbrex_device::ZonedDevice;
 use imbrex_device::kernel::{Access, KernelDevice};
 use imbrex_drives::{AS_SEQUENTIAL, BANDED, BandedDisk, Locator, parse_bool, parse_size};
+use imbrex_emulator::time::{Mechanics, parse_scale};
 use imbrex_emulator::{Config, Emulator, OpenOptions, Overrides};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ enum Verb {
     /// plain disk or file, cut into bands.
     #[command(after_help = "Examples:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n  \
                             imbrex drive create small.img --profile hgst-hsh721414al --capacity 64G --write-cache off\n  \
+                            imbrex drive create scaled.img --profile hgst-hsh721414al --scale 64\n  \
                             imbrex drive create --banded /dev/sdc --band 80M\n  \
                             imbrex drive create --banded disk.img --capacity 64G\n  \
                             imbrex drive create --banded '/dev/sdb?conventional=as-sequential'")]
@@ -87,12 +89,19 @@ struct Image {
 struct Create {
     /// Where the image goes.
     path: String,
-    /// Drive model, one of `imbrex drive profiles`.
-    #[arg(long, value_name = "NAME", required_unless_present = "banded")]
+    /// Drive model, one of `imbrex drive profiles`, or a file that describes one.
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "banded")]
     profile: Option<String>,
+    /// Make the drive so many times smaller, as 64 or 1/64: capacity, zones, caches, the largest command and all mechanical
+    /// times. Sizes given beside it are as they are.
+    #[arg(long, value_name = "N", value_parser = parse_scale)]
+    scale: Option<u32>,
+    /// With --scale: scaled, or real, which leaves operations as large and slow as they are and makes only fewer zones.
+    #[arg(long, value_name = "scaled|real", value_parser = Mechanics::parse, requires = "scale")]
+    mechanics: Option<Mechanics>,
     /// Cut a conventional disk, or a file, into bands that are written like sequential zones; then name it banded:PATH. With
     /// ?conventional=as-sequential behind PATH, do that to the conventional zones of a drive that has them.
-    #[arg(long, conflicts_with_all = ["profile", "zone_size", "write_cache"])]
+    #[arg(long, conflicts_with_all = ["profile", "zone_size", "write_cache", "scale"])]
     banded: bool,
     /// Size of a band, as 80M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "banded")]
@@ -222,11 +231,11 @@ fn banded_disk(locator: &str) -> Result<Option<BandedDisk>, Failure> {
 /// The path of an image, or why it is none.
 fn image_path(locator: &str) -> Result<PathBuf, Failure> {
     match Locator::parse(locator)? {
-        Locator::Image(path) if imbrex_device::banded::is_banded(&path) => {
+        Locator::Image(path, _) if imbrex_device::banded::is_banded(&path) => {
             Err(Failure::failed(format!("{locator}: this is a banded disk; name it {BANDED}{locator}")))
         }
-        Locator::Image(path) => Ok(path),
-        Locator::Sequential(path) => {
+        Locator::Image(path, _) => Ok(path),
+        Locator::Sequential(path, _) => {
             let path = path.display();
             Err(Failure::usage(format!(
                 "{path}: this asks for the drive as it is; name it {path}, without {AS_SEQUENTIAL}"
@@ -249,7 +258,7 @@ fn image_path(locator: &str) -> Result<PathBuf, Failure> {
 fn device_path(locator: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(match Locator::parse(locator)? {
         Locator::Device(path) => Some(path),
-        Locator::Image(_) | Locator::Memory(_) | Locator::Banded(_) | Locator::Sequential(_) => None,
+        Locator::Image(..) | Locator::Memory(_) | Locator::Banded(_) | Locator::Sequential(..) => None,
     })
 }
 
@@ -258,7 +267,7 @@ fn open(locator: &str) -> Result<Arc<dyn ZonedDevice>, Failure> {
     if let Some(disk) = banded_disk(locator)? {
         return Ok(Arc::new(disk.open(Access::Write)?));
     }
-    if matches!(Locator::parse(locator)?, Locator::Sequential(_)) {
+    if matches!(Locator::parse(locator)?, Locator::Sequential(..)) {
         return Ok(imbrex_drives::open(locator, &imbrex_drives::OpenOptions::default())?.device);
     }
     Ok(match device_path(locator)? {
@@ -296,6 +305,8 @@ fn create(args: Create) -> Outcome {
         conventional: args.conventional,
         block: args.block_size,
         write_cache: args.write_cache,
+        scale: args.scale,
+        mechanics: args.mechanics.unwrap_or_default(),
     };
     let config =
         Config::named(args.profile.as_deref().unwrap_or_default(), &overrides).map_err(|error| match error.fault {

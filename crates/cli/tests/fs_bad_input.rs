@@ -444,7 +444,7 @@ fn bad_uris_and_options_are_told() {
     let image = at.drive();
     for (uri, parts) in [
         ("imbrex://".into(), ["names no drive", "imbrex:///path/to/drive.img"]),
-        (format!("imbrex://{image}?speed=3"), ["there is no option", "survivor-size"]),
+        (format!("imbrex://{image}?colour=3"), ["there is no option", "survivor-size"]),
         (format!("imbrex://{image}?cache=lots"), ["is not a size", "256M"]),
         (format!("imbrex://{image}?cache=1M&cache=2M"), ["is there twice", "leave one out"]),
         (format!("imbrex://{image}?survivor=maybe"), ["neither on nor off", "survivor"]),
@@ -462,7 +462,7 @@ fn bad_uris_and_options_are_told() {
             "{sentence}"
         );
     }
-    let path = format!("{image}?speed=3");
+    let path = format!("{image}?colour=3");
     let sentence = fails(at.run(&["fs", "ls", &path]), 1);
     assert!(sentence.starts_with(&format!("imbrex: {path}: there is no option")), "{sentence}");
     fails(at.run(&["fs", "ls", &format!("imbrex://{image}?cache=1M"), "--cache", "2M"]), 2);

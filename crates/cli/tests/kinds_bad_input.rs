@@ -221,9 +221,9 @@ fn names_and_options() {
         }
         let long = format!(":/{}", "x".repeat(256));
         says(&fails(drive.fs("cp", &["/dev/null", &long]), 1), &["255 bytes"]);
-        let more = if drive.kind.behind.is_empty() { "?speed=3" } else { "&speed=3" };
+        let more = if drive.kind.behind.is_empty() { "?colour=3" } else { "&colour=3" };
         let name = format!("{}{more}", drive.name());
-        says(&fails(drive.at.run(&["fs", "ls", &name]), 1), &["no option \"speed\"", "the options are", &name]);
+        says(&fails(drive.at.run(&["fs", "ls", &name]), 1), &["no option \"colour\"", "the options are", &name]);
         drive.intact();
     });
 }

@@ -13,8 +13,10 @@ pub mod counted;
 mod locator;
 pub mod overlay;
 pub mod survivor;
+mod time;
 mod uri;
 
 pub use banded::{BANDED, BANDED_OPTIONS, BandedDisk, USUAL_BAND};
 pub use locator::{AS_SEQUENTIAL, Locator, MEMORY_OPTIONS, OpenOptions, ZONED_OPTIONS, key, make_sequential, open};
+pub use time::{TIME_OPTIONS, Time};
 pub use uri::{DRIVE_OPTIONS, SCHEME, Uri, parse_bool, parse_size, parse_uri};

@@ -2,18 +2,33 @@
 
 use crate::banded::{BANDED, BandedDisk};
 use crate::survivor::ShmSurvivor;
+use crate::time::{Time, TimeOptions};
 use crate::uri::{parse_bool, parse_size};
 use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::{Access, KernelDevice};
 use imbrex_device::{AlignedBuf, Cause, Drive, Error, Fault, Result, Survivor, ZoneId, ZonedDevice};
+use imbrex_emulator::time::{Mechanics, parse_scale};
 use imbrex_emulator::{Config, Emulator, OpenOptions as ImageOptions, Overrides};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Options of a drive in memory, behind the question mark of `mem:?…`.
-pub const MEMORY_OPTIONS: &[&str] =
-    &["profile", "size", "zone-size", "zone-capacity", "conventional", "block", "write-cache", "max-open", "prefault"];
+pub const MEMORY_OPTIONS: &[&str] = &[
+    "profile",
+    "size",
+    "zone-size",
+    "zone-capacity",
+    "conventional",
+    "block",
+    "write-cache",
+    "max-open",
+    "prefault",
+    "scale",
+    "mechanics",
+    "time",
+    "speed",
+];
 
 /// How to open a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,33 +49,36 @@ impl Default for OpenOptions {
 }
 
 /// A locator, understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Locator {
-    /// An emulated drive in an image file.
-    Image(PathBuf),
+    /// An emulated drive in an image file, and how it keeps time.
+    Image(PathBuf, Time),
     /// An emulated drive in memory.
-    Memory(Memory),
+    Memory(Box<Memory>),
     /// A zoned block device of the kernel.
     Device(PathBuf),
     /// A file or conventional disk cut into bands.
     Banded(BandedDisk),
-    /// An emulated drive or a zoned block device whose conventional zones serve as sequential ones.
-    Sequential(PathBuf),
+    /// An emulated drive or a zoned block device whose conventional zones serve as sequential ones; how it keeps time.
+    Sequential(PathBuf, Time),
 }
 
-/// Options of an emulated drive or a zoned block device, behind the question mark of `drive.img?…`.
-pub const ZONED_OPTIONS: &[&str] = &["conventional"];
+/// Options of an emulated drive or a zoned block device, behind the question mark of `drive.img?…`; devices keep their own
+/// time.
+pub const ZONED_OPTIONS: &[&str] = &["conventional", "time", "speed"];
 
 /// What is put behind the name of a drive whose conventional zones shall serve as sequential ones.
 pub const AS_SEQUENTIAL: &str = "?conventional=as-sequential";
 
 /// What `mem:?…` asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     /// The drive.
     pub config: Config,
     /// `None`: copy-on-write pages; `Some(false)`: flat memory; `Some(true)`: flat and all there from the beginning.
     pub prefault: Option<bool>,
+    /// How it keeps time.
+    pub time: Time,
 }
 
 impl Locator {
@@ -73,7 +91,7 @@ impl Locator {
     pub fn parse(text: &str) -> Result<Locator> {
         let refuse = |sentence: &str| Err(Error::unusable(&text.into(), sentence));
         if Self::is_memory(text) {
-            return memory(text).map(Locator::Memory);
+            return memory(text).map(|memory| Locator::Memory(Box::new(memory)));
         }
         if text.is_empty() {
             return refuse("the name of the drive is empty; name a drive image, or mem: for one in memory");
@@ -84,21 +102,56 @@ impl Locator {
         if text.starts_with(BANDED) {
             return BandedDisk::parse(text).map(Locator::Banded);
         }
-        if let Some(path) = text.strip_suffix(AS_SEQUENTIAL).filter(|path| !path.is_empty()) {
-            return Ok(Locator::Sequential(path.into()));
-        }
-        if let Some((_, value)) = text.rsplit_once("?conventional=") {
-            return Err(Error::unusable(
-                &text.into(),
-                format!("conventional={value}: the one thing that can be asked for is conventional=as-sequential"),
-            ));
-        }
-        let path = Path::new(text);
-        if is_device(path) {
-            return Ok(Locator::Device(path.to_owned()));
-        }
-        Ok(Locator::Image(path.to_owned()))
+        let (path, query) = split_query(text);
+        zoned(text, Path::new(path), query)
     }
+}
+
+/// A path, and the options behind its last question mark where they are any; else the question mark is a part of the name.
+fn split_query(text: &str) -> (&str, &str) {
+    let known = |part: &str| ZONED_OPTIONS.iter().any(|name| part.split('=').next() == Some(name));
+    match text.rsplit_once('?') {
+        Some((path, query)) if !path.is_empty() && query.split('&').any(known) => (path, query),
+        _ => (text, ""),
+    }
+}
+
+/// An image or a device, with its options.
+fn zoned(text: &str, path: &Path, query: &str) -> Result<Locator> {
+    let refuse = |sentence: String| Err(Error::unusable(&text.into(), sentence));
+    let (mut sequential, mut time) = (false, TimeOptions::default());
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, "on"));
+        match (name, value) {
+            ("conventional", "as-sequential") => sequential = true,
+            ("conventional", _) => {
+                return refuse(format!(
+                    "conventional={value}: the one thing that can be asked for is conventional=as-sequential"
+                ));
+            }
+            _ => match time.take(name, value) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let options = ZONED_OPTIONS.join(", ");
+                    return refuse(format!("a drive has no option {name:?}; its options are {options}"));
+                }
+                Err(sentence) => return refuse(sentence),
+            },
+        }
+    }
+    let time = match time.understand() {
+        Ok(time) => time,
+        Err(sentence) => return refuse(sentence),
+    };
+    let device = is_device(path);
+    if device && time.is_some() {
+        return refuse("a device keeps its own time; leave time= out, or name the image of an emulated drive".into());
+    }
+    Ok(match (sequential, device) {
+        (true, _) => Locator::Sequential(path.to_owned(), time),
+        (false, true) => Locator::Device(path.to_owned()),
+        (false, false) => Locator::Image(path.to_owned(), time),
+    })
 }
 
 /// Devices, and names below `/dev` that stand for nothing: those are mistyped devices, not images that are missing.
@@ -113,6 +166,7 @@ fn memory(text: &str) -> Result<Memory> {
     let refuse = |sentence: String| Error::unusable(&text.into(), sentence);
     let mut overrides = Overrides::default();
     let (mut profile, mut prefault, mut zone_capacity, mut max_open) = ("tiny", None, None, None);
+    let mut time = TimeOptions::default();
     let query = text.split_once('?').map_or("", |(_, query)| query);
     for part in query.split('&').filter(|part| !part.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, "on"));
@@ -129,6 +183,9 @@ fn memory(text: &str) -> Result<Memory> {
             "max-open" => max_open = Some(small()?),
             "write-cache" => overrides.write_cache = Some(parse_bool(value).map_err(bad)?),
             "prefault" => prefault = Some(parse_bool(value).map_err(bad)?),
+            "scale" => overrides.scale = Some(parse_scale(value).map_err(bad)?),
+            "mechanics" => overrides.mechanics = Mechanics::parse(value).map_err(bad)?,
+            _ if time.take(name, value).map_err(refuse)? => {}
             _ => {
                 return Err(refuse(format!(
                     "a drive in memory has no option {name:?}; its options are {}",
@@ -144,18 +201,26 @@ fn memory(text: &str) -> Result<Memory> {
     config.zone_capacity = zone_capacity.unwrap_or(config.zone_capacity);
     config.max_open = max_open.or(config.max_open);
     config.check()?;
-    Ok(Memory { config, prefault })
+    Ok(Memory { config, prefault, time: time.understand().map_err(refuse)? })
 }
 
 impl Memory {
     /// Makes the drive.
     pub fn open(&self) -> Result<Emulator> {
-        match self.prefault {
+        let drive = match self.prefault {
             None => Emulator::memory(&self.config),
             Some(false) => Emulator::memory_flat(&self.config),
             Some(true) => Emulator::memory_prefaulted(&self.config),
-        }
+        }?;
+        timed(drive, self.time)
     }
+}
+
+fn timed(drive: Emulator, time: Time) -> Result<Emulator> {
+    if let Some(pace) = time {
+        drive.keep_own_time(pace)?;
+    }
+    Ok(drive)
 }
 
 /// Opens the drive that `locator` names. A drive in memory is new at every call, has no survivor (nothing of it outlives
@@ -166,17 +231,17 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
             Err(Error::unusable(&locator.into(), "a drive in memory is empty, so it cannot be opened read-only"))
         }
         Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
-        Locator::Image(path) => {
+        Locator::Image(path, time) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
             let drive = Emulator::open(&path, how).map_err(|error| explain(error, &path))?;
-            Ok(lasting(Arc::new(drive), options))
+            Ok(lasting(Arc::new(timed(drive, time)?), options))
         }
         Locator::Device(path) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
             Ok(lasting(Arc::new(KernelDevice::open(&path, access)?), options))
         }
-        Locator::Sequential(path) => {
-            let device = open_as_it_is(&path, options)?;
+        Locator::Sequential(path, time) => {
+            let device = open_as_it_is(&path, time, options)?;
             let below = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
             let drive = SequentialOnly::open(device, below, access).map_err(|error| no_table(error, &path))?;
@@ -190,8 +255,14 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
 }
 
 /// The emulated drive or zoned block device at `path`.
-fn open_as_it_is(path: &Path, options: &OpenOptions) -> Result<Arc<dyn ZonedDevice>> {
-    open(&path.to_string_lossy(), &OpenOptions { survivor: false, ..*options }).map(|drive| drive.device)
+fn open_as_it_is(path: &Path, time: Time, options: &OpenOptions) -> Result<Arc<dyn ZonedDevice>> {
+    let options = OpenOptions { survivor: false, ..*options };
+    if is_device(path) {
+        return open(&path.to_string_lossy(), &options).map(|drive| drive.device);
+    }
+    let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
+    let drive = Emulator::open(path, how).map_err(|error| explain(error, path))?;
+    Ok(Arc::new(timed(drive, time)?))
 }
 
 /// Makes the band table on the conventional zones of the drive at `path`, so that they serve as sequential ones; what is
@@ -199,7 +270,7 @@ fn open_as_it_is(path: &Path, options: &OpenOptions) -> Result<Arc<dyn ZonedDevi
 ///
 /// Errors: `Unusable` where they hold something and not `force`, or where there are too few of them.
 pub fn make_sequential(path: &Path, force: bool) -> Result<u32> {
-    let device = open_as_it_is(path, &OpenOptions::default())?;
+    let device = open_as_it_is(path, None, &OpenOptions::default())?;
     if !force && !begins_with_zeros(device.as_ref())? {
         let sentence = "there is something on its conventional zones; nothing was changed; use --force to destroy it";
         return Err(Error::unusable(&device.identity().name, sentence));
@@ -247,8 +318,8 @@ fn explain(error: Error, path: &Path) -> Error {
 pub fn key(locator: &str) -> String {
     let whole = |path: &Path| std::fs::canonicalize(path).map(|path| path.to_string_lossy().into_owned());
     match Locator::parse(locator) {
-        Ok(Locator::Image(path) | Locator::Device(path)) => whole(&path).unwrap_or_else(|_| locator.to_owned()),
-        Ok(Locator::Sequential(path)) => {
+        Ok(Locator::Image(path, _) | Locator::Device(path)) => whole(&path).unwrap_or_else(|_| locator.to_owned()),
+        Ok(Locator::Sequential(path, _)) => {
             format!("{}{AS_SEQUENTIAL}", whole(&path).unwrap_or_else(|_| path.to_string_lossy().into_owned()))
         }
         // A file that is not made yet is found by the directory that it will be in.
@@ -272,6 +343,7 @@ fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Drive {
 mod tests {
     use super::*;
     use imbrex_device::report_all;
+    use imbrex_emulator::time::Pace;
 
     fn says(locator: &str, text: &str) {
         let error = open(locator, &OpenOptions::default()).err().unwrap();
@@ -296,6 +368,34 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_keeps_time_as_its_locator_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x?y.img");
+        let over = Overrides { capacity: Some(1 << 30), scale: Some(64), ..Default::default() };
+        let config = Config::named("hgst-hsh721414al", &over).unwrap();
+        drop(Emulator::create(&path, &config, false).unwrap());
+        let name = path.to_str().unwrap();
+        let image = |time| Locator::Image(path.clone(), time);
+        assert_eq!(Locator::parse(name).unwrap(), image(None));
+        assert_eq!(Locator::parse(&format!("{name}?time=account")).unwrap(), image(Some(Pace::Account)));
+        let paced = Locator::parse(&format!("{name}?speed=8&time=pace")).unwrap();
+        assert_eq!(paced, image(Some(Pace::Real { speed: 8.0 })));
+        let both = Locator::parse(&format!("{name}?time=account&conventional=as-sequential")).unwrap();
+        assert_eq!(both, Locator::Sequential(path.clone(), Some(Pace::Account)));
+        assert_eq!(key(&format!("{name}?time=account")), key(name));
+        let device = open(&format!("{name}?time=account"), &OpenOptions::default()).unwrap().device;
+        assert_eq!(device.geometry().zone_size, 4 << 20);
+        drop(device);
+        let memory = "mem:?profile=hgst-hsh721414al&size=1G&scale=1/64&time=account";
+        let Locator::Memory(memory) = Locator::parse(memory).unwrap() else { panic!("{memory}") };
+        let drive = memory.open().unwrap();
+        let mut buf = AlignedBuf::zeroed(4096);
+        drive.read_at(&mut buf, 512 << 20, Cause::UserRead.into()).unwrap();
+        let time = drive.time().unwrap();
+        assert!(time.elapsed > 0.0 && time.elapsed < 0.030 / 64.0, "{time:?}");
+    }
+
+    #[test]
     fn two_memory_drives_are_two_media() {
         let medium = || open("mem:", &OpenOptions::default()).unwrap().device.identity().medium;
         assert_ne!(medium(), medium());
@@ -305,7 +405,19 @@ mod tests {
     fn what_cannot_be_opened_says_why() {
         says("", "empty");
         says("mem:tiny", "question mark");
-        says("mem:?speed=3", "zone-capacity");
+        says("mem:?colour=red", "zone-capacity");
+        says("mem:?speed=3", "goes with time=pace");
+        says("mem:?scale=0", "no scale");
+        says("mem:?scale=1.5", "no scale");
+        says("mem:?mechanics=wooden", "neither scaled nor real");
+        says("mem:?time=fast", "account");
+        says("mem:?time=pace", "seagate-st8000as0022");
+        says("mem:?profile=zns-made-up&size=1G&time=account", "no time model");
+        says("x.img?time=fast", "account");
+        says("x.img?time=pace&speed=0", "between");
+        says("x.img?time=pace&colour=red", "conventional, time, speed");
+        says("x.img?conventional=yes&time=off", "as-sequential");
+        says("/dev/null?time=account", "its own time");
         says("mem:?profile=floppy", "hgst-hsh721414al");
         says("mem:?size=lots", "256M");
         says("mem:?block=1000", "512 or 4096");

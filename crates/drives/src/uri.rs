@@ -123,6 +123,8 @@ mod tests {
         assert_eq!(memory.locator, "mem:?profile=tiny&size=1G");
         assert_eq!(memory.size("cache").unwrap(), Some(4 << 20));
         assert_eq!(parse_uri("imbrex://x.img", &[]).unwrap().locator, "x.img");
+        let timed = parse_uri("imbrex:///d/x.img?time=pace&cache=4M&speed=2", &["cache"]).unwrap();
+        assert_eq!(timed.locator, "/d/x.img?time=pace&speed=2");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Configuration of one emulated drive: a [`Profile`] and what was overridden of it.
 
 use crate::profile::{Kind, Profile};
+use crate::time::{MOST_SCALE, Mechanics, Model};
 use imbrex_device::{Error, Geometry, Result};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Largest drive in blocks: a zone word keeps 43 bits for a block count.
 const MAX_BLOCKS: u64 = 1 << 43;
+/// Bytes that a header has for the profile's name.
+const MOST_NAME: usize = 64;
 /// Smallest number of conventional zones that a scaled-down drive keeps of a profile that has any.
 const MIN_SCALED_CONVENTIONAL: u32 = 8;
 
@@ -23,11 +26,15 @@ pub struct Overrides {
     pub block: Option<u32>,
     /// Whether the volatile write cache is on.
     pub write_cache: Option<bool>,
+    /// 1 of so many parts of the profile's drive; 1 without it. Sizes given beside it are as they are.
+    pub scale: Option<u32>,
+    /// What shrinks with the scale beside the capacity.
+    pub mechanics: Mechanics,
 }
 
 /// Everything that makes an emulated drive. Sizes in bytes. Start from [`Config::tiny`] or [`Config::new`] and change
 /// fields; it is checked when a drive is made of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// What the drive calls itself in errors; images use their path instead.
     pub name: String,
@@ -59,6 +66,8 @@ pub struct Config {
     pub write_cache: bool,
     /// Most bytes that a power loss can take; older ones are destaged.
     pub cache_bytes: u64,
+    /// How it keeps time, if its profile says.
+    pub model: Option<Model>,
     /// Identity of the medium. Memory drives of one configuration share it unless this is changed, so that a run can be
     /// repeated exactly; images get a random one.
     pub uuid: [u8; 16],
@@ -67,10 +76,22 @@ pub struct Config {
 impl Config {
     /// The profile with overrides.
     pub fn new(profile: &Profile, overrides: &Overrides) -> Config {
-        let zone_size = overrides.zone_size.unwrap_or(profile.zone_size).max(1);
-        let capacity = overrides.capacity.unwrap_or(profile.capacity) / zone_size * zone_size;
-        let smr = profile.kind != Kind::Zns;
         let block = overrides.block.unwrap_or(profile.block);
+        let scale = overrides.scale.unwrap_or(1).max(1);
+        // What shrinks in any case, and what only with the operations; whole blocks of it.
+        let fewer = |bytes: u64| bytes / u64::from(scale);
+        let smaller = |bytes: u64| match overrides.mechanics {
+            Mechanics::Scaled if scale > 1 => {
+                let block = u64::from(block.max(1));
+                (bytes / u64::from(scale) / block * block).max(block)
+            }
+            _ => bytes,
+        };
+        let zone_size = overrides.zone_size.unwrap_or(smaller(profile.zone_size)).max(1);
+        let capacity = overrides.capacity.unwrap_or(fewer(profile.capacity)) / zone_size * zone_size;
+        let smr = profile.kind != Kind::Zns;
+        let max_io = u32::try_from(smaller(u64::from(profile.max_io))).unwrap_or(profile.max_io);
+        let params = profile.time().ok().flatten();
         // Other zones keep the relation of capacity to size.
         let scaled = |bytes: u64| {
             let part = u128::from(bytes) * u128::from(zone_size) / u128::from(profile.zone_size.max(1));
@@ -84,14 +105,15 @@ impl Config {
             zone_capacity: profile.zone_capacity.map_or(zone_size, scaled),
             conventional: overrides.conventional.unwrap_or_else(|| scaled_conventional(profile, capacity / zone_size)),
             block,
-            max_io: profile.max_io,
+            max_io,
             max_open: profile.max_open,
             max_active: profile.max_active,
             rotational: profile.rotational,
             reads_cross_zones: smr,
             reads_above_wp: smr,
             write_cache: overrides.write_cache.unwrap_or(true),
-            cache_bytes: profile.write_cache_bytes,
+            cache_bytes: smaller(profile.write_cache_bytes),
+            model: params.map(|params| Model { params, scale, mechanics: overrides.mechanics }),
             uuid: *b"imbrex-memory-00",
         }
     }
@@ -102,16 +124,14 @@ impl Config {
         Config::new(&tiny, &Overrides::default())
     }
 
-    /// The built-in profile of this name, or an error that names them all.
+    /// The built-in profile of this name, or that of the file of this name, or an error that names the built-in ones.
     pub fn named(name: &str, overrides: &Overrides) -> Result<Config> {
-        match Profile::named(name) {
-            Some(profile) => Ok(Config::new(&profile, overrides)),
-            None => {
-                let known: Vec<_> = Profile::all().into_iter().map(|p| p.name).collect();
-                let text = format!("there is no profile {name:?}; use one of {}", known.join(", "));
-                Err(Error::unusable(&"emulated drive".into(), text))
-            }
+        let profile = Profile::find(name).map_err(|text| Error::unusable(&"emulated drive".into(), text))?;
+        if profile.name.len() > MOST_NAME {
+            let text = format!("{name}: the profile's name is longer than {MOST_NAME} bytes");
+            return Err(Error::unusable(&"emulated drive".into(), text));
         }
+        Ok(Config::new(&profile, overrides))
     }
 
     /// Number of zones.
@@ -182,8 +202,11 @@ impl Config {
         if self.max_open == Some(0) || self.max_active == Some(0) {
             return Some("an open or active limit of 0 allows no write; leave it out for no limit".into());
         }
-        if self.profile.len() > 64 {
-            return Some("the profile's name is longer than 64 bytes".into());
+        if self.profile.len() > MOST_NAME {
+            return Some(format!("the profile's name is longer than {MOST_NAME} bytes"));
+        }
+        if self.model.is_some_and(|model| !(1..=MOST_SCALE).contains(&model.scale)) {
+            return Some(format!("the scale must be between 1 and {MOST_SCALE}"));
         }
         None
     }
@@ -191,7 +214,7 @@ impl Config {
 
 /// A drive scaled down keeps the profile's share of conventional zones, but enough of them to be of use.
 fn scaled_conventional(profile: &Profile, zones: u64) -> u32 {
-    let of = (profile.capacity / profile.zone_size).max(1);
+    let of = (profile.capacity / profile.zone_size.max(1)).max(1);
     if profile.kind.is_plain() {
         return u32::try_from(zones).unwrap_or(u32::MAX);
     }
@@ -214,6 +237,29 @@ mod tests {
         assert_eq!(of(1 << 30).conventional, 2);
         assert_eq!(Config::named("hgst-hsh721414al", &Overrides::default()).unwrap().conventional, 524);
         assert!(of(64 << 30).check().is_ok());
+    }
+
+    #[test]
+    fn a_scaled_drive_has_as_many_zones_and_a_drive_of_real_mechanics_fewer() {
+        let whole = Config::named("hgst-hsh721414al", &Overrides::default()).unwrap();
+        let of = |mechanics| {
+            let over = Overrides { scale: Some(64), mechanics, ..Overrides::default() };
+            Config::named("hgst-hsh721414al", &over).unwrap()
+        };
+        let scaled = of(Mechanics::Scaled);
+        assert_eq!((scaled.zones(), scaled.conventional, scaled.zone_size), (whole.zones(), 524, 4 << 20));
+        assert_eq!((scaled.max_io, scaled.cache_bytes, scaled.block), (16 << 10, 4 << 20, 4096));
+        let params = scaled.model.unwrap().effective();
+        assert_eq!((params.rotation_rpm, params.bandwidth_outer_mib_s), (7200.0 * 64.0, 237.0));
+        let real = of(Mechanics::Real);
+        assert_eq!((real.zones(), real.zone_size, real.max_io), (whole.zones() / 64, 256 << 20, 1 << 20));
+        assert_eq!(real.model.unwrap().effective(), whole.model.unwrap().params);
+        assert!(scaled.check().is_ok() && real.check().is_ok());
+        // Of a drive-managed drive, what fills with the number of operations shrinks in any case.
+        let over = Overrides { scale: Some(64), mechanics: Mechanics::Real, ..Overrides::default() };
+        let params = Config::named("seagate-st8000as0022", &over).unwrap().model.unwrap().effective();
+        assert_eq!((params.persistent_cache_mib, params.persistent_cache_extents), (320.0, 3125.0));
+        assert_eq!((params.band_mib, params.rotation_rpm), (30.0, 5980.0));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use crate::config::Config;
 use crate::faults::{FaultState, Faults};
 use crate::preimage::PreImages;
+use crate::profile::Profile;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::store::{Store, flat::Flat};
@@ -177,6 +178,22 @@ impl Emulator {
         if !self.inner.mode.read_only {
             self.inner.state.reset_counters();
         }
+    }
+
+    /// From now on commands take the time that the drive's own model says, from a drive at rest at its outer edge. The error
+    /// says what to do where its profile has none.
+    pub fn keep_own_time(&self, pace: Pace) -> Result<()> {
+        let Some(model) = &self.inner.config.model else {
+            let with: Vec<_> =
+                Profile::all().into_iter().filter(|p| !p.parameters.is_empty()).map(|p| p.name).collect();
+            let sentence = format!(
+                "its profile {:?} has no time model; leave time= out, or make a drive of a profile that has one: {}",
+                self.inner.config.profile,
+                with.join(", ")
+            );
+            return Err(Error::unusable(&self.inner.identity.name, sentence));
+        };
+        self.keep_time(&model.effective(), pace)
     }
 
     /// From now on commands take the time that the model says for these parameters, from a drive at rest at its outer edge.

@@ -3,6 +3,7 @@
 
 use crate::time::{Parameter, Params};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What kind of drive it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +136,28 @@ impl Profile {
     /// The built-in profile of this name.
     pub fn named(name: &str) -> Option<Profile> {
         Self::all().into_iter().find(|profile| profile.name == name)
+    }
+
+    /// The built-in profile of this name, or the one in this file; the error is a sentence.
+    pub fn find(text: &str) -> Result<Profile, String> {
+        if let Some(profile) = Profile::named(text) {
+            return Ok(profile);
+        }
+        let path = Path::new(text);
+        if !path.is_file() {
+            let known: Vec<_> = Profile::all().into_iter().map(|profile| profile.name).collect();
+            return Err(format!("there is no profile {text:?}, and no such file; use one of {}", known.join(", ")));
+        }
+        // Profiles are a few KiB; what is much larger is something else.
+        let large = std::fs::metadata(path).is_ok_and(|meta| meta.len() > 1 << 20);
+        let read = if large {
+            Err("it is larger than 1 MiB".into())
+        } else {
+            std::fs::read_to_string(path).map_err(|error| error.to_string())
+        };
+        read.and_then(|toml| Profile::parse(&toml)).map_err(|sentence| {
+            format!("{text}: this is no profile of a drive: {sentence}; `docs/drive-model.md` says what one has")
+        })
     }
 
     /// The numbers of its time model, if it has one; the error is a sentence.

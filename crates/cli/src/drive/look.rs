@@ -72,6 +72,9 @@ pub(super) struct Facts {
     write_cache_bytes: u64,
     unflushed_bytes: u64,
     power_losses: u64,
+    /// 1 of so many parts of its profile's drive, and what shrank; none where it has no time model.
+    scale: Option<u32>,
+    mechanics: Option<&'static str>,
     /// Bytes that the image's files take on the host.
     host_bytes: u64,
     in_use_by: Option<u32>,
@@ -98,6 +101,8 @@ pub(super) fn facts(path: &Path) -> Result<Facts, Failure> {
         write_cache_bytes: config.cache_bytes,
         unflushed_bytes: at_risk * u64::from(config.block),
         power_losses: seen.stats().power_losses,
+        scale: config.model.map(|model| model.scale),
+        mechanics: config.model.map(|model| model.mechanics.name()),
         host_bytes: seen.files().iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.blocks() * 512).sum(),
         in_use_by: seen.holder(),
     })
@@ -115,6 +120,11 @@ pub(super) fn info(args: Image) -> Outcome {
         return print_json(&facts);
     }
     let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |n| n.to_string());
+    let model = match (facts.scale, facts.mechanics) {
+        (Some(scale), Some(mechanics)) if scale > 1 => format!("1/{scale} of its profile, mechanics {mechanics}"),
+        (Some(_), _) => "as its profile".into(),
+        _ => "none: the drive keeps no time".into(),
+    };
     let cache = if facts.write_cache { format!("on, {}", size(facts.write_cache_bytes)) } else { "off".into() };
     print(table(&[
         ("drive", facts.path),
@@ -129,6 +139,7 @@ pub(super) fn info(args: Image) -> Outcome {
         ("active limit", limit(facts.max_active)),
         ("rotational", if facts.rotational { "yes" } else { "no" }.into()),
         ("write cache", cache),
+        ("time model", model),
         ("unflushed", size(facts.unflushed_bytes)),
         ("power losses", count(facts.power_losses)),
         ("takes on the host", size(facts.host_bytes)),
@@ -146,7 +157,7 @@ pub fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
         let drive = disk.open(Access::Observe)?;
         return Ok((imbrex_device::report_all(&drive)?, drive.geometry().zone_size));
     }
-    if matches!(Locator::parse(locator)?, Locator::Sequential(_)) {
+    if matches!(Locator::parse(locator)?, Locator::Sequential(..)) {
         let options = OpenOptions { read_only: true, ..Default::default() };
         let drive = imbrex_drives::open(locator, &options)?.device;
         return Ok((imbrex_device::report_all(drive.as_ref())?, drive.geometry().zone_size));

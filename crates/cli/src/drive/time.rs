@@ -23,32 +23,10 @@ pub(super) struct Args {
     write_cache: bool,
 }
 
-/// The built-in profile of this name, or the one in this file.
-pub(super) fn profile(text: &str) -> Result<Profile, Failure> {
-    if let Some(profile) = Profile::named(text) {
-        return Ok(profile);
-    }
-    let known = || Profile::all().into_iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
-    if !Path::new(text).exists() {
-        return Err(Failure::usage(format!("there is no profile {text:?}, and no such file; use one of {}", known())));
-    }
-    // Profiles are a few KiB; what is much larger is something else.
-    let large = std::fs::metadata(text).is_ok_and(|meta| meta.len() > 1 << 20);
-    let read = if large {
-        Err("it is larger than 1 MiB".into())
-    } else {
-        std::fs::read_to_string(text).map_err(|e| e.to_string())
-    };
-    let parsed = read.and_then(|toml| Profile::parse(&toml));
-    parsed.map_err(|sentence| {
-        Failure::failed(format!(
-            "{text}: this is no profile of a drive: {sentence}; `docs/drive-model.md` says what one has"
-        ))
-    })
-}
-
 pub(super) fn run(args: Args) -> Outcome {
-    let profile = profile(&args.profile)?;
+    let is_file = Path::new(&args.profile).is_file();
+    let wrong = |sentence| if is_file { Failure::failed(sentence) } else { Failure::usage(sentence) };
+    let profile = Profile::find(&args.profile).map_err(wrong)?;
     let path = image_path(&args.image.path)?;
     let Some(trace) = read_image_trace(&path)? else {
         let path = path.display();

@@ -2,7 +2,9 @@
 
 use super::DATA_ALIGN;
 use crate::config::Config;
+use crate::profile::Profile;
 use crate::state::PAGE;
+use crate::time::{Mechanics, Model, NAMES, Params};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBRXDRV";
@@ -41,13 +43,35 @@ struct Raw {
     files: u32,
     zones_per_file: u32,
     profile: [u8; 64],
-    reserved: [u8; 3912],
+    /// 0: no numbers of a time model follow; [`TIME`]: as here.
+    time: u32,
+    scale: u32,
+    /// Number of a [`Mechanics`].
+    mechanics: u32,
+    parameters: u32,
+    parameter: [RawParameter; PARAMETERS],
+    reserved: [u8; 1336],
 }
 
 const _: () = assert!(size_of::<Raw>() == PAGE);
 
+/// A number of the time model: its name, padded with zeros, and its value.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+struct RawParameter {
+    name: [u8; 32],
+    /// The bits of a double.
+    value: u64,
+}
+
+/// Room for this many.
+const PARAMETERS: usize = 64;
+/// Format of the numbers, and the newest that is read.
+const TIME: u32 = 1;
+const _: () = assert!(NAMES.len() <= PARAMETERS);
+
 /// What the first page of a file of an image says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Header {
     /// The drive.
     pub config: Config,
@@ -82,6 +106,13 @@ impl Header {
         let mut profile = [0; 64];
         let n = config.profile.len().min(profile.len());
         profile[..n].copy_from_slice(&config.profile.as_bytes()[..n]);
+        let mut parameter = [RawParameter { name: [0; 32], value: 0 }; PARAMETERS];
+        let values = config.model.map_or(Vec::new(), |model| model.params.values());
+        for (raw, (name, value)) in parameter.iter_mut().zip(&values) {
+            let n = name.len().min(raw.name.len());
+            raw.name[..n].copy_from_slice(&name.as_bytes()[..n]);
+            raw.value = value.to_bits();
+        }
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION,
@@ -107,7 +138,12 @@ impl Header {
             files: self.files,
             zones_per_file: self.zones_per_file,
             profile,
-            reserved: [0; 3912],
+            time: if config.model.is_some() { TIME } else { 0 },
+            scale: config.model.map_or(0, |model| model.scale),
+            mechanics: config.model.map_or(0, |model| model.mechanics as u32),
+            parameters: values.len() as u32,
+            parameter,
+            reserved: [0; 1336],
         };
         raw.crc = crc32c::crc32c(raw.as_bytes());
         zerocopy::transmute!(raw)
@@ -140,6 +176,12 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, String> {
     if version == 0 || raw.len as usize != PAGE || raw.crc != crc {
         return Err(damaged());
     }
+    if raw.time > TIME {
+        return Err(format!(
+            "the drive image's time model was made by a newer version (format {}, this program knows {TIME}); use that version",
+            raw.time
+        ));
+    }
     let header = Header {
         config: config(&raw).ok_or_else(damaged)?,
         index: raw.index,
@@ -151,11 +193,28 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, String> {
     if consistent(&header) { Ok(header) } else { Err(damaged()) }
 }
 
+/// The time model; of an image from before there was one, that of the built-in profile whose name it has. `None`: damaged.
+#[allow(clippy::option_option)]
+fn model(raw: &Raw, profile: &str) -> Option<Option<Model>> {
+    if raw.time == 0 {
+        let params = Profile::named(profile).and_then(|profile| profile.time().ok().flatten());
+        return Some(params.map(|params| Model { params, scale: 1, mechanics: Mechanics::Scaled }));
+    }
+    let mut values = Vec::new();
+    for parameter in raw.parameter.get(..raw.parameters as usize)? {
+        let name = std::str::from_utf8(parameter.name.split(|byte| *byte == 0).next()?).ok()?;
+        values.push((name.to_owned(), f64::from_bits(parameter.value)));
+    }
+    let params = Params::from_values(&values).ok()?;
+    Some(Some(Model { params, scale: raw.scale, mechanics: *Mechanics::ALL.get(raw.mechanics as usize)? }))
+}
+
 fn config(raw: &Raw) -> Option<Config> {
     let profile = raw.profile.split(|byte| *byte == 0).next()?;
+    let profile = std::str::from_utf8(profile).ok()?;
     let config = Config {
         name: String::new(),
-        profile: std::str::from_utf8(profile).ok()?.to_owned(),
+        profile: profile.to_owned(),
         capacity: raw.capacity,
         zone_size: raw.zone_size,
         zone_capacity: raw.zone_capacity,
@@ -169,6 +228,7 @@ fn config(raw: &Raw) -> Option<Config> {
         reads_above_wp: raw.flags & READS_ABOVE_WP != 0,
         write_cache: raw.flags & WRITE_CACHE != 0,
         cache_bytes: raw.cache_bytes,
+        model: model(raw, profile)?,
         uuid: raw.uuid,
     };
     config.check().is_ok().then_some(config)
@@ -204,6 +264,54 @@ mod tests {
     #[test]
     fn round_trips() {
         assert_eq!(decode_header(&header().encode()), Ok(header()));
+    }
+
+    /// The header of a drive that keeps time.
+    fn timed() -> Header {
+        let over = crate::Overrides {
+            scale: Some(64),
+            mechanics: Mechanics::Real,
+            capacity: Some(64 << 30),
+            ..Default::default()
+        };
+        let named = Config::named("seagate-st8000as0022", &over).unwrap();
+        let config = Config { name: String::new(), ..named };
+        let layout = crate::state::Layout::of(&config);
+        let data_at = (layout.total() as u64).next_multiple_of(DATA_ALIGN);
+        Header { config, index: 0, files: 1, zones_per_file: 256, data_at, ring_len: layout.ring_len as u64 }
+    }
+
+    #[test]
+    fn the_time_model_round_trips() {
+        assert!(timed().config.model.is_some());
+        assert_eq!(decode_header(&timed().encode()), Ok(timed()));
+    }
+
+    /// The encoded header with its model changed, and a right checksum.
+    fn changed(change: impl Fn(&mut Raw)) -> Result<Header, String> {
+        let (mut raw, _) = Raw::read_from_prefix(&timed().encode()).unwrap();
+        change(&mut raw);
+        raw.crc = 0;
+        raw.crc = crc32c::crc32c(raw.as_bytes());
+        decode_header(raw.as_bytes())
+    }
+
+    #[test]
+    fn a_model_that_is_none_is_refused_and_a_missing_one_is_the_profiles() {
+        assert!(changed(|raw| raw.parameters = 65).is_err());
+        assert!(changed(|raw| raw.parameters = 3).is_err());
+        assert!(changed(|raw| raw.mechanics = 2).is_err());
+        assert!(changed(|raw| raw.scale = 0).is_err());
+        assert!(changed(|raw| raw.parameter[2].value = f64::NAN.to_bits()).is_err());
+        assert!(changed(|raw| raw.parameter[2].name[0] = 0xff).is_err());
+        assert!(changed(|raw| raw.time = 2).unwrap_err().contains("newer version"));
+        // An image from before models were kept has zeros there.
+        let old = changed(|raw| {
+            (raw.time, raw.scale, raw.mechanics, raw.parameters) = (0, 0, 0, 0);
+            raw.parameter = [RawParameter { name: [0; 32], value: 0 }; PARAMETERS];
+        });
+        let model = old.unwrap().config.model.unwrap();
+        assert_eq!((model.scale, model.params), (1, timed().config.model.unwrap().params));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod calibrate;
 pub(crate) mod clock;
 pub(crate) mod engine;
 mod mechanics;
+mod model;
 mod params;
 mod replay;
 mod tally;
@@ -15,6 +16,7 @@ mod translation;
 
 pub use calibrate::{answer, fingerprint};
 pub use clock::{Latency, Pace, PersistentCache, Seconds, TimeStats};
+pub use model::{MOST_SCALE, Mechanics, Model, parse_scale};
 pub use params::{NAMES, Parameter, Params};
 pub use replay::{Replay, replay};
 pub use tally::Kind;

@@ -40,6 +40,10 @@ macro_rules! params {
                     (None, None) => return Err(format!("the time model needs the parameter {:?}", stringify!($field))),
                 },)* })
             }
+            /// Every number by its name, in the order of [`NAMES`].
+            pub fn values(&self) -> Vec<(&'static str, f64)> {
+                vec![$((stringify!($field), self.$field),)*]
+            }
             fn field(&mut self, name: &str) -> Option<&mut f64> {
                 match name { $(stringify!($field) => Some(&mut self.$field),)* _ => None }
             }
@@ -117,6 +121,13 @@ impl Params {
         let params = Params::of(|name| parameters.iter().find(|p| p.name == name).map(|p| p.value))?;
         params.check()?;
         Ok(params)
+    }
+
+    /// What [`Params::values`] said; names that are missing have their defaults. The error is a sentence.
+    pub(crate) fn from_values(values: &[(String, f64)]) -> Result<Params, String> {
+        let parameter =
+            |(name, value): &(String, f64)| Parameter { name: name.clone(), value: *value, source: "kept".into() };
+        Params::parse(&values.iter().map(parameter).collect::<Vec<_>>())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -198,6 +209,15 @@ impl Params {
         }
         self.rotation_rpm *= scale;
         self.destage_kib = self.destage_kib.max(4.0);
+        self
+    }
+
+    /// For operations that keep their size, of which there are 1/`scale`: what fills up with their number shrinks, nothing else.
+    #[must_use]
+    pub fn fewer(mut self, scale: f64) -> Params {
+        let least = 2.0 * self.band_mib;
+        self.persistent_cache_mib = (self.persistent_cache_mib / scale).max(least.min(self.persistent_cache_mib));
+        self.persistent_cache_extents /= scale;
         self
     }
 }

@@ -1,0 +1,132 @@
+//! Emulated drives that keep time, as a user runs them.
+
+use imbrex_emulator::{Emulator, OpenOptions};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+struct Place {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+fn place() -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    Place { _dir: dir, path }
+}
+
+fn imbrex(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_imbrex")).args(args).output().unwrap()
+}
+
+/// Runs `imbrex drive VERB PATH …`.
+fn drive(verb: &str, path: &Path, more: &[&str]) -> Output {
+    imbrex(&[&["drive", verb, path.to_str().unwrap()], more].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The output of a command that succeeds.
+fn done(output: Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn json(output: Output) -> Value {
+    serde_json::from_str(&done(output)).unwrap()
+}
+
+/// The one sentence of a command that fails.
+fn fails(output: Output, code: i32) -> String {
+    let sentence = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{sentence}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    sentence
+}
+
+const HGST: &[&str] = &["--profile", "hgst-hsh721414al"];
+/// 256 zones of 4 MiB: a small part of the drive, at 1/64.
+const SMALL: &[&str] = &["--profile", "hgst-hsh721414al", "--scale", "1/64", "--capacity", "1G"];
+
+#[test]
+fn a_drive_is_scaled_down_and_remembers_it() {
+    let at = place();
+    let made = json(drive("create", &at.path, &[HGST, &["--scale", "64", "--json"]].concat()));
+    assert_eq!(
+        (&made["zones"], &made["zone_size"], &made["max_io"]),
+        (&52_156.into(), &(4 << 20).into(), &16_384.into())
+    );
+    assert_eq!((&made["scale"], &made["mechanics"]), (&64.into(), &"scaled".into()));
+    assert_eq!(json(drive("info", &at.path, &["--json"]))["scale"], 64);
+    let real = [HGST, &["--scale", "64", "--mechanics", "real", "--force", "--json"]].concat();
+    let made = json(drive("create", &at.path, &real));
+    assert_eq!((&made["zones"], &made["zone_size"]), (&814.into(), &(256 << 20).into()));
+    assert!(done(drive("info", &at.path, &[])).contains("1/64 of its profile, mechanics real"));
+    for (wrong, says) in [
+        (&["--scale", "0"][..], "no scale"),
+        (&["--scale", "1/1000000"], "no scale"),
+        (&["--mechanics", "real"], "--scale"),
+        (&["--scale", "2", "--mechanics", "wooden"], "neither scaled nor real"),
+    ] {
+        let sentence = fails(drive("create", &at.path, &[HGST, &["--force"], wrong].concat()), 2);
+        assert!(sentence.contains(says), "{sentence} lacks {says}");
+    }
+}
+
+#[test]
+fn a_profile_of_the_users_own_makes_a_drive_that_keeps_its_time() {
+    let at = place();
+    let own = at.path.with_extension("toml");
+    let built_in = include_str!("../../emulator/profiles/hgst-hsh721414al.toml");
+    let text =
+        built_in.replace("value = 7200.0", "value = 60.0").replace("name = \"hgst-hsh721414al\"", "name = \"mine\"");
+    std::fs::write(&own, text).unwrap();
+    let own = own.to_str().unwrap();
+    let made = json(drive("create", &at.path, &["--profile", own, "--capacity", "1G", "--json"]));
+    assert_eq!(made["profile"], "mine");
+    // The file is needed no more.
+    std::fs::remove_file(own).unwrap();
+    let image = Emulator::open(&at.path, OpenOptions::default()).unwrap();
+    assert_eq!(image.config().model.unwrap().effective().rotation_rpm, 60.0);
+    std::fs::write(own, "name = 7").unwrap();
+    let sentence = fails(drive("create", &at.path, &["--profile", own, "--force"]), 2);
+    assert!(sentence.contains("no profile of a drive"), "{sentence}");
+}
+
+#[test]
+fn options_of_time_are_understood_wherever_a_drive_is_named() {
+    let at = place();
+    done(drive("create", &at.path, SMALL));
+    let name = |options: &str| format!("{}?{options}", at.path.display());
+    done(imbrex(&["fs", "format", &name("time=account")]));
+    done(imbrex(&["fs", "check", &name("time=pace&speed=1000")]));
+    done(imbrex(&["fs", "ls", &format!("imbrex://{}", name("time=pace&speed=1000&cache=8M"))]));
+    done(imbrex(&["drive", "info", &name("time=account")]));
+    for (options, says) in [
+        ("time=fast", "off, account"),
+        ("time=pace&speed=0", "between"),
+        ("time=account&speed=2", "nobody waits"),
+        ("speed=2", "goes with time=pace"),
+        ("time=pace&time=off", "twice"),
+    ] {
+        let sentence = fails(imbrex(&["fs", "df", &name(options)]), 1);
+        assert!(sentence.contains(says), "{options}: {sentence} lacks {says}");
+    }
+}
+
+#[test]
+fn a_drive_without_a_time_model_says_so() {
+    let at = place();
+    done(drive("create", &at.path, &["--profile", "tiny"]));
+    let name = format!("{}?time=pace", at.path.display());
+    let sentence = fails(imbrex(&["fs", "format", &name]), 1);
+    for part in ["\"tiny\" has no time model", "leave time= out", "hgst-hsh721414al"] {
+        assert!(sentence.contains(part), "{sentence} lacks {part}");
+    }
+    assert!(done(drive("info", &at.path, &[])).contains("keeps no time"));
+}
