@@ -1,9 +1,11 @@
 //! What is measured of Imbrex, and how.
 //!
-//! [`compare`]: what the host sees: bluefs on drives in memory against what it replaces, by the wall clock. [`baseline`]: the
-//! kernel's own file systems on simulated conventional drives.
+//! [`compare`]: what the host sees: bluefs on drives in memory against what it replaces, by the wall clock. [`experiment`]: what
+//! takes place on drives whose time is modelled, beside the papers' figures. [`baseline`]: the kernel's own file systems on
+//! simulated conventional drives.
 
 #![warn(missing_docs)]
 
 pub mod baseline;
 pub mod compare;
+pub mod experiment;

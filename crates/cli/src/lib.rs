@@ -6,6 +6,7 @@
 //! A library, so that the fuzz targets reach what reads a backup; the program is `main.rs`.
 
 mod banded;
+mod bench;
 mod drive;
 mod fs;
 mod kernel;
@@ -40,6 +41,8 @@ enum Noun {
     Fs(fs::Args),
     /// Watch a drive while somebody uses it: zones, and throughput by cause.
     Top(top::Args),
+    /// Experiments: what a workload takes on drives whose time is modelled.
+    Bench(bench::Args),
     /// Print completions for a shell.
     Completions(shell::Completions),
     /// Write man pages into a directory.
@@ -51,6 +54,7 @@ fn run(cli: Cli) -> Outcome {
         Noun::Drive(args) => drive::run(args),
         Noun::Fs(args) => fs::run(args),
         Noun::Top(args) => top::run(args),
+        Noun::Bench(args) => bench::run(args),
         Noun::Completions(args) => shell::completions(&args, Cli::command()),
         Noun::Man(args) => shell::man(&args, Cli::command()),
     }

@@ -1,0 +1,368 @@
+//! Experiments: what a workload takes on a drive whose time is modelled, beside what the papers have.
+//!
+//! [`Experiment`] is one of them, [`run`] carries it out and leaves `result.json`, `report.html` and a PNG file for each chart in a
+//! directory. What was measured is on the disk after each row, marked as not complete until the end, so that whatever happens
+//! leaves what there is. [`result`] is what is written, [`checks`] what must be said about it, [`report`] the page.
+
+mod calibration;
+pub mod chart;
+pub mod checks;
+mod interleave;
+mod machine;
+pub mod report;
+pub mod result;
+
+use imbrex_emulator::{Profile, time};
+use result::{Outcome, Row};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is scaled, and what keeps its size (DESIGN, section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Nothing: the drive is as large and as slow as it is.
+    Whole,
+    /// Everything: sizes and mechanical times, with bandwidth, block and record kept.
+    All,
+    /// Only how many operations and zones there are: the operation keeps its size, and so the mechanics are real.
+    Fewer,
+}
+
+impl Rule {
+    /// What a row prints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Whole => "unscaled",
+            Rule::All => "all scaled",
+            Rule::Fewer => "fewer operations, real mechanics",
+        }
+    }
+}
+
+/// How a run is wanted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Sizes are divided by this.
+    pub scale: u32,
+    /// Where the result goes; must not exist, unless `force`.
+    pub out: PathBuf,
+    /// Whether an older result there is replaced.
+    pub force: bool,
+    /// Only rows whose name contains this.
+    pub only: Option<String>,
+    /// Where drives live meanwhile.
+    pub work: PathBuf,
+    /// Where the plug-ins are.
+    pub build: PathBuf,
+    /// Runs of each row.
+    pub repeats: usize,
+    /// Whether assumed parameters are varied, too.
+    pub sensitivity: bool,
+    /// Whether only the plumbing is tried, with next to no work.
+    pub short: bool,
+    /// The command line, to be repeated.
+    pub command: String,
+}
+
+/// What an experiment takes while it runs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Of the directory for drives.
+    pub work: u64,
+    /// Of memory, the directory for drives not counted.
+    pub memory: u64,
+}
+
+/// Why an experiment ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody asked for it.
+    Interrupted,
+    /// It failed; the sentence says what to do next.
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(sentence: String) -> Stop {
+        Stop::Failed(sentence)
+    }
+}
+
+/// One experiment.
+pub struct Experiment {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// What it asks, in one line.
+    pub about: &'static str,
+    /// Where the papers have it.
+    pub paper: &'static str,
+    pub(crate) rows: fn(&Options) -> Vec<String>,
+    pub(crate) needs: fn(&Options) -> Needs,
+    pub(crate) run: fn(&mut Run) -> Result<(), Stop>,
+}
+
+/// All experiments, in the order in which they are best read.
+pub const ALL: &[Experiment] = &[calibration::EXPERIMENT, interleave::EXPERIMENT];
+
+/// The experiment of this name; the error names all.
+pub fn named(name: &str) -> Result<&'static Experiment, String> {
+    ALL.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+        format!("there is no experiment {name:?}; use one of {}, or all", known.join(", "))
+    })
+}
+
+/// Somebody who watches.
+pub trait Watcher {
+    /// So much of everything is done, 0 to 1, and this is what it does now.
+    fn at(&self, done: f64, what: &str);
+}
+
+/// An experiment that runs: what its rows are measured with, and where they go.
+pub struct Run<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) outcome: Outcome,
+    watcher: &'a dyn Watcher,
+    interrupted: Arc<AtomicBool>,
+    rows: usize,
+}
+
+impl Run<'_> {
+    /// Whether this row is wanted.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|only| name.contains(only))
+    }
+
+    /// Whether somebody asked to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Notes the model of a profile.
+    pub(crate) fn model(&mut self, profile: &Profile) {
+        self.outcome.config.models.insert(profile.name.clone(), time::fingerprint(profile));
+    }
+
+    /// Notes a setting of the whole experiment.
+    pub(crate) fn setting(&mut self, name: &str, value: impl ToString) {
+        self.outcome.config.settings.insert(name.into(), value.to_string());
+    }
+
+    /// Says what it does, within the row that comes next.
+    pub(crate) fn says(&self, what: &str) {
+        self.watcher.at(self.outcome.rows.len() as f64 / self.rows.max(1) as f64, what);
+    }
+
+    /// Measures one row, if it is wanted, and keeps it. A row that cannot run says why and the experiment goes on.
+    pub(crate) fn row(&mut self, name: &str, measure: impl FnOnce(&mut Self) -> Result<Row, Stop>) -> Result<(), Stop> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        if self.stopped() {
+            return Err(Stop::Interrupted);
+        }
+        self.says(name);
+        let row = match measure(self) {
+            Ok(row) => Row { name: name.into(), ..row },
+            Err(Stop::Failed(why)) => Row::not_run(name, why),
+            Err(Stop::Interrupted) => return Err(Stop::Interrupted),
+        };
+        self.outcome.rows.push(row);
+        save(&self.options.out, &self.outcome).map_err(Stop::Failed)
+    }
+
+    /// The row of this name, if it was measured.
+    pub(crate) fn measured(&self, name: &str) -> Option<&Row> {
+        self.outcome.rows.iter().find(|row| row.name == name && row.not_run.is_none())
+    }
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> String {
+    format!("{}: {error}; see that there is room, and that it may be written", path.display())
+}
+
+fn save(out: &Path, outcome: &Outcome) -> Result<(), String> {
+    // In one step: whoever reads it, or a process that dies now, leaves a whole file.
+    let (file, new) = (out.join("result.json"), out.join("result.json.new"));
+    let text = serde_json::to_string_pretty(outcome).map_err(|e| failed(&file, e))?;
+    std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file)).map_err(|e| failed(&file, e))
+}
+
+/// Makes the directory, or clears an older result out of it.
+fn prepare(out: &Path, force: bool) -> Result<(), String> {
+    if out.exists() {
+        if !force {
+            return Err(format!(
+                "{} exists already; name another directory with --out, or replace what is in it with --force",
+                out.display()
+            ));
+        }
+        let entries = std::fs::read_dir(out).map_err(|e| failed(out, e))?;
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let ours = path.file_name().is_some_and(|name| name == "result.json" || name == "report.html")
+                || path.extension().is_some_and(|end| end == "png");
+            if ours && path.is_file() {
+                std::fs::remove_file(&path).map_err(|e| failed(&path, e))?;
+            }
+        }
+    }
+    std::fs::create_dir_all(out).map_err(|e| failed(out, e))
+}
+
+/// Refuses, before anything begins, what cannot end well.
+pub fn check(experiment: &Experiment, options: &Options) -> Result<(), String> {
+    if options.out.exists() && !options.force {
+        return Err(format!(
+            "{} exists already; name another directory with --out, or replace what is in it with --force",
+            options.out.display()
+        ));
+    }
+    let names = (experiment.rows)(options);
+    if let Some(only) = &options.only
+        && !names.iter().any(|name| name.contains(only.as_str()))
+    {
+        return Err(format!("{} has no row {only:?}; its rows are: {}", experiment.name, names.join("; ")));
+    }
+    machine::check(experiment.name, (experiment.needs)(options), options)
+}
+
+/// Runs an experiment and leaves result and report in `options.out`. The error is a sentence; where something was measured before,
+/// it is there, marked as not complete.
+pub fn run(
+    experiment: &Experiment,
+    options: &Options,
+    watcher: &dyn Watcher,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<Outcome, String> {
+    check(experiment, options)?;
+    prepare(&options.out, options.force)?;
+    let names = (experiment.rows)(options);
+    let rows = names.iter().filter(|name| options.only.as_ref().is_none_or(|only| name.contains(only))).count();
+    let outcome = Outcome {
+        experiment: experiment.name.into(),
+        about: experiment.about.into(),
+        config: machine::config(options),
+        ..Outcome::default()
+    };
+    let mut run = Run { options, outcome, watcher, interrupted: interrupted.clone(), rows };
+    let ended = (experiment.run)(&mut run);
+    let mut outcome = run.outcome;
+    outcome.complete = ended.is_ok();
+    outcome.stopped = match &ended {
+        Ok(()) => None,
+        Err(Stop::Interrupted) => Some("it was interrupted".into()),
+        Err(Stop::Failed(sentence)) => Some(sentence.clone()),
+    };
+    save(&options.out, &outcome)?;
+    report::write(&options.out, &outcome)?;
+    watcher.at(1.0, "");
+    let kept = |why: &str| {
+        format!(
+            "{}: {why}; what was measured before is in {}, marked as partial",
+            experiment.name,
+            options.out.display()
+        )
+    };
+    match ended {
+        Ok(()) => Ok(outcome),
+        Err(Stop::Interrupted) => Err(kept("it was interrupted")),
+        Err(Stop::Failed(sentence)) => Err(kept(&sentence)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) struct Nobody;
+    impl Watcher for Nobody {
+        fn at(&self, _: f64, _: &str) {}
+    }
+
+    pub(crate) fn options(out: &Path) -> Options {
+        Options {
+            scale: 64,
+            out: out.join("out"),
+            force: false,
+            only: None,
+            work: out.to_owned(),
+            build: out.to_owned(),
+            repeats: 1,
+            sensitivity: false,
+            short: true,
+            command: String::new(),
+        }
+    }
+
+    fn fails_in_the_second(run: &mut Run) -> Result<(), Stop> {
+        run.row("first", |_| Ok(Row { operations: Some(7), ..Row::new("", "none") }))?;
+        run.row("second", |_| Err(Stop::Failed("it has no legs".into())))?;
+        run.row("third", |run| {
+            run.interrupted.store(true, Ordering::Relaxed);
+            Ok(Row::default())
+        })?;
+        run.row("fourth", |_| Ok(Row::default()))
+    }
+
+    const ODD: Experiment = Experiment {
+        name: "odd",
+        about: "odd",
+        paper: "none",
+        rows: |_| ["first", "second", "third", "fourth"].map(String::from).to_vec(),
+        needs: |_| Needs::default(),
+        run: fails_in_the_second,
+    };
+
+    fn read(out: &Path) -> Outcome {
+        serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_was_measured_before_an_interruption_is_kept_and_marked() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        let sentence = run(&ODD, &options, &Nobody, &Arc::default()).unwrap_err();
+        assert!(sentence.contains("partial"), "{sentence}");
+        let kept = read(&options.out);
+        assert!(!kept.complete && kept.stopped.is_some());
+        let names: Vec<&str> = kept.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["first", "second", "third"]);
+        assert_eq!(kept.rows[0].operations, Some(7));
+        assert_eq!(kept.rows[1].not_run.as_deref(), Some("it has no legs"));
+        assert!(std::fs::read_to_string(options.out.join("report.html")).unwrap().contains("partial"));
+    }
+
+    #[test]
+    fn an_older_result_is_replaced_only_when_told_to_and_other_files_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options { only: Some("first".into()), ..options(dir.path()) };
+        assert!(run(&ODD, &options, &Nobody, &Arc::default()).unwrap().complete);
+        std::fs::write(options.out.join("mine.txt"), "mine").unwrap();
+        std::fs::write(options.out.join("old.png"), "old").unwrap();
+        assert!(run(&ODD, &options, &Nobody, &Arc::default()).unwrap_err().contains("--force"));
+        assert!(options.out.join("old.png").exists());
+        options.force = true;
+        run(&ODD, &options, &Nobody, &Arc::default()).unwrap();
+        assert!(options.out.join("mine.txt").exists() && !options.out.join("old.png").exists());
+    }
+
+    #[test]
+    fn what_cannot_end_well_does_not_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        assert!(named("calibrate").err().unwrap().contains("calibration"));
+        let sentence = check(&ODD, &Options { only: Some("fifth".into()), ..options.clone() }).unwrap_err();
+        assert!(sentence.contains("first; second"), "{sentence}");
+        let large = Experiment { needs: |_| Needs { work: 1 << 60, memory: 0 }, ..ODD };
+        assert!(
+            check(&large, &options).unwrap_err().contains("1048576.0 TiB"),
+            "{}",
+            check(&large, &options).unwrap_err()
+        );
+        let greedy = Experiment { needs: |_| Needs { work: 0, memory: 1 << 60 }, ..ODD };
+        assert!(run(&greedy, &options, &Nobody, &Arc::default()).unwrap_err().contains("memory"));
+        assert!(!options.out.exists());
+    }
+}

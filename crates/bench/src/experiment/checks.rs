@@ -1,0 +1,84 @@
+//! What must be said about rows before anybody believes them (DESIGN, sections 4 and 8). Pure functions.
+
+use super::result::{Outcome, Row};
+
+/// Below this the processor, not the drive, decided how long it took.
+const BUSY: f64 = 0.8;
+/// Rows whose write amplification differs by more did different work.
+const SAME_WORK: f64 = 0.1;
+/// Results at other scales and speed-ups must agree as closely.
+pub const AGREEMENT: f64 = 0.05;
+
+/// Flags rows that were not bound by their drive. Only rows whose clock ran with the world's have a utilisation to judge.
+pub fn cpu_bound(row: &mut Row) {
+    if let Some(part) = row.drive_utilisation.filter(|part| *part < BUSY) {
+        row.flags.push(format!("CPU-bound: the drive was busy for only {:.0} % of the time", part * 100.0));
+    }
+}
+
+/// Whether two rows wrote so differently that a comparison of their times compares work, not drives; the sentence says it.
+pub fn artefact(a: &Row, b: &Row) -> Option<String> {
+    let (wa, wb) = (a.write_amplification?, b.write_amplification?);
+    let apart = (wa / wb - 1.0).abs().max((wb / wa - 1.0).abs());
+    (apart > SAME_WORK).then(|| {
+        format!("scheduling artefact: write amplification {wa:.2} and {wb:.2} differ by {:.0} %", apart * 100.0)
+    })
+}
+
+/// How far results that should be the same lie apart, as a part of the smallest; `None` with fewer than two.
+pub fn apart(values: &[f64]) -> Option<f64> {
+    let smallest = values.iter().copied().min_by(f64::total_cmp)?;
+    let largest = values.iter().copied().max_by(f64::total_cmp)?;
+    (values.len() > 1 && smallest > 0.0).then(|| largest / smallest - 1.0)
+}
+
+/// Marks the outcome invalid where results at several scales or speed-ups, named by `what`, disagree.
+pub fn agreement(outcome: &mut Outcome, what: &str, values: &[f64]) {
+    match apart(values) {
+        Some(apart) if apart > AGREEMENT => {
+            let list: Vec<String> = values.iter().map(|value| format!("{value:.3}")).collect();
+            outcome.invalid.push(format!(
+                "{what}: {} lie {:.1} % apart, more than {:.0} %",
+                list.join(", "),
+                apart * 100.0,
+                AGREEMENT * 100.0
+            ));
+        }
+        Some(apart) => outcome.notes.push(format!("{what}: within {:.1} %", apart * 100.0)),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_drive_flags_its_row() {
+        let mut row = Row { drive_utilisation: Some(0.79), ..Row::default() };
+        cpu_bound(&mut row);
+        assert!(row.flags[0].contains("79 %"));
+        let mut busy = Row { drive_utilisation: Some(0.8), ..Row::default() };
+        cpu_bound(&mut busy);
+        assert!(busy.flags.is_empty());
+    }
+
+    #[test]
+    fn rows_that_wrote_differently_are_an_artefact() {
+        let row = |wa| Row { write_amplification: Some(wa), ..Row::default() };
+        assert!(artefact(&row(3.0), &row(3.2)).is_none());
+        assert!(artefact(&row(3.0), &row(3.4)).unwrap().contains("13 %"));
+        assert!(artefact(&row(3.4), &row(3.0)).is_some());
+        assert!(artefact(&Row::default(), &row(3.0)).is_none());
+    }
+
+    #[test]
+    fn scales_that_disagree_make_a_result_invalid() {
+        let mut outcome = Outcome::default();
+        agreement(&mut outcome, "at 1/64 and 1/32", &[1.0, 1.04]);
+        agreement(&mut outcome, "alone", &[1.0]);
+        assert!(outcome.invalid.is_empty() && outcome.notes.len() == 1);
+        agreement(&mut outcome, "at 1/64 and 1/16", &[1.1, 1.0]);
+        assert!(outcome.invalid[0].contains("10.0 % apart"), "{:?}", outcome.invalid);
+    }
+}

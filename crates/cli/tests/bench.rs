@@ -1,0 +1,86 @@
+//! `imbrex bench`: the short form of every experiment, which checks that everything runs and not how fast; and bad input.
+
+mod support;
+
+use serde_json::Value;
+use support::{Place, done, fails, place};
+
+/// Runs the short form and gives the result that it left.
+fn short(at: &Place, name: &str) -> Value {
+    let out = at.host(name);
+    done(at.run(&["bench", "run", name, "--short", "--out", &out]));
+    let report = std::fs::read_to_string(format!("{out}/report.html")).unwrap();
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(format!("{out}/result.json")).unwrap()).unwrap();
+    assert_eq!(result["complete"], true);
+    assert!(report.contains("<svg") && report.contains("Short form"), "{name}");
+    for chart in result["charts"].as_array().unwrap() {
+        let png = std::fs::read(format!("{out}/{}.png", chart["file"].as_str().unwrap())).unwrap();
+        assert!(png.starts_with(b"\x89PNG"));
+    }
+    for row in result["rows"].as_array().unwrap() {
+        assert!(row["not_run"].is_null(), "{row}");
+    }
+    for model in result["config"]["models"].as_object().unwrap().values() {
+        assert_eq!(model.as_str().unwrap().len(), 16);
+    }
+    result
+}
+
+fn row<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let rows = result["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no row {name:?}"))
+}
+
+#[test]
+fn calibration_has_every_profile_with_its_figures() {
+    let result = short(&place(), "calibration");
+    for (profile, published) in
+        [("hgst-hsh721414al", 170.0), ("hitachi-hua72303", 120.0), ("seagate-st8000as0022", 140.0)]
+    {
+        let row = row(&result, &format!("{profile}: whole drive in order"));
+        assert_eq!(row["paper"]["value"], published);
+        let ours = row["figures"]["average, MiB/s"].as_f64().unwrap();
+        assert!((ours / published - 1.0).abs() < 0.05, "{row}");
+    }
+    let ratio = result["ratios"][0]["median"].as_f64().unwrap();
+    assert!((1.3..1.5).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn interleave_writes_as_much_with_short_turns_as_with_long_ones() {
+    let result = short(&place(), "interleave");
+    assert_eq!(result["rows"].as_array().unwrap().len(), 72);
+    for zones in ["1 zone", "55 zones"] {
+        let bytes =
+            |turn: &str| row(&result, &format!("{zones}, {turn} a turn, write cache off"))["bytes_drive"].clone();
+        assert_eq!(bytes("64 KiB"), bytes("64 MiB"));
+        assert!(bytes("64 KiB").as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_there_is() {
+    let at = place();
+    let out = at.host("out");
+    let list = done(at.run(&["bench", "list"]));
+    let json: Value = serde_json::from_str(&done(at.run(&["bench", "list", "--json"]))).unwrap();
+    assert_eq!(list.lines().count(), json.as_array().unwrap().len());
+    for experiment in json.as_array().unwrap() {
+        let sentence = fails(at.run(&["bench", "run", "nonsense", "--out", &out]), 2);
+        assert!(sentence.contains(experiment["name"].as_str().unwrap()), "{sentence}");
+    }
+    for (args, code, says) in [
+        (vec!["calibration", "--scale", "0"], 2, "1/64"),
+        (vec!["calibration", "--repeat", "0"], 2, "1..=100"),
+        (vec!["calibration", "--only", "no such row"], 1, "its rows are"),
+        (vec!["all", "--only", "hgst"], 2, "one experiment"),
+    ] {
+        let sentence = fails(at.run(&[&["bench", "run"], args.as_slice(), &["--out", &out]].concat()), code);
+        assert!(sentence.contains(says), "{sentence:?} lacks {says:?}");
+    }
+    assert!(!std::path::Path::new(&out).exists());
+    let kept = at.file("kept", "mine");
+    let sentence = fails(at.run(&["bench", "run", "interleave", "--short", "--out", &kept]), 1);
+    assert!(sentence.contains("--force"), "{sentence}");
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "mine");
+}
