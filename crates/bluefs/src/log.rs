@@ -129,12 +129,18 @@ impl LogIndex {
             let known = match self.find(at) {
                 Some(known) => known,
                 None => {
+                    let extent = extents.iter().find(|extent| at < extent.end());
+                    if let Some(hole) = extent.map(|extent| extent.logical.saturating_sub(at)).filter(|hole| *hole > 0)
+                    {
+                        let n = out.len().min(usize::try_from(hole).unwrap_or(usize::MAX));
+                        out[..n].fill(0);
+                        return Ok(n);
+                    }
                     self.update(volume, serial, extents, tag)?;
-                    let what = || {
-                        let what = format!("byte {at} of log {serial}: the frame that held it");
-                        Error::corrupt(&volume.name(), what)
-                    };
-                    self.find(at).ok_or_else(what)?
+                    match (self.find(at), extent.map(|extent| extent.place)) {
+                        (Some(known), _) => known,
+                        (None, place) => return Err(why_not(volume, serial, at, place)),
+                    }
                 }
             };
             let geometry = volume.geometry();
@@ -156,4 +162,15 @@ impl LogIndex {
         out[..n].copy_from_slice(&bytes[from..from + n]);
         Ok(n)
     }
+}
+
+/// Why no frame has the byte at `at`.
+fn why_not(volume: &Volume, serial: Serial, at: u64, place: Option<Place>) -> Error {
+    if let Some(Place::Framed { zone, offset, .. }) = place {
+        let mut state = [imbrex_device::Zone::EMPTY];
+        if volume.device().report(ZoneId(zone), &mut state).is_ok() && state[0].written() == Written::Gone {
+            return Error::new(&volume.name(), Fault::Offline).at(ZoneId(zone), offset);
+        }
+    }
+    Error::corrupt(&volume.name(), format!("byte {at} of log {serial}: the frame that held it"))
 }

@@ -345,8 +345,8 @@ pub(crate) const REACH: u64 = 4 << 20;
 pub(crate) struct LogEnd {
     /// The logical offset; `None`: the drive does not tell.
     pub(crate) end: Option<u64>,
-    /// Address on the drive of a place behind it that cannot be read. Frames may have stood there.
-    unreadable: Option<u64>,
+    /// A place behind it that cannot be read. Frames may have stood there.
+    unreadable: Option<Place>,
 }
 
 /// End of a log, or of its extents up to `last`, by the last whole frame.
@@ -364,8 +364,9 @@ pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usiz
             Written::Untold => state.capacity,
             // Its length is known, so that reading it is an error and not an end.
             Written::Gone if inode.closed => return Ok(LogEnd { end: None, unreadable }),
+            Written::Gone if !extent.is_open() => return Ok(LogEnd { end: Some(extent.end()), unreadable }),
             Written::Gone => {
-                unreadable = Some(start + offset);
+                unreadable = Some(extent.place);
                 continue;
             }
         };
@@ -386,7 +387,7 @@ pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usiz
             let rest = scan(&mut read, id, behind, to, geometry.block)?;
             last = last.or(rest.frames.last().copied());
             let lost = rest.unreadable.iter().rev().find(|place| last.is_none_or(|frame| **place > frame.at));
-            unreadable = lost.map(|place| start + place).or(unreadable);
+            unreadable = lost.map(|at| Place::Framed { zone, life, offset: *at }).or(unreadable);
         }
         if let Some(frame) = last {
             return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable });
@@ -405,13 +406,13 @@ fn vouched(inode: &Inode, found: &Found) -> u64 {
 }
 
 /// Where a file's bytes really end. `None`: as recorded.
-/// `unreadable`: gets the address of a place behind the end of a log that cannot be read.
+/// `unreadable`: gets a place behind the end of a log that cannot be read, where some of its bytes may have stood.
 fn true_end(
     volume: &Volume,
     zones: &[Zone],
     inode: &Inode,
     found: &Found,
-    unreadable: &mut Option<u64>,
+    unreadable: &mut Option<Place>,
 ) -> Result<Option<u64>> {
     let lost = found.report.power_lost;
     match inode.kind {
@@ -421,7 +422,10 @@ fn true_end(
         FileKind::Log if inode.closed && (!lost || inode.extents.is_empty()) => Ok(None),
         FileKind::Log => {
             let log = log_end(volume, zones, inode, usize::MAX, REACH)?;
-            *unreadable = log.unreadable;
+            // What a dead process left in memory begins where its writes ended: then nothing stood behind this end.
+            let all =
+                found.left_from.as_ref().filter(|_| !lost).and_then(|left| left.get(&inode.serial)) == log.end.as_ref();
+            *unreadable = log.unreadable.filter(|_| !all);
             Ok(log.end.filter(|end| !inode.closed || *end < inode.size))
         }
         FileKind::Table => {
@@ -457,41 +461,55 @@ fn true_end(
     }
 }
 
+/// The programs' readers of logs take so many bytes at a time, and drop all of them where one cannot be read (the log formats of RocksDB
+/// and LevelDB; zeros up to there are no record).
+const LOG_BLOCK: u64 = 32 << 10;
+
+/// Behind the end of a log is a place that cannot be read. To end there would hide that bytes are lost: a MANIFEST that is
+/// shorter than it was makes RocksDB delete the tables that the rest of it named. So one byte more, at the next boundary at
+/// which a reader of logs begins, is said to stand there: who reads so far gets the error.
+fn lost_end(serial: Serial, end: u64, time: u64, place: Place) -> [Record; 3] {
+    let extent = Extent { logical: end.next_multiple_of(LOG_BLOCK), len: 1, place };
+    [Record::Reopen { serial }, Record::Extend { serial, extent }, Record::Seal { serial, size: extent.end(), time }]
+}
+
 /// Gives every file that was open its exact end. True where anything was changed.
 fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> {
     let volume = tenant.volume();
-    let mut fixes: Vec<(Serial, u64, u64, bool)> = Vec::new();
+    let mut fixes: Vec<(Serial, Vec<Record>)> = Vec::new();
     for inode in found.meta.files() {
+        let (serial, time) = (inode.serial, inode.modified);
         let mut unreadable = None;
-        let end = true_end(volume, zones, inode, found, &mut unreadable)?;
-        if let Some(place) = unreadable {
-            let path = found.meta.path_of(inode.serial);
+        let Some(end) = true_end(volume, zones, inode, found, &mut unreadable)? else { continue };
+        if let Some(Place::Framed { zone, offset, .. }) = unreadable {
+            let (path, at) = (found.meta.path_of(serial), volume.geometry().start(ZoneId(zone)) + offset);
             found.report.damage.push(format!(
-                "the drive cannot read the block at {place}: what {path} held from {} on may be lost",
-                end.unwrap_or(inode.size)
+                "the drive cannot read the block at {at}: what {path} held from {end} on may be lost, and reading on there is an error"
             ));
+        } else if end < inode.size && !found.report.power_lost {
+            let path = found.meta.path_of(serial);
+            found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
         }
-        if let Some(end) = end {
-            if end < inode.size && !found.report.power_lost {
-                let path = found.meta.path_of(inode.serial);
-                found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
-            }
-            // Zones that nothing was found in, or that are gone, lie behind the end.
-            let beyond = inode.extents.last().is_some_and(|last| last.logical > end);
-            fixes.push((inode.serial, end, inode.modified, end < inode.size || inode.closed || beyond));
-        }
-    }
-    for &(serial, size, time, cut) in &fixes {
+        // Zones that nothing was found in, or that are gone, lie behind the end.
+        let beyond = inode.extents.last().is_some_and(|last| last.logical > end);
+        let cut = end < inode.size || inode.closed || beyond;
         // Freed zones stay unadopted, and so are reset like all others that nobody refers to.
-        let cut = cut.then_some(Record::Truncate { serial, size, time });
-        let done = cut.into_iter().chain([Record::Seal { serial, size, time }]).try_for_each(|record| {
-            let _ = found.meta.apply(&record)?;
-            found.unwritten.push(record);
+        let cut = cut.then_some(Record::Truncate { serial, size: end, time });
+        let records = cut.into_iter().chain([Record::Seal { serial, size: end, time }]);
+        fixes.push((
+            serial,
+            records.chain(unreadable.into_iter().flat_map(|place| lost_end(serial, end, time, place))).collect(),
+        ));
+    }
+    for (serial, records) in &fixes {
+        let done = records.iter().try_for_each(|record| {
+            let _ = found.meta.apply(record)?;
+            found.unwritten.push(record.clone());
             Ok::<_, crate::meta::MetaError>(())
         });
         if let Err(why) = done {
-            let path = found.meta.path_of(serial);
-            found.report.damage.push(format!("{path} cannot be given its size of {size} bytes ({why})"));
+            let path = found.meta.path_of(*serial);
+            found.report.damage.push(format!("{path} cannot be given its size ({why})"));
         }
     }
     Ok(!fixes.is_empty())
