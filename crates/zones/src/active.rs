@@ -5,12 +5,12 @@
 //! could wait for them; one zone is the cleaner's; the rest is for streams. When that is used up, whoever needs one more zone
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
 //! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
-//! longest time; or waiting for a stream that is writing this moment.
+//! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::tell`]).
 //!
 //! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
 
 use crate::stream::StreamCore;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Condvar, Mutex, lock, wait_a_second};
 use crate::volume::VolumeCore;
 use imbrex_device::{Cause, Result, Zone, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeMap;
@@ -71,6 +71,9 @@ pub(crate) struct ActiveZones {
     zones: Mutex<BTreeMap<u32, Holder>>,
     clock: AtomicU64,
     keeper: OnceLock<Weak<dyn ZoneKeeper>>,
+    /// How often something happened that may let a waiting one in.
+    events: Mutex<u64>,
+    happened: Condvar,
 }
 
 /// The smallest limit that works, where the label stands in `rings` zones of its own.
@@ -91,7 +94,29 @@ impl ActiveZones {
             zones: Mutex::new(active.map(|zone| (zone.id.0, Holder::Before)).collect()),
             clock: AtomicU64::new(0),
             keeper: OnceLock::new(),
+            events: Mutex::new(0),
+            happened: Condvar::new(),
         }
+    }
+
+    /// A zone changed hands or is active no more, or a stream has stopped writing: who waits looks again.
+    pub(crate) fn tell(&self) {
+        *lock(&self.events) += 1;
+        self.happened.notify_all();
+    }
+
+    fn events(&self) -> u64 {
+        *lock(&self.events)
+    }
+
+    /// Waits until something has happened since there were `seen` events. After a second it is time for a look all the same: where
+    /// a stream could not write, nobody says when it could. False: nothing has happened.
+    fn wait_beyond(&self, seen: u64) -> bool {
+        let events = lock(&self.events);
+        if *events != seen {
+            return true;
+        }
+        *wait_a_second(&self.happened, events) != seen
     }
 
     /// The time by which streams are told apart: it goes on with every write.
@@ -106,6 +131,7 @@ impl ActiveZones {
 
     pub(crate) fn hold(&self, zone: ZoneId, holder: Holder) {
         lock(&self.zones).insert(zone.0, holder);
+        self.tell();
     }
 
     /// Nobody writes to the zone any more, and it may have room.
@@ -113,6 +139,7 @@ impl ActiveZones {
         if let Some(holder) = lock(&self.zones).get_mut(&zone.0) {
             *holder = Holder::Nobody;
         }
+        self.tell();
     }
 
     /// Somebody who kept the zone is about to write to it.
@@ -127,6 +154,7 @@ impl ActiveZones {
         if let Some(holder @ Holder::Stream(_)) = lock(&self.zones).get_mut(&zone.0) {
             *holder = Holder::Before;
         }
+        self.tell();
     }
 
     fn nobodys(&self) -> Vec<ZoneId> {
@@ -136,6 +164,7 @@ impl ActiveZones {
 
     pub(crate) fn forget(&self, zone: ZoneId) {
         lock(&self.zones).remove(&zone.0);
+        self.tell();
     }
 
     /// Takes a place for the zone, if there is one.
@@ -177,9 +206,10 @@ impl VolumeCore {
     /// active zone. Nothing on a drive without such a limit.
     pub(crate) fn activate(&self, zone: ZoneId, holder: Holder) -> Result<()> {
         let Some(active) = &self.active else { return Ok(()) };
-        let mut patience = 0;
         loop {
             self.flusher.check()?;
+            // Before the look: what happens during it is not missed.
+            let seen = active.events();
             if active.enter(zone, &holder) || self.ask_the_drive(active)? || self.reset_one()? {
                 if lock(&active.zones).contains_key(&zone.0) {
                     return Ok(());
@@ -215,16 +245,13 @@ impl VolumeCore {
             if self.take_from_a_stream(active, |_| true, 0)? {
                 continue;
             }
-            // Every other stream is writing this moment; nobody tells when it ends.
-            patience += 1;
-            if patience % 1000 == 0 {
-                let zones: Vec<String> =
-                    lock(&active.zones).iter().map(|(zone, holder)| format!("{zone} {holder:?}")).collect();
-                let zones = zones.join(", ");
-                tracing::warn!(drive = %self.drive.device.identity().name, zones, "waiting for an active zone");
+            // Every other stream is writing this moment.
+            let zones = || -> Vec<String> {
+                lock(&active.zones).iter().map(|(zone, holder)| format!("{zone} {holder:?}")).collect()
+            };
+            if !active.wait_beyond(seen) {
+                tracing::warn!(drive = %self.drive.device.identity().name, zones = ?zones(), "waiting for an active zone");
             }
-            #[cfg(not(feature = "shuttle"))]
-            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 

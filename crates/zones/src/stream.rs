@@ -220,6 +220,9 @@ impl Drop for StreamCore {
         for segment in &lock(&self.state).segments {
             segment.leave();
         }
+        if let Some(active) = &self.volume.active {
+            active.tell();
+        }
     }
 }
 
@@ -392,7 +395,8 @@ impl StreamCore {
         }
         state.filling = false;
         let target = state.end;
-        let writing = self.start_writing(state);
+        let mut writing = self.start_writing(state);
+        writing.quiet = true;
         while lock(&self.state).placed < target {
             writing.write_front(Priority::Normal)?;
         }
@@ -536,7 +540,7 @@ impl StreamCore {
     fn start_writing<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Writing<'a> {
         debug_assert!(!state.writing);
         state.writing = true;
-        Writing { core: self }
+        Writing { core: self, quiet: false }
     }
 
     fn wait_to_write(&self) -> Writing<'_> {

@@ -14,6 +14,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Waits on `condvar` for a second at most; under `shuttle`, where nothing takes time, until it is notified.
+pub(crate) fn wait_a_second<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    #[cfg(feature = "shuttle")]
+    return wait(condvar, guard);
+    #[cfg(not(feature = "shuttle"))]
+    condvar.wait_timeout(guard, std::time::Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0
+}
+
 /// Waits on `condvar`, as [`lock`] locks.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)

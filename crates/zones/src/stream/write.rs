@@ -13,12 +13,17 @@ const MAX_ATTEMPTS: u32 = 8;
 /// The right to write of one stream.
 pub(super) struct Writing<'a> {
     pub(super) core: &'a StreamCore,
+    /// Taken only to see whether the stream can give up its zone: where it cannot, its end is no news to who waits for one.
+    pub(super) quiet: bool,
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         lock(&self.core.state).writing = false;
         self.core.changed.notify_all();
+        if let Some(active) = self.core.volume.active.as_ref().filter(|_| !self.quiet) {
+            active.tell();
+        }
     }
 }
 

@@ -67,6 +67,9 @@ impl VolumeCore {
     pub(super) fn reset_soon(&self) {
         lock(&self.work).resets = true;
         self.work_changed.notify_one();
+        if let Some(active) = &self.active {
+            active.tell();
+        }
     }
 
     pub(super) fn step(&self) -> Result<bool> {
