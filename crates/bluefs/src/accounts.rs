@@ -1,6 +1,5 @@
 //! Whose every zone is: after whatever failed, none may stay leased, pinned or promised to nobody until the next mount.
 
-use crate::clean::Cleaner;
 use crate::core::Core;
 use crate::file::lock;
 use crate::fs::{BlueFs, CreateOptions};
@@ -65,14 +64,13 @@ fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
     others.iter().for_each(|zone| core.tenant.activate(*zone).unwrap());
     fs.mkdir("/not-yet-durable").unwrap();
     emulator.faults().host_full(true);
-    let mut cleaner = Cleaner::default();
-    core.room(&mut cleaner).expect_err("the journal cannot be written, and so no zone be finished");
-    core.leave(&mut cleaner);
+    let mut step = core.begin_step().unwrap();
+    core.room(&mut step).expect_err("the journal cannot be written, and so no zone be finished");
+    drop(step);
     emulator.faults().clear();
     others.into_iter().for_each(|zone| core.tenant.release(zone));
     assert_eq!(nobodys(core, journal), (0, 0, 0));
-    core.room(&mut cleaner).unwrap();
-    core.leave(&mut cleaner);
+    core.room(&mut core.begin_step().unwrap()).unwrap();
     assert_eq!(nobodys(core, journal), (0, 0, 0));
 }
 
@@ -112,16 +110,16 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
         let serial = state.meta.resolve("/moved.sst").unwrap();
         (serial, state.meta.inode(serial).unwrap().extents[0])
     };
-    let mut cleaner = Cleaner::default();
-    let into = core.room(&mut cleaner).unwrap().zone;
+    let mut step = core.begin_step().unwrap();
+    let into = core.room(&mut step).unwrap().zone;
     assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
     let mut moved = Vec::new();
-    core.copy(&mut cleaner, serial, old, "moved.sst", &mut moved).unwrap();
+    core.copy(&mut step, serial, old, "moved.sst", &mut moved).unwrap();
     core.volume.sync(imbrex_device::Cause::Cleaning.into()).unwrap();
     fs.unlink("/goes.sst").unwrap();
     core.sync_journal().unwrap();
     core.log_moved(&moved).unwrap();
-    core.leave(&mut cleaner);
+    drop(step);
     assert_eq!(nobodys(core, journal), (0, 0, 0));
     while fs.step().unwrap() {}
     let reader = fs.open_read("/moved.sst").unwrap();

@@ -9,7 +9,8 @@
 //!
 //! Whoever writes a table cleans ahead before it takes room: a few whole pieces, about as many bytes as were written since the
 //! last time. So a victim may take several such steps, and between two of them anything may happen to it: what is left of it
-//! is looked up anew each time. Whoever finds no zone left cleans whole zones until there is one.
+//! is looked up anew each time. Whoever finds no zone left cleans whole zones until there is one. Steps are taken one at a time;
+//! who finds one under way waits for its end and looks again, and no lock is held while bytes are copied.
 //!
 //! A crash at any moment leaves the bytes in one place or in both; the journal says which counts.
 
@@ -18,12 +19,13 @@ use crate::error::{Code, Result};
 use crate::file::lock;
 use crate::fs::WAL_SPARE;
 use crate::kind::FileKind;
-use crate::meta::{Extent, Meta, Place, Record, Serial};
-use crate::policy::{Candidate, ahead, least_dead, low_water, victim};
+use crate::meta::{Extent, Place, Record, Serial};
+use crate::policy::{ahead, least_dead, low_water};
 use crate::share::Class;
 use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 const TAG: Tag = Tag { cause: Cause::Cleaning, priority: Priority::Normal };
@@ -40,33 +42,76 @@ const BATCH: usize = 32;
 /// The cleaner, among the files that zones are promised to.
 const CLEANER: Serial = 4;
 
-/// What the cleaner keeps between two steps.
+/// What is known from one step to the next. Never locked across I/O.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
-    /// The zone that live bytes are moved to, during a step; then it is parked.
-    into: Option<OpenZone>,
-    /// Zones that were filled during a step: pinned until it is recorded what stands there.
-    filled: Vec<OpenZone>,
+    /// A step is under way. One at a time: a second one would compete for the same drive, reserve and active zones.
+    at_work: bool,
     /// The zone and its life that the last step has not emptied.
     victim: Option<(u32, u64)>,
     /// Zones with bytes that cannot be read: they stay as they are until the next mount.
     unreadable: BTreeSet<u32>,
 }
 
-/// Live bytes of a zone, if all that stands there can be moved: closed pieces of tables.
-pub(crate) fn live_bytes(meta: &Meta, zone: u32, front: u64, block: u64) -> Option<u64> {
-    let mut live = 0;
-    for piece in meta.pieces(zone) {
-        let inode = meta.inode(piece.serial)?;
-        let extent = inode.extents.iter().find(|e| e.logical == piece.logical)?;
-        match extent.place {
-            Place::Raw { offset, .. } if inode.kind == FileKind::Table && !extent.is_open() => {
-                live += front + (offset % block + extent.len).next_multiple_of(block);
-            }
-            _ => return None,
+/// One step. However it ends, it lets go of all zones that it held, and the next one may begin.
+pub(crate) struct Step<'a> {
+    core: &'a Core,
+    /// The zone that live bytes are moved to; then it is parked.
+    into: Option<OpenZone>,
+    /// Zones that were filled: pinned until it is recorded what stands there.
+    filled: Vec<OpenZone>,
+    /// The zone that is cleaned: pinned until it is recorded that it is not needed.
+    victim: Option<u32>,
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.leave();
+        self.let_go_of_victim();
+        lock(&self.core.cleaner).at_work = false;
+        self.core.cleaned.notify_all();
+    }
+}
+
+impl Step<'_> {
+    fn let_go_of_victim(&mut self) {
+        if let Some(zone) = self.victim.take() {
+            let _ = self.core.unpin(&[zone]);
         }
     }
-    Some(live)
+
+    /// What was moved is recorded, or never will be: parks the zone that was moved to, and lets go of all that was written to.
+    fn leave(&mut self) {
+        let core = self.core;
+        let state = lock(&core.meta);
+        if let Some(open) = self.into.take() {
+            if state.meta.zone_life(open.zone.0) == Some(open.life) {
+                core.keep_zone(open, Class::Table(MOVED));
+            }
+            self.filled.push(open);
+        }
+        for open in self.filled.drain(..) {
+            // All that stood there before may have been deleted meanwhile; what was moved there keeps the zone.
+            if state.meta.zone_life(open.zone.0) == Some(open.life) {
+                lock(&core.pins).used_again(open.zone.0);
+            }
+            // Under the lock: from here on others may give it up. One that an open file without a name holds, too, is that one's.
+            let alone = core.is_pinned_once(open.zone.0);
+            let freed = core.unpin(&[open.zone.0]);
+            // Nothing was ever recorded there: nobody else will give it up.
+            if alone && !freed && state.meta.zone_life(open.zone.0) != Some(open.life) {
+                core.tenant.release(open.zone);
+            }
+        }
+    }
+
+    /// The zone that was moved to is full, or nobody knows how full.
+    fn leave_for_good(&mut self) {
+        if let Some(open) = self.into.take() {
+            self.core.tenant.finish(open.zone);
+            self.filled.push(open);
+        }
+    }
 }
 
 /// A piece of the victim and its copy.
@@ -77,42 +122,31 @@ pub(crate) struct Moved {
 }
 
 impl Core {
+    /// The right to clean; `None`: somebody has it.
+    pub(crate) fn begin_step(&self) -> Option<Step<'_>> {
+        let begins = !std::mem::replace(&mut lock(&self.cleaner).at_work, true);
+        begins.then(|| Step { core: self, into: None, filled: Vec::new(), victim: None })
+    }
+
+    /// Waits until the step that is under way is over, or zones have become free otherwise.
+    fn wait_for_step(&self) {
+        let cleaner = lock(&self.cleaner);
+        if cleaner.at_work {
+            drop(self.cleaned.wait(cleaner).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
     /// Moves pieces of one zone until `budget` bytes are moved or the zone is empty. `least`: dead bytes that make a zone worth
     /// it, unless one is half empty already. False: there is none.
     ///
     /// # Errors
     /// `NoSpace` where even the reserve has no zone to move to.
-    fn clean(&self, cleaner: &mut Cleaner, least: u64, budget: u64) -> Result<bool> {
-        let block = u64::from(self.volume.geometry().block);
-        let Some(zone) = self.choose(cleaner, least, block) else { return Ok(false) };
-        let (pieces, all) = {
-            let state = lock(&self.meta);
-            // Nobody goes on there meanwhile.
-            lock(&self.parking).forget(zone);
-            let Some(life) = state.meta.zone_life(zone) else { return Ok(true) };
-            cleaner.victim = Some((zone, life));
-            let find = |p: crate::meta::Piece| {
-                let inode = state.meta.inode(p.serial)?;
-                let extent = inode.extents.iter().find(|e| e.logical == p.logical)?;
-                let name = state.meta.name_of(p.serial).map_or(String::new(), |(_, name)| name.to_string());
-                Some((p.serial, *extent, name))
-            };
-            let mut pieces: Vec<_> = state.meta.pieces(zone).filter_map(find).collect();
-            let (mut before, mut last) = (0, None);
-            // A file that was reopened stands there in several pieces behind one header: they go together.
-            let step = pieces.iter().take_while(|(serial, extent, _)| {
-                let begin = before < budget || last == Some(*serial);
-                (before, last) = (before + extent.len, Some(*serial));
-                begin
-            });
-            let (step, all) = (step.count(), pieces.len());
-            pieces.truncate(step);
-            (pieces, step == all)
-        };
+    fn clean(&self, mut step: Step<'_>, least: u64, budget: u64) -> Result<bool> {
+        let Some((zone, pieces, all)) = self.choose(&mut step, least, budget) else { return Ok(false) };
         let mut moved = Vec::new();
         let mut full = Ok(true);
         for (serial, extent, name) in pieces {
-            match self.copy(cleaner, serial, extent, &name, &mut moved) {
+            match self.copy(&mut step, serial, extent, &name, &mut moved) {
                 // What was copied stands where it is now: the zones that it filled are not lost.
                 Err(error) if error.code() == Code::NoSpace => {
                     moved.retain(|m| m.serial != serial);
@@ -121,7 +155,7 @@ impl Core {
                 }
                 Err(error) => {
                     tracing::warn!(%error, zone, "a zone cannot be cleaned");
-                    cleaner.unreadable.insert(zone);
+                    lock(&self.cleaner).unreadable.insert(zone);
                     moved.retain(|m| m.serial != serial);
                     break;
                 }
@@ -129,14 +163,13 @@ impl Core {
             }
         }
         // The copies first, then where they are.
-        let done = (|| {
-            self.volume.sync(TAG)?;
-            moved.chunks(BATCH).try_for_each(|batch| self.log_moved(batch))?;
-            // Only a whole zone is of use to anybody.
-            if all { self.sync_journal() } else { Ok(()) }
-        })();
-        self.leave(cleaner);
-        done?;
+        self.volume.sync(TAG)?;
+        moved.chunks(BATCH).try_for_each(|batch| self.log_moved(batch))?;
+        step.let_go_of_victim();
+        // Only a whole zone is of use to anybody.
+        if all {
+            self.sync_journal()?;
+        }
         tracing::debug!(zone, pieces = moved.len(), all, "cleaned");
         full
     }
@@ -146,45 +179,65 @@ impl Core {
         if !self.options.share {
             return 0;
         }
-        let block = u64::from(self.volume.geometry().block);
-        let state = lock(&self.meta);
-        let least = least_dead(self.zone_capacity);
-        self.candidates(&state.meta, block).filter(|c| c.dead >= least).map(|c| c.dead).sum()
+        let mut not = self.busy_zones();
+        not.extend(lock(&self.cleaner).unreadable.iter());
+        let parking = lock(&self.parking);
+        let candidates = parking.candidates();
+        candidates.dead() - not.into_iter().filter_map(|zone| candidates.get(zone)).map(|c| c.dead).sum::<u64>()
     }
 
-    /// Every zone that could be cleaned now.
-    fn candidates<'a>(&'a self, meta: &'a Meta, block: u64) -> impl Iterator<Item = Candidate> + 'a {
-        let busy = self.busy_zones();
-        let written = lock(&self.parking).written();
-        // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
-        let next = meta.next_serial();
-        meta.zones().map(|(zone, _)| zone).filter(move |zone| !busy.contains(zone)).filter_map(move |zone| {
-            let live = live_bytes(meta, zone, self.front, block)?;
-            let written = written.get(&zone).copied().unwrap_or(self.zone_capacity);
-            let youngest = meta.pieces(zone).map(|p| p.serial).max().unwrap_or(next);
-            Some(Candidate { zone, live, dead: written.saturating_sub(live), age: next.saturating_sub(youngest) })
-        })
-    }
-
-    /// The zone that is half empty already, or else a new victim.
-    fn choose(&self, cleaner: &mut Cleaner, least: u64, block: u64) -> Option<u32> {
+    /// The zone that is half empty already, or else a new victim, which is pinned; what of it is to be moved now, and whether that
+    /// is all.
+    fn choose(
+        &self,
+        step: &mut Step<'_>,
+        least: u64,
+        budget: u64,
+    ) -> Option<(u32, Vec<(Serial, Extent, String)>, bool)> {
         let state = lock(&self.meta);
-        let readable = |zone: u32, cleaner: &Cleaner| !cleaner.unreadable.contains(&zone);
-        if let Some((zone, life)) = cleaner.victim.take() {
-            let same = state.meta.zone_life(zone) == Some(life) && readable(zone, cleaner);
-            if same && live_bytes(&state.meta, zone, self.front, block).is_some() && !self.busy_zones().contains(&zone)
-            {
-                return Some(zone);
-            }
+        let meta = &state.meta;
+        let zone = {
+            let (mut cleaner, pins, parking) = (lock(&self.cleaner), lock(&self.pins), lock(&self.parking));
+            let before = cleaner.victim.take().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
+            let may =
+                |zone: u32| !cleaner.unreadable.contains(&zone) && !pins.holds(zone) && !parking.is_promised(zone);
+            let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
+            // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
+            before.or_else(|| Some(parking.candidates().victim(meta.next_serial(), least, may)?.zone))?
+        };
+        self.pin(zone);
+        step.victim = Some(zone);
+        // Nobody goes on there meanwhile.
+        lock(&self.parking).forget(zone);
+        lock(&self.cleaner).victim = Some((zone, meta.zone_life(zone)?));
+        let find = |p: crate::meta::Piece| {
+            let inode = meta.inode(p.serial)?;
+            let extent = inode.extents.iter().find(|e| e.logical == p.logical)?;
+            let name = meta.name_of(p.serial).map_or(String::new(), |(_, name)| name.to_string());
+            (inode.kind == FileKind::Table).then_some((p.serial, *extent, name))
+        };
+        let mut pieces: Vec<_> = meta.pieces(zone).map_while(find).collect();
+        let (mut before, mut last) = (0, None);
+        // A file that was reopened stands there in several pieces behind one header: they go together.
+        let now = pieces.iter().take_while(|(serial, extent, _)| {
+            let begin = before < budget || last == Some(*serial);
+            (before, last) = (before + extent.len, Some(*serial));
+            begin
+        });
+        let now = now.count();
+        pieces.truncate(now);
+        let all = meta.pieces(zone).nth(now).is_none();
+        if now == 0 {
+            // Of damage only: what is not a table's cannot be moved.
+            lock(&self.cleaner).unreadable.insert(zone);
         }
-        let candidates = self.candidates(&state.meta, block).filter(|c| readable(c.zone, cleaner));
-        victim(candidates, least).map(|c| c.zone)
+        Some((zone, pieces, all))
     }
 
     /// Copies a piece, in as many stretches as it takes.
     pub(crate) fn copy(
         &self,
-        cleaner: &mut Cleaner,
+        step: &mut Step<'_>,
         serial: Serial,
         old: Extent,
         name: &str,
@@ -196,7 +249,7 @@ impl Core {
         let from = geometry.start(ZoneId(zone)) + offset;
         let mut done = 0;
         while done < old.len {
-            let mut into = self.room(cleaner)?;
+            let mut into = self.room(step)?;
             // The copy keeps its distance from block boundaries, so that it is read and written in whole blocks.
             let skip = (from + done) % block;
             let room = into.capacity - into.at - self.front;
@@ -220,11 +273,11 @@ impl Core {
                 Ok(at) => at,
                 Err(error) => {
                     // What the drive took of it belongs to nobody, and how much that is is not known.
-                    self.leave_for_good(cleaner);
+                    step.leave_for_good();
                     return Err(error);
                 }
             };
-            cleaner.into = Some(into);
+            step.into = Some(into);
             let place = Place::Raw { zone: into.zone.0, life: into.life, offset: at + skip };
             let old_place = Place::Raw { zone, life, offset: offset + done };
             moved.push(Moved {
@@ -253,12 +306,12 @@ impl Core {
     }
 
     /// The zone that bytes are moved to, with room for a header and more.
-    pub(crate) fn room(&self, cleaner: &mut Cleaner) -> Result<OpenZone> {
+    pub(crate) fn room(&self, step: &mut Step<'_>) -> Result<OpenZone> {
         let least = self.front + 2 * u64::from(self.volume.geometry().block);
-        if let Some(open) = cleaner.into.filter(|open| open.capacity - open.at >= least) {
+        if let Some(open) = step.into.filter(|open| open.capacity - open.at >= least) {
             return Ok(open);
         }
-        self.leave_for_good(cleaner);
+        step.leave_for_good();
         let parked = {
             let _state = lock(&self.meta);
             let taken = {
@@ -278,47 +331,15 @@ impl Core {
             }
         };
         // From here on the step answers for it, whatever fails below.
-        cleaner.into = Some(open);
+        step.into = Some(open);
         self.tenant.activate(open.zone)?;
         if parked.is_none() {
             let mut out = [imbrex_device::Zone::EMPTY];
             self.volume.device().report(open.zone, &mut out)?;
             open.capacity = out[0].capacity;
-            cleaner.into = Some(open);
+            step.into = Some(open);
         }
         Ok(open)
-    }
-
-    /// The step is over, and what was moved is recorded: parks the cleaner's zone, and lets go of all it wrote to.
-    pub(crate) fn leave(&self, cleaner: &mut Cleaner) {
-        let state = lock(&self.meta);
-        if let Some(open) = cleaner.into.take() {
-            if state.meta.zone_life(open.zone.0) == Some(open.life) {
-                self.keep_zone(open, Class::Table(MOVED));
-            }
-            cleaner.filled.push(open);
-        }
-        for open in cleaner.filled.drain(..) {
-            // All that stood there before may have been deleted meanwhile; what was moved there keeps the zone.
-            if state.meta.zone_life(open.zone.0) == Some(open.life) {
-                lock(&self.pins).used_again(open.zone.0);
-            }
-            // Under the lock: from here on others may give it up. One that an open file without a name holds, too, is that one's.
-            let alone = self.is_pinned_once(open.zone.0);
-            let freed = self.unpin(&[open.zone.0]);
-            // Nothing was ever recorded there: nobody else will give it up.
-            if alone && !freed && state.meta.zone_life(open.zone.0) != Some(open.life) {
-                self.tenant.release(open.zone);
-            }
-        }
-    }
-
-    /// The cleaner's zone is full, or nobody knows how full.
-    fn leave_for_good(&self, cleaner: &mut Cleaner) {
-        if let Some(open) = cleaner.into.take() {
-            self.tenant.finish(open.zone);
-            cleaner.filled.push(open);
-        }
     }
 
     /// Says where moved bytes are now; those that were changed or deleted meanwhile are passed over.
@@ -374,11 +395,15 @@ impl Core {
         if !self.cleans() {
             return Ok(());
         }
-        for _ in 0..MOST_AT_ONCE {
-            if self.free_zones(leave, 1)?.0 > 0 {
-                break;
-            }
-            match self.clean(&mut lock(&self.cleaner), least_dead(self.zone_capacity), u64::MAX) {
+        let mut steps = 0;
+        while steps < MOST_AT_ONCE && self.free_zones(leave, 1)?.0 == 0 {
+            // What another one makes free may be enough for both.
+            let Some(step) = self.begin_step() else {
+                self.wait_for_step();
+                continue;
+            };
+            steps += 1;
+            match self.clean(step, least_dead(self.zone_capacity), u64::MAX) {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Whoever asks looks elsewhere, too.
@@ -392,21 +417,21 @@ impl Core {
     /// A table is about to take room: cleans as much ahead as the policy asks of its writer. Never fails: whoever then finds no
     /// zone learns why.
     pub(crate) fn clean_ahead(&self) {
-        // Another one cleans: that is enough.
-        let Ok(mut cleaner) = self.cleaner.try_lock() else { return };
         if !self.cleans() {
             return;
         }
+        // Another one cleans: that is enough.
+        let Some(step) = self.begin_step() else { return };
         let written = self.tables_written.swap(0, Ordering::AcqRel);
-        let mut step = || {
+        let clean = || {
             let counts = self.tenant.counts();
             let (free, zones) = self.free_zones(WAL_SPARE, low_water(counts.free + counts.leased))?;
             match ahead(free, zones, self.zone_capacity, written) {
-                Some(ahead) => self.clean(&mut cleaner, ahead.least, ahead.budget).map(drop),
+                Some(ahead) => self.clean(step, ahead.least, ahead.budget).map(drop),
                 None => Ok(()),
             }
         };
-        if let Err(error) = step() {
+        if let Err(error) = clean() {
             tracing::debug!(%error, "nothing could be cleaned ahead");
         }
     }

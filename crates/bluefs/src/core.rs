@@ -24,7 +24,7 @@ use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::{Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 /// Freed zones that wait for the journal before somebody syncs it for them.
 const PENDING_ZONES: usize = 8;
@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) parking: Mutex<Parking>,
     pub(crate) pins: Mutex<Pins>,
     pub(crate) cleaner: Mutex<Cleaner>,
+    /// A step of cleaning is over, or zones were given back.
+    pub(crate) cleaned: Condvar,
     /// Bytes of tables that were written since zones were last cleaned ahead.
     pub(crate) tables_written: AtomicU64,
     appended_lsn: AtomicU64,
@@ -71,6 +73,12 @@ pub(crate) struct Core {
     broken: AtomicBool,
     /// The mount is not over: what a dead process had promised may use the reserve.
     pub(crate) recovering: AtomicBool,
+}
+
+/// Bytes that a sequential zone takes, the smallest of the drive.
+pub(crate) fn zone_capacity(volume: &Volume) -> u64 {
+    let capacities = volume.report_at_open().iter().map(|zone| zone.capacity);
+    capacities.filter(|capacity| *capacity > 0).min().unwrap_or(volume.geometry().zone_size)
 }
 
 pub(crate) struct Parts {
@@ -87,17 +95,21 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let geometry = parts.volume.geometry();
-        let capacity = parts.volume.report_at_open().iter().map(|z| z.capacity).filter(|c| *c > 0).min();
+        let (front, zone_capacity) = (u64::from(geometry.block.max(4096)), zone_capacity(&parts.volume));
+        let (mut meta, mut parking) = (parts.meta, parts.parking);
+        meta.set_footprint(front, u64::from(geometry.block));
+        meta.take_touched();
+        meta.zones().for_each(|(zone, _)| parking.note(zone, meta.movable(zone)));
         Arc::new(Core {
-            front: u64::from(geometry.block.max(4096)),
-            zone_capacity: capacity.unwrap_or(geometry.zone_size),
+            front,
+            zone_capacity,
             cache: BlockCache::new(
                 parts.options.cache_bytes,
                 imbrex_zones::cache::DEFAULT_PAGE,
                 parts.options.cache_policy,
             ),
-            meta: Mutex::new(MetaState { meta: parts.meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
-            parking: Mutex::new(parts.parking),
+            meta: Mutex::new(MetaState { meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
+            parking: Mutex::new(parking),
             inline: parts.tenant.conventional_ranges().is_empty(),
             volume: parts.volume,
             tenant: parts.tenant,
@@ -110,6 +122,7 @@ impl Core {
             kept: Mutex::default(),
             pins: Mutex::default(),
             cleaner: Mutex::default(),
+            cleaned: Condvar::new(),
             tables_written: AtomicU64::new(0),
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
@@ -193,6 +206,9 @@ impl Core {
         for effect in effects {
             self.note_freed(state, effect, lsn);
         }
+        let touched = state.meta.take_touched();
+        let mut parking = lock(&self.parking);
+        touched.into_iter().for_each(|zone| parking.note(zone, state.meta.movable(zone)));
         Ok(lsn)
     }
 

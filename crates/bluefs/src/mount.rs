@@ -4,7 +4,7 @@
 //! first; then, unless the last mount ended cleanly, the journal is written anew in one piece and the root moves. A mount
 //! that is killed half-way is simply repeated: what it appended is found as if it had been there before.
 
-use crate::core::{Core, Parts};
+use crate::core::{Core, Parts, zone_capacity};
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::journal::{
@@ -250,7 +250,8 @@ pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountR
     };
     held.into_iter().for_each(|zone| tenant.release(zone));
     let least = |capacity: u64| if tenant.limits_active() { 1 } else { worth_parking(capacity) };
-    let parking = parking(&zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
+    let mut parking = Parking::new(zone_capacity(&volume));
+    park(&mut parking, &zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
     parking.zones().for_each(|zone| tenant.let_go(zone));
     let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional, parking });
     tell_lost(&core, &left, &mut found.report);
@@ -282,9 +283,8 @@ fn inline_bytes(zones: &[Zone]) -> u64 {
     (capacity / 4).min(8 << 20) / INLINE_PAGE * INLINE_PAGE
 }
 
-/// The zones that have room behind their files' bytes, `least` of it by their capacity.
-fn parking(zones: &[Zone], meta: &Meta, front: u64, least: impl Fn(u64) -> u64) -> Parking {
-    let mut parking = Parking::default();
+/// Parks the zones that have room behind their files' bytes, `least` of it by their capacity.
+fn park(parking: &mut Parking, zones: &[Zone], meta: &Meta, front: u64, least: impl Fn(u64) -> u64) {
     for (zone, life) in meta.zones() {
         let Some(state) = zones.get(zone as usize) else { continue };
         let Some(wp) = state.wp.filter(|wp| state.state.writable() && *wp >= front) else { continue };
@@ -295,7 +295,6 @@ fn parking(zones: &[Zone], meta: &Meta, front: u64, least: impl Fn(u64) -> u64) 
             parking.park(open, Class::of(last.kind, purpose(name), 0));
         }
     }
-    parking
 }
 
 fn adopt_conventional(tenant: &Tenant, found: &mut Found) -> Result<ConventionalSpace> {

@@ -10,6 +10,9 @@
 //! moved, and the fewer zones are free, the fewer dead bytes make a zone worth it. So the last zone is rarely taken, and
 //! whoever needs a zone then cleans as many as it takes, at once.
 
+use crate::meta::Serial;
+use std::collections::{BTreeMap, BTreeSet};
+
 /// A zone that could be cleaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -19,14 +22,16 @@ pub struct Candidate {
     pub live: u64,
     /// Bytes that nobody can use before the zone is reset: room that the next file will get is not among them.
     pub dead: u64,
-    /// Since the youngest of its files was written; in any unit, the same for all candidates.
-    pub age: u64,
+    /// The last file that was written there and still has bytes there: how many were created since is its age.
+    pub last: Serial,
 }
 
 impl Candidate {
-    fn score(&self) -> f64 {
+    /// `next`: the serial that the next file will get.
+    fn score(&self, next: Serial) -> f64 {
+        let age = next.saturating_sub(self.last);
         // One more, so that neither nothing to move nor no age is a division by or a product with nothing.
-        self.dead as f64 / (self.live + 1) as f64 * ((self.age + 1) as f64).sqrt()
+        self.dead as f64 / (self.live + 1) as f64 * ((age + 1) as f64).sqrt()
     }
 }
 
@@ -35,10 +40,66 @@ pub fn least_dead(capacity: u64) -> u64 {
     capacity / 8
 }
 
-/// The zone to clean next, of those with at least `least` dead bytes.
-pub fn victim(candidates: impl Iterator<Item = Candidate>, least: u64) -> Option<Candidate> {
-    let worth = candidates.filter(|c| c.dead >= least);
-    worth.max_by(|a, b| a.score().total_cmp(&b.score()).then(b.zone.cmp(&a.zone)))
+/// Steps of dead bytes by which candidates are kept.
+const STEPS: u64 = 64;
+
+/// Every zone that is worth cleaning at all, kept so that the one to clean is found without a look at all others: by dead bytes in
+/// steps of a 64th of a zone, and within a step by age. Zones of a step gain and cost about the same, so only its oldest is looked
+/// at.
+#[derive(Debug)]
+pub struct Candidates {
+    capacity: u64,
+    zones: BTreeMap<u32, Candidate>,
+    steps: Vec<BTreeSet<(Serial, u32)>>,
+    dead: u64,
+}
+
+impl Candidates {
+    /// None yet, of zones of so many bytes.
+    pub fn new(capacity: u64) -> Candidates {
+        let steps = vec![BTreeSet::new(); STEPS as usize + 1];
+        Candidates { capacity: capacity.max(1), zones: BTreeMap::new(), steps, dead: 0 }
+    }
+
+    fn step(&self, dead: u64) -> usize {
+        (u128::from(dead) * u128::from(STEPS) / u128::from(self.capacity)).min(u128::from(STEPS)) as usize
+    }
+
+    /// What a zone is like now; `None`: it cannot be cleaned.
+    pub fn set(&mut self, zone: u32, candidate: Option<Candidate>) {
+        if let Some(old) = self.zones.remove(&zone) {
+            let step = self.step(old.dead);
+            self.steps[step].remove(&(old.last, zone));
+            self.dead -= old.dead;
+        }
+        if let Some(new) = candidate.filter(|c| c.dead >= least_dead(self.capacity)) {
+            let step = self.step(new.dead);
+            self.steps[step].insert((new.last, zone));
+            self.dead += new.dead;
+            self.zones.insert(zone, new);
+        }
+    }
+
+    /// The zone, if it is worth cleaning when there is none left.
+    pub fn get(&self, zone: u32) -> Option<Candidate> {
+        self.zones.get(&zone).copied()
+    }
+
+    /// Dead bytes of all of them.
+    pub fn dead(&self) -> u64 {
+        self.dead
+    }
+
+    /// The zone to clean next, of those with at least `least` dead bytes that `may` be cleaned. `next`: the serial that the next
+    /// file will get.
+    pub fn victim(&self, next: Serial, least: u64, mut may: impl FnMut(u32) -> bool) -> Option<Candidate> {
+        let steps = &self.steps[self.step(least)..];
+        let oldest = steps.iter().filter_map(|step| {
+            let zones = step.iter().filter_map(|(_, zone)| self.zones.get(zone));
+            zones.filter(|c| c.dead >= least).find(|c| may(c.zone))
+        });
+        oldest.max_by(|a, b| a.score(next).total_cmp(&b.score(next)).then(b.zone.cmp(&a.zone))).copied()
+    }
 }
 
 /// Free zones beside the reserve and what is promised, below which cleaning begins, on a drive of so many.
@@ -70,9 +131,13 @@ pub fn ahead(free: u32, zones: u32, capacity: u64, written: u64) -> Option<Ahead
 mod tests {
     use super::*;
 
-    fn choose(list: &[(u32, u64, u64, u64)], least: u64) -> Option<u32> {
-        let candidate = |&(zone, live, dead, age): &(u32, u64, u64, u64)| Candidate { zone, live, dead, age };
-        victim(list.iter().map(candidate), least).map(|c| c.zone)
+    /// Of zones of 800 bytes, as (zone, live, dead, last file): the one to clean when file 1,000,000 is next.
+    fn choose(list: &[(u32, u64, u64, Serial)], least: u64) -> Option<u32> {
+        let mut candidates = Candidates::new(800);
+        for &(zone, live, dead, last) in list {
+            candidates.set(zone, Some(Candidate { zone, live, dead, last }));
+        }
+        candidates.victim(1_000_000, least, |_| true).map(|c| c.zone)
     }
 
     #[test]
@@ -86,9 +151,44 @@ mod tests {
 
     #[test]
     fn an_old_zone_is_cleaned_before_a_young_one() {
-        assert_eq!(choose(&[(1, 400, 400, 1_000_000), (2, 300, 500, 100)], 100), Some(1));
-        assert_eq!(choose(&[(1, 400, 400, 110), (2, 300, 500, 100)], 100), Some(2), "but not for a little age");
-        assert_eq!(choose(&[(1, 799, 1, 1_000_000), (2, 400, 400, 100)], 100), Some(2), "nor where nothing is gained");
+        assert_eq!(choose(&[(1, 400, 400, 0), (2, 300, 500, 999_900)], 100), Some(1));
+        assert_eq!(choose(&[(1, 400, 400, 999_890), (2, 300, 500, 999_900)], 100), Some(2), "but not for a little age");
+        assert_eq!(choose(&[(1, 799, 1, 0), (2, 400, 400, 999_900)], 100), Some(2), "nor where nothing is gained");
+    }
+
+    #[test]
+    fn candidates_change_and_go() {
+        let mut candidates = Candidates::new(800);
+        let zone = |zone, dead| Candidate { zone, live: 800 - dead, dead, last: 5 };
+        candidates.set(1, Some(zone(1, 400)));
+        candidates.set(2, Some(zone(2, 300)));
+        assert_eq!((candidates.dead(), candidates.victim(9, 100, |_| true).map(|c| c.zone)), (700, Some(1)));
+        assert_eq!(candidates.victim(9, 100, |zone| zone != 1).map(|c| c.zone), Some(2), "the first is busy");
+        candidates.set(1, Some(zone(1, 200)));
+        assert_eq!((candidates.dead(), candidates.victim(9, 100, |_| true).map(|c| c.zone)), (500, Some(2)));
+        candidates.set(2, None);
+        candidates.set(1, Some(zone(1, 99)));
+        assert_eq!((candidates.dead(), candidates.get(1), candidates.victim(9, 0, |_| true)), (0, None, None));
+    }
+
+    #[test]
+    fn choosing_looks_at_as_many_zones_on_a_large_drive_as_on_a_small_one() {
+        let looks = |zones: u32| {
+            let mut candidates = Candidates::new(1 << 28);
+            for zone in 0..zones {
+                let dead = u64::from(zone).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 36;
+                candidates.set(zone, Some(Candidate { zone, live: (1 << 28) - dead, dead, last: u64::from(zone) }));
+            }
+            let mut looks = 0;
+            let all = |_| {
+                looks += 1;
+                true
+            };
+            assert!(candidates.victim(u64::from(zones), least_dead(1 << 28), all).is_some());
+            looks
+        };
+        let most = (STEPS - STEPS / 8 + 1) as u32;
+        assert!(looks(1000) <= most && looks(100_000) <= most, "{} and {}", looks(1000), looks(100_000));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! are left out: at this scale one would take a thirtieth of its table.
 
 use crate::fs::{RESERVE, WAL_SPARE};
-use crate::meta::Serial;
-use crate::policy::{Candidate, ahead, least_dead, victim};
+use crate::meta::{Movable, Serial};
+use crate::policy::{ahead, least_dead};
 use crate::share::{Class, Parking, worth_parking};
 use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
@@ -111,7 +111,7 @@ impl Drive {
             zones: (0..zones).map(|_| Zone::default()).collect(),
             free: (1..zones).collect(),
             open: BTreeMap::new(),
-            parking: Parking::default(),
+            parking: Parking::new(ZONE),
             victim: None,
             last: 0,
             written: 0,
@@ -143,24 +143,20 @@ impl Drive {
         }
     }
 
-    fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
-        let parked = self.parking.written();
-        let movable = |zone: &Zone| {
+    fn victim_now(&mut self, least: u64) -> Option<u32> {
+        for (zone, id) in self.zones.iter().zip(0..) {
             let tables = zone.pieces.iter().all(|(_, class, _)| matches!(class, Class::Table(_)));
-            tables && !zone.busy && !zone.pieces.is_empty()
-        };
-        self.zones.iter().zip(0..).filter(move |(zone, _)| movable(zone)).map(move |(zone, id)| {
-            let live: u64 = zone.pieces.iter().map(|(_, _, bytes)| bytes).sum();
-            let dead = parked.get(&id).copied().unwrap_or(ZONE) - live;
-            let youngest = zone.pieces.iter().map(|(file, _, _)| *file).max().unwrap_or(0);
-            Candidate { zone: id, live, dead, age: self.last - youngest }
-        })
+            let live = zone.pieces.iter().map(|(_, _, bytes)| bytes).sum();
+            let movable = zone.pieces.last().filter(|_| tables && !zone.busy);
+            self.parking.note(id, movable.map(|(last, _, _)| Movable { live, last: *last }));
+        }
+        Some(self.parking.candidates().victim(self.last + 1, least, |_| true)?.zone)
     }
 
     /// See `Core::clean`.
     fn clean(&mut self, least: u64, budget: u64) -> Option<u64> {
         let before = self.victim.take().filter(|zone| !self.zones[*zone as usize].pieces.is_empty());
-        let zone = before.or_else(|| Some(victim(self.candidates(), least)?.zone))?;
+        let zone = before.or_else(|| self.victim_now(least))?;
         self.parking.forget(zone);
         let mut into: Option<OpenZone> = None;
         let mut moved = 0;

@@ -10,10 +10,11 @@
 //! nobody writes to a zone that is about to be reset.
 
 use crate::kind::{FileKind, Purpose};
-use crate::meta::Serial;
+use crate::meta::{Movable, Serial};
+use crate::policy::{Candidate, Candidates};
 use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is expected to be deleted at about the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,81 +61,166 @@ struct Parked {
     promised: Option<Serial>,
 }
 
-/// The parked zones.
-#[derive(Debug, Default)]
-pub struct Parking(Vec<Parked>);
+impl Parked {
+    fn room(&self) -> u64 {
+        self.open.capacity.saturating_sub(self.open.at)
+    }
+}
+
+/// The parked zones, and those that are worth cleaning: how far a parked one is written decides what is dead in it. Every question
+/// costs about as much on a drive of many zones as on one of few.
+#[derive(Debug)]
+pub struct Parking {
+    capacity: u64,
+    parked: BTreeMap<u32, Parked>,
+    /// Those that are promised to nobody: room and zone, by class.
+    rooms: BTreeMap<Class, BTreeSet<(u64, u32)>>,
+    promised: BTreeMap<Serial, u32>,
+    /// Zones in which nothing but closed pieces of tables stands.
+    movable: BTreeMap<u32, Movable>,
+    candidates: Candidates,
+}
 
 impl Parking {
-    /// A file that was written to this zone is closed.
-    pub fn park(&mut self, open: OpenZone, class: Class) {
-        debug_assert!(!self.0.iter().any(|p| p.open.zone == open.zone));
-        self.0.push(Parked { open, class, promised: None });
+    /// Nothing is parked; of a drive whose zones take so many bytes.
+    pub fn new(capacity: u64) -> Parking {
+        Parking {
+            capacity,
+            parked: BTreeMap::new(),
+            rooms: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            movable: BTreeMap::new(),
+            candidates: Candidates::new(capacity),
+        }
     }
 
-    /// Nothing stands in this zone any more: it is to be reset.
+    /// A file that was written to this zone is closed.
+    pub fn park(&mut self, open: OpenZone, class: Class) {
+        debug_assert!(!self.parked.contains_key(&open.zone.0));
+        let parked = Parked { open, class, promised: None };
+        self.rooms.entry(class).or_default().insert((parked.room(), open.zone.0));
+        self.parked.insert(open.zone.0, parked);
+        self.judge(open.zone.0);
+    }
+
+    fn unpark(&mut self, zone: u32) -> Option<OpenZone> {
+        let parked = self.parked.remove(&zone)?;
+        match parked.promised {
+            Some(serial) => drop(self.promised.remove(&serial)),
+            None => self.rooms_of(parked.class, |rooms| rooms.remove(&(parked.room(), zone))),
+        }
+        self.judge(zone);
+        Some(parked.open)
+    }
+
+    fn rooms_of(&mut self, class: Class, change: impl FnOnce(&mut BTreeSet<(u64, u32)>) -> bool) {
+        let rooms = self.rooms.entry(class).or_default();
+        let changed = change(rooms);
+        debug_assert!(changed);
+        if rooms.is_empty() {
+            self.rooms.remove(&class);
+        }
+    }
+
+    /// What moving all of this zone would take now; `None`: that cannot be moved.
+    pub fn note(&mut self, zone: u32, movable: Option<Movable>) {
+        match movable {
+            Some(movable) => drop(self.movable.insert(zone, movable)),
+            None => drop(self.movable.remove(&zone)),
+        }
+        self.judge(zone);
+    }
+
+    fn judge(&mut self, zone: u32) {
+        let written = self.parked.get(&zone).map_or(self.capacity, |parked| parked.open.at);
+        let candidate = |m: &Movable| {
+            let dead = written.saturating_sub(m.live);
+            Candidate { zone, live: m.live, dead, last: m.last }
+        };
+        let candidate = self.movable.get(&zone).map(candidate);
+        self.candidates.set(zone, candidate);
+    }
+
+    /// The zones that are worth cleaning.
+    pub fn candidates(&self) -> &Candidates {
+        &self.candidates
+    }
+
+    /// Nothing stands in this zone any more: it is to be reset. Or nothing more is to be written there.
     pub fn forget(&mut self, zone: u32) {
-        self.0.retain(|p| p.open.zone.0 != zone);
+        self.unpark(zone);
     }
 
     /// The zone, for the file that ends in it.
     pub fn take_back(&mut self, zone: u32) -> Option<OpenZone> {
-        let i = self.0.iter().position(|p| p.open.zone.0 == zone && p.promised.is_none())?;
-        Some(self.0.swap_remove(i).open)
+        match self.is_promised(zone) {
+            true => None,
+            false => self.unpark(zone),
+        }
     }
 
     /// The best zone for a file: the one it was promised, or else of those within `distance` of its class the one that is
     /// nearest to it, and fullest.
-    fn find(&self, serial: Serial, class: Class, need: u64, distance: u8) -> Option<usize> {
-        let room = |p: &Parked| p.open.capacity.saturating_sub(p.open.at);
-        let fits = |(i, p): (usize, &Parked)| match p.promised {
-            Some(to) => (to == serial).then_some((0, 0, i)),
-            None if room(p) < need => None,
-            None => class.distance(p.class).filter(|d| *d <= distance).map(|d| (d + 1, room(p), i)),
+    fn find(&self, serial: Serial, class: Class, need: u64, distance: u8) -> Option<u32> {
+        if let Some(zone) = self.promised.get(&serial) {
+            return Some(*zone);
+        }
+        let fits = |(there, rooms): (&Class, &BTreeSet<(u64, u32)>)| {
+            let distance = class.distance(*there).filter(|d| *d <= distance)?;
+            let (room, zone) = rooms.range((need, 0)..).next()?;
+            Some((distance, *room, *zone))
         };
-        self.0.iter().enumerate().filter_map(fits).min().map(|(_, _, i)| i)
+        self.rooms.iter().filter_map(fits).min().map(|(_, _, zone)| zone)
     }
 
     /// Promises a file, which is about to have bytes, `need` bytes of room in a zone of any class that it may share.
     pub fn promise(&mut self, serial: Serial, class: Class, need: u64) -> bool {
-        let found = self.find(serial, class, need, u8::MAX);
-        if let Some(i) = found {
-            self.0[i].promised = Some(serial);
+        let Some(zone) = self.find(serial, class, need, u8::MAX) else { return false };
+        let Some(parked) = self.parked.get_mut(&zone) else { return false };
+        if parked.promised.replace(serial).is_none() {
+            let (class, room) = (parked.class, parked.room());
+            self.rooms_of(class, |rooms| rooms.remove(&(room, zone)));
+            self.promised.insert(serial, zone);
         }
-        found.is_some()
+        true
     }
 
     /// The zone with the least room, which is parked no more; none that is promised.
     pub fn fullest(&mut self) -> Option<OpenZone> {
-        let free = self.0.iter().enumerate().filter(|(_, p)| p.promised.is_none());
-        let (i, _) = free.min_by_key(|(_, p)| p.open.capacity.saturating_sub(p.open.at))?;
-        Some(self.0.swap_remove(i).open)
+        let least = self.rooms.values().filter_map(|rooms| rooms.first()).min();
+        let (_, zone) = *least?;
+        self.unpark(zone)
     }
 
     /// Every parked zone.
     pub fn zones(&self) -> impl Iterator<Item = ZoneId> + '_ {
-        self.0.iter().map(|p| p.open.zone)
-    }
-
-    /// How far each parked zone is written, in bytes.
-    pub fn written(&self) -> BTreeMap<u32, u64> {
-        self.0.iter().map(|p| (p.open.zone.0, p.open.at)).collect()
+        self.parked.values().map(|p| p.open.zone)
     }
 
     /// Zones that somebody has been promised room in.
     pub fn promised_zones(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().filter(|p| p.promised.is_some()).map(|p| p.open.zone.0)
+        self.promised.values().copied()
+    }
+
+    /// Whether somebody has been promised room in this zone.
+    pub fn is_promised(&self, zone: u32) -> bool {
+        self.parked.get(&zone).is_some_and(|parked| parked.promised.is_some())
     }
 
     /// The file does not need what it was promised.
     pub fn promise_over(&mut self, serial: Serial) {
-        self.0.iter_mut().filter(|p| p.promised == Some(serial)).for_each(|p| p.promised = None);
+        let Some(zone) = self.promised.remove(&serial) else { return };
+        let Some(parked) = self.parked.get_mut(&zone) else { return };
+        parked.promised = None;
+        let (class, room) = (parked.class, parked.room());
+        self.rooms_of(class, |rooms| rooms.insert((room, zone)));
     }
 
     /// A zone for a file's next bytes, with room for `need` of them. `crowded`: there are no empty zones, so that even one of
     /// another class will do.
     pub fn take(&mut self, serial: Serial, class: Class, need: u64, crowded: bool) -> Option<OpenZone> {
-        let i = self.find(serial, class, need, if crowded { u8::MAX } else { 1 })?;
-        Some(self.0.swap_remove(i).open)
+        let zone = self.find(serial, class, need, if crowded { u8::MAX } else { 1 })?;
+        self.unpark(zone)
     }
 }
 
@@ -152,7 +238,7 @@ mod tests {
     }
 
     fn parking(zones: &[(u32, u64, Class)]) -> Parking {
-        let mut parking = Parking::default();
+        let mut parking = Parking::new(1000);
         zones.iter().for_each(|&(n, at, class)| parking.park(zone(n, at), class));
         parking
     }
@@ -190,5 +276,22 @@ mod tests {
         let mut p = parking(&[(1, 100, Class::Wal)]);
         p.forget(1);
         assert_eq!(p.take(6, Class::Wal, 1, true), None);
+    }
+
+    #[test]
+    fn room_for_the_next_file_is_not_dead() {
+        let mut p = parking(&[(1, 600, Class::Table(3))]);
+        let live = |live| Some(Movable { live, last: 5 });
+        p.note(1, live(400));
+        assert_eq!(p.candidates().dead(), 200);
+        let open = p.take(9, Class::Table(3), 10, false).unwrap();
+        assert_eq!(p.candidates().dead(), 600, "written to the end, or never more");
+        p.note(1, None);
+        assert_eq!(p.candidates().dead(), 0, "somebody writes there");
+        p.park(OpenZone { at: 900, ..open }, Class::Table(3));
+        p.note(1, live(700));
+        assert_eq!(p.candidates().dead(), 200);
+        assert_eq!(p.fullest(), Some(OpenZone { at: 900, ..open }));
+        assert_eq!(p.candidates().dead(), 300, "finished early");
     }
 }

@@ -47,6 +47,11 @@ impl Pins {
     pub(crate) fn used_again(&mut self, zone: u32) {
         self.waiting.remove(&zone);
     }
+
+    /// Whether the zone must stay as it is.
+    pub(crate) fn holds(&self, zone: u32) -> bool {
+        self.held.contains_key(&zone)
+    }
 }
 
 impl Core {
@@ -280,6 +285,7 @@ impl Core {
             keep
         });
         drop(pending);
+        let zones = ready.iter().any(|place| matches!(place, FreedPlace::Zone { .. }));
         for place in ready {
             match place {
                 FreedPlace::Zone { zone, .. } => self.tenant.release(ZoneId(zone)),
@@ -288,6 +294,9 @@ impl Core {
                     lock(&self.conventional).free_behind(addr, len);
                 }
             }
+        }
+        if zones {
+            self.cleaned.notify_all();
         }
     }
 }

@@ -404,11 +404,13 @@ impl Meta {
         };
         for old in &inode.extents[plan.at.clone()] {
             self.space.remove(serial, old);
+            self.touched.extend(old.place.zone().map(|(zone, _)| zone));
         }
         for new in &plan.with {
             self.space.insert(serial, new);
             if let Some((zone, _)) = new.place.zone() {
                 self.forgotten.remove(&zone);
+                self.touched.insert(zone);
             }
         }
         if inode.extents.capacity() == 0 {

@@ -46,8 +46,8 @@ pub use rescue::Witness;
 
 use inline::Inline;
 use lenient::Replay;
-pub use space::Piece;
 use space::Space;
+pub use space::{Movable, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of a file or directory, never used twice on a volume.
@@ -142,6 +142,8 @@ pub struct Meta {
     inline: Inline,
     /// What a replay of a damaged journal remembers; no part of the state.
     replay: Replay,
+    /// Zones in which something changed since somebody [asked](Meta::take_touched); no part of the state.
+    touched: BTreeSet<u32>,
 }
 
 impl Default for Meta {
@@ -176,6 +178,7 @@ impl Meta {
             forgotten: BTreeMap::new(),
             inline: Inline::default(),
             replay: Replay::default(),
+            touched: BTreeSet::new(),
         }
     }
 
@@ -290,6 +293,21 @@ impl Meta {
     /// The life of a sequential zone that holds bytes of files; `None`: it holds none.
     pub fn zone_life(&self, zone: u32) -> Option<u64> {
         self.space.zone_life(zone)
+    }
+
+    /// Bytes of a zone header and of a block of the drive, by which [`Meta::movable`] counts; 4096 each until this is said.
+    pub fn set_footprint(&mut self, front: u64, block: u64) {
+        self.space.set_footprint(front, block);
+    }
+
+    /// What moving everything in a sequential zone would take; `None`: it is used by frames, or being written, or by nobody.
+    pub fn movable(&self, zone: u32) -> Option<Movable> {
+        self.space.movable(zone)
+    }
+
+    /// Zones in which something came, went, or was closed since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.touched)
     }
 
     /// What stands in a sequential zone, by offset.

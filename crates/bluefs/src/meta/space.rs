@@ -8,11 +8,52 @@ use std::collections::BTreeMap;
 type PieceKey = (u64, Serial, u64);
 
 /// What stands in one sequential zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct ZoneUse {
     life: u64,
     /// With the bytes that each takes, as far as metadata knows: 0 for frames, `u64::MAX` for an open extent.
     pieces: BTreeMap<PieceKey, u64>,
+    /// Bytes of the pieces that can be moved, with what [`Footprint`] adds; follows from the pieces.
+    live: u64,
+    /// How many pieces cannot be moved: frames, and what is being written; follows from the pieces.
+    fixed: u32,
+}
+
+impl PartialEq for ZoneUse {
+    fn eq(&self, other: &ZoneUse) -> bool {
+        self.life == other.life && self.pieces == other.pieces
+    }
+}
+impl Eq for ZoneUse {}
+
+/// What a piece of so many bytes takes where it is moved to. No part of the state: what the drive says.
+#[derive(Clone, Copy, Debug)]
+struct Footprint {
+    /// Bytes of the header in front.
+    front: u64,
+    /// Bytes of a block.
+    block: u64,
+}
+
+impl Footprint {
+    /// `None`: it cannot be moved.
+    fn of(self, place: Place, len: u64) -> Option<u64> {
+        match place {
+            Place::Raw { offset, .. } if len != u64::MAX => {
+                Some(self.front + (offset % self.block).saturating_add(len).next_multiple_of(self.block))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What moving all of a zone would take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Movable {
+    /// Bytes, headers included.
+    pub live: u64,
+    /// The file whose piece stands behind all others.
+    pub last: Serial,
 }
 
 /// A stretch of a sequential zone that holds an extent of a file.
@@ -27,12 +68,27 @@ pub struct Piece {
 }
 
 /// The index. It follows from the inodes; nothing else is in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Space {
     zones: BTreeMap<u32, ZoneUse>,
     /// Address → (bytes, file), one entry an extent; disjoint.
     conventional: BTreeMap<u64, (u64, Serial)>,
+    footprint: Footprint,
 }
+
+impl Default for Space {
+    fn default() -> Self {
+        let footprint = Footprint { front: 4096, block: 4096 };
+        Space { zones: BTreeMap::new(), conventional: BTreeMap::new(), footprint }
+    }
+}
+
+impl PartialEq for Space {
+    fn eq(&self, other: &Space) -> bool {
+        self.zones == other.zones && self.conventional == other.conventional
+    }
+}
+impl Eq for Space {}
 
 /// Zone, life, key and bytes of an extent in a sequential zone.
 fn piece_of(serial: Serial, extent: &Extent) -> Option<(u32, u64, PieceKey, u64)> {
@@ -50,6 +106,22 @@ impl Space {
 
     pub fn zones(&self) -> impl ExactSizeIterator<Item = (u32, u64)> + '_ {
         self.zones.iter().map(|(zone, user)| (*zone, user.life))
+    }
+
+    /// What the drive says of headers and blocks.
+    pub fn set_footprint(&mut self, front: u64, block: u64) {
+        self.footprint = Footprint { front, block };
+        for (zone, user) in &mut self.zones {
+            let place = |key: &PieceKey| Place::Raw { zone: *zone, life: user.life, offset: key.0 };
+            let each = user.pieces.iter().filter(|(_, len)| **len > 0);
+            user.live = each.filter_map(|(key, len)| self.footprint.of(place(key), *len)).sum();
+        }
+    }
+
+    /// What moving all of a zone would take; `None`: that cannot be moved, or nothing stands there.
+    pub fn movable(&self, zone: u32) -> Option<Movable> {
+        let user = self.zones.get(&zone).filter(|user| user.fixed == 0)?;
+        Some(Movable { live: user.live, last: user.pieces.keys().next_back()?.1 })
     }
 
     /// What stands in a zone, by offset.
@@ -130,8 +202,16 @@ impl Space {
 
     pub fn insert(&mut self, serial: Serial, extent: &Extent) {
         if let Some((zone, life, key, len)) = piece_of(serial, extent) {
-            let user = self.zones.entry(zone).or_insert(ZoneUse { life, pieces: BTreeMap::new() });
-            user.pieces.insert(key, len);
+            let empty = ZoneUse { life, pieces: BTreeMap::new(), live: 0, fixed: 0 };
+            let user = self.zones.entry(zone).or_insert(empty);
+            if user.pieces.insert(key, len).is_some() {
+                // Of damage only: what stood there is counted already.
+                return;
+            }
+            match self.footprint.of(extent.place, extent.len) {
+                Some(bytes) => user.live += bytes,
+                None => user.fixed += 1,
+            }
         } else if let Place::Conventional { addr } = extent.place {
             self.conventional.insert(addr, (extent.len, serial));
         }
@@ -140,8 +220,13 @@ impl Space {
     /// Takes out an extent. A zone stays until [`Self::remove_empty_zone`].
     pub fn remove(&mut self, serial: Serial, extent: &Extent) {
         if let Some((zone, _, key, _)) = piece_of(serial, extent) {
-            if let Some(user) = self.zones.get_mut(&zone) {
-                user.pieces.remove(&key);
+            if let Some(user) = self.zones.get_mut(&zone)
+                && user.pieces.remove(&key).is_some()
+            {
+                match self.footprint.of(extent.place, extent.len) {
+                    Some(bytes) => user.live = user.live.saturating_sub(bytes),
+                    None => user.fixed = user.fixed.saturating_sub(1),
+                }
             }
         } else if let Some((addr, _)) = extent.conventional() {
             self.conventional.remove(&addr);
