@@ -11,8 +11,8 @@ use imbrex_device::{
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::{
-    AppendStream, Exec, FormatOptions, Framing, NewZone, Placed, Placer, StreamSpec, StreamStart, Tenant, TenantSpec,
-    Urgency, Volume, VolumeOptions, ZoneHeader,
+    AppendStream, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Tenant,
+    TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
 };
 use shuttle::thread;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,10 +99,14 @@ impl ZonedDevice for Watched {
 }
 
 fn volume(rotational: bool) -> (Arc<Watched>, Volume, Tenant) {
+    volume_with(rotational, None)
+}
+
+fn volume_with(rotational: bool, active: Option<u32>) -> (Arc<Watched>, Volume, Tenant) {
     let tiny = Profile::named("tiny").unwrap();
     let over =
         Overrides { capacity: Some(1 << 20), zone_size: Some(64 << 10), conventional: Some(3), ..Overrides::default() };
-    let config = Config { rotational, ..Config::new(&tiny, &over) };
+    let config = Config { rotational, max_open: active, max_active: active, ..Config::new(&tiny, &over) };
     let device = Arc::new(Watched {
         drive: Emulator::memory(&config).unwrap(),
         seen: Mutex::default(),
@@ -146,6 +150,10 @@ impl Placer for Notes {
             name: String::new(),
         };
         Ok(NewZone { zone, at: 0, header })
+    }
+    fn leave_zone(&self, zone: &OpenZone, _: u64) -> Result<bool> {
+        self.tenant.finish(zone.zone);
+        Ok(true)
     }
     fn placed(&self, placed: &Placed, bytes: &[u8]) {
         self.placed.lock().unwrap().push((*placed, bytes.to_vec()));
@@ -222,6 +230,37 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
                     assert_eq!((log.len(), log.placed()), (30_000, 30_000));
                     all_placed(notes, 30_000);
                 }
+            },
+            ROUNDS,
+        );
+    }
+}
+
+/// One zone may be active for streams, of which there are three: who waits for it is woken, or shuttle says that all wait.
+#[test]
+fn streams_that_wait_for_an_active_zone_all_get_one() {
+    for active in [4, 5] {
+        shuttle::check_random(
+            move || {
+                let (device, volume, tenant) = volume_with(false, Some(active));
+                let streams: Vec<_> = (1..=3).map(|file| stream(&tenant, file)).collect();
+                let threads: Vec<_> = streams
+                    .iter()
+                    .map(|(log, notes)| {
+                        let (log, file) = (log.clone(), notes.file);
+                        thread::spawn(move || {
+                            for _ in 0..2 {
+                                let at = log.len();
+                                log.append(&piece(file, at, 5000)).unwrap();
+                                log.drain(Priority::Normal).unwrap();
+                            }
+                        })
+                    })
+                    .collect();
+                threads.into_iter().for_each(|t| t.join().unwrap());
+                streams.iter().for_each(|(_, notes)| all_placed(notes, 10_000));
+                assert_eq!(device.drive.stats().total.rule_violations, 0);
+                drop(volume);
             },
             ROUNDS,
         );
