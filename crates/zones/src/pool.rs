@@ -2,7 +2,8 @@
 //!
 //! Pure bookkeeping over a snapshot of the drive's zones and the label's owner bytes; the volume carries out what it
 //! decides. A sequential zone that a tenant owns is *leased* (the tenant's metadata refers to it, or is about to), *empty*,
-//! or *dirty* (written, but nobody refers to it: reset before use). At mount the tenant adopts what its metadata refers to;
+//! or *dirty* (written, but nobody refers to it: reset before use). A zone that is being reset in the background counts as free all
+//! the while: whoever needs that very one waits for the reset. At mount the tenant adopts what its metadata refers to;
 //! everything else it owns is free. Zones that are read-only or offline are never handed out.
 
 use crate::label;
@@ -33,7 +34,8 @@ enum Use {
     Unowned(bool),
     Empty,
     Dirty,
-    Resetting,
+    /// `true`: leased as soon as that is done.
+    Resetting(bool),
     Leased,
     Dead,
 }
@@ -47,6 +49,8 @@ pub enum Take {
     Reset(ZoneId),
     /// Nobody owns these: make them the tenant's in the label, say [`Pool::claimed`], ask again.
     Claim(Vec<ZoneId>),
+    /// All that are free are being reset this moment: ask again once [`Pool::reset_done`] was said of one.
+    Wait,
     /// There is none for this urgency.
     NoSpace,
 }
@@ -55,9 +59,18 @@ pub enum Take {
 struct TenantZones {
     empty: BTreeSet<u32>,
     dirty: BTreeSet<u32>,
+    /// How many are being reset, to be empty then.
+    resetting: u32,
     leased: u32,
     reserve: u32,
     promised: u32,
+}
+
+impl TenantZones {
+    /// Its free zones; `unowned`: how many it could have beside its own.
+    fn free(&self, unowned: usize) -> usize {
+        self.empty.len() + self.dirty.len() + self.resetting as usize + unowned
+    }
 }
 
 /// Sequential zones of one tenant, counted.
@@ -65,9 +78,9 @@ struct TenantZones {
 pub struct PoolCounts {
     /// Leased.
     pub leased: u32,
-    /// Ready for use: empty, waiting for a reset, or nobody's.
+    /// Ready for use: empty, waiting for a reset, being reset, or nobody's.
     pub free: u32,
-    /// Of the free ones, how many still wait for a reset.
+    /// Of the free ones, how many are not reset yet.
     pub dirty: u32,
     /// Kept for metadata and cleaning.
     pub reserve: u32,
@@ -172,7 +185,7 @@ impl Pool {
             Urgency::Promised | Urgency::Cleaning => tenant.reserve as usize / 2,
             Urgency::Metadata => 0,
         };
-        if tenant.empty.len() + tenant.dirty.len() + unowned <= keep {
+        if tenant.free(unowned) <= keep {
             return Take::NoSpace;
         }
         if let Some(&zone) = tenant.empty.first() {
@@ -185,8 +198,11 @@ impl Pool {
         if let Some(&zone) = tenant.dirty.first() {
             let tenant = self.tenant(owner);
             tenant.dirty.remove(&zone);
-            self.zones[zone as usize].1 = Use::Resetting;
+            self.zones[zone as usize].1 = Use::Resetting(true);
             return Take::Reset(ZoneId(zone));
+        }
+        if unowned == 0 {
+            return Take::Wait;
         }
         Take::Claim(self.unowned.iter().take(self.claim_batch).map(|&z| ZoneId(z)).collect())
     }
@@ -196,7 +212,7 @@ impl Pool {
     pub fn promise(&mut self, owner: u8, leave: u32) -> bool {
         let unowned = self.unowned.len();
         let tenant = self.tenant(owner);
-        let free = tenant.empty.len() + tenant.dirty.len() + unowned;
+        let free = tenant.free(unowned);
         let ok = free as u64 > u64::from(tenant.reserve) + u64::from(tenant.promised) + u64::from(leave);
         tenant.promised += u32::from(ok);
         ok
@@ -223,19 +239,30 @@ impl Pool {
     pub fn next_dirty(&mut self) -> Option<ZoneId> {
         let zone = self.tenants.iter().filter_map(|t| t.dirty.first().copied()).min()?;
         let owner = self.zones[zone as usize].0;
-        self.tenant(owner).dirty.remove(&zone);
-        self.zones[zone as usize].1 = Use::Resetting;
+        let tenant = self.tenant(owner);
+        tenant.dirty.remove(&zone);
+        tenant.resetting += 1;
+        self.zones[zone as usize].1 = Use::Resetting(false);
         Some(ZoneId(zone))
     }
 
-    /// How a reset ended. `lease`: it was made for [`Take::Reset`].
-    pub fn reset_done(&mut self, zone: ZoneId, ok: bool, lease: bool) {
-        debug_assert_eq!(self.zones[zone.0 as usize].1, Use::Resetting);
+    /// Whether one of the tenant's zones is being reset in the background.
+    pub fn is_resetting(&self, owner: u8) -> bool {
+        self.tenants[usize::from(owner) - 1].resetting > 0
+    }
+
+    /// How the reset of [`Take::Reset`] or [`Pool::next_dirty`] ended.
+    pub fn reset_done(&mut self, zone: ZoneId, ok: bool) {
+        let (owner, usage) = self.zones[zone.0 as usize];
+        let lease = usage == Use::Resetting(true);
+        debug_assert!(lease || usage == Use::Resetting(false));
+        if !lease {
+            self.tenant(owner).resetting -= 1;
+        }
         match (ok, lease) {
             (false, _) => self.set(zone, Use::Dead),
             (true, false) => self.set(zone, Use::Empty),
             (true, true) => {
-                let owner = self.zones[zone.0 as usize].0;
                 self.tenant(owner).leased += 1;
                 self.zones[zone.0 as usize].1 = Use::Leased;
             }
@@ -260,8 +287,8 @@ impl Pool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         PoolCounts {
             leased: tenant.leased,
-            free: (tenant.empty.len() + tenant.dirty.len() + self.unowned.len()) as u32,
-            dirty: tenant.dirty.len() as u32,
+            free: tenant.free(self.unowned.len()) as u32,
+            dirty: tenant.dirty.len() as u32 + tenant.resetting,
             reserve: tenant.reserve,
             promised: tenant.promised,
             dead: self.dead,
@@ -298,18 +325,18 @@ mod tests {
         assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
         assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
         assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
-        pool.reset_done(ZoneId(4), true, true);
+        pool.reset_done(ZoneId(4), true);
         let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
         assert_eq!(zones, [ZoneId(6), ZoneId(7)]);
         pool.claimed(&zones, 1);
         assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
         assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "the reserve");
         assert_eq!(pool.take(1, Urgency::Metadata), Take::Reset(ZoneId(7)));
-        pool.reset_done(ZoneId(7), false, true);
+        pool.reset_done(ZoneId(7), false);
         assert_eq!(pool.take(1, Urgency::Metadata), Take::NoSpace);
         pool.release(ZoneId(3), false);
         assert_eq!(pool.next_dirty(), Some(ZoneId(3)));
-        pool.reset_done(ZoneId(3), true, false);
+        pool.reset_done(ZoneId(3), true);
         assert_eq!(pool.next_dirty(), None);
         assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(3)));
     }
@@ -328,5 +355,30 @@ mod tests {
         pool.promise_over(1);
         assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));
         assert!(matches!(pool.take(1, Urgency::Promised), Take::Empty(_) | Take::Reset(_)));
+    }
+
+    #[test]
+    fn a_zone_that_is_being_reset_is_free_and_waited_for() {
+        let (mut pool, report) = pool();
+        pool.adoption_done(1, &report);
+        let free = pool.counts(1).free;
+        let resetting: Vec<_> = std::iter::from_fn(|| pool.next_dirty()).collect();
+        assert_eq!(resetting, [ZoneId(3), ZoneId(4)]);
+        assert_eq!((pool.counts(1).free, pool.counts(1).dirty), (free, 2));
+        assert!(pool.promise(1, free - 2), "all but the reserve are to be had");
+        pool.promise_over(1);
+        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
+        let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
+        pool.claimed(&zones, 1);
+        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
+        assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(7)));
+        assert_eq!(pool.take(1, Urgency::User), Take::Wait, "beside the reserve one is left");
+        pool.reset_done(ZoneId(3), false);
+        assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "it has died, and the last one is the reserve");
+        assert_eq!(pool.take(1, Urgency::Metadata), Take::Wait);
+        pool.reset_done(ZoneId(4), true);
+        assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(4)));
+        pool.reset_done(ZoneId(7), true);
+        assert_eq!(pool.counts(1), PoolCounts { leased: 4, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 });
     }
 }

@@ -16,7 +16,7 @@ use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
 use crate::memory::{SegmentMemory, is_newer, parse};
 use crate::pool::{Pool, Take, Urgency};
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::turn::Turn;
 use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZoneState,
@@ -89,6 +89,8 @@ pub(crate) struct VolumeCore {
     label: Mutex<Label>,
     label_zones: LabelZones,
     pool: Mutex<Pool>,
+    /// A zone was reset in the background.
+    reset: Condvar,
     memory: Mutex<Arc<SegmentMemory>>,
     left: Mutex<Left>,
     report: Vec<Zone>,
@@ -276,6 +278,7 @@ impl Volume {
             flusher: Flusher::new(),
             turn: geometry.rotational.then(|| Turn::new(options.turn_bytes)),
             pool: Mutex::new(Pool::new(&seen, &label.owners, &reserves)),
+            reset: Condvar::new(),
             // Until recovery is over, plain memory: the survivor's region still holds what must not be lost.
             memory: Mutex::new(SegmentMemory::new(
                 zeroed_region(options.survivor_bytes.min(8 << 20)),
@@ -541,7 +544,7 @@ impl VolumeCore {
                 Take::Reset(zone) => {
                     let result = self.drive.device.zone_op(ZoneOp::Reset, zone, Cause::Pool.into());
                     self.is_reset(zone);
-                    lock(&self.pool).reset_done(zone, result.is_ok(), true);
+                    lock(&self.pool).reset_done(zone, result.is_ok());
                     match result {
                         Ok(()) => return Ok(zone),
                         Err(error) => tracing::warn!(%error, "a zone that cannot be reset is given up"),
@@ -554,6 +557,12 @@ impl VolumeCore {
                         }
                     })?;
                     lock(&self.pool).claimed(&zones, owner);
+                }
+                Take::Wait => {
+                    let pool = lock(&self.pool);
+                    if pool.is_resetting(owner) {
+                        drop(wait(&self.reset, pool));
+                    }
                 }
                 Take::NoSpace => return Err(self.error(Fault::NoSpace)),
             }

@@ -85,7 +85,8 @@ impl VolumeCore {
         let Some(zone) = lock(&self.pool).next_dirty() else { return Ok(false) };
         let result = self.drive.device.zone_op(ZoneOp::Reset, zone, Tag::new(Cause::Pool).at(Priority::Background));
         self.is_reset(zone);
-        lock(&self.pool).reset_done(zone, result.is_ok(), false);
+        lock(&self.pool).reset_done(zone, result.is_ok());
+        self.reset.notify_all();
         if let Err(error) = result {
             tracing::warn!(%error, "a zone that cannot be reset is given up");
         }
