@@ -114,6 +114,9 @@ impl Step<'_> {
     }
 }
 
+/// A piece of the victim: its file, where it stands, and the file's name.
+type NamedPiece = (Serial, Extent, String);
+
 /// A piece of the victim and its copy.
 pub(crate) struct Moved {
     serial: Serial,
@@ -188,12 +191,7 @@ impl Core {
 
     /// The zone that is half empty already, or else a new victim, which is pinned; what of it is to be moved now, and whether that
     /// is all.
-    fn choose(
-        &self,
-        step: &mut Step<'_>,
-        least: u64,
-        budget: u64,
-    ) -> Option<(u32, Vec<(Serial, Extent, String)>, bool)> {
+    fn choose(&self, step: &mut Step<'_>, least: u64, budget: u64) -> Option<(u32, Vec<NamedPiece>, bool)> {
         let state = lock(&self.meta);
         let meta = &state.meta;
         let zone = {

@@ -4,7 +4,7 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`, `parking`, `pins`. A stream's right to write is taken before
+//! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`, `cleaner` → `pins` → `parking`. A stream's right to write is taken before
 //! `meta`, never after, except the journal's.
 
 use crate::clean::Cleaner;
