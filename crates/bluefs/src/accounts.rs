@@ -3,10 +3,12 @@
 use crate::core::Core;
 use crate::file::lock;
 use crate::fs::{BlueFs, CreateOptions};
+use crate::meta::FreedPlace;
 use crate::options::Options;
-use imbrex_device::Drive;
+use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, Urgency, VolumeOptions};
+use std::sync::{Arc, OnceLock, Weak};
 
 fn options() -> Options {
     let volume =
@@ -16,7 +18,7 @@ fn options() -> Options {
 
 fn mounted(config: &Config) -> (Emulator, BlueFs) {
     let emulator = Emulator::memory(config).unwrap();
-    let drive = || Drive { device: std::sync::Arc::new(emulator.clone()), survivor: None };
+    let drive = || Drive { device: Arc::new(emulator.clone()), survivor: None };
     BlueFs::format(&drive(), false).unwrap();
     let fs = BlueFs::mount(drive(), options()).unwrap();
     (emulator, fs)
@@ -115,7 +117,7 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
     assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
     let mut moved = Vec::new();
     core.copy(&mut step, serial, old, "moved.sst", &mut moved).unwrap();
-    core.volume.sync(imbrex_device::Cause::Cleaning.into()).unwrap();
+    core.volume.sync(Cause::Cleaning.into()).unwrap();
     fs.unlink("/goes.sst").unwrap();
     core.sync_journal().unwrap();
     core.log_moved(&moved).unwrap();
@@ -128,4 +130,66 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
     let mut bytes = vec![0; 50_000];
     assert_eq!(reader.read_at(0, &mut bytes).unwrap(), bytes.len());
     assert!(bytes.iter().all(|b| *b == 7));
+}
+
+/// A drive on which somebody looks at the file system whenever it is asked about one zone.
+struct Watched {
+    below: Emulator,
+    core: OnceLock<Weak<Core>>,
+    /// For each look at a zone that is being given back: whether it was to be seen on its way.
+    seen: std::sync::Mutex<Vec<(ZoneId, bool)>>,
+}
+
+impl ZonedDevice for Watched {
+    fn identity(&self) -> &Identity {
+        self.below.identity()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> imbrex_device::Result<usize> {
+        if let ([_], Some(core)) = (&out, self.core.get().and_then(Weak::upgrade)) {
+            let coming =
+                |(_, place): &(u64, FreedPlace)| matches!(place, FreedPlace::Zone { zone, .. } if *zone == from.0);
+            lock(&self.seen).push((from, lock(&core.pending).iter().any(coming)));
+        }
+        self.below.report(from, out)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.read_at(buf, at, tag)
+    }
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.write_at(buf, at, tag)
+    }
+    fn flush(&self, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.flush(tag)
+    }
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.zone_op(op, zone, tag)
+    }
+    fn write_cache(&self) -> imbrex_device::Result<bool> {
+        self.below.write_cache()
+    }
+    fn set_write_cache(&self, on: bool) -> imbrex_device::Result<()> {
+        self.below.set_write_cache(on)
+    }
+}
+
+#[test]
+fn a_zone_that_is_given_back_is_seen_all_the_way() {
+    let below = Emulator::memory(&Config::tiny()).unwrap();
+    let device = Arc::new(Watched { below, core: OnceLock::new(), seen: Default::default() });
+    let drive = || Drive { device: device.clone(), survivor: None };
+    BlueFs::format(&drive(), false).unwrap();
+    let fs = BlueFs::mount(drive(), options()).unwrap();
+    let core = fs.core();
+    (0..3u8).for_each(|n| table(&fs, &format!("/{n}.sst"), 1_000_000, n));
+    fs.sync_all().unwrap();
+    let free = core.tenant.counts().free;
+    (0..3).for_each(|n| fs.unlink(&format!("/{n}.sst")).unwrap());
+    device.core.set(Arc::downgrade(core)).unwrap();
+    core.sync_journal().unwrap();
+    let seen = lock(&device.seen).clone();
+    assert_eq!(seen.iter().map(|(_, seen)| *seen).collect::<Vec<_>>(), [true; 3], "{seen:?}");
+    assert_eq!((core.tenant.counts().free, lock(&core.pending).len()), (free + 3, 0));
 }

@@ -380,36 +380,42 @@ impl Core {
             let counts = self.tenant.counts();
             (counts.free.saturating_sub(counts.reserve + counts.promised + leave), counts.free + counts.leased)
         };
+        // Looked at first: what is on its way there now is free only later.
+        let coming = !lock(&self.pending).is_empty();
         let (free, zones) = look();
-        if free >= enough || lock(&self.pending).is_empty() {
+        if free >= enough || !coming {
             return Ok((free, zones));
         }
         self.sync_journal()?;
         Ok(look())
     }
 
-    /// Cleans until a zone beside the reserve and `leave` others is free, or nothing more can be freed.
-    pub(crate) fn make_room(&self, leave: u32) -> Result<()> {
-        if !self.cleans() {
-            return Ok(());
-        }
+    /// Cleans until a zone beside the reserve and `leave` others is free, or nothing more can be freed; then the journal is asked
+    /// for what it could do without. True: there is one now.
+    pub(crate) fn make_room(&self, leave: u32) -> Result<bool> {
         let mut steps = 0;
-        while steps < MOST_AT_ONCE && self.free_zones(leave, 1)?.0 == 0 {
-            // What another one makes free may be enough for both.
-            let Some(step) = self.begin_step() else {
-                self.wait_for_step();
-                continue;
-            };
-            steps += 1;
-            match self.clean(step, least_dead(self.zone_capacity), u64::MAX) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // Whoever asks looks elsewhere, too.
-                Err(error) if error.code() == Code::NoSpace => break,
-                Err(error) => return Err(error),
+        while self.free_zones(leave, 1)?.0 == 0 {
+            if steps < MOST_AT_ONCE && self.cleans() {
+                // What another one makes free may be enough for both.
+                let Some(step) = self.begin_step() else {
+                    self.wait_for_step();
+                    continue;
+                };
+                steps += 1;
+                match self.clean(step, least_dead(self.zone_capacity), u64::MAX) {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    // Whoever asks looks elsewhere, too.
+                    Err(error) if error.code() == Code::NoSpace => {}
+                    Err(error) => return Err(error),
+                }
+                steps = MOST_AT_ONCE;
+            }
+            if self.recovering.load(Ordering::Acquire) || !self.shrink_journal()? {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A table is about to take room: cleans as much ahead as the policy asks of its writer. Never fails: whoever then finds no

@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) locks: Mutex<BTreeSet<Serial>>,
     /// Space that metadata has forgotten: with the record that did so.
     pub(crate) pending: Mutex<Vec<(u64, FreedPlace)>>,
+    /// Held while some of it is given back.
+    pub(crate) releasing: Mutex<()>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
     wals: Mutex<BTreeMap<Serial, Wals>>,
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
@@ -118,6 +120,7 @@ impl Core {
             conventional: Mutex::new(parts.conventional),
             locks: Mutex::default(),
             pending: Mutex::default(),
+            releasing: Mutex::default(),
             wals: Mutex::default(),
             kept: Mutex::default(),
             pins: Mutex::default(),
@@ -278,6 +281,26 @@ impl Core {
             tracing::debug!(%error, "files whose closing failed still cannot be written");
         }
         if lock(&self.pending).len() >= PENDING_ZONES { self.sync_journal() } else { Ok(()) }
+    }
+
+    /// Writes the journal anew where that makes it a zone shorter at least. False: it does not.
+    pub(crate) fn shrink_journal(&self) -> Result<bool> {
+        let mut state = lock(&self.meta);
+        let before = self.keeper.get().zones.len();
+        if before < 2 {
+            return Ok(false);
+        }
+        let needs = Journal::bytes_of(state.meta.snapshot());
+        let zones = needs.div_ceil(self.zone_capacity - self.front).max(1);
+        // One more than it needs stays for whoever writes to the old one meanwhile; and a journal that is hardly longer than what it
+        // says is not written again and again.
+        let counts = self.tenant.counts();
+        let long = state.journal.len() >= needs + needs / 4;
+        if zones >= before as u64 || zones >= u64::from(counts.free) || !long {
+            return Ok(false);
+        }
+        self.compact(&mut state)?;
+        Ok(self.keeper.get().zones.len() < before)
     }
 
     pub(crate) fn compact_if_large(&self) -> Result<()> {

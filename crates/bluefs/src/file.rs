@@ -541,19 +541,23 @@ impl Placer for FilePlacer {
         }
         let promised = self.promised.load(Ordering::Acquire);
         // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
-        let entitled = promised || core.recovering.load(Ordering::Acquire);
-        if !entitled {
+        let urgency = match core.recovering.load(Ordering::Acquire) {
+            _ if promised => Urgency::Promised,
+            true => Urgency::Recovered,
+            false => Urgency::User,
+        };
+        if urgency == Urgency::User {
             core.make_room(0).map_err(|e| core.device_error(&e))?;
         }
-        let zone = match core.take_zone(if entitled { Urgency::Promised } else { Urgency::User }) {
+        let zone = match core.take_zone(urgency) {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
                 return self.shared_zone(&core, logical, need, true)?.ok_or(error);
             }
             other => other?,
         };
         if promised {
+            // Used up with the zone.
             self.promised.store(false, Ordering::Release);
-            core.tenant.promise_over();
         }
         let life = core.tenant.new_life();
         let extent = Extent { logical, len: OPEN, place: self.place(zone, life, core.front) };

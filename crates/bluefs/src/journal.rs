@@ -292,6 +292,22 @@ impl Journal {
         Ok(journal)
     }
 
+    /// Bytes that a journal of just these records takes of the drive, without the headers of its zones.
+    pub(crate) fn bytes_of(records: impl Iterator<Item = Record>) -> u64 {
+        let (mut frames, mut filled) = (0, JOURNAL_PAYLOAD);
+        let mut buf = Vec::new();
+        for record in records {
+            buf.clear();
+            record.encode(&mut buf);
+            // Whole records in each frame.
+            if filled + buf.len() > JOURNAL_PAYLOAD {
+                (frames, filled) = (frames + 1, 0);
+            }
+            filled += buf.len();
+        }
+        frames * u64::from(JOURNAL_FRAME)
+    }
+
     /// Writes `records` as a new journal, moves the root to it, and returns it with the zones of the old one, which nothing
     /// refers to any more.
     pub(crate) fn compact(

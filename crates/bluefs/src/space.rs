@@ -137,9 +137,8 @@ impl Core {
                 continue;
             }
             pins.held.remove(&zone);
-            let waiting = pins.waiting.remove(&zone);
-            drop(pins);
-            if let Some((life, lsn)) = waiting {
+            if let Some((life, lsn)) = pins.waiting.remove(&zone) {
+                // Under the lock: a zone on its way to be free is always seen in one of its stations.
                 self.give_up(vec![FreedPlace::Zone { zone, life }], lsn);
                 any = true;
             }
@@ -227,16 +226,23 @@ impl Core {
     /// which [`WAL_SPARE`] zones are kept.
     pub(crate) fn promise_zone(&self, new_wal: bool) -> imbrex_device::Result<()> {
         let leave = if new_wal { 0 } else { WAL_SPARE };
-        self.make_room(leave).map_err(|e| self.device_error(&e))?;
-        self.after_freeing(|| self.tenant.promise(leave))
+        let mut patience = 4;
+        loop {
+            let room = self.make_room(leave).map_err(|e| self.device_error(&e))?;
+            patience -= 1;
+            match self.after_freeing(|| self.tenant.promise(leave)) {
+                // Another one was faster; there may be more to be had.
+                Err(error) if room && patience > 0 && matches!(error.fault, imbrex_device::Fault::NoSpace) => {}
+                other => return other,
+            }
+        }
     }
 
     fn after_freeing<T>(&self, get: impl Fn() -> imbrex_device::Result<T>) -> imbrex_device::Result<T> {
+        // Looked at first: what is on its way there now is free only later.
+        let coming = !lock(&self.pending).is_empty();
         match get() {
-            Err(error) if matches!(error.fault, imbrex_device::Fault::NoSpace) => {
-                if lock(&self.pending).is_empty() {
-                    return Err(error);
-                }
+            Err(error) if coming && matches!(error.fault, imbrex_device::Fault::NoSpace) => {
                 self.sync_journal().map_err(|e| self.device_error(&e))?;
                 get()
             }
@@ -273,18 +279,16 @@ impl Core {
         Some(open)
     }
 
+    /// Gives back what waits for the journal and does not need to any more. It stands in `pending` until it is free, and who comes
+    /// second waits for the first: whoever finds nothing pending has seen all that was freed.
     pub(crate) fn release_pending(&self) {
+        let _one = lock(&self.releasing);
         let durable = self.durable_lsn();
-        let mut pending = lock(&self.pending);
-        let mut ready = Vec::new();
-        pending.retain(|(lsn, place)| {
-            let keep = *lsn > durable;
-            if !keep {
-                ready.push(*place);
-            }
-            keep
-        });
-        drop(pending);
+        let (seen, ready) = {
+            let pending = lock(&self.pending);
+            let ready = pending.iter().filter(|(lsn, _)| *lsn <= durable).map(|(_, place)| *place);
+            (pending.len(), ready.collect::<Vec<_>>())
+        };
         let zones = ready.iter().any(|place| matches!(place, FreedPlace::Zone { .. }));
         for place in ready {
             match place {
@@ -295,6 +299,12 @@ impl Core {
                 }
             }
         }
+        // What came meanwhile stands behind what was seen, and stays.
+        let mut n = 0;
+        lock(&self.pending).retain(|(lsn, _)| {
+            n += 1;
+            n > seen || *lsn > durable
+        });
         if zones {
             self.cleaned.notify_all();
         }

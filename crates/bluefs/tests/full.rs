@@ -147,6 +147,39 @@ fn a_drive_that_becomes_full_refuses_a_table_or_a_later_record_before_the_first_
 }
 
 #[test]
+fn what_the_journal_could_do_without_is_not_missing_where_files_need_it() {
+    for share in [false, true] {
+        let machine = Machine::new();
+        let options = Options { share, journal_bytes: 20 << 20, ..support::options() };
+        let fs = BlueFs::mount(machine.drive(), options).unwrap();
+        let names: Vec<String> = (0..3000).map(|n| format!("/{n:0250}")).collect();
+        let room = fs.space().free;
+        // The journal of a drive of which all was deleted.
+        for _ in 0..3 {
+            names.iter().for_each(|name| fs.mkdir(name).unwrap());
+            names.iter().for_each(|name| fs.rmdir(name).unwrap());
+        }
+        fs.sync_all().unwrap();
+        assert!(fs.space().free + (4 << 20) < room, "it has grown by some zones");
+        let table = fs.create("/table.sst", CreateOptions::default()).unwrap();
+        let piece = bytes(100_000, 7);
+        // But for the end of the last zone, where buffers do not fit.
+        for written in 0..(room - (1 << 18)) / 100_000 {
+            let what = format!("{} of {room} bytes", written * 100_000);
+            table.append(&piece).unwrap_or_else(|why| panic!("{what}: {why}"));
+        }
+        table.sync().unwrap();
+        let why = (0..100).find_map(|_| table.append(&piece).err()).unwrap();
+        assert_eq!(why.code(), Code::NoSpace, "{why}");
+        // With nothing more to be had, it is not written again and again.
+        let written = || machine.emulator.stats().of(imbrex_device::Cause::Checkpoint).bytes_written;
+        let before = written();
+        (0..100).for_each(|_| drop(table.append(&piece).unwrap_err()));
+        assert_eq!(written(), before);
+    }
+}
+
+#[test]
 fn a_promise_that_is_not_needed_is_given_back() {
     let machine = Machine::new();
     let fs = machine.mount();

@@ -15,9 +15,11 @@ use std::collections::BTreeSet;
 pub enum Urgency {
     /// A user's write: leaves the reserve alone.
     User,
-    /// Bytes that were acknowledged when this zone was [promised](Pool::promise): uses the promise up, and may take half of
-    /// the reserve should zones have died since.
+    /// Bytes that were acknowledged when this zone was [promised](Pool::promise): uses the promise up, where there is a zone, and may
+    /// take half of the reserve should zones have died since.
     Promised,
+    /// Bytes that a dead process had acknowledged, in the mount after it: may take half of the reserve.
+    Recovered,
     /// Moving data so that zones become free: may take half of the reserve.
     Cleaning,
     /// Metadata, without which nothing could even be deleted: may take all.
@@ -182,22 +184,26 @@ impl Pool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         let keep = match urgency {
             Urgency::User => (tenant.reserve + tenant.promised) as usize,
-            Urgency::Promised | Urgency::Cleaning => tenant.reserve as usize / 2,
+            Urgency::Promised | Urgency::Recovered | Urgency::Cleaning => tenant.reserve as usize / 2,
             Urgency::Metadata => 0,
         };
         if tenant.free(unowned) <= keep {
             return Take::NoSpace;
         }
+        // In the same moment: else the zone and the promise of it would both count.
+        let used = u32::from(urgency == Urgency::Promised);
         if let Some(&zone) = tenant.empty.first() {
             let tenant = self.tenant(owner);
             tenant.empty.remove(&zone);
             tenant.leased += 1;
+            tenant.promised -= used.min(tenant.promised);
             self.zones[zone as usize].1 = Use::Leased;
             return Take::Empty(ZoneId(zone));
         }
         if let Some(&zone) = tenant.dirty.first() {
             let tenant = self.tenant(owner);
             tenant.dirty.remove(&zone);
+            tenant.promised -= used.min(tenant.promised);
             self.zones[zone as usize].1 = Use::Resetting(true);
             return Take::Reset(ZoneId(zone));
         }
@@ -218,7 +224,12 @@ impl Pool {
         ok
     }
 
-    /// A promise was used, or is not needed any more.
+    /// The zone that was taken for a promise has died before anything was written there.
+    pub fn promise_again(&mut self, owner: u8) {
+        self.tenant(owner).promised += 1;
+    }
+
+    /// A promise is not needed any more.
     pub fn promise_over(&mut self, owner: u8) {
         let tenant = self.tenant(owner);
         tenant.promised = tenant.promised.saturating_sub(1);
@@ -354,7 +365,12 @@ mod tests {
         assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are promised");
         pool.promise_over(1);
         assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));
+        let counts = pool.counts(1);
         assert!(matches!(pool.take(1, Urgency::Promised), Take::Empty(_) | Take::Reset(_)));
+        let after = pool.counts(1);
+        assert_eq!((after.free, after.promised), (counts.free - 1, counts.promised - 1), "both in one moment");
+        assert!(matches!(pool.take(1, Urgency::Recovered), Take::Empty(_) | Take::Reset(_) | Take::Claim(_)));
+        assert_eq!(pool.counts(1).promised, after.promised, "that was nobody's promise");
     }
 
     #[test]

@@ -547,7 +547,12 @@ impl VolumeCore {
                     lock(&self.pool).reset_done(zone, result.is_ok());
                     match result {
                         Ok(()) => return Ok(zone),
-                        Err(error) => tracing::warn!(%error, "a zone that cannot be reset is given up"),
+                        Err(error) => {
+                            tracing::warn!(%error, "a zone that cannot be reset is given up");
+                            if urgency == Urgency::Promised {
+                                lock(&self.pool).promise_again(owner);
+                            }
+                        }
                     }
                 }
                 Take::Claim(zones) => {

@@ -94,7 +94,7 @@ impl Tenant {
         }
     }
 
-    /// The promise was used, or is not needed any more.
+    /// The promise is not needed any more.
     pub fn promise_over(&self) {
         lock(&self.core().pool).promise_over(self.owner);
     }
