@@ -267,6 +267,32 @@ fn streams_that_wait_for_an_active_zone_all_get_one() {
     }
 }
 
+/// As many zones become free as are asked for: each is reset in the background, or by who takes it, and none is ever missing.
+#[test]
+fn whoever_is_promised_a_zone_that_was_given_back_gets_it() {
+    shuttle::check_random(
+        || {
+            let (_, volume, tenant) = volume(false);
+            let all: Vec<ZoneId> = std::iter::from_fn(|| tenant.take(Urgency::User).ok()).collect();
+            all[..2].iter().for_each(|zone| tenant.release(*zone));
+            let mut threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let tenant = tenant.clone();
+                    thread::spawn(move || {
+                        tenant.promise(0).unwrap();
+                        tenant.take(Urgency::Promised).unwrap();
+                    })
+                })
+                .collect();
+            let stepping = volume.clone();
+            threads.push(thread::spawn(move || while stepping.step().unwrap() {}));
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            assert_eq!((tenant.counts().free, tenant.counts().promised), (0, 0));
+        },
+        ROUNDS,
+    );
+}
+
 #[test]
 fn a_flush_covers_everybody_who_wrote_before_it() {
     shuttle::check_random(
