@@ -6,7 +6,7 @@ use crate::{banded, kernel, picture};
 use imbrex_device::kernel::Access;
 use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
-use imbrex_emulator::time::answer;
+use imbrex_emulator::time::{answer, fingerprint, formulas};
 use imbrex_emulator::{Observer, Profile, Stats};
 use serde::Serialize;
 use serde_json::json;
@@ -17,10 +17,27 @@ use std::path::Path;
 pub(super) fn profiles(json: bool) -> Outcome {
     let profiles = Profile::all();
     if json {
-        return print_json(&profiles);
+        let known: Vec<Known> = profiles.iter().map(Known::of).collect();
+        return print_json(&known);
     }
     let blocks: Vec<String> = profiles.iter().map(describe_profile).collect();
     print(blocks.join("\n\n"))
+}
+
+/// A profile, and the fingerprints of its time model where it has one.
+#[derive(Serialize)]
+struct Known<'a> {
+    #[serde(flatten)]
+    profile: &'a Profile,
+    model: Option<String>,
+    formulas: Option<&'static str>,
+}
+
+impl Known<'_> {
+    fn of(profile: &Profile) -> Known<'_> {
+        let timed = !profile.parameters.is_empty();
+        Known { profile, model: timed.then(|| fingerprint(profile)), formulas: timed.then(formulas) }
+    }
 }
 
 fn describe_profile(profile: &Profile) -> String {

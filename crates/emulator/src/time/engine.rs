@@ -3,7 +3,7 @@
 //! A controller takes commands one after the other and costs each its overhead. What it can answer by itself it does: a write
 //! that fits in the write cache, a read of what is cached or was read ahead. The one head does everything else, one job at a
 //! time and to its end: a command of the queue (the nearest in time among the first few, unless one waited too long), a piece
-//! of the write cache (upwards from where the head is), a zone operation, a band to clean. What follows in time, that is,
+//! of the write cache (upwards from where the head is, of the next few the one that it reaches soonest), a zone operation, a band to clean. What follows in time, that is,
 //! begins where the last job ended and was there before that end, costs neither seek nor rotation. Behind a read the head reads
 //! on while nobody wants it.
 //!
@@ -13,7 +13,7 @@ use super::mechanics::{Mechanics, Ns};
 use super::params::Params;
 use super::tally::{Kind, Tally};
 use super::translation::{Route, Translation};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A command that the engine knows; never used twice.
 pub(crate) type Ticket = u64;
@@ -57,6 +57,8 @@ struct Extent {
     seq: u64,
     ready: Ns,
     cause: u8,
+    /// Where it begins on the stroke.
+    stroke: f64,
 }
 
 /// The head reads on from `at` since `since`, `len` bytes at most.
@@ -74,6 +76,8 @@ pub(crate) struct Engine {
     cache_bytes: u64,
     cache_on: bool,
     controller: Ns,
+    /// Up to when bytes pass between host and drive.
+    bus: Ns,
     /// When the head is free, where it is then, and the address that comes next under it.
     free: Ns,
     stroke: f64,
@@ -81,8 +85,8 @@ pub(crate) struct Engine {
     prefetch: Option<Prefetch>,
     segments: VecDeque<(u64, u64)>,
     dirty: BTreeMap<u64, Extent>,
-    /// The extents by age.
-    ages: BTreeSet<(u64, u64)>,
+    /// How many extents there are of each age.
+    ages: BTreeMap<u64, u64>,
     dirty_bytes: u64,
     seq: u64,
     /// When the last piece of the cache that was begun is written.
@@ -113,13 +117,14 @@ impl Engine {
             cache_bytes,
             cache_on,
             controller: 0.0,
+            bus: 0.0,
             free: 0.0,
             stroke: 0.0,
             next: None,
             prefetch: None,
             segments: VecDeque::new(),
             dirty: BTreeMap::new(),
-            ages: BTreeSet::new(),
+            ages: BTreeMap::new(),
             dirty_bytes: 0,
             seq: 0,
             written: 0.0,
@@ -152,8 +157,10 @@ impl Engine {
         self.cache_on = on;
     }
 
-    fn interface(&self, len: u64) -> Ns {
-        len as f64 * 1e9 / (self.params.interface_mib_s * 1_048_576.0)
+    /// When bytes that are there at `ready` have passed between host and drive, one after the other's.
+    fn interface(&mut self, ready: Ns, len: u64) -> Ns {
+        self.bus = self.bus.max(ready) + len as f64 * 1e9 / (self.params.interface_mib_s * 1_048_576.0);
+        self.bus
     }
 
     /// Takes a command. Arrivals do not go back behind what [`Engine::run`] was asked for.
@@ -229,10 +236,10 @@ impl Engine {
         if let Some((&start, extent)) = self.dirty.range(..=at).next_back()
             && start + extent.len >= end
         {
-            return Some(ready + self.interface(len));
+            return Some(self.interface(ready, len));
         }
         if self.segments.iter().any(|&(start, stop)| start <= at && end <= stop) {
-            return Some(ready + self.interface(len));
+            return Some(self.interface(ready, len));
         }
         let prefetch = self.prefetch?;
         let limit = prefetch.at + prefetch.len;
@@ -256,7 +263,7 @@ impl Engine {
         } else {
             self.prefetch = Some(Prefetch { at: end, since: self.free, len: limit - end });
         }
-        Some(self.free.max(ready + self.interface(len)))
+        Some(self.free.max(self.interface(ready, len)))
     }
 
     fn begin_prefetch(&mut self, at: u64, since: Ns) {
@@ -313,7 +320,7 @@ impl Engine {
                 return;
             }
             let Some(pending) = self.blocked.pop_front() else { return };
-            let end = now.max(pending.ready) + self.interface(len);
+            let end = self.interface(now.max(pending.ready), len);
             self.add(pending.command.at, len, end, pending.command.cause);
             self.complete(&pending, end, tally);
         }
@@ -322,6 +329,10 @@ impl Engine {
     /// Takes bytes out of the cache that were written over or dropped; returns the age of the oldest.
     fn cut(&mut self, at: u64, len: u64) -> Option<u64> {
         let end = at + len;
+        // Nothing there, mostly: one look tells.
+        if self.dirty.range(..end).next_back().is_none_or(|(start, extent)| start + extent.len <= at) {
+            return None;
+        }
         let mut oldest = None;
         let before = self
             .dirty
@@ -338,7 +349,7 @@ impl Engine {
                 self.insert(start, Extent { len: at - start, ..extent });
             }
             if stop > end {
-                self.insert(end, Extent { len: stop - end, ..extent });
+                self.insert(end, Extent { len: stop - end, stroke: self.stroke_of(end), ..extent });
             }
         }
         oldest
@@ -346,29 +357,31 @@ impl Engine {
 
     fn insert(&mut self, start: u64, extent: Extent) {
         self.dirty_bytes += extent.len;
-        self.ages.insert((extent.seq, start));
+        *self.ages.entry(extent.seq).or_insert(0) += 1;
         self.dirty.insert(start, extent);
     }
 
     fn remove(&mut self, start: u64) -> Option<Extent> {
         let extent = self.dirty.remove(&start)?;
-        self.ages.remove(&(extent.seq, start));
+        if let Some(extents) = self.ages.get_mut(&extent.seq) {
+            *extents -= 1;
+            if *extents == 0 {
+                self.ages.remove(&extent.seq);
+            }
+        }
         self.dirty_bytes -= extent.len;
         Some(extent)
     }
 
     fn add(&mut self, at: u64, len: u64, ready: Ns, cause: u8) {
         let seq = self.cut(at, len).unwrap_or(self.seq);
-        let before = self.dirty.range(..at).next_back().map(|(start, extent)| (*start, *extent));
-        if let Some((start, extent)) = before
-            && start + extent.len == at
-            && (extent.seq, extent.cause) == (seq, cause)
-        {
+        match self.dirty.range_mut(..at).next_back() {
             // Its front may be on its way out already; what is behind is there when the head gets to it.
-            self.remove(start);
-            self.insert(start, Extent { len: extent.len + len, ready: extent.ready, ..extent });
-        } else {
-            self.insert(at, Extent { len, seq, ready, cause });
+            Some((start, extent)) if start + extent.len == at && (extent.seq, extent.cause) == (seq, cause) => {
+                extent.len += len;
+                self.dirty_bytes += len;
+            }
+            _ => self.insert(at, Extent { len, seq, ready, cause, stroke: self.stroke_of(at) }),
         }
         if self.dirty_bytes * 4 > self.cache_bytes * 3 {
             self.draining = true;
@@ -381,7 +394,7 @@ impl Engine {
             self.draining = false;
         }
         self.admit(now, tally);
-        let oldest = self.ages.first().map(|(seq, _)| *seq);
+        let oldest = self.ages.keys().next().copied();
         let mut i = 0;
         while i < self.flushes.len() {
             if oldest.is_none_or(|oldest| oldest > self.flushes[i].0) {
@@ -393,15 +406,47 @@ impl Engine {
         }
     }
 
-    /// The extent to write next: upwards from the head, then from the start; with a flush waiting one that it covers.
+    /// Where a byte lies on the stroke, were it at its own place.
+    fn stroke_of(&self, at: u64) -> f64 {
+        self.mechanics.stroke(self.physical(at))
+    }
+
+    /// The next extent to write upwards from the head, then from the start; with a flush waiting one that it covers.
     fn next_dirty(&self) -> Option<(u64, Extent)> {
         let from = self.next.map_or(0, |next| self.logical(next));
-        let covers = self.flushes.first().map(|(covers, _)| *covers);
+        let covers = self.flushes.first().map_or(u64::MAX, |(covers, _)| *covers);
+        // A walk over newer extents is not repeated: the head goes where it ends.
         let mut upwards = self.dirty.range(from..).chain(self.dirty.range(..from));
-        let Some(covers) = covers else { return upwards.next().map(|(start, extent)| (*start, *extent)) };
-        let near =
-            upwards.by_ref().take(64).find(|(_, extent)| extent.seq <= covers).map(|(start, extent)| (*start, *extent));
-        near.or_else(|| self.ages.first().and_then(|(_, start)| Some((*start, *self.dirty.get(start)?))))
+        let (mut start, mut extent) = upwards.find(|(_, extent)| extent.seq <= covers)?;
+        // What follows something unwritten is not written before it: in a sequential zone it could not be.
+        while let Some((before, other)) = self.dirty.range(..*start).next_back().filter(|(at, e)| *at + e.len == *start)
+        {
+            (start, extent) = (before, other);
+        }
+        Some((*start, *extent))
+    }
+
+    /// Of the extents behind `first` that are as good, the one that the head reaches soonest from `start` on.
+    fn nearest_dirty(&self, first: (u64, Extent), begin: Ns) -> (u64, Extent) {
+        let choice = self.params.destage_choice as usize;
+        if choice < 2 || self.translation.is_some() || self.next == Some(first.0) {
+            return first;
+        }
+        let covers = self.flushes.first().map_or(u64::MAX, |(covers, _)| *covers);
+        let mut best = (self.reach_stroke(first.1.stroke, begin), first);
+        let mut behind = first.0 + first.1.len;
+        let others = self.dirty.range(first.0 + 1..).take(4 * choice).map(|(start, extent)| (*start, *extent));
+        let free = others.filter(|(start, extent)| {
+            let follows = std::mem::replace(&mut behind, start + extent.len) == *start;
+            !follows && extent.seq <= covers && extent.ready <= begin
+        });
+        for (start, extent) in free.take(choice - 1) {
+            let cost = self.reach_stroke(extent.stroke, begin);
+            if cost < best.0 {
+                best = (cost, (start, extent));
+            }
+        }
+        best.1
     }
 
     // ---- the head
@@ -426,15 +471,16 @@ impl Engine {
         }
         self.cleaning = false;
         if first_write {
-            let Some((at, extent)) = dirty else { return false };
-            self.destage(at, extent, start, tally);
+            let Some(first) = dirty else { return false };
+            self.destage(first, start, tally);
         } else {
             self.serve(start, tally);
         }
         true
     }
 
-    fn destage(&mut self, at: u64, extent: Extent, start: Ns, tally: &mut impl Tally) {
+    fn destage(&mut self, first: (u64, Extent), start: Ns, tally: &mut impl Tally) {
+        let (at, extent) = self.nearest_dirty(first, start);
         let mut piece = extent.len.min((self.params.destage_kib * 1024.0) as u64).max(1);
         let mut place = at;
         let mut begin = start;
@@ -455,7 +501,8 @@ impl Engine {
         self.wrote = true;
         self.remove(at);
         if extent.len > piece {
-            self.insert(at + piece, Extent { len: extent.len - piece, ..extent });
+            let rest = at + piece;
+            self.insert(rest, Extent { len: extent.len - piece, stroke: self.stroke_of(rest), ..extent });
         }
         let end = self.pass(place, piece, begin, extent.cause, None, tally);
         self.written = end;
@@ -549,6 +596,11 @@ impl Engine {
         let stroke = self.mechanics.stroke(place);
         let seek = self.mechanics.seek(self.stroke, stroke);
         [seek, self.mechanics.rotation(stroke, start + seek)]
+    }
+
+    fn reach_stroke(&self, stroke: f64, start: Ns) -> Ns {
+        let seek = self.mechanics.seek(self.stroke, stroke);
+        seek + self.mechanics.rotation(stroke, start + seek)
     }
 
     /// Goes to a physical address and passes over it; returns when that is done. Booked as `kind` where that is given.

@@ -7,6 +7,7 @@
 mod calibrate;
 pub(crate) mod clock;
 pub(crate) mod engine;
+mod frozen;
 mod mechanics;
 mod model;
 mod params;
@@ -14,8 +15,9 @@ mod replay;
 mod tally;
 mod translation;
 
-pub use calibrate::{answer, fingerprint};
+pub use calibrate::{answer, synchronous_log};
 pub use clock::{Latency, Pace, PersistentCache, Seconds, TimeStats};
+pub use frozen::{fingerprint, fingerprint_of, formulas};
 pub use model::{MOST_SCALE, Mechanics, Model, parse_scale};
 pub use params::{NAMES, Parameter, Params};
 pub use replay::{Replay, replay};

@@ -76,6 +76,8 @@ params! {
     readahead_segments: None::<f64>, 1.0, 1024.0;
     /// Most that the drive writes out of its write cache in one go.
     destage_kib: None::<f64>, 4.0, 1e6;
+    /// Of so many extents of the write cache the one that the head reaches soonest is written next.
+    destage_choice: Some(1.0), 1.0, 1024.0;
     /// How long the head waits for something better to do before it writes out the cache unpressed.
     destage_after_idle_ms: None::<f64>, 0.0, 1e6;
     /// Bandwidth where the conventional zones lie; 0: they lie where their addresses are.
@@ -178,6 +180,7 @@ impl Params {
             None => return Err(format!("there is no parameter {name:?}")),
         }
         self.queue_depth = self.queue_depth.max(1.0).round();
+        self.destage_choice = self.destage_choice.max(1.0).round();
         self.readahead_segments = self.readahead_segments.max(1.0).round();
         self.check()?;
         Ok(self)
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn what_makes_no_drive_is_refused_with_a_sentence() {
         let mut all: Vec<Parameter> =
-            NAMES.iter().take(14).map(|(name, min, max)| parameter(name, (1.0f64).clamp(*min, *max))).collect();
+            NAMES.iter().take(15).map(|(name, min, max)| parameter(name, (1.0f64).clamp(*min, *max))).collect();
         all[0].value = 200.0;
         all[1].value = 150.0;
         all[2].value = 7200.0;

@@ -154,6 +154,10 @@ impl Translation {
     /// The cache no longer has these bytes.
     fn unmap(&mut self, at: u64, len: u64) {
         let end = at + len;
+        // Nothing there, mostly: one look tells.
+        if self.map.range(..end).next_back().is_none_or(|(start, (held, _))| start + held <= at) {
+            return;
+        }
         let before =
             self.map.range(..at).next_back().filter(|(start, (len, _))| *start + len > at).map(|(start, _)| *start);
         let inside = self.map.range(at..end).map(|(start, _)| *start);
@@ -180,7 +184,7 @@ impl Translation {
 
     /// Whether the cache has some of these bytes.
     pub(crate) fn scattered(&self, at: u64, end: u64) -> bool {
-        self.overlapping(at, end).next().is_some()
+        self.map.range(..end).next_back().is_some_and(|(start, (held, _))| start + held > at)
     }
 
     /// The physical pieces of a read, in the order of addresses.
@@ -205,13 +209,15 @@ impl Translation {
     pub(crate) fn clean(&mut self) -> Option<Job> {
         let oldest = *self.order.first_key_value()?.1;
         let (start, end) = (oldest / self.band * self.band, self.band_end(oldest));
-        let entries = self.overlapping(start, end).map(|(at, len, position)| {
-            let (from, to) = (at.max(start), (at + len).min(end));
-            ((position + (from - at)) % self.cache, to - from)
-        });
-        let mut cached: Vec<_> = entries.collect();
+        // No entry lies in two bands: a write ends with its band.
+        let entries: Vec<_> = self.map.range(start..end).map(|(at, (len, position))| (*at, *len, *position)).collect();
+        let mut cached = Vec::with_capacity(entries.len());
+        for (at, len, position) in entries {
+            self.map.remove(&at);
+            self.order.remove(&position);
+            cached.push((position % self.cache, len));
+        }
         cached.sort_unstable();
-        self.unmap(start, end - start);
         self.mark(start);
         Some(Job { band: (self.native(start), end - start), cached })
     }
