@@ -3,6 +3,7 @@
 
 mod change;
 mod look;
+mod serve;
 mod time;
 
 pub use look::{counted, look};
@@ -67,6 +68,14 @@ enum Verb {
     /// Replay the recorded commands of a drive on the time of a drive model.
     #[command(after_help = "Example:\n  imbrex drive replay drive.img --profile hitachi-hua72303 --depth 32")]
     Replay(time::Args),
+    /// Serve a conventional or drive-managed drive as a file, for a loop device under the kernel's own file systems.
+    #[command(after_help = "Example:\n  imbrex drive serve drive.img --at /mnt/served\n\nThen, as root:\n  \
+                            losetup --find --show --direct-io=on --sector-size 4096 /mnt/served/drive\n  \
+                            mkfs.xfs -K /dev/loop0 && mount /dev/loop0 /mnt/xfs")]
+    Serve(serve::Serve),
+    /// Take away what hangs on served drives: file systems, loop devices, the file.
+    #[command(after_help = "Examples:\n  imbrex drive detach /mnt/served\n  imbrex drive detach --all")]
+    Detach(serve::Detach),
 }
 
 #[derive(clap::Args)]
@@ -216,6 +225,8 @@ pub fn run(args: Args) -> Outcome {
         Verb::PowerLoss(args) => change::power_loss(args),
         Verb::Trace(args) => change::trace(args),
         Verb::Replay(args) => time::run(args),
+        Verb::Serve(args) => serve::serve(args),
+        Verb::Detach(args) => serve::detach(args),
     }
 }
 

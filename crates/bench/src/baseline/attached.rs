@@ -1,0 +1,245 @@
+//! What hangs on served drives (`imbrex drive serve`): loop devices on the served file, file systems mounted from those; and how
+//! to take it all away again, in the order that loses nothing.
+//!
+//! Only what is provably a served drive's is touched: a FUSE mount whose source begins with [`SOURCE`], loop devices whose file is
+//! [`FILE`] in it, mounts of those devices. All of it is read from the kernel (`/proc/self/mountinfo`, `/sys/block`) at the
+//! moment it is asked for, so that it is right whoever attached it, and after whatever died.
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What the source of a served drive's mount begins with; the image's path follows.
+pub const SOURCE: &str = "imbrex-drive:";
+/// The name of the one file in the directory of a served drive.
+pub const FILE: &str = "drive";
+
+/// How long something that is in use is given to become free: who looked at a new device is gone in a moment.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A served drive and what hangs on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The directory it is served in.
+    pub dir: PathBuf,
+    /// The image, as the server named it.
+    pub image: String,
+    /// Loop devices on it.
+    pub loops: Vec<Loop>,
+}
+
+/// A loop device on a served drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// As `/dev/loop3`.
+    pub device: PathBuf,
+    /// Where its file systems are mounted, in the order of mounting.
+    pub mounts: Vec<PathBuf>,
+}
+
+struct Mount {
+    /// As `7:3`.
+    device: String,
+    point: PathBuf,
+    kind: String,
+    source: String,
+}
+
+/// Undoes what the kernel does to blanks in the words of its tables.
+fn unescape(word: &str) -> OsString {
+    let bytes = word.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while let Some(&byte) = bytes.get(i) {
+        let code =
+            bytes.get(i + 1..i + 4).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                i += 4;
+            }
+            None => {
+                out.push(byte);
+                i += 1;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+fn parse_mount(line: &str) -> Option<Mount> {
+    let (front, back) = line.split_once(" - ")?;
+    let mut front = front.split(' ');
+    let device = front.nth(2)?.to_owned();
+    let point = unescape(front.nth(1)?).into();
+    let mut back = back.split(' ');
+    let kind = back.next()?.to_owned();
+    let source = unescape(back.next()?).to_string_lossy().into_owned();
+    Some(Mount { device, point, kind, source })
+}
+
+fn mounts() -> Vec<Mount> {
+    fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines().filter_map(parse_mount).collect()
+}
+
+/// The file under a loop device, by the device's name; `None` where it is free or gone.
+pub(super) fn backing(name: &str) -> Option<PathBuf> {
+    let file = fs::read(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+    let end = file.iter().rposition(|byte| *byte != b'\n')? + 1;
+    Some(OsString::from_vec(file.get(..end)?.to_vec()).into())
+}
+
+fn loops_on(file: &Path, mounts: &[Mount]) -> Vec<Loop> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    let ours = names.into_iter().filter(|name| backing(name).is_some_and(|backing| backing == file));
+    let of = |name: String| {
+        let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
+        let here = mounts.iter().filter(|mount| mount.device == number.trim()).map(|mount| mount.point.clone());
+        Loop { device: Path::new("/dev").join(&name), mounts: here.collect() }
+    };
+    ours.map(of).collect()
+}
+
+/// Every served drive of this machine, with what hangs on it.
+pub fn find() -> Vec<Attached> {
+    let mounts = mounts();
+    let fuse = mounts.iter().filter(|mount| mount.kind == "fuse" || mount.kind.starts_with("fuse."));
+    let served = fuse.filter_map(|mount| Some((mount, mount.source.strip_prefix(SOURCE)?)));
+    served
+        .map(|(mount, image)| Attached {
+            dir: mount.point.clone(),
+            image: image.to_owned(),
+            loops: loops_on(&mount.point.join(FILE), &mounts),
+        })
+        .collect()
+}
+
+/// The drive that is served in `dir`.
+pub fn find_in(dir: &Path) -> Option<Attached> {
+    // What is dead cannot be looked into, but its parent can.
+    let canonical = match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            parent.canonicalize().map(|parent| parent.join(name)).unwrap_or_else(|_| dir.to_owned())
+        }
+        _ => dir.to_owned(),
+    };
+    find().into_iter().rev().find(|attached| attached.dir == dir || attached.dir == canonical)
+}
+
+impl Attached {
+    /// Whether its server is there. One that was killed leaves its mount behind, which answers nothing.
+    pub fn is_served(&self) -> bool {
+        !matches!(fs::read_dir(&self.dir), Err(error) if error.kind() == io::ErrorKind::NotConnected)
+    }
+
+    /// Unmounts the file systems, detaches the loop devices, and ends the serving. The error is a sentence; what was undone
+    /// by then stays so, and another call goes on.
+    pub fn detach(&self) -> Result<(), String> {
+        for device in &self.loops {
+            for point in device.mounts.iter().rev() {
+                unmount_patiently(point)?;
+            }
+            device.release()?;
+        }
+        unmount_patiently(&self.dir)
+    }
+}
+
+impl Loop {
+    fn release(&self) -> Result<(), String> {
+        let name = self.device.display();
+        run(Command::new("losetup").arg("--detach").arg(&self.device))
+            .map_err(|why| format!("{name} cannot be detached ({why}); close what has it open, then run this again"))?;
+        // The kernel detaches when the last one who has it open lets go.
+        let held = |name: &str| backing(name).is_some();
+        let short = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let end = Instant::now() + PATIENCE;
+        while held(&short) {
+            if Instant::now() > end {
+                return Err(format!("{name} is still open somewhere; close what has it open, then run this again"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+/// Runs a program of the system to its end; the error is what it said.
+pub(super) fn run(command: &mut Command) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    Err(if lines.is_empty() { format!("{program}: {}", output.status) } else { lines.join("; ") })
+}
+
+fn unmount_patiently(point: &Path) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match unmount(point, UnmountFlags::NOFOLLOW) {
+            // Not mounted any more: somebody was faster.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
+            Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(PAUSE),
+            Err(Errno::BUSY) => {
+                let point = point.display();
+                return Err(format!(
+                    "{point} is in use; leave it (`fuser -vm {point}` tells who has it), then run this again"
+                ));
+            }
+            // Users unmount what they mounted by a program with more rights.
+            Err(Errno::PERM) => {
+                let point_is = point.display();
+                return run(Command::new("fusermount3").arg("-u").arg("--").arg(point))
+                    .map(drop)
+                    .map_err(|why| format!("{point_is} cannot be unmounted ({why}); run this as root"));
+            }
+            Err(error) => {
+                let error = io::Error::from(error);
+                return Err(format!("{} cannot be unmounted ({error}); run this as root", point.display()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_table_of_mounts_is_understood() {
+        let line = "36 35 0:98 / /mnt/a\\040b\\134c rw,noatime master:1 shared:2 - fuse imbrex-drive:/x/drive\\011one.img rw,size=4";
+        let mount = parse_mount(line).unwrap();
+        assert_eq!((mount.device.as_str(), mount.kind.as_str()), ("0:98", "fuse"));
+        assert_eq!(
+            (mount.point.to_str().unwrap(), mount.source.as_str()),
+            ("/mnt/a b\\c", "imbrex-drive:/x/drive\tone.img")
+        );
+        // Without the optional words, and what is no line of it.
+        assert_eq!(parse_mount("1 2 7:3 / /m rw - xfs /dev/loop3 rw").unwrap().device, "7:3");
+        for none in ["", "1 2 7:3", "1 2 7:3 / /m rw", " - ", "1 2 7:3 / /m rw - xfs"] {
+            assert!(parse_mount(none).is_none(), "{none:?}");
+        }
+        assert_eq!(unescape("a\\04"), "a\\04");
+        assert_eq!(unescape("a\\999"), "a\\999");
+    }
+
+    #[test]
+    fn what_is_no_served_drive_is_not_found() {
+        assert!(find_in(Path::new("/")).is_none() && find_in(Path::new("/proc")).is_none());
+        assert!(find_in(Path::new("/nowhere/at/all")).is_none() && find_in(Path::new("")).is_none());
+        assert!(backing("no-such-device").is_none());
+    }
+}

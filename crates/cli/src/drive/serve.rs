@@ -1,0 +1,272 @@
+//! `imbrex drive serve` and `imbrex drive detach`: a conventional drive under the kernel's file systems.
+//!
+//! The drive is served as one file by FUSE, and a loop device on that file is a disk like any other. It ends with Ctrl-C or
+//! SIGTERM, which take everything that hangs on it away first, or when somebody else unmounts it. Killed, it leaves a dead mount and a
+//! dead loop device behind; `detach` takes those away.
+
+mod file;
+
+use super::image_path;
+use crate::output::{Failure, Outcome, print, print_json, size};
+use file::Served;
+use fuser::{BackgroundSession, Config, MountOption};
+use imbrex_bench::baseline::attached::{self, Attached, FILE, SOURCE};
+use imbrex_device::{Cause, Tag, ZonedDevice};
+use imbrex_drives::{Locator, Time};
+use imbrex_emulator::time::Pace;
+use imbrex_emulator::{Emulator, OpenOptions};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Commands at once where the drive's model does not say.
+const DEPTH: u16 = 32;
+/// Threads beside those for commands of the drive: looks at the file, syncs.
+const MORE_THREADS: usize = 4;
+
+#[derive(clap::Args)]
+pub(super) struct Serve {
+    /// The drive's image; of a drive without sequential zones.
+    path: String,
+    /// The directory, empty, in which its file appears.
+    #[arg(long, value_name = "DIR")]
+    at: PathBuf,
+    /// Whether commands take the time that they would take on the drive: pace, callers wait; account, it is only added up;
+    /// off.
+    #[arg(long, value_name = "pace|account|off")]
+    time: Option<String>,
+    /// Drive seconds in a second, with --time pace.
+    #[arg(long, value_name = "N")]
+    speed: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(super) struct Detach {
+    /// The directory in which a drive is served, or was.
+    #[arg(group = "what")]
+    dir: Option<PathBuf>,
+    /// All of this machine whose server is gone.
+    #[arg(long, group = "what")]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The directory as the kernel will name it, or why nothing can be served in it.
+fn empty_directory(dir: &Path) -> Result<PathBuf, Failure> {
+    let name = dir.display();
+    let mut entries = fs::read_dir(dir).map_err(|error| match error.kind() {
+        ErrorKind::NotConnected => Failure::failed(format!(
+            "{name}: a drive was served there and its server is gone; run `imbrex drive detach {name}` first"
+        )),
+        ErrorKind::NotFound => Failure::failed(format!("{name} is not there; make it with mkdir first")),
+        ErrorKind::NotADirectory => Failure::failed(format!("{name} is no directory; name an empty one")),
+        _ => Failure::failed(format!("{name} cannot be read ({error}); name an empty directory of your own")),
+    })?;
+    if entries.next().is_some() {
+        return Err(Failure::failed(format!(
+            "{name} is not empty; name an empty directory, so that nothing is hidden"
+        )));
+    }
+    dir.canonicalize()
+        .map_err(|error| Failure::failed(format!("{name} cannot be resolved ({error}); name another one")))
+}
+
+/// The image, and how it keeps time: as its name says (`drive.img?time=pace&speed=2`) or the options, which mean the same.
+/// A drive is served to see how long things take, so without either it keeps its own.
+fn understand(args: &Serve) -> Result<(PathBuf, Time), Failure> {
+    let named = args.path.rsplit_once('?').is_some_and(|(_, options)| options.contains("time="));
+    let asked: Vec<String> = [("time", &args.time), ("speed", &args.speed)]
+        .into_iter()
+        .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={value}")))
+        .collect();
+    if named && !asked.is_empty() {
+        return Err(Failure::usage(format!(
+            "{}: this says already how it keeps time; leave out --time and --speed",
+            args.path
+        )));
+    }
+    let locator = match (named, args.time.is_some()) {
+        (true, _) => args.path.clone(),
+        (false, true) => format!("{}?{}", args.path, asked.join("&")),
+        (false, false) => format!("{}?{}", args.path, [&["time=pace".to_owned()], &*asked].concat().join("&")),
+    };
+    // First what is wrong with the drive itself, in the words of all commands.
+    let path = image_path(&args.path)?;
+    match Locator::parse(&locator) {
+        Ok(Locator::Image(_, time)) => Ok((path, time)),
+        Ok(_) => Err(Failure::usage(format!("{locator}: only drive images can be served"))),
+        Err(error) => Err(Failure::usage(error.to_string())),
+    }
+}
+
+/// Opens the drive and starts its clock; returns it and the depth of its queue.
+fn open(path: &Path, time: Time) -> Result<(Emulator, u16), Failure> {
+    let name = path.display();
+    let drive = Emulator::open(path, OpenOptions::default())?;
+    let config = drive.config();
+    if config.conventional < config.zones() {
+        return Err(Failure::failed(format!(
+            "{name}: {} of its {} zones are sequential, and file systems for conventional drives cannot write those; serve an image \
+             of a CMR or DM-SMR model (`imbrex drive profiles`), or use this one through `imbrex fs`",
+            config.zones() - config.conventional,
+            config.zones()
+        )));
+    }
+    let depth = config.model.map_or(DEPTH, |model| model.params.queue_depth.clamp(1.0, 1024.0) as u16);
+    if let Some(pace) = time {
+        drive.keep_own_time(pace)?;
+    }
+    Ok((drive, depth))
+}
+
+fn refused(args: &Serve, error: &std::io::Error) -> Failure {
+    let next = match error.kind() {
+        ErrorKind::NotFound => "load the kernel's fuse module (modprobe fuse), or as a user install fuse3",
+        ErrorKind::PermissionDenied => "run it as root, or install fuse3 so that users may mount",
+        _ => "see that /dev/fuse is there, and as a user install fuse3",
+    };
+    Failure::failed(format!("{} cannot be served at {} ({error}); {next}", args.path, args.at.display()))
+}
+
+pub(super) fn serve(args: Serve) -> Outcome {
+    let dir = empty_directory(&args.at)?;
+    let (path, time) = understand(&args)?;
+    let (drive, depth) = open(&path, time)?;
+    let image = fs::canonicalize(&path).unwrap_or(path);
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RW,
+        MountOption::FSName(format!("{SOURCE}{}", image.display())),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    config.n_threads = Some(usize::from(depth) + MORE_THREADS);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|e| Failure::failed(format!("signals cannot be caught ({e}); nothing is served")))?;
+    }
+    // The kernel waits for this process where it is short of memory; it must not wait for the kernel then. Only root may say so.
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        tracing::debug!(%error, "not marked as one that writes out for others");
+    }
+    let served = Served::new(Arc::new(drive.clone()), depth);
+    let session = fuser::spawn_mount(served, &dir, &config).map_err(|error| refused(&args, &error))?;
+    let said = say(&args, time, &dir, &drive, depth);
+    let ended = if said.is_ok() { until_stopped(session, &dir, &stop) } else { end(session, &dir) };
+    drive.flush(Tag::new(Cause::Other))?;
+    said.and(ended)
+}
+
+fn say(args: &Serve, time: Time, dir: &Path, drive: &Emulator, depth: u16) -> Outcome {
+    let (bytes, file) = (drive.geometry().size(), dir.join(FILE));
+    let (name, speed, clock) = match time {
+        None => ("off", None, "its clock is off".into()),
+        Some(Pace::Account) => ("account", None, "its time is added up".into()),
+        Some(Pace::Real { speed: 1.0 }) => ("pace", Some(1.0), "at its own speed".into()),
+        Some(Pace::Real { speed }) => ("pace", Some(speed), format!("{speed} times as fast as it is")),
+    };
+    if args.json {
+        return print_json(&json!({
+            "drive": args.path, "file": file, "bytes": bytes, "block": drive.geometry().block, "commands_at_once": depth,
+            "time": name, "speed": speed, "pid": std::process::id(),
+        }));
+    }
+    print(format_args!(
+        "{}: {} at {}, {depth} commands at once, {clock}; Ctrl-C ends it",
+        args.path,
+        size(bytes),
+        file.display()
+    ))
+}
+
+/// Serves until somebody unmounts it or wants it to stop. What is in use is not taken away: then it goes on.
+fn until_stopped(session: BackgroundSession, dir: &Path, stop: &AtomicBool) -> Outcome {
+    while !session.guard.is_finished() {
+        if stop.swap(false, Ordering::Relaxed) {
+            match detach_here(dir) {
+                Ok(()) => break,
+                Err(sentence) => eprintln!("imbrex: {sentence}; it is served until then"),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    joined(session, dir)
+}
+
+fn end(session: BackgroundSession, dir: &Path) -> Outcome {
+    detach_here(dir).map_err(Failure::failed)?;
+    joined(session, dir)
+}
+
+fn detach_here(dir: &Path) -> Result<(), String> {
+    attached::find_in(dir).map_or(Ok(()), |attached| attached.detach())
+}
+
+fn joined(session: BackgroundSession, dir: &Path) -> Outcome {
+    session.join().map_err(|error| Failure::failed(format!("serving at {} ended ({error})", dir.display())))
+}
+
+fn facts(attached: &Attached) -> Value {
+    let loops: Vec<Value> =
+        attached.loops.iter().map(|device| json!({ "device": device.device, "mounts": device.mounts })).collect();
+    json!({ "dir": attached.dir, "image": attached.image, "loops": loops })
+}
+
+fn words(attached: &Attached) -> String {
+    let mut text = format!("{}: detached from {}", attached.dir.display(), attached.image);
+    for device in &attached.loops {
+        let mounts: Vec<String> = device.mounts.iter().map(|point| point.display().to_string()).collect();
+        let of = if mounts.is_empty() { String::new() } else { format!(" (unmounted {})", mounts.join(", ")) };
+        text.push_str(&format!(", with {}{of}", device.device.display()));
+    }
+    text
+}
+
+pub(super) fn detach(args: Detach) -> Outcome {
+    let (wanted, left): (Vec<_>, Vec<_>) = match &args.dir {
+        Some(dir) => {
+            let Some(found) = attached::find_in(dir) else {
+                return Err(Failure::failed(format!(
+                    "{}: no drive is served there; `imbrex drive detach --all` takes away what dead servers left",
+                    dir.display()
+                )));
+            };
+            (vec![found], Vec::new())
+        }
+        None => attached::find().into_iter().partition(|attached| !attached.is_served()),
+    };
+    // One that fails does not keep the others.
+    let results: Vec<_> = wanted.iter().map(|attached| (attached, attached.detach())).collect();
+    let done: Vec<&Attached> = results.iter().filter(|(_, done)| done.is_ok()).map(|(attached, _)| *attached).collect();
+    if args.json {
+        print_json(&json!({
+            "detached": done.iter().map(|attached| facts(attached)).collect::<Vec<_>>(),
+            "still_served": left.iter().map(facts).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        for attached in &done {
+            print(words(attached))?;
+        }
+        for attached in &left {
+            print(format_args!("{}: still served; name the directory to end that", attached.dir.display()))?;
+        }
+        if done.is_empty() && left.is_empty() && results.is_empty() {
+            print("nothing is left of served drives")?;
+        }
+    }
+    let failed: Vec<String> = results.into_iter().filter_map(|(_, done)| done.err()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("; "))) }
+}
