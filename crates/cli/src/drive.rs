@@ -47,7 +47,7 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex drive zones drive.img\n  imbrex drive zones drive.img --list\n  \
                             imbrex drive zones drive.img --picture zones.png")]
     Zones(Zones),
-    /// Show what a drive counted: commands, bytes, resets, broken rules, by cause.
+    /// Show what a drive counted: commands, bytes, resets, broken rules, and where its time went, by cause.
     #[command(after_help = "Examples:\n  imbrex drive stats drive.img\n  imbrex drive stats drive.img --reset")]
     Stats(StatsArgs),
     /// Reset zones: what is in them is gone.
@@ -65,6 +65,11 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex drive trace drive.img --start\n  imbrex drive trace drive.img\n  \
                             imbrex drive trace drive.img --stop")]
     Trace(Trace),
+    /// Make a drive-managed drive as after a long life: every band has something in it, and the persistent cache is filled.
+    #[command(
+        after_help = "Examples:\n  imbrex drive precondition dm.img\n  imbrex drive precondition dm.img --fill 0.5"
+    )]
+    Precondition(time::Precondition),
     /// Replay the recorded commands of a drive on the time of a drive model.
     #[command(after_help = "Example:\n  imbrex drive replay drive.img --profile hitachi-hua72303 --depth 32")]
     Replay(time::Args),
@@ -224,6 +229,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Finish(args) => change::finish(args),
         Verb::PowerLoss(args) => change::power_loss(args),
         Verb::Trace(args) => change::trace(args),
+        Verb::Precondition(args) => time::precondition(args),
         Verb::Replay(args) => time::run(args),
         Verb::Serve(args) => serve::serve(args),
         Verb::Detach(args) => serve::detach(args),

@@ -1,9 +1,11 @@
 //! Emulated drives that keep time, as a user runs them.
 
+use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
+use imbrex_emulator::time::Pace;
 use imbrex_emulator::{Emulator, OpenOptions};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 struct Place {
@@ -129,4 +131,50 @@ fn a_drive_without_a_time_model_says_so() {
         assert!(sentence.contains(part), "{sentence} lacks {part}");
     }
     assert!(done(drive("info", &at.path, &[])).contains("keeps no time"));
+}
+
+#[test]
+fn where_the_time_went_is_seen_by_several_processes_while_the_drive_is_used() {
+    let at = place();
+    done(drive("create", &at.path, SMALL));
+    assert_eq!(json(drive("stats", &at.path, &["--json"]))["time"], Value::Null);
+    let used = Emulator::open(&at.path, OpenOptions::default()).unwrap();
+    used.keep_own_time(Pace::Account).unwrap();
+    let mut buf = AlignedBuf::zeroed(4096);
+    (0..100).for_each(|i| used.read_at(&mut buf, (i * 37 % 100) << 23, Cause::UserRead.into()).unwrap());
+    let look = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_imbrex"));
+        command.args(["drive", "stats", at.path.to_str().unwrap(), "--json"]).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let looks: Vec<_> = (0..4).map(|_| look()).collect();
+    let seen: Vec<Value> = looks.into_iter().map(|child| json(child.wait_with_output().unwrap())).collect();
+    assert!(seen.iter().all(|look| *look == seen[0]));
+    let time = &seen[0]["time"];
+    let number = |name: &str| time[name].as_f64().unwrap();
+    let busy: f64 = ["seek", "rotation", "transfer", "zone_ops", "cleaning"].iter().map(|kind| number(kind)).sum();
+    assert!((busy + number("idle") - number("elapsed")).abs() < 1e-6 && number("seek") > 0.0, "{time}");
+    assert_eq!((&time["latency"]["user_read"]["commands"], &time["scale"]), (&100.into(), &64.into()));
+    let known = json(imbrex(&["drive", "profiles", "--json"]));
+    let hgst = known.as_array().unwrap().iter().find(|profile| profile["name"] == "hgst-hsh721414al").unwrap();
+    assert_eq!((&time["model"], &time["formulas"]), (&hgst["model"], &hgst["formulas"]));
+    let text = done(drive("stats", &at.path, &["--reset"]));
+    assert!(text.contains("device time") && text.contains("user_read"), "{text}");
+    drop(used);
+    assert_eq!(json(drive("stats", &at.path, &["--json"]))["time"]["seek"], 0.0);
+}
+
+#[test]
+fn a_drive_managed_drive_is_preconditioned() {
+    let at = place();
+    let dm = ["--profile", "seagate-st8000as0022", "--scale", "64", "--capacity", "16G"];
+    done(drive("create", &at.path, &dm));
+    let made = json(drive("precondition", &at.path, &["--extents", "500", "--json"]));
+    assert_eq!((&made["extents"], &made["bytes"]), (&500.into(), &(500 * 4096).into()));
+    let seen = json(drive("stats", &at.path, &["--json"]));
+    assert_eq!(seen["time"]["persistent_cache"]["extents"], 500);
+    assert!(done(drive("precondition", &at.path, &["--fill", "0.01"])).contains("2,000 extents"));
+    assert!(fails(drive("precondition", &at.path, &["--fill", "2"]), 2).contains("from 0 to 1"));
+    done(drive("create", &at.path, &[SMALL, &["--force"]].concat()));
+    assert!(fails(drive("precondition", &at.path, &[]), 1).contains("drive-managed"));
 }

@@ -10,6 +10,7 @@
 
 use crate::config::Config;
 use crate::faults::{FaultState, Faults};
+use crate::image::TimeFile;
 use crate::preimage::PreImages;
 use crate::profile::Profile;
 use crate::state::State;
@@ -17,11 +18,13 @@ use crate::stats::Stats;
 use crate::store::{Store, flat::Flat};
 use crate::time::clock::{Asked, Clock};
 use crate::time::engine::{Engine, What};
+use crate::time::ledger::Ledger;
 use crate::time::{Pace, Params, TimeStats};
 use crate::trace::{Op, Trace, TraceEntry, Tracing};
 use crate::zones::OpenZones;
 use imbrex_device::{Cause, Error, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -48,8 +51,11 @@ pub(crate) struct Inner {
     pub(crate) faults: FaultState,
     pub(crate) mode: Mode,
     pub(crate) trace: Tracing,
-    /// Set once, where it keeps time.
+    /// Set once, where it keeps time; with the file that remembers it, where there is one.
     pub(crate) clock: OnceLock<Clock>,
+    time_file: OnceLock<TimeFile>,
+    /// The image that it stands in, where that can be written.
+    home: Option<PathBuf>,
 }
 
 /// What a drive is put together from.
@@ -61,6 +67,7 @@ pub(crate) struct Parts {
     pub(crate) pre_images: PreImages,
     pub(crate) faults: FaultState,
     pub(crate) mode: Mode,
+    pub(crate) home: Option<PathBuf>,
 }
 
 /// How an image was opened; memory drives use the default.
@@ -131,6 +138,7 @@ impl Emulator {
             pre_images,
             faults: FaultState::default(),
             mode: Mode::default(),
+            home: None,
         })
     }
 
@@ -153,6 +161,8 @@ impl Emulator {
             mode: parts.mode,
             trace: Tracing::default(),
             clock: OnceLock::new(),
+            time_file: OnceLock::new(),
+            home: parts.home,
         };
         inner.rebuild();
         Emulator { inner: Arc::new(inner) }
@@ -177,10 +187,13 @@ impl Emulator {
     pub fn reset_stats(&self) {
         if !self.inner.mode.read_only {
             self.inner.state.reset_counters();
+            if let Some(clock) = self.inner.clock.get() {
+                clock.reset();
+            }
         }
     }
 
-    /// From now on commands take the time that the drive's own model says, from a drive at rest at its outer edge. The error
+    /// From now on commands take the time that the drive's own model says; see [`Emulator::keep_time`]. The error
     /// says what to do where its profile has none.
     pub fn keep_own_time(&self, pace: Pace) -> Result<()> {
         let Some(model) = &self.inner.config.model else {
@@ -196,7 +209,8 @@ impl Emulator {
         self.keep_time(&model.effective(), pace)
     }
 
-    /// From now on commands take the time that the model says for these parameters, from a drive at rest at its outer edge.
+    /// From now on commands take the time that the model says for these parameters. A drive in memory is at rest at its outer edge;
+    /// one in an image goes on where it stopped, which is remembered in the file [`time_path`](crate::time_path), and so is what is counted.
     /// Once in a drive's life in this process; the error says so.
     pub fn keep_time(&self, params: &Params, pace: Pace) -> Result<()> {
         let inner = &self.inner;
@@ -206,8 +220,19 @@ impl Emulator {
             if config.conventional == config.zones() { 0 } else { u64::from(config.conventional) * config.zone_size };
         let cache = inner.state.write_cache();
         let engine = Engine::new(params, config.capacity, conventional, config.cache_bytes, cache);
-        let set = inner.clock.set(Clock::new(params, pace, engine));
-        set.map_err(|_| Error::unusable(&inner.identity.name, "it keeps time already; open it anew to begin again"))
+        let again = || Error::unusable(&inner.identity.name, "it keeps time already; open it anew to begin again");
+        if inner.clock.get().is_some() {
+            return Err(again());
+        }
+        let clock = match &inner.home {
+            None => Clock::new(params, pace, engine, Ledger::new()),
+            Some(path) => {
+                let (file, clock) = TimeFile::clock(path, config.uuid, params, pace, engine)?;
+                inner.time_file.set(file).map_err(|_| again())?;
+                clock
+            }
+        };
+        inner.clock.set(clock).map_err(|_| again())
     }
 
     /// Makes a drive-managed drive as after a long life: every band has something in it, and the persistent cache holds
@@ -275,6 +300,13 @@ impl Emulator {
 }
 
 impl Inner {
+    /// Remembers the drive's time, where there is a file for that: the last thing that a drive does.
+    pub(crate) fn keep_clock(&self) {
+        if let (Some(clock), Some(file)) = (self.clock.get(), self.time_file.get()) {
+            file.keep(&clock.rest(file.next_generation()));
+        }
+    }
+
     /// Lets the time pass that a command takes, where the drive keeps time.
     pub(crate) fn pass_time(&self, what: What, at: u64, len: u64, zone_ms: f64, tag: Tag) {
         if let Some(clock) = self.clock.get() {

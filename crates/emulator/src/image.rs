@@ -7,9 +7,12 @@
 mod header;
 mod lock;
 mod observe;
+mod time_file;
 
 pub use header::{Header, decode_header};
 pub use observe::Observer;
+pub(crate) use time_file::TimeFile;
+pub use time_file::{TimeHeader, decode_time_header, time_path};
 
 use crate::cache::AtRisk;
 use crate::config::Config;
@@ -168,8 +171,16 @@ impl Emulator {
             data_at: [header.data_at, DATA_ALIGN],
         });
         let mode = Mode { read_only: options.read_only, host_sync: options.host_sync, image: true };
-        let drive =
-            Self::assemble(Parts { config, identity, state, store, pre_images, faults: FaultState::default(), mode });
+        let drive = Self::assemble(Parts {
+            config,
+            identity,
+            state,
+            store,
+            pre_images,
+            faults: FaultState::default(),
+            mode,
+            home: (!options.read_only).then(|| path.to_owned()),
+        });
         if !options.read_only {
             drive.inner.trace.attach(Trace::open_existing(&trace_path(path))?);
         }
@@ -187,6 +198,7 @@ impl Emulator {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.keep_clock();
         if self.mode.image && !self.mode.read_only {
             self.state.set_holder(0);
         }
@@ -204,6 +216,8 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
     options.read(true).write(true);
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Of an image that was removed without it.
+            time_file::forget(path);
             let file = options.create_new(true).open(path).map_err(|e| host_error(path, "create", e))?;
             return lock::take_new(file).map_err(|error| Error::io(&name_of(path), error));
         }
@@ -226,6 +240,7 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
         (1..old.files).for_each(|index| drop(fs::remove_file(sibling(path, index))));
         let _ = fs::remove_file(trace_path(path));
     }
+    time_file::forget(path);
     file.set_len(0).map_err(|e| host_error(path, "write", e))?;
     Ok(file)
 }

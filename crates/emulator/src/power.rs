@@ -33,6 +33,7 @@ impl Emulator {
             pre_images,
             faults: inner.faults.copy(),
             mode: Mode::default(),
+            home: None,
         });
         // Which zone the drive would close or destage next belongs to the state too.
         lock(&copy.inner.dirty).clone_from(&lock(&inner.dirty));

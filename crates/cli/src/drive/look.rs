@@ -6,8 +6,8 @@ use crate::{banded, kernel, picture};
 use imbrex_device::kernel::Access;
 use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
-use imbrex_emulator::time::{answer, fingerprint, formulas};
-use imbrex_emulator::{Observer, Profile, Stats};
+use imbrex_emulator::time::{TimeStats, answer, fingerprint, fingerprint_of, formulas};
+use imbrex_emulator::{Config, Observer, Profile, Stats};
 use serde::Serialize;
 use serde_json::json;
 use std::io::IsTerminal;
@@ -235,11 +235,55 @@ pub(super) fn stats(args: StatsArgs) -> Outcome {
         return if args.image.json { print_json(&stats) } else { print(describe_stats(&stats)) };
     }
     let path = image_path(&args.image.path)?;
-    let stats = Observer::open(&path)?.stats();
+    let seen = Observer::open(&path)?;
+    let (stats, time) = (seen.stats(), seen.time()?);
     if args.reset {
         Observer::reset_stats(&path)?;
     }
-    if args.image.json { print_json(&stats) } else { print(describe_stats(&stats)) }
+    if args.image.json {
+        let time = time.as_ref().map(|time| Timed::of(seen.config(), time));
+        return print_json(&Counted { stats: &stats, time });
+    }
+    let mut text = describe_stats(&stats);
+    if let Some(time) = &time {
+        text.push_str(&format!("\n\n{}", super::time::describe(time)));
+    }
+    print(text)
+}
+
+/// What `imbrex drive stats` says in JSON.
+#[derive(Serialize)]
+struct Counted<'a> {
+    #[serde(flatten)]
+    stats: &'a Stats,
+    /// None where the drive never kept time.
+    time: Option<Timed<'a>>,
+}
+
+/// What became of a drive's time, and on which model.
+#[derive(Serialize)]
+struct Timed<'a> {
+    #[serde(flatten)]
+    time: &'a TimeStats,
+    profile: &'a str,
+    model: Option<String>,
+    formulas: &'static str,
+    scale: Option<u32>,
+    mechanics: Option<&'static str>,
+}
+
+impl Timed<'_> {
+    fn of<'a>(config: &'a Config, time: &'a TimeStats) -> Timed<'a> {
+        let model = config.model.as_ref();
+        Timed {
+            time,
+            profile: &config.profile,
+            model: model.map(|model| fingerprint_of(&config.profile, &model.params)),
+            formulas: formulas(),
+            scale: model.map(|model| model.scale),
+            mechanics: model.map(|model| model.mechanics.name()),
+        }
+    }
 }
 
 fn describe_stats(stats: &Stats) -> String {

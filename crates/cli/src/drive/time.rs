@@ -3,8 +3,8 @@
 use super::{Image, image_path};
 use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_drives::parse_bool;
-use imbrex_emulator::time::{Latency, Replay, Seconds, TimeStats, fingerprint, replay};
-use imbrex_emulator::{Profile, read_image_trace};
+use imbrex_emulator::time::{Latency, Pace, Replay, Seconds, TimeStats, fingerprint, replay};
+use imbrex_emulator::{Emulator, OpenOptions, Profile, read_image_trace};
 use serde_json::json;
 use std::path::Path;
 
@@ -21,6 +21,43 @@ pub(super) struct Args {
     /// Volatile write cache of the drive, on or off.
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_bool, action = clap::ArgAction::Set)]
     write_cache: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Precondition {
+    #[command(flatten)]
+    image: Image,
+    /// Extents in the persistent cache, single blocks spread over the drive; as many as it can hold without it.
+    #[arg(long, value_name = "N", conflicts_with = "fill")]
+    extents: Option<u32>,
+    /// The same as a part of what the cache can hold, as 0.5.
+    #[arg(long, value_name = "PART", value_parser = part)]
+    fill: Option<f64>,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| format!("{text:?} is no part; write a number from 0 to 1"))
+}
+
+pub(super) fn precondition(args: Precondition) -> Outcome {
+    let path = image_path(&args.image.path)?;
+    let drive = Emulator::open(&path, OpenOptions::default())?;
+    drive.keep_own_time(Pace::Account)?;
+    let most = drive.config().model.map_or(0.0, |model| model.effective().persistent_cache_extents);
+    let extents = args.extents.map(|n| n as usize).or(args.fill.map(|fill| (most * fill) as usize));
+    drive.precondition(extents.unwrap_or(usize::MAX))?;
+    let cache = drive.time().and_then(|time| time.persistent_cache);
+    let (extents, bytes) = cache.map_or((0, 0), |cache| (cache.extents, cache.bytes));
+    if args.image.json {
+        return print_json(&json!({ "extents": extents, "bytes": bytes }));
+    }
+    print(format!(
+        "{}: every band has something in it; the persistent cache holds {} extents, {} of its log",
+        path.display(),
+        crate::output::count(extents as u64),
+        crate::output::size(bytes)
+    ))
 }
 
 pub(super) fn run(args: Args) -> Outcome {

@@ -35,9 +35,13 @@ impl Observer {
         Ok(Observer { config, state, files, meta })
     }
 
-    /// Sets the counters of the image at `path` to 0, also while another process uses it.
+    /// Sets the counters of the image at `path`, those of its time too, to 0, also while another process uses it.
     pub fn reset_stats(path: &Path) -> Result<()> {
-        Self::view(path, true)?.state.reset_counters();
+        let seen = Self::view(path, true)?;
+        seen.state.reset_counters();
+        if let Some(ledger) = seen.ledger(true)? {
+            ledger.reset();
+        }
         Ok(())
     }
 

@@ -8,10 +8,11 @@
 //! In `pace` the drive's clock runs with the world's, `speed` times as fast, and who issued a command really waits.
 
 use super::engine::{Command, Engine, Ticket, What};
+use super::kept::Kept;
+use super::ledger::Ledger;
 use super::mechanics::Ns;
 use super::params::Params;
-use super::tally::{BUCKETS, Kind, Tally, bucket, middle};
-use super::translation::Translation;
+use super::tally::Kind;
 use imbrex_device::Cause;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,8 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// How a drive keeps time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Pace {
     /// Service times are added up, nobody waits.
     Account,
@@ -55,8 +57,8 @@ impl Seconds {
         self.seek + self.rotation + self.transfer + self.zone_ops + self.cleaning
     }
 
-    fn of(kinds: &[Ns; Kind::ALL.len()]) -> Seconds {
-        let [seek, rotation, transfer, zone_ops, cleaning] = kinds.map(|ns| ns / 1e9);
+    pub(crate) fn of(kinds: [u64; Kind::ALL.len()]) -> Seconds {
+        let [seek, rotation, transfer, zone_ops, cleaning] = kinds.map(|ns| ns as f64 / 1e9);
         Seconds { seek, rotation, transfer, zone_ops, cleaning }
     }
 }
@@ -81,6 +83,7 @@ pub struct TimeStats {
     /// The head had nothing to do.
     pub idle: f64,
     /// All causes together.
+    #[serde(flatten)]
     pub total: Seconds,
     /// By the name of the cause; those that took any.
     pub by_cause: BTreeMap<&'static str, Seconds>,
@@ -88,6 +91,8 @@ pub struct TimeStats {
     pub latency: BTreeMap<&'static str, Latency>,
     /// Of a drive-managed drive.
     pub persistent_cache: Option<PersistentCache>,
+    /// How whoever has the drive keeps time; nobody does where there is none.
+    pub pace: Option<Pace>,
 }
 
 /// What stands in the persistent cache of a drive-managed drive.
@@ -97,87 +102,6 @@ pub struct PersistentCache {
     pub extents: usize,
     /// Bytes of its log that are in use.
     pub bytes: u64,
-}
-
-#[derive(Clone)]
-struct Account {
-    kinds: [Ns; Kind::ALL.len()],
-    sum: Ns,
-    longest: Ns,
-    buckets: Box<[u64; BUCKETS]>,
-}
-
-/// Everything that is counted.
-pub(crate) struct Books {
-    idle: Ns,
-    causes: Vec<Option<Account>>,
-}
-
-impl Books {
-    pub(crate) fn new() -> Books {
-        Books { idle: 0.0, causes: vec![None; Cause::ALL.len()] }
-    }
-
-    fn of(&mut self, cause: u8) -> Option<&mut Account> {
-        let fresh = || Account { kinds: Default::default(), sum: 0.0, longest: 0.0, buckets: Box::new([0; BUCKETS]) };
-        self.causes.get_mut(usize::from(cause)).map(|account| account.get_or_insert_with(fresh))
-    }
-}
-
-impl Books {
-    pub(crate) fn stats(&self, engine: &Engine) -> TimeStats {
-        let mut total = [0.0; Kind::ALL.len()];
-        let (mut by_cause, mut latency) = (BTreeMap::new(), BTreeMap::new());
-        for (cause, account) in Cause::ALL.iter().zip(&self.causes) {
-            let Some(account) = account else { continue };
-            total.iter_mut().zip(account.kinds).for_each(|(sum, ns)| *sum += ns);
-            by_cause.insert(cause.name(), Seconds::of(&account.kinds));
-            latency.insert(cause.name(), account.latency());
-        }
-        let elapsed = engine.now() / 1e9;
-        let load = engine.translation().map(Translation::load);
-        let persistent_cache = load.map(|(extents, bytes)| PersistentCache { extents, bytes });
-        TimeStats { persistent_cache, elapsed, idle: self.idle / 1e9, total: Seconds::of(&total), by_cause, latency }
-    }
-}
-
-impl Tally for Books {
-    fn spent(&mut self, cause: u8, kind: Kind, ns: Ns) {
-        if ns > 0.0
-            && let Some(account) = self.of(cause)
-        {
-            account.kinds[kind as usize] += ns;
-        }
-    }
-
-    fn idle(&mut self, ns: Ns) {
-        self.idle += ns;
-    }
-
-    fn took(&mut self, cause: u8, ns: Ns) {
-        if let Some(account) = self.of(cause) {
-            account.sum += ns;
-            account.longest = account.longest.max(ns);
-            account.buckets[bucket(ns as u64)] += 1;
-        }
-    }
-}
-
-impl Account {
-    fn latency(&self) -> Latency {
-        let commands: u64 = self.buckets.iter().sum();
-        let part = |part: f64| {
-            let rank = ((commands as f64 * part).ceil() as u64).max(1);
-            let mut seen = 0;
-            let found = self.buckets.iter().position(|n| {
-                seen += n;
-                seen >= rank
-            });
-            found.map_or(0.0, |bucket| middle(bucket).min(self.longest) / 1e9)
-        };
-        let mean = if commands == 0 { 0.0 } else { self.sum / commands as f64 / 1e9 };
-        Latency { commands, mean, p50: part(0.5), p95: part(0.95), p99: part(0.99), max: self.longest / 1e9 }
-    }
 }
 
 /// A thread that uses the drive.
@@ -191,7 +115,7 @@ struct Seat {
 
 struct Desk {
     engine: Engine,
-    books: Books,
+    ledger: Ledger,
     seats: HashMap<ThreadId, Seat>,
     completed: HashMap<Ticket, Ns>,
 }
@@ -201,6 +125,8 @@ pub(crate) struct Clock {
     pace: Pace,
     grace: Duration,
     params: Params,
+    /// The drive's clock when the world's was at `began`.
+    base: Ns,
     began: Instant,
     desk: Mutex<Desk>,
     moved: Condvar,
@@ -217,16 +143,42 @@ pub(crate) struct Asked {
 }
 
 impl Clock {
-    pub(crate) fn new(params: &Params, pace: Pace, engine: Engine) -> Clock {
-        let desk = Desk { engine, books: Books::new(), seats: HashMap::new(), completed: HashMap::new() };
+    /// A clock of `engine`, which goes on where it is; what is counted goes to `ledger`.
+    pub(crate) fn new(params: &Params, pace: Pace, engine: Engine, ledger: Ledger) -> Clock {
+        ledger.set_pace(Some(pace));
+        ledger.publish(&engine);
+        let base = engine.now();
+        let desk = Desk { engine, ledger, seats: HashMap::new(), completed: HashMap::new() };
         Clock {
             pace,
             grace: GRACE,
             params: *params,
+            base,
             began: Instant::now(),
             desk: Mutex::new(desk),
             moved: Condvar::new(),
         }
+    }
+
+    /// The drive's clock where it runs by itself, `speed` times as fast as the world's.
+    fn now(&self, speed: f64) -> Ns {
+        self.base + self.began.elapsed().as_nanos() as f64 * speed
+    }
+
+    /// Lets the drive come to rest, with everything of its write cache on its platters, and says what to remember of it. Nobody
+    /// uses it any more.
+    pub(crate) fn rest(&self, generation: u64) -> Kept {
+        let mut guard = self.desk();
+        let desk = &mut *guard;
+        desk.engine.run(f64::INFINITY, &mut desk.ledger);
+        desk.ledger.publish(&desk.engine);
+        desk.ledger.set_pace(None);
+        desk.engine.keep(generation)
+    }
+
+    /// Forgets what was counted.
+    pub(crate) fn reset(&self) {
+        self.desk().ledger.reset();
     }
 
     pub(crate) fn params(&self) -> &Params {
@@ -244,7 +196,10 @@ impl Clock {
     /// As after a long life, with so many extents in the persistent cache; `false` where the drive has none.
     pub(crate) fn precondition(&self, extents: usize) -> bool {
         let mut desk = self.desk();
-        desk.engine.translation_mut().map(|translation| translation.precondition(extents)).is_some()
+        let desk = &mut *desk;
+        let done = desk.engine.translation_mut().map(|translation| translation.precondition(extents)).is_some();
+        desk.ledger.publish(&desk.engine);
+        done
     }
 
     /// Lets the time pass that a command takes.
@@ -263,7 +218,7 @@ impl Clock {
         let present = if present.is_finite() { present } else { desk.engine.now() };
         let seat = desk.seats.entry(me).or_insert(Seat { waits: None, last: present, seen: Instant::now() });
         let arrival = seat.last.max(present);
-        let ticket = desk.engine.submit(asked.arriving(arrival), &mut desk.books);
+        let ticket = desk.engine.submit(asked.arriving(arrival), &mut desk.ledger);
         seat.waits = Some(ticket);
         if desk.seats.len() > 1 {
             // The others may have waited for this one.
@@ -275,6 +230,7 @@ impl Clock {
                 if let Some(seat) = desk.seats.get_mut(&me) {
                     *seat = Seat { waits: None, last: end, seen: Instant::now() };
                 }
+                desk.ledger.publish(&desk.engine);
                 return;
             }
             match desk.waits_for_host(me, self.grace) {
@@ -282,7 +238,7 @@ impl Clock {
                     guard = self.moved.wait_timeout(guard, moment).unwrap_or_else(PoisonError::into_inner).0;
                 }
                 None => {
-                    desk.engine.step(f64::INFINITY, &mut desk.books);
+                    desk.engine.step(f64::INFINITY, &mut desk.ledger);
                     if desk.seats.len() > 1 {
                         self.moved.notify_all();
                     }
@@ -292,16 +248,17 @@ impl Clock {
     }
 
     fn pace(&self, asked: Asked, speed: f64) {
-        let now = || self.began.elapsed().as_nanos() as f64 * speed;
+        let now = || self.now(speed);
         let mut guard = self.desk();
         // The clock is read behind the lock, so that arrivals are in the order of submissions.
         let desk = &mut *guard;
-        let ticket = desk.engine.submit(asked.arriving(now()), &mut desk.books);
+        let ticket = desk.engine.submit(asked.arriving(now()), &mut desk.ledger);
         let end = loop {
             let desk = &mut *guard;
             let time = now();
-            desk.engine.run(time, &mut desk.books);
+            desk.engine.run(time, &mut desk.ledger);
             if let Some(end) = desk.engine.completion(ticket) {
+                desk.ledger.publish(&desk.engine);
                 break end;
             }
             // Nothing new is decided before the controller has the command and the head is free.
@@ -319,10 +276,10 @@ impl Clock {
         let mut guard = self.desk();
         let desk = &mut *guard;
         if let Pace::Real { speed } = self.pace {
-            let now = self.began.elapsed().as_nanos() as f64 * speed;
-            desk.engine.run(now, &mut desk.books);
+            desk.engine.run(self.now(speed), &mut desk.ledger);
+            desk.ledger.publish(&desk.engine);
         }
-        desk.books.stats(&desk.engine)
+        desk.ledger.stats()
     }
 }
 
@@ -373,7 +330,12 @@ mod tests {
     fn clock(name: &str, pace: Pace) -> Clock {
         let profile = Profile::named(name).unwrap();
         let params = profile.time().unwrap().unwrap();
-        Clock::new(&params, pace, Engine::new(&params, profile.capacity, 0, profile.write_cache_bytes, false))
+        Clock::new(
+            &params,
+            pace,
+            Engine::new(&params, profile.capacity, 0, profile.write_cache_bytes, false),
+            Ledger::new(),
+        )
     }
 
     fn read(at: u64) -> Asked {

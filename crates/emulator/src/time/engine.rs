@@ -9,6 +9,7 @@
 //!
 //! Nothing here reads a clock or locks: the same commands give the same times. [`super::clock`] drives it.
 
+use super::kept::Kept;
 use super::mechanics::{Mechanics, Ns};
 use super::params::Params;
 use super::tally::{Kind, Tally};
@@ -151,6 +152,28 @@ impl Engine {
 
     pub(crate) fn translation_mut(&mut self) -> Option<&mut Translation> {
         self.translation.as_mut()
+    }
+
+    /// What there is to remember of the drive at rest, that is, when [`Engine::run`] has nothing left.
+    pub(crate) fn keep(&self, generation: u64) -> Kept {
+        let translation = self.translation.as_ref().map(Translation::keep);
+        Kept { generation, clock: self.now(), stroke: self.stroke, translation }
+    }
+
+    /// Goes on at rest where a drive stopped. A translation layer that is not this drive's begins anew.
+    pub(crate) fn resume(&mut self, kept: Kept) {
+        self.set_clock(kept.clock);
+        self.stroke = kept.stroke;
+        if let (Some(fresh), Some(kept)) = (self.translation.clone(), kept.translation)
+            && let Some(translation) = fresh.resume(kept)
+        {
+            self.translation = Some(translation);
+        }
+    }
+
+    /// The head and the controller are free from `now` on.
+    pub(crate) fn set_clock(&mut self, now: Ns) {
+        (self.free, self.controller, self.bus, self.written) = (now, now, now, now);
     }
 
     pub(crate) fn set_cache(&mut self, on: bool) {

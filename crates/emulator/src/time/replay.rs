@@ -1,7 +1,8 @@
 //! A recorded trace against any drive's time: what would it have taken?
 
-use super::clock::{Asked, Books, TimeStats};
+use super::clock::{Asked, TimeStats};
 use super::engine::{Engine, Ticket, What};
+use super::ledger::Ledger;
 use super::mechanics::Ns;
 use crate::profile::Profile;
 use crate::trace::{Op, TraceEntry};
@@ -19,7 +20,7 @@ pub struct Replay {
 
 struct Run {
     engine: Engine,
-    books: Books,
+    ledger: Ledger,
     now: Ns,
     /// The commands at the drive, and the zone of those that write.
     flying: Vec<(Ticket, Option<u64>)>,
@@ -30,7 +31,7 @@ struct Run {
 impl Run {
     /// Until one more command is complete.
     fn wait(&mut self) {
-        let Run { engine, books, now, flying, .. } = self;
+        let Run { engine, ledger, now, flying, .. } = self;
         loop {
             let before = flying.len();
             flying.retain(|(ticket, _)| {
@@ -38,14 +39,14 @@ impl Run {
                 *now = now.max(end.unwrap_or(0.0));
                 end.is_none()
             });
-            if flying.len() < before || flying.is_empty() || !engine.step(f64::INFINITY, books) {
+            if flying.len() < before || flying.is_empty() || !engine.step(f64::INFINITY, ledger) {
                 return;
             }
         }
     }
 
     fn submit(&mut self, asked: Asked, writes: Option<u64>) {
-        let ticket = self.engine.submit(asked.arriving(self.now), &mut self.books);
+        let ticket = self.engine.submit(asked.arriving(self.now), &mut self.ledger);
         self.flying.push((ticket, writes));
     }
 }
@@ -64,7 +65,7 @@ pub fn replay(profile: &Profile, trace: &[TraceEntry], how: Replay) -> Result<Ti
     let plain = profile.kind.is_plain();
     let conventional = if plain { 0 } else { u64::from(profile.conventional_zones) * profile.zone_size };
     let engine = Engine::new(&params, profile.capacity, conventional, profile.write_cache_bytes, how.write_cache);
-    let mut run = Run { engine, books: Books::new(), now: 0.0, flying: Vec::new(), open: VecDeque::new() };
+    let mut run = Run { engine, ledger: Ledger::new(), now: 0.0, flying: Vec::new(), open: VecDeque::new() };
     let zone_size = profile.zone_size;
     let max_open = profile.max_open.map_or(usize::MAX, |n| n as usize);
     for entry in trace.iter().filter(|entry| entry.result == "ok") {
@@ -124,7 +125,8 @@ pub fn replay(profile: &Profile, trace: &[TraceEntry], how: Replay) -> Result<Ti
     }
     run.submit(Asked { what: What::Flush, at: 0, len: 0, cause: Cause::Other, zone_time: 0.0 }, None);
     run.wait();
-    Ok(run.books.stats(&run.engine))
+    run.ledger.publish(&run.engine);
+    Ok(run.ledger.stats())
 }
 
 #[cfg(test)]

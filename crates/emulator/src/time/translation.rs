@@ -9,6 +9,7 @@
 //! It moves no bytes: it only says where the head has to go. Addresses and lengths in bytes; *physical* ones begin with the
 //! cache.
 
+use super::kept::KeptTranslation;
 use super::params::Params;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -224,6 +225,9 @@ impl Translation {
 
     /// As a drive that was written all over and whose cache holds `entries` single blocks, evenly spread over its bands.
     pub(crate) fn precondition(&mut self, entries: usize) {
+        self.map.clear();
+        self.order.clear();
+        self.streams.clear();
         self.written.fill(u64::MAX);
         let blocks = (self.capacity / 4096).max(1);
         let entries = (entries.min(self.most.saturating_sub(2)) as u64).min(self.cache / 4096 - 1).min(blocks);
@@ -232,6 +236,55 @@ impl Translation {
             // arithmetic; a stride of entries is spread well enough.
             self.write((u128::from(i) * u128::from(blocks) / u128::from(entries)) as u64 * 4096, 4096, 4096);
         }
+    }
+
+    /// Most streams and extents, and words of the bits of bands.
+    pub(crate) fn limits(&self) -> (usize, usize, usize) {
+        (self.streams_most, self.most, self.written.len())
+    }
+
+    pub(crate) fn keep(&self) -> KeptTranslation {
+        KeptTranslation {
+            log_head: self.head,
+            streams: self.streams.iter().copied().collect(),
+            extents: self.map.iter().map(|(at, (len, position))| (*at, *len, *position)).collect(),
+            bands: self.written.clone(),
+        }
+    }
+
+    /// Goes on where a drive of these numbers stopped; `None` where what was kept cannot be that.
+    pub(crate) fn resume(mut self, kept: KeptTranslation) -> Option<Translation> {
+        let KeptTranslation { log_head, streams, extents, bands } = kept;
+        let (most_streams, most_extents, words) = self.limits();
+        if bands.len() != words || streams.len() > most_streams || extents.len() > most_extents {
+            return None;
+        }
+        if log_head > 1 << 62 || streams.iter().any(|next| *next >= self.capacity) {
+            return None;
+        }
+        let mut free_from = 0;
+        for (at, len, position) in extents {
+            let end = at.checked_add(len)?;
+            let (log_end, lap) = (position.checked_add(len)?, log_head.saturating_sub(self.cache));
+            let in_band = len > 0 && end <= self.band_end(at) && at >= free_from && end <= self.capacity;
+            if !in_band || position < lap || log_end > log_head || position % self.cache + len > self.cache {
+                return None;
+            }
+            free_from = end;
+            self.map.insert(at, (len, position));
+            self.order.insert(position, at);
+        }
+        // No two of them share a place in the log.
+        let mut log_from = 0;
+        for (position, at) in &self.order {
+            let (len, _) = self.map.get(at)?;
+            if *position < log_from {
+                return None;
+            }
+            log_from = position + len;
+        }
+        (self.head, self.streams, self.written) = (log_head, streams.into(), bands);
+        (self.order.len() == self.map.len()).then_some(self)
     }
 
     /// Extents in the cache, and bytes of its log in use.
@@ -324,6 +377,45 @@ mod tests {
         let entries: u64 = drive.map.values().map(|(len, _)| len).sum();
         assert_eq!(drive.order.len(), drive.map.len());
         assert!(entries <= drive.load().1);
+    }
+
+    #[test]
+    fn what_is_kept_goes_on_as_if_nothing_had_been() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(9);
+        let mut drive = small();
+        let mut step = |drive: &mut Translation| {
+            let at = rng.random_range(0..16_000_u64) * 4096;
+            let whole = if rng.random_bool(0.2) { MB } else { rng.random_range(1..8) * 4096 }.min(64 * MB - at);
+            if drive.write(at, whole, whole) == Route::Full {
+                drive.clean();
+            }
+        };
+        (0..2000).for_each(|_| step(&mut drive));
+        drive.write(3 * MB, MB, 4096);
+        assert!(drive.load().0 > 20 && !drive.streams.is_empty());
+        assert_eq!(small().resume(drive.keep()), Some(drive.clone()));
+        let broken = |change: &dyn Fn(&mut KeptTranslation)| {
+            let mut kept = drive.keep();
+            change(&mut kept);
+            small().resume(kept)
+        };
+        assert_eq!(broken(&|_| {}), Some(drive.clone()));
+        for change in [
+            (|kept| kept.bands.push(0)) as fn(&mut KeptTranslation),
+            |kept| kept.streams = vec![u64::MAX],
+            |kept| kept.streams = vec![0; 3],
+            |kept| kept.log_head = u64::MAX,
+            |kept| kept.log_head = 0,
+            |kept| kept.extents[3].0 = u64::MAX,
+            |kept| kept.extents[3].1 = 2 * MB,
+            |kept| kept.extents[3].1 = 0,
+            |kept| kept.extents[3].2 = u64::MAX,
+            |kept| kept.extents[3].2 = kept.extents[4].2,
+            |kept| kept.extents.swap(3, 4),
+            |kept| kept.extents = (0..201).map(|i| (i * 8192, 4096, i * 4096)).collect(),
+        ] {
+            assert_eq!(broken(&change), None);
+        }
     }
 
     #[test]
