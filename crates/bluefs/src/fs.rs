@@ -109,7 +109,9 @@ pub struct Run {
 pub struct Space {
     /// All that files could ever take.
     pub total: u64,
-    /// What new files may take now.
+    /// What new files may take now: one table of so many bytes is not refused while nothing else is written. Many files need more
+    /// than their bytes: 4 KiB each for a header, up to a sixteenth of each zone that they fill, a zone each while they are written
+    /// at the same time; and a log needs a block for each sync.
     pub free: u64,
     /// Of the conventional zones, for small files: all, and free.
     pub small_total: u64,
@@ -500,11 +502,14 @@ pub(crate) fn space(core: &Core) -> Space {
     let usable = core.zone_capacity - core.front;
     let cleanable = core.cleanable();
     let space = lock(&core.conventional);
-    let kept = counts.reserve + WAL_SPARE;
-    let zones = u64::from(counts.leased) + u64::from(counts.free.saturating_sub(kept));
+    let kept = u64::from(counts.reserve + WAL_SPARE);
+    let total = (u64::from(counts.leased) + u64::from(counts.free)).saturating_sub(kept) * usable;
+    // One zone for what is left over: where buffers do not fit at the end of the last one, and what is moved fills one in part. And what
+    // is missing of the zones that are kept is filled up first.
+    let not = (kept + u64::from(counts.promised) + 1) * usable;
     Space {
-        total: zones * usable,
-        free: u64::from(counts.free.saturating_sub(kept + counts.promised)) * usable + cleanable,
+        total,
+        free: (u64::from(counts.free) * usable + cleanable).saturating_sub(not).min(total),
         small_total: space.total_bytes(),
         small_free: space.free_bytes(),
     }

@@ -163,8 +163,7 @@ fn what_the_journal_could_do_without_is_not_missing_where_files_need_it() {
         assert!(fs.space().free + (4 << 20) < room, "it has grown by some zones");
         let table = fs.create("/table.sst", CreateOptions::default()).unwrap();
         let piece = bytes(100_000, 7);
-        // But for the end of the last zone, where buffers do not fit.
-        for written in 0..(room - (1 << 18)) / 100_000 {
+        for written in 0..room / 100_000 {
             let what = format!("{} of {room} bytes", written * 100_000);
             table.append(&piece).unwrap_or_else(|why| panic!("{what}: {why}"));
         }
@@ -176,6 +175,37 @@ fn what_the_journal_could_do_without_is_not_missing_where_files_need_it() {
         let before = written();
         (0..100).for_each(|_| drop(table.append(&piece).unwrap_err()));
         assert_eq!(written(), before);
+    }
+}
+
+#[test]
+fn a_drive_takes_a_table_as_large_as_it_says() {
+    let zns = Config {
+        conventional: 0,
+        zone_capacity: 700 << 10,
+        max_open: Some(8),
+        max_active: Some(8),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        ..Config::tiny()
+    };
+    for (config, share) in [(Config::tiny(), false), (Config::tiny(), true), (zns.clone(), false), (zns, true)] {
+        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        BlueFs::format(&drive, false).unwrap();
+        let fs = BlueFs::mount(drive, Options { share, ..support::options() }).unwrap();
+        let before = fs.space();
+        for n in 0..3 {
+            let bytes = bytes(before.free as usize, n);
+            let table = fs.create("/table.sst", CreateOptions::default()).unwrap();
+            bytes.chunks(77_777).for_each(|piece| table.append(piece).unwrap());
+            table.sync().unwrap();
+            drop(table);
+            assert_eq!((fs.space().free, fs.space().total), (0, before.total));
+            fs.unlink("/table.sst").unwrap();
+            fs.sync_all().unwrap();
+            assert_eq!(fs.space(), before);
+        }
     }
 }
 

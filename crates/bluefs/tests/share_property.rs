@@ -1,8 +1,8 @@
 //! Zones that files share, and their cleaning, against a model in memory: tables, logs and small files of random sizes, hints and
 //! announced sizes on a small drive that is filled again and again; deletions, readers of deleted files, kills, remounts.
 //!
-//! Held: every byte that was accepted is there; a check finds nothing; no rule of the drive is broken; and a drive that refused
-//! a table takes it once enough was deleted.
+//! Held: every byte that was accepted is there; a check finds nothing; no rule of the drive is broken; a drive that refused a table
+//! takes it once enough was deleted; and it takes a table as large as it says.
 
 mod support;
 
@@ -13,6 +13,7 @@ use imbrex_zones::Exec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use support::{bytes, read_all};
 
 const ZONE: u64 = 256 << 10;
@@ -48,6 +49,8 @@ enum Op {
     /// Tables of about this size until the drive takes no more; then every second one goes, and the one that was refused is
     /// written again.
     Fill(usize, u8),
+    /// One table, as large as the drive says that it takes.
+    Believe(u8),
     Step,
     Remount,
     Kill,
@@ -72,6 +75,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => file.prop_map(Op::Hold),
         1 => Just(Op::LetGo),
         3 => (1000usize..200_000, any::<u8>()).prop_map(|(n, s)| Op::Fill(n, s)),
+        3 => any::<u8>().prop_map(Op::Believe),
         2 => Just(Op::Step),
         1 => Just(Op::Remount),
         2 => Just(Op::Kill),
@@ -87,6 +91,8 @@ struct World {
     files: BTreeMap<String, Vec<u8>>,
     held: Vec<(Reader, Vec<u8>)>,
     cleaned: u64,
+    /// Tables that were written because the drive said that it had room for them.
+    believed: u64,
 }
 
 fn options(exec: Exec) -> Options {
@@ -100,8 +106,17 @@ impl World {
         let small = Config { zone_size: ZONE, zone_capacity: ZONE, capacity: 7 << 20, ..Config::tiny() };
         let emulator = Emulator::memory(&small).unwrap();
         let survivor = Arc::new(HeapSurvivor::new());
-        let mut world =
-            World { emulator, survivor, fs: None, exec, next: 0, files: BTreeMap::new(), held: Vec::new(), cleaned: 0 };
+        let mut world = World {
+            emulator,
+            survivor,
+            fs: None,
+            exec,
+            next: 0,
+            files: BTreeMap::new(),
+            held: Vec::new(),
+            cleaned: 0,
+            believed: 0,
+        };
         BlueFs::format(&world.drive(), false).unwrap();
         world.mount();
         world
@@ -195,6 +210,22 @@ impl World {
         Ok(())
     }
 
+    /// What the drive says that it takes, it takes.
+    fn believe(&mut self, seed: u8) -> Result<(), TestCaseError> {
+        let free = self.fs().space().free;
+        if free == 0 {
+            return Ok(());
+        }
+        self.believed += 1;
+        let spec = Spec { kind: Kind::Table, len: free as usize, hint: seed % 6, announced: seed & 8 > 0, seed };
+        prop_assert!(self.write(spec)?, "{} bytes were to be had, and {:?} was refused", free, spec);
+        let path = format!("/{:06}.sst", self.next - 1);
+        if seed & 16 > 0 {
+            self.delete(&path);
+        }
+        Ok(())
+    }
+
     /// Background work is done, as threads do it.
     fn rest(&self) -> Result<(), TestCaseError> {
         self.fs().sync_all().unwrap();
@@ -265,6 +296,7 @@ impl World {
             }
             Op::LetGo => self.held.clear(),
             Op::Fill(len, seed) => self.fill(len, seed)?,
+            Op::Believe(seed) => self.believe(seed)?,
             Op::Step => drop(self.fs().step().unwrap()),
             Op::Remount => {
                 self.held.clear();
@@ -289,7 +321,8 @@ impl World {
     }
 }
 
-fn run(ops: Vec<Op>, exec: Exec) -> Result<u64, TestCaseError> {
+/// Bytes that were moved, and tables that were written on the drive's word.
+fn run(ops: Vec<Op>, exec: Exec) -> Result<(u64, u64), TestCaseError> {
     let mut world = World::new(exec);
     for op in ops {
         world.run(op)?;
@@ -307,7 +340,7 @@ fn run(ops: Vec<Op>, exec: Exec) -> Result<u64, TestCaseError> {
     world.fs = None;
     let stats = world.emulator.stats();
     prop_assert_eq!(stats.total.rule_violations, 0);
-    Ok(world.cleaned + stats.of(Cause::Cleaning).bytes_written)
+    Ok((world.cleaned + stats.of(Cause::Cleaning).bytes_written, world.believed))
 }
 
 /// The same cases in every run; `PROPTEST_RNG_SEED` gives others, `PROPTEST_CASES` more.
@@ -321,17 +354,19 @@ fn config(cases: u32) -> ProptestConfig {
 /// Runs the cases; at least some of them must have moved something.
 fn all(cases: u32, exec: Exec) {
     let mut runner = proptest::test_runner::TestRunner::new(config(cases));
-    let moved = std::sync::atomic::AtomicU64::new(0);
+    let (moved, believed) = (AtomicU64::new(0), AtomicU64::new(0));
     let cases = prop::collection::vec(any_op(), 1..40);
     let result = runner.run(&cases, |ops| {
-        let n = run(ops, exec)?;
-        moved.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+        let (bytes, tables) = run(ops, exec)?;
+        moved.fetch_add(bytes, Ordering::Relaxed);
+        believed.fetch_add(tables, Ordering::Relaxed);
         Ok(())
     });
     if let Err(why) = result {
         panic!("{why}");
     }
     assert!(moved.into_inner() > 0, "no case cleaned anything");
+    assert!(believed.into_inner() > 0, "no drive had room for anything");
 }
 
 #[test]
