@@ -1,3 +1,469 @@
 //! Baselines: the kernel's own file systems on simulated conventional and drive-managed drives.
+//!
+//! A [`Baseline`] is such a file system, mounted: an image of a scaled drive, `imbrex drive serve` on it with the drive's clock running, a
+//! loop device, the queue settings of a disk, `mkfs`, `mount`, and a memory group that limits the page cache of the programs
+//! that are run on it, as the papers limited theirs. The server is outside of that group, and the image is in memory (`/dev/shm`), so
+//! that only the drive's model decides how long things take.
+//!
+//! All of it needs root and Linux; where something is missing, [`Baseline::start`] says in a sentence what ([`NotRun`]).
+//! Everything is undone when the value goes away, in whatever way; what a SIGKILL leaves, the next start undoes, or
+//! `imbrex drive detach` ([`undo_left`]).
 
 pub mod attached;
+mod group;
+mod record;
+
+pub use group::PageCache;
+pub use record::{owner, undo_left};
+
+use attached::{FILE, run};
+use group::Group;
+use imbrex_emulator::time::{Mechanics, TimeStats};
+use imbrex_emulator::{Config, Emulator, Observer, Overrides, Stats};
+use record::{IMAGE, MOUNTED, Record, SERVED};
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Why a baseline could not run: one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRun(pub String);
+
+impl fmt::Display for NotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for NotRun {
+    fn from(sentence: String) -> NotRun {
+        NotRun(sentence)
+    }
+}
+
+/// A file system of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystem {
+    /// As the papers had it.
+    Xfs,
+    /// Debian's default.
+    Ext4,
+}
+
+impl FileSystem {
+    /// Its name, for `mount`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileSystem::Xfs => "xfs",
+            FileSystem::Ext4 => "ext4",
+        }
+    }
+
+    fn mkfs(self) -> (&'static str, &'static [&'static str], &'static str) {
+        match self {
+            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-K"], "xfsprogs"),
+            // All of it now, and not in the background later.
+            FileSystem::Ext4 => {
+                ("mkfs.ext4", &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"], "e2fsprogs")
+            }
+        }
+    }
+}
+
+/// Where in the file system the database is. XFS puts what is in its root directory into its first allocation group, and each
+/// other directory into one of its own: that is another place on the drive, so both are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directory {
+    /// The root directory.
+    Root,
+    /// One of its own.
+    Own,
+}
+
+/// What a baseline is made of. Sizes in bytes, of this drive, that is, scaled.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The command `imbrex`.
+    pub imbrex: PathBuf,
+    /// Where the image and the mount points go, in a new directory that is removed in the end.
+    pub work: PathBuf,
+    /// The drive's profile, by name or file; a conventional or drive-managed one.
+    pub profile: String,
+    /// The drive is 1/scale of the profile's.
+    pub scale: u32,
+    /// What shrinks with the scale.
+    pub mechanics: Mechanics,
+    /// Size of the drive where it is not the profile's share.
+    pub capacity: Option<u64>,
+    /// Whether the drive's volatile write cache is on.
+    pub write_cache: bool,
+    /// Which file system.
+    pub file_system: FileSystem,
+    /// Where the database is.
+    pub directory: Directory,
+    /// Drive seconds in a second.
+    pub speed: f64,
+    /// Page cache for the programs.
+    pub cache_bytes: u64,
+    /// How much of it may wait to be written out.
+    pub dirty_bytes: u64,
+}
+
+impl Setup {
+    /// The real thing at full size on XFS, in a directory of its own, at its own speed, with 2 GiB of page cache of which the
+    /// kernel's usual fifth may wait to be written.
+    pub fn new(imbrex: impl Into<PathBuf>, profile: &str) -> Setup {
+        Setup {
+            imbrex: imbrex.into(),
+            work: "/dev/shm".into(),
+            profile: profile.into(),
+            scale: 1,
+            mechanics: Mechanics::Scaled,
+            capacity: None,
+            write_cache: true,
+            file_system: FileSystem::Xfs,
+            directory: Directory::Own,
+            speed: 1.0,
+            cache_bytes: 2 << 30,
+            dirty_bytes: (2 << 30) / 5,
+        }
+    }
+
+    /// At 1/scale: the drive, the page cache, and how much may wait.
+    #[must_use]
+    pub fn scaled(self, scale: u32, mechanics: Mechanics) -> Setup {
+        let part = u64::from(scale.max(1));
+        let (cache_bytes, dirty_bytes) = (self.cache_bytes / part, self.dirty_bytes / part);
+        Setup { scale, mechanics, cache_bytes, dirty_bytes, ..self }
+    }
+
+    fn config(&self) -> Result<Config, NotRun> {
+        let overrides = Overrides {
+            capacity: self.capacity,
+            write_cache: Some(self.write_cache),
+            scale: Some(self.scale),
+            mechanics: self.mechanics,
+            ..Overrides::default()
+        };
+        let config = Config::named(&self.profile, &overrides).map_err(|error| NotRun(error.to_string()))?;
+        if config.conventional < config.zones() {
+            return Err(NotRun(format!(
+                "{} is no conventional drive, so no {} fits on it",
+                self.profile,
+                self.file_system.name()
+            )));
+        }
+        Ok(config)
+    }
+}
+
+/// Whether this machine can run a baseline on this file system; the error says what is missing.
+pub fn check(file_system: FileSystem) -> Result<(), NotRun> {
+    let not = |sentence: String| Err(NotRun(sentence));
+    if !rustix::process::geteuid().is_root() {
+        return not("needs root, to attach a loop device and mount a file system".into());
+    }
+    for device in ["/dev/fuse", "/dev/loop-control"] {
+        if let Err(error) = File::options().read(true).write(true).open(device) {
+            return not(format!("needs {device} ({error})"));
+        }
+    }
+    let (mkfs, _, package) = file_system.mkfs();
+    for (program, package) in [(mkfs, package), ("losetup", "mount"), ("mount", "mount")] {
+        let there = Command::new(program).arg("-V").stdin(Stdio::null()).output();
+        if let Err(error) = there {
+            return not(format!("needs {program}, of the package {package} ({error})"));
+        }
+    }
+    Ok(())
+}
+
+/// A file system on a simulated drive, mounted, and all that is below it.
+pub struct Baseline {
+    record: Record,
+    image: PathBuf,
+    server: Option<Child>,
+    device: PathBuf,
+    file_system: FileSystem,
+    directory: Directory,
+    group: Result<Group, String>,
+    /// It was taken down.
+    over: bool,
+}
+
+/// What there is to say when all is over.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What reached the drive, from [`Baseline::begin`] on.
+    pub stats: Stats,
+    /// What became of its time, likewise.
+    pub time: Option<TimeStats>,
+    /// The page cache, or why it was not limited.
+    pub page_cache: Result<PageCache, String>,
+    /// Processor seconds of the server: what the drive's simulation cost.
+    pub server_cpu: f64,
+}
+
+impl Baseline {
+    /// Sets all of it up, and undoes before what dead processes left. The error says what is missing, or failed; then
+    /// nothing is left of it.
+    pub fn start(setup: &Setup) -> Result<Baseline, NotRun> {
+        check(setup.file_system)?;
+        let (_, left) = undo_left();
+        if let Some(sentence) = left.first() {
+            return Err(NotRun(format!("an earlier baseline cannot be cleaned up: {sentence}")));
+        }
+        let config = setup.config()?;
+        let work = tempfile::Builder::new().prefix("imbrex-baseline-").tempdir_in(&setup.work);
+        let work = work.map_err(|error| NotRun(format!("{} cannot be used ({error})", setup.work.display())))?;
+        // From here on dropping undoes.
+        let mut baseline = Baseline {
+            record: Record::new(work.path()),
+            image: work.path().join(IMAGE),
+            server: None,
+            device: PathBuf::new(),
+            file_system: setup.file_system,
+            directory: setup.directory,
+            group: Err("not limited".into()),
+            over: false,
+        };
+        baseline.record.save()?;
+        let _ = work.keep();
+        baseline.set_up(setup, &config)?;
+        Ok(baseline)
+    }
+
+    fn set_up(&mut self, setup: &Setup, config: &Config) -> Result<(), String> {
+        for dir in [SERVED, MOUNTED] {
+            let dir = self.record.work.join(dir);
+            fs::create_dir(&dir).map_err(|error| format!("{} cannot be made ({error})", dir.display()))?;
+        }
+        drop(Emulator::create(&self.image, config, false).map_err(|error| error.to_string())?);
+        self.serve(setup)?;
+        let file = self.record.served().join(FILE);
+        let args = ["--find", "--show", "--direct-io=on", "--sector-size", "4096"];
+        let device = run(Command::new("losetup").args(args).arg(&file))
+            .map_err(|why| format!("no loop device can be attached ({why})"))?;
+        self.device = device.into();
+        self.tune(setup, u64::from(config.max_io))?;
+        let (mkfs, args, _) = setup.file_system.mkfs();
+        run(Command::new(mkfs).args(args).arg(&self.device)).map_err(|why| format!("{mkfs} failed: {why}"))?;
+        self.mount()?;
+        if setup.directory == Directory::Own {
+            fs::create_dir(self.dir()).map_err(|error| format!("{} cannot be made ({error})", self.dir().display()))?;
+        }
+        if let Ok(path) = Group::path_of(&self.record.name()) {
+            self.record.group = Some(path);
+            self.record.save()?;
+        }
+        self.group = Group::new(&self.record.name(), setup.cache_bytes);
+        self.begin()
+    }
+
+    fn serve(&mut self, setup: &Setup) -> Result<(), String> {
+        let program = setup.imbrex.display();
+        let log = self.record.work.join("server.log");
+        let failed = |error: std::io::Error| format!("{program} cannot be run ({error})");
+        // In a process group of its own: the terminal's Ctrl-C is for the runner, who takes things down in order.
+        let mut server = Command::new(&setup.imbrex)
+            .args(["drive", "serve", "--json", "--time", "pace", "--speed", &setup.speed.to_string(), "--at"])
+            .arg(self.record.served())
+            .arg(&self.image)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).map_err(failed)?)
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let out = server.stdout.take();
+        self.server = Some(server);
+        let mut said = String::new();
+        for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
+            said.push_str(&line);
+            if serde_json::from_str::<serde_json::Value>(&said).is_ok() {
+                return Ok(());
+            }
+        }
+        let why = fs::read_to_string(&log).unwrap_or_default();
+        Err(format!("{program} drive serve failed: {}", why.trim()))
+    }
+
+    /// The settings of the loop device, as a disk has them, with what the host limits divided by the scale.
+    fn tune(&mut self, setup: &Setup, max_io: u64) -> Result<(), String> {
+        let name = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
+        let (queue, bdi) = (format!("/sys/block/{name}/queue"), format!("/sys/class/bdi/{}", number.trim()));
+        let shrinks = if setup.mechanics == Mechanics::Scaled { u64::from(setup.scale.max(1)) } else { 1 };
+        let wanted = [
+            (format!("{queue}/scheduler"), "mq-deadline".to_owned(), None),
+            (format!("{queue}/nr_requests"), "256".into(), None),
+            (format!("{queue}/max_sectors_kb"), (max_io >> 10).max(4).to_string(), None),
+            (format!("{queue}/read_ahead_kb"), (128 / shrinks).max(4).to_string(), None),
+            (format!("{bdi}/strict_limit"), "1".into(), None),
+            // What is written is bytes; what is put back is the share of the kernel's own limit.
+            (format!("{bdi}/max_bytes"), setup.dirty_bytes.to_string(), Some(format!("{bdi}/max_ratio"))),
+        ];
+        for (path, _, back) in &wanted {
+            let path = back.as_ref().unwrap_or(path);
+            let now = fs::read_to_string(path).map_err(|error| format!("{path} cannot be read ({error})"))?;
+            self.record.settings.push((path.into(), chosen(&now).to_owned()));
+        }
+        self.record.loop_device = Some(name);
+        self.record.save()?;
+        for (path, value, _) in &wanted {
+            fs::write(path, value).map_err(|error| format!("{path} cannot be set to {value} ({error})"))?;
+        }
+        Ok(())
+    }
+
+    fn mounted(&self) -> PathBuf {
+        self.record.work.join(MOUNTED)
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        let kind = self.file_system.name();
+        run(Command::new("mount").args(["-t", kind]).arg(&self.device).arg(self.mounted()))
+            .map(drop)
+            .map_err(|why| format!("{kind} cannot be mounted ({why})"))
+    }
+
+    /// The directory for the database.
+    pub fn dir(&self) -> PathBuf {
+        match self.directory {
+            Directory::Root => self.mounted(),
+            Directory::Own => self.mounted().join("db"),
+        }
+    }
+
+    /// The drive's image; [`Observer`] tells what is on it.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// A program to run with the page cache limited; give it arguments and run it.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        match &self.group {
+            Ok(group) => {
+                // Into the group first, so that it has all of what the program does.
+                let mut command = Command::new("sh");
+                command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.procs()).arg(program);
+                command
+            }
+            Err(_) => Command::new(program),
+        }
+    }
+
+    /// What reached the drive since [`Baseline::begin`].
+    pub fn drive_stats(&self) -> Result<Stats, String> {
+        Observer::open(&self.image).map(|seen| seen.stats()).map_err(|error| error.to_string())
+    }
+
+    /// What became of the drive's time since then.
+    pub fn drive_time(&self) -> Result<Option<TimeStats>, String> {
+        Observer::open(&self.image).and_then(|seen| seen.time()).map_err(|error| error.to_string())
+    }
+
+    /// The page cache of the programs so far, or why it is not limited.
+    pub fn page_cache(&self) -> Result<PageCache, String> {
+        self.group.as_ref().map(Group::page_cache).map_err(Clone::clone)
+    }
+
+    /// Processor seconds of the server so far.
+    pub fn server_cpu(&self) -> f64 {
+        let stat = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+        let text = self.server.as_ref().and_then(|server| stat(server.id())).unwrap_or_default();
+        let ticks = |at: usize| text.rsplit_once(") ")?.1.split(' ').nth(at)?.parse::<f64>().ok();
+        (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / rustix::param::clock_ticks_per_second().max(1) as f64
+    }
+
+    /// Writes out what the page cache holds, and flushes the drive.
+    pub fn settle(&self) -> Result<(), String> {
+        run(Command::new("sync").arg("-f").arg(self.mounted())).map(drop).map_err(|why| format!("sync failed: {why}"))
+    }
+
+    /// From here on is counted: settles, and sets the drive's counters to 0.
+    pub fn begin(&self) -> Result<(), String> {
+        self.settle()?;
+        Observer::reset_stats(&self.image).map_err(|error| error.to_string())
+    }
+
+    /// Unmounts and mounts again: nothing is in the page cache then.
+    pub fn remount(&self) -> Result<(), String> {
+        run(Command::new("umount").arg(self.mounted()))?;
+        self.mount()
+    }
+
+    /// Takes all of it down. The error names what is left; the next start, or `imbrex drive detach`, tries again.
+    pub fn finish(mut self) -> Result<Report, String> {
+        self.settle()?;
+        let page_cache = self.page_cache();
+        let (stats, time) = (self.drive_stats()?, self.drive_time()?);
+        let server_cpu = self.server_cpu();
+        self.take_down()?;
+        Ok(Report { stats, time, page_cache, server_cpu })
+    }
+
+    fn take_down(&mut self) -> Result<(), String> {
+        self.over = true;
+        if let Ok(group) = &self.group {
+            group.stop();
+        }
+        // The files go last: until its mount is gone, the server uses them.
+        let undone = self.record.undo();
+        if let Some(mut server) = self.server.take() {
+            let end = Instant::now() + Duration::from_secs(10);
+            while matches!(server.try_wait(), Ok(None)) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // It did not end by itself, so nothing of it was mounted any more or it cannot be.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        undone?;
+        match attached::find_in(&self.record.served()) {
+            Some(left) => Err(format!("{} is still mounted; run `imbrex drive detach {0}`", left.dir.display())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Baseline {
+    fn drop(&mut self) {
+        if !self.over
+            && let Err(sentence) = self.take_down()
+        {
+            eprintln!("imbrex: a baseline was not undone: {sentence}; run `imbrex drive detach --all`");
+        }
+    }
+}
+
+/// The value of a setting; of several, the one in brackets.
+fn chosen(text: &str) -> &str {
+    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+        Some((chosen, _)) => chosen,
+        None => text.trim(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_setup_asks_for_is_a_conventional_drive_of_that_scale() {
+        let setup = Setup::new("imbrex", "hitachi-hua72303").scaled(64, Mechanics::Scaled);
+        assert_eq!((setup.cache_bytes, setup.dirty_bytes), (32 << 20, (2 << 30) / 5 / 64));
+        let config = setup.config().unwrap();
+        assert_eq!((config.max_io, config.zone_size, config.conventional), (16 << 10, 4 << 20, config.zones()));
+        let zoned = Setup::new("imbrex", "hgst-hsh721414al").config().unwrap_err();
+        assert!(zoned.0.contains("no conventional drive"), "{zoned}");
+        let unknown = Setup::new("imbrex", "floppy").config().unwrap_err();
+        assert!(unknown.0.contains("hitachi-hua72303"), "{unknown}");
+        assert_eq!(["[none] mq-deadline", "none [mq-deadline]\n", "128\n"].map(chosen), ["none", "mq-deadline", "128"]);
+    }
+}

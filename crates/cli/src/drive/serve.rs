@@ -11,6 +11,7 @@ use crate::output::{Failure, Outcome, print, print_json, size};
 use file::Served;
 use fuser::{BackgroundSession, Config, MountOption};
 use imbrex_bench::baseline::attached::{self, Attached, FILE, SOURCE};
+use imbrex_bench::baseline::{owner, undo_left};
 use imbrex_device::{Cause, Tag, ZonedDevice};
 use imbrex_drives::{Locator, Time};
 use imbrex_emulator::time::Pace;
@@ -236,37 +237,58 @@ fn words(attached: &Attached) -> String {
 }
 
 pub(super) fn detach(args: Detach) -> Outcome {
+    // Experiments leave more than drives: what killed ones left goes in any case.
+    let (undone, mut failed) = undo_left();
     let (wanted, left): (Vec<_>, Vec<_>) = match &args.dir {
-        Some(dir) => {
-            let Some(found) = attached::find_in(dir) else {
-                return Err(Failure::failed(format!(
-                    "{}: no drive is served there; `imbrex drive detach --all` takes away what dead servers left",
-                    dir.display()
-                )));
-            };
-            (vec![found], Vec::new())
-        }
+        Some(dir) => (vec![served_in(dir, &undone)?].into_iter().flatten().collect(), Vec::new()),
         None => attached::find().into_iter().partition(|attached| !attached.is_served()),
     };
-    // One that fails does not keep the others.
-    let results: Vec<_> = wanted.iter().map(|attached| (attached, attached.detach())).collect();
-    let done: Vec<&Attached> = results.iter().filter(|(_, done)| done.is_ok()).map(|(attached, _)| *attached).collect();
+    let mut done = Vec::new();
+    for attached in &wanted {
+        // One that fails does not keep the others.
+        match attached.detach() {
+            Ok(()) => done.push(attached),
+            Err(sentence) => failed.push(sentence),
+        }
+    }
     if args.json {
         print_json(&json!({
             "detached": done.iter().map(|attached| facts(attached)).collect::<Vec<_>>(),
+            "experiments_undone": undone,
             "still_served": left.iter().map(facts).collect::<Vec<_>>(),
         }))?;
     } else {
+        for work in &undone {
+            print(format_args!("{}: what a dead experiment left is undone", work.display()))?;
+        }
         for attached in &done {
             print(words(attached))?;
         }
         for attached in &left {
             print(format_args!("{}: still served; name the directory to end that", attached.dir.display()))?;
         }
-        if done.is_empty() && left.is_empty() && results.is_empty() {
+        if undone.is_empty() && wanted.is_empty() && left.is_empty() && failed.is_empty() {
             print("nothing is left of served drives")?;
         }
     }
-    let failed: Vec<String> = results.into_iter().filter_map(|(_, done)| done.err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("; "))) }
+}
+
+/// The drive served in `dir`; `None` where it was a dead experiment's and is undone already.
+fn served_in(dir: &Path, undone: &[PathBuf]) -> Result<Option<Attached>, Failure> {
+    if undone.iter().any(|work| dir.starts_with(work)) {
+        return Ok(None);
+    }
+    let name = dir.display();
+    let Some(found) = attached::find_in(dir) else {
+        return Err(Failure::failed(format!(
+            "{name}: no drive is served there; `imbrex drive detach --all` takes away what dead servers left"
+        )));
+    };
+    match owner(&found.dir) {
+        Some(pid) => Err(Failure::failed(format!(
+            "{name}: this belongs to the experiment of process {pid}; end that, and it takes all of it away"
+        ))),
+        None => Ok(Some(found)),
+    }
 }
