@@ -4,13 +4,19 @@
 //! directory. What was measured is on the disk after each row, marked as not complete until the end, so that whatever happens
 //! leaves what there is. [`result`] is what is written, [`checks`] what must be said about it, [`report`] the page.
 
+mod bluefs_async;
+mod bluefs_space;
 mod calibration;
 pub mod chart;
 pub mod checks;
+mod child;
+mod hosts;
 mod interleave;
 mod machine;
 pub mod report;
 pub mod result;
+mod rocks;
+mod sample;
 
 use imbrex_emulator::{Profile, time};
 use result::{Outcome, Row};
@@ -57,6 +63,8 @@ pub struct Options {
     pub build: PathBuf,
     /// Runs of each row.
     pub repeats: usize,
+    /// Seconds of the drives' clocks in a second, where programs run on them.
+    pub speed: f64,
     /// Whether assumed parameters are varied, too.
     pub sensitivity: bool,
     /// Whether only the plumbing is tried, with next to no work.
@@ -103,7 +111,8 @@ pub struct Experiment {
 }
 
 /// All experiments, in the order in which they are best read.
-pub const ALL: &[Experiment] = &[calibration::EXPERIMENT, interleave::EXPERIMENT];
+pub const ALL: &[Experiment] =
+    &[calibration::EXPERIMENT, interleave::EXPERIMENT, bluefs_async::EXPERIMENT, bluefs_space::EXPERIMENT];
 
 /// The experiment of this name; the error names all.
 pub fn named(name: &str) -> Result<&'static Experiment, String> {
@@ -126,9 +135,20 @@ pub struct Run<'a> {
     watcher: &'a dyn Watcher,
     interrupted: Arc<AtomicBool>,
     rows: usize,
+    doing: String,
 }
 
 impl Run<'_> {
+    /// The row that is measured now.
+    pub(crate) fn doing(&self) -> String {
+        self.doing.clone()
+    }
+
+    /// Seconds of the drives' clocks in a second; nobody waits for plumbing.
+    pub(crate) fn speed(&self) -> f64 {
+        if self.options.short { 1000.0 } else { self.options.speed }
+    }
+
     /// Whether this row is wanted.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.options.only.as_deref().is_none_or(|only| name.contains(only))
@@ -162,6 +182,7 @@ impl Run<'_> {
         if self.stopped() {
             return Err(Stop::Interrupted);
         }
+        self.doing = name.to_owned();
         self.says(name);
         let row = match measure(self) {
             Ok(row) => Row { name: name.into(), ..row },
@@ -246,7 +267,7 @@ pub fn run(
         config: machine::config(options),
         ..Outcome::default()
     };
-    let mut run = Run { options, outcome, watcher, interrupted: interrupted.clone(), rows };
+    let mut run = Run { options, outcome, watcher, interrupted: interrupted.clone(), rows, doing: String::new() };
     let ended = (experiment.run)(&mut run);
     let mut outcome = run.outcome;
     outcome.complete = ended.is_ok();
@@ -290,6 +311,7 @@ pub(crate) mod tests {
             work: out.to_owned(),
             build: out.to_owned(),
             repeats: 1,
+            speed: 1.0,
             sensitivity: false,
             short: true,
             command: String::new(),

@@ -105,11 +105,7 @@ impl Core {
         Arc::new(Core {
             front,
             zone_capacity,
-            cache: BlockCache::new(
-                parts.options.cache_bytes,
-                imbrex_zones::cache::DEFAULT_PAGE,
-                parts.options.cache_policy,
-            ),
+            cache: BlockCache::new(parts.options.cache_bytes, parts.options.page_bytes, parts.options.cache_policy),
             meta: Mutex::new(MetaState { meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
             parking: Mutex::new(parking),
             inline: parts.tenant.conventional_ranges().is_empty(),

@@ -35,7 +35,8 @@ pub const RESERVE: u32 = 3;
 pub const WAL_SPARE: u32 = 2;
 
 /// Options of a URI that bluefs understands, beside the drive's.
-pub const URI_OPTIONS: &[&str] = &["cache", "cache-policy", "journal", "share", "survivor-size", "wal", "format"];
+pub const URI_OPTIONS: &[&str] =
+    &["cache", "cache-policy", "io-scale", "journal", "share", "survivor-size", "wal", "format"];
 
 static OPEN: LazyLock<Registry<String, Mounted>> = LazyLock::new(Registry::default);
 

@@ -1,6 +1,7 @@
 //! How a bluefs is mounted.
 
 use crate::error::{Error, Result};
+use crate::read::MAX_READAHEAD;
 use imbrex_drives::{Uri, parse_bool};
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
@@ -35,6 +36,10 @@ pub struct Options {
     pub volume: VolumeOptions,
     /// Bytes of one device write of a table; others are scaled from it.
     pub segment_bytes: usize,
+    /// Most that is read ahead in one go, in bytes.
+    pub readahead_bytes: u64,
+    /// Page of the cache, in bytes; a power of two.
+    pub page_bytes: u32,
     /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
     /// drive and survivor stay as they are.
     pub read_only: bool,
@@ -56,6 +61,8 @@ impl fmt::Debug for Options {
             .field("wal", &self.wal)
             .field("volume", &self.volume)
             .field("segment_bytes", &self.segment_bytes)
+            .field("readahead_bytes", &self.readahead_bytes)
+            .field("page_bytes", &self.page_bytes)
             .field("read_only", &self.read_only)
             .field("rescue", &self.rescue)
             .field("share", &self.share)
@@ -72,12 +79,19 @@ impl Default for Options {
             wal: WalPlacement { conventional: false, unbuffered: false },
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
+            readahead_bytes: MAX_READAHEAD,
+            page_bytes: imbrex_zones::cache::DEFAULT_PAGE,
             read_only: false,
             rescue: false,
             share: true,
             clock: Arc::new(now),
         }
     }
+}
+
+fn io_scale(text: &str) -> std::result::Result<u32, String> {
+    let scale = text.parse().ok().filter(|scale| (1..=65_536).contains(scale));
+    scale.ok_or_else(|| format!("{text} is not a number from 1 to 65536"))
 }
 
 fn now() -> u64 {
@@ -95,6 +109,18 @@ pub fn default_cache_bytes() -> u64 {
 }
 
 impl Options {
+    /// For an experiment on a drive that is scaled down: how much goes into one command, one turn and one piece of memory is
+    /// divided by `scale`, but is a block at least; a piece of memory, and so what a log writes in one go, is four at least, since
+    /// the header of a zone and that of a frame go with the first.
+    fn shrink(&mut self, scale: u32) {
+        let smaller = |bytes: u64| (bytes / u64::from(scale)).max(4096).next_multiple_of(4096);
+        self.segment_bytes = smaller(self.segment_bytes as u64) as usize;
+        self.readahead_bytes = smaller(self.readahead_bytes);
+        self.page_bytes = smaller(u64::from(self.page_bytes)).next_power_of_two() as u32;
+        self.volume.unit_bytes = smaller(self.volume.unit_bytes as u64).max(16 << 10) as usize;
+        self.volume.turn_bytes = smaller(self.volume.turn_bytes);
+    }
+
     /// What a URI, taken apart, asks for, and whether it asks to format what is not formatted; `name` is what errors call it.
     pub(crate) fn of_uri(parsed: &Uri, name: &str) -> Result<(Options, bool)> {
         let mut options = Options::default();
@@ -110,6 +136,10 @@ impl Options {
                 return Err(refuse(format!("survivor-size={bytes} is not between 1M and 4G")));
             }
             options.volume.survivor_bytes = bytes as usize;
+        }
+        if let Some(text) = parsed.options.get("io-scale") {
+            let scale = io_scale(text).map_err(|why| refuse(format!("io-scale={why}")))?;
+            options.shrink(scale);
         }
         match parsed.options.get("cache-policy").map(String::as_str) {
             None | Some("block") => {}
@@ -135,5 +165,31 @@ impl Options {
             Some(value) => parse_bool(value).map_err(|why| refuse(format!("format={value}: {why}")))?,
         };
         Ok((options, format))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_drives::parse_uri;
+
+    fn of(uri: &str) -> Result<Options> {
+        Options::of_uri(&parse_uri(uri, crate::fs::URI_OPTIONS)?, "x").map(|(options, _)| options)
+    }
+
+    #[test]
+    fn an_experiment_shrinks_what_goes_into_a_command_and_no_less_than_a_block() {
+        let whole = of("imbrex://x.img?io-scale=1").unwrap();
+        assert_eq!((whole.segment_bytes, whole.page_bytes), (2 << 20, 16 << 10));
+        let scaled = of("imbrex://x.img?io-scale=64").unwrap();
+        assert_eq!((scaled.segment_bytes, scaled.readahead_bytes), (32 << 10, 32 << 10));
+        assert_eq!(
+            (scaled.page_bytes, scaled.volume.unit_bytes, scaled.volume.turn_bytes),
+            (4096, 16 << 10, 256 << 10)
+        );
+        for nonsense in ["0", "1/64", "", "-1", "65537"] {
+            let sentence = of(&format!("imbrex://x.img?io-scale={nonsense}")).unwrap_err().to_string();
+            assert!(sentence.contains("from 1 to 65536"), "{sentence}");
+        }
     }
 }

@@ -144,7 +144,7 @@ impl File {
             let behind = (at + out.len() as u64).div_ceil(page_size);
             let end = limit.div_ceil(page_size);
             let wanted = (page..behind).take_while(|p| *p == page || !cache.contains(serial, *p)).count() as u64;
-            let max = if self.core.keeps_reads() { MAX_READAHEAD / page_size } else { wanted };
+            let max = if self.core.keeps_reads() { self.core.options.readahead_bytes / page_size } else { wanted };
             let run = lock(ahead).run(page, wanted, max);
             let run =
                 (page..end.min(page + run)).take_while(|p| *p == page || !cache.contains(serial, *p)).count() as u64;

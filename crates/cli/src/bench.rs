@@ -54,6 +54,9 @@ struct RunArgs {
     /// Runs of each row.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     repeat: u16,
+    /// Seconds of the drives' clocks in one second: less than 1 where the machine cannot keep a drive busy.
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
     /// Vary every assumed parameter of the drives by half, too.
     #[arg(long)]
     sensitivity: bool,
@@ -78,6 +81,11 @@ fn scale(text: &str) -> Result<u32, String> {
         Ok(scale @ 1..=65_536) => Ok(scale),
         _ => Err("a scale is 1/N, N from 1 to 65536, as 1/64".into()),
     }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| (0.01..=1000.0).contains(speed));
+    speed.ok_or_else(|| "a speed is a number from 0.01 to 1000, as 0.5".into())
 }
 
 /// A bar on a terminal, a line for each step elsewhere.
@@ -136,6 +144,7 @@ fn options(args: &RunArgs, out: PathBuf) -> Options {
         work: args.work.clone(),
         build: args.build.clone().unwrap_or_else(libraries),
         repeats: usize::from(args.repeat),
+        speed: args.speed,
         sensitivity: args.sensitivity,
         short: args.short,
         command: std::env::args().collect::<Vec<_>>().join(" "),

@@ -1,0 +1,248 @@
+//! `bluefs-async`: asynchronous random inserts, the paper's Figures 9 to 13. What each step of bluefs is worth, against XFS on the
+//! paper's conventional and drive-managed drives, and on a conventional drive with the host-managed one's own mechanics.
+
+use super::chart::{Axis, Chart, Series, Shape};
+use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
+use super::result::{Figure, Ratio, Row};
+use super::rocks::{Job, KEY, Settings, VALUE, version};
+use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "bluefs-async",
+    about: "RocksDB, asynchronous random inserts: what each step of bluefs is worth, against XFS on other drives",
+    paper: "BlueFS, section 5.3 to 5.5, Figures 9 to 13",
+    rows: |_| ROWS.iter().map(|row| row.name.to_owned()).collect(),
+    needs,
+    run,
+};
+
+/// Inserts at full size.
+pub(super) const INSERTS: u64 = 150_000_000;
+const MIB: u64 = 1 << 20;
+pub(super) const HGST: &str = "hgst-hsh721414al";
+pub(super) const HITACHI: &str = "hitachi-hua72303";
+pub(super) const DRIVE_MANAGED: &str = "seagate-st8000as0022";
+
+const XFS_CMR: &str = "XFS on CMR";
+const XFS_DM: &str = "XFS on DM-SMR";
+const XFS_TWIN: &str = "XFS on CMR with the HM-SMR drive's mechanics";
+const FIRST: &str = "bluefs, first version: WAL in conventional zones, synchronous";
+const ASYNC: &str = "bluefs, asynchronous";
+const FIFO: &str = "bluefs, asynchronous, FIFO cache by file";
+const OURS: &str = "bluefs, asynchronous, cache by block";
+const SEQUENTIAL: &str = "bluefs, WAL in sequential zones";
+
+enum Where {
+    Xfs {
+        drive: &'static str,
+        twin: bool,
+    },
+    /// Switches of bluefs; `cache` says whether it has one.
+    Bluefs {
+        switches: &'static str,
+        cache: bool,
+        rule: Rule,
+    },
+}
+
+struct Plan {
+    name: &'static str,
+    on: Where,
+    /// Seconds, in the text of the paper.
+    paper: Option<(f64, &'static str)>,
+}
+
+const fn bluefs(switches: &'static str, cache: bool, rule: Rule) -> Where {
+    Where::Bluefs { switches, cache, rule }
+}
+
+const ROWS: &[Plan] = &[
+    Plan { name: XFS_CMR, on: Where::Xfs { drive: HITACHI, twin: false }, paper: None },
+    Plan { name: XFS_DM, on: Where::Xfs { drive: DRIVE_MANAGED, twin: false }, paper: None },
+    Plan { name: XFS_TWIN, on: Where::Xfs { drive: HGST, twin: true }, paper: None },
+    Plan { name: FIRST, on: bluefs("wal=first", false, Rule::Fewer), paper: Some((4800.0, "BlueFS, section 5.3")) },
+    Plan {
+        name: ASYNC,
+        on: bluefs("wal=conventional", false, Rule::All),
+        paper: Some((3000.0, "BlueFS, section 5.4")),
+    },
+    Plan {
+        name: FIFO,
+        on: bluefs("wal=conventional&cache-policy=fifo", true, Rule::All),
+        paper: Some((2500.0, "BlueFS, section 5.5")),
+    },
+    Plan { name: OURS, on: bluefs("wal=conventional", true, Rule::All), paper: None },
+    Plan { name: SEQUENTIAL, on: bluefs("wal=sequential", true, Rule::All), paper: None },
+];
+
+/// So many inserts at this scale.
+pub(super) fn inserts(options: &Options) -> u64 {
+    if options.short { 20_000 } else { (INSERTS / u64::from(options.scale)).max(1000) }
+}
+
+fn needs(options: &Options) -> Needs {
+    // Live data at its largest is about 1.4 of the inserts, compressed by half, and a drive's own memory of it.
+    let data = inserts(options) * (KEY + VALUE);
+    Needs { work: data * 2 + 256 * MIB, memory: data / 4 + 1024 * MIB }
+}
+
+/// Switches that shrink what bluefs has a size for.
+pub(super) fn shrunk(switches: &str, cache: bool, scale: u32) -> String {
+    let scaled = |mib: u64, least: u64| (mib * MIB / u64::from(scale)).max(least);
+    // 1:15 of the data on disk: 2 GiB in the paper.
+    let cache = if cache { scaled(2048, MIB) } else { 0 };
+    let (journal, survivor) = (scaled(16, 64 << 10), scaled(64, MIB));
+    format!("{switches}&cache={cache}&journal={journal}&survivor-size={survivor}&io-scale={scale}")
+}
+
+fn measure(run: &mut Run, plan: &Plan) -> Result<(Row, Option<Ran>), Stop> {
+    let options = run.options;
+    let (disk, switches) = match plan.on {
+        Where::Xfs { drive, twin } => {
+            let disk = Disk::named(drive, Rule::All)?;
+            let disk = if twin { disk.twin() } else { disk };
+            (disk, None)
+        }
+        Where::Bluefs { switches, cache, rule } => {
+            let disk = Disk::named(HGST, rule)?;
+            let switches = shrunk(switches, cache, disk.divides(options.scale));
+            (disk, Some(switches))
+        }
+    };
+    run.model(&disk.profile);
+    // Where an insert is a write each, and mechanics are real, a sixteenth is enough of them.
+    let records = if disk.rule == Rule::Fewer && !options.short { inserts(options) / 16 } else { inserts(options) };
+    let divides = disk.divides(options.scale);
+    let job = Job {
+        benchmarks: "fillrandom",
+        measured: "fillrandom",
+        records,
+        sync: false,
+        settings: Settings::Tuned,
+        scale: divides,
+        zone: 256 * MIB / u64::from(divides),
+        seed: 1,
+    };
+    let (mut row, ran) = match &switches {
+        None => (on_xfs(run, &disk, &job)?, None),
+        Some(switches) => {
+            let ran = on_bluefs(run, &disk, switches, &job)?;
+            (ran.row.clone(), Some(ran))
+        }
+    };
+    if let (Some(seconds), Some(n)) = (row.wall_seconds, row.operations) {
+        // Everything is 1/S, or there were only fewer of the same: either way an insert takes what it takes.
+        let whole = seconds / n as f64 * INSERTS as f64;
+        row.figures.insert("s for all inserts at full size".into(), whole);
+    }
+    row.paper = plan.paper.map(|(seconds, source)| Figure::new(seconds, "s", source));
+    Ok((row, ran))
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.setting("inserts", inserts(run.options));
+    run.setting("key and value", format!("{KEY} and {VALUE} bytes, compressed to about a half by snappy"));
+    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    let mut ran = Vec::new();
+    for plan in ROWS {
+        for repeat in 0..run.options.repeats {
+            let name = if repeat == 0 { plan.name.to_owned() } else { format!("{} (run {})", plan.name, repeat + 1) };
+            let mut left = None;
+            run.row(&name, |run| {
+                let (row, traces) = measure(run, plan)?;
+                left = traces;
+                Ok(row)
+            })?;
+            if repeat == 0 {
+                ran.extend(left.map(|left| (plan.name, left)));
+            }
+        }
+    }
+    ratios(run);
+    charts(run, &ran);
+    Ok(())
+}
+
+/// Seconds of every run of a row.
+fn all_seconds(run: &Run, name: &str) -> Vec<f64> {
+    let rows = run.outcome.rows.iter().filter(|row| row.name == name || row.name.starts_with(&format!("{name} (run ")));
+    rows.filter_map(|row| row.figures.get("s for all inserts at full size").copied()).collect()
+}
+
+/// `a` over `b` by their seconds, in pairs of runs; more than 1: `b` is faster.
+fn faster(run: &Run, slow: &str, fast: &str) -> Option<Ratio> {
+    let pairs: Vec<f64> =
+        all_seconds(run, slow).iter().zip(all_seconds(run, fast)).map(|(slow, fast)| slow / fast).collect();
+    let mut ratio = Ratio::of(format!("{fast}, against {slow}"), &pairs)?;
+    if let (Some(a), Some(b)) = (run.measured(slow), run.measured(fast)) {
+        ratio.flags.extend(checks::artefact(a, b));
+        if a.rule != b.rule {
+            ratio.flags.push("the two follow different rules of scaling; compared by the time of an insert".into());
+        }
+    }
+    Some(ratio)
+}
+
+fn ratios(run: &mut Run) {
+    let paper = "BlueFS, section 1";
+    let outer = |a: f64, b: f64| Some(a / b);
+    let mut ratios = Vec::new();
+    for (slow, fast, bandwidth, goal, figure) in [
+        (XFS_TWIN, SEQUENTIAL, outer(237.0, 237.0), Some(1.1), None),
+        (XFS_CMR, SEQUENTIAL, outer(237.0, 160.0), Some(1.5), Some((1.30, paper))),
+        (XFS_DM, SEQUENTIAL, outer(237.0, 197.0), Some(1.8), Some((1.64, paper))),
+        (XFS_DM, XFS_CMR, outer(160.0, 197.0), None, Some((1.27, "BlueFS, section 5.2; held out"))),
+        (FIRST, ASYNC, Some(1.0), None, Some((1.6, "BlueFS, section 5.4"))),
+        (ASYNC, FIFO, Some(1.0), None, Some((1.2, "BlueFS, Figure 9: 3,000 s to 2,500 s"))),
+        (ASYNC, OURS, Some(1.0), None, None),
+        (FIFO, OURS, Some(1.0), None, None),
+        (OURS, SEQUENTIAL, Some(1.0), None, None),
+    ] {
+        let Some(ratio) = faster(run, slow, fast) else { continue };
+        let ratio = Ratio { bandwidth_alone: bandwidth, goal, ..ratio };
+        ratios.push(match figure {
+            Some((value, source)) => ratio.paper(value, "x", source),
+            None => ratio,
+        });
+    }
+    run.outcome.ratios = ratios;
+}
+
+fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
+    let mut bars = Vec::new();
+    for plan in ROWS {
+        let Some(row) = run.measured(plan.name) else { continue };
+        let Some(seconds) = row.figures.get("s for all inserts at full size") else { continue };
+        bars.push((plan.name.to_owned(), *seconds, plan.paper.map(|(seconds, _)| seconds)));
+    }
+    let mut charts = vec![Chart {
+        file: "seconds".into(),
+        title: "150 million asynchronous inserts".into(),
+        x: Axis::default(),
+        y: Axis::even("seconds, at full size"),
+        shape: Shape::Bars(bars),
+    }];
+    let lines = |file: &str, title: &str, y: &str, series: Vec<Series>| Chart {
+        file: file.into(),
+        title: title.into(),
+        x: Axis::even("seconds of the drive"),
+        y: Axis::even(y),
+        shape: Shape::Lines(series),
+    };
+    let scaled: Vec<&(&str, Ran)> = ran.iter().filter(|(name, _)| *name != FIRST).collect();
+    let inserts = scaled.iter().map(|(name, left)| {
+        let points = left.traces.operations.iter().map(|(at, n)| (*at, n / 1e6)).collect();
+        Series { name: name.trim_start_matches("bluefs, ").into(), points }
+    });
+    charts.push(lines("inserts", "Inserts so far, on bluefs", "million inserts", inserts.collect()));
+    let last = ran.iter().find(|(name, _)| *name == SEQUENTIAL).or_else(|| ran.last());
+    if let Some((name, left)) = last {
+        let thousands = left.traces.rate.iter().map(|(at, rate)| (*at, rate / 1e3)).collect();
+        let rate = Series { name: "inserts".into(), points: thousands };
+        charts.push(lines("rate", &format!("Inserts a second: {name}"), "thousand inserts/s", vec![rate]));
+        charts.push(lines("bandwidth", &format!("The drive: {name}"), "MiB/s", left.traces.bandwidth.clone()));
+        charts.push(lines("jobs", &format!("Under way: {name}"), "jobs", left.jobs.clone()));
+        charts.push(lines("zones", &format!("Zones: {name}"), "zones", vec![left.traces.zones.clone()]));
+    }
+    run.outcome.charts = charts;
+}

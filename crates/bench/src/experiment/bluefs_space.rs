@@ -1,0 +1,140 @@
+//! `bluefs-space`: zones over time, and at rest after compactions have ended (the paper's Figures 2 and 12d).
+
+use super::bluefs_async::{HGST, INSERTS, inserts, shrunk};
+use super::chart::{Axis, Chart, Series, Shape};
+use super::hosts::{Disk, Ran, on_bluefs};
+use super::result::{Figure, Row};
+use super::rocks::{Job, KEY, Settings, VALUE, version};
+use super::{Experiment, Needs, Options, Rule, Run, Stop};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "bluefs-space",
+    about: "RocksDB on bluefs: zones over time, and at rest after compactions have ended",
+    paper: "BlueFS, section 5.6, Figures 2 and 12d",
+    rows: |_| ROWS.iter().map(|row| row.name.to_owned()).collect(),
+    needs,
+    run,
+};
+
+const GIB: f64 = (1u64 << 30) as f64;
+const MIB: u64 = 1 << 20;
+
+struct Plan {
+    name: &'static str,
+    switches: &'static str,
+    benchmarks: &'static str,
+    settings: Settings,
+    /// GiB of zones, in the paper's text.
+    paper: Option<f64>,
+}
+
+const ROWS: &[Plan] = &[
+    Plan {
+        name: "tuned, until the last insert",
+        switches: "wal=sequential",
+        benchmarks: "fillrandom",
+        settings: Settings::Tuned,
+        paper: Some(42.0),
+    },
+    Plan {
+        name: "tuned, at rest",
+        switches: "wal=sequential",
+        benchmarks: "fillrandom,waitforcompaction",
+        settings: Settings::Tuned,
+        paper: Some(33.0),
+    },
+    Plan {
+        name: "tuned, at rest, files do not share zones (as in the paper)",
+        switches: "wal=sequential&share=off",
+        benchmarks: "fillrandom,waitforcompaction",
+        settings: Settings::Tuned,
+        paper: Some(33.0),
+    },
+    Plan {
+        name: "default settings, at rest",
+        switches: "wal=sequential",
+        benchmarks: "fillrandom,waitforcompaction",
+        settings: Settings::Default,
+        paper: None,
+    },
+];
+
+fn needs(options: &Options) -> Needs {
+    let data = inserts(options) * (KEY + VALUE);
+    Needs { work: data * 2 + 256 * MIB, memory: data / 4 + 1024 * MIB }
+}
+
+fn measure(run: &Run, plan: &Plan) -> Result<Ran, Stop> {
+    let options = run.options;
+    let disk = Disk::named(HGST, Rule::All)?;
+    let scale = disk.divides(options.scale);
+    let job = Job {
+        benchmarks: plan.benchmarks,
+        measured: "fillrandom",
+        records: inserts(options),
+        sync: false,
+        settings: plan.settings,
+        scale,
+        zone: 256 * MIB / u64::from(scale),
+        seed: 1,
+    };
+    let mut ran = on_bluefs(run, &disk, &shrunk(plan.switches, true, scale), &job)?;
+    let rest = ran.rest;
+    let row = &mut ran.row;
+    let whole = |bytes: u64| bytes as f64 * (INSERTS as f64 / job.records as f64) / GIB;
+    row.figures.insert("zones not empty".into(), rest.zones as f64);
+    row.figures.insert("GiB of zones, at full size".into(), whole(rest.capacity));
+    row.figures.insert("GiB of live files, at full size".into(), whole(rest.live));
+    row.figures.insert("zones over live files".into(), rest.capacity as f64 / rest.live.max(1) as f64);
+    row.figures.insert("valid table bytes over zones".into(), rest.tables as f64 / rest.capacity.max(1) as f64);
+    row.paper = plan.paper.map(|gib| Figure::new(gib, "GiB of zones", "BlueFS, section 5.6"));
+    Ok(ran)
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.setting("inserts", inserts(run.options));
+    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    let profile = Disk::named(HGST, Rule::All)?.profile;
+    run.model(&profile);
+    let (mut lines, mut bars): (Vec<Series>, Vec<(String, f64, Option<f64>)>) = Default::default();
+    for plan in ROWS {
+        let mut left = None;
+        run.row(plan.name, |run| {
+            let ran = measure(run, plan)?;
+            let row: Row = ran.row.clone();
+            left = Some(ran);
+            Ok(row)
+        })?;
+        let Some(ran) = left else { continue };
+        lines.push(Series { name: short_name(plan.name), ..ran.traces.zones });
+        if let Some(gib) = ran.row.figures.get("GiB of zones, at full size") {
+            bars.push((short_name(plan.name), *gib, plan.paper));
+        }
+    }
+    run.outcome.notes.push(
+        "fillrandom draws keys with replacement, so 63 % of them are different: after all compactions the live data is as much of what \
+         was inserted. The paper's 31 GiB are the size of all inserts, compressed."
+            .into(),
+    );
+    run.outcome.charts = vec![
+        Chart {
+            file: "zones".into(),
+            title: "Zones that are not empty".into(),
+            x: Axis::even("seconds of the drive"),
+            y: Axis::even("zones"),
+            shape: Shape::Lines(lines),
+        },
+        Chart {
+            file: "space".into(),
+            title: "Zones at the end, at full size".into(),
+            x: Axis::default(),
+            y: Axis::even("GiB"),
+            shape: Shape::Bars(bars),
+        },
+    ];
+    Ok(())
+}
+
+fn short_name(name: &str) -> String {
+    name.replace(", files do not share zones (as in the paper)", ", share=off").replace("default settings", "default")
+}

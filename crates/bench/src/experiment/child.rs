@@ -1,0 +1,159 @@
+//! A program that an experiment runs: its output goes to files, and it does not outlive the experiment.
+
+use super::Stop;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Clock ticks in a second, in `/proc/PID/stat`; Linux shows 100 to every program.
+const TICKS: f64 = 100.0;
+
+/// A running program. Dropped, it is killed.
+pub(super) struct Running {
+    child: Child,
+    name: String,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    cpu_seconds: f64,
+}
+
+impl Running {
+    /// Starts `command`; its output goes to files in `dir`.
+    ///
+    /// What it runs under kills it should this process be killed (`setpriv`, of util-linux), where that is installed.
+    pub(super) fn start(command: &Command, dir: &Path) -> Result<Running, Stop> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let (stdout, stderr) = (dir.join("stdout"), dir.join("stderr"));
+        let file = |path: &Path| File::create(path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())));
+        let mut guarded = Command::new("setpriv");
+        guarded.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => guarded.env(key, value),
+                None => guarded.env_remove(key),
+            };
+        }
+        if let Some(dir) = command.get_current_dir() {
+            guarded.current_dir(dir);
+        }
+        guarded.stdin(Stdio::null()).stdout(file(&stdout)?).stderr(file(&stderr)?);
+        let child = guarded
+            .spawn()
+            .map_err(|e| Stop::Failed(format!("setpriv: {e}; install util-linux, which has it, to run {name}")))?;
+        Ok(Running { child, name, stdout, stderr, cpu_seconds: 0.0 })
+    }
+
+    /// Waits for its end, and calls `look` every tenth of a second; `look` says whether to go on.
+    pub(super) fn wait(&mut self, mut look: impl FnMut(&str) -> Result<(), Stop>) -> Result<(), Stop> {
+        loop {
+            let ended = self.child.try_wait().map_err(|e| Stop::Failed(format!("{}: {e}", self.name)))?;
+            look(&self.output())?;
+            match ended {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(self.failure(status)),
+                None => {
+                    self.cpu_seconds = cpu_seconds(self.child.id()).unwrap_or(self.cpu_seconds);
+                    std::thread::sleep(POLL);
+                }
+            }
+        }
+    }
+
+    /// What it printed so far.
+    pub(super) fn output(&self) -> String {
+        text(&self.stdout)
+    }
+
+    /// What it complained of so far, and printed beside its results.
+    pub(super) fn complaints(&self) -> String {
+        text(&self.stderr)
+    }
+
+    /// Processor seconds that it used, to a tenth of a second.
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.cpu_seconds
+    }
+
+    fn failure(&self, status: ExitStatus) -> Stop {
+        let (out, complaints) = (self.output(), self.complaints());
+        // db_bench reports its failures on either.
+        let words = [complaints.as_str(), out.as_str()];
+        let last = words.iter().flat_map(|text| text.lines().rev().find(|line| !line.trim().is_empty())).next();
+        Stop::Failed(format!("{} ended with {status} ({})", self.name, last.unwrap_or("no message").trim()))
+    }
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read(path).map_or(String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn cpu_seconds(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything: state is field 3, user and system time are 14 and 15.
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended long ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Processor time of the whole machine since it started: busy and all, in ticks.
+pub(super) fn machine_ticks() -> Option<(f64, f64)> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let numbers: Vec<f64> =
+        stat.lines().next()?.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let all: f64 = numbers.iter().take(8).sum();
+    let idle: f64 = numbers.iter().skip(3).take(2).sum();
+    Some((all - idle, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("GREETING", "hello");
+        command
+    }
+
+    #[test]
+    fn output_is_seen_while_it_runs_and_failures_say_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut running = Running::start(&shell("echo $GREETING; sleep 0.4; echo bye"), dir.path()).unwrap();
+        let mut seen = Vec::new();
+        running
+            .wait(|text| {
+                seen.push(text.to_owned());
+                Ok(())
+            })
+            .unwrap();
+        assert!(seen.iter().any(|text| text == "hello\n"), "{seen:?}");
+        assert_eq!(seen.last().unwrap(), "hello\nbye\n");
+        let mut broken = Running::start(&shell("echo one; echo it broke >&2; exit 3"), dir.path()).unwrap();
+        let Err(Stop::Failed(why)) = broken.wait(|_| Ok(())) else { panic!() };
+        assert!(why.contains("it broke") && why.contains('3'), "{why}");
+        let missing = Running::start(&Command::new("/no/such/program"), dir.path());
+        assert!(missing.is_err() || missing.unwrap().wait(|_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn what_is_left_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut running = Running::start(&shell("exec sleep 1000"), dir.path()).unwrap();
+        let pid = running.child.id();
+        assert_eq!(running.wait(|_| Err(Stop::Interrupted)), Err(Stop::Interrupted));
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -1,0 +1,223 @@
+//! Where `db_bench` runs: on bluefs over a modelled drive in an image.
+
+use super::chart::Series;
+use super::result::Row;
+use super::rocks::{Job, On, Traces, measure, under_way};
+use super::{Rule, Run, Stop};
+use imbrex_bluefs::{BlueFs, FileKind};
+use imbrex_emulator::time::Mechanics;
+use imbrex_emulator::{Config, Emulator, Kind, Observer, Overrides, Profile};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Directory of the database on a drive.
+const DATABASE: &str = "/bench";
+
+/// A drive for one row.
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    pub(super) profile: Profile,
+    pub(super) rule: Rule,
+    pub(super) write_cache: bool,
+}
+
+impl Disk {
+    /// A built-in drive.
+    pub(super) fn named(name: &str, rule: Rule) -> Result<Disk, String> {
+        let profile = Profile::named(name).ok_or_else(|| format!("the profile {name} is gone"))?;
+        Ok(Disk { profile, rule, write_cache: true })
+    }
+
+    /// What makes the drive at this scale.
+    pub(super) fn config(&self, scale: u32) -> Result<Config, String> {
+        let (scale, mechanics) = match self.rule {
+            Rule::Whole => (1, Mechanics::Real),
+            Rule::All => (scale, Mechanics::Scaled),
+            Rule::Fewer => (scale, Mechanics::Real),
+        };
+        let overrides =
+            Overrides { scale: Some(scale), mechanics, write_cache: Some(self.write_cache), ..Overrides::default() };
+        let config = Config::new(&self.profile, &overrides);
+        config.check().map_err(|e| e.to_string())?;
+        Ok(config)
+    }
+
+    /// What the settings of what runs on it are divided by.
+    pub(super) fn divides(&self, scale: u32) -> u32 {
+        if self.rule == Rule::All { scale } else { 1 }
+    }
+
+    /// A conventional drive with its mechanics.
+    pub(super) fn twin(&self) -> Disk {
+        Disk { profile: conventional_twin(&self.profile), ..self.clone() }
+    }
+
+    /// A row of it.
+    pub(super) fn row(&self) -> Row {
+        let cache = if self.write_cache { "" } else { ", write cache off" };
+        Row { rule: self.rule.name().into(), ..Row::new("", format!("{}{cache}", self.profile.name)) }
+    }
+}
+
+/// A conventional drive with the mechanics of `profile`: whatever it does better or worse is not the mechanics.
+pub(super) fn conventional_twin(profile: &Profile) -> Profile {
+    let mut twin = profile.clone();
+    twin.name = format!("{}-as-cmr", profile.name);
+    twin.description = format!("a conventional drive with the mechanics of {}", profile.name);
+    twin.kind = Kind::Cmr;
+    twin.conventional_zones = u32::try_from(profile.capacity / profile.zone_size).unwrap_or(u32::MAX);
+    (twin.max_open, twin.max_active, twin.zone_capacity) = (None, None, None);
+    twin.facts.clear();
+    // Conventional zones lie where their addresses are, and nothing of zones takes time.
+    twin.parameters.retain(|p| !p.name.starts_with("zone_") && p.name != "conventional_bandwidth_mib_s");
+    twin
+}
+
+/// A directory for one row, in `work`; what a killed experiment left there goes first.
+pub(super) fn workplace(work: &Path) -> Result<TempDir, String> {
+    sweep(work);
+    let made = tempfile::Builder::new().prefix(&format!("imbrex-experiment-{}-", std::process::id())).tempdir_in(work);
+    made.map_err(|e| format!("{}: {e}; name a directory for drives with --work", work.display()))
+}
+
+/// Removes the directories of experiments whose process is gone.
+fn sweep(work: &Path) {
+    for entry in std::fs::read_dir(work).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = name.strip_prefix("imbrex-experiment-") else { continue };
+        let Some(pid) = rest.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            // Nobody else's business if it does not go.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// What a file system at rest holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct AtRest {
+    /// Sum of the lengths of all files.
+    pub(super) live: u64,
+    /// The same of tables alone.
+    pub(super) tables: u64,
+    /// Sequential zones that are not empty, and what they could hold.
+    pub(super) zones: u64,
+    pub(super) capacity: u64,
+}
+
+fn lengths(fs: &BlueFs, dir: &str, rest: &mut AtRest) -> Result<(), String> {
+    for entry in fs.list(dir).map_err(|e| e.to_string())? {
+        let path = format!("{}/{}", dir.trim_end_matches('/'), entry.name);
+        match entry.attributes.kind {
+            FileKind::Directory => lengths(fs, &path, rest)?,
+            kind => {
+                rest.live += entry.attributes.size;
+                rest.tables += if kind == FileKind::Table { entry.attributes.size } else { 0 };
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text_of(fs: &BlueFs, path: &str) -> Result<String, String> {
+    let reader = fs.open_read(path).map_err(|e| e.to_string())?;
+    let mut bytes = vec![0; usize::try_from(reader.size()).unwrap_or(0).min(256 << 20)];
+    let n = reader.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
+    bytes.truncate(n);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A run on bluefs: its row, and what it left.
+pub(super) struct Ran {
+    pub(super) row: Row,
+    pub(super) traces: Traces,
+    pub(super) rest: AtRest,
+    /// Flushes and compactions under way.
+    pub(super) jobs: Vec<Series>,
+}
+
+/// Makes a drive, runs the job on bluefs on it with these switches (as `wal=first&cache=32M`), and looks at what it left.
+pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Result<Ran, Stop> {
+    let options = run.options;
+    let library = library(&options.build, "librocksdb_imbrex.so")?;
+    let dir = workplace(&options.work)?;
+    let image = dir.path().join("drive.img");
+    let config = disk.config(options.scale)?;
+    drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
+    // The survivor takes memory, too, and goes with the directory.
+    let speed = run.speed();
+    let uri = format!("imbrex://{}?format=on&time=pace&speed={speed}&{switches}", image.display());
+    let mut command = Command::new("db_bench");
+    command.arg(format!("--fs_uri={uri}")).arg(format!("--db={DATABASE}"));
+    command.env("LD_PRELOAD", &library).env("IMBREX_SHM_DIR", dir.path());
+    let mut row = disk.row();
+    row.settings.insert("bluefs".into(), switches.into());
+    let (mut row, traces) = measure(run, job, On { command, image: &image, speed }, dir.path(), row)?;
+    let (rest, log) = look(&image)?;
+    if rest.capacity > 0 {
+        row.space_efficiency = Some(rest.live as f64 / rest.capacity as f64);
+    }
+    Ok(Ran { row, traces, rest, jobs: under_way(&log, speed) })
+}
+
+/// Runs the job on XFS on the drive, which is served to the kernel.
+pub(super) fn on_xfs(_: &Run, _: &Disk, _: &Job) -> Result<Row, Stop> {
+    Err(Stop::Failed("file systems of the kernel on modelled drives are not built yet".into()))
+}
+
+/// What stands on the drive at rest, and RocksDB's log.
+fn look(image: &Path) -> Result<(AtRest, String), String> {
+    let observer = Observer::open(image).map_err(|e| e.to_string())?;
+    let fs = BlueFs::open_uri(&format!("imbrex://{}?read-only=on&survivor=off", image.display()))
+        .map_err(|e| e.to_string())?;
+    let mut rest = AtRest::default();
+    for zone in observer.zones() {
+        if zone.wp.is_some_and(|wp| wp > 0) {
+            rest.zones += 1;
+            rest.capacity += zone.capacity;
+        }
+    }
+    lengths(&fs, "/", &mut rest)?;
+    Ok((rest, text_of(&fs, &format!("{DATABASE}/LOG"))?))
+}
+
+/// A plug-in that `make build` made.
+pub(super) fn library(build: &Path, name: &str) -> Result<PathBuf, String> {
+    let path = build.join(name);
+    path.canonicalize()
+        .map_err(|e| format!("{}: {e}; run `make build`, or name its directory with --build", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_twin_has_the_same_mechanics_and_no_zones() {
+        let hgst = Profile::named("hgst-hsh721414al").unwrap();
+        let twin = conventional_twin(&hgst);
+        let (ours, theirs) = (hgst.time().unwrap().unwrap(), twin.time().unwrap().unwrap());
+        assert_eq!(
+            (ours.bandwidth_outer_mib_s, ours.seek_root_ms),
+            (theirs.bandwidth_outer_mib_s, theirs.seek_root_ms)
+        );
+        assert_eq!((theirs.zone_open_ms, theirs.conventional_bandwidth_mib_s), (0.0, 0.0));
+        let disk = Disk { profile: twin, rule: Rule::All, write_cache: true };
+        let config = disk.config(64).unwrap();
+        assert_eq!(config.conventional, config.zones());
+        assert_eq!(config.capacity / (hgst.capacity / 64), 1);
+    }
+
+    #[test]
+    fn a_killed_experiments_directory_goes_and_a_living_ones_stays() {
+        let work = tempfile::tempdir().unwrap();
+        // No process has the largest number.
+        let dead = work.path().join("imbrex-experiment-4194304-x");
+        let mine = work.path().join(format!("imbrex-experiment-{}-x", std::process::id()));
+        let other = work.path().join("imbrex-experiment-notes");
+        [&dead, &mine, &other].map(|dir| std::fs::create_dir(dir).unwrap());
+        drop(workplace(work.path()).unwrap());
+        assert!(!dead.exists() && mine.exists() && other.exists());
+    }
+}

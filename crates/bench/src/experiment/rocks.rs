@@ -1,0 +1,287 @@
+//! Debian's `db_bench`, untouched, on a modelled drive: its settings at a scale, how it is run, and what is read off it.
+//!
+//! Everything that RocksDB has a size for is divided by the scale (DESIGN, section 4): memtable, table, level, limits of pending
+//! compaction, buffers and read-ahead; keys, values and blocks keep their size.
+
+use super::chart::Series;
+use super::child::{Running, machine_ticks};
+use super::result::Row;
+use super::sample::Sampler;
+use super::{Run, Stop, checks};
+use std::path::Path;
+use std::process::Command;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Bytes of a key and of a value in the paper (section 5).
+pub(super) const KEY: u64 = 20;
+/// See [`KEY`].
+pub(super) const VALUE: u64 = 400;
+
+/// RocksDB's settings, by the paper's section 5.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settings {
+    /// As it comes.
+    Default,
+    /// Memtable 256 MiB, tables of a zone, 2 MiB read ahead, four jobs.
+    Tuned,
+}
+
+/// What `db_bench` is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    /// `--benchmarks`.
+    pub(super) benchmarks: &'static str,
+    /// The one whose time counts.
+    pub(super) measured: &'static str,
+    pub(super) records: u64,
+    pub(super) sync: bool,
+    pub(super) settings: Settings,
+    /// What the settings are divided by.
+    pub(super) scale: u32,
+    /// Writable bytes of a zone of the drive, for the size of tables; of 256 MiB / scale on drives without.
+    pub(super) zone: u64,
+    pub(super) seed: u64,
+}
+
+impl Job {
+    /// The flags, as pairs of name and value.
+    pub(super) fn flags(&self) -> Vec<(&'static str, String)> {
+        let scaled = |bytes: u64| (bytes / u64::from(self.scale)).max(4 * KIB).to_string();
+        let tuned = self.settings == Settings::Tuned;
+        // Compactions overshoot by half a per cent (`imbrex fs advise` says the same).
+        let table = if tuned { (self.zone / 100 * 98).to_string() } else { scaled(64 * MIB) };
+        vec![
+            ("benchmarks", self.benchmarks.into()),
+            ("num", self.records.to_string()),
+            ("key_size", KEY.to_string()),
+            ("value_size", VALUE.to_string()),
+            ("compression_type", "snappy".into()),
+            ("compression_ratio", "0.5".into()),
+            ("seed", self.seed.to_string()),
+            ("sync", u8::from(self.sync).to_string()),
+            ("threads", "1".into()),
+            ("stats_interval_seconds", "1".into()),
+            ("write_buffer_size", scaled(if tuned { 256 * MIB } else { 64 * MIB })),
+            ("target_file_size_base", table),
+            ("compaction_readahead_size", if tuned { scaled(2 * MIB) } else { "0".into() }),
+            ("max_background_jobs", if tuned { "4" } else { "2" }.into()),
+            ("max_bytes_for_level_base", scaled(256 * MIB)),
+            ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
+            ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
+            ("writable_file_max_buffer_size", scaled(MIB)),
+            ("cache_size", scaled(8 * MIB)),
+        ]
+    }
+
+    /// The flags as the command line has them.
+    pub(super) fn text(&self) -> String {
+        self.flags().iter().map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ")
+    }
+
+    fn arguments(&self, command: &mut Command) {
+        command.args(self.flags().iter().map(|(name, value)| format!("--{name}={value}")));
+    }
+}
+
+/// What a run left beside its row.
+pub(super) struct Traces {
+    /// Operations so far over time, from what `db_bench` prints each second.
+    pub(super) operations: Vec<(f64, f64)>,
+    /// The same as a rate.
+    pub(super) rate: Vec<(f64, f64)>,
+    /// Read and written.
+    pub(super) bandwidth: Vec<Series>,
+    /// Zones in use.
+    pub(super) zones: Series,
+}
+
+/// A line of `db_bench` about one benchmark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Timed {
+    pub(super) seconds: f64,
+    pub(super) operations: u64,
+}
+
+/// What `db_bench` says of the benchmark `name`: `fillrandom : 5.5 micros/op 180562 ops/sec 4.431 seconds 800000 operations; …`.
+pub(super) fn timed(output: &str, name: &str) -> Option<Timed> {
+    let line = output.lines().rev().find(|line| {
+        let line = line.trim_start_matches(['\r', '\0', ' ']);
+        line.split([' ', ':']).next() == Some(name) && line.contains("ops/sec")
+    })?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let before = |unit: &str| {
+        let at = words.iter().position(|word| word.trim_end_matches(';') == unit)?;
+        words.get(at.checked_sub(1)?)?.parse::<f64>().ok()
+    };
+    Some(Timed { seconds: before("seconds")?, operations: before("operations")? as u64 })
+}
+
+/// Operations so far over time, of `… thread 0: (35000,120000) ops and (…) ops/second in (1.000295,3.401) seconds`.
+fn progress(complaints: &str, speed: f64) -> Vec<(f64, f64)> {
+    let pair = |text: &str, from: &str| -> Option<f64> {
+        let (_, rest) = text.split_once(from)?;
+        let (inside, _) = rest.split_once(')')?;
+        inside.split(',').nth(1)?.parse().ok()
+    };
+    let point = |line: &str| {
+        let (_, line) = line.split_once("thread ")?;
+        Some((pair(line, " in (")? * speed, pair(line, ": (")?))
+    };
+    complaints.lines().filter_map(point).collect()
+}
+
+/// How a run is started and seen.
+pub(super) struct On<'a> {
+    /// The program with everything but the flags of the job.
+    pub(super) command: Command,
+    /// The image of its drive.
+    pub(super) image: &'a Path,
+    /// Drive seconds in a second.
+    pub(super) speed: f64,
+}
+
+/// Runs a job and fills a row with what came of it. `row` has name, drive and rule.
+pub(super) fn measure(run: &Run, job: &Job, on: On, dir: &Path, mut row: Row) -> Result<(Row, Traces), Stop> {
+    let On { mut command, image, speed } = on;
+    job.arguments(&mut command);
+    let mut sampler = Sampler::new(image, speed)?;
+    let ticks = machine_ticks();
+    let mut running = Running::start(&command, dir)?;
+    let name = run.doing();
+    running.wait(|_| {
+        if run.stopped() {
+            return Err(Stop::Interrupted);
+        }
+        sampler.look();
+        run.says(&format!("{name}: {:.0} s of the drive", sampler.elapsed()));
+        Ok(())
+    })?;
+    sampler.look();
+    let output = running.output();
+    let Some(timed) = timed(&output, job.measured) else {
+        return Err(Stop::Failed(format!("db_bench printed no result of {}; try its command by hand", job.measured)));
+    };
+    sampler.fill(&mut row);
+    row.wall_seconds = Some(timed.seconds * speed);
+    row.operations = Some(timed.operations);
+    row.bytes_user = Some(timed.operations * (KEY + VALUE));
+    row.figures.insert("operations/s".into(), timed.operations as f64 / (timed.seconds * speed));
+    row.figures.insert("CPU s of db_bench".into(), running.cpu_seconds());
+    if let (Some((busy, all)), Some((busy_now, all_now))) = (ticks, machine_ticks()) {
+        row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
+    }
+    row.settings.insert("db_bench".into(), job.text());
+    if speed != 1.0 {
+        row.settings.insert("speed".into(), speed.to_string());
+    }
+    checks::cpu_bound(&mut row);
+    let operations = progress(&running.complaints(), speed);
+    let rate = operations.windows(2).filter_map(|pair| match pair {
+        [(a, n), (b, m)] if b > a => Some(((a + b) / 2.0, (m - n) / (b - a))),
+        _ => None,
+    });
+    let traces = Traces {
+        rate: rate.collect(),
+        operations,
+        bandwidth: sampler.bandwidth(),
+        zones: sampler.zone_line("zones in use"),
+    };
+    Ok((row.amplified(), traces))
+}
+
+/// Flushes and compactions under way over time, from RocksDB's own log: `EVENT_LOG_v1 {"time_micros": …, "event": …}`.
+pub(super) fn under_way(log: &str, speed: f64) -> Vec<Series> {
+    let field = |line: &str, name: &str| {
+        let (_, rest) = line.split_once(&format!("\"{name}\": "))?;
+        let end = rest.find([',', '}'])?;
+        rest.get(..end).map(|text| text.trim_matches('"').to_owned())
+    };
+    let mut series =
+        [("flushes", "flush"), ("compactions", "compaction")].map(|(name, event)| (name, event, 0.0, Vec::new()));
+    let mut first = None;
+    for line in log.lines().filter(|line| line.contains("EVENT_LOG_v1")) {
+        let Some(time) = field(line, "time_micros").and_then(|micros| micros.parse::<f64>().ok()) else { continue };
+        let at = (time - *first.get_or_insert(time)) / 1e6 * speed;
+        let Some(event) = field(line, "event") else { continue };
+        for (_, name, running, points) in &mut series {
+            let step = match event.strip_prefix(*name) {
+                Some("_started") => 1.0,
+                Some("_finished") => -1.0,
+                _ => continue,
+            };
+            // A step, not a slope.
+            points.push((at, *running));
+            *running = f64::max(*running + step, 0.0);
+            points.push((at, *running));
+        }
+    }
+    series.into_iter().map(|(name, _, _, points)| Series { name: name.into(), points }).collect()
+}
+
+/// What a program says of its version in its first lines, `db_bench`: `RocksDB: version 7.8.3`.
+pub(super) fn version() -> Result<String, String> {
+    let output = Command::new("db_bench").arg("--version").output();
+    let output = output.map_err(|e| format!("db_bench: {e}; install rocksdb-tools"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: Job = Job {
+        benchmarks: "fillrandom",
+        measured: "fillrandom",
+        records: 10,
+        sync: false,
+        settings: Settings::Tuned,
+        scale: 64,
+        zone: 4 << 20,
+        seed: 1,
+    };
+
+    #[test]
+    fn sizes_shrink_and_records_do_not() {
+        let text = JOB.text();
+        for part in ["--write_buffer_size=4194304", "--target_file_size_base=4110", "--key_size=20", "--value_size=400"]
+        {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+        let whole = Job { scale: 1, settings: Settings::Default, ..JOB }.text();
+        for part in
+            ["--write_buffer_size=67108864", "--target_file_size_base=67108864", "--compaction_readahead_size=0"]
+        {
+            assert!(whole.contains(part), "{whole} lacks {part}");
+        }
+    }
+
+    #[test]
+    fn what_db_bench_prints_is_understood() {
+        let out = "DB path: [/bench]\nfillrandom   :       5.538 micros/op 180562 ops/sec 4.431 seconds 800000 operations;   72.3 MB/s\n";
+        assert_eq!(timed(out, "fillrandom"), Some(Timed { seconds: 4.431, operations: 800_000 }));
+        assert_eq!(timed(out, "fillseq"), None);
+        assert_eq!(timed("fillrandom : nonsense ops/sec", "fillrandom"), None);
+        let err = "2026/11/21-17:07:15  ... thread 0: (35000,70000) ops and (34990.3,34990.3) ops/second in (1.0,2.5) seconds\nodd\n";
+        assert_eq!(progress(err, 2.0), [(5.0, 70_000.0)]);
+    }
+
+    #[test]
+    fn the_log_says_what_is_under_way() {
+        let line = |at: u64, event: &str| {
+            format!("x EVENT_LOG_v1 {{\"time_micros\": {at}, \"job\": 2, \"event\": \"{event}\"}}\n")
+        };
+        let log = [
+            line(1_000_000, "flush_started"),
+            line(1_500_000, "compaction_started"),
+            line(2_000_000, "flush_finished"),
+            "torn EVENT_LOG_v1 {\"time_mic".to_owned(),
+        ]
+        .concat();
+        let [flushes, compactions] = under_way(&log, 1.0).try_into().unwrap();
+        assert_eq!(flushes.points, [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.0)]);
+        assert_eq!(compactions.points.last(), Some(&(0.5, 1.0)));
+    }
+}
