@@ -6,6 +6,7 @@
 
 mod bluefs_async;
 mod bluefs_space;
+mod bluefs_sync;
 mod calibration;
 pub mod chart;
 pub mod checks;
@@ -111,8 +112,13 @@ pub struct Experiment {
 }
 
 /// All experiments, in the order in which they are best read.
-pub const ALL: &[Experiment] =
-    &[calibration::EXPERIMENT, interleave::EXPERIMENT, bluefs_async::EXPERIMENT, bluefs_space::EXPERIMENT];
+pub const ALL: &[Experiment] = &[
+    calibration::EXPERIMENT,
+    interleave::EXPERIMENT,
+    bluefs_async::EXPERIMENT,
+    bluefs_space::EXPERIMENT,
+    bluefs_sync::EXPERIMENT,
+];
 
 /// The experiment of this name; the error names all.
 pub fn named(name: &str) -> Result<&'static Experiment, String> {

@@ -2,7 +2,7 @@
 //! paper's conventional and drive-managed drives, and on a conventional drive with the host-managed one's own mechanics.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
+use super::hosts::{Directory, Disk, Ran, on_bluefs, on_xfs};
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, KEY, Settings, VALUE, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
@@ -30,7 +30,7 @@ const FIRST: &str = "bluefs, first version: WAL in conventional zones, synchrono
 const ASYNC: &str = "bluefs, asynchronous";
 const FIFO: &str = "bluefs, asynchronous, FIFO cache by file";
 const OURS: &str = "bluefs, asynchronous, cache by block";
-const SEQUENTIAL: &str = "bluefs, WAL in sequential zones";
+const FIRST_SEQUENTIAL: &str = "bluefs, first version, but WAL in sequential zones";
 
 enum Where {
     Xfs {
@@ -61,18 +61,14 @@ const ROWS: &[Plan] = &[
     Plan { name: XFS_DM, on: Where::Xfs { drive: DRIVE_MANAGED, twin: false }, paper: None },
     Plan { name: XFS_TWIN, on: Where::Xfs { drive: HGST, twin: true }, paper: None },
     Plan { name: FIRST, on: bluefs("wal=first", false, Rule::Fewer), paper: Some((4800.0, "BlueFS, section 5.3")) },
-    Plan {
-        name: ASYNC,
-        on: bluefs("wal=conventional", false, Rule::All),
-        paper: Some((3000.0, "BlueFS, section 5.4")),
-    },
+    Plan { name: FIRST_SEQUENTIAL, on: bluefs("wal=unbuffered", false, Rule::Fewer), paper: None },
+    Plan { name: ASYNC, on: bluefs("wal=sequential", false, Rule::All), paper: Some((3000.0, "BlueFS, section 5.4")) },
     Plan {
         name: FIFO,
-        on: bluefs("wal=conventional&cache-policy=fifo", true, Rule::All),
+        on: bluefs("wal=sequential&cache-policy=fifo", true, Rule::All),
         paper: Some((2500.0, "BlueFS, section 5.5")),
     },
-    Plan { name: OURS, on: bluefs("wal=conventional", true, Rule::All), paper: None },
-    Plan { name: SEQUENTIAL, on: bluefs("wal=sequential", true, Rule::All), paper: None },
+    Plan { name: OURS, on: bluefs("wal=sequential", true, Rule::All), paper: None },
 ];
 
 /// So many inserts at this scale.
@@ -124,7 +120,7 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<(Row, Option<Ran>), Stop> {
         seed: 1,
     };
     let (mut row, ran) = match &switches {
-        None => (on_xfs(run, &disk, &job)?, None),
+        None => (on_xfs(run, &disk, Directory::Root, &job)?, None),
         Some(switches) => {
             let ran = on_bluefs(run, &disk, switches, &job)?;
             (ran.row.clone(), Some(ran))
@@ -188,15 +184,15 @@ fn ratios(run: &mut Run) {
     let outer = |a: f64, b: f64| Some(a / b);
     let mut ratios = Vec::new();
     for (slow, fast, bandwidth, goal, figure) in [
-        (XFS_TWIN, SEQUENTIAL, outer(237.0, 237.0), Some(1.1), None),
-        (XFS_CMR, SEQUENTIAL, outer(237.0, 160.0), Some(1.5), Some((1.30, paper))),
-        (XFS_DM, SEQUENTIAL, outer(237.0, 197.0), Some(1.8), Some((1.64, paper))),
+        (XFS_TWIN, OURS, outer(237.0, 237.0), Some(1.1), None),
+        (XFS_CMR, OURS, outer(237.0, 160.0), Some(1.5), Some((1.30, paper))),
+        (XFS_DM, OURS, outer(237.0, 197.0), Some(1.8), Some((1.64, paper))),
         (XFS_DM, XFS_CMR, outer(160.0, 197.0), None, Some((1.27, "BlueFS, section 5.2; held out"))),
         (FIRST, ASYNC, Some(1.0), None, Some((1.6, "BlueFS, section 5.4"))),
         (ASYNC, FIFO, Some(1.0), None, Some((1.2, "BlueFS, Figure 9: 3,000 s to 2,500 s"))),
         (ASYNC, OURS, Some(1.0), None, None),
         (FIFO, OURS, Some(1.0), None, None),
-        (OURS, SEQUENTIAL, Some(1.0), None, None),
+        (FIRST, FIRST_SEQUENTIAL, Some(1.0), None, None),
     ] {
         let Some(ratio) = faster(run, slow, fast) else { continue };
         let ratio = Ratio { bandwidth_alone: bandwidth, goal, ..ratio };
@@ -229,13 +225,14 @@ fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
         y: Axis::even(y),
         shape: Shape::Lines(series),
     };
-    let scaled: Vec<&(&str, Ran)> = ran.iter().filter(|(name, _)| *name != FIRST).collect();
+    let scaled: Vec<&(&str, Ran)> =
+        ran.iter().filter(|(name, _)| *name != FIRST && *name != FIRST_SEQUENTIAL).collect();
     let inserts = scaled.iter().map(|(name, left)| {
         let points = left.traces.operations.iter().map(|(at, n)| (*at, n / 1e6)).collect();
         Series { name: name.trim_start_matches("bluefs, ").into(), points }
     });
     charts.push(lines("inserts", "Inserts so far, on bluefs", "million inserts", inserts.collect()));
-    let last = ran.iter().find(|(name, _)| *name == SEQUENTIAL).or_else(|| ran.last());
+    let last = ran.iter().find(|(name, _)| *name == OURS).or_else(|| ran.last());
     if let Some((name, left)) = last {
         let thousands = left.traces.rate.iter().map(|(at, rate)| (*at, rate / 1e3)).collect();
         let rate = Series { name: "inserts".into(), points: thousands };

@@ -3,7 +3,7 @@
 use super::chart::Series;
 use super::result::Row;
 use super::rocks::{Job, On, Traces, measure, under_way};
-use super::{Rule, Run, Stop};
+use super::{Options, Rule, Run, Stop};
 use imbrex_bluefs::{BlueFs, FileKind};
 use imbrex_emulator::time::Mechanics;
 use imbrex_emulator::{Config, Emulator, Kind, Observer, Overrides, Profile};
@@ -137,14 +137,20 @@ pub(super) struct Ran {
     pub(super) jobs: Vec<Series>,
 }
 
+/// Makes the image of a drive in `dir`.
+pub(super) fn made(disk: &Disk, options: &Options, dir: &Path) -> Result<PathBuf, String> {
+    let image = dir.join("drive.img");
+    let config = disk.config(options.scale)?;
+    drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
+    Ok(image)
+}
+
 /// Makes a drive, runs the job on bluefs on it with these switches (as `wal=first&cache=32M`), and looks at what it left.
 pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Result<Ran, Stop> {
     let options = run.options;
     let library = library(&options.build, "librocksdb_imbrex.so")?;
     let dir = workplace(&options.work)?;
-    let image = dir.path().join("drive.img");
-    let config = disk.config(options.scale)?;
-    drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
+    let image = made(disk, options, dir.path())?;
     // The survivor takes memory, too, and goes with the directory.
     let speed = run.speed();
     let uri = format!("imbrex://{}?format=on&time=pace&speed={speed}&{switches}", image.display());
@@ -154,23 +160,34 @@ pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Re
     let mut row = disk.row();
     row.settings.insert("bluefs".into(), switches.into());
     let (mut row, traces) = measure(run, job, On { command, image: &image, speed }, dir.path(), row)?;
-    let (rest, log) = look(&image)?;
+    let fs = at_rest(&image)?;
+    let (rest, log) = (rest(&image, &fs)?, text_of(&fs, &format!("{DATABASE}/LOG"))?);
     if rest.capacity > 0 {
         row.space_efficiency = Some(rest.live as f64 / rest.capacity as f64);
     }
     Ok(Ran { row, traces, rest, jobs: under_way(&log, speed) })
 }
 
+/// Where in a kernel's file system the database is; XFS puts the root's files at the beginning of the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Directory {
+    Root,
+    Own,
+}
+
 /// Runs the job on XFS on the drive, which is served to the kernel.
-pub(super) fn on_xfs(_: &Run, _: &Disk, _: &Job) -> Result<Row, Stop> {
+pub(super) fn on_xfs(_: &Run, _: &Disk, _: Directory, _: &Job) -> Result<Row, Stop> {
     Err(Stop::Failed("file systems of the kernel on modelled drives are not built yet".into()))
 }
 
-/// What stands on the drive at rest, and RocksDB's log.
-fn look(image: &Path) -> Result<(AtRest, String), String> {
+/// The file system on a drive that nobody uses.
+pub(super) fn at_rest(image: &Path) -> Result<BlueFs, String> {
+    BlueFs::open_uri(&format!("imbrex://{}?read-only=on&survivor=off", image.display())).map_err(|e| e.to_string())
+}
+
+/// What it holds.
+pub(super) fn rest(image: &Path, fs: &BlueFs) -> Result<AtRest, String> {
     let observer = Observer::open(image).map_err(|e| e.to_string())?;
-    let fs = BlueFs::open_uri(&format!("imbrex://{}?read-only=on&survivor=off", image.display()))
-        .map_err(|e| e.to_string())?;
     let mut rest = AtRest::default();
     for zone in observer.zones() {
         if zone.wp.is_some_and(|wp| wp > 0) {
@@ -178,8 +195,8 @@ fn look(image: &Path) -> Result<(AtRest, String), String> {
             rest.capacity += zone.capacity;
         }
     }
-    lengths(&fs, "/", &mut rest)?;
-    Ok((rest, text_of(&fs, &format!("{DATABASE}/LOG"))?))
+    lengths(fs, "/", &mut rest)?;
+    Ok(rest)
 }
 
 /// A plug-in that `make build` made.

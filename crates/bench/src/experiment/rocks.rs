@@ -142,13 +142,18 @@ pub(super) struct On<'a> {
     pub(super) speed: f64,
 }
 
-/// Runs a job and fills a row with what came of it. `row` has name, drive and rule.
-pub(super) fn measure(run: &Run, job: &Job, on: On, dir: &Path, mut row: Row) -> Result<(Row, Traces), Stop> {
-    let On { mut command, image, speed } = on;
-    job.arguments(&mut command);
-    let mut sampler = Sampler::new(image, speed)?;
+/// A program that ran on a drive.
+pub(super) struct Watched {
+    pub(super) sampler: Sampler,
+    pub(super) output: String,
+    pub(super) complaints: String,
+}
+
+/// Runs a program on a drive, looks at both until it ends, and fills the row with what the drive counted and the processors did.
+pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Watched, Stop> {
+    let mut sampler = Sampler::new(on.image, on.speed)?;
     let ticks = machine_ticks();
-    let mut running = Running::start(&command, dir)?;
+    let mut running = Running::start(&on.command, dir)?;
     let name = run.doing();
     running.wait(|_| {
         if run.stopped() {
@@ -159,25 +164,32 @@ pub(super) fn measure(run: &Run, job: &Job, on: On, dir: &Path, mut row: Row) ->
         Ok(())
     })?;
     sampler.look();
-    let output = running.output();
+    sampler.fill(row);
+    row.figures.insert("CPU s of the program".into(), running.cpu_seconds());
+    if let (Some((busy, all)), Some((busy_now, all_now))) = (ticks, machine_ticks()) {
+        row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
+    }
+    if on.speed != 1.0 {
+        row.settings.insert("speed".into(), on.speed.to_string());
+    }
+    checks::cpu_bound(row);
+    Ok(Watched { sampler, output: running.output(), complaints: running.complaints() })
+}
+
+/// Runs a job and fills a row with what came of it. `row` has name, drive and rule.
+pub(super) fn measure(run: &Run, job: &Job, mut on: On, dir: &Path, mut row: Row) -> Result<(Row, Traces), Stop> {
+    job.arguments(&mut on.command);
+    let Watched { sampler, output, complaints } = watch(run, &on, dir, &mut row)?;
+    let speed = on.speed;
     let Some(timed) = timed(&output, job.measured) else {
         return Err(Stop::Failed(format!("db_bench printed no result of {}; try its command by hand", job.measured)));
     };
-    sampler.fill(&mut row);
     row.wall_seconds = Some(timed.seconds * speed);
     row.operations = Some(timed.operations);
     row.bytes_user = Some(timed.operations * (KEY + VALUE));
     row.figures.insert("operations/s".into(), timed.operations as f64 / (timed.seconds * speed));
-    row.figures.insert("CPU s of db_bench".into(), running.cpu_seconds());
-    if let (Some((busy, all)), Some((busy_now, all_now))) = (ticks, machine_ticks()) {
-        row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
-    }
     row.settings.insert("db_bench".into(), job.text());
-    if speed != 1.0 {
-        row.settings.insert("speed".into(), speed.to_string());
-    }
-    checks::cpu_bound(&mut row);
-    let operations = progress(&running.complaints(), speed);
+    let operations = progress(&complaints, speed);
     let rate = operations.windows(2).filter_map(|pair| match pair {
         [(a, n), (b, m)] if b > a => Some(((a + b) / 2.0, (m - n) / (b - a))),
         _ => None,
