@@ -98,6 +98,12 @@ impl From<String> for Stop {
     }
 }
 
+impl From<&str> for Stop {
+    fn from(sentence: &str) -> Stop {
+        Stop::Failed(sentence.into())
+    }
+}
+
 /// One experiment.
 pub struct Experiment {
     /// What the command line calls it.

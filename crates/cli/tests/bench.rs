@@ -125,6 +125,38 @@ fn bluefs_space_counts_zones() {
 }
 
 #[test]
+fn bluefs_sync_pays_one_flush_an_insert() {
+    if !rocksdb() {
+        return;
+    }
+    let at = place();
+    let out = at.host("sync");
+    done(at.run(&[
+        "bench",
+        "run",
+        "bluefs-sync",
+        "--short",
+        "--only",
+        "bluefs, WAL",
+        "--out",
+        &out,
+        "--work",
+        &at.host(""),
+        "--build",
+        BUILD,
+    ]));
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(format!("{out}/result.json")).unwrap()).unwrap();
+    for cache in ["on", "off"] {
+        let row = row(&result, &format!("bluefs, WAL in sequential zones, prepared, write cache {cache}"));
+        assert_eq!(row["operations"], 200, "{row}");
+        let flushes = row["figures"]["flushes an insert"].as_f64().unwrap();
+        assert!((0.9..1.2).contains(&flushes), "{row}");
+        assert!(row["latency"]["wal"]["commands"].as_u64().unwrap() >= 200, "{row}");
+        assert!(row["device_seconds"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_what_there_is() {
     let at = place();
     let out = at.host("out");
@@ -138,6 +170,8 @@ fn what_makes_no_sense_is_refused_with_what_there_is() {
     for (args, code, says) in [
         (vec!["calibration", "--scale", "0"], 2, "1/64"),
         (vec!["calibration", "--repeat", "0"], 2, "1..=100"),
+        (vec!["calibration", "--speed", "0"], 2, "as 0.5"),
+        (vec!["bluefs-async", "--scale", "1/1", "--work", "/no/such/place"], 1, "--work"),
         (vec!["calibration", "--only", "no such row"], 1, "its rows are"),
         (vec!["all", "--only", "hgst"], 2, "one experiment"),
     ] {

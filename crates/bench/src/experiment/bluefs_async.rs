@@ -118,6 +118,7 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<(Row, Option<Ran>), Stop> {
         scale: divides,
         zone: 256 * MIB / u64::from(divides),
         seed: 1,
+        account: disk.rule == Rule::Fewer,
     };
     let (mut row, ran) = match &switches {
         None => (on_xfs(run, &disk, Directory::Root, &job)?, None),

@@ -77,6 +77,7 @@ fn measure(run: &Run, plan: &Plan) -> Result<Ran, Stop> {
         scale,
         zone: 256 * MIB / u64::from(scale),
         seed: 1,
+        account: false,
     };
     let mut ran = on_bluefs(run, &disk, &shrunk(plan.switches, true, scale), &job)?;
     let rest = ran.rest;

@@ -87,6 +87,7 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
         scale: 1,
         zone: 256 * MIB,
         seed: 1,
+        account: false,
     };
     let mut row = match plan.on {
         Where::Nowhere(why) => return Err(Stop::Failed(why.into())),

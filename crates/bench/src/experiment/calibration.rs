@@ -87,7 +87,7 @@ fn fill(run: &Run, profile: &Profile) -> Result<(Row, Vec<(f64, f64)>), Stop> {
         row.seconds.entry("transfer".into()).and_modify(|s| *s += stats.total.transfer).or_insert(stats.total.transfer);
     }
     let average = profile.capacity as f64 / MIB as f64 / seconds;
-    row.device_seconds = Some(seconds);
+    (row.device_seconds, row.wall_seconds) = (Some(busy), Some(seconds));
     row.operations = Some(commands);
     (row.bytes_user, row.bytes_drive) = (Some(bytes), Some(bytes));
     row.drive_utilisation = Some((busy / seconds).min(1.0));

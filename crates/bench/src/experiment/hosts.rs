@@ -2,7 +2,7 @@
 
 use super::chart::Series;
 use super::result::Row;
-use super::rocks::{Job, On, Traces, measure, under_way};
+use super::rocks::{Job, On, Pace, Traces, measure, under_way};
 use super::{Options, Rule, Run, Stop};
 use imbrex_bluefs::{BlueFs, FileKind};
 use imbrex_emulator::time::Mechanics;
@@ -152,20 +152,20 @@ pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Re
     let dir = workplace(&options.work)?;
     let image = made(disk, options, dir.path())?;
     // The survivor takes memory, too, and goes with the directory.
-    let speed = run.speed();
-    let uri = format!("imbrex://{}?format=on&time=pace&speed={speed}&{switches}", image.display());
+    let pace = if job.account { Pace::Account } else { Pace::Real(run.speed()) };
+    let uri = format!("imbrex://{}?format=on&{}&{switches}", image.display(), pace.options());
     let mut command = Command::new("db_bench");
     command.arg(format!("--fs_uri={uri}")).arg(format!("--db={DATABASE}"));
     command.env("LD_PRELOAD", &library).env("IMBREX_SHM_DIR", dir.path());
     let mut row = disk.row();
     row.settings.insert("bluefs".into(), switches.into());
-    let (mut row, traces) = measure(run, job, On { command, image: &image, speed }, dir.path(), row)?;
+    let (mut row, traces) = measure(run, job, On { command, image: &image, pace }, dir.path(), row)?;
     let fs = at_rest(&image)?;
     let (rest, log) = (rest(&image, &fs)?, text_of(&fs, &format!("{DATABASE}/LOG"))?);
     if rest.capacity > 0 {
         row.space_efficiency = Some(rest.live as f64 / rest.capacity as f64);
     }
-    Ok(Ran { row, traces, rest, jobs: under_way(&log, speed) })
+    Ok(Ran { row, traces, rest, jobs: under_way(&log, pace.speed()) })
 }
 
 /// Where in a kernel's file system the database is; XFS puts the root's files at the beginning of the drive.

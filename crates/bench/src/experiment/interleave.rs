@@ -85,7 +85,7 @@ fn measure(profile: &Profile, cell: Cell, fill: u64, least: u64) -> Result<Row, 
     let stats = replay(profile, &trace, Replay { depth: 2, write_cache: cell.cache })?;
     let mut row = Row::new("", &profile.name);
     row.rule = Rule::Whole.name().into();
-    row.device_seconds = Some(stats.elapsed);
+    (row.device_seconds, row.wall_seconds) = (Some(stats.total.busy()), Some(stats.elapsed));
     row.operations = Some(trace.len() as u64);
     (row.bytes_user, row.bytes_drive) = (Some(written), Some(written));
     row.drive_utilisation = (stats.elapsed > 0.0).then(|| (stats.total.busy() / stats.elapsed).min(1.0));

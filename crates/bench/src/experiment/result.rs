@@ -109,9 +109,9 @@ pub struct Row {
     pub drive: String,
     /// What was scaled, in a word: see [`super::Rule`].
     pub rule: String,
-    /// Seconds of the drive from the first command to the last one's end.
+    /// Seconds that the drive was busy.
     pub device_seconds: Option<f64>,
-    /// Seconds on the wall, of the drive's clock where that runs faster than the world's.
+    /// Seconds that the user waited, by the drive's clock where that runs faster or slower than the world's.
     pub wall_seconds: Option<f64>,
     /// What the user asked for.
     pub operations: Option<u64>,

@@ -43,6 +43,8 @@ pub(super) struct Job {
     /// Writable bytes of a zone of the drive, for the size of tables; of 256 MiB / scale on drives without.
     pub(super) zone: u64,
     pub(super) seed: u64,
+    /// Whether service times are added up, because one thread does everything.
+    pub(super) account: bool,
 }
 
 impl Job {
@@ -138,8 +140,32 @@ pub(super) struct On<'a> {
     pub(super) command: Command,
     /// The image of its drive.
     pub(super) image: &'a Path,
-    /// Drive seconds in a second.
-    pub(super) speed: f64,
+    /// How its drive keeps time.
+    pub(super) pace: Pace,
+}
+
+/// How a drive keeps time under a program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// So many seconds of its own in one of the world's; the program waits.
+    Real(f64),
+    /// Service times are added up: right where one thread waits for each command, and then exact, however short they are.
+    Account,
+}
+
+impl Pace {
+    /// Drive seconds in a second, where that means something.
+    pub(super) fn speed(self) -> f64 {
+        if let Pace::Real(speed) = self { speed } else { 1.0 }
+    }
+
+    /// As options of a drive.
+    pub(super) fn options(self) -> String {
+        match self {
+            Pace::Real(speed) => format!("time=pace&speed={speed}"),
+            Pace::Account => "time=account".into(),
+        }
+    }
 }
 
 /// A program that ran on a drive.
@@ -151,7 +177,7 @@ pub(super) struct Watched {
 
 /// Runs a program on a drive, looks at both until it ends, and fills the row with what the drive counted and the processors did.
 pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Watched, Stop> {
-    let mut sampler = Sampler::new(on.image, on.speed)?;
+    let mut sampler = Sampler::new(on.image, on.pace.speed())?;
     let ticks = machine_ticks();
     let mut running = Running::start(&on.command, dir)?;
     let name = run.doing();
@@ -169,10 +195,12 @@ pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Wat
     if let (Some((busy, all)), Some((busy_now, all_now))) = (ticks, machine_ticks()) {
         row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
     }
-    if on.speed != 1.0 {
-        row.settings.insert("speed".into(), on.speed.to_string());
+    row.settings.insert("time".into(), on.pace.options());
+    match on.pace {
+        Pace::Real(_) => checks::cpu_bound(row),
+        // Nothing could have been busy meanwhile.
+        Pace::Account => row.flags.push("service times were added up: the host's own time counts as none".into()),
     }
-    checks::cpu_bound(row);
     Ok(Watched { sampler, output: running.output(), complaints: running.complaints() })
 }
 
@@ -180,14 +208,20 @@ pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Wat
 pub(super) fn measure(run: &Run, job: &Job, mut on: On, dir: &Path, mut row: Row) -> Result<(Row, Traces), Stop> {
     job.arguments(&mut on.command);
     let Watched { sampler, output, complaints } = watch(run, &on, dir, &mut row)?;
-    let speed = on.speed;
+    let speed = on.pace.speed();
     let Some(timed) = timed(&output, job.measured) else {
         return Err(Stop::Failed(format!("db_bench printed no result of {}; try its command by hand", job.measured)));
     };
-    row.wall_seconds = Some(timed.seconds * speed);
+    let seconds = match on.pace {
+        Pace::Real(speed) => timed.seconds * speed,
+        Pace::Account => {
+            sampler.elapsed_by_drive().ok_or("the drive kept no time; `make build` makes what belongs together")?
+        }
+    };
+    row.wall_seconds = Some(seconds);
     row.operations = Some(timed.operations);
     row.bytes_user = Some(timed.operations * (KEY + VALUE));
-    row.figures.insert("operations/s".into(), timed.operations as f64 / (timed.seconds * speed));
+    row.figures.insert("operations/s".into(), timed.operations as f64 / seconds);
     row.settings.insert("db_bench".into(), job.text());
     let operations = progress(&complaints, speed);
     let rate = operations.windows(2).filter_map(|pair| match pair {
@@ -253,6 +287,7 @@ mod tests {
         scale: 64,
         zone: 4 << 20,
         seed: 1,
+        account: false,
     };
 
     #[test]

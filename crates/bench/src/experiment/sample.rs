@@ -3,7 +3,6 @@
 use super::chart::Series;
 use super::result::{Latency, Row};
 use imbrex_device::ZoneState;
-use imbrex_emulator::time::TimeStats;
 use imbrex_emulator::{Counts, Observer};
 use std::path::Path;
 use std::time::Instant;
@@ -46,6 +45,11 @@ impl Sampler {
         self.began.elapsed().as_secs_f64() * self.speed
     }
 
+    /// Seconds that the drive counts since it keeps time; `None` where it keeps none.
+    pub(super) fn elapsed_by_drive(&self) -> Option<f64> {
+        self.observer.time().ok().flatten().map(|time| time.elapsed)
+    }
+
     /// Takes a sample.
     pub(super) fn look(&mut self) {
         let counts = self.observer.stats().total.since(&self.first);
@@ -75,8 +79,8 @@ impl Sampler {
 
     /// Fills in what became of the drive's time.
     fn time(&self, row: &mut Row) {
-        let Some(time) = drive_time(&self.observer) else { return };
-        row.device_seconds = Some(time.elapsed);
+        let Ok(Some(time)) = self.observer.time() else { return };
+        row.device_seconds = Some(time.total.busy());
         let total = time.total;
         row.seconds = [
             ("seek", total.seek),
@@ -119,11 +123,6 @@ impl Sampler {
             points: self.samples.iter().step_by(step).map(|s| (s.at, s.zones as f64)).collect(),
         }
     }
-}
-
-/// What became of the drive's time.
-fn drive_time(_: &Observer) -> Option<TimeStats> {
-    None
 }
 
 fn rates(samples: &[Sample], of: fn(&Counts) -> u64) -> Vec<(f64, f64)> {
