@@ -150,7 +150,8 @@ fn bluefs_sync_pays_one_flush_an_insert() {
         let row = row(&result, &format!("bluefs, WAL in sequential zones, prepared, write cache {cache}"));
         assert_eq!(row["operations"], 200, "{row}");
         let flushes = row["figures"]["flushes an insert"].as_f64().unwrap();
-        assert!((0.9..1.2).contains(&flushes), "{row}");
+        // Opening and closing flush, too: one or two score.
+        assert!((1.0..1.4).contains(&flushes), "{row}");
         assert!(row["latency"]["wal"]["commands"].as_u64().unwrap() >= 200, "{row}");
         assert!(row["device_seconds"].as_f64().unwrap() > 0.0, "{row}");
     }
