@@ -97,7 +97,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.outcome.config.programs.insert("db_bench".into(), version()?);
     let profile = Disk::named(HGST, Rule::All)?.profile;
     run.model(&profile);
-    let (mut lines, mut bars): (Vec<Series>, Vec<(String, f64, Option<f64>)>) = Default::default();
+    let (mut lines, mut bars) = (Vec::new(), Vec::new());
     for plan in ROWS {
         let mut left = None;
         run.row(plan.name, |run| {

@@ -233,7 +233,7 @@ mod tests {
         let dead = work.path().join("imbrex-experiment-4194304-x");
         let mine = work.path().join(format!("imbrex-experiment-{}-x", std::process::id()));
         let other = work.path().join("imbrex-experiment-notes");
-        [&dead, &mine, &other].map(|dir| std::fs::create_dir(dir).unwrap());
+        [&dead, &mine, &other].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
         drop(workplace(work.path()).unwrap());
         assert!(!dead.exists() && mine.exists() && other.exists());
     }
