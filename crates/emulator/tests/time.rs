@@ -151,7 +151,7 @@ fn a_preconditioned_drive_is_slower_and_only_a_drive_managed_one_can_be() {
         drop(drive);
         let drive = open(&at.path, ACCOUNT);
         (0..2000).for_each(|i| {
-            let at = i * 7919 % 2000 << 20;
+            let at = (i * 7919 % 2000) << 20;
             drive.write_at(&AlignedBuf::zeroed(4096), at, Cause::Wal.into()).unwrap();
         });
         drive.flush(Tag::new(Cause::Wal)).unwrap();
