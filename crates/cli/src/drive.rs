@@ -63,7 +63,7 @@ enum Verb {
     PowerLoss(PowerLoss),
     /// Show the last commands of a drive, or start to record them.
     #[command(after_help = "Examples:\n  imbrex drive trace drive.img --start\n  imbrex drive trace drive.img\n  \
-                            imbrex drive trace drive.img --stop")]
+                            imbrex drive trace drive.img --plot pictures\n  imbrex drive trace drive.img --stop")]
     Trace(Trace),
     /// Make a drive-managed drive as after a long life: every band has something in it, and the persistent cache is filled.
     #[command(
@@ -210,6 +210,9 @@ struct Trace {
     /// Record no more and forget what was recorded.
     #[arg(long, group = "switch")]
     stop: bool,
+    /// Draw the recorded commands into this directory: places and throughput over the drive's time, as SVG and PNG.
+    #[arg(long, value_name = "DIR", group = "switch")]
+    plot: Option<PathBuf>,
 }
 
 fn parse_block(text: &str) -> Result<u32, String> {

@@ -1,13 +1,16 @@
 //! The zones of a drive as a picture: in a terminal one character for a zone, or for several where there are many; in a file,
-//! every zone a square.
+//! every zone a square. And its commands over time.
 
+mod chart;
 mod png;
 mod scene;
 mod svg;
 
+pub use chart::Trace;
+
 use crate::output::{Failure, Outcome, count, size};
 use imbrex_device::{Zone, ZoneState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Most rows of the picture.
 const ROWS: usize = 24;
@@ -104,10 +107,28 @@ fn size_line(zones: &[Zone], zone_size: u64) -> String {
 
 /// Draws the zones of a drive into a file, whose name says as what.
 pub fn save(path: &Path, drive: &str, zones: &[Zone], zone_size: u64) -> Outcome {
-    let picture = scene::scene(drive, zones, zone_size);
+    paint_to(path, &scene::scene(drive, zones, zone_size))
+}
+
+/// Draws a trace into a directory: places and throughput over time, as SVG and PNG. Returns the files.
+pub fn plot(directory: &Path, trace: &Trace<'_>) -> Result<Vec<PathBuf>, Failure> {
+    std::fs::create_dir_all(directory)
+        .map_err(|e| Failure::failed(format!("{}: {e}; draw somewhere else", directory.display())))?;
+    let mut files = Vec::new();
+    for (name, scene) in [("places", chart::places(trace)), ("throughput", chart::throughput(trace))] {
+        for kind in ["svg", "png"] {
+            let path = directory.join(format!("{name}.{kind}"));
+            paint_to(&path, &scene)?;
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+fn paint_to(path: &Path, picture: &scene::Scene) -> Outcome {
     let bytes = match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
-        Some("svg") => svg::paint(&picture).into_bytes(),
-        Some("png") => png::paint(&picture).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
+        Some("svg") => svg::paint(picture).into_bytes(),
+        Some("png") => png::paint(picture).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
         _ => {
             let sentence = format!("{}: pictures are PNG or SVG; end the name in .png or .svg", path.display());
             return Err(Failure::usage(sentence));

@@ -178,3 +178,39 @@ fn a_drive_managed_drive_is_preconditioned() {
     done(drive("create", &at.path, &[SMALL, &["--force"]].concat()));
     assert!(fails(drive("precondition", &at.path, &[]), 1).contains("drive-managed"));
 }
+
+#[test]
+fn a_trace_has_the_drives_time_and_is_drawn() {
+    let at = place();
+    done(drive("create", &at.path, SMALL));
+    done(drive("trace", &at.path, &["--start"]));
+    let pictures = at.path.with_extension("d");
+    let plot = ["--plot", pictures.to_str().unwrap()];
+    let name = format!("{}?time=account", at.path.display());
+    done(imbrex(&["fs", "format", &name]));
+    let traced = json(drive("trace", &at.path, &["--json"]));
+    let times =
+        |name: &str| traced.as_array().unwrap().iter().map(|entry| entry[name].as_f64().unwrap()).collect::<Vec<_>>();
+    let (began, ended) = (times("began"), times("ended"));
+    assert!(began.len() > 5 && began.iter().zip(&ended).all(|(began, ended)| began < ended));
+    let clock = json(drive("stats", &at.path, &["--json"]))["time"]["elapsed"].as_f64().unwrap();
+    assert!(ended.iter().all(|ended| *ended <= clock + 1e-9), "{clock} {ended:?}");
+    assert!(done(drive("trace", &at.path, &[])).contains(" ms"));
+    let drawn = json(drive("trace", &at.path, &[&plot[..], &["--json"]].concat()));
+    assert_eq!((&drawn["commands"], drawn["pictures"].as_array().unwrap().len()), (&began.len().into(), 4));
+    for name in ["places", "throughput"] {
+        let svg = std::fs::read_to_string(pictures.join(format!("{name}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("seconds of the drive"), "{name}");
+        let png = std::fs::read(pictures.join(format!("{name}.png"))).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 1000, "{name}");
+    }
+    // Without time commands stand in their order.
+    done(drive("trace", &at.path, &["--start"]));
+    done(imbrex(&["fs", "format", "--force", at.path.to_str().unwrap()]));
+    assert_eq!(json(drive("trace", &at.path, &["--json"]))[0]["ended"], Value::Null);
+    done(drive("trace", &at.path, &plot));
+    assert!(std::fs::read_to_string(pictures.join("places.svg")).unwrap().contains("kept no time"));
+    std::fs::write(at.path.with_extension("file"), "").unwrap();
+    let no_directory = at.path.with_extension("file");
+    assert!(fails(drive("trace", &at.path, &["--plot", no_directory.to_str().unwrap()]), 1).contains("somewhere else"));
+}

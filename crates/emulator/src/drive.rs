@@ -20,13 +20,19 @@ use crate::time::clock::{Asked, Clock};
 use crate::time::engine::{Engine, What};
 use crate::time::ledger::Ledger;
 use crate::time::{Pace, Params, TimeStats};
-use crate::trace::{Op, Trace, TraceEntry, Tracing};
+use crate::trace::{Op, Place, TimedEntry, Trace, TraceEntry, Tracing};
 use crate::zones::OpenZones;
 use imbrex_device::{Cause, Error, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+thread_local! {
+    /// Arrival and completion of this thread's command, from where its time passes to where it is traced.
+    static LAST: Cell<Option<(f64, f64)>> = const { Cell::new(None) };
+}
 
 /// A strict emulated zoned drive. A clone is the same drive; [`Emulator::fork`] makes another.
 #[derive(Clone)]
@@ -265,6 +271,11 @@ impl Emulator {
 
     /// What the trace holds, oldest first; nothing where none was started.
     pub fn trace(&self) -> Vec<TraceEntry> {
+        self.timed_trace().into_iter().map(|timed| timed.entry).collect()
+    }
+
+    /// The same with the time of each command.
+    pub fn timed_trace(&self) -> Vec<TimedEntry> {
         self.inner.trace.entries()
     }
 
@@ -274,7 +285,8 @@ impl Emulator {
     }
 
     fn traced(&self, op: Op, at: u64, len: u64, tag: Tag, result: &Result<()>) {
-        self.inner.trace.record(op, self.inner.geometry.zone_of(at), at, len, tag, result);
+        let time = self.inner.clock.get().and_then(|_| LAST.take());
+        self.inner.trace.record(op, Place { zone: self.inner.geometry.zone_of(at), at, len, time }, tag, result);
     }
 
     pub(crate) fn fault_state(&self) -> &FaultState {
@@ -310,7 +322,8 @@ impl Inner {
     /// Lets the time pass that a command takes, where the drive keeps time.
     pub(crate) fn pass_time(&self, what: What, at: u64, len: u64, zone_ms: f64, tag: Tag) {
         if let Some(clock) = self.clock.get() {
-            clock.serve(Asked { what, at, len, cause: tag.cause, zone_time: zone_ms * 1e6 });
+            let times = clock.serve(Asked { what, at, len, cause: tag.cause, zone_time: zone_ms * 1e6 });
+            LAST.set(Some(times));
         }
     }
 }
@@ -384,6 +397,8 @@ impl ZonedDevice for Emulator {
     }
 
     fn set_write_cache(&self, on: bool) -> Result<()> {
-        self.inner.set_write_cache(on, Tag::new(Cause::Other))
+        let result = self.inner.set_write_cache(on, Tag::new(Cause::Other));
+        LAST.take();
+        result
     }
 }

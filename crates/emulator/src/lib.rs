@@ -32,4 +32,7 @@ pub use image::{Header, Observer, OpenOptions, TimeHeader, decode_header, decode
 pub use preimage::{RingRecord, decode_ring};
 pub use profile::{Fact, Kind, Measure, Profile};
 pub use stats::{Counts, Rule, Stats};
-pub use trace::{Op, TraceEntry, decode_record, decode_trace_header, read_image_trace, start_image_trace};
+pub use trace::{
+    Op, TimedEntry, TraceEntry, decode_record, decode_trace_header, read_image_trace, read_timed_trace,
+    start_image_trace,
+};

@@ -4,7 +4,7 @@
 //! ```text
 //! 0        64              128
 //! ┌────────┬───────────────┬───────────────────────────────┐
-//! │ header │ next sequence │ records of 32 bytes           │
+//! │ header │ next sequence │ records of 48 bytes           │
 //! └────────┴───────────────┴───────────────────────────────┘
 //! ```
 
@@ -21,10 +21,14 @@ use std::sync::{Arc, Mutex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBRXTRC";
-const VERSION: u32 = 1;
+/// Format that is written; version 1 had no times and records of 32 bytes.
+const VERSION: u32 = 2;
 const NEXT: usize = 64;
 const RECORDS: usize = 128;
-const RECORD: usize = 32;
+const RECORD_V1: usize = 32;
+const RECORD: usize = 48;
+/// A time where none was kept.
+const UNTIMED: u64 = u64::MAX;
 /// Most records of a ring: 32 GiB would be nobody's wish.
 const MOST_ENTRIES: u32 = 1 << 30;
 
@@ -54,11 +58,21 @@ struct RawRecord {
     cause: u8,
     priority: u8,
     result: u8,
-    /// CRC-32C of the record with this field 0.
+    /// CRC-32C of the record, its times contained, with this field 0.
     crc: u32,
 }
 
-const _: () = assert!(size_of::<RawRecord>() == RECORD);
+const _: () = assert!(size_of::<RawRecord>() == RECORD_V1);
+
+/// When the drive got a command and when it was complete, by the drive's clock, in nanoseconds.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+struct RawTimes {
+    began: u64,
+    ended: u64,
+}
+
+const _: () = assert!(size_of::<RawTimes>() == RECORD - RECORD_V1);
 
 /// What a traced command was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -151,12 +165,38 @@ pub struct TraceEntry {
     pub result: &'static str,
 }
 
-/// Decodes one record of a trace; `None` where it is empty, torn or damaged. Never panics.
-pub fn decode_record(bytes: &[u8]) -> Option<TraceEntry> {
-    let (raw, _) = RawRecord::read_from_prefix(bytes).ok()?;
-    if crc32c::crc32c(RawRecord { crc: 0, ..raw }.as_bytes()) != raw.crc {
+/// A traced command with its time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimedEntry {
+    /// The command.
+    #[serde(flatten)]
+    pub entry: TraceEntry,
+    /// When the drive got it and when it was complete, in seconds of the drive's clock; `None` where it kept no time.
+    pub began: Option<f64>,
+    /// Likewise.
+    pub ended: Option<f64>,
+}
+
+/// Decodes one record of a trace of format `version`; `None` where it is empty, torn or damaged. Never panics.
+pub fn decode_record(bytes: &[u8], version: u32) -> Option<TimedEntry> {
+    let (raw, rest) = RawRecord::read_from_prefix(bytes).ok()?;
+    let times = match version {
+        1 => RawTimes { began: UNTIMED, ended: UNTIMED },
+        _ => RawTimes::read_from_prefix(rest).ok()?.0,
+    };
+    if checksum(&raw, &times, version) != raw.crc {
         return None;
     }
+    let seconds = |ns: u64| (ns != UNTIMED).then_some(ns as f64 / 1e9);
+    Some(TimedEntry { entry: entry(&raw)?, began: seconds(times.began), ended: seconds(times.ended) })
+}
+
+fn checksum(raw: &RawRecord, times: &RawTimes, version: u32) -> u32 {
+    let crc = crc32c::crc32c(RawRecord { crc: 0, ..*raw }.as_bytes());
+    if version == 1 { crc } else { crc32c::crc32c_append(crc, times.as_bytes()) }
+}
+
+fn entry(raw: &RawRecord) -> Option<TraceEntry> {
     Some(TraceEntry {
         sequence: raw.sequence,
         op: *Op::ALL.get(raw.op as usize)?,
@@ -169,8 +209,8 @@ pub fn decode_record(bytes: &[u8]) -> Option<TraceEntry> {
     })
 }
 
-/// Decodes the header of a trace file: how many records it holds. The error is a sentence. Never panics.
-pub fn decode_trace_header(bytes: &[u8]) -> Result<u32, String> {
+/// Decodes the header of a trace file: how many records it holds, and its format. The error is a sentence. Never panics.
+pub fn decode_trace_header(bytes: &[u8]) -> Result<(u32, u32), String> {
     let Ok((raw, _)) = RawHeader::read_from_prefix(bytes) else {
         return Err("the trace is truncated; remove it".into());
     };
@@ -181,22 +221,28 @@ pub fn decode_trace_header(bytes: &[u8]) -> Result<u32, String> {
         return Err(format!("the trace was made by a newer version (format {}); remove it", raw.version));
     }
     let crc = crc32c::crc32c(RawHeader { crc: 0, ..raw }.as_bytes());
-    if raw.crc != crc || raw.entries == 0 || raw.entries > MOST_ENTRIES {
+    if raw.crc != crc || raw.version == 0 || raw.entries == 0 || raw.entries > MOST_ENTRIES {
         return Err("the header of the trace is damaged; remove it".into());
     }
-    Ok(raw.entries)
+    Ok((raw.entries, raw.version))
 }
 
 /// A ring of records.
 pub(crate) struct Trace {
     region: Region,
     entries: u32,
+    version: u32,
+}
+
+/// Bytes of a record.
+fn record_len(version: u32) -> usize {
+    if version == 1 { RECORD_V1 } else { RECORD }
 }
 
 impl Trace {
     pub(crate) fn in_memory(entries: u32) -> Trace {
         let entries = entries.clamp(1, MOST_ENTRIES);
-        Trace { region: Region::heap(RECORDS + entries as usize * RECORD), entries }
+        Trace { region: Region::heap(RECORDS + entries as usize * RECORD), entries, version: VERSION }
     }
 
     /// Makes an empty trace file.
@@ -224,19 +270,20 @@ impl Trace {
             Err(error) => return Err(fail(error)),
         };
         let mut bytes = [0; NEXT];
-        let entries = file
+        let (entries, version) = file
             .read_exact_at(&mut bytes, 0)
             .map_err(|_| "the trace is truncated; remove it".to_owned())
             .and_then(|()| decode_trace_header(&bytes))
             .map_err(|sentence| Error::unusable(&name, sentence))?;
-        let len = RECORDS + entries as usize * RECORD;
+        let len = RECORDS + entries as usize * record_len(version);
         if file.metadata().map_err(fail)?.len() < len as u64 {
             return Err(Error::unusable(&name, "the trace is truncated; remove it"));
         }
-        Ok(Some(Trace { region: Region::map(&file, len, write).map_err(fail)?, entries }))
+        Ok(Some(Trace { region: Region::map(&file, len, write).map_err(fail)?, entries, version }))
     }
 
-    fn record(&self, op: Op, zone: ZoneId, at: u64, len: u64, tag: Tag, result: &Result<()>) {
+    fn record(&self, op: Op, at: Place, tag: Tag, result: &Result<()>) {
+        let Place { zone, at, len, time } = at;
         let sequence = self.region.add(NEXT, 1);
         let mut raw = RawRecord {
             sequence,
@@ -249,9 +296,15 @@ impl Trace {
             result: result_number(result),
             crc: 0,
         };
-        raw.crc = crc32c::crc32c(raw.as_bytes());
-        let place = RECORDS + (sequence % u64::from(self.entries)) as usize * RECORD;
-        for (i, word) in raw.as_bytes().chunks_exact(8).enumerate() {
+        let ns = |time: Option<f64>| time.map_or(UNTIMED, |ns| ns.max(0.0) as u64);
+        let times = RawTimes { began: ns(time.map(|time| time.0)), ended: ns(time.map(|time| time.1)) };
+        raw.crc = checksum(&raw, &times, self.version);
+        let size = record_len(self.version);
+        let place = RECORDS + (sequence % u64::from(self.entries)) as usize * size;
+        let mut bytes = [0; RECORD];
+        bytes[..RECORD_V1].copy_from_slice(raw.as_bytes());
+        bytes[RECORD_V1..].copy_from_slice(times.as_bytes());
+        for (i, word) in bytes[..size].chunks_exact(8).enumerate() {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(word);
             self.region.store(place + 8 * i, u64::from_le_bytes(bytes));
@@ -259,20 +312,31 @@ impl Trace {
     }
 
     /// The records that are still there, oldest first. One that is being written this moment is left out.
-    pub(crate) fn entries(&self) -> Vec<TraceEntry> {
+    pub(crate) fn entries(&self) -> Vec<TimedEntry> {
+        let size = record_len(self.version);
         let next = self.region.load(NEXT);
         let first = next.saturating_sub(u64::from(self.entries));
         let mut out = Vec::new();
         for sequence in first..next {
-            let place = RECORDS + (sequence % u64::from(self.entries)) as usize * RECORD;
+            let place = RECORDS + (sequence % u64::from(self.entries)) as usize * size;
             let mut bytes = [0; RECORD];
-            for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
+            for (i, word) in bytes[..size].chunks_exact_mut(8).enumerate() {
                 word.copy_from_slice(&self.region.load(place + 8 * i).to_le_bytes());
             }
-            out.extend(decode_record(&bytes).filter(|entry| entry.sequence == sequence));
+            let record = decode_record(&bytes, self.version);
+            out.extend(record.filter(|timed| timed.entry.sequence == sequence));
         }
         out
     }
+}
+
+/// Where a command went, and when: arrival and completion by the drive's clock, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) zone: ZoneId,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    pub(crate) time: Option<(f64, f64)>,
 }
 
 /// The trace of a drive, if there is one.
@@ -288,17 +352,17 @@ impl Tracing {
         *lock(&self.trace) = trace.map(Arc::new);
     }
 
-    pub(crate) fn record(&self, op: Op, zone: ZoneId, at: u64, len: u64, tag: Tag, result: &Result<()>) {
+    pub(crate) fn record(&self, op: Op, at: Place, tag: Tag, result: &Result<()>) {
         if !self.on.load(Ordering::Acquire) {
             return;
         }
         let trace = lock(&self.trace).clone();
         if let Some(trace) = trace {
-            trace.record(op, zone, at, len, tag, result);
+            trace.record(op, at, tag, result);
         }
     }
 
-    pub(crate) fn entries(&self) -> Vec<TraceEntry> {
+    pub(crate) fn entries(&self) -> Vec<TimedEntry> {
         let trace = lock(&self.trace).clone();
         trace.map(|trace| trace.entries()).unwrap_or_default()
     }
@@ -313,6 +377,11 @@ pub fn start_image_trace(path: &Path, entries: u32) -> Result<()> {
 
 /// What the trace of the image at `path` holds; `None` where it is not traced.
 pub fn read_image_trace(path: &Path) -> Result<Option<Vec<TraceEntry>>> {
+    Ok(read_timed_trace(path)?.map(|entries| entries.into_iter().map(|timed| timed.entry).collect()))
+}
+
+/// The same with the time of each command.
+pub fn read_timed_trace(path: &Path) -> Result<Option<Vec<TimedEntry>>> {
     Ok(Trace::open(&crate::trace_path(path), false)?.map(|trace| trace.entries()))
 }
 
@@ -324,11 +393,14 @@ mod tests {
     fn keeps_the_last_records_in_order() {
         let trace = Trace::in_memory(4);
         for i in 0..10 {
-            trace.record(Op::Write, ZoneId(i), u64::from(i) << 12, 4096, Cause::Label.into(), &Ok(()));
+            let time = (i > 7).then_some((1e9, f64::from(i) * 1e9));
+            let at = Place { zone: ZoneId(i), at: u64::from(i) << 12, len: 4096, time };
+            trace.record(Op::Write, at, Cause::Label.into(), &Ok(()));
         }
         let entries = trace.entries();
-        assert_eq!(entries.iter().map(|e| e.sequence).collect::<Vec<_>>(), [6, 7, 8, 9]);
-        let last = &entries[3];
+        assert_eq!(entries.iter().map(|e| e.entry.sequence).collect::<Vec<_>>(), [6, 7, 8, 9]);
+        assert_eq!((entries[1].began, entries[3].began, entries[3].ended), (None, Some(1.0), Some(9.0)));
+        let last = &entries[3].entry;
         assert_eq!((last.op, last.zone, last.offset, last.len), (Op::Write, 9, 9 << 12, 4096));
         assert_eq!((last.cause, last.priority, last.result), ("label", "normal", "ok"));
     }
@@ -336,9 +408,25 @@ mod tests {
     #[test]
     fn damaged_records_are_left_out() {
         let trace = Trace::in_memory(4);
-        trace.record(Op::Flush, ZoneId(0), 0, 0, Cause::Label.into(), &Ok(()));
-        trace.region.store(RECORDS + 8, 1);
-        assert!(trace.entries().is_empty());
-        assert!(decode_record(&[0; 31]).is_none());
+        let nowhere = Place { zone: ZoneId(0), at: 0, len: 0, time: None };
+        for byte in (0..RECORD).step_by(8) {
+            trace.region.store(NEXT, 0);
+            trace.record(Op::Flush, nowhere, Cause::Label.into(), &Ok(()));
+            assert_eq!(trace.entries().len(), 1);
+            trace.region.store(RECORDS + byte, trace.region.load(RECORDS + byte) ^ 1);
+            assert!(trace.entries().is_empty(), "byte {byte}");
+        }
+        assert!(decode_record(&[0; 31], 1).is_none() && decode_record(&[0; 47], 2).is_none());
+    }
+
+    #[test]
+    fn a_trace_of_the_first_format_is_read_and_goes_on() {
+        let trace = Trace { region: Region::heap(RECORDS + 3 * RECORD_V1), entries: 3, version: 1 };
+        for i in 0..5 {
+            let at = Place { zone: ZoneId(i), at: 0, len: 0, time: Some((1.0, 2.0)) };
+            trace.record(Op::Open, at, Cause::Label.into(), &Ok(()));
+        }
+        let zones: Vec<_> = trace.entries().iter().map(|e| (e.entry.zone, e.began)).collect();
+        assert_eq!(zones, [(2, None), (3, None), (4, None)]);
     }
 }

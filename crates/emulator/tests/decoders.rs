@@ -17,7 +17,7 @@ fn random_bytes_are_refused_without_a_panic() {
         }
         assert!(decode_header(&bytes).is_err());
         assert!(decode_trace_header(&bytes).is_err());
-        assert!(decode_record(&bytes).is_none());
+        assert!(decode_record(&bytes, 1).is_none() && decode_record(&bytes, 2).is_none());
         assert!(decode_time_header(&bytes).is_err());
         assert!(imbrex_emulator::time::decode_kept(&bytes).is_none());
         let _ = decode_ring(&bytes, rng.random_range(0..200), rng.random_range(0..6000));

@@ -2,6 +2,7 @@
 
 use super::{PowerLoss, Range, Reset, Trace, image_path, open};
 use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::picture;
 use imbrex_device::{Cause, Tag, Zone, ZoneOp, ZoneState, ZonedDevice};
 use imbrex_emulator::{Emulator, Observer};
 use serde_json::json;
@@ -124,9 +125,18 @@ pub(super) fn trace(args: Trace) -> Outcome {
         }
         return said(args.image.json, json!({ "tracing": false }), || format!("{}: not traced", path.display()));
     }
-    let Some(entries) = imbrex_emulator::read_image_trace(&path)? else {
+    let Some(entries) = imbrex_emulator::read_timed_trace(&path)? else {
         return Err(Failure::failed(format!("{}: not traced; start with --start, then use the drive", path.display())));
     };
+    if let Some(directory) = &args.plot {
+        let seen = Observer::open(&path)?;
+        let config = seen.config();
+        let name = path.display().to_string();
+        let zoned = config.conventional < config.zones();
+        let trace = picture::Trace { drive: &name, entries: &entries, zone_size: config.zone_size, zoned };
+        let files: Vec<String> = picture::plot(directory, &trace)?.iter().map(|f| f.display().to_string()).collect();
+        return said(args.image.json, json!({ "commands": entries.len(), "pictures": files }), || files.join("\n"));
+    }
     if args.image.json {
         return print_json(&entries);
     }
@@ -134,9 +144,14 @@ pub(super) fn trace(args: Trace) -> Outcome {
     print(lines.join("\n"))
 }
 
-fn trace_line(entry: &imbrex_emulator::TraceEntry) -> String {
+fn trace_line(timed: &imbrex_emulator::TimedEntry) -> String {
+    let entry = &timed.entry;
+    let time = match (timed.began, timed.ended) {
+        (Some(began), Some(ended)) => format!("  at {began:.6} s, {:.3} ms", (ended - began) * 1e3),
+        _ => String::new(),
+    };
     format!(
-        "{:>9}  {:<6} {:<11} zone {:>6}  offset {:>15}  len {:>8}  {}",
+        "{:>9}  {:<6} {:<11} zone {:>6}  offset {:>15}  len {:>8}  {}{time}",
         entry.sequence,
         entry.op.name(),
         entry.cause,

@@ -7,9 +7,9 @@ use imbrex_device::{Zone, ZoneState};
 /// A colour, red, green and blue.
 pub type Colour = [u8; 3];
 
-const PAPER: Colour = [255, 255, 255];
-const INK: Colour = [38, 42, 51];
-const FAINT: Colour = [232, 234, 239];
+pub const PAPER: Colour = [255, 255, 255];
+pub const INK: Colour = [38, 42, 51];
+pub const FAINT: Colour = [232, 234, 239];
 const CONVENTIONAL: Colour = [92, 126, 201];
 const FULL: Colour = [70, 84, 108];
 const PART: Colour = [120, 140, 170];
@@ -43,9 +43,9 @@ pub struct Scene {
 }
 
 /// Pixels round everything.
-const MARGIN: u32 = 20;
+pub const MARGIN: u32 = 20;
 /// Pixels of a line of text.
-const LINE: u32 = 18;
+pub const LINE: u32 = 18;
 /// Pixels that the zones are wide at most.
 const WIDE: u32 = 1200;
 
@@ -67,6 +67,11 @@ fn colours(zone: &Zone) -> (Colour, Colour) {
     }
 }
 
+/// What the font has of a text.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
+}
+
 /// Draws zones of `zone_size` bytes.
 pub fn scene(drive: &str, zones: &[Zone], zone_size: u64) -> Scene {
     let (columns, cell) = grid(zones.len());
@@ -75,8 +80,7 @@ pub fn scene(drive: &str, zones: &[Zone], zone_size: u64) -> Scene {
     let width = columns * cell + 2 * MARGIN;
     let mut shapes = Vec::new();
     let text = |x, y, text: String| Shape::Text { x, y, text, colour: INK };
-    let name: String = drive.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
-    shapes.push(text(MARGIN, MARGIN + 10, name));
+    shapes.push(text(MARGIN, MARGIN + 10, plain(drive)));
     shapes.push(text(MARGIN, MARGIN + 10 + LINE, size_line(zones, zone_size)));
     let top = MARGIN + 10 + 2 * LINE;
     for (i, zone) in zones.iter().enumerate() {

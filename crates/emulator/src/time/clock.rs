@@ -229,15 +229,15 @@ impl Clock {
         done
     }
 
-    /// Lets the time pass that a command takes.
-    pub(crate) fn serve(&self, asked: Asked) {
+    /// Lets the time pass that a command takes; returns its arrival and completion by the drive's clock.
+    pub(crate) fn serve(&self, asked: Asked) -> (Ns, Ns) {
         match self.pace {
             Pace::Account => self.account(asked),
             Pace::Real { speed } => self.pace(asked, speed),
         }
     }
 
-    fn account(&self, asked: Asked) {
+    fn account(&self, asked: Asked) -> (Ns, Ns) {
         let me = std::thread::current().id();
         let mut guard = self.desk();
         let desk = &mut *guard;
@@ -258,7 +258,7 @@ impl Clock {
                     *seat = Seat { waits: None, last: end, seen: Instant::now() };
                 }
                 desk.ledger.publish(&desk.engine);
-                return;
+                return (arrival, end);
             }
             match desk.waits_for_host(me, self.grace) {
                 Some(moment) => {
@@ -274,7 +274,7 @@ impl Clock {
         }
     }
 
-    fn pace(&self, asked: Asked, speed: f64) {
+    fn pace(&self, asked: Asked, speed: f64) -> (Ns, Ns) {
         let me = std::thread::current().id();
         let drive = |time: Duration| time.as_nanos() as f64 * speed;
         let thought = Instant::now();
@@ -310,6 +310,7 @@ impl Clock {
             hosts.retain(|_, host| host.seen.elapsed() < LATE);
         }
         hosts.insert(me, Host { last: end, seen: Instant::now() });
+        (arrival, end)
     }
 
     pub(crate) fn stats(&self) -> TimeStats {
@@ -385,7 +386,7 @@ mod tests {
     #[test]
     fn one_thread_after_itself() {
         let clock = clock("hitachi-hua72303", Pace::Account);
-        (0..100).for_each(|i| clock.serve(read((i * 7919 % 100) << 34)));
+        (0..100).for_each(|i| _ = clock.serve(read((i * 7919 % 100) << 34)));
         let stats = clock.stats();
         assert!((0.8..3.0).contains(&stats.elapsed), "{stats:?}");
         assert!((stats.total.busy() + stats.idle - stats.elapsed).abs() < 1e-6);
@@ -423,7 +424,7 @@ mod tests {
     fn paced_commands_take_real_time() {
         let clock = clock("hitachi-hua72303", Pace::Real { speed: 50.0 });
         let began = Instant::now();
-        (0..50).for_each(|i| clock.serve(read((i * 7919 % 50) << 35)));
+        (0..50).for_each(|i| _ = clock.serve(read((i * 7919 % 50) << 35)));
         let wall = began.elapsed().as_secs_f64() * 50.0;
         let stats = clock.stats();
         // Never faster than the drive; how much slower is the host's business.
