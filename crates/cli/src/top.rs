@@ -6,7 +6,9 @@
 
 use crate::output::{Outcome, count, print, size, terminal_width};
 use crate::{drive, picture};
+use imbrex_emulator::time::TimeStats;
 use imbrex_emulator::{Counts, Stats};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -44,6 +46,49 @@ struct Rates {
     seconds: f64,
     total: Counts,
     by_cause: BTreeMap<&'static str, Counts>,
+    time: Option<Head>,
+}
+
+/// What the head of a drive that keeps time did in an interval, in drive seconds.
+#[derive(Serialize)]
+struct Head {
+    elapsed: f64,
+    busy: f64,
+    seek: f64,
+    rotation: f64,
+    transfer: f64,
+    zone_ops: f64,
+    cleaning: f64,
+}
+
+impl Head {
+    /// Counters that were reset in between say nothing.
+    fn between(old: &TimeStats, new: &TimeStats) -> Option<Head> {
+        let of = |part: fn(&TimeStats) -> f64| (part(new) - part(old)).max(0.0);
+        (new.elapsed > old.elapsed).then(|| Head {
+            elapsed: of(|time| time.elapsed),
+            busy: of(|time| time.total.busy()),
+            seek: of(|time| time.total.seek),
+            rotation: of(|time| time.total.rotation),
+            transfer: of(|time| time.total.transfer),
+            zone_ops: of(|time| time.total.zone_ops),
+            cleaning: of(|time| time.total.cleaning),
+        })
+    }
+
+    fn line(&self) -> String {
+        let part = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.elapsed);
+        format!(
+            "in {:.2} s of the drive's time its head was busy for {}: seek {}, rotation {}, transfer {}, zone operations {}, cleaning {}",
+            self.elapsed,
+            part(self.busy),
+            part(self.seek),
+            part(self.rotation),
+            part(self.transfer),
+            part(self.zone_ops),
+            part(self.cleaning)
+        )
+    }
 }
 
 impl Rates {
@@ -52,7 +97,11 @@ impl Rates {
         let since = |name: &&'static str, counts: &Counts| counts.since(old.by_cause.get(name).unwrap_or(&zero));
         let by_cause = new.by_cause.iter().map(|(name, counts)| (*name, since(name, counts)));
         let busy = by_cause.filter(|(_, counts)| counts.fields().iter().any(|(_, n)| *n > 0)).collect();
-        Rates { seconds: seconds.max(0.001), total: new.total.since(&old.total), by_cause: busy }
+        Rates { seconds: seconds.max(0.001), total: new.total.since(&old.total), by_cause: busy, time: None }
+    }
+
+    fn timed(self, old: Option<&TimeStats>, new: Option<&TimeStats>) -> Rates {
+        Rates { time: old.zip(new).and_then(|(old, new)| Head::between(old, new)), ..self }
     }
 
     fn per_second(&self, n: u64) -> u64 {
@@ -81,6 +130,7 @@ impl Rates {
         )];
         lines.extend(self.by_cause.iter().map(|(name, counts)| self.row(name, counts)));
         lines.push(self.row("all", &self.total));
+        lines.extend(self.time.as_ref().map(|head| format!("\n{}", head.line())));
         lines.join("\n")
     }
 
@@ -96,11 +146,11 @@ impl Rates {
             count(self.per_second(c.zone_resets)),
             count(c.errors + c.rule_violations),
             busiest.map_or("nobody", |(name, _)| name)
-        )
+        ) + &self.time.as_ref().map_or_else(String::new, |head| format!("; {}", head.line()))
     }
 
     fn json(&self) -> Value {
-        json!({ "seconds": self.seconds, "total": self.total, "by_cause": self.by_cause })
+        json!({ "seconds": self.seconds, "total": self.total, "by_cause": self.by_cause, "time": self.time })
     }
 }
 
@@ -119,18 +169,20 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn watch(args: &Args, live: bool, stop: &AtomicBool) -> Outcome {
-    let (mut before, _) = drive::counted(&args.drive)?;
+    let mut before = drive::counted(&args.drive)?;
     let mut when = Instant::now();
     let mut looks = 0;
     while args.count.is_none_or(|most| looks < most) {
         if !pause(Duration::from_secs_f64(args.interval), stop) {
             return Ok(());
         }
-        let (now, holder) = drive::counted(&args.drive)?;
+        let now = drive::counted(&args.drive)?;
         let seconds = when.elapsed().as_secs_f64();
         when = Instant::now();
-        let rates = now.as_ref().zip(before.as_ref()).map(|(new, old)| Rates::between(old, new, seconds));
-        show(args, rates.as_ref(), holder, live)?;
+        let both = now.stats.as_ref().zip(before.stats.as_ref());
+        let rates = both.map(|(new, old)| Rates::between(old, new, seconds));
+        let rates = rates.map(|rates| rates.timed(before.time.as_ref(), now.time.as_ref()));
+        show(args, rates.as_ref(), now.holder, live)?;
         before = now;
         looks += 1;
     }
@@ -196,7 +248,8 @@ impl Drop for Screen {
 mod tests {
     use super::*;
     use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
-    use imbrex_emulator::{Config, Emulator};
+    use imbrex_emulator::time::Pace;
+    use imbrex_emulator::{Config, Emulator, Overrides};
 
     #[test]
     fn rates_are_what_happened_in_between() {
@@ -211,6 +264,26 @@ mod tests {
         says(&rates.line(), &["written 16K/s", "2 commands/s", "failed 0", "most by wal"]);
         says(&rates.table(), &["16K/s", "wal"]);
         assert_eq!(rates.json()["total"]["writes"], 4);
+        assert!(rates.json()["time"].is_null());
+    }
+
+    #[test]
+    fn what_the_head_did_is_what_it_did_in_between() {
+        let over = Overrides { capacity: Some(1 << 30), scale: Some(64), ..Overrides::default() };
+        let emulator = Emulator::memory(&Config::named("hgst-hsh721414al", &over).unwrap()).unwrap();
+        emulator.keep_own_time(Pace::Account).unwrap();
+        let read = |at: u64| emulator.read_at(&mut AlignedBuf::zeroed(4096), at, Cause::UserRead.into()).unwrap();
+        let (counts, none) = (emulator.stats(), emulator.time().unwrap());
+        read(512 << 20);
+        let one = emulator.time().unwrap();
+        (0..10).for_each(|i| read(i * 7 % 10 * (100 << 20)));
+        let many = emulator.time().unwrap();
+        let rates = |old, new| Rates::between(&counts, &counts, 1.0).timed(Some(old), Some(new));
+        let head = rates(&one, &many).time.unwrap();
+        assert!((head.elapsed - (many.elapsed - one.elapsed)).abs() < 1e-12 && head.busy <= head.elapsed);
+        assert!((head.seek + head.rotation + head.transfer - head.busy).abs() < 1e-9 && head.seek > 0.0);
+        says(&rates(&none, &many).line(), &["most by nobody; in 0.00 s of the drive's time", "seek"]);
+        assert!(rates(&many, &one).time.is_none() && rates(&one, &one).time.is_none());
     }
 
     fn says(text: &str, parts: &[&str]) {

@@ -183,16 +183,26 @@ pub fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
     Ok((seen.zones(), seen.config().zone_size))
 }
 
-/// What a drive counted so far, where it counts, and the process that has it, where the system tells.
-pub fn counted(locator: &str) -> Result<(Option<Stats>, Option<u32>), Failure> {
+/// What a drive counted so far.
+pub struct Look {
+    /// Commands by cause, where it counts them.
+    pub stats: Option<Stats>,
+    /// What became of its time, where it keeps it.
+    pub time: Option<TimeStats>,
+    /// The process that has it, where the system tells.
+    pub holder: Option<u32>,
+}
+
+/// What a drive counted so far.
+pub fn counted(locator: &str) -> Result<Look, Failure> {
     if let Some(path) = device_path(locator)? {
-        return Ok((None, kernel::observe(&path)?.about().in_use_by));
+        return Ok(Look { stats: None, time: None, holder: kernel::observe(&path)?.about().in_use_by });
     }
     if let Some(disk) = banded_disk(locator)? {
-        return Ok((Some(banded::stats(&disk, false)?), banded::holder(&disk)?));
+        return Ok(Look { stats: Some(banded::stats(&disk, false)?), time: None, holder: banded::holder(&disk)? });
     }
     let seen = Observer::open(&image_path(locator)?)?;
-    Ok((Some(seen.stats()), seen.holder()))
+    Ok(Look { stats: Some(seen.stats()), time: seen.time()?, holder: seen.holder() })
 }
 
 pub(super) fn zones(args: Zones) -> Outcome {
