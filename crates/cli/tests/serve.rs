@@ -5,7 +5,7 @@ use imbrex_device::AlignedBuf;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -221,6 +221,11 @@ fn the_file_is_the_drive() {
     let stats = at.stats();
     assert_eq!(stats["flushes"].as_u64().unwrap(), before["flushes"].as_u64().unwrap() + 1);
     assert_eq!(stats["by_cause"]["user_write"]["bytes_written"], 3 << 20);
+    // O_DSYNC: each write is a flush, too.
+    let durable = File::options().write(true).custom_flags(0o10000).open(said["file"].as_str().unwrap()).unwrap();
+    durable.write_all_at(&data[..8192], 0).unwrap();
+    assert_eq!(at.stats()["flushes"].as_u64().unwrap(), before["flushes"].as_u64().unwrap() + 2);
+    drop(durable);
     // A drive has whole blocks, one size, and an end.
     assert_eq!(file.write_at(&data[..100], 0).unwrap_err().raw_os_error(), Some(22));
     assert_eq!(file.read_at(&mut back[..512], 512).unwrap_err().raw_os_error(), Some(22));

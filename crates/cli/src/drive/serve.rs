@@ -159,16 +159,29 @@ pub(super) fn serve(args: Serve) -> Outcome {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|e| Failure::failed(format!("signals cannot be caught ({e}); nothing is served")))?;
     }
-    // The kernel waits for this process where it is short of memory; it must not wait for the kernel then. Only root may say so.
-    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
-        tracing::debug!(%error, "not marked as one that writes out for others");
-    }
+    act_as_a_device();
     let served = Served::new(Arc::new(drive.clone()), depth);
     let session = fuser::spawn_mount(served, &dir, &config).map_err(|error| refused(&args, &error))?;
     let said = say(&args, time, &dir, &drive, depth);
     let ended = if said.is_ok() { until_stopped(session, &dir, &stop) } else { end(session, &dir) };
     drive.flush(Tag::new(Cause::Other))?;
     said.and(ended)
+}
+
+/// What a drive does not care for must not matter to this process either. Only root may say all of that; without it, it is served
+/// as well as it goes.
+fn act_as_a_device() {
+    // The kernel waits for this process where it is short of memory; it must not wait for the kernel then.
+    let flusher = rustix::process::configure_io_flusher_behavior(true);
+    // A drive is not late because the host's processors are busy. Threads have what their maker has.
+    let first = rustix::process::setpriority_process(None, -20);
+    // Nor is it late by the 50 us by which the kernel likes to gather timers.
+    let punctual = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    for (what, done) in [("memory", flusher), ("priority", first), ("timers", punctual)] {
+        if let Err(error) = done {
+            tracing::debug!(%error, "{what}: not treated as a device");
+        }
+    }
 }
 
 fn say(args: &Serve, time: Time, dir: &Path, drive: &Emulator, depth: u16) -> Outcome {

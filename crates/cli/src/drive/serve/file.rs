@@ -14,6 +14,7 @@ use fuser::{
 };
 use imbrex_bench::baseline::attached::FILE as NAME;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZonedDevice};
+use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -171,6 +172,11 @@ impl Served {
     }
 }
 
+/// Whether each write is to be durable: of such a file, past the page cache, the kernel asks for no syncs itself.
+fn durable(flags: OpenFlags) -> bool {
+    OFlags::from_bits_retain(flags.0 as u32).intersects(OFlags::DSYNC)
+}
+
 /// The system's number for a failed command.
 fn errno(error: &Error) -> Errno {
     tracing::warn!(%error, "a command of the served drive failed");
@@ -283,7 +289,7 @@ impl Filesystem for Served {
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -295,7 +301,11 @@ impl Filesystem for Served {
         if !self.whole(offset, len) {
             return reply.error(Errno::EINVAL);
         }
-        match self.write_from(offset, data) {
+        let written = self.write_from(offset, data).and_then(|()| match durable(flags) {
+            true => self.drive.flush(Tag::new(Cause::UserWrite)),
+            false => Ok(()),
+        });
+        match written {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(errno(&error)),
         }
