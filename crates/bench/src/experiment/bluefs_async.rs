@@ -2,7 +2,8 @@
 //! paper's conventional and drive-managed drives, and on a conventional drive with the host-managed one's own mechanics.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::hosts::{Directory, Disk, Ran, on_bluefs, on_xfs};
+use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
+use crate::baseline::Directory;
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, KEY, Settings, VALUE, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
@@ -91,7 +92,7 @@ pub(super) fn shrunk(switches: &str, cache: bool, scale: u32) -> String {
     format!("{switches}&cache={cache}&journal={journal}&survivor-size={survivor}&io-scale={scale}")
 }
 
-fn measure(run: &mut Run, plan: &Plan) -> Result<(Row, Option<Ran>), Stop> {
+fn measure(run: &mut Run, plan: &Plan) -> Result<Ran, Stop> {
     let options = run.options;
     let (disk, switches) = match plan.on {
         Where::Xfs { drive, twin } => {
@@ -120,13 +121,11 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<(Row, Option<Ran>), Stop> {
         seed: 1,
         account: disk.rule == Rule::Fewer,
     };
-    let (mut row, ran) = match &switches {
-        None => (on_xfs(run, &disk, Directory::Root, &job)?, None),
-        Some(switches) => {
-            let ran = on_bluefs(run, &disk, switches, &job)?;
-            (ran.row.clone(), Some(ran))
-        }
+    let mut ran = match &switches {
+        None => on_xfs(run, &disk, Directory::Root, &job)?,
+        Some(switches) => on_bluefs(run, &disk, switches, &job)?,
     };
+    let row = &mut ran.row;
     if let (Some(seconds), Some(n)) = (row.wall_seconds, row.operations) {
         // Everything is 1/S, or there were only fewer of the same: either way an insert takes what it takes.
         let whole = seconds / n as f64 * INSERTS as f64;
@@ -140,7 +139,7 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<(Row, Option<Ran>), Stop> {
         );
     }
     row.paper = plan.paper.map(|(seconds, source)| Figure::new(seconds, "s", source));
-    Ok((row, ran))
+    Ok(ran)
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -153,8 +152,9 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             let name = if repeat == 0 { plan.name.to_owned() } else { format!("{} (run {})", plan.name, repeat + 1) };
             let mut left = None;
             run.row(&name, |run| {
-                let (row, traces) = measure(run, plan)?;
-                left = traces;
+                let ran = measure(run, plan)?;
+                let row: Row = ran.row.clone();
+                left = Some(ran);
                 Ok(row)
             })?;
             if repeat == 0 {
@@ -239,7 +239,7 @@ fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
         let points = left.traces.operations.iter().map(|(at, n)| (*at, n / 1e6)).collect();
         Series { name: name.trim_start_matches("bluefs, ").into(), points }
     });
-    charts.push(lines("inserts", "Inserts so far, on bluefs", "million inserts", inserts.collect()));
+    charts.push(lines("inserts", "Inserts so far", "million inserts", inserts.collect()));
     let last = ran.iter().find(|(name, _)| *name == OURS).or_else(|| ran.last());
     if let Some((name, left)) = last {
         let thousands = left.traces.rate.iter().map(|(at, rate)| (*at, rate / 1e3)).collect();

@@ -2,8 +2,9 @@
 //! are only fewer of them.
 
 use super::bluefs_async::{HGST, HITACHI};
+use crate::baseline::Directory;
 use super::chart::{Axis, Chart, Shape};
-use super::hosts::{Directory, Disk, on_bluefs, on_xfs};
+use super::hosts::{Disk, on_bluefs, on_xfs};
 use super::result::{Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
@@ -100,7 +101,7 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
             let disk = Disk { write_cache: plan.write_cache, ..Disk::named(drive, Rule::Fewer)? };
             let disk = if twin { disk.twin() } else { disk };
             run.model(&disk.profile);
-            on_xfs(run, &disk, directory, &job)?
+            on_xfs(run, &disk, directory, &job)?.row
         }
     };
     if let (Some(seconds), Some(n)) = (row.wall_seconds, row.operations.filter(|n| *n > 0)) {

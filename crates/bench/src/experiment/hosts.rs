@@ -1,9 +1,10 @@
-//! Where `db_bench` runs: on bluefs over a modelled drive in an image.
+//! Where `db_bench` runs: on bluefs over a modelled drive in an image, or on a kernel's file system on such a drive.
 
 use super::chart::Series;
 use super::result::Row;
 use super::rocks::{Job, On, Pace, Traces, measure, under_way};
 use super::{Options, Rule, Run, Stop};
+use crate::baseline::{Baseline, Directory, FileSystem, Setup};
 use imbrex_bluefs::{BlueFs, FileKind};
 use imbrex_emulator::time::Mechanics;
 use imbrex_emulator::{Config, Emulator, Kind, Observer, Overrides, Profile};
@@ -29,13 +30,18 @@ impl Disk {
         Ok(Disk { profile, rule, write_cache: true })
     }
 
-    /// What makes the drive at this scale.
-    pub(super) fn config(&self, scale: u32) -> Result<Config, String> {
-        let (scale, mechanics) = match self.rule {
+    /// How it shrinks.
+    fn scaled(&self, scale: u32) -> (u32, Mechanics) {
+        match self.rule {
             Rule::Whole => (1, Mechanics::Real),
             Rule::All => (scale, Mechanics::Scaled),
             Rule::Fewer => (scale, Mechanics::Real),
-        };
+        }
+    }
+
+    /// What makes the drive at this scale.
+    pub(super) fn config(&self, scale: u32) -> Result<Config, String> {
+        let (scale, mechanics) = self.scaled(scale);
         let overrides =
             Overrides { scale: Some(scale), mechanics, write_cache: Some(self.write_cache), ..Overrides::default() };
         let config = Config::new(&self.profile, &overrides);
@@ -168,16 +174,55 @@ pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Re
     Ok(Ran { row, traces, rest, jobs: under_way(&log, pace.speed()) })
 }
 
-/// Where in a kernel's file system the database is; XFS puts the root's files at the beginning of the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Directory {
-    Root,
-    Own,
+/// Name or file of the profile, as programs take it; what is not built in is written into `dir`.
+fn profile_of(profile: &Profile, dir: &Path) -> Result<String, String> {
+    if Profile::named(&profile.name).as_ref() == Some(profile) {
+        return Ok(profile.name.clone());
+    }
+    let path = dir.join(format!("{}.toml", profile.name));
+    let text = toml::to_string(profile).map_err(|e| format!("{}: {e}", profile.name))?;
+    std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
-/// Runs the job on XFS on the drive, which is served to the kernel.
-pub(super) fn on_xfs(_: &Run, _: &Disk, _: Directory, _: &Job) -> Result<Row, Stop> {
-    Err(Stop::Failed("file systems of the kernel on modelled drives are not built yet".into()))
+/// A kernel's file system on the drive, which is served to it, with the page cache that the paper had.
+pub(super) fn on_kernel(run: &Run, disk: &Disk, file_system: FileSystem, directory: Directory, dir: &Path) -> Result<Baseline, Stop> {
+    let options = run.options;
+    let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
+    let (scale, mechanics) = disk.scaled(options.scale);
+    let setup = Setup {
+        work: options.work.clone(),
+        file_system,
+        directory,
+        speed: run.speed(),
+        write_cache: disk.write_cache,
+        ..Setup::new(imbrex, &profile_of(&disk.profile, dir)?)
+    };
+    Baseline::start(&setup.scaled(scale, mechanics)).map_err(|why| Stop::Failed(why.to_string()))
+}
+
+/// Runs the job on XFS on the drive.
+pub(super) fn on_xfs(run: &Run, disk: &Disk, directory: Directory, job: &Job) -> Result<Ran, Stop> {
+    let dir = workplace(&run.options.work)?;
+    let baseline = on_kernel(run, disk, FileSystem::Xfs, directory, dir.path())?;
+    let mut command = baseline.command("db_bench");
+    command.arg(format!("--db={}", baseline.dir().display()));
+    let pace = Pace::Real(run.speed());
+    let on = On { command, image: baseline.image(), pace };
+    let measured = measure(run, job, on, dir.path(), disk.row());
+    let log = std::fs::read_to_string(baseline.dir().join("LOG")).unwrap_or_default();
+    // Whatever came of it: all is taken down here, or when it is dropped.
+    let (mut row, traces) = measured?;
+    let report = baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
+    // With what was in the page cache at the end.
+    row.bytes_drive = Some(report.stats.total.bytes_written);
+    row.flushes = Some(report.stats.total.flushes);
+    row.figures.insert("CPU s of the simulation".into(), report.server_cpu);
+    match report.page_cache {
+        Ok(cache) => _ = row.settings.insert("page cache".into(), format!("{cache:?}")),
+        Err(why) => row.flags.push(format!("the page cache was not limited: {why}")),
+    }
+    Ok(Ran { row: row.amplified(), traces, rest: AtRest::default(), jobs: under_way(&log, pace.speed()) })
 }
 
 /// The file system on a drive that nobody uses.
@@ -224,6 +269,16 @@ mod tests {
         let config = disk.config(64).unwrap();
         assert_eq!(config.conventional, config.zones());
         assert_eq!(config.capacity / (hgst.capacity / 64), 1);
+    }
+
+    #[test]
+    fn a_profile_that_is_not_built_in_can_be_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let twin = conventional_twin(&Profile::named("hgst-hsh721414al").unwrap());
+        let name = profile_of(&twin, dir.path()).unwrap();
+        assert_eq!(Profile::parse(&std::fs::read_to_string(name).unwrap()).unwrap(), twin);
+        let built_in = Profile::named("hitachi-hua72303").unwrap();
+        assert_eq!(profile_of(&built_in, dir.path()).unwrap(), built_in.name);
     }
 
     #[test]
