@@ -3,10 +3,10 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
-use crate::baseline::Directory;
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, KEY, Settings, VALUE, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
+use crate::baseline::Directory;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-async",

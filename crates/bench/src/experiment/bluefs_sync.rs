@@ -2,12 +2,12 @@
 //! are only fewer of them.
 
 use super::bluefs_async::{HGST, HITACHI};
-use crate::baseline::Directory;
 use super::chart::{Axis, Chart, Shape};
 use super::hosts::{Disk, on_bluefs, on_xfs};
 use super::result::{Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use crate::baseline::Directory;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-sync",

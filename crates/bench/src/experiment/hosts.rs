@@ -186,7 +186,13 @@ fn profile_of(profile: &Profile, dir: &Path) -> Result<String, String> {
 }
 
 /// A kernel's file system on the drive, which is served to it, with the page cache that the paper had.
-pub(super) fn on_kernel(run: &Run, disk: &Disk, file_system: FileSystem, directory: Directory, dir: &Path) -> Result<Baseline, Stop> {
+pub(super) fn on_kernel(
+    run: &Run,
+    disk: &Disk,
+    file_system: FileSystem,
+    directory: Directory,
+    dir: &Path,
+) -> Result<Baseline, Stop> {
     let options = run.options;
     let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
     let (scale, mechanics) = disk.scaled(options.scale);
