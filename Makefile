@@ -10,7 +10,7 @@ ROUNDS ?=
 .DEFAULT_GOAL := help
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup demo build test test-releases test-crash matrix test-kernel bench fuzz lint fmt clean install
+.PHONY: help setup demo build test test-releases test-crash matrix test-kernel bench bench-full fuzz lint fmt clean install
 
 help: ## print this
 	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
@@ -41,8 +41,11 @@ test-crash: build ## RocksDB and LevelDB killed and powered off at random moment
 matrix: build ## every drive profile, block size, write cache and cache: load, verify, crash (a quarter of an hour)
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/matrix
 
-bench: build ## both sides of every comparison in one run, and their ratio
+bench: build ## every experiment once at 1/64 (build/experiments/index.html), then both sides of every comparison by the wall clock
 	@scripts/bench $(BENCH_ARGS)
+
+bench-full: build ## experiments with repeats, other scales and speeds, and with assumptions varied (most of a day)
+	@scripts/bench --full
 
 fuzz: setup ## fuzz every decoder
 	@scripts/fuzz

@@ -1,6 +1,9 @@
 // What LevelDB's own db_bench does, which Debian does not ship: fills a database in random order, and reads it at random.
 //
 //   leveldb_bench [--uri=imbrex://DRIVE] --db=PATH [--num=N] [--reads=N] [--seed=N] [--write-buffer=BYTES] [--file-size=BYTES]
+//                 [--cache=BYTES] [--in-order=1] [--scan=N]
+//
+// --in-order fills in the order of the keys ("fillseq"); --scan reads so many in their order afterwards ("readseq").
 //
 // Keys of 16 and values of 4096 bytes, no compression. As many reads as puts, unless told otherwise. Without --uri the database is on the host's file system. A full compaction stands
 // between filling and reading, so that both sides of a comparison read the same tables. Prints lines "fillrandom N ops/sec, …" and
@@ -15,7 +18,9 @@
 #include <string>
 
 #include "imbrex_leveldb.h"
+#include "leveldb/cache.h"
 #include "leveldb/db.h"
+#include "leveldb/env.h"
 
 namespace {
 
@@ -69,6 +74,9 @@ int Main(int argc, char** argv) {
   uint64_t num = 100000;
   uint64_t reads = 0;
   uint64_t seed = 1;
+  uint64_t scan = 0;
+  bool in_order = false;
+  uint64_t cache_bytes = 0;
   leveldb::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
@@ -90,10 +98,19 @@ int Main(int argc, char** argv) {
       options.write_buffer_size = number;
     } else if (name == "--file-size") {
       options.max_file_size = number;
+    } else if (name == "--scan") {
+      scan = number;
+    } else if (name == "--in-order") {
+      in_order = number > 0;
+    } else if (name == "--cache" && number > 0) {
+      cache_bytes = number;
     } else {
       return Fail("unknown or empty " + text + "; the head of its source says what there is");
     }
   }
+  // It outlives the database.
+  const std::unique_ptr<leveldb::Cache> cache(cache_bytes > 0 ? leveldb::NewLRUCache(cache_bytes) : nullptr);
+  options.block_cache = cache.get();
   std::unique_ptr<leveldb::Env> env;
   if (!uri.empty()) {
     std::string error;
@@ -126,25 +143,40 @@ int Main(int argc, char** argv) {
   for (uint64_t i = 0; i < num; ++i) {
     const uint64_t random = Mix(seed * num + i);
     const leveldb::Slice value(noise.data() + random % (noise.size() - kValueSize), kValueSize);
-    status = db->Put(leveldb::WriteOptions(), KeyOf(random % num), value);
+    status = db->Put(leveldb::WriteOptions(), KeyOf(in_order ? i : random % num), value);
     if (!status.ok()) {
       return Fail(status.ToString());
     }
   }
-  filling.Print("fillrandom", num);
+  filling.Print(in_order ? "fillseq" : "fillrandom", num);
 
   db->CompactRange(nullptr, nullptr);
   std::string value;
   const Stopwatch reading;
   for (uint64_t i = 0; i < reads; ++i) {
     // Keys that were written, in another order.
-    const uint64_t random = Mix(seed * num + Mix(i) % num);
-    status = db->Get(leveldb::ReadOptions(), KeyOf(random % num), &value);
+    const uint64_t written = Mix(i) % num;
+    status = db->Get(leveldb::ReadOptions(), KeyOf(in_order ? written : Mix(seed * num + written) % num), &value);
     if (!status.ok() || value.size() != kValueSize) {
       return Fail("reading: " + status.ToString());
     }
   }
   reading.Print("readrandom", reads);
+  if (scan > 0) {
+    const Stopwatch scanning;
+    const std::unique_ptr<leveldb::Iterator> at(db->NewIterator(leveldb::ReadOptions()));
+    uint64_t seen = 0;
+    for (at->SeekToFirst(); at->Valid() && seen < scan; at->Next()) {
+      if (at->value().size() != kValueSize) {
+        return Fail("scanning: a value of another size");
+      }
+      ++seen;
+    }
+    if (!at->status().ok()) {
+      return Fail("scanning: " + at->status().ToString());
+    }
+    scanning.Print("readseq", seen);
+  }
   return 0;
 }
 

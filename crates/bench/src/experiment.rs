@@ -11,8 +11,10 @@ mod calibration;
 pub mod chart;
 pub mod checks;
 mod child;
+mod hdd_tuning;
 mod hosts;
 mod interleave;
+mod leveldb_bluefs;
 mod machine;
 pub mod report;
 pub mod result;
@@ -121,9 +123,11 @@ pub struct Experiment {
 pub const ALL: &[Experiment] = &[
     calibration::EXPERIMENT,
     interleave::EXPERIMENT,
+    hdd_tuning::EXPERIMENT,
     bluefs_async::EXPERIMENT,
-    bluefs_space::EXPERIMENT,
     bluefs_sync::EXPERIMENT,
+    bluefs_space::EXPERIMENT,
+    leveldb_bluefs::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

@@ -125,6 +125,33 @@ fn bluefs_space_counts_zones() {
 }
 
 #[test]
+fn hdd_tuning_has_both_settings_and_does_the_same_work() {
+    if !rocksdb() {
+        return;
+    }
+    let result = short(&place(), "hdd-tuning", "XFS");
+    assert_eq!(result["rows"].as_array().unwrap().len(), 6);
+    same_work(&result, "bluefs");
+    let of = |name: &str| row(&result, name)["settings"]["db_bench"].as_str().unwrap().to_owned();
+    assert!(of("bluefs on HM-SMR, default settings").contains("--compaction_readahead_size=0 "));
+    assert!(of("bluefs on HM-SMR, the paper's settings").contains("--compaction_readahead_size=32768 "));
+}
+
+#[test]
+fn leveldb_bluefs_fills_and_reads() {
+    if !Path::new(BUILD).join("leveldb_bench").exists() {
+        assert!(std::env::var_os("IMBREX_TEST_BUILT").is_none(), "run `bindings/leveldb/build.sh build tests`");
+        return;
+    }
+    let result = short(&place(), "leveldb-bluefs", "XFS");
+    let bytes = |name: &str| row(&result, &format!("{name}, bluefs"))["bytes_user"].as_u64().unwrap();
+    assert_eq!(bytes("fillrandom"), 3000 * 4112);
+    assert_eq!(bytes("fillrandom"), bytes("readseq"));
+    assert_eq!(row(&result, "readrandom, bluefs")["operations"], 500);
+    assert!(row(&result, "fillseq, bluefs")["figures"]["operations/s"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn bluefs_sync_pays_one_flush_an_insert() {
     if !rocksdb() {
         return;

@@ -1,11 +1,11 @@
 //! `bluefs-space`: zones over time, and at rest after compactions have ended (the paper's Figures 2 and 12d).
 
-use super::bluefs_async::{HGST, INSERTS, inserts, shrunk};
+use super::bluefs_async::{HGST, INSERTS, inserts, needs, shrunk};
 use super::chart::{Axis, Chart, Series, Shape};
 use super::hosts::{Disk, Ran, on_bluefs};
 use super::result::{Figure, Row};
-use super::rocks::{Job, KEY, Settings, VALUE, version};
-use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use super::rocks::{Job, Settings, version};
+use super::{Experiment, Rule, Run, Stop};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-space",
@@ -58,11 +58,6 @@ const ROWS: &[Plan] = &[
         paper: None,
     },
 ];
-
-fn needs(options: &Options) -> Needs {
-    let data = inserts(options) * (KEY + VALUE);
-    Needs { work: data * 2 + 256 * MIB, memory: data / 4 + 1024 * MIB }
-}
 
 fn measure(run: &Run, plan: &Plan) -> Result<Ran, Stop> {
     let options = run.options;

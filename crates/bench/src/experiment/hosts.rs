@@ -59,6 +59,24 @@ impl Disk {
         Disk { profile: conventional_twin(&self.profile), ..self.clone() }
     }
 
+    /// The names of the parameters of its time model that nobody measured.
+    pub(super) fn assumed(&self) -> Vec<String> {
+        self.profile.parameters.iter().filter(|p| p.is_assumed() && p.value != 0.0).map(|p| p.name.clone()).collect()
+    }
+
+    /// With one parameter times `factor`; the error is a sentence where that makes no drive.
+    pub(super) fn with(&self, name: &str, factor: f64) -> Result<Disk, String> {
+        let mut profile = self.profile.clone();
+        for parameter in profile.parameters.iter_mut().filter(|p| p.name == name) {
+            parameter.value *= factor;
+            if ["queue_depth", "readahead_segments", "streams"].contains(&name) {
+                parameter.value = parameter.value.round().max(1.0);
+            }
+        }
+        profile.time()?;
+        Ok(Disk { profile, ..self.clone() })
+    }
+
     /// A row of it.
     pub(super) fn row(&self) -> Row {
         let cache = if self.write_cache { "" } else { ", write cache off" };
@@ -185,12 +203,14 @@ fn profile_of(profile: &Profile, dir: &Path) -> Result<String, String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// A kernel's file system on the drive, which is served to it, with the page cache that the paper had.
+/// A kernel's file system on the drive, which is served to it, with a page cache of `cache_bytes` at full size, of which the
+/// kernel's usual fifth may wait to be written.
 pub(super) fn on_kernel(
     run: &Run,
     disk: &Disk,
     file_system: FileSystem,
     directory: Directory,
+    cache_bytes: u64,
     dir: &Path,
 ) -> Result<Baseline, Stop> {
     let options = run.options;
@@ -202,6 +222,8 @@ pub(super) fn on_kernel(
         directory,
         speed: run.speed(),
         write_cache: disk.write_cache,
+        cache_bytes,
+        dirty_bytes: cache_bytes / 5,
         ..Setup::new(imbrex, &profile_of(&disk.profile, dir)?)
     };
     Baseline::start(&setup.scaled(scale, mechanics)).map_err(|why| Stop::Failed(why.to_string()))
@@ -210,7 +232,7 @@ pub(super) fn on_kernel(
 /// Runs the job on XFS on the drive.
 pub(super) fn on_xfs(run: &Run, disk: &Disk, directory: Directory, job: &Job) -> Result<Ran, Stop> {
     let dir = workplace(&run.options.work)?;
-    let baseline = on_kernel(run, disk, FileSystem::Xfs, directory, dir.path())?;
+    let baseline = on_kernel(run, disk, FileSystem::Xfs, directory, 2 << 30, dir.path())?;
     let mut command = baseline.command("db_bench");
     command.arg(format!("--db={}", baseline.dir().display()));
     let pace = Pace::Real(run.speed());

@@ -1,0 +1,120 @@
+//! `hdd-tuning`: RocksDB's default settings against the paper's, on XFS on the conventional and the drive-managed drive (the paper's
+//! Figures 6, 7 and 8); and on bluefs.
+
+use super::bluefs_async::{DRIVE_MANAGED, HGST, HITACHI, INSERTS, inserts, needs, shrunk};
+use super::chart::{Axis, Chart, Shape};
+use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
+use super::result::{Ratio, Row};
+use super::rocks::{Job, Settings, version};
+use super::{Experiment, Rule, Run, Stop, checks};
+use crate::baseline::Directory;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "hdd-tuning",
+    about: "RocksDB with its default settings against the paper's for disks, on XFS and on bluefs",
+    paper: "BlueFS, sections 5.1 and 5.2, Figures 6, 7 and 8",
+    rows: |_| ROWS.iter().flat_map(|row| [name(row, Settings::Default), name(row, Settings::Tuned)]).collect(),
+    needs,
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+
+struct Plan {
+    name: &'static str,
+    drive: &'static str,
+    bluefs: bool,
+    /// How much faster the tuned one is, in the paper.
+    paper: Option<(f64, &'static str)>,
+}
+
+const ROWS: &[Plan] = &[
+    Plan {
+        name: "XFS on CMR",
+        drive: HITACHI,
+        bluefs: false,
+        paper: Some((1.34, "BlueFS, section 5.1, Figure 6: 34 % faster; held out")),
+    },
+    Plan {
+        name: "XFS on DM-SMR",
+        drive: DRIVE_MANAGED,
+        bluefs: false,
+        paper: Some((1.63, "BlueFS, section 5.2, Figure 8: 63 % faster")),
+    },
+    Plan { name: "bluefs on HM-SMR", drive: HGST, bluefs: true, paper: None },
+];
+
+fn name(plan: &Plan, settings: Settings) -> String {
+    let settings = if settings == Settings::Tuned { "the paper's settings" } else { "default settings" };
+    format!("{}, {settings}", plan.name)
+}
+
+fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Ran, Stop> {
+    let options = run.options;
+    let disk = Disk::named(plan.drive, Rule::All)?;
+    run.model(&disk.profile);
+    let scale = disk.divides(options.scale);
+    let job = Job {
+        benchmarks: "fillrandom",
+        measured: "fillrandom",
+        records: inserts(options),
+        sync: false,
+        settings,
+        scale,
+        zone: 256 * MIB / u64::from(scale),
+        seed: 1,
+        account: false,
+    };
+    let mut ran = if plan.bluefs {
+        on_bluefs(run, &disk, &shrunk("wal=sequential", true, scale), &job)?
+    } else {
+        on_xfs(run, &disk, Directory::Root, &job)?
+    };
+    let row = &mut ran.row;
+    if let (Some(seconds), Some(n)) = (row.wall_seconds, row.operations.filter(|n| *n > 0)) {
+        row.figures.insert("s for all inserts at full size".into(), seconds / n as f64 * INSERTS as f64);
+        // Each second of a drive that is 1/S is one of the whole drive: mechanical times are 1/S and so is what is done.
+        let reads: u64 =
+            row.latency.iter().filter(|(cause, _)| !cause.contains("flush")).map(|(_, l)| l.commands).sum();
+        row.figures.insert("commands/s at full size".into(), reads as f64 / seconds / f64::from(scale));
+    }
+    Ok(ran)
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.setting("inserts", inserts(run.options));
+    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    let mut bars = Vec::new();
+    for plan in ROWS {
+        for settings in [Settings::Default, Settings::Tuned] {
+            let name = name(plan, settings);
+            run.row(&name, |run| measure(run, plan, settings).map(|ran| ran.row))?;
+            let seconds = |row: &Row| row.figures.get("s for all inserts at full size").copied();
+            if let Some(seconds) = run.measured(&name).and_then(seconds) {
+                bars.push((name, seconds, None));
+            }
+        }
+    }
+    for plan in ROWS {
+        let (slow, fast) = (name(plan, Settings::Default), name(plan, Settings::Tuned));
+        let (Some(a), Some(b)) = (run.measured(&slow), run.measured(&fast)) else { continue };
+        let (Some(x), Some(y)) = (a.wall_seconds, b.wall_seconds) else { continue };
+        let Some(ratio) = Ratio::of(format!("{fast}, against {slow}"), &[x / y]) else { continue };
+        let flags = checks::artefact(a, b).into_iter().collect();
+        let ratio = Ratio { bandwidth_alone: Some(1.0), flags, ..ratio };
+        run.outcome.ratios.push(match plan.paper {
+            Some((value, source)) => ratio.paper(value, "x", source),
+            None => ratio,
+        });
+    }
+    if !bars.is_empty() {
+        run.outcome.charts.push(Chart {
+            file: "seconds".into(),
+            title: "150 million asynchronous inserts".into(),
+            x: Axis::default(),
+            y: Axis::even("seconds, at full size"),
+            shape: Shape::Bars(bars),
+        });
+    }
+    Ok(())
+}

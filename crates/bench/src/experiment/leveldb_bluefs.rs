@@ -1,0 +1,211 @@
+//! `leveldb-bluefs`: LevelDB on bluefs on GearDB's drive, against LevelDB on XFS on a conventional drive with the same mechanics, beside
+//! GearDB's figure (the paper's Figure 16).
+
+use super::chart::{Axis, Chart, Shape};
+use super::hosts::{Disk, made, on_kernel, workplace};
+use super::result::{Figure, Ratio, Row};
+use super::rocks::{On, Pace, watch};
+use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
+use crate::baseline::{Directory, FileSystem};
+use std::path::Path;
+use std::process::Command;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "leveldb-bluefs",
+    about: "LevelDB on bluefs on GearDB's drive, against XFS on a conventional drive of the same mechanics",
+    paper: "BlueFS, section 5.8, Figure 16; GearDB, section 2",
+    rows: |_| PLANS.iter().flat_map(|plan| [name(plan, true), name(plan, false)]).collect(),
+    needs,
+    run,
+};
+
+const DRIVE: &str = "seagate-st13125nm007";
+const MIB: u64 = 1 << 20;
+/// Bytes of a key and a value.
+const RECORD: u64 = 16 + 4096;
+/// At full size: records, and reads.
+const RECORDS: u64 = 20_000_000;
+const READS: u64 = 1_000_000;
+/// Page cache of a machine with 32 GiB, at full size; LevelDB on bluefs has as much in bluefs.
+const CACHE: u64 = 28 << 30;
+
+struct Plan {
+    name: &'static str,
+    /// What the program calls it.
+    measured: &'static str,
+    rule: Rule,
+    in_order: bool,
+    reads: bool,
+    /// GearDB's, in operations a second.
+    gear: Option<f64>,
+}
+
+const PLANS: &[Plan] = &[
+    Plan {
+        name: "fillrandom",
+        measured: "fillrandom",
+        rule: Rule::All,
+        in_order: false,
+        reads: false,
+        gear: Some(1489.0),
+    },
+    Plan { name: "fillseq", measured: "fillseq", rule: Rule::All, in_order: true, reads: false, gear: None },
+    Plan { name: "readrandom", measured: "readrandom", rule: Rule::Fewer, in_order: false, reads: true, gear: None },
+    Plan { name: "readseq", measured: "readseq", rule: Rule::Fewer, in_order: false, reads: true, gear: None },
+];
+
+fn name(plan: &Plan, bluefs: bool) -> String {
+    format!("{}, {}", plan.name, if bluefs { "bluefs" } else { "XFS on CMR with the same mechanics" })
+}
+
+fn records(options: &Options) -> u64 {
+    if options.short { 3000 } else { (RECORDS / u64::from(options.scale)).max(3000) }
+}
+
+fn reads(options: &Options) -> u64 {
+    if options.short { 500 } else { (READS / u64::from(options.scale)).max(500) }
+}
+
+fn needs(options: &Options) -> Needs {
+    let data = records(options) * RECORD;
+    Needs { work: data * 3 + 256 * MIB, memory: CACHE / u64::from(options.scale) + 1024 * MIB }
+}
+
+/// Operations a second of the line that begins with `name`.
+fn rate(output: &str, name: &str) -> Option<f64> {
+    let rest = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn run_on(run: &Run, plan: &Plan, disk: &Disk, mut command: Command, image: &Path, dir: &Path) -> Result<Row, Stop> {
+    let options = run.options;
+    let (n, reads) = (records(options), reads(options));
+    // Tables of a zone, and memtables as large.
+    let table = 256 * MIB / u64::from(disk.divides(options.scale)) / 100 * 98;
+    command.args([
+        format!("--num={n}"),
+        format!("--file-size={table}"),
+        format!("--write-buffer={table}"),
+        "--seed=1".into(),
+    ]);
+    if plan.in_order {
+        command.arg("--in-order=1");
+    }
+    command.args(if plan.reads {
+        [format!("--reads={reads}"), format!("--scan={reads}")]
+    } else {
+        ["--reads=1".into(), "--scan=0".into()]
+    });
+    let mut row = disk.row();
+    let arguments: Vec<_> =
+        command.get_args().map(|arg| arg.to_string_lossy()).filter(|arg| arg.starts_with("--")).collect();
+    row.settings.insert("leveldb_bench".into(), arguments.join(" "));
+    let speed = run.speed();
+    let watched = watch(run, &On { command, image, pace: Pace::Real(speed) }, dir, &mut row)?;
+    let rate = rate(&watched.output, plan.measured)
+        .ok_or("leveldb_bench printed no result; `bindings/leveldb/build.sh build tests` makes it")?;
+    let operations = if plan.reads { reads } else { n };
+    row.operations = Some(operations);
+    row.wall_seconds = Some(operations as f64 / rate * speed);
+    row.bytes_user = Some(n * RECORD);
+    row.figures.insert("operations/s".into(), rate / speed);
+    if plan.reads {
+        row.flags.push("what the drive did contains filling and compacting the database".into());
+    }
+    row.paper = plan
+        .gear
+        .map(|rate| Figure::new(rate, "operations/s of GearDB", "GearDB, section 2; 0.9 of its zones hold valid data"));
+    Ok(row.amplified())
+}
+
+fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Row, Stop> {
+    let options = run.options;
+    let program = options.build.join("leveldb_bench");
+    if !program.exists() {
+        return Err(Stop::Failed(format!(
+            "{} is not there; `bindings/leveldb/build.sh build tests` makes it",
+            program.display()
+        )));
+    }
+    let disk = Disk::named(DRIVE, plan.rule)?;
+    let cache = (CACHE / u64::from(options.scale)).max(MIB);
+    let dir = workplace(&options.work)?;
+    if bluefs {
+        run.model(&disk.profile);
+        let image = made(&disk, options, dir.path())?;
+        let io = disk.divides(options.scale);
+        let time = Pace::Real(run.speed()).options();
+        let journal = (16 * MIB / u64::from(io)).max(64 << 10);
+        let survivor = (64 * MIB / u64::from(io)).max(MIB);
+        let switches = format!("cache={cache}&io-scale={io}&journal={journal}&survivor-size={survivor}");
+        let mut command = Command::new(program);
+        command.arg(format!("--uri=imbrex://{}?format=on&{time}&{switches}", image.display())).arg("--db=/bench");
+        command.env("IMBREX_SHM_DIR", dir.path());
+        return run_on(run, plan, &disk, command, &image, dir.path());
+    }
+    let disk = disk.twin();
+    run.model(&disk.profile);
+    let baseline = on_kernel(run, &disk, FileSystem::Xfs, Directory::Own, CACHE, dir.path())?;
+    let mut command = baseline.command(program);
+    command.arg(format!("--db={}", baseline.dir().join("bench").display()));
+    let image = baseline.image().to_owned();
+    let row = run_on(run, plan, &disk, command, &image, dir.path())?;
+    baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
+    Ok(row)
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.setting("records", records(run.options));
+    run.setting("reads", reads(run.options));
+    run.setting("cache, bytes", CACHE / u64::from(run.options.scale));
+    let mut bars = Vec::new();
+    for plan in PLANS {
+        for bluefs in [true, false] {
+            let name = name(plan, bluefs);
+            run.row(&name, |run| measure(run, plan, bluefs))?;
+            if let Some(rate) = run.measured(&name).and_then(|row| row.figures.get("operations/s")) {
+                bars.push((name, *rate, plan.gear.filter(|_| bluefs)));
+            }
+        }
+        let (Some(a), Some(b)) = (run.measured(&name(plan, true)), run.measured(&name(plan, false))) else { continue };
+        let rates = (a.figures.get("operations/s"), b.figures.get("operations/s"));
+        let (Some(ours), Some(theirs)) = rates else { continue };
+        let flags = checks::artefact(a, b).into_iter().collect();
+        let ratio =
+            Ratio::of(format!("{}: bluefs against XFS on a drive of the same mechanics", plan.name), &[ours / theirs]);
+        let gear = plan
+            .gear
+            .and_then(|gear| Ratio::of(format!("{}: bluefs against GearDB's figure", plan.name), &[ours / gear]));
+        run.outcome.ratios.extend(ratio.map(|ratio| Ratio { bandwidth_alone: Some(1.0), flags, ..ratio }));
+        run.outcome.ratios.extend(gear.map(|ratio| ratio.paper(2.2, "x", "BlueFS, section 5.8")));
+    }
+    run.outcome.notes.push(
+        "The paper has 2.2, 21 and 2 times GearDB's rate for fillrandom, readrandom and readseq; of GearDB's rates its own text has only \
+         that of fillrandom. A full compaction stands here between filling and reading, which GearDB's benchmark does not have."
+            .into(),
+    );
+    if !bars.is_empty() {
+        run.outcome.charts.push(Chart {
+            file: "rates".into(),
+            title: format!("LevelDB on {DRIVE}"),
+            x: Axis::default(),
+            y: Axis::even("operations/s"),
+            shape: Shape::Bars(bars),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_prints_is_understood() {
+        let out = "fillrandom 91298 ops/sec, 11.36 us of processor time each\nreadrandom 5 ops/sec, 1 us\n";
+        assert_eq!(
+            (rate(out, "fillrandom"), rate(out, "readrandom"), rate(out, "readseq")),
+            (Some(91298.0), Some(5.0), None)
+        );
+    }
+}
