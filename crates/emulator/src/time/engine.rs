@@ -17,7 +17,7 @@ use super::mechanics::{Mechanics, Ns};
 use super::params::Params;
 use super::tally::{Kind, Tally};
 use super::translation::{Route, Translation};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A command that the engine knows; never used twice.
 pub(crate) type Ticket = u64;
@@ -103,7 +103,8 @@ pub(crate) struct Engine {
     blocked: VecDeque<Pending>,
     /// Flushes, with the last age that each covers.
     flushes: Vec<(u64, Pending)>,
-    done: HashMap<Ticket, Ns>,
+    /// Decided and not yet told: as many as the host has at the drive.
+    done: Vec<(Ticket, Ns)>,
     tickets: Ticket,
     translation: Option<Translation>,
     cleaning: bool,
@@ -137,7 +138,7 @@ impl Engine {
             queue: Vec::new(),
             blocked: VecDeque::new(),
             flushes: Vec::new(),
-            done: HashMap::new(),
+            done: Vec::new(),
             tickets: 0,
             translation,
             cleaning: false,
@@ -241,12 +242,13 @@ impl Engine {
 
     fn complete(&mut self, pending: &Pending, end: Ns, tally: &mut impl Tally) {
         tally.took(pending.command.cause, end - pending.command.arrival);
-        self.done.insert(pending.ticket, end);
+        self.done.push((pending.ticket, end));
     }
 
     /// The completion of a command, once it is decided; it may lie ahead. Told once.
     pub(crate) fn completion(&mut self, ticket: Ticket) -> Option<Ns> {
-        self.done.remove(&ticket)
+        let place = self.done.iter().position(|(told, _)| *told == ticket)?;
+        Some(self.done.swap_remove(place).1)
     }
 
     /// Begins everything that the drive begins up to `until`.

@@ -43,8 +43,11 @@ pub(crate) struct Translation {
     streams_most: usize,
     /// Address → length, position in the log.
     map: BTreeMap<u64, (u64, u64)>,
-    /// Position in the log → address.
-    order: BTreeMap<u64, u64>,
+    /// What was appended to the log, oldest first: position, address, length. Some of it, or all, may be written over or cleaned
+    /// since; of the first one something is still there.
+    log: VecDeque<(u64, u64, u64)>,
+    /// Position and address of the oldest bytes that the cache still has.
+    oldest: Option<(u64, u64)>,
     head: u64,
     /// Bands being written: where each goes on; oldest first.
     streams: VecDeque<u64>,
@@ -64,7 +67,8 @@ impl Translation {
             stream: blocks(params.stream_kib * 1024.0),
             streams_most: params.streams as usize,
             map: BTreeMap::new(),
-            order: BTreeMap::new(),
+            log: VecDeque::new(),
+            oldest: None,
             head: 0,
             streams: VecDeque::new(),
             written: vec![0; (capacity.div_ceil(band) as usize).div_ceil(64)],
@@ -119,7 +123,7 @@ impl Translation {
                 left.filter(|next| self.has_data(*next)).map(|next| (self.native(next), self.band_end(next) - next));
             return self.direct(at, len, rest);
         }
-        let used = self.head - self.order.first_key_value().map_or(self.head, |(at, _)| *at);
+        let used = self.used();
         // A piece does not lie around the log's end.
         let skip = if self.head % self.cache + len > self.cache { self.cache - self.head % self.cache } else { 0 };
         if used + skip + len > self.cache || self.map.len() + 2 > self.most {
@@ -133,8 +137,12 @@ impl Translation {
         self.head += skip;
         let physical = self.head % self.cache;
         self.map.insert(at, (len, self.head));
-        self.order.insert(self.head, at);
+        self.log.push_back((self.head, at, len));
         self.head += len;
+        self.trim();
+        if self.log.len() > 2 * self.most + 64 {
+            self.compact();
+        }
         Route::Place { physical, len }
     }
 
@@ -164,17 +172,46 @@ impl Translation {
         let inside = self.map.range(at..end).map(|(start, _)| *start);
         for start in before.into_iter().chain(inside).collect::<Vec<_>>() {
             let Some((held, position)) = self.map.remove(&start) else { continue };
-            self.order.remove(&position);
             let stop = start + held;
             if start < at {
                 self.map.insert(start, (at - start, position));
-                self.order.insert(position, start);
             }
             if stop > end {
                 self.map.insert(end, (stop - end, position + (end - start)));
-                self.order.insert(position + (end - start), end);
             }
         }
+        self.trim();
+    }
+
+    /// Forgets the front of the log of which nothing is left, and finds the oldest bytes that are.
+    fn trim(&mut self) {
+        // Mostly it is still what it was.
+        if let Some((position, at)) = self.oldest
+            && self.map.get(&at).is_some_and(|(_, held_at)| *held_at == position)
+        {
+            return;
+        }
+        self.oldest = None;
+        while let Some(&(position, at, len)) = self.log.front() {
+            let live = self.map.range(at..at + len).find(|(start, (_, held_at))| *held_at == position + (**start - at));
+            if let Some((start, (_, held_at))) = live {
+                self.oldest = Some((*held_at, *start));
+                return;
+            }
+            self.log.pop_front();
+        }
+    }
+
+    /// Leaves in the log what the cache still has, so that what is written over again and again does not make it long.
+    fn compact(&mut self) {
+        let entries = self.map.iter().map(|(at, (len, position))| (*position, *at, *len));
+        self.log = entries.collect();
+        self.log.make_contiguous().sort_unstable();
+    }
+
+    /// Bytes of the log from the oldest one that is still there.
+    fn used(&self) -> u64 {
+        self.head - self.oldest.map_or(self.head, |(position, _)| position)
     }
 
     /// The entries that overlap `at..end`: address, length, position.
@@ -208,17 +245,17 @@ impl Translation {
 
     /// Takes the band of the oldest entry out of the cache; the caller lets the time pass that it takes.
     pub(crate) fn clean(&mut self) -> Option<Job> {
-        let oldest = *self.order.first_key_value()?.1;
+        let (_, oldest) = self.oldest?;
         let (start, end) = (oldest / self.band * self.band, self.band_end(oldest));
         // No entry lies in two bands: a write ends with its band.
         let entries: Vec<_> = self.map.range(start..end).map(|(at, (len, position))| (*at, *len, *position)).collect();
         let mut cached = Vec::with_capacity(entries.len());
         for (at, len, position) in entries {
             self.map.remove(&at);
-            self.order.remove(&position);
             cached.push((position % self.cache, len));
         }
         cached.sort_unstable();
+        self.trim();
         self.mark(start);
         Some(Job { band: (self.native(start), end - start), cached })
     }
@@ -226,7 +263,8 @@ impl Translation {
     /// As a drive that was written all over and whose cache holds `entries` single blocks, evenly spread over its bands.
     pub(crate) fn precondition(&mut self, entries: usize) {
         self.map.clear();
-        self.order.clear();
+        self.log.clear();
+        self.oldest = None;
         self.streams.clear();
         self.written.fill(u64::MAX);
         let blocks = (self.capacity / 4096).max(1);
@@ -272,24 +310,24 @@ impl Translation {
             }
             free_from = end;
             self.map.insert(at, (len, position));
-            self.order.insert(position, at);
         }
+        self.compact();
         // No two of them share a place in the log.
         let mut log_from = 0;
-        for (position, at) in &self.order {
-            let (len, _) = self.map.get(at)?;
+        for (position, _, len) in &self.log {
             if *position < log_from {
                 return None;
             }
             log_from = position + len;
         }
         (self.head, self.streams, self.written) = (log_head, streams.into(), bands);
-        (self.order.len() == self.map.len()).then_some(self)
+        self.trim();
+        Some(self)
     }
 
     /// Extents in the cache, and bytes of its log in use.
     pub(crate) fn load(&self) -> (usize, u64) {
-        (self.map.len(), self.head - self.order.first_key_value().map_or(self.head, |(at, _)| *at))
+        (self.map.len(), self.used())
     }
 }
 
@@ -375,7 +413,7 @@ mod tests {
             assert!(pieces.iter().all(|(place, len)| place + len <= 68 * MB));
         }
         let entries: u64 = drive.map.values().map(|(len, _)| len).sum();
-        assert_eq!(drive.order.len(), drive.map.len());
+        assert!(drive.log.iter().is_sorted());
         assert!(entries <= drive.load().1);
     }
 
@@ -393,13 +431,14 @@ mod tests {
         (0..2000).for_each(|_| step(&mut drive));
         drive.write(3 * MB, MB, 4096);
         assert!(drive.load().0 > 20 && !drive.streams.is_empty());
-        assert_eq!(small().resume(drive.keep()), Some(drive.clone()));
+        let resumed = small().resume(drive.keep()).unwrap();
+        assert_eq!((resumed.keep(), resumed.oldest, resumed.load()), (drive.keep(), drive.oldest, drive.load()));
         let broken = |change: &dyn Fn(&mut KeptTranslation)| {
             let mut kept = drive.keep();
             change(&mut kept);
             small().resume(kept)
         };
-        assert_eq!(broken(&|_| {}), Some(drive.clone()));
+        assert_eq!(broken(&|_| {}), Some(resumed));
         for change in [
             (|kept| kept.bands.push(0)) as fn(&mut KeptTranslation),
             |kept| kept.streams = vec![u64::MAX],
@@ -416,6 +455,19 @@ mod tests {
         ] {
             assert_eq!(broken(&change), None);
         }
+    }
+
+    #[test]
+    fn what_is_written_over_again_and_again_takes_no_room_in_memory() {
+        let mut drive = small();
+        drive.write(5 * MB + 4096, 4096, 4096);
+        for i in 0..900 {
+            assert_ne!(drive.write(9 * MB + 8192, 4096, 4096), Route::Full, "{i}");
+            assert!(drive.log.len() <= 2 * 200 + 64);
+        }
+        assert_eq!(drive.load(), (2, 901 * 4096));
+        assert_eq!(drive.clean().unwrap().band.0, drive.native(5 * MB));
+        assert_eq!(drive.load(), (1, 4096));
     }
 
     #[test]

@@ -68,8 +68,13 @@ impl Engine {
     }
 
     pub(super) fn add(&mut self, at: u64, len: u64, ready: Ns, cause: u8) {
-        let seq = self.cut(at, len).unwrap_or(self.seq);
-        match self.dirty.range_mut(..at).next_back() {
+        let mut seq = self.seq;
+        let mut before = self.dirty.range_mut(..at + len).next_back();
+        if before.as_ref().is_some_and(|(start, extent)| *start + extent.len > at) {
+            seq = self.cut(at, len).unwrap_or(seq);
+            before = self.dirty.range_mut(..at).next_back();
+        }
+        match before {
             // Its front may be on its way out already; what is behind is there when the head gets to it.
             Some((start, extent)) if start + extent.len == at && (extent.seq, extent.cause) == (seq, cause) => {
                 extent.len += len;
