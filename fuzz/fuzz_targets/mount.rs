@@ -9,7 +9,7 @@
 use imbrex_bluefs::salvage::Salvage;
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Options};
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, Geometry, HeapSurvivor, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone,
+    AlignedBuf, Cause, Drive, Fill, Geometry, HeapSurvivor, Identity, Region, Result, Survivor, SurvivorKey, Tag, Zone,
     ZoneId, ZoneOp, ZonedDevice, report_all,
 };
 use imbrex_drives::overlay::Overlay;
@@ -65,9 +65,9 @@ impl Survivor for Memory {
             None => self.heap.left_behind(key),
         }
     }
-    fn create(&self, key: &SurvivorKey, capacity: usize) -> Result<Arc<dyn Region>> {
+    fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
         *self.key.lock().expect("a lock") = Some(*key);
-        self.heap.create(key, capacity)
+        self.heap.create_filled(key, capacity, fill)
     }
     fn discard(&self, volume: &[u8; 16]) -> Result<()> {
         self.heap.discard(volume)

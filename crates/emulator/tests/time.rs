@@ -256,3 +256,45 @@ fn a_time_file_that_is_none_says_so() {
     drop(Emulator::create(&at.path, &config("hgst-hsh721414al"), true).unwrap());
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
 }
+
+/// At 1/S, with everything of the commands divided by S too, a drive takes 1/S of the time.
+#[test]
+fn a_scaled_drive_takes_a_scaled_time() {
+    let seconds = |profile: &str, write_cache: bool, scale: u32| {
+        let over = Overrides {
+            scale: Some(scale),
+            capacity: Some((1 << 40) / u64::from(scale)),
+            write_cache: Some(write_cache),
+            ..Default::default()
+        };
+        let drive = Emulator::memory(&Config::named(profile, &over).unwrap()).unwrap();
+        drive.keep_own_time(ACCOUNT).unwrap();
+        let geometry = drive.geometry().clone();
+        let mut buf = AlignedBuf::zeroed((1 << 20) / scale as usize);
+        let len = buf.len() as u64;
+        let first = if drive.config().conventional == geometry.zones { 0 } else { drive.config().conventional };
+        for turn in 0..48_u64 {
+            let zone = geometry.start(ZoneId(first + 10 + (turn % 6) as u32 * 97));
+            for i in 0..16 {
+                drive.write_at(&buf, zone + (turn / 6 * 16 + i) * len, Cause::Compaction.into()).unwrap();
+                if i % 4 == 0 {
+                    let at = geometry.start(ZoneId(first + ((turn * 16 + i) * 7919 % 600) as u32));
+                    drive.read_at(&mut buf, at, Cause::UserRead.into()).unwrap();
+                }
+            }
+            if turn % 4 == 3 {
+                drive.flush(Tag::new(Cause::Wal)).unwrap();
+            }
+        }
+        drive.time().unwrap().elapsed * f64::from(scale)
+    };
+    for (profile, cache) in [
+        ("seagate-st20000nm001j", true),
+        ("hgst-hsh721414al", false),
+        ("hitachi-hua72303", true),
+        ("seagate-st8000as0022", true),
+    ] {
+        let times = [256, 128, 64].map(|scale| seconds(profile, cache, scale));
+        assert!(times.iter().all(|time| (time / times[0] - 1.0).abs() < 1e-3), "{profile}: {times:?}");
+    }
+}
