@@ -166,4 +166,39 @@ mod tests {
             assert!((of(len, cache) / documented - 1.0).abs() < 0.01, "{len} {cache}: {}", of(len, cache));
         }
     }
+
+    /// `docs/drive-model.md` has every parameter of every profile with its source.
+    #[test]
+    fn every_parameter_stands_in_the_docs_with_its_source() {
+        let timed: Vec<Profile> = Profile::all().into_iter().filter(|p| !p.parameters.is_empty()).collect();
+        let mut lines = Vec::new();
+        for (name, ..) in crate::time::NAMES {
+            let mut groups: Vec<(f64, &str, Vec<&str>)> = Vec::new();
+            for profile in &timed {
+                let Some(parameter) = profile.parameters.iter().find(|p| p.name == *name) else { continue };
+                let same = groups
+                    .iter_mut()
+                    .find(|(value, source, _)| (*value, *source) == (parameter.value, &parameter.source));
+                match same {
+                    Some((.., of)) => of.push(&profile.name),
+                    None => groups.push((parameter.value, &parameter.source, vec![&profile.name])),
+                }
+            }
+            for (value, source, of) in groups {
+                let of = if of.len() == timed.len() { "all".into() } else { of.join(", ") };
+                let value = format!("{value:.2}");
+                lines.push(format!(
+                    "| {name} | {} | {of} | {source} |",
+                    value.trim_end_matches('0').trim_end_matches('.')
+                ));
+            }
+        }
+        let doc = include_str!("../../../../docs/drive-model.md");
+        let missing: Vec<_> = lines.iter().filter(|line| !doc.contains(line.as_str())).collect();
+        assert!(
+            missing.is_empty(),
+            "docs/drive-model.md lacks lines of the table of parameters; all of it:\n{}",
+            lines.join("\n")
+        );
+    }
 }
