@@ -241,6 +241,14 @@ impl Emulator {
         inner.clock.set(clock).map_err(|_| again())
     }
 
+    /// From now on a command's thread is not whose it is, as in a server: in `pace` threads that went on late have no credit of their
+    /// own for that. Nothing where it keeps no time.
+    pub fn serve_strangers(&self) {
+        if let Some(clock) = self.inner.clock.get() {
+            clock.serve_strangers();
+        }
+    }
+
     /// Makes a drive-managed drive as after a long life: every band has something in it, and the persistent cache holds
     /// `extents` single blocks that want cleaning (or as many as it can). The error says what is missing.
     pub fn precondition(&self, extents: usize) -> Result<()> {

@@ -126,6 +126,7 @@ fn open(path: &Path, time: Time) -> Result<(Emulator, u16), Failure> {
     let depth = config.model.map_or(DEPTH, |model| model.params.queue_depth.clamp(1.0, 1024.0) as u16);
     if let Some(pace) = time {
         drive.keep_own_time(pace)?;
+        drive.serve_strangers();
     }
     Ok((drive, depth))
 }

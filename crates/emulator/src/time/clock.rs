@@ -19,7 +19,8 @@ use serde::Serialize;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -143,8 +144,15 @@ struct Desk {
     engine: Engine,
     ledger: Ledger,
     seats: HashMap<ThreadId, Seat>,
-    hosts: HashMap<ThreadId, Host>,
+    /// By thread; strangers are one.
+    hosts: HashMap<Option<ThreadId>, Host>,
+    /// The latest completion that anybody was told in `pace`.
+    told: Ns,
     completed: HashMap<Ticket, Ns>,
+    /// Commands in `pace` that are not decided, each with what wakes its thread.
+    waiting: Vec<(Ticket, Arc<Condvar>)>,
+    /// One of those threads looks after the time.
+    pacing: bool,
 }
 
 /// A drive's clock and everything that stands on it.
@@ -155,6 +163,8 @@ pub(crate) struct Clock {
     /// The drive's clock when the world's was at `began`.
     base: Ns,
     began: Instant,
+    /// Threads issue commands of others, now one's and now another's.
+    strangers: AtomicBool,
     desk: Mutex<Desk>,
     moved: Condvar,
 }
@@ -175,16 +185,32 @@ impl Clock {
         ledger.set_pace(Some(pace));
         ledger.publish(&engine);
         let base = engine.now();
-        let desk = Desk { engine, ledger, seats: HashMap::new(), hosts: HashMap::new(), completed: HashMap::new() };
+        let told = base;
+        let desk = Desk {
+            engine,
+            ledger,
+            seats: HashMap::new(),
+            hosts: HashMap::new(),
+            told,
+            completed: HashMap::new(),
+            waiting: Vec::new(),
+            pacing: false,
+        };
         Clock {
             pace,
             grace: GRACE,
             params: *params,
             base,
             began: Instant::now(),
+            strangers: AtomicBool::new(false),
             desk: Mutex::new(desk),
             moved: Condvar::new(),
         }
+    }
+
+    /// From now on who issues a command tells nothing of whose it is.
+    pub(crate) fn serve_strangers(&self) {
+        self.strangers.store(true, Ordering::Relaxed);
     }
 
     /// The drive's clock where it runs by itself, `speed` times as fast as the world's.
@@ -275,42 +301,65 @@ impl Clock {
     }
 
     fn pace(&self, asked: Asked, speed: f64) -> (Ns, Ns) {
-        let me = std::thread::current().id();
+        let me = (!self.strangers.load(Ordering::Relaxed)).then(|| std::thread::current().id());
         let drive = |time: Duration| time.as_nanos() as f64 * speed;
         let thought = Instant::now();
         let mut guard = self.desk();
         let now = self.now(speed);
         let desk = &mut *guard;
-        // When its last one was complete, and what it did by itself since: a host that woke late, or not at all yet, is not taken
-        // for one that thinks.
-        let own = desk.hosts.get(&me).map(|host| host.last + drive(thought.saturating_duration_since(host.seen)));
-        let arrival = own.filter(|own| now - own < drive(LATE)).unwrap_or(now);
+        let since = |host: &Host| host.last + drive(thought.saturating_duration_since(host.seen));
+        let own = desk.hosts.get(&me).map(since);
+        let arrival = arrival(now, own, me.is_none().then_some(desk.told), drive(LATE));
         let ticket = desk.engine.submit(asked.arriving(arrival), &mut desk.ledger);
         let ready = arrival + self.params.overhead_us * 1e3;
-        let end = loop {
-            let desk = &mut *guard;
-            let time = self.now(speed).max(ready);
-            desk.engine.run(time, &mut desk.ledger);
-            if let Some(end) = desk.engine.completion(ticket) {
-                desk.ledger.publish(&desk.engine);
-                break end;
-            }
-            // Nothing new is decided before the controller has the command and the head is free.
-            let wait = Duration::from_nanos(((desk.engine.now() - time).max(0.0) / speed) as u64 + 1000);
-            guard = self.moved.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
-        };
-        drop(guard);
+        let end = self.decided(guard, ticket, ready, speed);
         let left = Duration::from_nanos(((end - self.now(speed)) / speed).max(0.0) as u64);
         if left > AHEAD {
             sleep_exactly(left);
         }
         let mut guard = self.desk();
+        guard.told = guard.told.max(end);
         let hosts = &mut guard.hosts;
         if hosts.len() >= MOST_HOSTS && !hosts.contains_key(&me) {
             hosts.retain(|_, host| host.seen.elapsed() < LATE);
         }
         hosts.insert(me, Host { last: end, seen: Instant::now() });
         (arrival, end)
+    }
+
+    /// Lets the drive go on as time does until it is decided when the command is complete. One of the threads that wait, the
+    /// pacer, looks whenever the head may be free, and wakes whose commands are decided; the others sleep.
+    fn decided(&self, mut guard: MutexGuard<'_, Desk>, ticket: Ticket, ready: Ns, speed: f64) -> Ns {
+        thread_local!(static TURN: Arc<Condvar> = Arc::default());
+        let turn = TURN.with(Arc::clone);
+        let mut pacer = false;
+        loop {
+            let desk = &mut *guard;
+            let time = self.now(speed).max(ready);
+            desk.engine.run(time, &mut desk.ledger);
+            desk.wake_decided();
+            if let Some(end) = desk.completed.remove(&ticket).or_else(|| desk.engine.completion(ticket)) {
+                desk.waiting.retain(|(other, _)| *other != ticket);
+                desk.pacing &= !pacer;
+                // Whoever was asked to be the next pacer may have left at once; so whoever leaves asks.
+                if let (false, Some((_, next))) = (desk.pacing, desk.waiting.first()) {
+                    next.notify_one();
+                }
+                desk.ledger.publish(&desk.engine);
+                return end;
+            }
+            if !desk.waiting.iter().any(|(other, _)| *other == ticket) {
+                desk.waiting.push((ticket, turn.clone()));
+            }
+            if pacer || !desk.pacing {
+                (pacer, desk.pacing) = (true, true);
+                // Nothing new is decided before the controller has the command and the head is free.
+                let wait = Duration::from_nanos(((desk.engine.now() - time).max(0.0) / speed) as u64 + 1000);
+                guard = turn.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                guard = turn.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
     }
 
     pub(crate) fn stats(&self) -> TimeStats {
@@ -324,6 +373,14 @@ impl Clock {
     }
 }
 
+/// When a command arrives by the drive's clock that is issued at `now` in `pace`. `own`: when its host's last one was complete, and
+/// what it did by itself since; a host that woke late, or not at all yet, is not taken for one that thinks, up to `late`. Strangers may have
+/// waited for any of those that are complete, so theirs arrives after all that was `told`.
+fn arrival(now: Ns, own: Option<Ns>, told: Option<Ns>, late: Ns) -> Ns {
+    let own = own.map(|own| told.map_or(own, |told| own.max(told)));
+    own.filter(|own| now - own < late).unwrap_or(now)
+}
+
 impl Asked {
     pub(crate) fn arriving(self, arrival: Ns) -> Command {
         let Asked { what, at, len, cause, zone_time } = self;
@@ -332,6 +389,19 @@ impl Asked {
 }
 
 impl Desk {
+    /// Wakes those in `pace` whose commands are decided.
+    fn wake_decided(&mut self) {
+        let Desk { engine, completed, waiting, .. } = self;
+        waiting.retain(|(ticket, turn)| match engine.completion(*ticket) {
+            Some(end) => {
+                completed.insert(*ticket, end);
+                turn.notify_one();
+                false
+            }
+            None => true,
+        });
+    }
+
     /// How long to wait for other threads' commands before the drive decides; `None`: everybody who is there has one.
     fn waits_for_host(&mut self, me: ThreadId, grace: Duration) -> Option<Duration> {
         if self.seats.len() == 1 {
@@ -418,6 +488,37 @@ mod tests {
         };
         let (one, many) = (seconds(1), seconds(16));
         assert!(many < 0.8 * one, "{many} and {one}");
+    }
+
+    #[test]
+    fn in_pace_many_wait_side_by_side_and_each_as_long_as_its_command() {
+        let clock = clock("hitachi-hua72303", Pace::Real { speed: 200.0 });
+        std::thread::scope(|scope| {
+            for thread in 0..24u64 {
+                let clock = &clock;
+                scope.spawn(move || {
+                    for i in 0..20 {
+                        let (arrival, end) = clock.serve(read(((i * 24 + thread) * 7919 % 480) << 32));
+                        assert!(end > arrival && clock.now(200.0) + 200.0 * AHEAD.as_nanos() as f64 >= end);
+                    }
+                });
+            }
+        });
+        let desk = clock.desk();
+        assert!(desk.waiting.is_empty() && desk.completed.is_empty() && !desk.pacing);
+        drop(desk);
+        assert_eq!(clock.stats().latency["user_read"].commands, 480);
+    }
+
+    #[test]
+    fn a_host_that_woke_late_has_credit_and_strangers_none_for_what_they_may_have_waited_for() {
+        assert_eq!(arrival(1000.0, None, None, 200.0), 1000.0);
+        assert_eq!(arrival(1000.0, Some(900.0), None, 200.0), 900.0);
+        assert_eq!(arrival(1000.0, Some(700.0), None, 200.0), 1000.0);
+        assert_eq!(arrival(1000.0, Some(1005.0), None, 200.0), 1005.0);
+        assert_eq!(arrival(1000.0, Some(900.0), Some(950.0), 200.0), 950.0);
+        assert_eq!(arrival(1000.0, Some(900.0), Some(850.0), 200.0), 900.0);
+        assert_eq!(arrival(1000.0, None, Some(950.0), 200.0), 1000.0);
     }
 
     #[test]
