@@ -601,3 +601,42 @@ fn a_journal_write_that_fails_half_way_costs_nothing() {
     assert_eq!(left, 100);
     assert_eq!(fs.check(|_, _| ()).unwrap().problems, Vec::<String>::new());
 }
+
+#[test]
+fn an_unreadable_place_behind_an_open_log_that_is_another_files_costs_that_one_only() {
+    // In a frame of the other's, and its header.
+    for (block, deleted) in [(2, false), (2, true), (-1i64, false)] {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        BlueFs::format(&drive_of(&emulator), false).unwrap();
+        let fs = BlueFs::mount(drive_of(&emulator), Options { share: true, ..options() }).unwrap();
+        let write = |path: &str, byte: u8| {
+            let log = fs.create(path, CreateOptions::default()).unwrap();
+            for _ in 0..3 {
+                log.append(&[byte; 1000]).unwrap();
+                log.sync().unwrap();
+            }
+            log
+        };
+        write("/000001.log", 1).close().unwrap();
+        let second = write("/000002.log", 2);
+        let place = fs.runs("/000002.log").unwrap()[0].address;
+        assert_eq!(place / (1 << 20), zone_named(&emulator, "000001.log") / (1 << 20), "they share a zone");
+        let first = fs.reopen("/000001.log").unwrap();
+        if deleted {
+            fs.unlink("/000002.log").unwrap();
+        }
+        fs.sync_all().unwrap();
+        std::mem::forget((fs, first, second));
+        emulator.faults().media_error(place.wrapping_add_signed(block * 4096), 4096);
+        let fs = mount(&emulator);
+        let damage = &fs.mount_report().damage;
+        assert_eq!(read(&fs, "/000001.log").unwrap(), [1; 3000]);
+        if deleted || block < 0 {
+            assert_eq!(*damage, Vec::<String>::new());
+            assert!(deleted || read(&fs, "/000002.log").unwrap() == [2; 3000]);
+        } else {
+            assert!(damage.len() == 1 && damage[0].contains("/000002.log"), "{damage:?}");
+            ends_in_an_error(&fs, "/000002.log", &[2; 2000], Code::Corruption);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Where the files that were open really end: by frames, by write pointers, by what the journal and memory vouch for.
+//!
+//! Invariant: what was promised is inside the end, and no byte of another file, or of an earlier life of a zone, is. Where a log may
+//! have gone on in a place that cannot be read, it ends in an error and not early.
+
+use super::{Found, TAG};
+use crate::error::Result;
+use crate::journal::{read_twice, scan_written};
+use crate::kind::FileKind;
+use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
+use crate::rescue::Stretches;
+use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
+use imbrex_zones::frame::{FrameId, last_frame, scan};
+use imbrex_zones::{Tenant, Volume, ZoneHeader};
+
+/// Bytes from an extent's start that the zone's write pointer vouches for, or the next stretch in it; `None`: the drive does
+/// not tell.
+pub(crate) fn covered(zones: &[Zone], stretches: &Stretches, extent: &Extent) -> Option<u64> {
+    let (Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. }) = extent.place else { return None };
+    match zones.get(zone as usize)?.written() {
+        Written::To(wp) => Some(stretches.end_of(zone, offset).unwrap_or(wp).min(wp).saturating_sub(offset)),
+        Written::Untold | Written::Gone => None,
+    }
+}
+
+/// How far back from its write pointer a log's last frame is looked for, in bytes, before all of the zone is.
+pub(crate) const REACH: u64 = 4 << 20;
+
+/// Where a log's last whole frame ends.
+#[derive(Default)]
+pub(crate) struct LogEnd {
+    /// The logical offset; `None`: the drive does not tell.
+    pub(crate) end: Option<u64>,
+    /// Places behind it that cannot be read, the last one first. Frames may have stood there, of this log or of others.
+    unreadable: Vec<Place>,
+}
+
+/// End of a log, or of its extents up to `last`, by the last whole frame.
+pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<LogEnd> {
+    let mut unreadable = Vec::new();
+    let geometry = volume.geometry();
+    for (i, extent) in inode.extents.iter().enumerate().take(last.saturating_add(1)).rev() {
+        let Place::Framed { zone, life, offset } = extent.place else {
+            return Ok(LogEnd { end: Some(extent.end()), unreadable });
+        };
+        let Some(state) = zones.get(zone as usize) else { return Ok(LogEnd { end: None, unreadable }) };
+        let start = geometry.start(ZoneId(zone));
+        let mut to = match state.written() {
+            Written::To(to) => to.max(offset),
+            Written::Untold => state.capacity,
+            // Its length is known, so that reading it is an error and not an end.
+            Written::Gone if inode.closed => return Ok(LogEnd { end: None, unreadable }),
+            Written::Gone if !extent.is_open() => return Ok(LogEnd { end: Some(extent.end()), unreadable }),
+            Written::Gone => {
+                unreadable.push(extent.place);
+                continue;
+            }
+        };
+        if let Some(next) = next_stretch(&inode.extents, i) {
+            to = to.min(next);
+        }
+        let id = FrameId { file: inode.serial, life };
+        let mut read = |at: u64, buf: &mut [u8]| read_twice(volume, buf, start + at, TAG);
+        if state.written() == Written::Untold {
+            match scan_written(state, &mut read, id, offset, to, geometry.block)?.frames.last() {
+                Some(frame) => return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable }),
+                None => continue,
+            }
+        }
+        let mut last = last_frame(&mut read, id, offset, to, geometry.block, reach)?;
+        let behind = last.map_or(offset, |frame| frame.at + frame.footprint(geometry.block));
+        // Another file's bytes, deleted or not, begin where this log's end: no frame of it follows.
+        let mut block = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
+        let header = |block: &[u8]| ZoneHeader::decode(block).is_some_and(|h| h.life == life && h.file != inode.serial);
+        let others = last.is_some() && behind < to && read(behind, &mut block).is_ok() && header(&block);
+        if behind < to && !others {
+            let rest = scan(&mut read, id, behind, to, geometry.block)?;
+            last = last.or(rest.frames.last().copied());
+            let lost = rest.unreadable.iter().rev().filter(|place| last.is_none_or(|frame| **place > frame.at));
+            unreadable.extend(lost.map(|at| Place::Framed { zone, life, offset: *at }));
+        }
+        if let Some(frame) = last {
+            return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable });
+        }
+    }
+    Ok(LogEnd { end: Some(0), unreadable })
+}
+
+/// How long a table is whose last zone does not tell. A size is announced before it is written; what a dead process had left
+/// in memory begins where its writes ended, and where it left nothing everything was written.
+fn vouched(inode: &Inode, found: &Found) -> u64 {
+    match &found.left_from {
+        Some(left) if !found.report.power_lost => left.get(&inode.serial).copied().unwrap_or(inode.known_size()),
+        _ => inode.size,
+    }
+}
+
+/// Where a file's bytes really end. `None`: as recorded.
+/// `unreadable`: gets a place behind the end of a log that cannot be read, where some of its bytes may have stood.
+fn true_end(
+    volume: &Volume,
+    zones: &[Zone],
+    inode: &Inode,
+    found: &Found,
+    unreadable: &mut Option<Place>,
+) -> Result<Option<u64>> {
+    let lost = found.report.power_lost;
+    match inode.kind {
+        FileKind::Directory => Ok(None),
+        FileKind::Random if inode.closed => Ok(None),
+        FileKind::Random => Ok(Some(if lost { inode.size } else { inode.known_size() })),
+        FileKind::Log if inode.closed && (!lost || inode.extents.is_empty()) => Ok(None),
+        FileKind::Log => {
+            let log = log_end(volume, zones, inode, usize::MAX, REACH)?;
+            // What a dead process left in memory begins where its writes ended: then nothing stood behind this end.
+            let all =
+                found.left_from.as_ref().filter(|_| !lost).and_then(|left| left.get(&inode.serial)) == log.end.as_ref();
+            let front = u64::from(volume.geometry().block.max(4096));
+            let ours = |place: &Place| {
+                let Place::Framed { zone, offset, .. } = *place else { return true };
+                // What stands behind the header of another file's bytes is that one's. Of this log nothing is behind them but what the
+                // journal says, or the bytes would have been found by their header.
+                let before = found.meta.pieces(zone).take_while(|piece| piece.offset <= offset + front).last();
+                before.is_none_or(|piece| piece.serial == inode.serial)
+            };
+            *unreadable = log.unreadable.into_iter().find(ours).filter(|_| !all);
+            Ok(log.end.filter(|end| !inode.closed || *end < inode.size))
+        }
+        FileKind::Table => {
+            let mut end = 0;
+            let stretches = &found.stretches;
+            let untold = inode.extents.last().is_some_and(|e| e.is_open() && covered(zones, stretches, e).is_none());
+            let known = if untold { vouched(inode, found) } else { inode.known_size() };
+            for extent in &inode.extents {
+                let here = match (covered(zones, stretches, extent), extent.is_open()) {
+                    (Some(covered), _) => covered.min(extent.len),
+                    (None, false) => extent.len,
+                    (None, true) => known.saturating_sub(extent.logical),
+                };
+                end = extent.logical + here;
+                // A hole that damage left in the middle costs what stood there, not what stands behind it.
+                if here < extent.len && !found.damaged {
+                    break;
+                }
+            }
+            if inode.closed {
+                return Ok((end < inode.size).then_some(end));
+            }
+            // The last block may be padded; where the file ended was recorded before that block was written.
+            let padded = |size: u64| size <= end && end - size < u64::from(volume.geometry().block);
+            let size = match (found.damaged, lost) {
+                (false, true) => inode.size.min(end),
+                _ if padded(known) => known,
+                _ if padded(inode.size) => inode.size,
+                _ => end,
+            };
+            Ok(Some(size))
+        }
+    }
+}
+
+/// The programs' readers of logs take so many bytes at a time, and drop all of them where one cannot be read (the log formats of RocksDB
+/// and LevelDB; zeros up to there are no record).
+const LOG_BLOCK: u64 = 32 << 10;
+
+/// Behind the end of a log is a place that cannot be read. To end there would hide that bytes are lost: a MANIFEST that is
+/// shorter than it was makes RocksDB delete the tables that the rest of it named. So one byte more, at the next boundary at
+/// which a reader of logs begins, is said to stand there: who reads so far gets the error.
+fn lost_end(serial: Serial, end: u64, time: u64, place: Place) -> [Record; 3] {
+    let extent = Extent { logical: end.next_multiple_of(LOG_BLOCK), len: 1, place };
+    [Record::Reopen { serial }, Record::Extend { serial, extent }, Record::Seal { serial, size: extent.end(), time }]
+}
+
+/// Gives every file that was open its exact end. True where anything was changed.
+pub(super) fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> {
+    let volume = tenant.volume();
+    let mut fixes: Vec<(Serial, Vec<Record>)> = Vec::new();
+    for inode in found.meta.files() {
+        let (serial, time) = (inode.serial, inode.modified);
+        let mut unreadable = None;
+        let Some(end) = true_end(volume, zones, inode, found, &mut unreadable)? else { continue };
+        if let Some(Place::Framed { zone, offset, .. }) = unreadable {
+            let (path, at) = (found.meta.path_of(serial), volume.geometry().start(ZoneId(zone)) + offset);
+            found.report.damage.push(format!(
+                "the drive cannot read the block at {at}: what {path} held from {end} on may be lost, and reading on there is an error"
+            ));
+        } else if end < inode.size && !found.report.power_lost {
+            let path = found.meta.path_of(serial);
+            found.report.damage.push(format!("{path} ends at {end}, but {} bytes were recorded", inode.size));
+        }
+        // Zones that nothing was found in, or that are gone, lie behind the end.
+        let beyond = inode.extents.last().is_some_and(|last| last.logical > end);
+        let cut = end < inode.size || inode.closed || beyond;
+        // Freed zones stay unadopted, and so are reset like all others that nobody refers to.
+        let cut = cut.then_some(Record::Truncate { serial, size: end, time });
+        let records = cut.into_iter().chain([Record::Seal { serial, size: end, time }]);
+        fixes.push((
+            serial,
+            records.chain(unreadable.into_iter().flat_map(|place| lost_end(serial, end, time, place))).collect(),
+        ));
+    }
+    for (serial, records) in &fixes {
+        let done = records.iter().try_for_each(|record| {
+            let _ = found.meta.apply(record)?;
+            found.unwritten.push(record.clone());
+            Ok::<_, crate::meta::MetaError>(())
+        });
+        if let Err(why) = done {
+            let path = found.meta.path_of(*serial);
+            found.report.damage.push(format!("{path} cannot be given its size ({why})"));
+        }
+    }
+    Ok(!fixes.is_empty())
+}
