@@ -281,6 +281,49 @@ fn a_file_system_on_it_is_taken_away_by_an_interrupt_and_found_again() {
     assert!(at.ended().status.success() && at.left().is_empty());
 }
 
+/// The most commands that were at the drive at once, of what it recorded.
+fn most_at_once(trace: &Value) -> usize {
+    let time = |entry: &Value, name: &str| entry[name].as_f64().unwrap();
+    let all = trace.as_array().unwrap();
+    let began = all.iter().map(|entry| time(entry, "began"));
+    let at = |moment: f64| all.iter().filter(|e| time(e, "began") <= moment && moment < time(e, "ended")).count();
+    began.map(at).max().unwrap_or(0)
+}
+
+#[test]
+fn the_drive_gets_as_many_commands_at_once_as_the_loop_device_does() {
+    let test = "the_drive_gets_as_many_commands_at_once_as_the_loop_device_does";
+    if let Some(why) = missing() {
+        return not_run(test, &why);
+    }
+    let mut at = Place::new();
+    done(imbrex(&["drive", "trace", &at.name("drive.img"), "--start"]));
+    // So slow that all threads have a command there before the first is done, on any machine.
+    at.serve(&["--speed", "0.02"]);
+    let device = at.attach();
+    // O_DIRECT; eight threads read and eight write, each somewhere else.
+    let file = File::options().read(true).write(true).custom_flags(0o40000).open(&device).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..16u64 {
+            let file = &file;
+            scope.spawn(move || {
+                let (mut block, place) = (AlignedBuf::zeroed(4096), (thread * 29 + 7) << 20);
+                match thread % 2 {
+                    0 => file.read_exact_at(&mut block, place).unwrap(),
+                    _ => file.write_all_at(&block, place).unwrap(),
+                }
+            });
+        }
+    });
+    drop(file);
+    done(imbrex(&["drive", "detach", &at.name("served")]));
+    assert!(at.ended().status.success());
+    let trace = done(imbrex(&["drive", "trace", &at.name("drive.img"), "--json"]));
+    let most = most_at_once(&serde_json::from_str(&trace).unwrap());
+    // Writes are soon in the drive's cache.
+    assert!((6..=32).contains(&most), "{most} at once");
+}
+
 #[test]
 fn what_is_in_use_is_not_taken_away() {
     let test = "what_is_in_use_is_not_taken_away";
