@@ -14,6 +14,7 @@ mod child;
 mod hdd_tuning;
 mod hosts;
 mod interleave;
+mod kernel_amplification;
 mod leveldb_bluefs;
 mod machine;
 pub mod report;
@@ -128,6 +129,7 @@ pub const ALL: &[Experiment] = &[
     bluefs_sync::EXPERIMENT,
     bluefs_space::EXPERIMENT,
     leveldb_bluefs::EXPERIMENT,
+    kernel_amplification::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

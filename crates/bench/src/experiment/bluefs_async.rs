@@ -263,19 +263,29 @@ fn ratios(run: &mut Run) {
 }
 
 fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
-    let mut bars = Vec::new();
-    for plan in ROWS {
-        let Some(row) = run.measured(plan.name) else { continue };
-        let Some(seconds) = row.figures.get("s for all inserts at full size") else { continue };
-        bars.push((plan.name.to_owned(), *seconds, plan.paper.map(|(seconds, _)| seconds)));
-    }
-    let mut charts = vec![Chart {
-        file: "seconds".into(),
-        title: "150 million asynchronous inserts".into(),
+    // Those whose inserts are a write each take many times as long.
+    let bars = |each: bool| -> Vec<(String, f64, Option<f64>)> {
+        let of = |plan: &Plan| {
+            let seconds = run.measured(plan.name)?.figures.get("s for all inserts at full size").copied()?;
+            Some((short_name(plan.name), seconds, plan.paper.map(|(seconds, _)| seconds)))
+        };
+        ROWS.iter()
+            .filter(|plan| matches!(plan.on, Where::Bluefs { rule: Rule::Fewer, .. }) == each)
+            .filter_map(of)
+            .collect()
+    };
+    let chart = |file: &str, title: &str, bars| Chart {
+        file: file.into(),
+        title: title.into(),
         x: Axis::default(),
         y: Axis::even("seconds, at full size"),
         shape: Shape::Bars(bars),
-    }];
+    };
+    let mut charts = vec![
+        chart("seconds", "150 million asynchronous inserts", bars(false)),
+        chart("first", "150 million inserts that are a write each", bars(true)),
+    ];
+    charts.retain(|chart| chart.shape != Shape::Bars(Vec::new()));
     let lines = |file: &str, title: &str, y: &str, series: Vec<Series>| Chart {
         file: file.into(),
         title: title.into(),
@@ -287,7 +297,7 @@ fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
         ran.iter().filter(|(name, _)| *name != FIRST && *name != FIRST_SEQUENTIAL).collect();
     let inserts = scaled.iter().map(|(name, left)| {
         let points = left.traces.operations.iter().map(|(at, n)| (*at, n / 1e6)).collect();
-        Series { name: name.trim_start_matches("bluefs, ").into(), points }
+        Series { name: short_name(name), points }
     });
     charts.push(lines("inserts", "Inserts so far", "million inserts", inserts.collect()));
     let last = ran.iter().find(|(name, _)| *name == OURS).or_else(|| ran.last());
@@ -296,8 +306,21 @@ fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
         let rate = Series { name: "inserts".into(), points: thousands };
         charts.push(lines("rate", &format!("Inserts a second: {name}"), "thousand inserts/s", vec![rate]));
         charts.push(lines("bandwidth", &format!("The drive: {name}"), "MiB/s", left.traces.bandwidth.clone()));
-        charts.push(lines("jobs", &format!("Under way: {name}"), "jobs", left.jobs.clone()));
+        charts.push(lines("jobs", &format!("Under way: {name}"), "jobs, on average", left.jobs.clone()));
         charts.push(lines("zones", &format!("Zones: {name}"), "zones", vec![left.traces.zones.clone()]));
     }
     run.outcome.charts = charts;
+}
+
+/// As it fits beside a chart.
+fn short_name(name: &str) -> String {
+    match name {
+        XFS_TWIN => "XFS, same mechanics".into(),
+        FIRST => "first version".into(),
+        FIRST_SEQUENTIAL => "first, WAL in sequential zones".into(),
+        ASYNC => "bluefs, no cache".into(),
+        FIFO => "bluefs, FIFO by file".into(),
+        OURS => "bluefs, cache by block".into(),
+        other => other.into(),
+    }
 }

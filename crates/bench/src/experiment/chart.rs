@@ -168,7 +168,7 @@ impl Chart {
         Y::CoordDescType: plotters::coord::ranged1d::ValueFormatter<f64>,
     {
         // The legend stands beside the lines, so that it hides none of them.
-        let (area, legend) = area.split_horizontally(WIDTH - 190);
+        let (area, legend) = area.split_horizontally(WIDTH - 210);
         let mut chart = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 16))
             .margin(10)

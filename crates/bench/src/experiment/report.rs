@@ -160,6 +160,37 @@ fn latencies(out: &mut String, rows: &[Row]) -> std::fmt::Result {
     writeln!(out, "</table></div>")
 }
 
+/// Where the drive's time went, by what the head did.
+fn seconds(out: &mut String, rows: &[Row]) -> std::fmt::Result {
+    let timed: Vec<&Row> = rows.iter().filter(|row| !row.seconds.is_empty()).collect();
+    let mut kinds: Vec<&str> = timed.iter().flat_map(|row| row.seconds.keys().map(String::as_str)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    if timed.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<h2>Where the drive's time went, in seconds</h2><div class=\"wide\"><table><tr><th>row</th><th class=\"t\">cause</th>"
+    )?;
+    kinds.iter().try_for_each(|kind| write!(out, "<th>{}</th>", escape(kind)))?;
+    writeln!(out, "</tr>")?;
+    for row in timed {
+        let all = std::iter::once(("all", &row.seconds));
+        let causes = row.seconds_by_cause.iter().map(|(cause, of)| (cause.as_str(), of));
+        // What took next to nothing says nothing.
+        let whole: f64 = row.seconds.values().sum();
+        for (cause, of) in all.chain(causes.filter(|(_, of)| of.values().sum::<f64>() > whole / 200.0)) {
+            write!(out, "<tr><td>{}</td><td class=\"t\">{}</td>", escape(&row.name), escape(cause))?;
+            kinds.iter().try_for_each(|kind| {
+                write!(out, "<td>{}</td>", of.get(*kind).copied().map(number).unwrap_or_default())
+            })?;
+            writeln!(out, "</tr>")?;
+        }
+    }
+    writeln!(out, "</table></div>")
+}
+
 fn config(out: &mut String, config: &Config) -> std::fmt::Result {
     let machine = &config.machine;
     writeln!(out, "<h2>To repeat it</h2><table>")?;
@@ -223,6 +254,7 @@ fn page(outcome: &Outcome) -> Result<String, std::fmt::Error> {
         outcome.notes.iter().try_for_each(|note| writeln!(out, "<li>{}</li>", escape(note)))?;
         writeln!(out, "</ul>")?;
     }
+    seconds(&mut out, &outcome.rows)?;
     latencies(&mut out, &outcome.rows)?;
     config(&mut out, &outcome.config)?;
     writeln!(out, "</body></html>")?;

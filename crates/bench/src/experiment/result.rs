@@ -141,6 +141,9 @@ pub struct Row {
     /// Seconds of the drive by what it did with them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub seconds: BTreeMap<String, f64>,
+    /// The same by cause: seek, rotation, transfer, zone ops and cleaning of each.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub seconds_by_cause: BTreeMap<String, BTreeMap<String, f64>>,
     /// Further figures, with their unit in the name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub figures: BTreeMap<String, f64>,

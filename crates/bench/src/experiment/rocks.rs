@@ -244,26 +244,54 @@ pub(super) fn under_way(log: &str, speed: f64) -> Vec<Series> {
         let end = rest.find([',', '}'])?;
         rest.get(..end).map(|text| text.trim_matches('"').to_owned())
     };
-    let mut series =
-        [("flushes", "flush"), ("compactions", "compaction")].map(|(name, event)| (name, event, 0.0, Vec::new()));
+    // When each began or ended, and how many there were from then on.
+    let mut steps =
+        [("flushes", "flush"), ("compactions", "compaction")].map(|(name, event)| (name, event, 0.0, vec![(0.0, 0.0)]));
     let mut first = None;
+    let mut last = 0.0;
     for line in log.lines().filter(|line| line.contains("EVENT_LOG_v1")) {
         let Some(time) = field(line, "time_micros").and_then(|micros| micros.parse::<f64>().ok()) else { continue };
         let at = (time - *first.get_or_insert(time)) / 1e6 * speed;
         let Some(event) = field(line, "event") else { continue };
-        for (_, name, running, points) in &mut series {
+        for (_, name, running, points) in &mut steps {
             let step = match event.strip_prefix(*name) {
                 Some("_started") => 1.0,
                 Some("_finished") => -1.0,
                 _ => continue,
             };
-            // A step, not a slope.
-            points.push((at, *running));
             *running = f64::max(*running + step, 0.0);
             points.push((at, *running));
+            last = f64::max(last, at);
         }
     }
-    series.into_iter().map(|(name, _, _, points)| Series { name: name.into(), points }).collect()
+    let series = |(name, _, _, points): (&str, &str, f64, Vec<(f64, f64)>)| Series {
+        name: name.into(),
+        points: averaged(&points, last),
+    };
+    steps.into_iter().map(series).collect()
+}
+
+/// The mean of a step function over each of so many pieces of the time up to `end`.
+fn averaged(steps: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
+    const PIECES: usize = 100;
+    let piece = end / PIECES as f64;
+    if piece <= 0.0 {
+        return Vec::new();
+    }
+    let mut area = [0.0; PIECES];
+    let until = steps.iter().skip(1).map(|(at, _)| *at).chain([end]);
+    for ((from, height), to) in steps.iter().zip(until) {
+        let mut at = *from;
+        while at < to {
+            let here = ((at / piece) as usize).min(PIECES - 1);
+            // The last one takes what rounding leaves.
+            let border = if here == PIECES - 1 { to } else { ((here + 1) as f64 * piece).min(to) };
+            let border = if border > at { border } else { to };
+            area[here] += (border - at) * height;
+            at = border;
+        }
+    }
+    area.iter().enumerate().map(|(i, area)| ((i as f64 + 0.5) * piece, area / piece)).collect()
 }
 
 /// What a program says of its version in its first lines, `db_bench`: `RocksDB: version 7.8.3`.
@@ -328,7 +356,10 @@ mod tests {
         ]
         .concat();
         let [flushes, compactions] = under_way(&log, 1.0).try_into().unwrap();
-        assert_eq!(flushes.points, [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.0)]);
-        assert_eq!(compactions.points.last(), Some(&(0.5, 1.0)));
+        let mean = |series: &Series| series.points.iter().map(|(_, y)| y).sum::<f64>() / series.points.len() as f64;
+        assert!((mean(&flushes) - 1.0).abs() < 1e-9, "{flushes:?}");
+        assert!((mean(&compactions) - 0.5).abs() < 1e-9, "{compactions:?}");
+        assert!(compactions.points[0].1 == 0.0 && (compactions.points[99].1 - 1.0).abs() < 1e-9);
+        assert!(under_way("", 1.0).iter().all(|series| series.points.is_empty()));
     }
 }

@@ -3,7 +3,9 @@
 use super::chart::Series;
 use super::result::{Latency, Row};
 use imbrex_device::ZoneState;
+use imbrex_emulator::time::Seconds;
 use imbrex_emulator::{Counts, Observer};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -81,19 +83,11 @@ impl Sampler {
     fn time(&self, row: &mut Row) {
         let Ok(Some(time)) = self.observer.time() else { return };
         row.device_seconds = Some(time.total.busy());
-        let total = time.total;
-        row.seconds = [
-            ("seek", total.seek),
-            ("rotation", total.rotation),
-            ("transfer", total.transfer),
-            ("zone ops", total.zone_ops),
-            ("cleaning", total.cleaning),
-            ("idle", time.idle),
-        ]
-        .map(|(name, seconds)| (name.to_owned(), seconds))
-        .into();
+        row.seconds = kinds(&time.total);
+        row.seconds.insert("idle".into(), time.idle);
+        row.seconds_by_cause = time.by_cause.iter().map(|(cause, of)| ((*cause).to_owned(), kinds(of))).collect();
         if time.elapsed > 0.0 {
-            row.drive_utilisation = Some((total.busy() / time.elapsed).min(1.0));
+            row.drive_utilisation = Some((time.total.busy() / time.elapsed).min(1.0));
             // Little: commands at the drive are their rate times the time that each stays.
             let stayed: f64 = time.latency.values().map(|l| l.mean * l.commands as f64).sum();
             row.queue_depth = Some(stayed / time.elapsed);
@@ -123,6 +117,13 @@ impl Sampler {
             points: self.samples.iter().step_by(step).map(|s| (s.at, s.zones as f64)).collect(),
         }
     }
+}
+
+fn kinds(of: &Seconds) -> BTreeMap<String, f64> {
+    let Seconds { seek, rotation, transfer, zone_ops, cleaning } = *of;
+    [("seek", seek), ("rotation", rotation), ("transfer", transfer), ("zone ops", zone_ops), ("cleaning", cleaning)]
+        .map(|(name, seconds)| (name.to_owned(), seconds))
+        .into()
 }
 
 fn rates(samples: &[Sample], of: fn(&Counts) -> u64) -> Vec<(f64, f64)> {

@@ -1,0 +1,123 @@
+//! `kernel-write-amplification`: the same `db_bench` on bluefs, F2FS and zoned Btrfs, each on a zoned device of the kernel in a VM
+//! (`scripts/kernel-amplification`): what the kernel's own counters say was written, for each byte that the user wrote. No time
+//! is modelled there.
+
+use super::chart::{Axis, Chart, Shape};
+use super::child::Running;
+use super::hosts::workplace;
+use super::result::{Figure, Row};
+use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use std::path::PathBuf;
+use std::process::Command;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "kernel-write-amplification",
+    about: "RocksDB on bluefs, F2FS and zoned Btrfs, on the same zoned device of the kernel in a VM: bytes written per byte put",
+    paper: "BlueFS, section 1, Figure 2: F2FS loses 15 to 20 % of capacity",
+    rows: |_| rows().into_iter().map(|(name, ..)| name).collect(),
+    needs: |_| Needs { work: 0, memory: 5 << 30 },
+    run,
+};
+
+/// Of the device and of a zone, in MiB.
+const SIZE: u64 = 512;
+const ZONE: u64 = 4;
+const SYSTEMS: [(&str, &str); 3] = [("bluefs", "bluefs"), ("f2fs", "F2FS"), ("btrfs", "zoned Btrfs")];
+const FULL: [u64; 2] = [50, 85];
+
+/// Name of the row, and what the script calls it.
+fn rows() -> Vec<(String, &'static str, u64)> {
+    let of = |full| SYSTEMS.map(|(system, name)| (format!("{name}, {full} % full"), system, full));
+    FULL.into_iter().flat_map(of).collect()
+}
+
+/// The script, in the tree that `make build` built.
+fn script(options: &Options) -> Result<PathBuf, Stop> {
+    let tree =
+        options.build.canonicalize().ok().and_then(|build| build.parent().map(PathBuf::from)).unwrap_or_default();
+    let script = tree.join("scripts/kernel-amplification");
+    if !script.exists() {
+        return Err(
+            "it needs scripts/kernel-amplification of the source tree; run the command that `make build` leaves there"
+                .into(),
+        );
+    }
+    Ok(script)
+}
+
+/// The row that a line of the script is about, as `amplification f2fs 50 1 2 3 4`.
+fn understood(output: &str, system: &str, full: u64) -> Option<Result<Row, String>> {
+    let head = format!("amplification {system} {full} ");
+    let rest = output.lines().find_map(|line| line.trim_end().strip_prefix(&head))?;
+    if let Some(why) = rest.strip_prefix("not-run ") {
+        return Some(Err(why.to_owned()));
+    }
+    let numbers: Vec<u64> = rest.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let [user, drive, flushes, offered] = numbers.as_slice() else { return None };
+    let mut row = Row::new("", "null_blk, zoned");
+    row.rule = Rule::Fewer.name().into();
+    (row.bytes_user, row.bytes_drive, row.flushes) = (Some(*user), Some(*drive), Some(*flushes));
+    let part = *offered as f64 / (SIZE << 20) as f64;
+    row.figures.insert("part of the drive that files may take".into(), part);
+    Some(Ok(row.amplified()))
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    let script = script(run.options)?;
+    let full = if run.options.short { &FULL[..1] } else { &FULL[..] };
+    run.setting("device", format!("null_blk, {SIZE} MiB in zones of {ZONE} MiB, 8 of them conventional"));
+    run.setting("db_bench", "fillrandom,overwrite, 20 B keys, 4000 B values, not compressed");
+    let dir = workplace(&run.options.work)?;
+    let mut command = Command::new(&script);
+    command.args([SIZE.to_string(), ZONE.to_string()]).args(full.iter().map(u64::to_string));
+    command.env("BUILD_DIR", &run.options.build);
+    let mut running = Running::start(&command, dir.path())?;
+    run.says("in the VM; a quarter of an hour");
+    let ended = running.wait(|_| if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) });
+    if ended == Err(Stop::Interrupted) {
+        return Err(Stop::Interrupted);
+    }
+    let output = running.output();
+    let why = match ended {
+        Err(Stop::Failed(why)) => why,
+        _ => "the VM said nothing of it".into(),
+    };
+    let mut bars = Vec::new();
+    for (name, system, full) in rows() {
+        run.row(&name, |_| {
+            let row = understood(&output, system, full).unwrap_or_else(|| Err(why.clone()))?;
+            Ok(Row {
+                paper: (system == "f2fs")
+                    .then(|| Figure::new(0.8, "to 0.85 of the drive may be used", "BlueFS, section 1")),
+                ..row
+            })
+        })?;
+        if let Some(amplification) = run.measured(&name).and_then(|row| row.write_amplification) {
+            bars.push((name, amplification, None));
+        }
+    }
+    if !bars.is_empty() {
+        run.outcome.charts.push(Chart {
+            file: "amplification".into(),
+            title: "Bytes written to the device for each byte put".into(),
+            x: Axis::default(),
+            y: Axis::even("write amplification, by the kernel's counters"),
+            shape: Shape::Bars(bars),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_vm_are_understood() {
+        let out = "vm: part x\namplification f2fs 50 1000 2500 7 900000000\r\namplification btrfs 50 not-run no room\namplification bluefs 85 1 2\n";
+        let row = understood(out, "f2fs", 50).unwrap().unwrap();
+        assert_eq!((row.write_amplification, row.flushes), (Some(2.5), Some(7)));
+        assert_eq!(understood(out, "btrfs", 50).unwrap().unwrap_err(), "no room");
+        assert!(understood(out, "bluefs", 85).is_none() && understood(out, "bluefs", 50).is_none());
+    }
+}
