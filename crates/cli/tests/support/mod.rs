@@ -51,6 +51,8 @@ impl Place {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_imbrex"));
         command.args(args).env("IMBREX_SHM_DIR", self.dir.path()).stdin(Stdio::null());
+        // Of cargo: with it a plug-in would find the libimbrex.so that cargo built last, not the one beside it.
+        command.env_remove("LD_LIBRARY_PATH");
         command
     }
 
