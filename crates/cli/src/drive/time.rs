@@ -145,6 +145,11 @@ pub(super) fn describe(stats: &TimeStats) -> String {
         "{:.3} s of device time, the head busy for {part:.1} % of it, idle for {:.3} s",
         stats.elapsed, stats.idle
     ));
+    match stats.pace {
+        Some(Pace::Account) => lines.push("service times are added up; host think time counts as none".into()),
+        Some(Pace::Real { speed }) => lines.push(format!("callers wait, {speed} drive seconds in one")),
+        None => {}
+    }
     if let Some(cache) = stats.persistent_cache {
         lines.push(format!("persistent cache: {} extents, {}", cache.extents, crate::output::size(cache.bytes)));
     }
