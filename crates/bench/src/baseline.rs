@@ -246,11 +246,12 @@ impl Baseline {
         drop(Emulator::create(&self.image, config, false).map_err(|error| error.to_string())?);
         self.serve(setup)?;
         let file = self.record.served().join(FILE);
+        let before = readahead();
         let args = ["--find", "--show", "--direct-io=on", "--sector-size", "4096"];
         let device = run(Command::new("losetup").args(args).arg(&file))
             .map_err(|why| format!("no loop device can be attached ({why})"))?;
         self.device = device.into();
-        self.tune(setup, u64::from(config.max_io))?;
+        self.tune(setup, u64::from(config.max_io), &before)?;
         let (mkfs, args, _) = setup.file_system.mkfs();
         run(Command::new(mkfs).args(args).arg(&self.device)).map_err(|why| format!("{mkfs} failed: {why}"))?;
         self.mount()?;
@@ -294,7 +295,7 @@ impl Baseline {
     }
 
     /// The settings of the loop device, as a disk has them, with what the host limits divided by the scale.
-    fn tune(&mut self, setup: &Setup, max_io: u64) -> Result<(), String> {
+    fn tune(&mut self, setup: &Setup, max_io: u64, before: &[(PathBuf, String)]) -> Result<(), String> {
         let name = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
         let (queue, bdi) = (format!("/sys/block/{name}/queue"), format!("/sys/class/bdi/{}", number.trim()));
@@ -311,6 +312,8 @@ impl Baseline {
         for (path, _, back) in &wanted {
             let path = back.as_ref().unwrap_or(path);
             let now = fs::read_to_string(path).map_err(|error| format!("{path} cannot be read ({error})"))?;
+            // To attach it has changed some already.
+            let now = before.iter().find(|(of, _)| of == Path::new(path)).map_or(now, |(_, was)| was.clone());
             self.record.settings.push((path.into(), chosen(&now).to_owned()));
         }
         self.record.loop_device = Some(name);
@@ -440,6 +443,14 @@ impl Drop for Baseline {
             eprintln!("imbrex: a baseline was not undone: {sentence}; run `imbrex drive detach --all`");
         }
     }
+}
+
+/// What loop devices read ahead: the kernel sets that anew when one is attached.
+fn readahead() -> Vec<(PathBuf, String)> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let loops = devices.filter(|device| device.file_name().to_string_lossy().starts_with("loop"));
+    let files = loops.map(|device| device.path().join("queue/read_ahead_kb"));
+    files.filter_map(|path| fs::read_to_string(&path).ok().map(|text| (path, text))).collect()
 }
 
 /// The value of a setting; of several, the one in brackets.
