@@ -23,6 +23,15 @@ enum Verb {
     List(List),
     /// Run one and leave a result and a report.
     Run(RunArgs),
+    /// Draw the report of a result anew, from its result.json.
+    Draw(Draw),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  imbrex bench draw results/calibration")]
+struct Draw {
+    /// Where result.json is.
+    dir: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -135,6 +144,17 @@ fn list(args: &List) -> Outcome {
     print(lines.join("\n"))
 }
 
+fn draw(args: &Draw) -> Outcome {
+    let path = args.dir.join("result.json");
+    let refuse = |why: String| {
+        Failure::failed(format!("{}: {why}; name a directory that `imbrex bench run` left", path.display()))
+    };
+    let text = std::fs::read_to_string(&path).map_err(|e| refuse(e.to_string()))?;
+    let outcome: experiment::result::Outcome = serde_json::from_str(&text).map_err(|e| refuse(e.to_string()))?;
+    report::write(&args.dir, &outcome).map_err(Failure::failed)?;
+    print(format!("{}", args.dir.join("report.html").display()))
+}
+
 fn options(args: &RunArgs, out: PathBuf) -> Options {
     Options {
         scale: args.scale,
@@ -205,6 +225,7 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
 pub fn run(args: Args) -> Outcome {
     match args.verb {
         Verb::List(args) => list(&args),
+        Verb::Draw(args) => draw(&args),
         Verb::Run(args) => {
             let interrupted: Arc<AtomicBool> = Arc::default();
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

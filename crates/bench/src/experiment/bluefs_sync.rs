@@ -169,7 +169,7 @@ fn ratios(run: &mut Run, cache: bool) {
 fn chart(run: &mut Run, cache: bool) {
     let bar = |(name, _): &(&str, Where)| {
         let ms = each(run, &with_cache(name, cache)).first().copied()?;
-        Some(((*name).to_owned(), ms, None))
+        Some((name.replace("XFS on CMR with the HM-SMR drive's mechanics", "XFS, same mechanics"), ms, None))
     };
     let bars: Vec<_> = PLACES.iter().filter_map(bar).collect();
     if bars.is_empty() {

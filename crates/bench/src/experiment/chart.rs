@@ -208,11 +208,14 @@ impl Chart {
     ) -> Drawn {
         let largest = bars.iter().flat_map(|(_, ours, theirs)| [*ours, theirs.unwrap_or(0.0)]).fold(0.0, f64::max);
         let rows = bars.len().max(1) as f64;
+        // About so many pixels for a letter; what is longer still is cut by the bars.
+        let widest = bars.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+        let names = (widest as u32 * 7 + 24).clamp(120, WIDTH / 2);
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 16))
             .margin(10)
             .x_label_area_size(42)
-            .y_label_area_size(270)
+            .y_label_area_size(names)
             .build_cartesian_2d(0.0..headroom(largest, false) * 1.08, 0.0..rows)
             .map_err(failed)?;
         chart

@@ -63,6 +63,20 @@ impl Running {
         }
     }
 
+    /// Asks it to end, and waits a moment for it: a script ends what it started.
+    pub(super) fn terminate(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        for _ in 0..50 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// What it printed so far.
     pub(super) fn output(&self) -> String {
         text(&self.stdout)

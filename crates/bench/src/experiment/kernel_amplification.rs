@@ -47,7 +47,7 @@ fn script(options: &Options) -> Result<PathBuf, Stop> {
 }
 
 /// The row that a line of the script is about, as `amplification f2fs 50 1 2 3 4`.
-fn understood(output: &str, system: &str, full: u64) -> Option<Result<Row, String>> {
+fn understood(output: &str, system: &str, full: u64, size: u64) -> Option<Result<Row, String>> {
     let head = format!("amplification {system} {full} ");
     let rest = output.lines().find_map(|line| line.trim_end().strip_prefix(&head))?;
     if let Some(why) = rest.strip_prefix("not-run ") {
@@ -58,35 +58,46 @@ fn understood(output: &str, system: &str, full: u64) -> Option<Result<Row, Strin
     let mut row = Row::new("", "null_blk, zoned");
     row.rule = Rule::Fewer.name().into();
     (row.bytes_user, row.bytes_drive, row.flushes) = (Some(*user), Some(*drive), Some(*flushes));
-    let part = *offered as f64 / (SIZE << 20) as f64;
+    let part = *offered as f64 / (size << 20) as f64;
     row.figures.insert("part of the drive that files may take".into(), part);
     Some(Ok(row.amplified()))
 }
 
-fn run(run: &mut Run) -> Result<(), Stop> {
-    let script = script(run.options)?;
-    let full = if run.options.short { &FULL[..1] } else { &FULL[..] };
-    run.setting("device", format!("null_blk, {SIZE} MiB in zones of {ZONE} MiB, 8 of them conventional"));
-    run.setting("db_bench", "fillrandom,overwrite, 20 B keys, 4000 B values, not compressed");
+/// What the VM said, and why it said no more.
+fn in_the_vm(run: &Run, size: u64, zone: u64, full: &[u64]) -> Result<(String, String), Stop> {
+    let nothing = |why: String| Ok((String::new(), why));
+    let script = match script(run.options) {
+        Ok(script) => script,
+        Err(Stop::Failed(why)) => return nothing(why),
+        Err(stop) => return Err(stop),
+    };
     let dir = workplace(&run.options.work)?;
     let mut command = Command::new(&script);
-    command.args([SIZE.to_string(), ZONE.to_string()]).args(full.iter().map(u64::to_string));
+    command.args([size.to_string(), zone.to_string()]).args(full.iter().map(u64::to_string));
     command.env("BUILD_DIR", &run.options.build);
     let mut running = Running::start(&command, dir.path())?;
     run.says("in the VM; a quarter of an hour");
     let ended = running.wait(|_| if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) });
-    if ended == Err(Stop::Interrupted) {
-        return Err(Stop::Interrupted);
-    }
-    let output = running.output();
     let why = match ended {
+        Err(Stop::Interrupted) => {
+            running.terminate();
+            return Err(Stop::Interrupted);
+        }
         Err(Stop::Failed(why)) => why,
-        _ => "the VM said nothing of it".into(),
+        Ok(()) => "the VM said nothing of it".into(),
     };
+    Ok((running.output(), why))
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    let (size, zone, full) = if run.options.short { (128, 1, &FULL[..1]) } else { (SIZE, ZONE, &FULL[..]) };
+    run.setting("device", format!("null_blk, {size} MiB in zones of {zone} MiB, 8 of them conventional"));
+    run.setting("db_bench", "fillrandom,overwrite, 20 B keys, 4000 B values, not compressed");
+    let (output, why) = in_the_vm(run, size, zone, full)?;
     let mut bars = Vec::new();
-    for (name, system, full) in rows() {
+    for (name, system, full) in rows().into_iter().filter(|(.., percent)| full.contains(percent)) {
         run.row(&name, |_| {
-            let row = understood(&output, system, full).unwrap_or_else(|| Err(why.clone()))?;
+            let row = understood(&output, system, full, size).unwrap_or_else(|| Err(why.clone()))?;
             Ok(Row {
                 paper: (system == "f2fs")
                     .then(|| Figure::new(0.8, "to 0.85 of the drive may be used", "BlueFS, section 1")),
@@ -116,9 +127,9 @@ mod tests {
     #[test]
     fn lines_of_the_vm_are_understood() {
         let out = "vm: part x\namplification f2fs 50 1000 2500 7 900000000\r\namplification btrfs 50 not-run no room\namplification bluefs 85 1 2\n";
-        let row = understood(out, "f2fs", 50).unwrap().unwrap();
+        let row = understood(out, "f2fs", 50, 1024).unwrap().unwrap();
         assert_eq!((row.write_amplification, row.flushes), (Some(2.5), Some(7)));
-        assert_eq!(understood(out, "btrfs", 50).unwrap().unwrap_err(), "no room");
-        assert!(understood(out, "bluefs", 85).is_none() && understood(out, "bluefs", 50).is_none());
+        assert_eq!(understood(out, "btrfs", 50, 1024).unwrap().unwrap_err(), "no room");
+        assert!(understood(out, "bluefs", 85, 1024).is_none() && understood(out, "bluefs", 50, 1024).is_none());
     }
 }
