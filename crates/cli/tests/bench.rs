@@ -200,6 +200,40 @@ fn bluefs_sync_pays_one_flush_an_insert() {
     }
 }
 
+#[test]
+fn an_interrupted_run_keeps_what_there_is_and_leaves_nothing_running() {
+    if !rocksdb() {
+        return;
+    }
+    let at = place();
+    let (out, work) = (at.host("out"), at.host("work"));
+    std::fs::create_dir(&work).unwrap();
+    // Each row takes a minute.
+    let args =
+        ["bench", "run", "bluefs-async", "--only", "asynchronous", "--out", &out, "--work", &work, "--build", BUILD];
+    let mut command = at.command(&args);
+    let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // It runs when db_bench has written something to its drive.
+    let database = || {
+        let dir = std::fs::read_dir(&work).unwrap().flatten().next()?.path();
+        let listed = std::fs::read_to_string(dir.join("stderr")).ok()?;
+        listed.contains("thread 0").then_some(dir)
+    };
+    while database().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let sentence = fails(child.wait_with_output().unwrap(), 1);
+    assert!(sentence.contains("partial"), "{sentence}");
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
+    let left = Command::new("pgrep").args(["-f", &work]).output().unwrap();
+    assert!(left.stdout.is_empty(), "{left:?}");
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(format!("{out}/result.json")).unwrap()).unwrap();
+    assert_eq!(result["complete"], false);
+}
+
 /// In a VM, where `make test` has one.
 #[test]
 fn kernel_write_amplification_counts_what_the_kernel_counts() {
