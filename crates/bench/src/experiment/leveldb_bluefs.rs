@@ -77,7 +77,7 @@ fn rate(output: &str, name: &str) -> Option<f64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-fn run_on(run: &Run, plan: &Plan, disk: &Disk, mut command: Command, image: &Path, dir: &Path) -> Result<Row, Stop> {
+fn run_on(run: &Run, plan: &Plan, disk: &Disk, mut command: Command, image: &Path, dir: &Path) -> Result<Ran, Stop> {
     let options = run.options;
     let (n, reads) = (records(options), reads(options));
     // Tables of a zone, and memtables as large.
@@ -102,23 +102,37 @@ fn run_on(run: &Run, plan: &Plan, disk: &Disk, mut command: Command, image: &Pat
     row.settings.insert("leveldb_bench".into(), arguments.join(" "));
     let speed = run.speed();
     let watched = watch(run, &On { command, image, pace: Pace::Real(speed) }, dir, &mut row)?;
-    let rate = rate(&watched.output, plan.measured)
-        .ok_or("leveldb_bench printed no result; `bindings/leveldb/build.sh build tests` makes it")?;
-    let operations = if plan.reads { reads } else { n };
-    row.operations = Some(operations);
-    row.wall_seconds = Some(operations as f64 / rate * speed);
-    row.bytes_user = Some(n * RECORD);
-    row.figures.insert("operations/s".into(), rate / speed);
-    if plan.reads {
-        row.flags.push("what the drive did contains filling and compacting the database".into());
-    }
-    row.paper = plan
-        .gear
-        .map(|rate| Figure::new(rate, "operations/s of GearDB", "GearDB, section 2; 0.9 of its zones hold valid data"));
-    Ok(row.amplified())
+    Ok(Ran { row, output: watched.output })
 }
 
-fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Row, Stop> {
+/// A run of the program, from which the rows of several plans can be read.
+#[derive(Clone)]
+struct Ran {
+    row: Row,
+    output: String,
+}
+
+impl Ran {
+    /// The row of a plan.
+    fn row(&self, plan: &Plan, options: &Options, speed: f64) -> Result<Row, Stop> {
+        let rate = rate(&self.output, plan.measured)
+            .ok_or("leveldb_bench printed no result; `bindings/leveldb/build.sh build tests` makes it")?;
+        let (n, operations) = (records(options), if plan.reads { reads(options) } else { records(options) });
+        let mut row = self.row.clone();
+        row.operations = Some(operations);
+        row.wall_seconds = Some(operations as f64 / rate * speed);
+        row.bytes_user = Some(n * RECORD);
+        row.figures.insert("operations/s".into(), rate / speed);
+        if plan.reads {
+            row.flags.push("what the drive did contains filling and compacting the database".into());
+        }
+        let source = "GearDB, section 2; 0.9 of its zones hold valid data";
+        row.paper = plan.gear.map(|rate| Figure::new(rate, "operations/s of GearDB", source));
+        Ok(row.amplified())
+    }
+}
+
+fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Ran, Stop> {
     let options = run.options;
     let program = options.build.join("leveldb_bench");
     if !program.exists() {
@@ -149,9 +163,9 @@ fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Row, Stop> {
     let mut command = baseline.command(program);
     command.arg(format!("--db={}", baseline.dir().join("bench").display()));
     let image = baseline.image().to_owned();
-    let row = run_on(run, plan, &disk, command, &image, dir.path())?;
+    let ran = run_on(run, plan, &disk, command, &image, dir.path())?;
     baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
-    Ok(row)
+    Ok(ran)
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -159,10 +173,19 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("reads", reads(run.options));
     run.setting("cache, bytes", CACHE / u64::from(run.options.scale));
     let mut bars = Vec::new();
+    // Reads at random and in order come from one run.
+    let mut kept: [Option<Ran>; 2] = [None, None];
     for plan in PLANS {
-        for bluefs in [true, false] {
+        for (bluefs, kept) in [true, false].into_iter().zip(&mut kept) {
             let name = name(plan, bluefs);
-            run.row(&name, |run| measure(run, plan, bluefs))?;
+            run.row(&name, |run| {
+                let ran = match kept.take().filter(|_| plan.reads) {
+                    Some(ran) => ran,
+                    None => measure(run, plan, bluefs)?,
+                };
+                *kept = plan.reads.then(|| ran.clone());
+                ran.row(plan, run.options, run.speed())
+            })?;
             if let Some(rate) = run.measured(&name).and_then(|row| row.figures.get("operations/s")) {
                 bars.push((name, *rate, plan.gear.filter(|_| bluefs)));
             }
