@@ -6,16 +6,27 @@
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
 //! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
 //! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::tell`]).
+//! What costs room in a zone that somebody goes on in waits until others have stopped writing for a moment ([`PATIENCE`]): two
+//! streams that cannot share a zone would else take it from each other with every write, and leave finished zones behind that are
+//! nearly empty.
 //!
 //! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
 
 use crate::stream::StreamCore;
-use crate::sync::{Condvar, Mutex, lock, wait_a_second};
-use crate::volume::VolumeCore;
-use imbrex_device::{Cause, Result, Zone, ZoneId, ZoneOp, ZoneState};
+use crate::sync::{Condvar, Mutex, lock, wait_at_most};
+use crate::volume::{Exec, VolumeCore};
+use imbrex_device::{Cause, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// Nobody wrote for so long: then who wants a zone need not wait for others to fill theirs.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// After so many writes of others one has waited long enough.
+const PATIENT_EVENTS: u32 = 64;
+/// After so long without any event it is time for a look all the same: where a stream could not write, nobody says when it could.
+const AT_MOST: Duration = Duration::from_secs(1);
 
 /// Zones of an engine's journal: the one it is in, and the one it moves to.
 const JOURNAL: u32 = 2;
@@ -35,6 +46,19 @@ pub(crate) enum Holder {
     Taken,
     /// Nobody: it is from before the volume was opened and the engine has not said that it keeps it, or its stream has ended.
     Before,
+    /// Nobody: somebody finishes it, and nobody else must. It counts until that is done.
+    Finishing,
+}
+
+impl Holder {
+    /// Nobody will write there or ask for it.
+    fn is_gone(&self) -> bool {
+        match self {
+            Holder::Stream(stream) => stream.strong_count() == 0,
+            Holder::Before => true,
+            Holder::Cleaner | Holder::Nobody | Holder::Taken | Holder::Finishing => false,
+        }
+    }
 }
 
 impl std::fmt::Debug for Holder {
@@ -46,6 +70,7 @@ impl std::fmt::Debug for Holder {
             Holder::Nobody => "kept",
             Holder::Taken => "taken",
             Holder::Before => "left",
+            Holder::Finishing => "being finished",
         })
     }
 }
@@ -69,6 +94,8 @@ pub(crate) struct ActiveZones {
     /// For streams; the cleaner may have one more.
     limit: usize,
     zones: Mutex<BTreeMap<u32, Holder>>,
+    /// Held while a zone is reset or finished, so that nobody does both to one, or to one that is somebody else's by now.
+    ending: Mutex<()>,
     clock: AtomicU64,
     keeper: OnceLock<Weak<dyn ZoneKeeper>>,
     /// How often something happened that may let a waiting one in.
@@ -92,6 +119,7 @@ impl ActiveZones {
         ActiveZones {
             limit: limit.saturating_sub(rings + JOURNAL + CLEANER).max(1) as usize,
             zones: Mutex::new(active.map(|zone| (zone.id.0, Holder::Before)).collect()),
+            ending: Mutex::new(()),
             clock: AtomicU64::new(0),
             keeper: OnceLock::new(),
             events: Mutex::new(0),
@@ -109,14 +137,13 @@ impl ActiveZones {
         *lock(&self.events)
     }
 
-    /// Waits until something has happened since there were `seen` events. After a second it is time for a look all the same: where
-    /// a stream could not write, nobody says when it could. False: nothing has happened.
-    fn wait_beyond(&self, seen: u64) -> bool {
+    /// Waits until something has happened since there were `seen` events. False: nothing has happened for so long.
+    fn wait_beyond(&self, seen: u64, time: Duration) -> bool {
         let events = lock(&self.events);
         if *events != seen {
             return true;
         }
-        *wait_a_second(&self.happened, events) != seen
+        *wait_at_most(&self.happened, events, time) != seen
     }
 
     /// The time by which streams are told apart: it goes on with every write.
@@ -192,12 +219,7 @@ impl ActiveZones {
 
     /// Zones that nobody will write to or ask for: their stream ended without giving them back, or they are from before.
     fn left(&self) -> Vec<ZoneId> {
-        let gone = |holder: &Holder| match holder {
-            Holder::Stream(stream) => stream.strong_count() == 0,
-            Holder::Before => true,
-            Holder::Cleaner | Holder::Nobody | Holder::Taken => false,
-        };
-        lock(&self.zones).iter().filter(|(_, holder)| gone(holder)).map(|(zone, _)| ZoneId(*zone)).collect()
+        lock(&self.zones).iter().filter(|(_, holder)| holder.is_gone()).map(|(zone, _)| ZoneId(*zone)).collect()
     }
 }
 
@@ -206,6 +228,11 @@ impl VolumeCore {
     /// active zone. Nothing on a drive without such a limit.
     pub(crate) fn activate(&self, zone: ZoneId, holder: Holder) -> Result<()> {
         let Some(active) = &self.active else { return Ok(()) };
+        // Nobody else writes where the engine's one thread does everything, and nothing takes time under the model checker.
+        let mut patience = match self.options.exec {
+            Exec::Threads(_) if cfg!(not(feature = "shuttle")) && !matches!(holder, Holder::Cleaner) => PATIENT_EVENTS,
+            _ => 0,
+        };
         loop {
             self.flusher.check()?;
             // Before the look: what happens during it is not missed.
@@ -222,7 +249,13 @@ impl VolumeCore {
                 && !left.is_empty()
             {
                 keeper.settle()?;
-                left.into_iter().for_each(|zone| self.finish(zone));
+                for zone in left {
+                    self.finish_if(zone, Holder::is_gone);
+                }
+                continue;
+            }
+            if patience > 0 {
+                patience = if active.wait_beyond(seen, PATIENCE) { patience - 1 } else { 0 };
                 continue;
             }
             if let Some(keeper) = &keeper
@@ -249,7 +282,7 @@ impl VolumeCore {
             let zones = || -> Vec<String> {
                 lock(&active.zones).iter().map(|(zone, holder)| format!("{zone} {holder:?}")).collect()
             };
-            if !active.wait_beyond(seen) {
+            if !active.wait_beyond(seen, AT_MOST) {
                 tracing::warn!(drive = %self.drive.device.identity().name, zones = ?zones(), "waiting for an active zone");
             }
         }
@@ -267,10 +300,7 @@ impl VolumeCore {
         let mut any = false;
         for zone in keeper.not_kept(active.nobodys()) {
             // The engine marks what it takes while it has it under its lock.
-            if active.nobodys().contains(&zone) {
-                self.finish(zone);
-                any = true;
-            }
+            any |= self.finish_if(zone, |holder| matches!(holder, Holder::Nobody));
         }
         Ok(any)
     }
@@ -344,10 +374,46 @@ impl VolumeCore {
         Ok(any)
     }
 
-    /// Finishes a zone that nobody goes on in, on a drive that limits active ones. A zone that cannot be finished is left as it is.
+    /// Resets a zone that nobody has.
+    pub(crate) fn reset_zone(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        let ending = self.active.as_ref().map(|active| lock(&active.ending));
+        let result = self.drive.device.zone_op(ZoneOp::Reset, zone, tag);
+        self.is_reset(zone);
+        drop(ending);
+        result
+    }
+
+    /// Finishes a zone that the engine had and does not go on in, unless it was reset meanwhile, on a drive that limits active
+    /// ones. A zone that cannot be finished is left as it is.
+    pub(crate) fn finish_unused(&self, zone: ZoneId) {
+        self.finish_if(zone, |holder| !matches!(holder, Holder::Stream(stream) if stream.strong_count() > 0));
+    }
+
+    /// The same of a zone that the caller's stream has.
     pub(crate) fn finish(&self, zone: ZoneId) {
-        let Some(active) = &self.active else { return };
-        active.forget(zone);
+        if let Some(active) = &self.active {
+            lock(&active.zones).insert(zone.0, Holder::Finishing);
+            self.finish_marked(active, zone);
+        }
+    }
+
+    /// Finishes a zone that is still held so. False: it is not.
+    fn finish_if(&self, zone: ZoneId, held: impl Fn(&Holder) -> bool) -> bool {
+        let Some(active) = &self.active else { return false };
+        match lock(&active.zones).get_mut(&zone.0) {
+            Some(holder) if held(holder) => *holder = Holder::Finishing,
+            _ => return false,
+        }
+        self.finish_marked(active, zone);
+        true
+    }
+
+    fn finish_marked(&self, active: &ActiveZones, zone: ZoneId) {
+        let ending = lock(&active.ending);
+        // All in it was deleted, and it was reset before its turn came: then it may be somebody else's.
+        if !matches!(lock(&active.zones).get(&zone.0), Some(Holder::Finishing)) {
+            return;
+        }
         match self.report_one(zone) {
             Ok(report) if is_active(&report) => {
                 if let Err(error) = self.drive.device.zone_op(ZoneOp::Finish, zone, Cause::Pool.into()) {
@@ -357,5 +423,7 @@ impl VolumeCore {
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "a zone that nobody goes on in could not be looked at"),
         }
+        active.forget(zone);
+        drop(ending);
     }
 }

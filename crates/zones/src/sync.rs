@@ -14,12 +14,19 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits on `condvar` for a second at most; under `shuttle`, where nothing takes time, until it is notified.
-pub(crate) fn wait_a_second<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+/// Waits on `condvar` for so long at most; under `shuttle`, where nothing takes time, until it is notified.
+pub(crate) fn wait_at_most<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: std::time::Duration,
+) -> MutexGuard<'a, T> {
     #[cfg(feature = "shuttle")]
-    return wait(condvar, guard);
+    return wait(condvar, {
+        let _ = time;
+        guard
+    });
     #[cfg(not(feature = "shuttle"))]
-    condvar.wait_timeout(guard, std::time::Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0
+    condvar.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
 }
 
 /// Waits on `condvar`, as [`lock`] locks.

@@ -19,8 +19,8 @@ use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::turn::Turn;
 use imbrex_device::{
-    Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneOp, ZoneState,
-    ZonedDevice, report_all, zeroed_region,
+    Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneState, ZonedDevice,
+    report_all, zeroed_region,
 };
 use labels::{LabelZones, cannot_write, conventional_count, geometry_of};
 use left::Left;
@@ -85,7 +85,7 @@ pub(crate) struct VolumeCore {
     pub(crate) uuid: [u8; 16],
     pub(crate) flusher: Flusher,
     turn: Option<Turn>,
-    options: VolumeOptions,
+    pub(crate) options: VolumeOptions,
     label: Mutex<Label>,
     label_zones: LabelZones,
     pool: Mutex<Pool>,
@@ -542,8 +542,7 @@ impl VolumeCore {
             match answer {
                 Take::Empty(zone) => return Ok(zone),
                 Take::Reset(zone) => {
-                    let result = self.drive.device.zone_op(ZoneOp::Reset, zone, Cause::Pool.into());
-                    self.is_reset(zone);
+                    let result = self.reset_zone(zone, Cause::Pool.into());
                     lock(&self.pool).reset_done(zone, result.is_ok());
                     match result {
                         Ok(()) => return Ok(zone),

@@ -162,7 +162,7 @@ impl Tenant {
     /// Nobody will write to this zone any more: on a drive that limits active zones it is finished. What stands in it, and how
     /// far, must be known from elsewhere than its write pointer.
     pub fn finish(&self, zone: ZoneId) {
-        self.core().finish(zone);
+        self.core().finish_unused(zone);
     }
 
     /// Whether the zone was reset and nobody has it: nothing stands in it.

@@ -7,7 +7,7 @@ use crate::stream::StreamCore;
 use crate::sync::lock;
 #[cfg(not(feature = "shuttle"))]
 use crate::sync::wait;
-use imbrex_device::{Cause, Priority, Result, Tag, ZoneOp};
+use imbrex_device::{Cause, Priority, Result, Tag};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -83,8 +83,7 @@ impl VolumeCore {
 
     pub(crate) fn reset_one(&self) -> Result<bool> {
         let Some(zone) = lock(&self.pool).next_dirty() else { return Ok(false) };
-        let result = self.drive.device.zone_op(ZoneOp::Reset, zone, Tag::new(Cause::Pool).at(Priority::Background));
-        self.is_reset(zone);
+        let result = self.reset_zone(zone, Tag::new(Cause::Pool).at(Priority::Background));
         lock(&self.pool).reset_done(zone, result.is_ok());
         self.reset.notify_all();
         if let Err(error) = result {
