@@ -1,23 +1,14 @@
 //! Emulated drives that keep time, as a user runs them.
 
+mod support;
+
 use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
 use imbrex_emulator::time::Pace;
 use imbrex_emulator::{Emulator, OpenOptions};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use tempfile::TempDir;
-
-struct Place {
-    _dir: TempDir,
-    path: PathBuf,
-}
-
-fn place() -> Place {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("drive.img");
-    Place { _dir: dir, path }
-}
+use support::{done, json, place, text};
 
 fn imbrex(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_imbrex")).args(args).output().unwrap()
@@ -26,21 +17,6 @@ fn imbrex(args: &[&str]) -> Output {
 /// Runs `imbrex drive VERB PATH …`.
 fn drive(verb: &str, path: &Path, more: &[&str]) -> Output {
     imbrex(&[&["drive", verb, path.to_str().unwrap()], more].concat())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// The output of a command that succeeds.
-fn done(output: Output) -> String {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn json(output: Output) -> Value {
-    serde_json::from_str(&done(output)).unwrap()
 }
 
 /// The one sentence of a command that fails.

@@ -1,6 +1,7 @@
 //! What an experiment leaves: `result.json` is these structures, and the report is drawn from them alone.
 
 use super::chart::Chart;
+use imbrex_emulator::time::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -83,18 +84,6 @@ impl Figure {
     pub fn new(value: f64, unit: &str, source: &str) -> Figure {
         Figure { value, unit: unit.into(), source: source.into() }
     }
-}
-
-/// Latencies of the commands of one cause, in seconds of the drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Latency {
-    pub commands: u64,
-    pub mean: f64,
-    pub p50: f64,
-    pub p95: f64,
-    pub p99: f64,
-    pub max: f64,
 }
 
 /// One thing that was measured. What is `None` was not, or makes no sense there.

@@ -1,7 +1,7 @@
 //! What a drive did over time: its image's counters, looked at while somebody else uses it.
 
 use super::chart::Series;
-use super::result::{Latency, Row};
+use super::result::Row;
 use imbrex_device::ZoneState;
 use imbrex_emulator::time::Seconds;
 use imbrex_emulator::{Counts, Observer};
@@ -92,15 +92,7 @@ impl Sampler {
             let stayed: f64 = time.latency.values().map(|l| l.mean * l.commands as f64).sum();
             row.queue_depth = Some(stayed / time.elapsed);
         }
-        row.latency = time
-            .latency
-            .iter()
-            .map(|(cause, l)| {
-                let latency =
-                    Latency { commands: l.commands, mean: l.mean, p50: l.p50, p95: l.p95, p99: l.p99, max: l.max };
-                ((*cause).to_owned(), latency)
-            })
-            .collect();
+        row.latency = time.latency.iter().map(|(cause, latency)| ((*cause).to_owned(), *latency)).collect();
     }
 
     /// Bytes read and written a second, in MiB.

@@ -15,7 +15,7 @@ use super::mechanics::Ns;
 use super::params::Params;
 use super::tally::Kind;
 use imbrex_device::Cause;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
@@ -85,7 +85,7 @@ impl Seconds {
 }
 
 /// Latencies of the commands of one cause, in seconds; each is right within 7 %.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Latency {
     pub commands: u64,
