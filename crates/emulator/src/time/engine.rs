@@ -258,6 +258,10 @@ impl Engine {
 
     /// Does the next job of the head if it begins up to `until`.
     pub(crate) fn step(&mut self, until: Ns, tally: &mut impl Tally) -> bool {
+        // The head begins nothing before it is free: no need to look for what that would be.
+        if self.free > until {
+            return false;
+        }
         let earliest = self.queue.iter().map(|pending| pending.ready).fold(f64::INFINITY, f64::min);
         let pressed = self.draining || !self.flushes.is_empty() || !self.blocked.is_empty();
         let dirty = self.next_dirty();
@@ -386,19 +390,19 @@ impl Engine {
             let cost = if command.zone_time > 0.0 {
                 0.0
             } else {
-                self.reach(self.physical(command.at), start).iter().sum::<f64>()
+                let place = self.physical(command.at);
+                self.reach(place, self.mechanics.stroke(place), start).iter().sum::<f64>()
             };
             (index, cost)
         });
         costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
     }
 
-    /// Seek and rotation from where the head is to a physical address.
-    fn reach(&self, place: u64, start: Ns) -> [Ns; 2] {
+    /// Seek and rotation from where the head is to a physical address, which lies at `stroke`.
+    fn reach(&self, place: u64, stroke: f64, start: Ns) -> [Ns; 2] {
         if self.next == Some(place) && start <= self.free {
             return [0.0, 0.0];
         }
-        let stroke = self.mechanics.stroke(place);
         let seek = self.mechanics.seek(self.stroke, stroke);
         [seek, self.mechanics.rotation(stroke, start + seek)]
     }
@@ -412,8 +416,9 @@ impl Engine {
     fn pass(&mut self, place: u64, len: u64, start: Ns, cause: u8, kind: Option<Kind>, tally: &mut impl Tally) -> Ns {
         self.end_prefetch(start);
         tally.idle((start - self.free).max(0.0));
-        let [seek, rotation] = self.reach(place, start);
-        let transfer = self.mechanics.transfer(place, len);
+        let stroke = self.mechanics.stroke(place);
+        let [seek, rotation] = self.reach(place, stroke, start);
+        let transfer = self.mechanics.transfer_from(place, stroke, len);
         for (what, ns) in [(Kind::Seek, seek), (Kind::Rotation, rotation), (Kind::Transfer, transfer)] {
             tally.spent(cause, kind.unwrap_or(what), ns);
         }

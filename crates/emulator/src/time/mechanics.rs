@@ -99,10 +99,15 @@ impl Mechanics {
 
     /// To pass over the bytes from `at`. Both ends lie in one piece of the drive.
     pub(crate) fn transfer(&self, at: u64, len: u64) -> Ns {
+        self.transfer_from(at, self.stroke(at), len)
+    }
+
+    /// The same, with the stroke of `at`.
+    pub(crate) fn transfer_from(&self, at: u64, stroke: f64, len: u64) -> Ns {
         let last = at + len.saturating_sub(1);
         let per_byte = |p: f64| 1.0 / (self.outer - 2.0 * self.half_fall * p);
         // The bandwidth hardly changes within a command; its mean at both ends is exact to rounding.
-        let (a, b) = (self.stroke(at), self.stroke(last));
+        let (a, b) = (stroke, self.stroke(last));
         len as f64 * 0.5 * (per_byte(a) + per_byte(b))
     }
 

@@ -1,13 +1,14 @@
 //! The time that a drive takes: `docs/drive-model.md` has the formulas and every number's source.
 //!
 //! [`mechanics`] is where things lie and how long the head takes, [`engine`] what the drive does next, [`translation`] what a
-//! drive-managed drive does behind the host's back, [`params`] the numbers, [`tally`] what is counted, [`ledger`] where, [`kept`] what is
+//! drive-managed drive does behind the host's back ([`extents`] is its map), [`params`] the numbers, [`tally`] what is counted, [`ledger`] where, [`kept`] what is
 //! remembered from one opening to the next. All of it is a pure
 //! function of the commands and their arrivals; only [`clock`] knows threads and the world's time.
 
 mod calibrate;
 pub(crate) mod clock;
 pub(crate) mod engine;
+mod extents;
 mod frozen;
 pub(crate) mod kept;
 pub(crate) mod ledger;

@@ -9,9 +9,10 @@
 //! It moves no bytes: it only says where the head has to go. Addresses and lengths in bytes; *physical* ones begin with the
 //! cache.
 
+use super::extents::Extents;
 use super::kept::KeptTranslation;
 use super::params::Params;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -41,8 +42,7 @@ pub(crate) struct Translation {
     most: usize,
     stream: u64,
     streams_most: usize,
-    /// Address → length, position in the log.
-    map: BTreeMap<u64, (u64, u64)>,
+    map: Extents,
     /// What was appended to the log, oldest first: position, address, length. Some of it, or all, may be written over or cleaned
     /// since; of the first one something is still there.
     log: VecDeque<(u64, u64, u64)>,
@@ -66,7 +66,7 @@ impl Translation {
             most: params.persistent_cache_extents.max(2.0) as usize,
             stream: blocks(params.stream_kib * 1024.0),
             streams_most: params.streams as usize,
-            map: BTreeMap::new(),
+            map: Extents::new(band),
             log: VecDeque::new(),
             oldest: None,
             head: 0,
@@ -136,10 +136,13 @@ impl Translation {
         self.unmap(at, len);
         self.head += skip;
         let physical = self.head % self.cache;
-        self.map.insert(at, (len, self.head));
+        self.map.insert((at, len, self.head));
         self.log.push_back((self.head, at, len));
         self.head += len;
-        self.trim();
+        // The oldest bytes are still those that they were, unless there were none.
+        if self.oldest.is_none() {
+            self.trim();
+        }
         if self.log.len() > 2 * self.most + 64 {
             self.compact();
         }
@@ -162,40 +165,24 @@ impl Translation {
 
     /// The cache no longer has these bytes.
     fn unmap(&mut self, at: u64, len: u64) {
-        let end = at + len;
-        // Nothing there, mostly: one look tells.
-        if self.map.range(..end).next_back().is_none_or(|(start, (held, _))| start + held <= at) {
-            return;
+        if self.map.cut(at, at + len) {
+            self.trim();
         }
-        let before =
-            self.map.range(..at).next_back().filter(|(start, (len, _))| *start + len > at).map(|(start, _)| *start);
-        let inside = self.map.range(at..end).map(|(start, _)| *start);
-        for start in before.into_iter().chain(inside).collect::<Vec<_>>() {
-            let Some((held, position)) = self.map.remove(&start) else { continue };
-            let stop = start + held;
-            if start < at {
-                self.map.insert(start, (at - start, position));
-            }
-            if stop > end {
-                self.map.insert(end, (stop - end, position + (end - start)));
-            }
-        }
-        self.trim();
     }
 
     /// Forgets the front of the log of which nothing is left, and finds the oldest bytes that are.
     fn trim(&mut self) {
         // Mostly it is still what it was.
         if let Some((position, at)) = self.oldest
-            && self.map.get(&at).is_some_and(|(_, held_at)| *held_at == position)
+            && self.map.position(at) == Some(position)
         {
             return;
         }
         self.oldest = None;
         while let Some(&(position, at, len)) = self.log.front() {
-            let live = self.map.range(at..at + len).find(|(start, (_, held_at))| *held_at == position + (**start - at));
-            if let Some((start, (_, held_at))) = live {
-                self.oldest = Some((*held_at, *start));
+            let mut there = self.map.overlapping(at, at + len);
+            if let Some((start, _, held_at)) = there.find(|(start, _, held_at)| *held_at + at == position + *start) {
+                self.oldest = Some((held_at, start));
                 return;
             }
             self.log.pop_front();
@@ -204,7 +191,7 @@ impl Translation {
 
     /// Leaves in the log what the cache still has, so that what is written over again and again does not make it long.
     fn compact(&mut self) {
-        let entries = self.map.iter().map(|(at, (len, position))| (*position, *at, *len));
+        let entries = self.map.sorted().into_iter().map(|(at, len, position)| (position, at, len));
         self.log = entries.collect();
         self.log.make_contiguous().sort_unstable();
     }
@@ -214,22 +201,16 @@ impl Translation {
         self.head - self.oldest.map_or(self.head, |(position, _)| position)
     }
 
-    /// The entries that overlap `at..end`: address, length, position.
-    fn overlapping(&self, at: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        let before = self.map.range(..at).next_back().filter(move |(start, (len, _))| *start + len > at);
-        before.into_iter().chain(self.map.range(at..end)).map(|(start, (len, position))| (*start, *len, *position))
-    }
-
     /// Whether the cache has some of these bytes.
     pub(crate) fn scattered(&self, at: u64, end: u64) -> bool {
-        self.map.range(..end).next_back().is_some_and(|(start, (held, _))| start + held > at)
+        self.map.overlapping(at, end).next().is_some()
     }
 
     /// The physical pieces of a read, in the order of addresses.
     pub(crate) fn read(&self, at: u64, len: u64) -> Vec<(u64, u64)> {
         let end = at + len;
         let (mut pieces, mut done) = (Vec::new(), at);
-        for (start, held, position) in self.overlapping(at, end) {
+        for (start, held, position) in self.map.overlapping(at, end) {
             let (from, to) = (start.max(at), (start + held).min(end));
             if done < from {
                 pieces.push((self.native(done), from - done));
@@ -248,13 +229,14 @@ impl Translation {
         let (_, oldest) = self.oldest?;
         let (start, end) = (oldest / self.band * self.band, self.band_end(oldest));
         // No entry lies in two bands: a write ends with its band.
-        let entries: Vec<_> = self.map.range(start..end).map(|(at, (len, position))| (*at, *len, *position)).collect();
-        let mut cached = Vec::with_capacity(entries.len());
-        for (at, len, position) in entries {
-            self.map.remove(&at);
-            cached.push((position % self.cache, len));
-        }
+        let entries = self.map.take_band(oldest);
+        let mut cached: Vec<_> = entries.map(|(_, len, position)| (position % self.cache, len)).collect();
         cached.sort_unstable();
+        // Of the band nothing is left in the map, so not of these entries either.
+        while self.log.front().is_some_and(|(_, at, _)| (start..end).contains(at)) {
+            self.log.pop_front();
+        }
+        self.oldest = None;
         self.trim();
         self.mark(start);
         Some(Job { band: (self.native(start), end - start), cached })
@@ -285,7 +267,7 @@ impl Translation {
         KeptTranslation {
             log_head: self.head,
             streams: self.streams.iter().copied().collect(),
-            extents: self.map.iter().map(|(at, (len, position))| (*at, *len, *position)).collect(),
+            extents: self.map.sorted(),
             bands: self.written.clone(),
         }
     }
@@ -309,7 +291,7 @@ impl Translation {
                 return None;
             }
             free_from = end;
-            self.map.insert(at, (len, position));
+            self.map.insert((at, len, position));
         }
         self.compact();
         // No two of them share a place in the log.
@@ -412,7 +394,7 @@ mod tests {
             assert_eq!(pieces.iter().map(|piece| piece.1).sum::<u64>(), 2 * MB);
             assert!(pieces.iter().all(|(place, len)| place + len <= 68 * MB));
         }
-        let entries: u64 = drive.map.values().map(|(len, _)| len).sum();
+        let entries: u64 = drive.map.sorted().iter().map(|(_, len, _)| len).sum();
         assert!(drive.log.iter().is_sorted());
         assert!(entries <= drive.load().1);
     }

@@ -115,8 +115,9 @@ impl Engine {
         let from = self.next.map_or(0, |next| self.logical(next));
         let covers = self.flushes.first().map_or(u64::MAX, |(covers, _)| *covers);
         // A walk over newer extents is not repeated: the head goes where it ends.
-        let mut upwards = self.dirty.range(from..).chain(self.dirty.range(..from));
-        let (mut start, mut extent) = upwards.find(|(_, extent)| extent.seq <= covers)?;
+        let covered = |(_, extent): &(&u64, &Extent)| extent.seq <= covers;
+        let above = self.dirty.range(from..).find(covered);
+        let (mut start, mut extent) = above.or_else(|| self.dirty.range(..from).find(covered))?;
         // What follows something unwritten is not written before it: in a sequential zone it could not be.
         while let Some((before, other)) = self.dirty.range(..*start).next_back().filter(|(at, e)| *at + e.len == *start)
         {
