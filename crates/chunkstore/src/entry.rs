@@ -1,0 +1,592 @@
+//! What stands in the payloads of metadata: entries of the journal, and the pieces of a checkpoint (SMRSTORE §5.6).
+//!
+//! The journal tells of chunks that were created, sealed and deleted, of zones that were taken and closed, and of what the
+//! cleaner moved; not of appends, which the zones tell themselves. A checkpoint is a list of zones and a list of chunks with
+//! all their index groups. Decoders check every length before they use it and never panic.
+
+use crate::format::{BLOCK, ZoneUse};
+use crate::id::{ChunkId, StreamType};
+
+/// Record index: where one record of a chunk stands. It begins in the chunk where the one before it ends (SMRSTORE §5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RecordIndex {
+    /// Offset in the chunk where its data ends, in bytes.
+    pub end: u32,
+    /// Block of the zone where it begins; [`LOST`]: nowhere.
+    pub at: u32,
+}
+
+/// [`RecordIndex::at`] of bytes that are known to be lost.
+pub const LOST: u32 = u32::MAX;
+
+/// Index group: what stands of one chunk in one zone, as it stands in checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// The zone.
+    pub zone: u32,
+    /// Offset in the chunk of its first byte.
+    pub start: u32,
+    /// Its records, in order, at least one.
+    pub records: Vec<RecordIndex>,
+}
+
+/// A chunk, as it stands in checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkEntry {
+    /// Its name.
+    pub id: ChunkId,
+    /// Number that no other chunk of this name has.
+    pub serial: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Kind of stream.
+    pub stream: StreamType,
+    /// Whether it takes no more appends.
+    pub sealed: bool,
+    /// Ascending by offset, without gaps.
+    pub groups: Vec<GroupEntry>,
+}
+
+/// State of a datazone (SMRSTORE, Fig. 12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ZoneState {
+    /// Reset, or to be reset before use; not the store's to look at.
+    Free = 0,
+    /// Taken, and in the pool: no chunk has anything there.
+    Opened = 1,
+    /// Chunks are written to it.
+    Activated = 2,
+    /// Full or given up: not written before it is reset.
+    Closed = 3,
+    /// Closed, and nothing in it is of use any more.
+    Garbage = 4,
+}
+
+impl ZoneState {
+    /// Every state.
+    pub const ALL: [ZoneState; 5] =
+        [ZoneState::Free, ZoneState::Opened, ZoneState::Activated, ZoneState::Closed, ZoneState::Garbage];
+
+    /// The name that reports print.
+    pub fn name(self) -> &'static str {
+        match self {
+            ZoneState::Free => "free",
+            ZoneState::Opened => "opened",
+            ZoneState::Activated => "activated",
+            ZoneState::Closed => "closed",
+            ZoneState::Garbage => "garbage",
+        }
+    }
+}
+
+/// A datazone, as it stands in checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneEntry {
+    /// Which.
+    pub zone: u32,
+    /// Where its records end that the checkpoint knows of, in blocks.
+    pub tail: u32,
+    /// Its life.
+    pub life: u64,
+    /// Its state.
+    pub state: ZoneState,
+    /// What it is for.
+    pub usage: ZoneUse,
+}
+
+/// An entry of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A chunk is there.
+    Create {
+        /// Its name.
+        id: ChunkId,
+        /// Its serial number.
+        serial: u64,
+        /// Its kind of stream.
+        stream: StreamType,
+    },
+    /// A chunk takes no more appends.
+    Seal {
+        /// Its name.
+        id: ChunkId,
+        /// Its serial number.
+        serial: u64,
+        /// Its length in bytes.
+        len: u32,
+    },
+    /// A chunk is gone.
+    Delete {
+        /// Its name.
+        id: ChunkId,
+        /// Its serial number.
+        serial: u64,
+    },
+    /// A zone begins a new life: whatever stood in it before was of no more use.
+    ZoneTaken {
+        /// Which.
+        zone: u32,
+        /// The new life.
+        life: u64,
+        /// What it is for.
+        usage: ZoneUse,
+    },
+    /// A zone is written no more.
+    ZoneClosed {
+        /// Which.
+        zone: u32,
+        /// Its life.
+        life: u64,
+        /// Where its records end, in blocks.
+        tail: u32,
+    },
+    /// The first records of a chunk's group in one zone stand in another one now, durably.
+    Moved {
+        /// The chunk's name.
+        id: ChunkId,
+        /// Its serial number.
+        serial: u64,
+        /// The zone that they stood in.
+        from: u32,
+        /// Where they stand now.
+        to: GroupEntry,
+    },
+}
+
+/// Bytes of an entry's header.
+const ENTRY: usize = 8;
+const ZONE_ENTRY: usize = 24;
+const CHUNK_ENTRY: usize = 48;
+const GROUP_ENTRY: usize = 12;
+const RECORD: usize = 8;
+
+/// Reads fixed-width numbers from the front; every method says `None` where there is too little.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(taken)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+    fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[b]| b)
+    }
+    fn half(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn word(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn long(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+    fn id(&mut self) -> Option<ChunkId> {
+        self.array().map(ChunkId)
+    }
+    /// `count` records, which must be there and ascend from `start`.
+    fn records(&mut self, start: u32, count: u32) -> Option<Vec<RecordIndex>> {
+        let bytes = self.take((count as usize).checked_mul(RECORD)?)?;
+        let mut before = start;
+        let mut records = Vec::with_capacity(count as usize);
+        for pair in bytes.chunks_exact(RECORD) {
+            let mut pair = Input(pair);
+            let record = RecordIndex { end: pair.word()?, at: pair.word()? };
+            if record.end <= before {
+                return None;
+            }
+            before = record.end;
+            records.push(record);
+        }
+        (!records.is_empty()).then_some(records)
+    }
+}
+
+fn usage_bytes(usage: ZoneUse) -> [u8; 2] {
+    match usage {
+        ZoneUse::Meta(copy) => [1, copy],
+        ZoneUse::Data(stream) => [2, stream.number()],
+        ZoneUse::Cleaner(stream) => [3, stream.number()],
+    }
+}
+
+fn usage_of(kind: u8, detail: u8) -> Option<ZoneUse> {
+    match kind {
+        2 => Some(ZoneUse::Data(StreamType::new(detail)?)),
+        3 => Some(ZoneUse::Cleaner(StreamType::new(detail)?)),
+        _ => None,
+    }
+}
+
+fn put_records(out: &mut Vec<u8>, records: &[RecordIndex]) {
+    for record in records {
+        out.extend_from_slice(&record.end.to_le_bytes());
+        out.extend_from_slice(&record.at.to_le_bytes());
+    }
+}
+
+impl Entry {
+    /// Appends it to a journal record's payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let from = out.len();
+        let (kind, [detail, more]) = match self {
+            Entry::Create { stream, .. } => (1, [stream.number(), 0]),
+            Entry::Seal { .. } => (2, [0; 2]),
+            Entry::Delete { .. } => (3, [0; 2]),
+            Entry::ZoneTaken { usage, .. } => (4, usage_bytes(*usage)),
+            Entry::ZoneClosed { .. } => (5, [0; 2]),
+            Entry::Moved { .. } => (6, [0; 2]),
+        };
+        out.extend_from_slice(&[kind, detail, more, 0, 0, 0, 0, 0]);
+        match self {
+            Entry::Create { id, serial, .. } | Entry::Delete { id, serial } => {
+                out.extend_from_slice(&serial.to_le_bytes());
+                out.extend_from_slice(&id.0);
+            }
+            Entry::Seal { id, serial, len } => {
+                out.extend_from_slice(&serial.to_le_bytes());
+                out.extend_from_slice(&id.0);
+                out.extend_from_slice(&u64::from(*len).to_le_bytes());
+            }
+            Entry::ZoneTaken { zone, life, .. } => {
+                out.extend_from_slice(&life.to_le_bytes());
+                out.extend_from_slice(&u64::from(*zone).to_le_bytes());
+            }
+            Entry::ZoneClosed { zone, life, tail } => {
+                out.extend_from_slice(&life.to_le_bytes());
+                out.extend_from_slice(&zone.to_le_bytes());
+                out.extend_from_slice(&tail.to_le_bytes());
+            }
+            Entry::Moved { id, serial, from, to } => {
+                out.extend_from_slice(&serial.to_le_bytes());
+                out.extend_from_slice(&id.0);
+                for word in [*from, to.zone, to.start, to.records.len() as u32] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+                put_records(out, &to.records);
+            }
+        }
+        let len = (out.len() - from) as u32;
+        out[from + 4..from + ENTRY].copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// Reads one from the front of `bytes`; also says how long it is.
+    pub fn decode(bytes: &[u8]) -> Option<(Entry, usize)> {
+        let mut head = Input(bytes);
+        let [kind, detail, more, zero] = head.array()?;
+        let len = head.word()? as usize;
+        let mut body = Input(bytes.get(ENTRY..len)?);
+        let entry = match kind {
+            1 => {
+                let (serial, id) = (body.long()?, body.id()?);
+                Entry::Create { id, serial, stream: StreamType::new(detail)? }
+            }
+            2 => {
+                let (serial, id) = (body.long()?, body.id()?);
+                Entry::Seal { id, serial, len: u32::try_from(body.long()?).ok()? }
+            }
+            3 => {
+                let (serial, id) = (body.long()?, body.id()?);
+                Entry::Delete { id, serial }
+            }
+            4 => {
+                let (life, zone) = (body.long()?, u32::try_from(body.long()?).ok()?);
+                Entry::ZoneTaken { zone, life, usage: usage_of(detail, more)? }
+            }
+            5 => Entry::ZoneClosed { life: body.long()?, zone: body.word()?, tail: body.word()? },
+            6 => {
+                let (serial, id) = (body.long()?, body.id()?);
+                let (from, zone, start, count) = (body.word()?, body.word()?, body.word()?, body.word()?);
+                Entry::Moved { id, serial, from, to: GroupEntry { zone, start, records: body.records(start, count)? } }
+            }
+            _ => return None,
+        };
+        (body.0.is_empty() && zero == 0).then_some((entry, len))
+    }
+}
+
+/// All entries of a journal record's payload; `None` where any of it makes no sense.
+pub fn entries(mut payload: &[u8]) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    while !payload.is_empty() {
+        let (entry, len) = Entry::decode(payload)?;
+        payload = payload.get(len..)?;
+        entries.push(entry);
+    }
+    Some(entries)
+}
+
+/// How a checkpoint begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointStart {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The last journal record that it knows all of: those behind it are to be replayed.
+    pub journal: u64,
+}
+
+/// How a checkpoint ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointEnd {
+    /// Its number.
+    pub number: u64,
+    /// How many parts it has.
+    pub parts: u64,
+}
+
+fn two(a: u64, b: u64) -> Vec<u8> {
+    [a.to_le_bytes(), b.to_le_bytes()].concat()
+}
+
+fn of_two(payload: &[u8]) -> Option<(u64, u64)> {
+    let mut input = Input(payload);
+    let pair = (input.long()?, input.long()?);
+    input.0.is_empty().then_some(pair)
+}
+
+impl CheckpointStart {
+    /// As a payload.
+    pub fn encode(&self) -> Vec<u8> {
+        two(self.number, self.journal)
+    }
+    /// From a payload.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        of_two(payload).map(|(number, journal)| CheckpointStart { number, journal })
+    }
+}
+
+impl CheckpointEnd {
+    /// As a payload.
+    pub fn encode(&self) -> Vec<u8> {
+        two(self.number, self.parts)
+    }
+    /// From a payload.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        of_two(payload).map(|(number, parts)| CheckpointEnd { number, parts })
+    }
+}
+
+/// A piece of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Datazones that are not free.
+    Zones(Vec<ZoneEntry>),
+    /// Chunks.
+    Chunks(Vec<ChunkEntry>),
+}
+
+/// Gathers the payload of a part, so that nobody has to hold all of it twice.
+#[derive(Default)]
+pub struct PartWriter {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl PartWriter {
+    fn begin(&mut self, kind: u32) {
+        if self.bytes.is_empty() {
+            self.bytes.extend_from_slice(&kind.to_le_bytes());
+            self.bytes.extend_from_slice(&[0; 4]);
+        }
+        self.count += 1;
+    }
+
+    /// Adds a zone; a part holds either zones or chunks.
+    pub fn zone(&mut self, entry: &ZoneEntry) {
+        self.begin(1);
+        self.bytes.extend_from_slice(&entry.zone.to_le_bytes());
+        self.bytes.extend_from_slice(&entry.tail.to_le_bytes());
+        self.bytes.extend_from_slice(&entry.life.to_le_bytes());
+        let [kind, detail] = usage_bytes(entry.usage);
+        self.bytes.extend_from_slice(&[entry.state as u8, kind, detail, 0, 0, 0, 0, 0]);
+    }
+
+    /// Adds a chunk, group by group: its fields, how many groups there are, and each one's zone, start and records.
+    pub fn chunk<'a>(
+        &mut self,
+        (id, serial, len, stream, sealed): (ChunkId, u64, u32, StreamType, bool),
+        groups: impl ExactSizeIterator<Item = (u32, u32, &'a [RecordIndex])>,
+    ) {
+        self.begin(2);
+        self.bytes.extend_from_slice(&id.0);
+        self.bytes.extend_from_slice(&serial.to_le_bytes());
+        self.bytes.extend_from_slice(&len.to_le_bytes());
+        self.bytes.extend_from_slice(&(groups.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&[stream.number(), u8::from(sealed), 0, 0, 0, 0, 0, 0]);
+        for (zone, start, records) in groups {
+            for word in [zone, start, records.len() as u32] {
+                self.bytes.extend_from_slice(&word.to_le_bytes());
+            }
+            put_records(&mut self.bytes, records);
+        }
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The payload; the writer is empty again.
+    pub fn finish(&mut self) -> Vec<u8> {
+        if let Some(count) = self.bytes.get_mut(4..8) {
+            count.copy_from_slice(&self.count.to_le_bytes());
+        }
+        self.count = 0;
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Part {
+    /// From a payload; `None` where any of it makes no sense.
+    pub fn decode(payload: &[u8]) -> Option<Part> {
+        let mut input = Input(payload);
+        let (kind, count) = (input.word()?, input.word()? as usize);
+        let part = match kind {
+            1 => {
+                let count = (count <= input.0.len() / ZONE_ENTRY).then_some(count)?;
+                Part::Zones((0..count).map(|_| zone(&mut input)).collect::<Option<_>>()?)
+            }
+            2 => {
+                let count = (count <= input.0.len() / CHUNK_ENTRY).then_some(count)?;
+                Part::Chunks((0..count).map(|_| chunk(&mut input)).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        };
+        input.0.is_empty().then_some(part)
+    }
+}
+
+fn zone(input: &mut Input) -> Option<ZoneEntry> {
+    let (zone, tail, life) = (input.word()?, input.word()?, input.long()?);
+    let [state, kind, detail, ..] = input.array::<8>()?;
+    let state = ZoneState::ALL.into_iter().find(|s| *s as u8 == state)?;
+    // A zone has no more blocks than its bytes can be counted.
+    (u64::from(tail) * BLOCK as u64 <= 1 << 43).then_some(())?;
+    Some(ZoneEntry { zone, tail, life, state, usage: usage_of(kind, detail)? })
+}
+
+fn chunk(input: &mut Input) -> Option<ChunkEntry> {
+    let (id, serial, len, count) = (input.id()?, input.long()?, input.word()?, input.word()? as usize);
+    let (stream, sealed) = (StreamType::new(input.byte()?)?, input.byte()?);
+    let zero = (input.half()?, input.word()?);
+    if sealed > 1 || zero != (0, 0) || count > input.0.len() / GROUP_ENTRY {
+        return None;
+    }
+    let mut groups = Vec::with_capacity(count);
+    let mut end = 0;
+    for _ in 0..count {
+        let (zone, start, count) = (input.word()?, input.word()?, input.word()?);
+        let group = GroupEntry { zone, start, records: input.records(start, count)? };
+        if start != end {
+            return None;
+        }
+        end = group.records.last()?.end;
+        groups.push(group);
+    }
+    (end == len).then_some(ChunkEntry { id, serial, len, stream, sealed: sealed == 1, groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn group(zone: u32, start: u32, lens: &[u32]) -> GroupEntry {
+        let mut end = start;
+        let records = lens.iter().enumerate().map(|(i, len)| {
+            end += len;
+            RecordIndex { end, at: i as u32 * 3 + 1 }
+        });
+        GroupEntry { zone, start, records: records.collect() }
+    }
+
+    fn an_entry() -> impl Strategy<Value = Entry> {
+        let id = any::<[u8; 24]>().prop_map(ChunkId);
+        let stream = (0u8..16).prop_map(|n| StreamType::new(n).unwrap());
+        let lens = proptest::collection::vec(1u32..5000, 1..9);
+        (0..6, id, any::<u64>(), stream, any::<u32>(), lens).prop_map(
+            |(kind, id, serial, stream, n, lens)| match kind {
+                0 => Entry::Create { id, serial, stream },
+                1 => Entry::Seal { id, serial, len: n },
+                2 => Entry::Delete { id, serial },
+                3 => Entry::ZoneTaken { zone: n, life: serial, usage: ZoneUse::Cleaner(stream) },
+                4 => Entry::ZoneClosed { zone: n, life: serial, tail: 9 },
+                _ => Entry::Moved { id, serial, from: n, to: group(7, n / 2, &lens) },
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn entries_read_back_and_a_cut_one_is_none(all in proptest::collection::vec(an_entry(), 0..9), cut in 1usize..20) {
+            let mut payload = Vec::new();
+            all.iter().for_each(|entry| entry.encode(&mut payload));
+            prop_assert_eq!(entries(&payload), Some(all.clone()));
+            if !all.is_empty() {
+                let cut = payload.len() - cut.min(payload.len() - 1);
+                prop_assert!(entries(&payload[..cut]).is_none_or(|found| found.len() < all.len()));
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..8) {
+            Part::decode(&bytes);
+            if bytes.len() > 8 {
+                let len = bytes.len() as u32;
+                bytes[..4].copy_from_slice(&[kind, 1, 2, 0]);
+                bytes[4..8].copy_from_slice(&len.to_le_bytes());
+            }
+            entries(&bytes);
+            if bytes.len() > 8 {
+                bytes[..8].copy_from_slice(&[kind % 3, 0, 0, 0, 1, 0, 0, 0]);
+            }
+            Part::decode(&bytes);
+            CheckpointStart::decode(&bytes);
+            CheckpointEnd::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_part_reads_back_whole_or_not_at_all() {
+        let groups = vec![group(4, 0, &[10, 20]), group(9, 30, &[5])];
+        let stream = StreamType::GC;
+        let chunks: Vec<_> = [(1, groups), (2, vec![])]
+            .into_iter()
+            .map(|(n, groups)| ChunkEntry {
+                id: ChunkId::of_number(n),
+                serial: n * 100,
+                len: groups.last().map_or(0, |g| g.records.last().unwrap().end),
+                stream,
+                sealed: n == 2,
+                groups,
+            })
+            .collect();
+        let mut writer = PartWriter::default();
+        for c in &chunks {
+            let groups = c.groups.iter().map(|g| (g.zone, g.start, &g.records[..]));
+            writer.chunk((c.id, c.serial, c.len, c.stream, c.sealed), groups);
+        }
+        let payload = writer.finish();
+        assert_eq!(Part::decode(&payload), Some(Part::Chunks(chunks)));
+        assert!((0..payload.len()).all(|cut| Part::decode(&payload[..cut]).is_none()));
+        let zones = vec![ZoneEntry {
+            zone: 3,
+            tail: 77,
+            life: 8,
+            state: ZoneState::Closed,
+            usage: ZoneUse::Data(StreamType::DATA),
+        }];
+        writer.zone(&zones[0]);
+        assert_eq!(Part::decode(&writer.finish()), Some(Part::Zones(zones)));
+    }
+}
