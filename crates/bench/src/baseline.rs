@@ -19,7 +19,7 @@ pub use record::{owner, undo_left};
 use attached::{FILE, run};
 use group::Group;
 use imbrex_emulator::time::{Mechanics, TimeStats};
-use imbrex_emulator::{Config, Emulator, Observer, Overrides, Stats};
+use imbrex_emulator::{Config, Emulator, Observer, Overrides, Stats, start_image_trace};
 use record::{IMAGE, MOUNTED, Record, SERVED};
 use std::ffi::OsStr;
 use std::fmt;
@@ -112,6 +112,8 @@ pub struct Setup {
     pub cache_bytes: u64,
     /// How much of it may wait to be written out.
     pub dirty_bytes: u64,
+    /// How many of its last commands the drive records; `None`: it records none.
+    pub recorded: Option<u32>,
 }
 
 impl Setup {
@@ -131,6 +133,7 @@ impl Setup {
             speed: 1.0,
             cache_bytes: 2 << 30,
             dirty_bytes: (2 << 30) / 5,
+            recorded: None,
         }
     }
 
@@ -244,6 +247,9 @@ impl Baseline {
             fs::create_dir(&dir).map_err(|error| format!("{} cannot be made ({error})", dir.display()))?;
         }
         drop(Emulator::create(&self.image, config, false).map_err(|error| error.to_string())?);
+        if let Some(entries) = setup.recorded {
+            start_image_trace(&self.image, entries).map_err(|error| error.to_string())?;
+        }
         self.serve(setup)?;
         let file = self.record.served().join(FILE);
         let before = readahead();

@@ -4,6 +4,7 @@
 //! directory. What was measured is on the disk after each row, marked as not complete until the end, so that whatever happens
 //! leaves what there is. [`result`] is what is written, [`checks`] what must be said about it, [`report`] the page.
 
+pub mod agreement;
 mod bluefs_async;
 mod bluefs_space;
 mod bluefs_sync;
@@ -21,9 +22,10 @@ pub mod report;
 pub mod result;
 mod rocks;
 mod sample;
+pub mod sensitivity;
 
 use imbrex_emulator::{Profile, time};
-use result::{Outcome, Row};
+use result::{Config, Outcome, Row};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,9 +69,9 @@ pub struct Options {
     pub build: PathBuf,
     /// Runs of each row.
     pub repeats: usize,
-    /// Seconds of the drives' clocks in a second, where programs run on them.
-    pub speed: f64,
-    /// Whether assumed parameters are varied, too.
+    /// Seconds of the drives' clocks in a second, where programs run on them; [`Experiment::speed`] without it.
+    pub speed: Option<f64>,
+    /// Whether what a row asked of its drive is replayed with every assumption changed.
     pub sensitivity: bool,
     /// Whether only the plumbing is tried, with next to no work.
     pub short: bool,
@@ -115,9 +117,19 @@ pub struct Experiment {
     pub about: &'static str,
     /// Where the papers have it.
     pub paper: &'static str,
+    /// Seconds of the drives' clocks in a second at 1/64 at which a machine of four cores keeps the drives busy, for 80 % of the time and more.
+    pub(crate) speed: f64,
     pub(crate) rows: fn(&Options) -> Vec<String>,
     pub(crate) needs: fn(&Options) -> Needs,
     pub(crate) run: fn(&mut Run) -> Result<(), Stop>,
+}
+
+impl Experiment {
+    /// The speed that it runs at where none is asked for. The drive of a larger scale does less in a second, so it may run faster, for the
+    /// same load of the host; but not faster than it is.
+    pub fn speed(&self, scale: u32) -> f64 {
+        (self.speed * 64.0 / f64::from(scale.max(1))).clamp(0.01, self.speed.max(1.0))
+    }
 }
 
 /// All experiments, in the order in which they are best read.
@@ -141,7 +153,7 @@ pub fn named(name: &str) -> Result<&'static Experiment, String> {
 }
 
 /// Somebody who watches.
-pub trait Watcher {
+pub trait Watcher: Sync {
     /// So much of everything is done, 0 to 1, and this is what it does now.
     fn at(&self, done: f64, what: &str);
 }
@@ -154,6 +166,7 @@ pub struct Run<'a> {
     interrupted: Arc<AtomicBool>,
     rows: usize,
     doing: String,
+    speed: f64,
 }
 
 impl Run<'_> {
@@ -164,7 +177,7 @@ impl Run<'_> {
 
     /// Seconds of the drives' clocks in a second; nobody waits for plumbing.
     pub(crate) fn speed(&self) -> f64 {
-        if self.options.short { 1000.0 } else { self.options.speed }
+        if self.options.short { 1000.0 } else { self.speed }
     }
 
     /// Whether this row is wanted.
@@ -219,6 +232,20 @@ impl Run<'_> {
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> String {
     format!("{}: {error}; see that there is room, and that it may be written", path.display())
+}
+
+/// The result that a run left in `dir`; the error is a sentence.
+pub fn load(dir: &Path) -> Result<Outcome, String> {
+    let path = dir.join("result.json");
+    let refuse = |why: String| format!("{}: {why}; name a directory that `imbrex bench run` left", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|e| refuse(e.to_string()))?;
+    serde_json::from_str(&text).map_err(|e| refuse(e.to_string()))
+}
+
+/// Writes a result and its report to where it was read from.
+pub fn store(dir: &Path, outcome: &Outcome) -> Result<(), String> {
+    save(dir, outcome)?;
+    report::write(dir, outcome)
 }
 
 fn save(out: &Path, outcome: &Outcome) -> Result<(), String> {
@@ -279,15 +306,19 @@ pub fn run(
     prepare(&options.out, options.force)?;
     let names = (experiment.rows)(options);
     let rows = names.iter().filter(|name| options.only.as_ref().is_none_or(|only| name.contains(only))).count();
+    let speed = options.speed.unwrap_or_else(|| experiment.speed(options.scale));
     let outcome = Outcome {
         experiment: experiment.name.into(),
         about: experiment.about.into(),
-        config: machine::config(options),
+        config: Config { speed: Some(speed), ..machine::config(options) },
         ..Outcome::default()
     };
-    let mut run = Run { options, outcome, watcher, interrupted: interrupted.clone(), rows, doing: String::new() };
+    let mut run =
+        Run { options, outcome, watcher, interrupted: interrupted.clone(), rows, doing: String::new(), speed };
     let ended = (experiment.run)(&mut run);
     let mut outcome = run.outcome;
+    sensitivity::ratios(&mut outcome);
+    sensitivity::charts(&mut outcome);
     outcome.complete = ended.is_ok();
     outcome.stopped = match &ended {
         Ok(()) => None,
@@ -329,7 +360,7 @@ pub(crate) mod tests {
             work: out.to_owned(),
             build: out.to_owned(),
             repeats: 1,
-            speed: 1.0,
+            speed: None,
             sensitivity: false,
             short: true,
             command: String::new(),
@@ -350,6 +381,7 @@ pub(crate) mod tests {
         name: "odd",
         about: "odd",
         paper: "none",
+        speed: 1.0,
         rows: |_| ["first", "second", "third", "fourth"].map(String::from).to_vec(),
         needs: |_| Needs::default(),
         run: fails_in_the_second,

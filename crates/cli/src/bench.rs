@@ -1,6 +1,7 @@
 //! `imbrex bench`: experiments on drives whose time is modelled.
 
 use crate::output::{Failure, Outcome, print, print_json};
+use imbrex_bench::experiment::agreement::{self, Agreement};
 use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -25,6 +26,24 @@ enum Verb {
     Run(RunArgs),
     /// Draw the report of a result anew, from its result.json.
     Draw(Draw),
+    /// Whether results of an experiment at several scales and speeds agree; marks in them what does not.
+    Compare(Compare),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  imbrex bench compare results/at-1-64 results/at-1-32 results/at-1-16\n  \
+                        imbrex bench compare first/bluefs-async second/bluefs-async --json\n\nA directory holds a result, or several in \
+                        directories of their own; what is of one experiment is compared.")]
+struct Compare {
+    /// Where result.json is, or directories that have one.
+    #[arg(required = true, num_args = 1..)]
+    dirs: Vec<PathBuf>,
+    /// Leave the results as they are: only print.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -63,12 +82,16 @@ struct RunArgs {
     /// Runs of each row.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     repeat: u16,
-    /// Seconds of the drives' clocks in one second: less than 1 where the machine cannot keep a drive busy.
-    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
-    speed: f64,
-    /// Vary every assumed parameter of the drives by half, too.
+    /// Seconds of the drives' clocks in one second: less than 1 where the machine cannot keep a drive busy. Without it, what
+    /// four cores can keep up with, which each experiment knows.
+    #[arg(long, value_name = "N", value_parser = speed)]
+    speed: Option<f64>,
+    /// Run it at 1/64, 1/32 and 1/16 and at two speeds, each into a directory of its own in --out, and compare them.
+    #[arg(long, conflicts_with_all = ["scale", "speed"])]
+    agreement: bool,
+    /// Leave out what the commands would have taken with every assumed parameter of the drives at a half less and a half more.
     #[arg(long)]
-    sensitivity: bool,
+    no_sensitivity: bool,
     /// Next to no work: checks that everything runs, and measures nothing.
     #[arg(long)]
     short: bool,
@@ -145,12 +168,7 @@ fn list(args: &List) -> Outcome {
 }
 
 fn draw(args: &Draw) -> Outcome {
-    let path = args.dir.join("result.json");
-    let refuse = |why: String| {
-        Failure::failed(format!("{}: {why}; name a directory that `imbrex bench run` left", path.display()))
-    };
-    let text = std::fs::read_to_string(&path).map_err(|e| refuse(e.to_string()))?;
-    let outcome: experiment::result::Outcome = serde_json::from_str(&text).map_err(|e| refuse(e.to_string()))?;
+    let outcome = experiment::load(&args.dir).map_err(Failure::failed)?;
     report::write(&args.dir, &outcome).map_err(Failure::failed)?;
     print(format!("{}", args.dir.join("report.html").display()))
 }
@@ -165,7 +183,7 @@ fn options(args: &RunArgs, out: PathBuf) -> Options {
         build: args.build.clone().unwrap_or_else(libraries),
         repeats: usize::from(args.repeat),
         speed: args.speed,
-        sensitivity: args.sensitivity,
+        sensitivity: !args.no_sensitivity,
         short: args.short,
         command: std::env::args().collect::<Vec<_>>().join(" "),
     }
@@ -196,7 +214,113 @@ fn run_one(experiment: &Experiment, options: &Options, json: bool, interrupted: 
     if json { print_json(&outcome) } else { print(summary(&outcome, &options.out)) }
 }
 
+/// The results in these directories, or in directories of those, by experiment and in the order of their names.
+fn results(dirs: &[PathBuf]) -> Result<Vec<Vec<(PathBuf, experiment::result::Outcome)>>, Failure> {
+    let mut found: Vec<Vec<(PathBuf, experiment::result::Outcome)>> = Vec::new();
+    for dir in dirs {
+        let mut here = vec![dir.clone()];
+        if !dir.join("result.json").exists() {
+            let entries = std::fs::read_dir(dir).map_err(|e| {
+                Failure::failed(format!("{}: {e}; name a directory that `imbrex bench run` left", dir.display()))
+            })?;
+            here = entries.flatten().map(|entry| entry.path()).filter(|dir| dir.join("result.json").exists()).collect();
+            here.sort();
+        }
+        if here.is_empty() {
+            let dir = dir.display();
+            return Err(Failure::failed(format!("{dir} has no result; name a directory that `imbrex bench run` left")));
+        }
+        for dir in here {
+            let outcome = experiment::load(&dir).map_err(Failure::failed)?;
+            match found.iter_mut().find(|same| same.iter().any(|(_, one)| one.experiment == outcome.experiment)) {
+                Some(same) => same.push((dir, outcome)),
+                None => found.push(vec![(dir, outcome)]),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What was compared, for people.
+fn table(experiment: &str, agreement: &Agreement) -> String {
+    let columns: Vec<String> = agreement.results.iter().map(agreement::column).collect();
+    let mut lines = vec![format!("{experiment}: {}", columns.join("; "))];
+    for line in &agreement.lines {
+        let values: Vec<String> = line.values.iter().map(|value| value.map_or("-".into(), report::number)).collect();
+        let verdict = if line.agrees { "" } else { "  DIFFERS" };
+        lines.push(format!(
+            "  {}, {}: {}  {:.1} % apart{verdict}",
+            line.of,
+            line.figure,
+            values.join(", "),
+            line.apart * 100.0
+        ));
+    }
+    lines.extend(agreement.notes.iter().map(|note| format!("  {note}")));
+    lines.join("\n")
+}
+
+fn compare(args: &Compare) -> Outcome {
+    let mut agreements = Vec::new();
+    for mut results in results(&args.dirs)? {
+        let named: Vec<_> = results.iter().map(|(dir, one)| (dir.display().to_string(), one.clone())).collect();
+        // Experiments that are there once are no mistake where directories of several are named.
+        if let ([_], true) = (named.as_slice(), args.dirs.len() > 1) {
+            continue;
+        }
+        let agreement = agreement::compare(&named).map_err(Failure::failed)?;
+        for (dir, outcome) in results.iter_mut().filter(|_| !args.dry_run) {
+            agreement::mark(outcome, &agreement);
+            experiment::store(dir, outcome).map_err(Failure::failed)?;
+            // The page that leads to it, where there is one.
+            if let Some(above) = dir.parent().filter(|above| above.join("index.html").exists()) {
+                report::index(above).map_err(Failure::failed)?;
+            }
+        }
+        if !args.json {
+            print(table(&named[0].1.experiment, &agreement))?;
+        }
+        agreements.push(agreement);
+    }
+    if agreements.is_empty() {
+        return Err(Failure::failed(
+            "no experiment has two results there; name the results of several scales or speeds",
+        ));
+    }
+    if args.json { print_json(&agreements) } else { Ok(()) }
+}
+
+/// The same load for the host at each: a drive of twice the scale has half as much to do in a second.
+fn series(experiment: &Experiment) -> Vec<(u32, f64)> {
+    let base = experiment.speed(64);
+    vec![(64, base), (32, base * 2.0), (16, base * 4.0), (64, base * 2.0)]
+}
+
+fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
+    let all: Vec<Options> = series(experiment)
+        .into_iter()
+        .map(|(scale, speed)| {
+            let out = args.out.join(format!("at-1-{scale}-speed-{speed}"));
+            Options { scale, speed: Some(speed), ..options(args, out) }
+        })
+        .collect();
+    // What does not fit is said before the first begins.
+    for options in &all {
+        experiment::check(experiment, options).map_err(Failure::failed)?;
+    }
+    for options in &all {
+        print(format!("== {} at 1/{}, speed {}", experiment.name, options.scale, options.speed.unwrap_or(1.0)))?;
+        run_one(experiment, options, false, interrupted)?;
+        report::index(&args.out).map_err(Failure::failed)?;
+    }
+    let dirs = all.into_iter().map(|options| options.out).collect();
+    compare(&Compare { dirs, dry_run: false, json: args.json })
+}
+
 fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
+    if args.agreement {
+        return Err(Failure::usage("--agreement runs one experiment several times; name that instead of all"));
+    }
     if args.only.is_some() {
         return Err(Failure::usage("--only names a row of one experiment; name that instead of all"));
     }
@@ -226,6 +350,7 @@ pub fn run(args: Args) -> Outcome {
     match args.verb {
         Verb::List(args) => list(&args),
         Verb::Draw(args) => draw(&args),
+        Verb::Compare(args) => compare(&args),
         Verb::Run(args) => {
             let interrupted: Arc<AtomicBool> = Arc::default();
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -235,6 +360,9 @@ pub fn run(args: Args) -> Outcome {
                 return run_all(&args, &interrupted);
             }
             let experiment = experiment::named(&args.name).map_err(Failure::usage)?;
+            if args.agreement {
+                return run_series(experiment, &args, &interrupted);
+            }
             run_one(experiment, &options(&args, args.out.clone()), args.json, &interrupted)
         }
     }

@@ -234,6 +234,46 @@ fn an_interrupted_run_keeps_what_there_is_and_leaves_nothing_running() {
     assert_eq!(result["complete"], false);
 }
 
+#[test]
+fn results_that_should_be_the_same_are_compared_and_marked_where_they_are_not() {
+    let at = place();
+    let (first, second) = (at.host("first"), at.host("second"));
+    for (out, scale) in [(&first, "1/64"), (&second, "1/32")] {
+        let only = ["--only", "1 zone, 64 MiB a turn, write cache off", "--scale", scale, "--no-sensitivity"];
+        done(at.run(&[&["bench", "run", "interleave", "--out", out], only.as_slice()].concat()));
+    }
+    let read = |dir: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(format!("{dir}/result.json")).unwrap()).unwrap()
+    };
+    let said = done(at.run(&["bench", "compare", &first, &second]));
+    assert!(said.contains("0.0 % apart") && !said.contains("DIFFERS"), "{said}");
+    let agreement = read(&first)["agreement"].clone();
+    assert_eq!(agreement, read(&second)["agreement"]);
+    assert_eq!((&agreement["results"][0]["scale"], &agreement["results"][1]["scale"]), (&64.into(), &32.into()));
+    assert_eq!(read(&first)["invalid"].as_array().unwrap().len(), 0);
+    // One that is a tenth faster.
+    let mut other = read(&second);
+    let rate = &mut other["rows"][0]["figures"]["MiB/s"];
+    *rate = (rate.as_f64().unwrap() * 1.1).into();
+    std::fs::write(format!("{second}/result.json"), other.to_string()).unwrap();
+    done(at.run(&["bench", "compare", &first, &second, "--dry-run"]));
+    assert_eq!(read(&first)["agreement"], agreement);
+    let above = at.host("");
+    let json: Value = serde_json::from_str(&done(at.run(&["bench", "compare", &above, "--json"]))).unwrap();
+    assert_eq!(json[0]["lines"][0]["agrees"], false);
+    let marked = read(&first);
+    assert_eq!(marked["rows"][0]["invalid"].as_array().unwrap().len(), 1, "{marked}");
+    assert!(std::fs::read_to_string(format!("{first}/report.html")).unwrap().contains("10.0 %"));
+    // What there is to compare.
+    for (args, says) in [(vec![first.as_str()], "at least two"), (vec![&second, "/no/such/place"], "bench run")] {
+        let sentence = fails(at.run(&[&["bench", "compare"], args.as_slice()].concat()), 1);
+        assert!(sentence.contains(says), "{sentence}");
+    }
+    fails(at.run(&["bench", "compare"]), 2);
+    let sentence = fails(at.run(&["bench", "run", "all", "--agreement", "--out", &at.host("series")]), 2);
+    assert!(sentence.contains("one experiment"), "{sentence}");
+}
+
 /// In a VM, where `make test` has one.
 #[test]
 fn kernel_write_amplification_counts_what_the_kernel_counts() {

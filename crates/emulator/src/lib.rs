@@ -33,6 +33,6 @@ pub use preimage::{RingRecord, decode_ring};
 pub use profile::{Fact, Kind, Measure, Profile};
 pub use stats::{Counts, Rule, Stats};
 pub use trace::{
-    Op, TimedEntry, TraceEntry, decode_record, decode_trace_header, read_image_trace, read_timed_trace,
-    start_image_trace,
+    Op, TimedEntry, TraceEntry, decode_record, decode_trace_header, image_trace_length, read_image_trace,
+    read_timed_trace, start_image_trace,
 };

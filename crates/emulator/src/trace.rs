@@ -75,7 +75,7 @@ struct RawTimes {
 const _: () = assert!(size_of::<RawTimes>() == RECORD - RECORD_V1);
 
 /// What a traced command was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Op {
@@ -378,6 +378,11 @@ pub fn start_image_trace(path: &Path, entries: u32) -> Result<()> {
 /// What the trace of the image at `path` holds; `None` where it is not traced.
 pub fn read_image_trace(path: &Path) -> Result<Option<Vec<TraceEntry>>> {
     Ok(read_timed_trace(path)?.map(|entries| entries.into_iter().map(|timed| timed.entry).collect()))
+}
+
+/// How many commands the trace of the image at `path` has seen, those that it forgot contained; `None` where it is not traced.
+pub fn image_trace_length(path: &Path) -> Result<Option<u64>> {
+    Ok(Trace::open(&crate::trace_path(path), false)?.map(|trace| trace.region.load(NEXT)))
 }
 
 /// The same with the time of each command.

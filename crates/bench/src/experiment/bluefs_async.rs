@@ -12,7 +12,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-async",
     about: "RocksDB, asynchronous random inserts: what each step of bluefs is worth, against XFS on other drives",
     paper: "BlueFS, section 5.3 to 5.5, Figures 9 to 13",
-    rows: |options| names(options),
+    speed: 0.25,
+    rows: |_| names(),
     needs,
     run,
 };
@@ -72,19 +73,8 @@ const ROWS: &[Plan] = &[
     Plan { name: OURS, on: bluefs("wal=sequential", true, Rule::All), paper: None },
 ];
 
-/// Rows, and those of the sensitivity.
-fn names(options: &Options) -> Vec<String> {
-    let mut names: Vec<String> = ROWS.iter().map(|row| row.name.to_owned()).collect();
-    if options.sensitivity
-        && let Ok(disk) = Disk::named(HGST, Rule::All)
-    {
-        for name in disk.twin().assumed() {
-            for word in ["-50 %", "+50 %"] {
-                names.extend([XFS_TWIN, OURS].map(|row| format!("{row}, {name} {word}")));
-            }
-        }
-    }
-    names
+fn names() -> Vec<String> {
+    ROWS.iter().map(|row| row.name.to_owned()).collect()
 }
 
 /// So many inserts at this scale.
@@ -107,8 +97,8 @@ pub(super) fn shrunk(switches: &str, cache: bool, scale: u32) -> String {
     format!("{switches}&cache={cache}&journal={journal}&survivor-size={survivor}&io-scale={scale}")
 }
 
-/// One run; `change` is a parameter of the drive and a factor for it.
-fn measure(run: &mut Run, plan: &Plan, change: Option<(&str, f64)>) -> Result<Ran, Stop> {
+/// One run.
+fn measure(run: &mut Run, plan: &Plan) -> Result<Ran, Stop> {
     let options = run.options;
     let (disk, switches) = match plan.on {
         Where::Xfs { drive, twin } => {
@@ -122,13 +112,7 @@ fn measure(run: &mut Run, plan: &Plan, change: Option<(&str, f64)>) -> Result<Ra
             (disk, Some(switches))
         }
     };
-    let disk = match change {
-        Some((name, factor)) => disk.with(name, factor)?,
-        None => {
-            run.model(&disk.profile);
-            disk
-        }
-    };
+    run.model(&disk.profile);
     // Where an insert is a write each, and mechanics are real, a sixteenth is enough of them.
     let records = if disk.rule == Rule::Fewer && !options.short { inserts(options) / 16 } else { inserts(options) };
     let divides = disk.divides(options.scale);
@@ -174,7 +158,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             let name = if repeat == 0 { plan.name.to_owned() } else { format!("{} (run {})", plan.name, repeat + 1) };
             let mut left = None;
             run.row(&name, |run| {
-                let ran = measure(run, plan, None)?;
+                let ran = measure(run, plan)?;
                 let row: Row = ran.row.clone();
                 left = Some(ran);
                 Ok(row)
@@ -186,34 +170,6 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     }
     ratios(run);
     charts(run, &ran);
-    if run.options.sensitivity { sensitivity(run) } else { Ok(()) }
-}
-
-/// The headline with every assumed parameter of both drives at a half less and a half more.
-fn sensitivity(run: &mut Run) -> Result<(), Stop> {
-    let assumed = Disk::named(HGST, Rule::All)?.twin().assumed();
-    let mut bars = Vec::new();
-    for name in assumed {
-        for (factor, word) in [(0.5, "-50 %"), (1.5, "+50 %")] {
-            let mut seconds = Vec::new();
-            for plan in ROWS.iter().filter(|plan| plan.name == XFS_TWIN || plan.name == OURS) {
-                let row = format!("{}, {name} {word}", plan.name);
-                run.row(&row, |run| measure(run, plan, Some((&name, factor))).map(|ran| ran.row))?;
-                seconds.extend(run.measured(&row).and_then(|row| row.wall_seconds));
-            }
-            let [theirs, ours] = seconds.as_slice() else { continue };
-            let what = format!("{name} {word}");
-            bars.push((what.clone(), theirs / ours, None));
-            run.outcome.ratios.extend(Ratio::of(format!("{OURS}, against {XFS_TWIN}, {what}"), &[theirs / ours]));
-        }
-    }
-    run.outcome.charts.push(Chart {
-        file: "sensitivity".into(),
-        title: "bluefs against XFS on a drive of the same mechanics, by assumption".into(),
-        x: Axis::default(),
-        y: Axis::even("ratio"),
-        shape: Shape::Bars(bars),
-    });
     Ok(())
 }
 
@@ -227,7 +183,7 @@ fn all_seconds(run: &Run, name: &str) -> Vec<f64> {
 fn faster(run: &Run, slow: &str, fast: &str) -> Option<Ratio> {
     let pairs: Vec<f64> =
         all_seconds(run, slow).iter().zip(all_seconds(run, fast)).map(|(slow, fast)| slow / fast).collect();
-    let mut ratio = Ratio::of(format!("{fast}, against {slow}"), &pairs)?;
+    let mut ratio = Ratio::of(format!("{fast}, against {slow}"), &pairs)?.between(slow, fast);
     if let (Some(a), Some(b)) = (run.measured(slow), run.measured(fast)) {
         ratio.flags.extend(checks::artefact(a, b));
         if a.rule != b.rule {

@@ -13,6 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-sync",
     about: "RocksDB, synchronous inserts: where the write-ahead log stands, and what a flush costs",
     paper: "BlueFS, section 5.7, Figures 14 and 15b",
+    speed: 2.0,
     rows: |_| rows().into_iter().map(|row| row.name).collect(),
     needs: |_| Needs { work: 1 << 30, memory: 2 << 30 },
     run,
@@ -158,7 +159,7 @@ fn ratios(run: &mut Run, cache: bool) {
         let (slow, fast) = (with_cache(slow, cache), with_cache(fast, cache));
         let all: Vec<f64> = each(run, &slow).iter().zip(each(run, &fast)).map(|(slow, fast)| slow / fast).collect();
         let Some(ratio) = Ratio::of(format!("{fast}, against {slow}"), &all) else { continue };
-        let ratio = Ratio { goal, bandwidth_alone: Some(1.0), ..ratio };
+        let ratio = Ratio { goal, bandwidth_alone: Some(1.0), ..ratio.between(slow, fast) };
         run.outcome.ratios.push(match figure {
             Some((value, what)) => ratio.paper(value, "x", &format!("{paper}: {what}")),
             None => ratio,

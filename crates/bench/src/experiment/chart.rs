@@ -60,6 +60,13 @@ pub enum Shape {
     Lines(Vec<Series>),
     /// A bar for each name; and beside it what others published, where they did.
     Bars(Vec<(String, f64, Option<f64>)>),
+    /// What a number becomes when something changes one way or the other.
+    Tornado {
+        /// The number as it is.
+        middle: f64,
+        /// What changes, and the number then.
+        bars: Vec<(String, Option<f64>, Option<f64>)>,
+    },
 }
 
 /// One chart.
@@ -104,6 +111,16 @@ fn tick(value: f64) -> String {
     }
 }
 
+/// As many digits as tell numbers apart that lie in a span.
+fn tick_between(value: f64, span: f64) -> String {
+    match span {
+        span if span > 20.0 => format!("{value:.0}"),
+        span if span > 2.0 => format!("{value:.1}"),
+        span if span > 0.2 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
 type Drawn = Result<(), String>;
 
 fn failed<E: std::fmt::Display>(error: E) -> String {
@@ -138,6 +155,7 @@ impl Chart {
         match &self.shape {
             Shape::Lines(series) => self.lines(area, series)?,
             Shape::Bars(bars) => self.bars(area, bars)?,
+            Shape::Tornado { middle, bars } => self.tornado(area, *middle, bars)?,
         }
         area.present().map_err(failed)
     }
@@ -198,6 +216,60 @@ impl Chart {
             legend.draw(&line).map_err(failed)?;
             legend.draw(&Text::new(one.name.clone(), (28, y), ("sans-serif", 12))).map_err(failed)?;
         }
+        Ok(())
+    }
+
+    /// From the middle to either side.
+    fn tornado<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+        middle: f64,
+        bars: &[(String, Option<f64>, Option<f64>)],
+    ) -> Drawn {
+        let all = || bars.iter().flat_map(|(_, low, high)| [*low, *high]).flatten().filter(|v| v.is_finite());
+        let (left, right) = all().fold((middle, middle), |(a, b), v| (a.min(v), b.max(v)));
+        // Room for the numbers beside the bars; and something to look at where nothing changes anything.
+        let room = ((right - left) * 0.12).max(middle.abs() * 0.01).max(1e-9);
+        let rows = bars.len().max(1) as f64;
+        let widest = bars.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+        let names = (widest as u32 * 7 + 24).clamp(120, WIDTH / 2);
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, ("sans-serif", 16))
+            .margin(10)
+            .x_label_area_size(42)
+            .y_label_area_size(names)
+            .build_cartesian_2d(left - room..right + room, 0.0..rows)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .x_desc(&self.y.label)
+            .label_style(("sans-serif", 12))
+            .light_line_style(WHITE)
+            .x_label_formatter(&|v| tick_between(*v, right - left))
+            .draw()
+            .map_err(failed)?;
+        for (i, (name, low, high)) in bars.iter().enumerate() {
+            let top = rows - i as f64;
+            let mut texts = Vec::new();
+            // Both may lie on the same side: each has half of the height then.
+            for (value, colour, from, to) in [(low, COLOURS[1], 0.15, 0.5), (high, COLOURS[0], 0.5, 0.85)] {
+                let Some(value) = value.filter(|v| v.is_finite()) else { continue };
+                let bar = [(middle.min(value), top - from), (middle.max(value), top - to)];
+                chart.draw_series([Rectangle::new(bar, colour.filled())]).map_err(failed)?;
+                let (x, y) = chart.backend_coord(&(value, top - (from + to) / 2.0));
+                let x = if value < middle { x - 38 } else { x + 4 };
+                texts.push(Text::new(tick_between(value, right - left), (x, y - 6), ("sans-serif", 11)));
+            }
+            let (_, y) = chart.backend_coord(&(left, top - 0.5));
+            texts.push(Text::new(name.clone(), (14, y - 6), ("sans-serif", 12)));
+            for text in texts {
+                area.draw(&text).map_err(failed)?;
+            }
+        }
+        let line = [(middle, 0.0), (middle, rows)];
+        chart.draw_series(LineSeries::new(line, BLACK.stroke_width(1))).map_err(failed)?;
         Ok(())
     }
 
@@ -281,8 +353,16 @@ mod tests {
     #[test]
     fn every_kind_is_drawn_with_letters() {
         let bars = Shape::Bars(vec![("a".into(), 3.0, Some(4.0)), ("b".into(), 2.0, None)]);
+        let tornado = Shape::Tornado {
+            middle: 1.0,
+            bars: vec![("a".into(), Some(0.5), Some(1.4)), ("b".into(), None, Some(f64::NAN))],
+        };
+        let nothing = Shape::Tornado { middle: 0.0, bars: vec![] };
+        let tornadoes = [tornado, nothing].map(|shape| Chart { shape, ..lines(false) });
         let empty = Chart { shape: Shape::Lines(vec![]), ..lines(false) };
-        for chart in [lines(false), lines(true), Chart { shape: bars, ..lines(false) }, empty] {
+        for chart in
+            [lines(false), lines(true), Chart { shape: bars, ..lines(false) }, empty].into_iter().chain(tornadoes)
+        {
             let svg = chart.svg().unwrap();
             assert!(svg.starts_with("<svg") && svg.contains("A title &lt; &amp; &gt;"), "{svg}");
             let file = chart.png().unwrap();

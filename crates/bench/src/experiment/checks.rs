@@ -1,6 +1,6 @@
 //! What must be said about rows before anybody believes them (DESIGN, sections 4 and 8). Pure functions.
 
-use super::result::{Outcome, Row};
+use super::result::Row;
 
 /// Below this the processor, not the drive, decided how long it took.
 const BUSY: f64 = 0.8;
@@ -32,23 +32,6 @@ pub fn apart(values: &[f64]) -> Option<f64> {
     (values.len() > 1 && smallest > 0.0).then(|| largest / smallest - 1.0)
 }
 
-/// Marks the outcome invalid where results at several scales or speed-ups, named by `what`, disagree.
-pub fn agreement(outcome: &mut Outcome, what: &str, values: &[f64]) {
-    match apart(values) {
-        Some(apart) if apart > AGREEMENT => {
-            let list: Vec<String> = values.iter().map(|value| format!("{value:.3}")).collect();
-            outcome.invalid.push(format!(
-                "{what}: {} lie {:.1} % apart, more than {:.0} %",
-                list.join(", "),
-                apart * 100.0,
-                AGREEMENT * 100.0
-            ));
-        }
-        Some(apart) => outcome.notes.push(format!("{what}: within {:.1} %", apart * 100.0)),
-        None => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,12 +56,8 @@ mod tests {
     }
 
     #[test]
-    fn scales_that_disagree_make_a_result_invalid() {
-        let mut outcome = Outcome::default();
-        agreement(&mut outcome, "at 1/64 and 1/32", &[1.0, 1.04]);
-        agreement(&mut outcome, "alone", &[1.0]);
-        assert!(outcome.invalid.is_empty() && outcome.notes.len() == 1);
-        agreement(&mut outcome, "at 1/64 and 1/16", &[1.1, 1.0]);
-        assert!(outcome.invalid[0].contains("10.0 % apart"), "{:?}", outcome.invalid);
+    fn how_far_results_lie_apart() {
+        assert!((apart(&[1.1, 1.0, 1.05]).unwrap() - 0.1).abs() < 1e-12);
+        assert_eq!((apart(&[1.0]), apart(&[]), apart(&[0.0, 1.0])), (None, None, None));
     }
 }

@@ -13,6 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hdd-tuning",
     about: "RocksDB with its default settings against the paper's for disks, on XFS and on bluefs",
     paper: "BlueFS, sections 5.1 and 5.2, Figures 6, 7 and 8",
+    speed: 0.5,
     rows: |_| ROWS.iter().flat_map(|row| [name(row, Settings::Default), name(row, Settings::Tuned)]).collect(),
     needs,
     run,
@@ -101,7 +102,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         let (Some(x), Some(y)) = (a.wall_seconds, b.wall_seconds) else { continue };
         let Some(ratio) = Ratio::of(format!("{fast}, against {slow}"), &[x / y]) else { continue };
         let flags = checks::artefact(a, b).into_iter().collect();
-        let ratio = Ratio { bandwidth_alone: Some(1.0), flags, ..ratio };
+        let ratio = Ratio { bandwidth_alone: Some(1.0), flags, ..ratio.between(slow, fast) };
         run.outcome.ratios.push(match plan.paper {
             Some((value, source)) => ratio.paper(value, "x", source),
             None => ratio,

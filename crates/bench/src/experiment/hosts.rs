@@ -3,11 +3,12 @@
 use super::chart::Series;
 use super::result::Row;
 use super::rocks::{Job, On, Pace, Traces, measure, under_way};
+use super::sensitivity::{ENTRIES, SHORT_ENTRIES};
 use super::{Options, Rule, Run, Stop};
 use crate::baseline::{Baseline, Directory, FileSystem, Setup};
 use imbrex_bluefs::{BlueFs, FileKind};
 use imbrex_emulator::time::Mechanics;
-use imbrex_emulator::{Config, Emulator, Kind, Observer, Overrides, Profile};
+use imbrex_emulator::{Config, Emulator, Kind, Observer, Overrides, Profile, start_image_trace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -57,24 +58,6 @@ impl Disk {
     /// A conventional drive with its mechanics.
     pub(super) fn twin(&self) -> Disk {
         Disk { profile: conventional_twin(&self.profile), ..self.clone() }
-    }
-
-    /// The names of the parameters of its time model that nobody measured.
-    pub(super) fn assumed(&self) -> Vec<String> {
-        self.profile.parameters.iter().filter(|p| p.is_assumed() && p.value != 0.0).map(|p| p.name.clone()).collect()
-    }
-
-    /// With one parameter times `factor`; the error is a sentence where that makes no drive.
-    pub(super) fn with(&self, name: &str, factor: f64) -> Result<Disk, String> {
-        let mut profile = self.profile.clone();
-        for parameter in profile.parameters.iter_mut().filter(|p| p.name == name) {
-            parameter.value *= factor;
-            if ["queue_depth", "readahead_segments", "streams"].contains(&name) {
-                parameter.value = parameter.value.round().max(1.0);
-            }
-        }
-        profile.time()?;
-        Ok(Disk { profile, ..self.clone() })
     }
 
     /// A row of it.
@@ -161,11 +144,19 @@ pub(super) struct Ran {
     pub(super) jobs: Vec<Series>,
 }
 
+/// Commands that a drive records, where it is asked what assumptions are worth.
+fn recorded(options: &Options) -> Option<u32> {
+    options.sensitivity.then_some(if options.short { SHORT_ENTRIES } else { ENTRIES })
+}
+
 /// Makes the image of a drive in `dir`.
 pub(super) fn made(disk: &Disk, options: &Options, dir: &Path) -> Result<PathBuf, String> {
     let image = dir.join("drive.img");
     let config = disk.config(options.scale)?;
     drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
+    if let Some(entries) = recorded(options) {
+        start_image_trace(&image, entries).map_err(|e| e.to_string())?;
+    }
     Ok(image)
 }
 
@@ -183,7 +174,7 @@ pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Re
     command.env("LD_PRELOAD", &library).env("IMBREX_SHM_DIR", dir.path());
     let mut row = disk.row();
     row.settings.insert("bluefs".into(), switches.into());
-    let (mut row, traces) = measure(run, job, On { command, image: &image, pace }, dir.path(), row)?;
+    let (mut row, traces) = measure(run, job, On { command, image: &image, pace, disk }, dir.path(), row)?;
     let fs = at_rest(&image)?;
     let (rest, log) = (rest(&image, &fs)?, text_of(&fs, &format!("{DATABASE}/LOG"))?);
     if rest.capacity > 0 {
@@ -224,6 +215,7 @@ pub(super) fn on_kernel(
         write_cache: disk.write_cache,
         cache_bytes,
         dirty_bytes: cache_bytes / 5,
+        recorded: recorded(options),
         ..Setup::new(imbrex, &profile_of(&disk.profile, dir)?)
     };
     Baseline::start(&setup.scaled(scale, mechanics)).map_err(|why| Stop::Failed(why.to_string()))
@@ -236,7 +228,7 @@ pub(super) fn on_xfs(run: &Run, disk: &Disk, directory: Directory, job: &Job) ->
     let mut command = baseline.command("db_bench");
     command.arg(format!("--db={}", baseline.dir().display()));
     let pace = Pace::Real(run.speed());
-    let on = On { command, image: baseline.image(), pace };
+    let on = On { command, image: baseline.image(), pace, disk };
     let measured = measure(run, job, on, dir.path(), disk.row());
     let log = std::fs::read_to_string(baseline.dir().join("LOG")).unwrap_or_default();
     // Whatever came of it: all is taken down here, or when it is dropped.

@@ -3,14 +3,16 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::result::{Ratio, Row};
+use super::sensitivity::{self, Replayed};
 use super::{Experiment, Needs, Rule, Run, Stop};
-use imbrex_emulator::time::{Replay, replay};
+use imbrex_emulator::time::{Replay, TimeStats, replay};
 use imbrex_emulator::{Op, Profile, TraceEntry};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "interleave",
     about: "What long turns are worth: 1 to 55 zones written in turn, 64 KiB to 64 MiB a turn",
     paper: "SMRSTORE, sections 3.1 and 4 (55 open zones, write cache off); the paper has no figure of it",
+    speed: 1.0,
     rows: |_| cells().iter().map(Cell::name).collect(),
     needs: |_| Needs { work: 0, memory: 256 << 20 },
     run,
@@ -31,6 +33,11 @@ struct Cell {
 }
 
 impl Cell {
+    /// Whether one of [`ratios`] is about it.
+    fn stands_in_a_ratio(&self) -> bool {
+        [1, 55].contains(&self.zones) && [MIB, 64 * MIB].contains(&self.turn)
+    }
+
     fn name(&self) -> String {
         let turn =
             if self.turn < MIB { format!("{} KiB", self.turn / KIB) } else { format!("{} MiB", self.turn / MIB) };
@@ -42,14 +49,15 @@ impl Cell {
     /// The writes, in order: zones that stand side by side, as an allocator gives them, are written to `fill` bytes each, and
     /// then the next ones until there were `least` bytes.
     fn trace(&self, profile: &Profile, fill: u64, least: u64) -> Vec<TraceEntry> {
-        let command = self.turn.min(MIB);
+        let command = self.turn.min(u64::from(profile.max_io));
         let mut trace = Vec::new();
         for set in 0..least.div_ceil(self.zones * fill) {
             let first = u64::from(profile.conventional_zones) + set * self.zones;
             for round in 0..fill / self.turn {
                 for zone in first..first + self.zones {
-                    for piece in 0..self.turn / command {
+                    for piece in 0..self.turn.div_ceil(command) {
                         let offset = zone * profile.zone_size + round * self.turn + piece * command;
+                        let command = command.min(self.turn - piece * command);
                         trace.push(TraceEntry {
                             sequence: trace.len() as u64,
                             op: Op::Write,
@@ -78,11 +86,17 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-fn measure(profile: &Profile, cell: Cell, fill: u64, least: u64) -> Result<Row, Stop> {
+/// The writes of a cell, and the time that they take.
+fn replayed(profile: &Profile, cell: Cell, fill: u64, least: u64) -> Result<(Vec<TraceEntry>, TimeStats), String> {
     let trace = cell.trace(profile, fill, least);
-    let written: u64 = trace.iter().map(|entry| u64::from(entry.len)).sum();
     // Two at once, so that the drive never waits for its host; a zone has one.
     let stats = replay(profile, &trace, Replay { depth: 2, write_cache: cell.cache })?;
+    Ok((trace, stats))
+}
+
+fn measure(profile: &Profile, cell: Cell, fill: u64, least: u64) -> Result<Row, Stop> {
+    let (trace, stats) = replayed(profile, cell, fill, least)?;
+    let written: u64 = trace.iter().map(|entry| u64::from(entry.len)).sum();
     let mut row = Row::new("", &profile.name);
     row.rule = Rule::Whole.name().into();
     (row.device_seconds, row.wall_seconds) = (Some(stats.total.busy()), Some(stats.elapsed));
@@ -112,7 +126,20 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("bytes of a zone", fill);
     run.setting("commands", "1 MiB or the turn, if that is less; 2 at once, 1 a zone");
     for cell in cells() {
-        run.row(&cell.name(), |_| measure(&profile, cell, fill, least))?;
+        run.row(&cell.name(), |run| {
+            let mut row = measure(&profile, cell, fill, least)?;
+            if run.options.sensitivity && cell.stands_in_a_ratio() {
+                let (busy, elapsed) = (row.device_seconds.unwrap_or(0.0), row.wall_seconds.unwrap_or(0.0));
+                // The model alone: no record is needed, and a change asks it anew.
+                let changes = sensitivity::each(run, sensitivity::variants(&profile), |changed| {
+                    let stats = replayed(changed, cell, fill, least)?.1;
+                    Ok((stats.total.busy(), stats.elapsed))
+                })?;
+                let commands = row.operations.unwrap_or(0);
+                row.replayed = Some(Replayed { commands, forgotten: 0, measured: busy, busy, elapsed, changes });
+            }
+            Ok(row)
+        })?;
     }
     ratios(run);
     run.outcome.notes.push(
@@ -137,7 +164,8 @@ fn ratios(run: &mut Run) {
             let (Some(many), Some(one)) = (rate(run, 55, turn, cache), rate(run, 1, turn, cache)) else { continue };
             let (many_name, on) = (Cell { zones: 55, turn, cache }.name(), if cache { "on" } else { "off" });
             let name = format!("{many_name}: MiB/s over those of one zone, write cache {on}");
-            run.outcome.ratios.extend(Ratio::of(name, &[many / one]));
+            let slow = Cell { zones: 1, turn, cache }.name();
+            run.outcome.ratios.extend(Ratio::of(name, &[many / one]).map(|ratio| ratio.between(slow, many_name)));
         }
     }
 }

@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kernel-write-amplification",
     about: "RocksDB on bluefs, F2FS and zoned Btrfs, on the same zoned device of the kernel in a VM: bytes written per byte put",
     paper: "BlueFS, section 1, Figure 2: F2FS loses 15 to 20 % of capacity",
+    speed: 1.0,
     rows: |_| rows().into_iter().map(|(name, ..)| name).collect(),
     needs: |_| Needs { work: 0, memory: 5 << 30 },
     run,

@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "leveldb-bluefs",
     about: "LevelDB on bluefs on GearDB's drive, against XFS on a conventional drive of the same mechanics",
     paper: "BlueFS, section 5.8, Figure 16; GearDB, section 2",
+    speed: 0.25,
     rows: |_| PLANS.iter().flat_map(|plan| [name(plan, true), name(plan, false)]).collect(),
     needs,
     run,
@@ -101,7 +102,7 @@ fn run_on(run: &Run, plan: &Plan, disk: &Disk, mut command: Command, image: &Pat
         command.get_args().map(|arg| arg.to_string_lossy()).filter(|arg| arg.starts_with("--")).collect();
     row.settings.insert("leveldb_bench".into(), arguments.join(" "));
     let speed = run.speed();
-    let watched = watch(run, &On { command, image, pace: Pace::Real(speed) }, dir, &mut row)?;
+    let watched = watch(run, &On { command, image, pace: Pace::Real(speed), disk }, dir, &mut row)?;
     Ok(Ran { row, output: watched.output })
 }
 
@@ -199,6 +200,9 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         let gear = plan
             .gear
             .and_then(|gear| Ratio::of(format!("{}: bluefs against GearDB's figure", plan.name), &[ours / gear]));
+        // What was recorded of reads has the filling in it.
+        let ratio =
+            ratio.map(|ratio| if plan.reads { ratio } else { ratio.between(name(plan, false), name(plan, true)) });
         run.outcome.ratios.extend(ratio.map(|ratio| Ratio { bandwidth_alone: Some(1.0), flags, ..ratio }));
         run.outcome.ratios.extend(gear.map(|ratio| ratio.paper(2.2, "x", "BlueFS, section 5.8")));
     }

@@ -1,6 +1,9 @@
 //! The page of an experiment: one file, nothing from elsewhere, no script. And the page that links several.
 
+use super::agreement::{Agreement, column};
 use super::result::{Config, Figure, Outcome, Ratio, Row};
+use super::sensitivity::Replayed;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -93,6 +96,7 @@ fn rows(out: &mut String, rows: &[Row]) -> std::fmt::Result {
         }
         used.iter().try_for_each(|(_, cell)| write!(out, "<td>{}</td>", cell(row).unwrap_or_default()))?;
         write!(out, "<td class=\"t\">")?;
+        row.invalid.iter().try_for_each(|why| write!(out, "<div class=\"bad\">invalid {}</div>", escape(why)))?;
         row.flags.iter().try_for_each(|flag| write!(out, "<div class=\"flag\">{}</div>", escape(flag)))?;
         row.settings.iter().try_for_each(|(name, value)| {
             write!(out, "<div class=\"grey\">{}: {}</div>", escape(name), escape(value))
@@ -109,8 +113,9 @@ fn ratios(out: &mut String, ratios: &[Ratio]) -> std::fmt::Result {
          <th>bandwidth alone</th><th>goal</th><th>paper</th><th class=\"t\">remarks</th></tr>"
     )?;
     for ratio in ratios {
-        let flags: Vec<String> =
-            ratio.flags.iter().map(|flag| format!("<div class=\"flag\">{}</div>", escape(flag))).collect();
+        let invalid = ratio.invalid.iter().map(|why| format!("<div class=\"bad\">invalid {}</div>", escape(why)));
+        let flags = ratio.flags.iter().map(|flag| format!("<div class=\"flag\">{}</div>", escape(flag)));
+        let flags: Vec<String> = invalid.chain(flags).collect();
         let goal = ratio
             .goal
             .map(|goal| format!("≥ {}: {}", number(goal), if ratio.median >= goal { "met" } else { "<b>missed</b>" }));
@@ -160,6 +165,118 @@ fn latencies(out: &mut String, rows: &[Row]) -> std::fmt::Result {
     writeln!(out, "</table></div>")
 }
 
+/// The same at several scales and speeds, and how far it lies apart.
+fn agreement(out: &mut String, agreement: &Agreement) -> std::fmt::Result {
+    writeln!(
+        out,
+        "<h2>Agreement between scales and speeds</h2><p>What lies more than 5 % apart is marked invalid; write amplification only says why.</p>\
+         <div class=\"wide\"><table><tr><th>what</th><th class=\"t\">figure</th>"
+    )?;
+    agreement.results.iter().try_for_each(|one| write!(out, "<th>{}</th>", escape(&column(one))))?;
+    writeln!(out, "<th>apart</th></tr>")?;
+    for line in &agreement.lines {
+        write!(out, "<tr><td>{}</td><td class=\"t\">{}</td>", escape(&line.of), escape(&line.figure))?;
+        line.values.iter().try_for_each(|value| write!(out, "<td>{}</td>", value.map(number).unwrap_or_default()))?;
+        let class = if line.agrees { "" } else { " class=\"flag\"" };
+        writeln!(out, "<td{class}>{:.1} %</td></tr>", line.apart * 100.0)?;
+    }
+    writeln!(out, "</table></div><ul>")?;
+    for one in &agreement.results {
+        writeln!(
+            out,
+            "<li class=\"grey\">{}: {}, {}</li>",
+            escape(&column(one)),
+            escape(&one.dir),
+            escape(&one.program)
+        )?;
+    }
+    agreement.notes.iter().try_for_each(|note| writeln!(out, "<li>{}</li>", escape(note)))?;
+    writeln!(out, "</ul>")
+}
+
+/// What the ratios and the rows would be, were an assumption a half less or a half more.
+fn sensitivity(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    let rows: Vec<(&Row, &Replayed)> =
+        outcome.rows.iter().filter_map(|row| Some((row, row.replayed.as_ref()?))).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<h2>What rests on assumptions</h2><p>The commands of each row once more, on its drive and on one of which a single assumed number is a \
+         half less (-) or a half more (+); what two drives of a ratio assume both is changed on both. A replay asks for the same commands in the \
+         same order, each as long after the last completion before it as it was: how the engine would have reacted to another drive is not in it, \
+         and what the host thought in between does not change. How near it comes stands in the first table.</p>\
+         <div class=\"wide\"><table><tr><th>row</th><th>commands</th><th>busy, s: measured</th><th>replayed</th><th>differs by</th></tr>"
+    )?;
+    for (row, replayed) in &rows {
+        let differs = (replayed.busy / replayed.measured.max(1e-9) - 1.0) * 100.0;
+        let note = if replayed.forgotten > 0 {
+            format!(" ({} before them are lost)", replayed.forgotten)
+        } else {
+            String::new()
+        };
+        writeln!(
+            out,
+            "<tr><td>{}</td><td>{}{note}</td><td>{}</td><td>{}</td><td>{differs:+.1} %</td></tr>",
+            escape(&row.name),
+            replayed.commands,
+            number(replayed.measured),
+            number(replayed.busy)
+        )?;
+    }
+    writeln!(out, "</table></div>")?;
+    let pair = |low: Option<f64>, high: Option<f64>| {
+        let text = |value: Option<f64>| value.map_or("&ndash;".into(), number);
+        format!("{} / {}", text(low), text(high))
+    };
+    let swinging: Vec<&Ratio> = outcome.ratios.iter().filter(|ratio| !ratio.swings.is_empty()).collect();
+    if !swinging.is_empty() {
+        let lines: Vec<Vec<String>> = swinging
+            .iter()
+            .map(|ratio| vec![escape(&ratio.name), format!("<b>{}</b>", number(ratio.median))])
+            .collect();
+        let find = |i: usize, name: &str| {
+            swinging[i].swings.iter().find(|swing| swing.parameter == name).map(|swing| pair(swing.low, swing.high))
+        };
+        let names = swinging.iter().flat_map(|ratio| ratio.swings.iter().map(|swing| swing.parameter.as_str()));
+        transposed(out, ["ratio", "as it is"], &lines, names, find)?;
+    }
+    let lines: Vec<Vec<String>> =
+        rows.iter().map(|(row, replayed)| vec![escape(&row.name), number(replayed.busy)]).collect();
+    let find = |i: usize, name: &str| {
+        let change = rows[i].1.changes.iter().find(|change| change.parameter == name)?;
+        Some(pair(change.low.as_ref().map(|point| point.busy), change.high.as_ref().map(|point| point.busy)))
+    };
+    let names = rows.iter().flat_map(|(_, replayed)| replayed.changes.iter().map(|change| change.parameter.as_str()));
+    transposed(out, ["seconds busy", "as it is"], &lines, names, find)
+}
+
+/// A table with a column for each of `lines` (head, and what it is unchanged) and a row for each parameter.
+fn transposed<'a>(
+    out: &mut String,
+    [what, unchanged]: [&str; 2],
+    lines: &[Vec<String>],
+    names: impl Iterator<Item = &'a str>,
+    find: impl Fn(usize, &str) -> Option<String>,
+) -> std::fmt::Result {
+    let mut seen = BTreeSet::new();
+    write!(out, "<div class=\"wide\"><table><tr><th>{what}: - / +</th>")?;
+    let column = |out: &mut String, i: usize| -> std::fmt::Result {
+        lines.iter().try_for_each(|line| write!(out, "<td>{}</td>", line.get(i).map_or("", String::as_str)))
+    };
+    column(out, 0)?;
+    write!(out, "</tr><tr><td>{unchanged}</td>")?;
+    column(out, 1)?;
+    writeln!(out, "</tr>")?;
+    for name in names.filter(|name| seen.insert(*name)) {
+        write!(out, "<tr><td>{}</td>", escape(name))?;
+        (0..lines.len()).try_for_each(|i| write!(out, "<td>{}</td>", find(i, name).unwrap_or_default()))?;
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</table></div>")
+}
+
 /// Where the drive's time went, by what the head did.
 fn seconds(out: &mut String, rows: &[Row]) -> std::fmt::Result {
     let timed: Vec<&Row> = rows.iter().filter(|row| !row.seconds.is_empty()).collect();
@@ -200,6 +317,9 @@ fn config(out: &mut String, config: &Config) -> std::fmt::Result {
     line("command", &config.command)?;
     line("program", &config.program)?;
     line("scale", &format!("1/{}{}", config.scale, if config.short { ", short form: only the plumbing" } else { "" }))?;
+    if let Some(speed) = config.speed {
+        line("speed", &format!("{} seconds of the drives in one", number(speed)))?;
+    }
     line("runs of each row", &config.repeats.to_string())?;
     let shared = if machine.load_before > 1.0 { "; others were at work on it" } else { "" };
     line(
@@ -254,6 +374,10 @@ fn page(outcome: &Outcome) -> Result<String, std::fmt::Error> {
         outcome.notes.iter().try_for_each(|note| writeln!(out, "<li>{}</li>", escape(note)))?;
         writeln!(out, "</ul>")?;
     }
+    if let Some(compared) = &outcome.agreement {
+        agreement(&mut out, compared)?;
+    }
+    sensitivity(&mut out, outcome)?;
     seconds(&mut out, &outcome.rows)?;
     latencies(&mut out, &outcome.rows)?;
     config(&mut out, &outcome.config)?;
@@ -317,6 +441,11 @@ fn index_page(found: &[(String, Outcome)]) -> Result<String, std::fmt::Error> {
         let idle = outcome.rows.iter().filter(|row| row.not_run.is_some()).count();
         if idle > 0 {
             came.push(format!("<span class=\"flag\">{idle} of {} rows not run</span>", outcome.rows.len()));
+        }
+        if let Some(compared) = &outcome.agreement {
+            let agree = compared.lines.iter().filter(|line| line.agrees).count();
+            let columns: Vec<String> = compared.results.iter().map(column).collect();
+            came.push(format!("{agree} of {} figures agree at {}", compared.lines.len(), escape(&columns.join("; "))));
         }
         came.extend(outcome.ratios.iter().take(6).map(|r| format!("{}: <b>{}</b>", escape(&r.name), number(r.median))));
         writeln!(

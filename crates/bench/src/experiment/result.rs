@@ -1,6 +1,8 @@
 //! What an experiment leaves: `result.json` is these structures, and the report is drawn from them alone.
 
+use super::agreement::Agreement;
 use super::chart::Chart;
+use super::sensitivity::{Replayed, Swing};
 use imbrex_emulator::time::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +30,9 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What the report draws.
     pub charts: Vec<Chart>,
+    /// How far results at other scales and speeds agree, once they were compared.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agreement: Option<Agreement>,
 }
 
 /// Everything that is needed to repeat a run.
@@ -41,6 +46,9 @@ pub struct Config {
     pub began: u64,
     /// Sizes are divided by this.
     pub scale: u32,
+    /// Seconds of the drives' clocks in a second, where programs run on them; `None` in results of older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub speed: Option<f64>,
     /// Whether only the plumbing was tried, with next to no work.
     pub short: bool,
     /// Runs of each row.
@@ -145,6 +153,12 @@ pub struct Row {
     /// What to keep in mind when reading the row.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub flags: Vec<String>,
+    /// Why nothing follows from the row: results that should be the same are not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub invalid: Vec<String>,
+    /// What its commands would have taken under other assumptions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub replayed: Option<Replayed>,
 }
 
 impl Row {
@@ -195,6 +209,15 @@ pub struct Ratio {
     /// What to keep in mind.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub flags: Vec<String>,
+    /// Why nothing follows from it: results that should be the same are not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub invalid: Vec<String>,
+    /// The rows, where it is the time of the first over the time of the second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub between: Option<[String; 2]>,
+    /// What assumptions about the drives do to it, those that do most first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub swings: Vec<Swing>,
 }
 
 impl Ratio {
@@ -205,6 +228,13 @@ impl Ratio {
         let (smallest, largest) = (*sorted.first()?, *sorted.last()?);
         let median = *sorted.get(sorted.len() / 2)?;
         Some(Ratio { name: name.into(), median, smallest, largest, all: all.to_vec(), ..Ratio::default() })
+    }
+
+    /// The time of `slow` over that of `fast`, two rows: so it is known what an assumption about their drives does to it.
+    #[must_use]
+    pub fn between(mut self, slow: impl Into<String>, fast: impl Into<String>) -> Ratio {
+        self.between = Some([slow.into(), fast.into()]);
+        self
     }
 
     /// With what the paper has.

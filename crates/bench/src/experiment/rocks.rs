@@ -5,9 +5,12 @@
 
 use super::chart::Series;
 use super::child::{Running, machine_ticks};
+use super::hosts::Disk;
 use super::result::Row;
 use super::sample::Sampler;
+use super::sensitivity::{self, Recorded};
 use super::{Run, Stop, checks};
+use imbrex_emulator::{image_trace_length, read_timed_trace};
 use std::path::Path;
 use std::process::Command;
 
@@ -142,6 +145,8 @@ pub(super) struct On<'a> {
     pub(super) image: &'a Path,
     /// How its drive keeps time.
     pub(super) pace: Pace,
+    /// The drive.
+    pub(super) disk: &'a Disk,
 }
 
 /// How a drive keeps time under a program.
@@ -178,6 +183,7 @@ pub(super) struct Watched {
 /// Runs a program on a drive, looks at both until it ends, and fills the row with what the drive counted and the processors did.
 pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Watched, Stop> {
     let mut sampler = Sampler::new(on.image, on.pace.speed())?;
+    let from = image_trace_length(on.image).map_err(|e| e.to_string())?;
     let ticks = machine_ticks();
     let mut running = Running::start(&on.command, dir)?;
     let name = run.doing();
@@ -196,6 +202,16 @@ pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Wat
         row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
     }
     row.settings.insert("time".into(), on.pace.options());
+    // Once is enough of a row that is repeated.
+    if let Some(from) = from
+        && !name.contains(" (run ")
+    {
+        let trace = read_timed_trace(on.image).map_err(|e| e.to_string())?.unwrap_or_default();
+        run.says(&format!("{name}: what assumptions are worth"));
+        let recorded = Recorded { disk: on.disk, trace, from };
+        row.replayed = Some(sensitivity::measure(run, &recorded, row.device_seconds.unwrap_or(0.0))?);
+        sensitivity::judge(row);
+    }
     match on.pace {
         Pace::Real(_) => checks::cpu_bound(row),
         // Nothing could have been busy meanwhile.

@@ -5,6 +5,7 @@
 //! remembered from one opening to the next. All of it is a pure
 //! function of the commands and their arrivals; only [`clock`] knows threads and the world's time.
 
+mod again;
 mod calibrate;
 pub(crate) mod clock;
 pub(crate) mod engine;
@@ -19,6 +20,7 @@ mod replay;
 mod tally;
 mod translation;
 
+pub use again::Recording;
 pub use calibrate::{answer, synchronous_log};
 pub use clock::{Latency, Pace, PersistentCache, Seconds, TimeStats};
 pub use frozen::{fingerprint, fingerprint_of, formulas};

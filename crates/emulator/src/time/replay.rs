@@ -4,6 +4,7 @@ use super::clock::{Asked, TimeStats};
 use super::engine::{Engine, Ticket, What};
 use super::ledger::Ledger;
 use super::mechanics::Ns;
+use super::params::Params;
 use crate::profile::Profile;
 use crate::trace::{Op, TraceEntry};
 use imbrex_device::{Cause, ZoneOp};
@@ -18,20 +19,91 @@ pub struct Replay {
     pub write_cache: bool,
 }
 
+/// The zones of a drive as far as they cost time: which ones it has open, and what a command of a trace asks of it.
+pub(super) struct Zones {
+    params: Params,
+    capacity: u64,
+    zone_size: u64,
+    /// Up to here nothing is sequential; all of it on a drive without zones.
+    conventional: u64,
+    max_open: usize,
+    /// Zones that the drive has open, oldest first.
+    open: VecDeque<u64>,
+}
+
+impl Zones {
+    pub(super) fn new(
+        params: &Params,
+        (capacity, zone_size): (u64, u64),
+        conventional: u64,
+        max_open: Option<u32>,
+    ) -> Zones {
+        let max_open = max_open.map_or(usize::MAX, |n| n as usize);
+        Zones { params: *params, capacity, zone_size, conventional, max_open, open: VecDeque::new() }
+    }
+
+    /// The next command, and the zone that it writes to. An address behind the drive's end is taken modulo its size.
+    pub(super) fn asked(&mut self, entry: &TraceEntry) -> (Asked, Option<u64>) {
+        let len = u64::from(entry.len).min(self.capacity);
+        let at = (entry.offset % self.capacity.max(1)).min(self.capacity - len);
+        let cause = Cause::ALL.iter().copied().find(|cause| cause.name() == entry.cause).unwrap_or(Cause::Other);
+        let zone = at / self.zone_size.max(1);
+        let sequential = at >= self.conventional;
+        let asked = |what, len, zone_ms: f64| Asked { what, at, len, cause, zone_time: zone_ms * 1e6 };
+        let held = self.open.contains(&zone);
+        match entry.op {
+            Op::Read => (asked(What::Read, len, 0.0), None),
+            Op::Flush => (asked(What::Flush, 0, 0.0), None),
+            Op::Write => {
+                let mut zone_ms = 0.0;
+                if sequential && !held {
+                    let closed = self.makes_room();
+                    zone_ms = self.params.open_ms(closed);
+                    self.open.push_back(zone);
+                }
+                if sequential && (at + len).is_multiple_of(self.zone_size) {
+                    self.open.retain(|open| *open != zone);
+                }
+                (asked(What::Write, len, zone_ms), Some(zone))
+            }
+            op => {
+                let (op, stays) = match op {
+                    Op::Open => (ZoneOp::Open, true),
+                    Op::Close => (ZoneOp::Close, false),
+                    Op::Finish => (ZoneOp::Finish, false),
+                    _ => (ZoneOp::Reset, false),
+                };
+                let closed = stays && !held && self.makes_room();
+                if stays != held {
+                    self.open.retain(|open| *open != zone);
+                    self.open.extend(stays.then_some(zone));
+                }
+                // A drive without zones has nothing to do.
+                let ms = if sequential { self.params.zone_op_ms(op, closed) } else { 0.0 };
+                let what = What::Zone { drops: op == ZoneOp::Reset && sequential };
+                (Asked { at: zone * self.zone_size, ..asked(what, self.zone_size, ms) }, Some(zone))
+            }
+        }
+    }
+
+    /// Whether the drive had to close a zone for another one.
+    fn makes_room(&mut self) -> bool {
+        self.open.len() >= self.max_open && self.open.pop_front().is_some()
+    }
+}
+
 struct Run {
     engine: Engine,
     ledger: Ledger,
     now: Ns,
     /// The commands at the drive, and the zone of those that write.
     flying: Vec<(Ticket, Option<u64>)>,
-    /// Zones that the drive has open, oldest first.
-    open: VecDeque<u64>,
 }
 
 impl Run {
     /// Until one more command is complete.
     fn wait(&mut self) {
-        let Run { engine, ledger, now, flying, .. } = self;
+        let Run { engine, ledger, now, flying } = self;
         loop {
             let before = flying.len();
             flying.retain(|(ticket, _)| {
@@ -65,51 +137,11 @@ pub fn replay(profile: &Profile, trace: &[TraceEntry], how: Replay) -> Result<Ti
     let plain = profile.kind.is_plain();
     let conventional = if plain { 0 } else { u64::from(profile.conventional_zones) * profile.zone_size };
     let engine = Engine::new(&params, profile.capacity, conventional, profile.write_cache_bytes, how.write_cache);
-    let mut run = Run { engine, ledger: Ledger::new(), now: 0.0, flying: Vec::new(), open: VecDeque::new() };
-    let zone_size = profile.zone_size;
-    let max_open = profile.max_open.map_or(usize::MAX, |n| n as usize);
+    let mut run = Run { engine, ledger: Ledger::new(), now: 0.0, flying: Vec::new() };
+    let sequential_from = if plain { u64::MAX } else { conventional };
+    let mut zones = Zones::new(&params, (profile.capacity, profile.zone_size), sequential_from, profile.max_open);
     for entry in trace.iter().filter(|entry| entry.result == "ok") {
-        let len = u64::from(entry.len).min(profile.capacity);
-        let mut at = entry.offset % profile.capacity;
-        at = at.min(profile.capacity - len);
-        let cause = Cause::ALL.iter().copied().find(|cause| cause.name() == entry.cause).unwrap_or(Cause::Other);
-        let zone = at / zone_size;
-        let sequential = !plain && at >= conventional;
-        let asked = |what, len, zone_ms: f64| Asked { what, at, len, cause, zone_time: zone_ms * 1e6 };
-        let held = run.open.iter().position(|open| *open == zone);
-        let (asked, writes) = match entry.op {
-            Op::Read => (asked(What::Read, len, 0.0), None),
-            Op::Flush => (asked(What::Flush, 0, 0.0), None),
-            Op::Write => {
-                let mut zone_ms = 0.0;
-                if sequential && held.is_none() {
-                    let closed = run.open.len() >= max_open && run.open.pop_front().is_some();
-                    zone_ms = params.open_ms(closed);
-                    run.open.push_back(zone);
-                }
-                if sequential && (at + len).is_multiple_of(zone_size) {
-                    run.open.retain(|open| *open != zone);
-                }
-                (asked(What::Write, len, zone_ms), Some(zone))
-            }
-            op => {
-                let (op, stays) = match op {
-                    Op::Open => (ZoneOp::Open, true),
-                    Op::Close => (ZoneOp::Close, false),
-                    Op::Finish => (ZoneOp::Finish, false),
-                    _ => (ZoneOp::Reset, false),
-                };
-                let closed = stays && held.is_none() && run.open.len() >= max_open && run.open.pop_front().is_some();
-                if stays != held.is_some() {
-                    run.open.retain(|open| *open != zone);
-                    run.open.extend(stays.then_some(zone));
-                }
-                // A drive without zones has nothing to do.
-                let ms = if sequential { params.zone_op_ms(op, closed) } else { 0.0 };
-                let what = What::Zone { drops: op == ZoneOp::Reset && sequential };
-                (Asked { at: zone * zone_size, ..asked(what, zone_size, ms) }, Some(zone))
-            }
-        };
+        let (asked, writes) = zones.asked(entry);
         let barrier = asked.what == What::Flush;
         while !run.flying.is_empty()
             && (barrier
