@@ -102,6 +102,8 @@ pub struct Setup {
     pub capacity: Option<u64>,
     /// Whether the drive's volatile write cache is on.
     pub write_cache: bool,
+    /// The drive, a drive-managed one, is as after a long life: every band has data, and its persistent cache is full.
+    pub preconditioned: bool,
     /// Which file system.
     pub file_system: FileSystem,
     /// Where the database is.
@@ -128,6 +130,7 @@ impl Setup {
             mechanics: Mechanics::Scaled,
             capacity: None,
             write_cache: true,
+            preconditioned: false,
             file_system: FileSystem::Xfs,
             directory: Directory::Own,
             speed: 1.0,
@@ -249,6 +252,10 @@ impl Baseline {
         drop(Emulator::create(&self.image, config, false).map_err(|error| error.to_string())?);
         if let Some(entries) = setup.recorded {
             start_image_trace(&self.image, entries).map_err(|error| error.to_string())?;
+        }
+        if setup.preconditioned {
+            run(Command::new(&setup.imbrex).args(["drive", "precondition"]).arg(&self.image))
+                .map_err(|why| format!("the drive cannot be preconditioned ({why})"))?;
         }
         self.serve(setup)?;
         let file = self.record.served().join(FILE);

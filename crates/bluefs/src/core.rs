@@ -244,7 +244,7 @@ impl Core {
         if let Some(inode) = state.meta.inode(file.serial) {
             let extents = inode.extents.clone();
             drop(state);
-            file.map_mut().extents = extents;
+            file.map_mut().set_extents(extents);
         }
     }
 
@@ -352,7 +352,7 @@ impl Core {
             durable: AtomicU64::new(inode.size),
             lsn: AtomicU64::new(0),
             modified: AtomicU64::new(inode.modified),
-            map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone() }),
+            map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone(), tail: None }),
             inline: Mutex::new(inline),
             log: Mutex::new(LogIndex::default()),
             filling: Mutex::default(),

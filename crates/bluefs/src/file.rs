@@ -29,6 +29,18 @@ pub(crate) struct FileMap {
     /// Changes whenever bytes that were readable change or move.
     pub(crate) version: u64,
     pub(crate) extents: Vec<Extent>,
+    /// The last block that was written in place and not to its end: its address, and what stands there. Whoever appends need not
+    /// read it back. Only while the address is the file's.
+    pub(crate) tail: Option<(u64, Vec<u8>)>,
+}
+
+impl FileMap {
+    /// The file's bytes are in these places from now on.
+    pub(crate) fn set_extents(&mut self, extents: Vec<Extent>) {
+        let holds = |at: u64, extent: &Extent| extent.conventional().is_some_and(|(a, len)| a <= at && at < a + len);
+        self.tail = self.tail.take().filter(|(at, _)| extents.iter().any(|extent| holds(*at, extent)));
+        self.extents = extents;
+    }
 }
 
 /// What readers, writers and the placer of one file share.
@@ -274,6 +286,11 @@ impl File {
             }
             if let Some(stream) = &stream {
                 stream.drain(Priority::High)?;
+            }
+            let longer = !state.is_orphan() && state.durable.load(Ordering::Acquire) < end;
+            if core.options.wal.unprepared && state.purpose == Purpose::Wal && state.kind == FileKind::Log && longer {
+                core.volume.sync(Tag::new(Cause::Wal).at(Priority::High))?;
+                core.log_about(state, &[Record::Times { serial: state.serial, modified: core.now() }])?;
             }
             let needs_size = state.kind != FileKind::Log && state.durable.load(Ordering::Acquire) < end;
             if needs_size && !state.is_orphan() {

@@ -8,14 +8,17 @@ use imbrex_zones::cache::CachePolicy;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where the write-ahead log goes and how; the defaults are the paper's last version, the others its first (§5.3), kept
+/// Where the write-ahead log goes and how; the defaults are the paper's last version, the others earlier ones (§5.3, §5.7), kept
 /// for comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalPlacement {
     /// In conventional zones instead of sequential ones.
     pub conventional: bool,
     /// Every append is one write to the drive, as with `zbc_pwrite`, instead of full buffers.
     pub unbuffered: bool,
+    /// Zones for logs are not prepared: a sync that made a log longer says so in the journal, too, which is a second write and a
+    /// second flush. In the paper a log's length stands only there until zones of old logs are written again (§5.7, "recycle").
+    pub unprepared: bool,
 }
 
 /// Source of times: nanoseconds since 1970.
@@ -76,7 +79,7 @@ impl Default for Options {
             cache_bytes: default_cache_bytes(),
             cache_policy: CachePolicy::ByBlock,
             journal_bytes: 16 << 20,
-            wal: WalPlacement { conventional: false, unbuffered: false },
+            wal: WalPlacement::default(),
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
             readahead_bytes: MAX_READAHEAD,
@@ -150,9 +153,10 @@ impl Options {
             None | Some("sequential") => {}
             Some("conventional") => options.wal.conventional = true,
             Some("unbuffered") => options.wal.unbuffered = true,
-            Some("first") => options.wal = WalPlacement { conventional: true, unbuffered: true },
+            Some("unprepared") => options.wal.unprepared = true,
+            Some("first") => options.wal = WalPlacement { conventional: true, unbuffered: true, unprepared: false },
             Some(other) => {
-                let known = "sequential, conventional, unbuffered or first";
+                let known = "sequential, conventional, unbuffered, unprepared or first";
                 return Err(refuse(format!("wal={other} is not one of {known}")));
             }
         }

@@ -159,6 +159,7 @@ impl Core {
         // Readers that are under way see another version and read again.
         map.version += 1;
         let end = at + bytes.len() as u64;
+        let mut known = map.tail.take();
         for extent in &map.extents {
             let (from, to) = (extent.logical.max(at), extent.end().min(end));
             let Place::Conventional { addr } = extent.place else { continue };
@@ -170,9 +171,14 @@ impl Core {
             let mut buf = AlignedBuf::zeroed((high - low) as usize);
             let tail = (high - low - block) as usize;
             let head = (first != low).then_some((0, low));
-            let tail = (last != high && (tail > 0 || first == low)).then_some((tail, high - block));
+            // Behind the file's end there is nothing to keep: a block that begins there is not read.
+            let new = extent.logical + (high - block).saturating_sub(addr) >= state.size.load(Ordering::Acquire);
+            let tail = (last != high && (tail > 0 || first == low) && !new).then_some((tail, high - block));
             for (from, here) in head.into_iter().chain(tail) {
-                if let Err(error) = self.volume.read(&mut buf[from..from + block as usize], here, tag) {
+                let out = &mut buf[from..from + block as usize];
+                if let Some((_, bytes)) = known.as_ref().filter(|(at, bytes)| *at == here && bytes.len() == out.len()) {
+                    out.copy_from_slice(bytes);
+                } else if let Err(error) = self.volume.read(out, here, tag) {
                     return self.retire_dead(here, error).map(Some);
                 }
             }
@@ -181,7 +187,10 @@ impl Core {
             if let Some(dead) = self.write_blocks(&buf, low, tag)? {
                 return Ok(Some(dead));
             }
+            let last_block = high - block;
+            known = (last != high).then(|| (last_block, buf[(last_block - low) as usize..].to_vec()));
         }
+        map.tail = known;
         Ok(None)
     }
 
@@ -303,7 +312,8 @@ impl Core {
             return Ok(());
         }
         let mut map = state.map_mut();
-        map.extents = crate::meta::remapped(&map.extents, new).map_err(|e| Error::meta(&state.name, e))?;
+        let extents = crate::meta::remapped(&map.extents, new).map_err(|e| Error::meta(&state.name, e))?;
+        map.set_extents(extents);
         if let (Place::Conventional { addr }, Some(places)) = (place, lock(&state.orphan).as_mut()) {
             // The zone that it stood in goes with the last handle, as before.
             places.push(crate::meta::FreedPlace::Conventional { addr, len });

@@ -10,11 +10,12 @@ use imbrex_zones::cache::CachePolicy;
 use std::sync::Arc;
 use support::{bytes, read_all as read};
 
-const WALS: [WalPlacement; 4] = [
-    WalPlacement { conventional: false, unbuffered: false },
-    WalPlacement { conventional: false, unbuffered: true },
-    WalPlacement { conventional: true, unbuffered: false },
-    WalPlacement { conventional: true, unbuffered: true },
+const WALS: [WalPlacement; 5] = [
+    WalPlacement { conventional: false, unbuffered: false, unprepared: false },
+    WalPlacement { conventional: false, unbuffered: true, unprepared: false },
+    WalPlacement { conventional: true, unbuffered: false, unprepared: false },
+    WalPlacement { conventional: true, unbuffered: true, unprepared: false },
+    WalPlacement { conventional: false, unbuffered: false, unprepared: true },
 ];
 
 fn options(wal: WalPlacement, cache_policy: CachePolicy) -> Options {
@@ -85,10 +86,57 @@ fn what_the_switches_cost_is_a_write_an_append() {
         emulator.reset_stats();
         (0..20).for_each(|_| log.append(&[7; 400]).unwrap());
         let writes = emulator.stats().total.writes;
-        let buffered = !wal.conventional && !wal.unbuffered;
+        let buffered = !(wal.conventional || wal.unbuffered);
         // In conventional space a write may have to be cut in two.
         assert!(if buffered { writes == 0 } else { (20..=22).contains(&writes) }, "{wal:?}: {writes}");
+        // The block that an append goes on in is still in memory.
+        assert_eq!(emulator.stats().total.reads, 0, "{wal:?}");
     }
+}
+
+#[test]
+fn a_zone_that_is_not_prepared_costs_a_flush() {
+    for (wal, flushes) in [(WALS[0], 1), (WALS[4], 2), (WALS[2], 2)] {
+        let (emulator, _, drive) = new();
+        let fs = BlueFs::mount(drive, options(wal, CachePolicy::ByBlock)).unwrap();
+        let log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+        log.append(&[1; 400]).unwrap();
+        log.sync().unwrap();
+        emulator.reset_stats();
+        for _ in 0..20 {
+            log.append(&[7; 400]).unwrap();
+            log.sync().unwrap();
+        }
+        // Now and then the journal is written anew.
+        let told = emulator.stats().total.flushes;
+        assert!((20 * flushes..20 * flushes + 5).contains(&told), "{wal:?}: {told}");
+    }
+}
+
+/// The block that is remembered is not taken for one that stands in its place by now.
+#[test]
+fn cut_and_written_again_a_file_in_place_has_its_own_bytes() {
+    let (_, _, drive) = new();
+    let fs = BlueFs::mount(drive, options(WALS[2], CachePolicy::ByBlock)).unwrap();
+    let file = fs.create("/notes", CreateOptions::default()).unwrap();
+    let other = fs.create("/others", CreateOptions::default()).unwrap();
+    let mut want = (Vec::new(), Vec::new());
+    for round in 0..6_u8 {
+        let piece = bytes(5000 + usize::from(round) * 700, round);
+        file.append(&piece).unwrap();
+        want.0.extend_from_slice(&piece);
+        other.append(&piece[100..]).unwrap();
+        want.1.extend_from_slice(&piece[100..]);
+        assert_eq!((read(&fs, "/notes"), read(&fs, "/others")), want, "{round}");
+        let keep = if round % 2 == 0 { 0 } else { 4500 };
+        file.truncate(keep as u64).unwrap();
+        file.sync().unwrap();
+        want.0.truncate(keep);
+    }
+    file.append(b"end").unwrap();
+    want.0.extend_from_slice(b"end");
+    drop((file, other));
+    assert_eq!((read(&fs, "/notes"), read(&fs, "/others")), want);
 }
 
 #[test]
@@ -124,8 +172,8 @@ fn the_papers_cache_keeps_whole_files_and_only_what_was_written() {
 
 #[test]
 fn the_switches_of_a_uri() {
-    for (name, conventional) in [("sequential", false), ("conventional", true), ("unbuffered", false), ("first", true)]
-    {
+    let names = ["sequential", "conventional", "unbuffered", "unprepared", "first"];
+    for (name, conventional) in names.into_iter().zip([false, true, false, false, true]) {
         for policy in ["block", "fifo"] {
             let fs = BlueFs::open_uri(&format!("imbrex://mem:?profile=tiny&wal={name}&cache-policy={policy}&cache=1M"));
             let fs = fs.unwrap();

@@ -22,13 +22,15 @@ pub(super) struct Disk {
     pub(super) profile: Profile,
     pub(super) rule: Rule,
     pub(super) write_cache: bool,
+    /// As after a long life; only for drive-managed ones.
+    pub(super) preconditioned: bool,
 }
 
 impl Disk {
     /// A built-in drive.
     pub(super) fn named(name: &str, rule: Rule) -> Result<Disk, String> {
         let profile = Profile::named(name).ok_or_else(|| format!("the profile {name} is gone"))?;
-        Ok(Disk { profile, rule, write_cache: true })
+        Ok(Disk { profile, rule, write_cache: true, preconditioned: false })
     }
 
     /// How it shrinks.
@@ -63,7 +65,8 @@ impl Disk {
     /// A row of it.
     pub(super) fn row(&self) -> Row {
         let cache = if self.write_cache { "" } else { ", write cache off" };
-        Row { rule: self.rule.name().into(), ..Row::new("", format!("{}{cache}", self.profile.name)) }
+        let aged = if self.preconditioned { ", preconditioned" } else { "" };
+        Row { rule: self.rule.name().into(), ..Row::new("", format!("{}{cache}{aged}", self.profile.name)) }
     }
 }
 
@@ -213,6 +216,7 @@ pub(super) fn on_kernel(
         directory,
         speed: run.speed(),
         write_cache: disk.write_cache,
+        preconditioned: disk.preconditioned,
         cache_bytes,
         dirty_bytes: cache_bytes / 5,
         recorded: recorded(options),
@@ -285,7 +289,7 @@ mod tests {
             (theirs.bandwidth_outer_mib_s, theirs.seek_root_ms)
         );
         assert_eq!((theirs.zone_open_ms, theirs.conventional_bandwidth_mib_s), (0.0, 0.0));
-        let disk = Disk { profile: twin, rule: Rule::All, write_cache: true };
+        let disk = Disk { profile: twin, rule: Rule::All, write_cache: true, preconditioned: false };
         let config = disk.config(64).unwrap();
         assert_eq!(config.conventional, config.zones());
         assert_eq!(config.capacity / (hgst.capacity / 64), 1);

@@ -164,8 +164,12 @@ fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Ran, Stop> {
     let mut command = baseline.command(program);
     command.arg(format!("--db={}", baseline.dir().join("bench").display()));
     let image = baseline.image().to_owned();
-    let ran = run_on(run, plan, &disk, command, &image, dir.path())?;
-    baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
+    let mut ran = run_on(run, plan, &disk, command, &image, dir.path())?;
+    let report = baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
+    match report.page_cache {
+        Ok(cache) => _ = ran.row.settings.insert("page cache".into(), format!("{cache:?}")),
+        Err(why) => ran.row.flags.push(format!("the page cache was not limited: {why}")),
+    }
     Ok(ran)
 }
 

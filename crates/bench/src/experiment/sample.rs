@@ -92,6 +92,11 @@ impl Sampler {
             let stayed: f64 = time.latency.values().map(|l| l.mean * l.commands as f64).sum();
             row.queue_depth = Some(stayed / time.elapsed);
         }
+        if time.elapsed > 0.0 {
+            // By the drive's own clock, which a scaled drive's mechanics run in.
+            row.figures.insert("seeks/s of the drive".into(), time.seeks as f64 / time.elapsed);
+            row.figures.insert("seeks/s of the drive, for reads".into(), time.read_seeks as f64 / time.elapsed);
+        }
         row.latency = time.latency.iter().map(|(cause, latency)| ((*cause).to_owned(), *latency)).collect();
     }
 

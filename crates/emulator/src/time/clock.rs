@@ -110,6 +110,10 @@ pub struct TimeStats {
     pub by_cause: BTreeMap<&'static str, Seconds>,
     /// Likewise; from arrival to completion.
     pub latency: BTreeMap<&'static str, Latency>,
+    /// How often the head left its track for a command or a piece of the write cache; cleaning is not counted.
+    pub seeks: u64,
+    /// Those of reads.
+    pub read_seeks: u64,
     /// Of a drive-managed drive.
     pub persistent_cache: Option<PersistentCache>,
     /// How whoever has the drive keeps time; nobody does where there is none.

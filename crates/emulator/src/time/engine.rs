@@ -108,6 +108,8 @@ pub(crate) struct Engine {
     tickets: Ticket,
     translation: Option<Translation>,
     cleaning: bool,
+    /// The head is at work for a read.
+    reading: bool,
 }
 
 impl Engine {
@@ -142,6 +144,7 @@ impl Engine {
             tickets: 0,
             translation,
             cleaning: false,
+            reading: false,
         }
     }
 
@@ -337,9 +340,11 @@ impl Engine {
         let end = match what {
             What::Read => {
                 let mut end = start;
+                self.reading = true;
                 for (place, len) in self.pieces(at, len) {
                     end = self.pass(place, len, end, cause, None, tally);
                 }
+                self.reading = false;
                 self.remember(at, at + len);
                 self.begin_prefetch(at + len, end);
                 end
@@ -421,6 +426,9 @@ impl Engine {
         let transfer = self.mechanics.transfer_from(place, stroke, len);
         for (what, ns) in [(Kind::Seek, seek), (Kind::Rotation, rotation), (Kind::Transfer, transfer)] {
             tally.spent(cause, kind.unwrap_or(what), ns);
+        }
+        if seek > 0.0 && kind.is_none() {
+            tally.sought(cause, self.reading);
         }
         self.free = start.max(self.free) + seek + rotation + transfer;
         self.stroke = self.mechanics.stroke(place + len);

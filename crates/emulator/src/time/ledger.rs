@@ -35,6 +35,8 @@ const CAUSES_AT: usize = 16;
 pub(crate) const CAUSES: usize = 64;
 const SUM: usize = 8;
 const LONGEST: usize = 9;
+/// Times that the head left its track, to write and to read.
+const SEEKS: [usize; 2] = [10, 11];
 const BUCKETS_AT: usize = 16;
 const PER_CAUSE: usize = BUCKETS_AT + BUCKETS;
 /// Bytes of all words.
@@ -111,11 +113,13 @@ impl Ledger {
 
     pub(crate) fn stats(&self) -> TimeStats {
         let mut total = [0_u64; Kind::ALL.len()];
+        let mut seeks = [0_u64; 2];
         let (mut by_cause, mut latency) = (BTreeMap::new(), BTreeMap::new());
         for &cause in Cause::ALL {
             let at = Self::cause_at(cause as u8);
             let kinds: [u64; Kind::ALL.len()] = std::array::from_fn(|kind| self.load(at + kind));
             let times = self.latency(at);
+            seeks.iter_mut().zip(SEEKS).for_each(|(sum, word)| *sum = sum.saturating_add(self.load(at + word)));
             if kinds.iter().any(|ns| *ns > 0) || times.commands > 0 {
                 total.iter_mut().zip(kinds).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
                 by_cause.insert(cause.name(), Seconds::of(kinds));
@@ -132,7 +136,9 @@ impl Ledger {
             _ => None,
         };
         let idle = (elapsed - total.busy()).max(0.0);
-        TimeStats { elapsed, idle, total, by_cause, latency, persistent_cache, pace }
+        let [writes, read_seeks] = seeks;
+        let seeks = writes.saturating_add(read_seeks);
+        TimeStats { elapsed, idle, total, by_cause, latency, seeks, read_seeks, persistent_cache, pace }
     }
 
     fn latency(&self, at: usize) -> Latency {
@@ -160,6 +166,10 @@ impl Tally for Ledger {
         }
     }
 
+    fn sought(&mut self, cause: u8, reads: bool) {
+        self.add(Self::cause_at(cause) + SEEKS[usize::from(reads)], 1);
+    }
+
     /// What is not busy is idle: nothing to count.
     fn idle(&mut self, _: Ns) {}
 
@@ -185,10 +195,14 @@ mod tests {
         ledger.spent(wal, Kind::Seek, 2e9);
         ledger.spent(wal, Kind::Transfer, 1e9);
         ledger.spent(read, Kind::Transfer, 5e8);
+        for reads in [false, true, true] {
+            ledger.sought(if reads { read } else { wal }, reads);
+        }
         (1..=100).for_each(|ms| ledger.took(read, f64::from(ms) * 1e6));
         ledger.store(CLOCK, 10_000_000_000);
         let stats = ledger.stats();
         assert_eq!((stats.elapsed, stats.idle, stats.total.busy()), (10.0, 6.5, 3.5));
+        assert_eq!((stats.seeks, stats.read_seeks), (3, 2));
         assert_eq!((stats.by_cause["wal"].seek, stats.by_cause["user_read"].transfer), (2.0, 0.5));
         let latency = stats.latency["user_read"];
         assert_eq!((latency.commands, latency.max), (100, 0.1));
@@ -196,6 +210,6 @@ mod tests {
         assert!(latency.p50 < latency.p99 && latency.p99 <= latency.max);
         ledger.reset();
         let stats = ledger.stats();
-        assert_eq!((stats.elapsed, stats.total.busy(), stats.by_cause.len()), (0.0, 0.0, 0));
+        assert_eq!((stats.elapsed, stats.total.busy(), stats.by_cause.len(), stats.seeks), (0.0, 0.0, 0, 0));
     }
 }

@@ -51,6 +51,8 @@ pub(crate) fn middle(bucket: usize) -> f64 {
 pub(crate) trait Tally {
     /// The head did something for a cause.
     fn spent(&mut self, cause: u8, kind: Kind, ns: f64);
+    /// The head left its place for a command or a piece of the cache, to read or to write.
+    fn sought(&mut self, _cause: u8, _reads: bool) {}
     /// The head did nothing.
     fn idle(&mut self, ns: f64);
     /// A command took so long, from its arrival to its completion.

@@ -31,6 +31,8 @@ struct Sums {
     kinds: [f64; 5],
     idle: f64,
     latencies: Vec<f64>,
+    /// To write, and to read.
+    seeks: [u64; 2],
 }
 
 impl Sums {
@@ -43,6 +45,9 @@ impl Tally for Sums {
     fn spent(&mut self, _: u8, kind: Kind, ns: f64) {
         assert!(ns >= 0.0 && ns.is_finite(), "{kind:?} {ns}");
         self.kinds[kind as usize] += ns;
+    }
+    fn sought(&mut self, _: u8, reads: bool) {
+        self.seeks[usize::from(reads)] += 1;
     }
     fn idle(&mut self, ns: f64) {
         assert!(ns >= -1e-3, "idle {ns}");
@@ -180,6 +185,16 @@ fn a_flush_costs_what_it_drains() {
 fn random_reads_are_those_measured() {
     close(host(SMRSTORE, true).random_reads(6_000_000_000_000, 1, 4000), 121.0, 0.05);
     close(host("seagate-st16000nm001g", true).random_reads(6_000_000_000_000, 1, 4000), 113.0, 0.05);
+}
+
+#[test]
+fn seeks_are_commands_for_which_the_head_left_its_track() {
+    let mut host = host(CMR, false);
+    // There first; what follows is where the head is.
+    (0..100).for_each(|i| _ = host.does(What::Write, (1 << 40) + i * 4096, 4096));
+    assert_eq!(host.sums.seeks, [1, 0]);
+    (0..50).for_each(|i| _ = host.does(What::Read, (i % 2) << 40 | i << 30, 4096));
+    assert_eq!(host.sums.seeks, [1, 50]);
 }
 
 #[test]
