@@ -289,7 +289,7 @@ impl Recorded<'_> {
             None
         };
         match other {
-            Some(trace) => Recording::new(&trace).replay(&config, self.from),
+            Some(trace) => Recording::new(&trace).preconditioned(disk.preconditioned).replay(&config, self.from),
             None => recording.replay(&config, self.from),
         }
     }
@@ -299,7 +299,7 @@ impl Recorded<'_> {
 pub(super) fn measure(run: &Run, recorded: &Recorded, measured: f64) -> Result<Replayed, Stop> {
     let (disk, scale) = (recorded.disk, run.options.scale);
     let config = disk.config(scale)?;
-    let recording = Recording::new(&recorded.trace);
+    let recording = Recording::new(&recorded.trace).preconditioned(disk.preconditioned);
     let usual = recording.replay(&config, recorded.from)?;
     let first = recorded.trace.first().map_or(0, |timed| timed.entry.sequence);
     let mut replayed = Replayed {
@@ -468,7 +468,8 @@ mod tests {
                 let sides = [&variant.low, &variant.high];
                 for (text, changed) in sides.into_iter().flatten() {
                     assert_ne!(*changed, profile, "{} {} {text}", profile.name, variant.parameter);
-                    let disk = Disk { profile: changed.clone(), rule: Rule::All, write_cache: true };
+                    let disk =
+                        Disk { profile: changed.clone(), rule: Rule::All, write_cache: true, preconditioned: false };
                     disk.config(64).unwrap();
                 }
             }

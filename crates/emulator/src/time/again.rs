@@ -50,6 +50,8 @@ pub struct Recording {
     first: Vec<usize>,
     next: Vec<usize>,
     roots: Vec<usize>,
+    /// A drive-managed drive begins as after a long life.
+    preconditioned: bool,
 }
 
 impl Recording {
@@ -67,6 +69,7 @@ impl Recording {
             first: vec![NONE; commands.len()],
             next: vec![NONE; commands.len()],
             roots: Vec::new(),
+            preconditioned: false,
             commands,
         };
         let mut ended = 0;
@@ -91,6 +94,12 @@ impl Recording {
         order
     }
 
+    /// On a drive-managed drive that begins as after a long life ([`Emulator::precondition`](crate::Emulator::precondition)), or not.
+    #[must_use]
+    pub fn preconditioned(self, preconditioned: bool) -> Recording {
+        Recording { preconditioned, ..self }
+    }
+
     /// How many commands there are.
     pub fn commands(&self) -> usize {
         self.commands.len()
@@ -108,6 +117,9 @@ impl Recording {
         let plain = config.conventional >= config.zones();
         let conventional = if plain { 0 } else { u64::from(config.conventional) * config.zone_size };
         let mut engine = Engine::new(&params, config.capacity, conventional, config.cache_bytes, config.write_cache);
+        if let (true, Some(translation)) = (self.preconditioned, engine.translation_mut()) {
+            translation.precondition(usize::MAX);
+        }
         let sequential_from = if plain { u64::MAX } else { conventional };
         let mut zones = Zones::new(&params, (config.capacity, config.zone_size), sequential_from, config.max_open);
         let mut ledger = Ledger::new();
@@ -248,6 +260,11 @@ mod tests {
         slow.model.as_mut().unwrap().params.rotation_rpm /= 2.0;
         let slow = Recording::new(&trace).replay(&slow, 0).unwrap();
         assert!(slow.total.rotation > 1.6 * again.total.rotation, "{slow:?}");
+        // A drive-managed one that has a long life behind it has something to clean.
+        let managed = self::config("seagate-st8000as0022");
+        let [aged, fresh] =
+            [true, false].map(|old| Recording::new(&trace).preconditioned(old).replay(&managed, 0).unwrap());
+        assert!(aged.total.cleaning > 0.0 && fresh.total.cleaning == 0.0, "{aged:?} {fresh:?}");
         // A closed loop: who waits longer asks later.
         assert!(slow.elapsed > again.elapsed * 1.1, "{} {}", slow.elapsed, again.elapsed);
         // Half of them is about half of it.
