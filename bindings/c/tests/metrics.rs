@@ -4,7 +4,7 @@
 use imbrex::*;
 use imbrex_bluefs::BlueFs;
 use imbrex_device::Drive;
-use imbrex_emulator::{Config, Emulator, Observer, OpenOptions, Stats};
+use imbrex_emulator::{Config, Emulator, Observer, OpenOptions, Overrides, Stats};
 use std::ffi::CString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,12 +15,15 @@ use std::sync::Arc;
 
 const DRIVE: &str = "IMBREX_TEST_DRIVE";
 const PORT: &str = "IMBREX_TEST_PORT";
+/// More options of the drive, as `&time=account`.
+const OPTIONS: &str = "IMBREX_TEST_OPTIONS";
 
 /// The program: opens the drive, writes a log of three synced appends, reads it, asks for the metrics where it is told a port.
 #[test]
 fn program() {
     let Ok(drive) = std::env::var(DRIVE) else { return };
-    let uri = CString::new(format!("imbrex://{drive}?survivor-size=4M&cache=1M")).expect("a path");
+    let options = std::env::var(OPTIONS).unwrap_or_default();
+    let uri = CString::new(format!("imbrex://{drive}?survivor-size=4M&cache=1M{options}")).expect("a path");
     let mut fs = null_mut();
     let mut file = null_mut();
     // SAFETY: valid pointers, and each handle is given back once.
@@ -54,17 +57,26 @@ fn ask(port: &str, page: &str) -> std::io::Result<String> {
 }
 
 fn drive_in(dir: &Path) -> PathBuf {
+    made_in(dir, &Config::tiny())
+}
+
+fn made_in(dir: &Path, config: &Config) -> PathBuf {
     let path = dir.join("drive.img");
-    let emulator = Emulator::create(&path, &Config::tiny(), false).expect("a drive");
+    let emulator = Emulator::create(&path, config, false).expect("a drive");
     drop(emulator);
     let device = Arc::new(Emulator::open(&path, OpenOptions::default()).expect("the drive"));
     BlueFs::format(&Drive { device, survivor: None }, false).expect("formatted");
     path
 }
 
-fn run(drive: &Path, metrics: &str, port: Option<u16>) -> Output {
+fn command(drive: &Path, metrics: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "program", "--nocapture"]).env(DRIVE, drive).env("IMBREX_METRICS", metrics);
+    command
+}
+
+fn run(drive: &Path, metrics: &str, port: Option<u16>) -> Output {
+    let mut command = command(drive, metrics);
     if let Some(port) = port {
         command.env(PORT, port.to_string());
     }
@@ -130,6 +142,31 @@ fn a_file_of_metrics_says_what_the_drive_counted() {
     }
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("the directory").flatten().map(|e| e.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".new")), "{left:?}");
+}
+
+#[test]
+fn a_drive_that_keeps_time_tells_its_seconds_and_others_none() {
+    let overrides = Overrides { capacity: Some(64 << 20), zone_size: Some(1 << 20), ..Overrides::default() };
+    let config = Config::named("seagate-st20000nm001j", &overrides).expect("a profile");
+    for (options, keeps_time) in [("&time=account", true), ("", false)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let drive = made_in(dir.path(), &config);
+        let file = dir.path().join("imbrex.prom");
+        let mut command = command(&drive, file.to_str().expect("UTF-8"));
+        let output = command.env(OPTIONS, options).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = std::fs::read_to_string(&file).expect("the file is there");
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("imbrex_device_seconds_total{")).collect();
+        assert_eq!(!lines.is_empty(), keeps_time, "{text}");
+        if keeps_time {
+            let value = |line: &&str| line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number");
+            let told: f64 = lines.iter().map(value).sum();
+            let time = Observer::open(&drive).and_then(|seen| seen.time()).expect("the drive").expect("its time");
+            // The drive writes its cache out when it is closed, after the last figures.
+            assert!(told > 0.0 && told <= time.total.busy() + 1e-9, "{told} {time:?}");
+            assert!(lines.iter().any(|line| line.contains("kind=\"zone_ops\"")), "{text}");
+        }
+    }
 }
 
 #[test]

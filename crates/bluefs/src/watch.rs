@@ -6,7 +6,7 @@
 use crate::core::Core;
 use crate::file::lock;
 use crate::fs::{Space, space};
-use imbrex_device::{ZoneState, report_all};
+use imbrex_device::{Cause, ZoneState, report_all};
 use imbrex_drives::counted::{Count, Counters};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ pub struct Metrics {
     pub drive: String,
     /// Commands since the mount, by cause; those of the mount included.
     pub commands: Vec<Count>,
+    /// Seconds that the drive was busy, by cause and by what it did, where its time is modelled.
+    pub seconds: Vec<(Cause, &'static str, f64)>,
     /// How many zones are in each state, at most ten seconds ago; empty where the drive does not tell any more.
     pub zones: Vec<(ZoneState, u64)>,
     /// Room.
@@ -127,6 +129,7 @@ impl Source {
         Metrics {
             drive: core.volume.name().to_string(),
             commands: self.counters.read(),
+            seconds: core.volume.device().busy_seconds(),
             zones: self.tally(),
             space: space(&core),
             cache_hits: core.cache.hits(),

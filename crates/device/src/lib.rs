@@ -210,6 +210,11 @@ pub trait ZonedDevice: Send + Sync {
     fn write_cache(&self) -> Result<bool>;
     /// Turns the volatile write cache on, or off (which first makes everything durable).
     fn set_write_cache(&self, on: bool) -> Result<()>;
+    /// Seconds that the drive was busy, by cause and by what it did (`seek`, `rotation`, `transfer`, `zone_ops`, `cleaning`), since its
+    /// counters are kept. Only drives whose time is modelled know; of all others it is empty.
+    fn busy_seconds(&self) -> Vec<(Cause, &'static str, f64)> {
+        Vec::new()
+    }
 }
 
 /// Reports all zones of a drive.

@@ -207,6 +207,9 @@ impl ZonedDevice for Counted {
     fn set_write_cache(&self, on: bool) -> Result<()> {
         self.below.set_write_cache(on)
     }
+    fn busy_seconds(&self) -> Vec<(Cause, &'static str, f64)> {
+        self.below.busy_seconds()
+    }
 }
 
 #[cfg(test)]

@@ -400,6 +400,25 @@ impl ZonedDevice for Emulator {
         result
     }
 
+    fn busy_seconds(&self) -> Vec<(Cause, &'static str, f64)> {
+        let time = self.time();
+        let by_cause = time.iter().flat_map(|time| &time.by_cause);
+        let named = by_cause.filter_map(|(name, of)| {
+            let cause = Cause::ALL.iter().find(|cause| cause.name() == *name)?;
+            Some((*cause, of))
+        });
+        let kinds = |(cause, of): (Cause, &crate::time::Seconds)| {
+            [
+                ("seek", of.seek),
+                ("rotation", of.rotation),
+                ("transfer", of.transfer),
+                ("zone_ops", of.zone_ops),
+                ("cleaning", of.cleaning),
+            ]
+            .map(|(kind, seconds)| (cause, kind, seconds))
+        };
+        named.flat_map(kinds).collect()
+    }
     fn write_cache(&self) -> Result<bool> {
         Ok(self.inner.state.write_cache())
     }

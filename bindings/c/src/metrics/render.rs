@@ -19,7 +19,7 @@ impl Page {
         labels: &[&str],
         samples: impl Fn(&'a Metrics) -> S,
     ) where
-        S: IntoIterator<Item = (Vec<String>, u64)>,
+        S: IntoIterator<Item = (Vec<String>, f64)>,
     {
         let mut metrics = Vec::new();
         for drive in drives {
@@ -30,12 +30,12 @@ impl Page {
                 match kind {
                     MetricType::COUNTER => {
                         let mut counter = Counter::default();
-                        counter.set_value(figure as f64);
+                        counter.set_value(figure);
                         metric.set_counter(counter);
                     }
                     _ => {
                         let mut gauge = Gauge::default();
-                        gauge.set_value(figure as f64);
+                        gauge.set_value(figure);
                         metric.set_gauge(gauge);
                     }
                 }
@@ -61,16 +61,16 @@ fn label(name: &str, value: &str) -> LabelPair {
     pair
 }
 
-fn only(figure: u64) -> [(Vec<String>, u64); 1] {
-    [(Vec::new(), figure)]
+fn only(figure: u64) -> [(Vec<String>, f64); 1] {
+    [(Vec::new(), figure as f64)]
 }
 
 /// Samples of every cause that has any: a metric that never counted anything says nothing.
-fn by_cause(counts: &[Count], figures: impl Fn(&Count) -> Vec<(&'static str, u64)>) -> Vec<(Vec<String>, u64)> {
+fn by_cause(counts: &[Count], figures: impl Fn(&Count) -> Vec<(&'static str, u64)>) -> Vec<(Vec<String>, f64)> {
     let mut samples = Vec::new();
     for count in counts {
         for (what, figure) in figures(count).into_iter().filter(|(_, figure)| *figure > 0) {
-            samples.push((vec![count.cause.name().to_owned(), what.to_owned()], figure));
+            samples.push((vec![count.cause.name().to_owned(), what.to_owned()], figure as f64));
         }
     }
     samples
@@ -88,8 +88,13 @@ fn failures(count: &Count) -> Vec<(&'static str, u64)> {
     FAULTS.into_iter().zip(count.failed).collect()
 }
 
-fn zones(drive: &Metrics) -> Vec<(Vec<String>, u64)> {
-    drive.zones.iter().map(|(state, count)| (vec![state.name().to_owned()], *count)).collect()
+fn zones(drive: &Metrics) -> Vec<(Vec<String>, f64)> {
+    drive.zones.iter().map(|(state, count)| (vec![state.name().to_owned()], *count as f64)).collect()
+}
+
+fn seconds(drive: &Metrics) -> Vec<(Vec<String>, f64)> {
+    let spent = drive.seconds.iter().filter(|(.., seconds)| *seconds > 0.0);
+    spent.map(|(cause, kind, seconds)| (vec![cause.name().to_owned(), (*kind).to_owned()], *seconds)).collect()
 }
 
 /// The text.
@@ -102,6 +107,8 @@ pub(super) fn render(drives: &[Metrics]) -> Result<String> {
     page.add(drives, moved, &["cause", "command"], |d| by_cause(&d.commands, bytes));
     let failed = (COUNTER, "imbrex_failed_commands_total", "Commands that the drive refused or failed.");
     page.add(drives, failed, &["cause", "fault"], |d| by_cause(&d.commands, failures));
+    let busy = (COUNTER, "imbrex_device_seconds_total", "Seconds that the drive was busy, where its time is modelled.");
+    page.add(drives, busy, &["cause", "kind"], seconds);
     page.add(drives, (GAUGE, "imbrex_zones", "Zones by state."), &["state"], zones);
     type Figure = fn(&Metrics) -> u64;
     let single: [(MetricType, &str, &str, Figure); 19] = [
@@ -135,6 +142,6 @@ pub(super) fn render(drives: &[Metrics]) -> Result<String> {
         page.add(drives, (kind, name, help), &[], |drive| only(figure(drive)));
     }
     let about = (GAUGE, "imbrex_info", "Always 1; the label tells the version.");
-    page.add(drives, about, &["version"], |_| [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1)]);
+    page.add(drives, about, &["version"], |_| [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
     TextEncoder::new().encode_to_string(&page.0)
 }
