@@ -1,7 +1,35 @@
 //! Floor 4: append-only chunks on a zoned drive, everything a log (SMRSTORE, FAST 2023).
+//!
+//! A [`ChunkStore`] keeps chunks, named by 24 bytes, that are appended to, sealed, read in any range and deleted. Their bytes go
+//! to sequential zones as [records](format); an [index](index) in memory says where; journal and checkpoints in metazones, and
+//! the records themselves, make it again after a crash. `docs/chunk-store.md` walks through it.
 
+mod append;
+mod buffer;
+mod checkpoint;
+mod core;
 pub mod entry;
+mod error;
 pub mod format;
 mod id;
+pub mod index;
+mod journal;
+mod options;
+pub mod policy;
+mod read;
+mod recover;
+pub mod root;
+mod scan;
+mod stats;
+mod store;
+mod zone;
 
+pub use error::{Error, Result};
 pub use id::{ChunkId, StreamType};
+pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};
+pub use policy::place::{Pick, Placement};
+pub use policy::victim::Victims;
+pub use recover::{OpenReport, RESERVE, TENANT};
+pub use stats::Stats;
+pub use store::{ChunkStore, Limits};
+pub use zone::{Event, ZoneState};

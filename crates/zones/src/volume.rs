@@ -410,9 +410,9 @@ impl Volume {
         let core = &self.handle.core;
         core.flusher.check()?;
         let at = core.geometry.start(zone.zone) + zone.at;
-        core.in_turn(u64::MAX - 1, tag.priority, buf.len() as u64, || {
-            write_all(core.drive.device.as_ref(), buf, at, tag)
-        })?;
+        // A stream of its own for each zone, in the order of turns.
+        let stream = u64::MAX - 1 - u64::from(zone.zone.0);
+        core.in_turn(stream, tag.priority, buf.len() as u64, || write_all(core.drive.device.as_ref(), buf, at, tag))?;
         zone.at += buf.len() as u64;
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::label;
 use crate::memory::LeftSegment;
 use crate::pool::{PoolCounts, Urgency};
 use crate::sync::lock;
-use imbrex_device::{Fault, Result, ZoneId, ZoneState};
+use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
@@ -126,6 +126,31 @@ impl Tenant {
     /// Those of what has to be written to make room.
     pub fn activate(&self, zone: ZoneId) -> Result<()> {
         self.core().activate(zone, Holder::Cleaner)
+    }
+
+    /// Makes a zone empty that the caller has leased and keeps; durable when it returns. Nothing durable may refer to its bytes.
+    ///
+    /// # Errors
+    /// Those of the drive; the zone may be dead then.
+    pub fn reset(&self, zone: ZoneId) -> Result<()> {
+        self.core().flusher.check()?;
+        self.core().reset_zone(zone, Cause::Pool.into())
+    }
+
+    /// Makes a zone full that the caller has leased and writes no more, so that it takes none of the drive's open zones. Where its
+    /// bytes end must be known from elsewhere than its write pointer.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn close(&self, zone: ZoneId) -> Result<()> {
+        let core = self.core();
+        core.flusher.check()?;
+        let report = core.report_one(zone)?;
+        if report.state.writable() && report.state != ZoneState::Empty {
+            core.drive.device.zone_op(ZoneOp::Finish, zone, Cause::Pool.into())?;
+        }
+        core.is_reset(zone);
+        Ok(())
     }
 
     /// Whether one more active zone would cost somebody else's.

@@ -1,0 +1,396 @@
+//! Create, append, seal, delete: what is decided in memory, and which zone a chunk's bytes go to (SMRSTORE §5.1, §5.4).
+
+use crate::core::{Core, Right, State, lock};
+use crate::entry::Entry;
+use crate::error::{Error, Result};
+use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneHead, ZoneUse, data_blocks, put_data, record, seal_data};
+use crate::id::{ChunkId, StreamType};
+use crate::index::Chunk;
+use crate::options::{Append, Durability};
+use crate::policy::place::{Choice, OpenZone, place};
+use crate::zone::{DataZone, Event, ZoneState};
+use imbrex_device::{AlignedBuf, Fault, ZoneId};
+use imbrex_zones::Urgency;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a checkpoint for a chunk, a group and a record.
+pub(crate) const CHUNK_COST: u64 = 48;
+pub(crate) const GROUP_COST: u64 = 12;
+pub(crate) const RECORD_COST: u64 = 8;
+
+/// Bytes of a checkpoint that a chunk takes.
+pub(crate) fn cost(chunk: &Chunk) -> u64 {
+    CHUNK_COST + GROUP_COST * chunk.groups().len() as u64 + RECORD_COST * chunk.records() as u64
+}
+
+impl State {
+    /// Changes a chunk's groups, and tells the zones what they hold of it now.
+    pub(crate) fn regroup<T>(&mut self, slot: u32, change: impl FnOnce(&mut Chunk) -> T) -> Option<T> {
+        let chunk = self.index.chunk_mut(slot)?;
+        let groups = |chunk: &Chunk| chunk.groups().iter().map(|g| (g.zone, g.blocks())).collect::<Vec<_>>();
+        let (before, cost_before) = (groups(chunk), cost(chunk));
+        let result = change(chunk);
+        let (after, cost_after) = (groups(chunk), cost(chunk));
+        self.index_bytes = self.index_bytes + cost_after - cost_before;
+        for (zone, blocks) in &after {
+            if let Some(z) = self.zones.get_mut(*zone) {
+                z.live.push(slot);
+                z.live_blocks += blocks;
+            }
+        }
+        for (zone, blocks) in before {
+            self.forget_group(zone, slot, blocks);
+        }
+        Some(result)
+    }
+
+    /// No more records go to this zone.
+    pub(crate) fn close_zone(&mut self, zone: u32) {
+        let Some(z) = self.zones.get_mut(zone).filter(|z| z.state().is_open()) else { return };
+        z.step(Event::Close);
+        let entry = Entry::ZoneClosed { zone, life: z.life, tail: z.tail };
+        self.journal.push(entry);
+        self.assign();
+        self.collect(zone);
+    }
+
+    /// Puts a data record at the end of a zone that has room for it.
+    pub(crate) fn put(
+        &mut self,
+        zone: u32,
+        mut image: AlignedBuf,
+        mut header: Header,
+        fresh: bool,
+        gather: usize,
+    ) -> u32 {
+        let Some(z) = self.zones.get_mut(zone) else { return 0 };
+        let at = z.tail;
+        (header.life, header.at) = (z.life, at);
+        if fresh {
+            seal_data(&mut image, header);
+        } else {
+            image[..HEADER].copy_from_slice(&header.encode());
+        }
+        z.step(Event::Activate);
+        z.tail += (image.len() / BLOCK) as u32;
+        self.buffered += image.len() as u64;
+        self.appended += image.len() as u64;
+        z.buffer.push(at, image, gather);
+        at
+    }
+}
+
+impl Core {
+    pub(crate) fn create(&self, id: ChunkId, stream: StreamType, durability: Durability) -> Result<()> {
+        if usize::from(stream.number()) >= self.facts.limits.len() {
+            return Err(Error::NoSuchStream(stream.number()));
+        }
+        let mut state = self.state();
+        if state.index.find(&id).is_some() {
+            return Err(Error::Exists(id));
+        }
+        self.check_index(&state)?;
+        let serial = self.next_number();
+        state.index.insert(Chunk::new(id, serial, stream));
+        state.index_bytes += CHUNK_COST;
+        state.journal.push(Entry::Create { id, serial, stream });
+        let target = state.assign();
+        drop(state);
+        self.settle(target, durability)
+    }
+
+    fn check_index(&self, state: &State) -> Result<()> {
+        let bytes = state.index_bytes + CHUNK_COST + GROUP_COST + RECORD_COST;
+        if bytes > self.facts.most_index { Err(Error::IndexFull { bytes }) } else { Ok(()) }
+    }
+
+    pub(crate) fn settle(&self, target: u64, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Durable => self.commit(target),
+            Durability::Buffered => self.relieve(),
+        }
+    }
+
+    /// Where too much waits in memory, writes it.
+    fn relieve(&self) -> Result<()> {
+        let full = {
+            let state = self.state();
+            state.buffered > self.options.buffer_bytes || state.journal.len() > 65_536
+        };
+        if full {
+            let right = self.right();
+            // Somebody else may have done it meanwhile.
+            if self.state().buffered > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
+                self.write_out(&mut lock(&self.meta), &right)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the chunk takes these bytes; its slot.
+    fn check_append(&self, state: &State, id: ChunkId, len: usize, how: Append) -> Result<u32> {
+        let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
+        let chunk = state.index.chunk(slot).ok_or(Error::NotFound(id))?;
+        if let Some(expected) = how.offset.filter(|offset| *offset != u64::from(chunk.len)) {
+            return Err(Error::Offset { id, expected, len: chunk.len });
+        }
+        if chunk.sealed {
+            return Err(Error::Sealed { id, len: chunk.len });
+        }
+        let limit = self.limit(chunk.stream);
+        if u64::from(chunk.len) + len as u64 > u64::from(limit) {
+            return Err(Error::Limit { id, len: chunk.len, more: len as u64, limit });
+        }
+        if chunk.records() >= self.facts.most_records {
+            return Err(Error::TooManyRecords { id, records: chunk.records() });
+        }
+        self.check_index(state)?;
+        Ok(slot)
+    }
+
+    pub(crate) fn append(&self, id: ChunkId, bytes: &[u8], how: Append) -> Result<u64> {
+        let most = self.facts.most_append;
+        let len = match u32::try_from(bytes.len()) {
+            Ok(0) => return Err(Error::Empty),
+            Ok(len) if len <= most => len,
+            _ => return Err(Error::TooLong { len: bytes.len(), most }),
+        };
+        // What cannot be is not copied first.
+        self.check_append(&self.state(), id, bytes.len(), how)?;
+        let blocks = data_blocks(len);
+        let mut image = AlignedBuf::zeroed(blocks as usize * BLOCK);
+        put_data(&mut image, id, bytes);
+        let mut state = self.state();
+        let (slot, zone) = loop {
+            let slot = self.check_append(&state, id, bytes.len(), how)?;
+            if let Some(zone) = self.zone_for(&mut state, slot, blocks) {
+                break (slot, zone);
+            }
+            drop(state);
+            self.open_for(id, bytes.len(), blocks, how)?;
+            state = self.state();
+        };
+        let Some(chunk) = state.index.chunk(slot) else { return Err(Error::NotFound(id)) };
+        let (offset, serial, stream) = (chunk.len, chunk.serial, chunk.stream.number());
+        let sequence = self.next_number();
+        let header =
+            Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, 0, &[]) };
+        let at = state.put(zone, image, header, true, self.options.segment_bytes);
+        let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
+        state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
+        if let Some(z) = state.zones.get_mut(zone) {
+            z.live_blocks += blocks;
+            if new {
+                z.live.push(slot);
+            }
+        }
+        let target = state.assign();
+        drop(state);
+        self.counters.appends.fetch_add(1, Ordering::Relaxed);
+        self.counters.appended.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.settle(target, how.durability)?;
+        Ok(u64::from(offset))
+    }
+
+    /// Opens a zone for such an append, unless somebody else has just done so.
+    fn open_for(&self, id: ChunkId, len: usize, blocks: u32, how: Append) -> Result<()> {
+        let _opening = lock(&self.opening);
+        let stream = {
+            let mut state = self.state();
+            let slot = self.check_append(&state, id, len, how)?;
+            if self.zone_for(&mut state, slot, blocks).is_some() {
+                return Ok(());
+            }
+            state.index.chunk(slot).map_or(StreamType::DATA, |chunk| chunk.stream)
+        };
+        self.open_zone(ZoneUse::Data(stream)).map(drop)
+    }
+
+    /// The zone that the chunk's next bytes go to; `None`: one has to be opened first.
+    fn zone_for(&self, state: &mut State, slot: u32, need: u32) -> Option<u32> {
+        let chunk = state.index.chunk(slot)?;
+        let (stream, bound) = (chunk.stream, chunk.bound);
+        let zones: Vec<u32> = chunk.groups().iter().map(|group| group.zone).collect();
+        if let Some(zone) = zones.last().filter(|_| bound)
+            && let Some(z) = state.zones.get(*zone)
+        {
+            if z.room() >= need {
+                return Some(*zone);
+            }
+            // What is left of it is too little for most appends.
+            if z.room() < z.capacity / 64 {
+                state.close_zone(*zone);
+            }
+        }
+        state.unbind(slot);
+        let placement = self.options.placement;
+        let takes = |usage: ZoneUse| match usage {
+            ZoneUse::Data(other) => !self.facts.separate || other == stream,
+            _ => false,
+        };
+        let open = state.zones.0.iter().filter(|(_, z)| z.state().is_open() && !z.dead && takes(z.usage));
+        let (mine, pool): (Vec<_>, Vec<_>) = open
+            .map(|(zone, z)| OpenZone { zone: *zone, room: z.room(), writers: z.writers })
+            .partition(|open| zones.contains(&open.zone));
+        let kind = usize::from(stream.number());
+        let most = if self.facts.separate { self.facts.pools[kind] } else { self.facts.pool };
+        let counts = self.tenant.counts();
+        let free = counts.free.saturating_sub(counts.reserve) as usize;
+        let random = state.random();
+        let last = if self.facts.separate { kind } else { 0 };
+        match place(placement.pick, &pool, need, most.saturating_sub(mine.len()), free, state.last[last], random) {
+            Choice::Use(zone) => {
+                state.last[last] = zone;
+                if let Some(z) = state.zones.get_mut(zone) {
+                    z.writers += 1;
+                }
+                if let Some(chunk) = state.index.chunk_mut(slot) {
+                    chunk.bound = true;
+                }
+                Some(zone)
+            }
+            Choice::Open => None,
+            Choice::Replace(zone) => {
+                state.close_zone(zone);
+                None
+            }
+        }
+    }
+
+    /// Takes a zone from the volume's pool; where there is none, makes one free.
+    fn open_zone(&self, usage: ZoneUse) -> Result<u32> {
+        self.reset_garbage(false);
+        loop {
+            match self.take_zone(usage, Urgency::User) {
+                Err(Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
+                    if !self.make_room()? {
+                        return Err(error.into());
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes a zone free: of those in which all is deleted, or by cleaning. False: there is nothing to gain.
+    fn make_room(&self) -> Result<bool> {
+        if self.reset_garbage(true) > 0 {
+            return Ok(true);
+        }
+        let (garbage, target) = {
+            let state = self.state();
+            (state.zones.count(ZoneState::Garbage), state.assigned)
+        };
+        if garbage > 0 {
+            // What made them garbage may not be durable yet.
+            self.commit(target)?;
+            if self.reset_garbage(true) > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes a zone of the volume's pool and begins a new life of it.
+    pub(crate) fn take_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<u32> {
+        let zone = self.tenant.take(urgency)?;
+        let capacity = self.volume.report_at_open().get(zone.0 as usize).map_or(0, |z| z.capacity / BLOCK as u64);
+        let head = ZoneHead { volume: self.volume.uuid(), zone: zone.0, usage, time: (self.options.clock)(), order: 0 };
+        let payload = head.encode();
+        let life = self.next_number();
+        let image = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
+        let mut state = self.state();
+        let mut z = DataZone::new(ZoneState::Free, life, usage, capacity as u32, 0);
+        z.step(Event::Take);
+        z.tail = 1;
+        state.buffered += image.len() as u64;
+        z.buffer.push(0, image, self.options.segment_bytes);
+        state.zones.0.insert(zone.0, z);
+        state.journal.push(Entry::ZoneTaken { zone: zone.0, life, usage });
+        state.assign();
+        Ok(zone.0)
+    }
+
+    pub(crate) fn seal(&self, id: ChunkId, durability: Durability) -> Result<u64> {
+        let mut state = self.state();
+        let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
+        let zone = state.index.chunk(slot).filter(|c| c.bound).and_then(|c| c.groups().last()).map(|g| g.zone);
+        state.unbind(slot);
+        let Some(chunk) = state.index.chunk_mut(slot) else { return Err(Error::NotFound(id)) };
+        let (len, serial, again) = (chunk.len, chunk.serial, chunk.sealed);
+        chunk.sealed = true;
+        chunk.shrink();
+        if !again {
+            state.journal.push(Entry::Seal { id, serial, len });
+            state.assign();
+        }
+        if let Some((zone, z)) = zone.and_then(|zone| state.zones.get(zone).map(|z| (zone, z)))
+            && z.writers == 0
+            && z.room() < z.capacity / 64
+        {
+            state.close_zone(zone);
+        }
+        let target = state.assigned;
+        drop(state);
+        self.settle(target, durability)?;
+        Ok(u64::from(len))
+    }
+
+    pub(crate) fn delete(&self, id: ChunkId, durability: Durability) -> Result<()> {
+        let mut state = self.state();
+        let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
+        state.unbind(slot);
+        let Some(chunk) = state.index.remove(slot) else { return Err(Error::NotFound(id)) };
+        state.index_bytes = state.index_bytes.saturating_sub(cost(&chunk));
+        state.journal.push(Entry::Delete { id, serial: chunk.serial });
+        let target = state.assign();
+        for group in chunk.groups() {
+            state.forget_group(group.zone, slot, group.blocks());
+        }
+        drop(state);
+        self.settle(target, durability)
+    }
+
+    /// A zone takes no more writes: what it has in memory goes to a new zone.
+    ///
+    /// # Errors
+    /// Where there is none; then the bytes stay where they are.
+    pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<()> {
+        let Some(usage) = self.state().zones.get(zone).map(|z| z.usage) else { return Ok(()) };
+        let to = self.take_zone(usage, Urgency::Metadata)?;
+        let mut state = self.state();
+        let Some(z) = state.zones.get_mut(zone) else { return Ok(()) };
+        let written = z.buffer.written();
+        let segments = z.buffer.take();
+        z.dead = true;
+        z.tail = z.tail.min(written.max(1));
+        let mut waiting = 0;
+        for segment in &segments {
+            let from = written.max(segment.at);
+            waiting += u64::from(segment.end() - from) * BLOCK as u64;
+            let mut bytes = segment.bytes();
+            while let Ok(header) = Header::decode_anywhere(bytes) {
+                let (image, rest) = bytes.split_at(header.blocks() as usize * BLOCK);
+                bytes = rest;
+                if header.kind != Kind::Data || header.at + header.blocks() <= written {
+                    continue;
+                }
+                let slot = state.index.find(&header.chunk);
+                let same = slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial);
+                let Some(slot) = slot.filter(|_| same) else { continue };
+                let copy = AlignedBuf::padded(image, BLOCK);
+                let moved = Header { flags: header.flags & MOVED, ..header };
+                let at = state.put(to, copy, moved, false, self.options.segment_bytes);
+                state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
+            }
+        }
+        state.buffered = state.buffered.saturating_sub(waiting);
+        state.close_zone(zone);
+        Ok(())
+    }
+
+    /// The device zone of a number.
+    pub(crate) fn address(&self, zone: u32) -> u64 {
+        self.volume.geometry().start(ZoneId(zone))
+    }
+}

@@ -1,0 +1,148 @@
+//! Checkpoints: the whole index, written piece by piece between commits, without making anybody wait (SMRSTORE §5.6).
+//!
+//! A checkpoint is not of one moment. What makes it right all the same: first, the zones are noted with where their records
+//! end; then come the chunks, each as it is when its turn comes; and whoever reads it replays the journal from its start on
+//! and the records behind those ends. Whatever changed a chunk after it was written is in one of these two, and both can be
+//! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
+
+use crate::core::{Core, Right};
+use crate::entry::{CheckpointEnd, CheckpointStart, PartWriter, ZoneEntry};
+use crate::error::Result;
+use crate::format::{BLOCK, Header, Kind};
+use crate::journal::MetaLog;
+use imbrex_device::Cause;
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    number: u64,
+    ring: usize,
+    /// Order of the metazone where it begins.
+    order: u64,
+    parts: u32,
+    next_slot: u32,
+    /// What was appended when it began.
+    appended: u64,
+}
+
+impl Core {
+    /// Begins a checkpoint, unless one is under way.
+    pub(crate) fn checkpoint_begin(&self, log: &mut MetaLog, _right: &Right) -> Result<()> {
+        if log.progress.is_some() {
+            return Ok(());
+        }
+        let number = log.checkpoint + 1;
+        let ring = (number % 2) as usize;
+        let payload = CheckpointStart { number, journal: log.journal }.encode();
+        let header = Header::of_payload(Kind::CheckpointStart, number, 0, &payload);
+        let order = self.meta_write(log, ring, header, &payload, Cause::Checkpoint)?;
+        let mut progress = Progress { number, ring, order, parts: 0, next_slot: 0, appended: 0 };
+        let zones: Vec<ZoneEntry> = {
+            let state = self.state();
+            progress.appended = state.appended;
+            let entry = |(zone, z): (&u32, &crate::zone::DataZone)| ZoneEntry {
+                zone: *zone,
+                tail: z.tail,
+                life: z.life,
+                state: z.state(),
+                usage: z.usage,
+            };
+            state.zones.0.iter().map(entry).collect()
+        };
+        let mut part = PartWriter::default();
+        for zone in &zones {
+            part.zone(zone);
+            if part.len() >= self.facts.part_bytes {
+                self.checkpoint_part(log, &mut progress, &mut part)?;
+            }
+        }
+        self.checkpoint_part(log, &mut progress, &mut part)?;
+        log.progress = Some(progress);
+        Ok(())
+    }
+
+    fn checkpoint_part(&self, log: &mut MetaLog, progress: &mut Progress, part: &mut PartWriter) -> Result<()> {
+        if part.is_empty() {
+            return Ok(());
+        }
+        let payload = part.finish();
+        let header = Header::of_payload(Kind::CheckpointPart, progress.number, progress.parts, &payload);
+        self.meta_write(log, progress.ring, header, &payload, Cause::Checkpoint)?;
+        progress.parts += 1;
+        Ok(())
+    }
+
+    /// Writes one more piece. False: there is no checkpoint under way any more.
+    ///
+    /// # Errors
+    /// Then the checkpoint is given up; the one before still counts.
+    pub(crate) fn checkpoint_step(&self, log: &mut MetaLog, right: &Right) -> Result<bool> {
+        let Some(mut progress) = log.progress.take() else { return Ok(false) };
+        let mut part = PartWriter::default();
+        {
+            let state = self.state();
+            let slots = state.index.slots();
+            while progress.next_slot < slots && part.len() < self.facts.part_bytes {
+                if let Some(chunk) = state.index.chunk(progress.next_slot) {
+                    let fields = (chunk.id, chunk.serial, chunk.len, chunk.stream, chunk.sealed);
+                    part.chunk(fields, chunk.groups().iter().map(|g| (g.zone, g.start, g.records())));
+                }
+                progress.next_slot += 1;
+            }
+        }
+        if !part.is_empty() {
+            self.checkpoint_part(log, &mut progress, &mut part)?;
+            log.progress = Some(progress);
+            return Ok(true);
+        }
+        self.write_out(log, right)?;
+        self.volume.sync(Cause::Checkpoint.into())?;
+        let payload = CheckpointEnd { number: progress.number, parts: u64::from(progress.parts) }.encode();
+        let header = Header::of_payload(Kind::CheckpointEnd, progress.number, 0, &payload);
+        self.meta_write(log, progress.ring, header, &payload, Cause::Checkpoint)?;
+        self.volume.sync(Cause::Checkpoint.into())?;
+        self.meta_release(log, progress.ring, progress.order);
+        log.checkpoint = progress.number;
+        log.grown = 0;
+        self.state().checkpointed = progress.appended;
+        Ok(false)
+    }
+
+    /// Places of records have changed that the checkpoint under way may have written already: it is not to be believed.
+    pub(crate) fn checkpoint_abandon(log: &mut MetaLog) {
+        log.progress = None;
+    }
+
+    /// Writes a whole checkpoint.
+    pub(crate) fn checkpoint_whole(&self, log: &mut MetaLog, right: &Right) -> Result<()> {
+        self.checkpoint_begin(log, right)?;
+        while self.checkpoint_step(log, right)? {}
+        Ok(())
+    }
+
+    /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way; all of it,
+    /// where a ring has little room left.
+    pub(crate) fn checkpoint_tick(&self, log: &mut MetaLog, right: &Right) -> Result<()> {
+        let (due, size) = {
+            let state = self.state();
+            let due = state.appended - state.checkpointed >= self.options.checkpoint_bytes;
+            (due, state.index_bytes)
+        };
+        let room = log.rings[0].room().min(log.rings[1].room());
+        // Two checkpoints (one in each ring) and some journal have to fit whatever happens.
+        let tight = room < size * 2 + 4 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
+        if due || tight && log.grown > 0 {
+            self.checkpoint_begin(log, right)?;
+        }
+        if tight && log.progress.is_some() {
+            while self.checkpoint_step(log, right)? {}
+            // The other ring still keeps what is older.
+            let room = log.rings[0].room().min(log.rings[1].room());
+            if room < size * 2 + 4 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {
+                self.checkpoint_whole(log, right)?;
+            }
+            return Ok(());
+        }
+        self.checkpoint_step(log, right).map(drop)
+    }
+}

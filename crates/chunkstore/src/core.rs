@@ -1,0 +1,440 @@
+//! What all parts of the store share: the state behind one lock, the right to write, and the commit that makes things durable.
+//!
+//! - Everything that is decided (which zone, which block, which order) is decided under the lock of [`State`], in memory; I/O is
+//!   done without it.
+//! - At most one thread has the [`Right`] to write. It writes what has gathered, zone by zone in long turns, and flushes once for
+//!   everybody who waits: the group commit. Meanwhile the next group gathers.
+//!
+//! Lock order: the right → the metadata log → the state. Nobody waits for the right while holding another one.
+
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::format::{BLOCK, MAX_RECORD, data_blocks, most_data};
+use crate::id::StreamType;
+use crate::index::Index;
+use crate::journal::MetaLog;
+use crate::options::Options;
+use crate::zone::{Event, ZoneState, ZoneTable};
+use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
+use imbrex_zones::{OpenZone, Tenant, Volume};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after a panic of another holder: what is behind the locks here is valid between any two statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sizes that follow from the drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// Most bytes of one append.
+    pub(crate) most_append: u32,
+    /// Most records of a chunk.
+    pub(crate) most_records: usize,
+    /// Most bytes of a chunk, by kind of stream.
+    pub(crate) limits: Vec<u32>,
+    /// Zones that may be open at once, by kind of stream; and for all together, where kinds share them.
+    pub(crate) pools: Vec<usize>,
+    pub(crate) pool: usize,
+    /// Kinds of streams have zones of their own; not where the drive's limit is too low for that.
+    pub(crate) separate: bool,
+    /// About as many bytes in one part of a checkpoint.
+    pub(crate) part_bytes: usize,
+    /// About as many bytes of entries in one journal record.
+    pub(crate) journal_payload: usize,
+    /// Most bytes that a checkpoint may take.
+    pub(crate) most_index: u64,
+    /// Cleaning begins below so many free zones.
+    pub(crate) clean_below: u32,
+}
+
+/// Bytes that fill a zone of `blocks` blocks when they are appended in pieces of `piece`: the zone head, the records, and in what
+/// is left one more record.
+pub(crate) fn fill_of(blocks: u32, piece: u32) -> u64 {
+    let each = data_blocks(piece);
+    let blocks = blocks.saturating_sub(1);
+    u64::from(blocks / each) * u64::from(piece) + u64::from(most_data(blocks % each))
+}
+
+impl Facts {
+    /// Of a drive whose datazones take `zone` bytes, with so many metazones of `meta` bytes a ring, `zones` datazones, and so many
+    /// zones that may be open for chunks.
+    pub(crate) fn new(options: &Options, zone: u64, meta: (u64, u64), zones: u32, open_limit: Option<u32>) -> Facts {
+        let (meta_count, meta) = meta;
+        let blocks = u32::try_from(zone / BLOCK as u64).unwrap_or(u32::MAX);
+        let fill = u32::try_from(fill_of(blocks, 1 << 20)).unwrap_or(u32::MAX);
+        let limit = |settings: &crate::options::StreamSettings| {
+            let own = settings.limit.unwrap_or(fill).min(fill);
+            if options.placement.match_limit { own } else { own.min(64 << 20) }
+        };
+        let pool = open_limit.map_or(options.open_zones, |limit| limit.min(options.open_zones));
+        let pool = (pool as usize).min(zones as usize / 4).max(1);
+        let shares: u32 = options.streams.iter().map(|s| s.pool).sum();
+        let share = |s: &crate::options::StreamSettings| (pool * s.pool as usize / shares.max(1) as usize).max(1);
+        Facts {
+            most_append: most_data(blocks.saturating_sub(1)).min(most_data((MAX_RECORD / BLOCK) as u32)).min(16 << 20),
+            most_records: usize::try_from(meta / 64).unwrap_or(usize::MAX).clamp(64, 1 << 20),
+            limits: options.streams.iter().map(limit).collect(),
+            pools: options.streams.iter().map(share).collect(),
+            pool,
+            separate: options.placement.separate && pool >= options.streams.len(),
+            part_bytes: (meta / 32).clamp(BLOCK as u64, 1 << 20) as usize,
+            journal_payload: (meta / 32).clamp(BLOCK as u64, 256 << 10) as usize,
+            most_index: meta_count.saturating_sub(1) * meta / 8,
+            clean_below: options.clean_below.unwrap_or((zones / 64).max(4)),
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct State {
+    pub(crate) index: Index,
+    pub(crate) zones: ZoneTable,
+    /// Entries of the journal that are not written yet.
+    pub(crate) journal: Vec<Entry>,
+    /// Number of the last thing that was decided.
+    pub(crate) assigned: u64,
+    /// Everything up to this one is durable.
+    pub(crate) durable: u64,
+    /// Somebody has the right to write.
+    writing: bool,
+    /// Bytes that are not written yet.
+    pub(crate) buffered: u64,
+    /// Bytes that were ever appended or moved, records included, and as many at the last checkpoint's start.
+    pub(crate) appended: u64,
+    pub(crate) checkpointed: u64,
+    /// Bytes that a checkpoint of the index takes.
+    pub(crate) index_bytes: u64,
+    /// The zone that was chosen last, by kind of stream.
+    pub(crate) last: Vec<u32>,
+    pub(crate) random: u64,
+}
+
+impl State {
+    pub(crate) fn new(streams: usize, seed: u64) -> State {
+        State {
+            index: Index::default(),
+            zones: ZoneTable::default(),
+            journal: Vec::new(),
+            assigned: 0,
+            durable: 0,
+            writing: false,
+            buffered: 0,
+            appended: 0,
+            checkpointed: 0,
+            index_bytes: 0,
+            last: vec![0; streams.max(1)],
+            random: seed | 1,
+        }
+    }
+
+    /// A number for something that is decided now.
+    pub(crate) fn assign(&mut self) -> u64 {
+        self.assigned += 1;
+        self.assigned
+    }
+
+    /// The next random number (xorshift).
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// One group of the chunk in `slot` is in the zone no more. A closed zone in which nothing is left is garbage.
+    pub(crate) fn forget_group(&mut self, zone: u32, slot: u32, blocks: u32) {
+        let assigned = self.assigned;
+        if let Some(z) = self.zones.get_mut(zone) {
+            z.forget(slot, blocks);
+            z.touched = assigned;
+        }
+        self.collect(zone);
+    }
+
+    /// A closed zone without anything live becomes garbage.
+    pub(crate) fn collect(&mut self, zone: u32) {
+        let assigned = self.assigned;
+        if let Some(z) = self.zones.get_mut(zone)
+            && z.state() == ZoneState::Closed
+            && z.live.is_empty()
+        {
+            z.step(Event::Die);
+            z.garbage_at = assigned;
+        }
+    }
+
+    /// A chunk's next bytes do not go to its last zone any more.
+    pub(crate) fn unbind(&mut self, slot: u32) {
+        let Some(chunk) = self.index.chunk_mut(slot).filter(|chunk| chunk.bound) else { return };
+        chunk.bound = false;
+        let zone = chunk.groups().last().map(|group| group.zone);
+        if let Some(zone) = zone.and_then(|zone| self.zones.get_mut(zone)) {
+            zone.writers = zone.writers.saturating_sub(1);
+        }
+    }
+}
+
+/// An open store.
+pub(crate) struct Core {
+    pub(crate) volume: Volume,
+    pub(crate) tenant: Tenant,
+    pub(crate) options: Options,
+    pub(crate) facts: Facts,
+    state: Mutex<State>,
+    changed: Condvar,
+    pub(crate) meta: Mutex<MetaLog>,
+    numbers: AtomicU64,
+    pub(crate) counters: crate::stats::Counters,
+    /// One thread at a time opens a zone.
+    pub(crate) opening: Mutex<()>,
+}
+
+/// The right to write; given back when dropped.
+pub(crate) struct Right<'a>(&'a Core);
+
+impl Drop for Right<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).writing = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Core {
+    pub(crate) fn new(tenant: Tenant, options: Options, facts: Facts, state: State, meta: MetaLog) -> Core {
+        let volume = tenant.volume().clone();
+        // Unlike any number of an earlier mount: those counted less.
+        let numbers = AtomicU64::new(volume.mount() << 40);
+        Core {
+            volume,
+            tenant,
+            options,
+            facts,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            meta: Mutex::new(meta),
+            numbers,
+            counters: Default::default(),
+            opening: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Waits until something has changed.
+    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        Error::new(&self.volume.name(), fault)
+    }
+
+    /// A number that no life, serial number or append of this volume had before; they ascend.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits for the right to write.
+    pub(crate) fn right(&self) -> Right<'_> {
+        let mut state = self.state();
+        while state.writing {
+            state = self.wait(state);
+        }
+        state.writing = true;
+        Right(self)
+    }
+
+    /// Returns when everything up to number `target` is durable: leads a commit, or waits for the one that covers it.
+    pub(crate) fn commit(&self, target: u64) -> Result<()> {
+        loop {
+            let mut state = self.state();
+            loop {
+                if state.durable >= target {
+                    return Ok(());
+                }
+                if !state.writing {
+                    break;
+                }
+                state = self.wait(state);
+            }
+            state.writing = true;
+            drop(state);
+            let right = Right(self);
+            if !self.options.commit_wait.is_zero() && self.is_threaded() {
+                std::thread::sleep(self.options.commit_wait);
+            }
+            self.commit_now(&right)?;
+        }
+    }
+
+    pub(crate) fn is_threaded(&self) -> bool {
+        matches!(self.options.volume.exec, imbrex_zones::Exec::Threads(_))
+    }
+
+    /// Writes and flushes everything that is there now.
+    pub(crate) fn commit_now(&self, right: &Right) -> Result<()> {
+        let mut log = lock(&self.meta);
+        let target = self.write_out(&mut log, right)?;
+        self.volume.sync(Tag::new(Cause::UserWrite))?;
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut state = self.state();
+            state.durable = state.durable.max(target);
+            self.changed.notify_all();
+        }
+        if let Err(error) = self.checkpoint_tick(&mut log, right) {
+            self.volume.check_poison()?;
+            // The commit itself has succeeded, and the last checkpoint still counts.
+            tracing::error!(%error, "a checkpoint could not be written");
+        }
+        Ok(())
+    }
+
+    /// Writes what has gathered: the journal first, then zone by zone in the order of the drive. Returns the number up to
+    /// which all is written.
+    pub(crate) fn write_out(&self, log: &mut MetaLog, right: &Right) -> Result<u64> {
+        loop {
+            let (entries, target, zones) = {
+                let mut state = self.state();
+                let waiting = state.zones.0.iter().filter(|(_, z)| !z.buffer.is_empty());
+                // Those that are closed first, so that they count no more as open when others are opened.
+                let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
+                let zones: Vec<u32> = closed.iter().chain(&open).map(|(zone, _)| **zone).collect();
+                (std::mem::take(&mut state.journal), state.assigned, zones)
+            };
+            if !entries.is_empty()
+                && let Err(error) = self.meta_journal(log, &entries)
+            {
+                let mut state = self.state();
+                state.journal.splice(0..0, entries);
+                return Err(error);
+            }
+            let mut moved = false;
+            self.finish_closed();
+            for zone in zones {
+                moved |= self.write_zone(log, zone, right)?;
+                self.finish_closed();
+            }
+            if !moved {
+                return Ok(target);
+            }
+            // A zone took no more, and its bytes wait for another one now.
+        }
+    }
+
+    /// Writes what a zone has in memory this moment. True: it did not take it, and what is left has another place now.
+    fn write_zone(&self, log: &mut MetaLog, zone: u32, right: &Right) -> Result<bool> {
+        let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
+        let mut tried = 0;
+        loop {
+            let (segment, life, capacity, written) = {
+                let mut state = self.state();
+                let Some(z) = state.zones.get_mut(zone).filter(|z| z.buffer.written() < upto) else { return Ok(false) };
+                match z.buffer.front() {
+                    Some(segment) => (segment, z.life, z.capacity, z.buffer.written()),
+                    None => return Ok(false),
+                }
+            };
+            if written == 0 {
+                self.tenant.activate(ZoneId(zone))?;
+            }
+            let at = u64::from(written) * BLOCK as u64;
+            let capacity = u64::from(capacity) * BLOCK as u64;
+            let mut open = OpenZone { zone: ZoneId(zone), life, at, capacity };
+            // Part of it may be there already, after an error.
+            let rest = &segment.bytes()[(written - segment.at) as usize * BLOCK..];
+            let result = self.volume.write_sequential(&mut open, rest, Tag::new(Cause::UserWrite));
+            let now = match &result {
+                Ok(()) => segment.end(),
+                Err(_) => self.report_wp(zone)?.map_or(written, |wp| wp.clamp(written, segment.end())),
+            };
+            {
+                let mut state = self.state();
+                state.buffered = state.buffered.saturating_sub(u64::from(now - written) * BLOCK as u64);
+                if let Some(z) = state.zones.get_mut(zone) {
+                    z.buffer.written_to(now);
+                }
+                self.changed.notify_all();
+            }
+            if let Err(error) = result {
+                self.volume.check_poison()?;
+                tried += 1;
+                tracing::warn!(%error, zone, "a write failed; the zone was asked what it took");
+                if tried > 2 || self.report_wp(zone)?.is_none() {
+                    Self::checkpoint_give_up(log);
+                    self.relocate(zone, right)?;
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn checkpoint_give_up(log: &mut MetaLog) {
+        Self::checkpoint_abandon(log);
+    }
+
+    /// The zone's write pointer in blocks; `None`: it takes no writes.
+    fn report_wp(&self, zone: u32) -> Result<Option<u32>> {
+        let mut report = [imbrex_device::Zone::EMPTY];
+        self.volume.device().report(ZoneId(zone), &mut report)?;
+        let [report] = report;
+        Ok(report.wp.filter(|_| report.state.writable()).map(|wp| (wp / BLOCK as u64) as u32))
+    }
+
+    /// Finishes the zones that are closed and all of whose bytes are on the drive.
+    fn finish_closed(&self) {
+        let closed: Vec<u32> = {
+            let mut state = self.state();
+            let due = |z: &crate::zone::DataZone| z.state() == ZoneState::Closed && !z.finished && z.buffer.is_empty();
+            state
+                .zones
+                .0
+                .iter_mut()
+                .filter(|(_, z)| due(z))
+                .map(|(zone, z)| {
+                    z.finished = true;
+                    *zone
+                })
+                .collect()
+        };
+        for zone in closed {
+            if let Err(error) = self.tenant.close(ZoneId(zone)) {
+                tracing::warn!(%error, "a zone could not be finished");
+            }
+        }
+    }
+
+    /// Gives zones back to the volume's pool that are durably garbage and that nobody reads: when free ones run short, or all of
+    /// them. Returns how many.
+    pub(crate) fn reset_garbage(&self, all: bool) -> usize {
+        let short = all || self.tenant.counts().free <= self.facts.clean_below + self.facts.pool as u32;
+        if !short {
+            return 0;
+        }
+        let gone: Vec<u32> = {
+            let mut state = self.state();
+            let durable = state.durable;
+            let due = |z: &crate::zone::DataZone| {
+                z.state() == ZoneState::Garbage && z.garbage_at <= durable && z.readers == 0 && z.buffer.is_empty()
+            };
+            let gone: Vec<u32> = state.zones.0.iter().filter(|(_, z)| due(z)).map(|(zone, _)| *zone).collect();
+            for zone in &gone {
+                if let Some(mut z) = state.zones.0.remove(zone) {
+                    z.step(Event::Reset);
+                }
+            }
+            gone
+        };
+        gone.iter().for_each(|zone| self.tenant.release(ZoneId(*zone)));
+        gone.len()
+    }
+
+    /// What a chunk of this kind may have at most, in bytes.
+    pub(crate) fn limit(&self, stream: StreamType) -> u32 {
+        self.facts.limits.get(usize::from(stream.number())).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,113 @@
+//! What can go wrong with chunks.
+
+use crate::id::ChunkId;
+use imbrex_device::Fault;
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the chunk store. Whatever was asked for has then changed nothing, except where [`Error::Drive`] says that the
+/// drive failed in the middle of it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// No chunk has this name.
+    #[error("there is no chunk {0}; `imbrex chunk ls` lists those that are there")]
+    NotFound(ChunkId),
+    /// There is one of this name.
+    #[error("chunk {0} exists already; delete it first, or use another name")]
+    Exists(ChunkId),
+    /// The chunk takes no more appends.
+    #[error("chunk {id} is sealed at {len} bytes; append to another one")]
+    Sealed {
+        /// The chunk.
+        id: ChunkId,
+        /// Its length in bytes.
+        len: u32,
+    },
+    /// The chunk does not end where the caller expected.
+    #[error(
+        "chunk {id} ends at {len}, not at {expected}; if the bytes from {expected} on are yours already, go on at {len}"
+    )]
+    Offset {
+        /// The chunk.
+        id: ChunkId,
+        /// Where it was expected to end.
+        expected: u64,
+        /// Where it ends.
+        len: u32,
+    },
+    /// The chunk would become too long.
+    #[error("chunk {id} has {len} bytes and takes {limit} at most; seal it and put these {more} into another one")]
+    Limit {
+        /// The chunk.
+        id: ChunkId,
+        /// Its length in bytes.
+        len: u32,
+        /// Bytes of the append.
+        more: u64,
+        /// Most bytes of a chunk of its stream.
+        limit: u32,
+    },
+    /// The chunk has had too many appends.
+    #[error(
+        "chunk {id} has had {records} appends, which is the limit; seal it and go on in another one, with larger appends"
+    )]
+    TooManyRecords {
+        /// The chunk.
+        id: ChunkId,
+        /// How many it has had.
+        records: usize,
+    },
+    /// More bytes than one append may have.
+    #[error("an append of {len} bytes is too long; append at most {most} at a time")]
+    TooLong {
+        /// Bytes of the append.
+        len: usize,
+        /// Most bytes of one.
+        most: u32,
+    },
+    /// An append of nothing.
+    #[error("an append needs at least one byte")]
+    Empty,
+    /// A read from behind the end.
+    #[error("chunk {id} has {len} bytes; nothing can be read from {offset} on")]
+    Range {
+        /// The chunk.
+        id: ChunkId,
+        /// Where the read began.
+        offset: u64,
+        /// Its length in bytes.
+        len: u32,
+    },
+    /// The kind of stream has no settings.
+    #[error("there is no stream type {0}; the store was opened with settings for fewer")]
+    NoSuchStream(u8),
+    /// Bytes are not what was written.
+    #[error(
+        "chunk {id} is damaged at {offset} (zone {zone}); restore it from a copy, or ask for the bytes as they are with a rescue read"
+    )]
+    Damaged {
+        /// The chunk.
+        id: ChunkId,
+        /// Offset in the chunk of the first bad slice.
+        offset: u32,
+        /// The zone where it stands.
+        zone: u32,
+    },
+    /// There are so many chunks and records that a checkpoint of them would not fit the metazones.
+    #[error("the metazones are full of {bytes} bytes of index; delete chunks, or use larger appends")]
+    IndexFull {
+        /// Bytes that a checkpoint takes.
+        bytes: u64,
+    },
+    /// The drive failed, is full, or cannot be used; says what to do.
+    #[error("{0}")]
+    Drive(#[from] imbrex_device::Error),
+}
+
+impl Error {
+    /// Whether there is no room: then deleting something helps.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::IndexFull { .. } | Error::Drive(imbrex_device::Error { fault: Fault::NoSpace, .. }))
+    }
+}

@@ -1,0 +1,205 @@
+//! Metazones: journal and checkpoints, in two copies (SMRSTORE §5.2, §5.6).
+//!
+//! The metazones are two *rings*. Each holds every journal record, and every other checkpoint: even ones stand in the first,
+//! odd ones in the second. So each ring alone is enough to recover (from a checkpoint that may be one older), and whatever
+//! happens to one metazone loses nothing. In a ring records follow each other from zone to zone; when a checkpoint is
+//! complete and durable, the zones before the one where it begins are reset.
+//!
+//! Only who has the [right to write](crate::core::Right) writes here.
+
+use crate::core::Core;
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::format::{BLOCK, HEADER, Header, Kind, ZoneHead, ZoneUse, record};
+use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
+use imbrex_zones::OpenZone;
+
+/// A metazone.
+#[derive(Clone, Debug)]
+pub(crate) struct MetaZone {
+    pub(crate) zone: ZoneId,
+    /// Bytes that it takes.
+    pub(crate) capacity: u64,
+    pub(crate) life: u64,
+    /// Place in the order of its ring; 0: nothing of use in it.
+    pub(crate) order: u64,
+    /// Where the next record goes, in bytes.
+    pub(crate) tail: u64,
+    /// It takes no writes any more.
+    pub(crate) dead: bool,
+    /// Must be reset before it is used.
+    pub(crate) dirty: bool,
+}
+
+/// One copy of the metadata.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    pub(crate) zones: Vec<MetaZone>,
+    pub(crate) current: Option<usize>,
+    pub(crate) order: u64,
+}
+
+impl Ring {
+    /// Bytes that can be written before a checkpoint has to make room.
+    pub(crate) fn room(&self) -> u64 {
+        let current = self.current.and_then(|i| self.zones.get(i));
+        let rest = current.map_or(0, |zone| zone.capacity.saturating_sub(zone.tail));
+        let usable = |zone: &&MetaZone| zone.order == 0 && !zone.dead;
+        // The zone's head, and what does not fit at the end of the one before.
+        let free: u64 = self.zones.iter().filter(usable).map(|zone| zone.capacity - BLOCK as u64).sum();
+        rest + free
+    }
+}
+
+/// Journal and checkpoints.
+#[derive(Debug, Default)]
+pub(crate) struct MetaLog {
+    pub(crate) rings: [Ring; 2],
+    /// Number of the last journal record.
+    pub(crate) journal: u64,
+    /// Number of the last checkpoint that is complete.
+    pub(crate) checkpoint: u64,
+    /// Bytes of journal since then.
+    pub(crate) grown: u64,
+    /// The checkpoint that is being written.
+    pub(crate) progress: Option<crate::checkpoint::Progress>,
+}
+
+impl Core {
+    /// Writes a record to one ring; where its zone takes no more, to the next one. Returns the order of the zone it is in.
+    pub(crate) fn meta_write(
+        &self,
+        log: &mut MetaLog,
+        ring: usize,
+        header: Header,
+        payload: &[u8],
+        cause: Cause,
+    ) -> Result<u64> {
+        let need = (HEADER + payload.len()).next_multiple_of(BLOCK) as u64;
+        let mut last = None;
+        for _ in 0..=log.rings[ring].zones.len() {
+            let i = match log.rings[ring].current {
+                Some(i) if log.rings[ring].zones[i].capacity.saturating_sub(log.rings[ring].zones[i].tail) >= need => i,
+                _ => self.next_metazone(log, ring)?,
+            };
+            let zone = &mut log.rings[ring].zones[i];
+            let bytes = record(header, zone.life, (zone.tail / BLOCK as u64) as u32, payload);
+            let mut open = OpenZone { zone: zone.zone, life: zone.life, at: zone.tail, capacity: zone.capacity };
+            match self.volume.write_sequential(&mut open, &bytes, Tag::new(cause)) {
+                Ok(()) => {
+                    zone.tail = open.at;
+                    return Ok(zone.order);
+                }
+                Err(error) => {
+                    self.volume.check_poison()?;
+                    tracing::warn!(%error, "a metazone took no record; the next one is used");
+                    // What it took of the record is passed over by whoever reads it.
+                    zone.dead = true;
+                    log.rings[ring].current = None;
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| self.error(Fault::NoSpace)).into())
+    }
+
+    /// Begins the next free zone of a ring.
+    fn next_metazone(&self, log: &mut MetaLog, ring: usize) -> Result<usize> {
+        if let Some(left) = log.rings[ring].current.take() {
+            // It is full but for what is too little.
+            if let Err(error) = self.tenant.close(log.rings[ring].zones[left].zone) {
+                tracing::warn!(%error, "a metazone could not be finished");
+            }
+        }
+        loop {
+            let free = |zone: &MetaZone| zone.order == 0 && !zone.dead;
+            let Some(i) = log.rings[ring].zones.iter().position(free) else {
+                return Err(self.error(Fault::NoSpace).into());
+            };
+            match self.begin_metazone(log, ring, i) {
+                Ok(()) => return Ok(i),
+                Err(error) => {
+                    self.volume.check_poison()?;
+                    tracing::warn!(%error, "a metazone could not be begun; the next one is used");
+                    log.rings[ring].zones[i].dead = true;
+                }
+            }
+        }
+    }
+
+    fn begin_metazone(&self, log: &mut MetaLog, ring: usize, i: usize) -> Result<(), Error> {
+        let order = log.rings[ring].order + 1;
+        let life = self.next_number();
+        let zone = &mut log.rings[ring].zones[i];
+        if zone.dirty {
+            self.tenant.reset(zone.zone)?;
+            zone.dirty = false;
+        }
+        let head = ZoneHead {
+            volume: self.volume.uuid(),
+            zone: zone.zone.0,
+            usage: ZoneUse::Meta(ring as u8),
+            time: (self.options.clock)(),
+            order,
+        };
+        let payload = head.encode();
+        let bytes = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
+        self.tenant.activate(zone.zone)?;
+        let mut open = OpenZone { zone: zone.zone, life, at: 0, capacity: zone.capacity };
+        self.volume.write_sequential(&mut open, &bytes, Cause::Journal.into())?;
+        (zone.life, zone.order, zone.tail, zone.dirty) = (life, order, open.at, true);
+        (log.rings[ring].order, log.rings[ring].current) = (order, Some(i));
+        Ok(())
+    }
+
+    /// Writes entries to both rings. Not a flush.
+    ///
+    /// # Errors
+    /// Where neither ring takes them. Where only one does, that is told in the log and the other is tried again with the
+    /// next checkpoint.
+    pub(crate) fn meta_journal(&self, log: &mut MetaLog, entries: &[Entry]) -> Result<()> {
+        let mut payload = Vec::new();
+        let mut rest = entries.iter().peekable();
+        while let Some(entry) = rest.next() {
+            entry.encode(&mut payload);
+            let full = payload.len() >= self.facts.journal_payload;
+            if full || rest.peek().is_none() {
+                let number = log.journal + 1;
+                let header = Header::of_payload(Kind::Journal, number, 0, &payload);
+                let first = self.meta_write(log, 0, header, &payload, Cause::Journal);
+                let second = self.meta_write(log, 1, header, &payload, Cause::Journal);
+                match (first, second) {
+                    (Err(error), Err(_)) => return Err(error),
+                    (Err(error), _) | (_, Err(error)) => {
+                        tracing::error!(%error, "only one copy of the journal could be written");
+                    }
+                    _ => {}
+                }
+                log.journal = number;
+                log.grown += payload.len().next_multiple_of(BLOCK) as u64;
+                payload.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint that begins in the zone of this order is complete and durable: what is before it in its ring is of no use.
+    pub(crate) fn meta_release(&self, log: &mut MetaLog, ring: usize, order: u64) {
+        for zone in &mut log.rings[ring].zones {
+            if zone.order != 0 && zone.order < order {
+                zone.order = 0;
+                zone.tail = 0;
+                if zone.dead {
+                    continue;
+                }
+                match self.tenant.reset(zone.zone) {
+                    Ok(()) => zone.dirty = false,
+                    Err(error) => {
+                        tracing::warn!(%error, "a metazone could not be reset and is given up");
+                        zone.dead = true;
+                    }
+                }
+            }
+        }
+    }
+}

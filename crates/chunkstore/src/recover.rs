@@ -1,0 +1,232 @@
+//! Opening: from what is on the drive back to the index (SMRSTORE §5.6), in the paper's four steps.
+//!
+//! 1. The heads of the metazones say which of them are in use, and in which order ([`meta`]).
+//! 2. The newest checkpoint that is whole is loaded, from whichever ring has it.
+//! 3. The journal records behind its start are replayed; each of the two rings has them.
+//! 4. The zones that were open then, or taken since, are scanned from where the checkpoint knew of their records.
+//!
+//! Nothing is written before all that is done. A crash in the middle of it is simply repeated: what was read is still there.
+
+mod meta;
+mod replay;
+
+use crate::append::cost;
+use crate::core::{Core, Facts, State, lock};
+use crate::error::{Error, Result};
+use crate::format::BLOCK;
+use crate::journal::{MetaLog, MetaZone, Ring};
+use crate::options::Options;
+use crate::root::Root;
+use crate::zone::{DataZone, ZoneState};
+use imbrex_device::{Cause, Drive, Error as DriveError, Tag, ZoneId};
+use imbrex_zones::{Tenant, Urgency, Volume};
+use replay::Rebuilt;
+
+/// The tenant's name in the label.
+pub const TENANT: &str = "chunkstore";
+/// Zones that only cleaning may take, so that a full drive can be cleaned.
+pub const RESERVE: u32 = 2;
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The store was closed before; there was nothing to recover.
+    pub clean: bool,
+    /// Number of the checkpoint.
+    pub checkpoint: u64,
+    /// Journal records that were replayed.
+    pub journal_records: u64,
+    /// Datazones that were scanned, bytes of them, and the records found there.
+    pub scanned_zones: u64,
+    /// See `scanned_zones`.
+    pub scanned_bytes: u64,
+    /// See `scanned_zones`.
+    pub records: u64,
+    /// Damage that was found, a sentence each.
+    pub damage: Vec<String>,
+}
+
+/// How many metazones a drive of so many sequential zones gets: the paper's 400 of 74,508, both rings together, but three a ring.
+fn metazones(zones: u32) -> u32 {
+    ((u64::from(zones) * 400).div_ceil(74_508) as u32).next_multiple_of(2).max(6)
+}
+
+/// Opens the store on a volume's drive.
+pub(crate) fn open(drive: Drive, options: Options) -> Result<(Core, OpenReport)> {
+    let volume = Volume::open(drive, options.volume.clone())?;
+    open_tenant(volume.tenant(TENANT)?, options)
+}
+
+/// The same on a volume that is open.
+pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, OpenReport)> {
+    // Nothing of this engine is ever in the survivor.
+    drop(tenant.left_behind());
+    let bytes = tenant.root();
+    if bytes.is_empty() {
+        return begin(tenant, options).map(|core| (core, OpenReport { clean: true, ..OpenReport::default() }));
+    }
+    let name = tenant.volume().name();
+    let root = Root::decode(&bytes).map_err(|why| {
+        DriveError::unusable(&name, format!("the chunk store's root is damaged: {why}; restore the drive from a copy"))
+    })?;
+    let mut report = OpenReport::default();
+    let found = meta::read(&tenant, &root, &mut report)?;
+    let facts = facts(&tenant, &options, &found.log);
+    let rebuilt = Rebuilt::new(&tenant, &found, &mut report)?;
+    let dirty = report.records > 0 || report.journal_records > 0 || !found.whole || rebuilt.changed;
+    report.clean = !dirty;
+    // From here on the drive is changed.
+    for zone in &root.metazones {
+        tenant.adopt(ZoneId(*zone))?;
+    }
+    let state = state_of(&tenant, &options, rebuilt)?;
+    tenant.adoption_done();
+    let volume = tenant.volume().clone();
+    volume.recovered()?;
+    let core = Core::new(tenant, options, facts, state, found.log);
+    if dirty {
+        let right = core.right();
+        core.checkpoint_whole(&mut lock(&core.meta), &right)?;
+    }
+    Ok((core, report))
+}
+
+/// The state that the index and the zones make.
+fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<State> {
+    let mut state = State::new(options.streams.len(), options.seed);
+    for (zone, found) in rebuilt.zones {
+        tenant.adopt(ZoneId(zone))?;
+        let mut z = DataZone::new(found.state, found.life, found.usage, found.capacity, found.tail);
+        // The drive is asked again when it is closed for good.
+        z.finished = found.finished;
+        z.dead = found.dead;
+        state.zones.0.insert(zone, z);
+    }
+    for chunk in rebuilt.chunks.into_values() {
+        let groups: Vec<(u32, u32)> = chunk.groups().iter().map(|g| (g.zone, g.blocks())).collect();
+        state.index_bytes += cost(&chunk);
+        let slot = state.index.insert(chunk);
+        for (zone, blocks) in groups {
+            if let Some(z) = state.zones.get_mut(zone) {
+                z.live.push(slot);
+                z.live_blocks += blocks;
+            }
+        }
+    }
+    let zones: Vec<u32> = state.zones.0.keys().copied().collect();
+    zones.into_iter().for_each(|zone| state.collect(zone));
+    Ok(state)
+}
+
+fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> Facts {
+    let volume = tenant.volume();
+    let meta: Vec<u64> = log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.capacity).collect();
+    let sequential = volume.report_at_open().iter().filter(|zone| zone.state != imbrex_device::ZoneState::Conventional);
+    let (mut count, mut least) = (0, u64::MAX);
+    for zone in sequential.filter(|zone| zone.capacity > 0) {
+        count += 1;
+        least = least.min(zone.capacity / BLOCK as u64 * BLOCK as u64);
+    }
+    let geometry = volume.geometry();
+    // Beside chunks: the zones of both rings and one for the cleaner; where the label stands in sequential zones, those, too.
+    let label = if volume.report_at_open().first().is_some_and(|z| z.state != imbrex_device::ZoneState::Conventional) {
+        2
+    } else {
+        0
+    };
+    let open = geometry.max_open.map(|n| n.get().saturating_sub(3));
+    let active = geometry.max_active.map(|n| n.get().saturating_sub(3 + label));
+    let limit = [open, active].into_iter().flatten().min();
+    let ring = (meta.len() as u64 / 2, meta.iter().copied().min().unwrap_or(0));
+    Facts::new(options, least.min(geometry.zone_size), ring, count - meta.len() as u32, limit)
+}
+
+/// Makes a store of a tenant that has nothing yet. Repeated from the beginning, if it does not come to its end.
+fn begin(tenant: Tenant, options: Options) -> Result<Core> {
+    tenant.adoption_done();
+    let volume = tenant.volume().clone();
+    volume.recovered()?;
+    let free = tenant.counts().free;
+    let want = metazones(free);
+    // The smallest that is of any use: a zone for each of the usual kinds of streams, and what cleaning needs.
+    let least = want + RESERVE + 3;
+    if free < least {
+        let size = volume.geometry().zone_size;
+        let sentence = format!(
+            "has {free} free sequential zones of {size} bytes, and a chunk store needs {least}: {want} metazones, {RESERVE} for \
+             cleaning, 3 for chunks; use a larger drive or smaller zones"
+        );
+        return Err(DriveError::unusable(&volume.name(), sentence).into());
+    }
+    let mut zones = Vec::new();
+    for _ in 0..want {
+        zones.push(tenant.take(Urgency::Metadata)?.0);
+    }
+    zones.sort_unstable();
+    let root = Root { metazones: zones };
+    let bytes = root.encode().ok_or_else(|| {
+        let sentence = "its free zones stand in too many places for the metazones; format it anew";
+        DriveError::unusable(&volume.name(), sentence)
+    })?;
+    let mut log = MetaLog::default();
+    for (i, zone) in root.metazones.iter().enumerate() {
+        let capacity = volume.report_at_open().get(*zone as usize).map_or(0, |z| z.capacity);
+        log.rings[i % 2].zones.push(MetaZone {
+            zone: ZoneId(*zone),
+            capacity: capacity / BLOCK as u64 * BLOCK as u64,
+            life: 0,
+            order: 0,
+            tail: 0,
+            dead: false,
+            dirty: false,
+        });
+    }
+    let facts = facts(&tenant, &options, &log);
+    let state = State::new(options.streams.len(), options.seed);
+    let core = Core::new(tenant, options, facts, state, log);
+    {
+        // One in each ring.
+        let right = core.right();
+        let mut log = lock(&core.meta);
+        core.checkpoint_whole(&mut log, &right)?;
+        core.checkpoint_whole(&mut log, &right)?;
+    }
+    core.volume.sync(Tag::new(Cause::Checkpoint))?;
+    core.tenant.set_root(&bytes)?;
+    Ok(core)
+}
+
+impl Ring {
+    /// The zone that records go to next, after the zones were read.
+    pub(crate) fn settle(&mut self) {
+        let newest =
+            self.zones.iter().enumerate().filter(|(_, zone)| zone.order > 0).max_by_key(|(_, zone)| zone.order);
+        self.order = newest.map_or(0, |(_, zone)| zone.order).max(self.order);
+        self.current = newest.filter(|(_, zone)| !zone.dead && zone.tail < zone.capacity).map(|(i, _)| i);
+    }
+}
+
+/// Whether new records may go to a zone in this state of the drive.
+pub(crate) fn takes_writes(zone: &imbrex_device::Zone) -> bool {
+    zone.state.writable() && zone.wp.is_some_and(|wp| wp % BLOCK as u64 == 0)
+}
+
+/// A datazone as it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundZone {
+    pub(crate) state: ZoneState,
+    pub(crate) life: u64,
+    pub(crate) usage: crate::format::ZoneUse,
+    pub(crate) capacity: u32,
+    pub(crate) tail: u32,
+    pub(crate) finished: bool,
+    pub(crate) dead: bool,
+    /// Is to be scanned from this block on.
+    pub(crate) scan: Option<u32>,
+}
+
+/// Damage that costs the whole store: no checkpoint is whole.
+pub(crate) fn no_checkpoint(volume: &Volume) -> Error {
+    let sentence = "has no whole checkpoint in its metazones; `imbrex chunk salvage` finds chunks by their records";
+    DriveError::unusable(&volume.name(), sentence).into()
+}

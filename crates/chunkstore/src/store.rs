@@ -1,0 +1,258 @@
+//! The chunk store as its users see it.
+
+use crate::core::{Core, lock};
+use crate::error::{Error, Result};
+use crate::id::{ChunkId, StreamType};
+use crate::index::Chunk;
+use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
+use crate::read::Care;
+use crate::recover::{self, OpenReport, RESERVE, TENANT};
+use crate::stats::Stats;
+use imbrex_device::Drive;
+use imbrex_zones::{Tenant, TenantSpec, Volume};
+use std::sync::Arc;
+
+/// An open chunk store. Clones are the same one; any number of threads may use it.
+///
+/// Whatever has returned from a [durable](Durability::Durable) call survives the death of the process and the loss of power.
+/// Nothing relies on [`ChunkStore::close`], which only makes the next opening quicker.
+///
+/// ```
+/// use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, StreamType};
+/// # use imbrex_device::Drive;
+/// # let emulator = imbrex_emulator::Emulator::memory(&imbrex_emulator::Config::tiny())?;
+/// # let drive = Drive { device: std::sync::Arc::new(emulator), survivor: None };
+/// ChunkStore::format(&drive, &FormatOptions::default())?;
+/// let store = ChunkStore::open(drive, Options::default())?;
+/// let id = ChunkId::random();
+/// store.create(id, StreamType::DATA)?;
+/// assert_eq!(store.append(id, b"hello ")?, 0);
+/// // A retry whose answer was lost cannot append twice.
+/// let at = Append { offset: Some(6), durability: Durability::Durable };
+/// assert_eq!(store.append_with(id, b"world", at)?, 6);
+/// let mut out = [0; 5];
+/// assert_eq!(store.read(id, 6, &mut out)?, 5);
+/// assert_eq!(&out, b"world");
+/// assert_eq!(store.seal(id)?, 11);
+/// store.delete(id)?;
+/// # store.close()?;
+/// # Ok::<(), imbrex_chunkstore::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ChunkStore {
+    core: Arc<Core>,
+    report: Arc<OpenReport>,
+}
+
+/// Limits of an open store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of one append.
+    pub append: u32,
+    /// Most appends of one chunk.
+    pub records: usize,
+}
+
+impl ChunkStore {
+    /// Makes an empty store of a drive.
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: `Unusable` with a whole sentence where the drive holds something and `force` is not set, or is too small.
+    pub fn format(drive: &Drive, options: &FormatOptions) -> Result<()> {
+        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        let format = imbrex_zones::FormatOptions { uuid: options.uuid, tenants, force: options.force };
+        Volume::format(drive, &format)?;
+        // So that a drive that is too small is refused now.
+        let inline = Options {
+            volume: imbrex_zones::VolumeOptions { exec: imbrex_zones::Exec::Inline, ..Default::default() },
+            ..Options::default()
+        };
+        Self::open(drive.clone(), inline)?.close()
+    }
+
+    /// Opens the store of a drive; recovers it, if it was not closed.
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: `Unusable` with a whole sentence where the drive has no chunk store, one of a newer version, or one
+    /// whose metadata is lost.
+    pub fn open(drive: Drive, options: Options) -> Result<ChunkStore> {
+        recover::open(drive, options).map(Self::of)
+    }
+
+    /// Opens the store of a tenant (named [`TENANT`]) of a volume that is open already, which may have other tenants.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::open`].
+    pub fn open_tenant(tenant: Tenant, options: Options) -> Result<ChunkStore> {
+        recover::open_tenant(tenant, options).map(Self::of)
+    }
+
+    fn of((core, report): (Core, OpenReport)) -> ChunkStore {
+        ChunkStore { core: Arc::new(core), report: Arc::new(report) }
+    }
+
+    /// What opening found.
+    pub fn open_report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// Makes a chunk, durably.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoSuchStream`], [`Error::IndexFull`], [`Error::Drive`].
+    pub fn create(&self, id: ChunkId, stream: StreamType) -> Result<()> {
+        self.core.create(id, stream, Durability::Durable)
+    }
+
+    /// Makes a chunk.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::create`].
+    pub fn create_with(&self, id: ChunkId, stream: StreamType, durability: Durability) -> Result<()> {
+        self.core.create(id, stream, durability)
+    }
+
+    /// Appends bytes durably; returns the offset of the first. All of them are there after a crash, or none.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Sealed`], [`Error::Limit`], [`Error::TooLong`], [`Error::Empty`],
+    /// [`Error::TooManyRecords`], [`Error::IndexFull`]; [`Error::Drive`], after which the bytes may be there or not.
+    pub fn append(&self, id: ChunkId, bytes: &[u8]) -> Result<u64> {
+        self.core.append(id, bytes, Append::default())
+    }
+
+    /// Appends bytes, where the chunk ends at the expected offset. Appends of several threads to one chunk come in some order.
+    ///
+    /// # Errors
+    /// [`Error::Offset`], and those of [`ChunkStore::append`].
+    pub fn append_with(&self, id: ChunkId, bytes: &[u8], how: Append) -> Result<u64> {
+        self.core.append(id, bytes, how)
+    }
+
+    /// Reads from `offset` on, verified; returns how many bytes there were: less than asked for only at the chunk's end.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Range`], [`Error::Damaged`], [`Error::Drive`].
+    pub fn read(&self, id: ChunkId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.core.read(id, offset, out, Care::Verify)
+    }
+
+    /// The same, but damaged slices are given out as they are, and zeros for what cannot be read at all.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Range`], [`Error::Drive`].
+    pub fn rescue_read(&self, id: ChunkId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.core.read(id, offset, out, Care::Rescue)
+    }
+
+    /// The chunk takes no more appends, durably. Returns its length. Sealing it again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Drive`].
+    pub fn seal(&self, id: ChunkId) -> Result<u64> {
+        self.core.seal(id, Durability::Durable)
+    }
+
+    /// The same, with a choice of when it returns.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::seal`].
+    pub fn seal_with(&self, id: ChunkId, durability: Durability) -> Result<u64> {
+        self.core.seal(id, durability)
+    }
+
+    /// The chunk is gone, durably; its name may be used again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Drive`].
+    pub fn delete(&self, id: ChunkId) -> Result<()> {
+        self.core.delete(id, Durability::Durable)
+    }
+
+    /// The same, with a choice of when it returns.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::delete`].
+    pub fn delete_with(&self, id: ChunkId, durability: Durability) -> Result<()> {
+        self.core.delete(id, durability)
+    }
+
+    /// What a chunk is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn stat(&self, id: ChunkId) -> Result<ChunkInfo> {
+        let state = self.core.state();
+        let chunk = state.index.find(&id).and_then(|slot| state.index.chunk(slot));
+        chunk.map(info).ok_or(Error::NotFound(id))
+    }
+
+    /// The next `most` chunks behind `after` by name, from the first where that is none.
+    pub fn list(&self, after: Option<ChunkId>, most: usize) -> Vec<ChunkInfo> {
+        self.core.state().index.range(after.as_ref()).take(most).map(info).collect()
+    }
+
+    /// Makes everything durable that has returned.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn sync(&self) -> Result<()> {
+        let target = self.core.state().assigned;
+        self.core.commit(target)
+    }
+
+    /// Most bytes that a chunk of this kind of stream takes; 0: there is no such kind.
+    pub fn chunk_limit(&self, stream: StreamType) -> u32 {
+        self.core.limit(stream)
+    }
+
+    /// Other limits.
+    pub fn limits(&self) -> Limits {
+        Limits { append: self.core.facts.most_append, records: self.core.facts.most_records }
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// The volume that it is on.
+    pub fn volume(&self) -> &Volume {
+        &self.core.volume
+    }
+
+    /// Writes a whole checkpoint now.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn checkpoint(&self) -> Result<()> {
+        let right = self.core.right();
+        self.core.commit_now(&right)?;
+        let mut log = lock(&self.core.meta);
+        // The one that is under way knows less.
+        Core::checkpoint_abandon(&mut log);
+        self.core.checkpoint_whole(&mut log, &right)
+    }
+
+    /// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover. Whoever still has
+    /// a clone may go on.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn close(&self) -> Result<()> {
+        self.sync()?;
+        self.core.reset_garbage(true);
+        self.checkpoint()
+    }
+}
+
+fn info(chunk: &Chunk) -> ChunkInfo {
+    ChunkInfo {
+        id: chunk.id,
+        stream: chunk.stream,
+        len: chunk.len,
+        sealed: chunk.sealed,
+        records: chunk.records() as u32,
+        zones: chunk.groups().len() as u32,
+    }
+}

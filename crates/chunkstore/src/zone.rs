@@ -1,0 +1,178 @@
+//! Datazones: their states, and what the store knows of each (SMRSTORE §5.4, Fig. 12).
+//!
+//! ```text
+//!          take            a chunk's first bytes         full, or given up
+//!   Free ───────→ Opened ───────────────────→ Activated ──────────────────→ Closed
+//!     ↑             └────────────────────────────────────────────────────────→┘ │
+//!     └──────────────────────────── reset ←─────────────────────── Garbage ←────┘ nothing live in it
+//! ```
+//!
+//! A closed zone is finished on the drive and never written again before it is reset. It is reset only when what made it
+//! garbage is durable and its last reader is gone.
+
+use crate::buffer::ZoneBuffer;
+pub use crate::entry::ZoneState;
+use crate::format::ZoneUse;
+use std::collections::BTreeMap;
+
+/// What happens to a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The store takes it from the volume's pool.
+    Take,
+    /// A chunk gets bytes in it.
+    Activate,
+    /// It is full, or given up.
+    Close,
+    /// Nothing in it is of use any more.
+    Die,
+    /// It goes back to the volume's pool, which resets it.
+    Reset,
+}
+
+impl ZoneState {
+    /// The state after an event; `None`: the event cannot happen in this state.
+    pub fn after(self, event: Event) -> Option<ZoneState> {
+        use ZoneState::*;
+        match (self, event) {
+            (Free, Event::Take) => Some(Opened),
+            (Opened | Activated, Event::Activate) => Some(Activated),
+            (Opened | Activated, Event::Close) => Some(Closed),
+            (Closed, Event::Die) => Some(Garbage),
+            (Garbage, Event::Reset) => Some(Free),
+            _ => None,
+        }
+    }
+
+    /// Whether new records may go there.
+    pub fn is_open(self) -> bool {
+        matches!(self, ZoneState::Opened | ZoneState::Activated)
+    }
+}
+
+/// A datazone that is not free.
+pub(crate) struct DataZone {
+    state: ZoneState,
+    pub(crate) life: u64,
+    pub(crate) usage: ZoneUse,
+    /// Blocks that it takes.
+    pub(crate) capacity: u32,
+    /// Where the next record goes, in blocks.
+    pub(crate) tail: u32,
+    /// Blocks of records that chunks refer to.
+    pub(crate) live_blocks: u32,
+    /// Slots of chunks with a group in it, one for each group.
+    pub(crate) live: Vec<u32>,
+    /// Chunks whose next bytes go here.
+    pub(crate) writers: u32,
+    /// Reads under way.
+    pub(crate) readers: u32,
+    /// What made it garbage is durable with the commit of this number.
+    pub(crate) garbage_at: u64,
+    /// The drive was told that it is not written any more.
+    pub(crate) finished: bool,
+    /// It took no write; nothing is written there any more.
+    pub(crate) dead: bool,
+    /// The last append that went there, or that died there: the time by which ages are told.
+    pub(crate) touched: u64,
+    /// What is not written yet.
+    pub(crate) buffer: ZoneBuffer,
+}
+
+impl DataZone {
+    /// A zone in this state, written up to block `tail`.
+    pub(crate) fn new(state: ZoneState, life: u64, usage: ZoneUse, capacity: u32, tail: u32) -> DataZone {
+        DataZone {
+            state,
+            life,
+            usage,
+            capacity,
+            tail,
+            live_blocks: 0,
+            live: Vec::new(),
+            writers: 0,
+            readers: 0,
+            garbage_at: 0,
+            finished: false,
+            dead: false,
+            touched: 0,
+            buffer: ZoneBuffer::new(tail),
+        }
+    }
+
+    pub(crate) fn state(&self) -> ZoneState {
+        self.state
+    }
+
+    /// Moves on to the next state.
+    ///
+    /// # Panics
+    /// Where the event cannot happen: a bug of the store, and going on would lose data.
+    pub(crate) fn step(&mut self, event: Event) {
+        match self.state.after(event) {
+            Some(state) => self.state = state,
+            None => panic!("a zone that is {} cannot {event:?}", self.state.name()),
+        }
+    }
+
+    /// Blocks that are left.
+    pub(crate) fn room(&self) -> u32 {
+        if self.state.is_open() && !self.dead { self.capacity.saturating_sub(self.tail) } else { 0 }
+    }
+
+    /// One group of the chunk in this slot is not here any more.
+    pub(crate) fn forget(&mut self, slot: u32, blocks: u32) {
+        if let Some(i) = self.live.iter().position(|s| *s == slot) {
+            self.live.swap_remove(i);
+        }
+        self.live_blocks = self.live_blocks.saturating_sub(blocks);
+        if self.live.is_empty() {
+            self.live = Vec::new();
+        }
+    }
+}
+
+/// Every datazone that is not free, by number.
+#[derive(Default)]
+pub(crate) struct ZoneTable(pub(crate) BTreeMap<u32, DataZone>);
+
+impl ZoneTable {
+    pub(crate) fn get(&self, zone: u32) -> Option<&DataZone> {
+        self.0.get(&zone)
+    }
+
+    pub(crate) fn get_mut(&mut self, zone: u32) -> Option<&mut DataZone> {
+        self.0.get_mut(&zone)
+    }
+
+    pub(crate) fn count(&self, state: ZoneState) -> usize {
+        self.0.values().filter(|zone| zone.state == state).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figure 12, arrow by arrow, and no other.
+    #[test]
+    fn zones_go_from_state_to_state_as_drawn() {
+        use Event::*;
+        use ZoneState::*;
+        let arrows = [
+            (Free, Take, Opened),
+            (Opened, Activate, Activated),
+            (Activated, Activate, Activated),
+            (Opened, Close, Closed),
+            (Activated, Close, Closed),
+            (Closed, Die, Garbage),
+            (Garbage, Reset, Free),
+        ];
+        for state in ZoneState::ALL {
+            for event in [Take, Activate, Close, Die, Reset] {
+                let arrow = arrows.iter().find(|(from, by, _)| (*from, *by) == (state, event));
+                assert_eq!(state.after(event), arrow.map(|(.., to)| *to), "{state:?} {event:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What the tests on tiny drives have in common.
+
+#![allow(dead_code, reason = "each test file uses its own share")]
+
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options};
+use imbrex_device::Drive;
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Small buffers, a clock of its own, no threads.
+pub fn options() -> Options {
+    let clock = AtomicU64::new(1);
+    Options {
+        volume: VolumeOptions {
+            exec: Exec::Inline,
+            survivor_bytes: 1 << 20,
+            unit_bytes: 16 << 10,
+            turn_bytes: 1 << 20,
+        },
+        buffer_bytes: 512 << 10,
+        segment_bytes: 32 << 10,
+        checkpoint_bytes: 1 << 20,
+        clock: Arc::new(move || clock.fetch_add(1, Ordering::Relaxed)),
+        ..Options::default()
+    }
+}
+
+/// 64 zones of 256 KiB, four of them conventional.
+pub fn config() -> Config {
+    Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() }
+}
+
+pub fn format(emulator: &Emulator) {
+    let options = FormatOptions { uuid: Some(*b"chunkstore-tests"), force: false };
+    ChunkStore::format(&drive(emulator), &options).unwrap();
+}
+
+pub fn drive(emulator: &Emulator) -> Drive {
+    Drive { device: Arc::new(emulator.clone()), survivor: None }
+}
+
+/// A new drive with an open store.
+pub fn fresh(config: &Config) -> (Emulator, ChunkStore) {
+    let emulator = Emulator::memory(config).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    (emulator, store)
+}
+
+pub fn id(n: u64) -> ChunkId {
+    ChunkId::of_number(n)
+}
+
+/// Bytes that differ by place and seed.
+pub fn bytes(n: usize, seed: u64) -> Vec<u8> {
+    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed as u32 * 97).to_le_bytes()[2]).collect()
+}
+
+pub fn content(store: &ChunkStore, id: ChunkId) -> Vec<u8> {
+    let mut out = vec![0; store.stat(id).unwrap().len as usize];
+    assert_eq!(store.read(id, 0, &mut out).unwrap(), out.len());
+    out
+}
+
+pub const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
