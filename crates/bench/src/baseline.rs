@@ -102,7 +102,8 @@ pub struct Setup {
     pub capacity: Option<u64>,
     /// Whether the drive's volatile write cache is on.
     pub write_cache: bool,
-    /// The drive, a drive-managed one, is as after a long life: every band has data, and its persistent cache is full.
+    /// The drive, a drive-managed one, is as after a long life and a pause: every band has data, and its persistent cache is empty,
+    /// because it cleans whenever it idles.
     pub preconditioned: bool,
     /// Which file system.
     pub file_system: FileSystem,
@@ -254,7 +255,7 @@ impl Baseline {
             start_image_trace(&self.image, entries).map_err(|error| error.to_string())?;
         }
         if setup.preconditioned {
-            run(Command::new(&setup.imbrex).args(["drive", "precondition"]).arg(&self.image))
+            run(Command::new(&setup.imbrex).args(["drive", "precondition", "--extents", "0"]).arg(&self.image))
                 .map_err(|why| format!("the drive cannot be preconditioned ({why})"))?;
         }
         self.serve(setup)?;

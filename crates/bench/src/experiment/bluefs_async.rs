@@ -193,7 +193,7 @@ fn ratios(run: &mut Run) {
     for (slow, fast, bandwidth, goal, figure) in [
         (XFS_TWIN, OURS, outer(237.0, 237.0), Some(1.1), None),
         (XFS_CMR, OURS, outer(237.0, 160.0), Some(1.5), Some((1.30, paper))),
-        // The paper's drive had been written before; a new one has every band empty and room in its persistent cache.
+        // A drive of a laboratory has been written before and has stood idle since; a new one has every band empty.
         (XFS_DM_AGED, OURS, outer(237.0, 197.0), Some(1.8), Some((1.64, paper))),
         (XFS_DM, OURS, outer(237.0, 197.0), None, None),
         (XFS_DM_AGED, XFS_CMR, outer(160.0, 197.0), None, Some((1.27, "BlueFS, section 5.2; held out"))),

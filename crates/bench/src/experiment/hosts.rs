@@ -22,7 +22,7 @@ pub(super) struct Disk {
     pub(super) profile: Profile,
     pub(super) rule: Rule,
     pub(super) write_cache: bool,
-    /// As after a long life; only for drive-managed ones.
+    /// As after a long life and a pause; only for drive-managed ones.
     pub(super) preconditioned: bool,
 }
 

@@ -289,7 +289,9 @@ impl Recorded<'_> {
             None
         };
         match other {
-            Some(trace) => Recording::new(&trace).preconditioned(disk.preconditioned).replay(&config, self.from),
+            Some(trace) => {
+                Recording::new(&trace).preconditioned(disk.preconditioned.then_some(0)).replay(&config, self.from)
+            }
             None => recording.replay(&config, self.from),
         }
     }
@@ -299,7 +301,7 @@ impl Recorded<'_> {
 pub(super) fn measure(run: &Run, recorded: &Recorded, measured: f64) -> Result<Replayed, Stop> {
     let (disk, scale) = (recorded.disk, run.options.scale);
     let config = disk.config(scale)?;
-    let recording = Recording::new(&recorded.trace).preconditioned(disk.preconditioned);
+    let recording = Recording::new(&recorded.trace).preconditioned(disk.preconditioned.then_some(0));
     let usual = recording.replay(&config, recorded.from)?;
     let first = recorded.trace.first().map_or(0, |timed| timed.entry.sequence);
     let mut replayed = Replayed {

@@ -50,8 +50,8 @@ pub struct Recording {
     first: Vec<usize>,
     next: Vec<usize>,
     roots: Vec<usize>,
-    /// A drive-managed drive begins as after a long life.
-    preconditioned: bool,
+    /// A drive-managed drive begins as after a long life, with so many extents in its persistent cache.
+    preconditioned: Option<usize>,
 }
 
 impl Recording {
@@ -69,7 +69,7 @@ impl Recording {
             first: vec![NONE; commands.len()],
             next: vec![NONE; commands.len()],
             roots: Vec::new(),
-            preconditioned: false,
+            preconditioned: None,
             commands,
         };
         let mut ended = 0;
@@ -94,9 +94,10 @@ impl Recording {
         order
     }
 
-    /// On a drive-managed drive that begins as after a long life ([`Emulator::precondition`](crate::Emulator::precondition)), or not.
+    /// On a drive-managed drive that begins as after a long life, with so many extents in its persistent cache
+    /// ([`Emulator::precondition`](crate::Emulator::precondition)); `None`: it is new.
     #[must_use]
-    pub fn preconditioned(self, preconditioned: bool) -> Recording {
+    pub fn preconditioned(self, preconditioned: Option<usize>) -> Recording {
         Recording { preconditioned, ..self }
     }
 
@@ -117,8 +118,8 @@ impl Recording {
         let plain = config.conventional >= config.zones();
         let conventional = if plain { 0 } else { u64::from(config.conventional) * config.zone_size };
         let mut engine = Engine::new(&params, config.capacity, conventional, config.cache_bytes, config.write_cache);
-        if let (true, Some(translation)) = (self.preconditioned, engine.translation_mut()) {
-            translation.precondition(usize::MAX);
+        if let (Some(extents), Some(translation)) = (self.preconditioned, engine.translation_mut()) {
+            translation.precondition(extents);
         }
         let sequential_from = if plain { u64::MAX } else { conventional };
         let mut zones = Zones::new(&params, (config.capacity, config.zone_size), sequential_from, config.max_open);
@@ -263,7 +264,7 @@ mod tests {
         // A drive-managed one that has a long life behind it has something to clean.
         let managed = self::config("seagate-st8000as0022");
         let [aged, fresh] =
-            [true, false].map(|old| Recording::new(&trace).preconditioned(old).replay(&managed, 0).unwrap());
+            [Some(usize::MAX), None].map(|old| Recording::new(&trace).preconditioned(old).replay(&managed, 0).unwrap());
         assert!(aged.total.cleaning > 0.0 && fresh.total.cleaning == 0.0, "{aged:?} {fresh:?}");
         // A closed loop: who waits longer asks later.
         assert!(slow.elapsed > again.elapsed * 1.1, "{} {}", slow.elapsed, again.elapsed);
