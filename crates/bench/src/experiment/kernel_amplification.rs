@@ -92,7 +92,10 @@ fn in_the_vm(run: &Run, size: u64, zone: u64, full: &[u64]) -> Result<(String, S
 fn run(run: &mut Run) -> Result<(), Stop> {
     let (size, zone, full) = if run.options.short { (128, 1, &FULL[..1]) } else { (SIZE, ZONE, &FULL[..]) };
     run.setting("device", format!("null_blk, {size} MiB in zones of {zone} MiB, 8 of them conventional"));
-    run.setting("db_bench", "fillseq, then overwrite of a quarter, which is counted; 20 B keys, 4000 B values, not compressed");
+    run.setting(
+        "db_bench",
+        "fillseq, then overwrite of a quarter, which is counted; 20 B keys, 4000 B values, not compressed",
+    );
     let (output, why) = in_the_vm(run, size, zone, full)?;
     let mut bars = Vec::new();
     for (name, system, full) in rows().into_iter().filter(|(.., percent)| full.contains(percent)) {
