@@ -291,6 +291,35 @@ fn most_at_once(trace: &Value) -> usize {
 }
 
 #[test]
+fn partitions_of_a_served_drive_go_with_it() {
+    let missing = missing().or_else(|| {
+        let there = Command::new("addpart").arg("-V").output().is_ok();
+        (!there).then(|| "needs addpart (package util-linux)".into())
+    });
+    if let Some(why) = missing {
+        return not_run("partitions", &why);
+    }
+    let mut at = Place::new();
+    at.serve(&["--time", "off"]);
+    let device = at.attach();
+    let name = device.trim_start_matches("/dev/").to_owned();
+    run(Command::new("addpart").args([&device, "1", "2048", "131072"]));
+    let part = format!("/sys/block/{name}/{name}p1");
+    let number = fs::read_to_string(format!("{part}/dev")).unwrap();
+    let (major, minor) = number.trim().split_once(':').unwrap();
+    // There is no udev everywhere that would make it.
+    let node = at.name("partition");
+    run(Command::new("mknod").args([&node, "b", major, minor]));
+    run(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard", &node]));
+    at.mount(&node);
+    fs::write(at.path("mounted/file"), "x").unwrap();
+    let said = done(imbrex(&["drive", "detach", &at.name("served")]));
+    assert!(said.contains(&at.name("mounted")), "{said}");
+    assert!(at.left().is_empty(), "{}", at.left());
+    assert!(!Path::new(&part).exists());
+}
+
+#[test]
 fn the_drive_gets_as_many_commands_at_once_as_the_loop_device_does() {
     let test = "the_drive_gets_as_many_commands_at_once_as_the_loop_device_does";
     if let Some(why) = missing() {

@@ -40,7 +40,7 @@ pub struct Attached {
 pub struct Loop {
     /// As `/dev/loop3`.
     pub device: PathBuf,
-    /// Where its file systems are mounted, in the order of mounting.
+    /// Where its file systems, and those of its partitions, are mounted, in the order of mounting.
     pub mounts: Vec<PathBuf>,
 }
 
@@ -96,14 +96,27 @@ pub(super) fn backing(name: &str) -> Option<PathBuf> {
     Some(OsString::from_vec(file.get(..end)?.to_vec()).into())
 }
 
+/// The partitions of a block device, by its name: the name of each, and its number.
+fn partitions(name: &str) -> Vec<(String, String)> {
+    let entries = fs::read_dir(format!("/sys/block/{name}")).into_iter().flatten().flatten();
+    let of = |entry: fs::DirEntry| {
+        let number = fs::read_to_string(entry.path().join("partition")).ok()?;
+        Some((entry.file_name().into_string().ok()?, number.trim().to_owned()))
+    };
+    entries.filter_map(of).collect()
+}
+
 fn loops_on(file: &Path, mounts: &[Mount]) -> Vec<Loop> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     let ours = names.into_iter().filter(|name| backing(name).is_some_and(|backing| backing == file));
     let of = |name: String| {
-        let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
-        let here = mounts.iter().filter(|mount| mount.device == number.trim()).map(|mount| mount.point.clone());
+        let parts = partitions(&name).into_iter().map(|(part, _)| format!("/sys/block/{name}/{part}/dev"));
+        let all = std::iter::once(format!("/sys/block/{name}/dev")).chain(parts);
+        let numbers: Vec<String> = all.filter_map(|path| fs::read_to_string(path).ok()).collect();
+        let ours = |mount: &&Mount| numbers.iter().any(|number| number.trim() == mount.device);
+        let here = mounts.iter().filter(ours).map(|mount| mount.point.clone());
         Loop { device: Path::new("/dev").join(&name), mounts: here.collect() }
     };
     ours.map(of).collect()
@@ -158,11 +171,30 @@ impl Attached {
 impl Loop {
     fn release(&self) -> Result<(), String> {
         let name = self.device.display();
+        let short = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let parts = partitions(&short);
+        let users = std::iter::once(format!("/sys/block/{short}/holders"))
+            .chain(parts.iter().map(|(part, _)| format!("/sys/block/{short}/{part}/holders")));
+        let users: Vec<String> = users
+            .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        if !users.is_empty() {
+            return Err(format!(
+                "{name} is a part of {} (device mapper, LVM or RAID); take that down, then run this again",
+                users.join(", ")
+            ));
+        }
+        // The kernel keeps partitions that it was told of, also of a device that is gone.
+        for (part, number) in &parts {
+            run(Command::new("delpart").arg(&self.device).arg(number)).map_err(|why| {
+                format!("the partition {part} of {name} cannot be taken away ({why}); close what has it open, then run this again")
+            })?;
+        }
         run(Command::new("losetup").arg("--detach").arg(&self.device))
             .map_err(|why| format!("{name} cannot be detached ({why}); close what has it open, then run this again"))?;
         // The kernel detaches when the last one who has it open lets go.
         let held = |name: &str| backing(name).is_some();
-        let short = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let end = Instant::now() + PATIENCE;
         while held(&short) {
             if Instant::now() > end {
