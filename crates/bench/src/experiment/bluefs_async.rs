@@ -12,7 +12,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-async",
     about: "RocksDB, asynchronous random inserts: what each step of bluefs is worth, against XFS on other drives",
     paper: "BlueFS, section 5.3 to 5.5, Figures 9 to 13",
-    speed: 0.25,
+    speed: 0.4,
     rows: |_| names(),
     needs,
     run,

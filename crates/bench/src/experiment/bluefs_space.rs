@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-space",
     about: "RocksDB on bluefs: zones over time, and at rest after compactions have ended",
     paper: "BlueFS, section 5.6, Figures 2 and 12d",
-    speed: 0.5,
+    speed: 0.6,
     rows: |_| ROWS.iter().map(|row| row.name.to_owned()).collect(),
     needs,
     run,

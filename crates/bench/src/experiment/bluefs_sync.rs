@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-sync",
     about: "RocksDB, synchronous inserts: where the write-ahead log stands, and what a flush costs",
     paper: "BlueFS, section 5.7, Figures 14 and 15b",
-    speed: 2.0,
+    speed: 4.0,
     rows: |_| rows().into_iter().map(|row| row.name).collect(),
     needs: |_| Needs { work: 1 << 30, memory: 2 << 30 },
     run,

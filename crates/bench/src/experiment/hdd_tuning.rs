@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hdd-tuning",
     about: "RocksDB with its default settings against the paper's for disks, on XFS and on bluefs",
     paper: "BlueFS, sections 5.1 and 5.2, Figures 6, 7 and 8",
-    speed: 0.5,
+    speed: 0.6,
     rows: |_| ROWS.iter().flat_map(|row| [name(row, Settings::Default), name(row, Settings::Tuned)]).collect(),
     needs,
     run,

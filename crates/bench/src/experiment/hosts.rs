@@ -170,7 +170,7 @@ pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Re
     let dir = workplace(&options.work)?;
     let image = made(disk, options, dir.path())?;
     // The survivor takes memory, too, and goes with the directory.
-    let pace = if job.account { Pace::Account } else { Pace::Real(run.speed()) };
+    let pace = if job.account { Pace::Account } else { Pace::Real(run.speed(disk.rule)) };
     let uri = format!("imbrex://{}?format=on&{}&{switches}", image.display(), pace.options());
     let mut command = Command::new("db_bench");
     command.arg(format!("--fs_uri={uri}")).arg(format!("--db={DATABASE}"));
@@ -214,7 +214,7 @@ pub(super) fn on_kernel(
         work: options.work.clone(),
         file_system,
         directory,
-        speed: run.speed(),
+        speed: run.speed(disk.rule),
         write_cache: disk.write_cache,
         preconditioned: disk.preconditioned,
         cache_bytes,
@@ -231,7 +231,7 @@ pub(super) fn on_xfs(run: &Run, disk: &Disk, directory: Directory, job: &Job) ->
     let baseline = on_kernel(run, disk, FileSystem::Xfs, directory, 2 << 30, dir.path())?;
     let mut command = baseline.command("db_bench");
     command.arg(format!("--db={}", baseline.dir().display()));
-    let pace = Pace::Real(run.speed());
+    let pace = Pace::Real(run.speed(disk.rule));
     let on = On { command, image: baseline.image(), pace, disk };
     let measured = measure(run, job, on, dir.path(), disk.row());
     let log = std::fs::read_to_string(baseline.dir().join("LOG")).unwrap_or_default();

@@ -14,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "leveldb-bluefs",
     about: "LevelDB on bluefs on GearDB's drive, against XFS on a conventional drive of the same mechanics",
     paper: "BlueFS, section 5.8, Figure 16; GearDB, section 2",
-    speed: 0.25,
+    speed: 0.4,
     rows: |_| PLANS.iter().flat_map(|plan| [name(plan, true), name(plan, false)]).collect(),
     needs,
     run,
@@ -101,7 +101,7 @@ fn run_on(run: &Run, plan: &Plan, disk: &Disk, mut command: Command, image: &Pat
     let arguments: Vec<_> =
         command.get_args().map(|arg| arg.to_string_lossy()).filter(|arg| arg.starts_with("--")).collect();
     row.settings.insert("leveldb_bench".into(), arguments.join(" "));
-    let speed = run.speed();
+    let speed = run.speed(disk.rule);
     let watched = watch(run, &On { command, image, pace: Pace::Real(speed), disk }, dir, &mut row)?;
     Ok(Ran { row, output: watched.output })
 }
@@ -149,7 +149,7 @@ fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Ran, Stop> {
         run.model(&disk.profile);
         let image = made(&disk, options, dir.path())?;
         let io = disk.divides(options.scale);
-        let time = Pace::Real(run.speed()).options();
+        let time = Pace::Real(run.speed(disk.rule)).options();
         let journal = (16 * MIB / u64::from(io)).max(64 << 10);
         let survivor = (64 * MIB / u64::from(io)).max(MIB);
         let switches = format!("cache={cache}&io-scale={io}&journal={journal}&survivor-size={survivor}");
@@ -189,7 +189,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
                     None => measure(run, plan, bluefs)?,
                 };
                 *kept = plan.reads.then(|| ran.clone());
-                ran.row(plan, run.options, run.speed())
+                ran.row(plan, run.options, run.speed(plan.rule))
             })?;
             if let Some(rate) = run.measured(&name).and_then(|row| row.figures.get("operations/s")) {
                 bars.push((name, *rate, plan.gear.filter(|_| bluefs)));
