@@ -94,6 +94,12 @@ impl Layout {
         }
     }
 
+    /// Bytes of memory below which not one payload byte fits.
+    fn least(&self) -> usize {
+        let header = if self.frame > 0 { FRAME_HEADER } else { 0 };
+        self.front as usize + header + 1
+    }
+
     /// Where payload byte `i` stands, and how many payload bytes follow it without a gap.
     fn place(&self, i: usize) -> (usize, usize) {
         match self.frame as usize {
@@ -219,20 +225,22 @@ impl SegmentMemory {
         unsafe { self.region.base().add(MEM_ALIGN + unit * DESCRIPTOR).cast::<Descriptor>().as_ref() }
     }
 
-    /// Claims a segment of `want` bytes or, where memory is short, of less, but at least one unit. Once more than half of all
-    /// units are in use, everybody gets a single unit, so that many slow writers cannot starve each other. `None`: nothing is
-    /// left.
+    /// Claims a segment of `want` bytes or, where memory is short, of less, but at least as many units as hold a byte
+    /// (one, unless a unit is no longer than what stands in front). Once more than half of all units are in use, nobody gets more
+    /// than that, so that many slow writers cannot starve each other. `None`: nothing is left.
     pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize) -> Option<Segment> {
         let mut used = lock(&self.used);
-        let mut n = want.min(MAX_SEGMENT).div_ceil(self.unit).clamp(1, self.units.max(1));
+        // A segment without room for a byte would be full, and never be written.
+        let least = layout.least().div_ceil(self.unit);
+        let mut n = want.min(MAX_SEGMENT).div_ceil(self.unit).min(self.units).max(least);
         if used.count * 2 > self.units {
-            n = 1;
+            n = least;
         }
         let first = loop {
             match find_run(&used.map, used.hint, n).or_else(|| find_run(&used.map, 0, n)) {
                 Some(first) => break first,
-                None if n == 1 => return None,
-                None => n /= 2,
+                None if n == least => return None,
+                None => n = (n / 2).max(least),
             }
         };
         used.map[first..first + n].fill(true);
@@ -556,6 +564,23 @@ mod tests {
         assert!(segments.len() > all / 3, "late comers get single units");
         segments.clear();
         assert_eq!(memory.usage().0, 0);
+    }
+
+    #[test]
+    fn a_segment_has_room_for_a_byte_however_small_a_unit_is() {
+        for (frame, units) in [(0, 4), (4096, 4), (0, 32), (4096, 32)] {
+            let memory = SegmentMemory::new(heap_region(&vec![0; (units + 4) * (4096 + DESCRIPTOR)]), 4096);
+            let layout = Layout { front: 4096, frame };
+            let mut segments = Vec::new();
+            while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 4096) {
+                assert!(segment.capacity() > 0 && segment.append(b"x") == 1);
+                segments.push(segment);
+            }
+            let (used, all) = memory.usage();
+            assert!(!segments.is_empty() && all - used < 2, "{used} of {all}");
+            segments.clear();
+            assert_eq!(memory.usage().0, 0);
+        }
     }
 
     #[test]
