@@ -67,12 +67,12 @@ fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
     fs.mkdir("/not-yet-durable").unwrap();
     emulator.faults().host_full(true);
     let mut step = core.begin_step().unwrap();
-    core.room(&mut step).expect_err("the journal cannot be written, and so no zone be finished");
+    core.room(&mut step, 1).expect_err("the journal cannot be written, and so no zone be finished");
     drop(step);
     emulator.faults().clear();
     others.into_iter().for_each(|zone| core.tenant.release(zone));
     assert_eq!(nobodys(core, journal), (0, 0, 0));
-    core.room(&mut core.begin_step().unwrap()).unwrap();
+    core.room(&mut core.begin_step().unwrap(), 1).unwrap();
     assert_eq!(nobodys(core, journal), (0, 0, 0));
 }
 
@@ -100,6 +100,32 @@ fn files_that_were_refused_keep_no_promise_although_nobody_does_background_work(
 }
 
 #[test]
+fn a_write_that_fails_while_tables_are_packed_leaves_no_zone_to_nobody() {
+    for nth in 0..24 {
+        let (emulator, fs) = mounted(&Config::tiny());
+        let core = fs.core();
+        let journal = core.tenant.counts().leased;
+        for n in 0..4 {
+            let path = format!("/{n}.sst");
+            let mut file = fs.create(&path, CreateOptions::default()).unwrap();
+            file.preallocate(1_000_000).unwrap();
+            file.append(&vec![n as u8; 100_000 * (n + 1)]).unwrap();
+            file.close().unwrap();
+        }
+        core.sync_journal().unwrap();
+        emulator.faults().fail_write(nth, 1);
+        // Whoever packs goes on with the next zone, or gives up until the next time.
+        let _ = fs.pack();
+        emulator.faults().clear();
+        assert_eq!(nobodys(core, journal), (0, 0, 0), "write {nth}");
+        // What cannot be read or written is another zone's business.
+        fs.pack().unwrap();
+        assert_eq!(nobodys(core, journal), (0, 0, 0), "write {nth}");
+        assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhile() {
     let (_, fs) = mounted(&Config::tiny());
     let core = fs.core();
@@ -113,10 +139,10 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
         (serial, state.meta.inode(serial).unwrap().extents[0])
     };
     let mut step = core.begin_step().unwrap();
-    let into = core.room(&mut step).unwrap().zone;
+    let into = core.room(&mut step, 1).unwrap().zone;
     assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
     let mut moved = Vec::new();
-    core.copy(&mut step, serial, old, "moved.sst", &mut moved).unwrap();
+    assert!(core.copy(&mut step, serial, old, "moved.sst", &mut moved).unwrap());
     core.volume.sync(Cause::Cleaning.into()).unwrap();
     fs.unlink("/goes.sst").unwrap();
     core.sync_journal().unwrap();

@@ -14,12 +14,13 @@
 //!
 //! A crash at any moment leaves the bytes in one place or in both; the journal says which counts.
 
-use crate::core::Core;
-use crate::error::{Code, Result};
+use crate::core::{Core, MetaState};
+use crate::error::{Code, Error, Result};
 use crate::file::lock;
 use crate::fs::WAL_SPARE;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place, Record, Serial};
+use crate::pack;
 use crate::policy::{ahead, least_dead, low_water};
 use crate::share::Class;
 use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
@@ -58,10 +59,22 @@ pub(crate) struct Step<'a> {
     core: &'a Core,
     /// The zone that live bytes are moved to; then it is parked.
     into: Option<OpenZone>,
+    /// As what.
+    class: Class,
+    /// At rest: what may be moved to, and the zones that were moved to before.
+    rest: Option<AtRest>,
+    tag: Tag,
     /// Zones that were filled: pinned until it is recorded what stands there.
     filled: Vec<OpenZone>,
     /// The zone that is cleaned: pinned until it is recorded that it is not needed.
     victim: Option<u32>,
+}
+
+/// A step while nobody uses the drive: pieces go where they fit, behind those of others.
+struct AtRest {
+    /// An empty zone may be taken.
+    empty: bool,
+    others: Vec<(OpenZone, Class)>,
 }
 
 impl Drop for Step<'_> {
@@ -84,9 +97,10 @@ impl Step<'_> {
     fn leave(&mut self) {
         let core = self.core;
         let state = lock(&core.meta);
-        if let Some(open) = self.into.take() {
+        let others = self.rest.take().map_or(Vec::new(), |rest| rest.others);
+        for (open, class) in self.into.take().map(|open| (open, self.class)).into_iter().chain(others) {
             if state.meta.zone_life(open.zone.0) == Some(open.life) {
-                core.keep_zone(open, Class::Table(MOVED));
+                core.keep_zone(open, class);
             }
             self.filled.push(open);
         }
@@ -117,6 +131,9 @@ impl Step<'_> {
 /// A piece of the victim: its file, where it stands, and the file's name.
 type NamedPiece = (Serial, Extent, String);
 
+/// A victim, what of it is to be moved now, and whether that is all.
+type Chosen = (u32, Vec<NamedPiece>, bool);
+
 /// A piece of the victim and its copy.
 pub(crate) struct Moved {
     serial: Serial,
@@ -128,7 +145,8 @@ impl Core {
     /// The right to clean; `None`: somebody has it.
     pub(crate) fn begin_step(&self) -> Option<Step<'_>> {
         let begins = !std::mem::replace(&mut lock(&self.cleaner).at_work, true);
-        begins.then(|| Step { core: self, into: None, filled: Vec::new(), victim: None })
+        let class = Class::Table(MOVED);
+        begins.then(|| Step { core: self, into: None, class, rest: None, tag: TAG, filled: Vec::new(), victim: None })
     }
 
     /// Waits until the step that is under way is over, or zones have become free otherwise.
@@ -145,11 +163,25 @@ impl Core {
     /// # Errors
     /// `NoSpace` where even the reserve has no zone to move to.
     fn clean(&self, mut step: Step<'_>, least: u64, budget: u64) -> Result<bool> {
-        let Some((zone, pieces, all)) = self.choose(&mut step, least, budget) else { return Ok(false) };
+        match self.choose(&mut step, least, budget) {
+            Some(chosen) => self.empty(step, chosen),
+            None => Ok(false),
+        }
+    }
+
+    /// Moves what was chosen.
+    fn empty(&self, mut step: Step<'_>, (zone, pieces, all): Chosen) -> Result<bool> {
         let mut moved = Vec::new();
+        let mut all = all;
         let mut full = Ok(true);
         for (serial, extent, name) in pieces {
             match self.copy(&mut step, serial, extent, &name, &mut moved) {
+                // Only at rest. What is copied by halves is nobody's.
+                Ok(false) => {
+                    moved.retain(|m| m.serial != serial);
+                    all = false;
+                    break;
+                }
                 // What was copied stands where it is now: the zones that it filled are not lost.
                 Err(error) if error.code() == Code::NoSpace => {
                     moved.retain(|m| m.serial != serial);
@@ -162,11 +194,11 @@ impl Core {
                     moved.retain(|m| m.serial != serial);
                     break;
                 }
-                Ok(()) => {}
+                Ok(true) => {}
             }
         }
         // The copies first, then where they are.
-        self.volume.sync(TAG)?;
+        self.volume.sync(step.tag)?;
         moved.chunks(BATCH).try_for_each(|batch| self.log_moved(batch))?;
         step.let_go_of_victim();
         // Only a whole zone is of use to anybody.
@@ -189,9 +221,33 @@ impl Core {
         candidates.dead() - not.into_iter().filter_map(|zone| candidates.get(zone)).map(|c| c.dead).sum::<u64>()
     }
 
+    /// A step at rest, as far as `budget` goes. `None`: nothing is worth it; else the live bytes of the zone that was emptied.
+    ///
+    /// # Errors
+    /// Those of the drive; `NoSpace` where something else took the room.
+    pub(crate) fn pack_one(&self, budget: u64) -> Result<Option<u64>> {
+        let Some(mut step) = self.begin_step() else { return Ok(None) };
+        step.tag = TAG.at(Priority::Background);
+        let (live, chosen) = {
+            let state = lock(&self.meta);
+            let partials = {
+                let (cleaner, pins, parking) = (lock(&self.cleaner), lock(&self.pins), lock(&self.parking));
+                parking.partials(|zone| !cleaner.unreadable.contains(&zone) && !pins.holds(zone))
+            };
+            let Some(pack) = pack::next(partials, self.zone_capacity, self.front, budget) else { return Ok(None) };
+            step.rest = Some(AtRest { empty: matches!(pack, pack::Pack::Empty(_)), others: Vec::new() });
+            let victim = pack.victim();
+            (victim.live, self.take_victim(&state, &mut step, victim.zone, u64::MAX))
+        };
+        match chosen {
+            Some(chosen) => self.empty(step, chosen).map(|_| Some(live)),
+            None => Ok(None),
+        }
+    }
+
     /// The zone that is half empty already, or else a new victim, which is pinned; what of it is to be moved now, and whether that
     /// is all.
-    fn choose(&self, step: &mut Step<'_>, least: u64, budget: u64) -> Option<(u32, Vec<NamedPiece>, bool)> {
+    fn choose(&self, step: &mut Step<'_>, least: u64, budget: u64) -> Option<Chosen> {
         let state = lock(&self.meta);
         let meta = &state.meta;
         let zone = {
@@ -203,6 +259,11 @@ impl Core {
             // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
             before.or_else(|| Some(parking.candidates().victim(meta.next_serial(), least, may)?.zone))?
         };
+        self.take_victim(&state, step, zone, budget)
+    }
+
+    fn take_victim(&self, state: &MetaState, step: &mut Step<'_>, zone: u32, budget: u64) -> Option<Chosen> {
+        let meta = &state.meta;
         self.pin(zone);
         step.victim = Some(zone);
         // Nobody goes on there meanwhile.
@@ -232,7 +293,7 @@ impl Core {
         Some((zone, pieces, all))
     }
 
-    /// Copies a piece, in as many stretches as it takes.
+    /// Copies a piece, in as many stretches as it takes. False: somebody wants the drive back before that is done.
     pub(crate) fn copy(
         &self,
         step: &mut Step<'_>,
@@ -240,16 +301,17 @@ impl Core {
         old: Extent,
         name: &str,
         moved: &mut Vec<Moved>,
-    ) -> Result<()> {
-        let Place::Raw { zone, life, offset } = old.place else { return Ok(()) };
+    ) -> Result<bool> {
+        let Place::Raw { zone, life, offset } = old.place else { return Ok(true) };
         let geometry = self.volume.geometry();
         let block = u64::from(geometry.block);
         let from = geometry.start(ZoneId(zone)) + offset;
         let mut done = 0;
         while done < old.len {
-            let mut into = self.room(step)?;
             // The copy keeps its distance from block boundaries, so that it is read and written in whole blocks.
             let skip = (from + done) % block;
+            let need = self.front + (skip + old.len - done).next_multiple_of(block);
+            let mut into = self.room(step, need)?;
             let room = into.capacity - into.at - self.front;
             let len = (old.len - done).min(room - skip);
             let header = ZoneHeader {
@@ -266,9 +328,14 @@ impl Core {
             };
             let mut first = AlignedBuf::zeroed(self.front as usize);
             header.encode_into(&mut first);
-            let written = self.write_piece(&mut into, &first, from + done - skip, (skip + len).next_multiple_of(block));
+            let bytes = (from + done - skip, (skip + len).next_multiple_of(block));
+            let written = self.write_piece(step, &mut into, &first, bytes);
             let at = match written {
-                Ok(at) => at,
+                Ok(Some(at)) => at,
+                Ok(None) => {
+                    step.into = Some(into);
+                    return Ok(false);
+                }
                 Err(error) => {
                     // What the drive took of it belongs to nobody, and how much that is is not known.
                     step.leave_for_good();
@@ -285,26 +352,78 @@ impl Core {
             });
             done += len;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Writes a header and `len` bytes from address `from`; returns where in the zone the bytes begin.
-    fn write_piece(&self, into: &mut OpenZone, header: &[u8], from: u64, len: u64) -> Result<u64> {
-        self.volume.write_sequential(into, header, TAG)?;
+    /// Writes a header and `len` bytes from address `from`; returns where in the zone the bytes begin. `None`: somebody wants the drive
+    /// back before that is done.
+    fn write_piece(
+        &self,
+        step: &Step<'_>,
+        into: &mut OpenZone,
+        header: &[u8],
+        (from, len): (u64, u64),
+    ) -> Result<Option<u64>> {
+        self.volume.write_sequential(into, header, step.tag)?;
         let begin = into.at;
         let mut done = 0;
         while done < len {
+            if step.rest.is_some() && self.resting.is_over() {
+                return Ok(None);
+            }
             let n = (len - done).min(PIECE);
             let mut buf = AlignedBuf::zeroed(n as usize);
-            self.volume.read(&mut buf, from + done, TAG)?;
-            self.volume.write_sequential(into, &buf, TAG)?;
+            self.volume.read(&mut buf, from + done, step.tag)?;
+            self.volume.write_sequential(into, &buf, step.tag)?;
             done += n;
         }
-        Ok(begin)
+        Ok(Some(begin))
     }
 
-    /// The zone that bytes are moved to, with room for a header and more.
-    pub(crate) fn room(&self, step: &mut Step<'_>) -> Result<OpenZone> {
+    /// At rest: the zone for a piece that takes `need` bytes with its header, from where those stand that were moved to before.
+    fn room_at_rest(&self, step: &mut Step<'_>, need: u64) -> Result<OpenZone> {
+        let (before, class) = (step.into.take(), step.class);
+        let Some(rest) = &mut step.rest else { return Err(self.no_room()) };
+        rest.others.extend(before.map(|open| (open, class)));
+        let chosen = {
+            // Until it is pinned, nobody gives it up.
+            let _state = lock(&self.meta);
+            let mut parking = lock(&self.parking);
+            let mine = rest.others.iter().map(|(open, _)| (open.capacity - open.at, open.zone.0));
+            let chosen = pack::destination(mine.chain(parking.rooms_of_tables()), need, self.zone_capacity);
+            let of_mine = chosen.and_then(|zone| rest.others.iter().position(|(open, _)| open.zone.0 == zone));
+            match (chosen, of_mine) {
+                (_, Some(i)) => Some(rest.others.swap_remove(i)),
+                (Some(zone), None) => {
+                    let taken = parking.take_zone(zone).inspect(|(open, _)| self.tenant.taken(open.zone));
+                    drop(parking);
+                    taken.inspect(|(open, _)| self.pin(open.zone.0))
+                }
+                (None, None) => None,
+            }
+        };
+        let Some((open, class)) = chosen else {
+            if !std::mem::take(&mut rest.empty) {
+                return Err(self.no_room());
+            }
+            step.class = Class::Table(MOVED);
+            return self.empty_room(step, Urgency::User);
+        };
+        step.class = class;
+        step.into = Some(open);
+        self.tenant.activate(open.zone)?;
+        Ok(open)
+    }
+
+    fn no_room(&self) -> Error {
+        Error::new(Code::NoSpace, format!("{}: what was to be moved has no room any more", self.volume.name()))
+    }
+
+    /// The zone that bytes are moved to, with room for a header and more; at rest the one that suits `need` bytes best.
+    pub(crate) fn room(&self, step: &mut Step<'_>, need: u64) -> Result<OpenZone> {
+        if step.rest.is_some() {
+            return self.room_at_rest(step, need);
+        }
         let least = self.front + 2 * u64::from(self.volume.geometry().block);
         if let Some(open) = step.into.filter(|open| open.capacity - open.at >= least) {
             return Ok(open);
@@ -320,23 +439,24 @@ impl Core {
             // Whatever becomes of what stands there, it is not reset while it is written to.
             taken.inspect(|open| self.pin(open.zone.0))
         };
-        let mut open = match parked {
-            Some(open) => open,
-            None => {
-                let zone = self.take_zone(Urgency::Cleaning)?;
-                self.pin(zone.0);
-                OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: self.zone_capacity }
-            }
-        };
+        let Some(open) = parked else { return self.empty_room(step, Urgency::Cleaning) };
         // From here on the step answers for it, whatever fails below.
         step.into = Some(open);
         self.tenant.activate(open.zone)?;
-        if parked.is_none() {
-            let mut out = [imbrex_device::Zone::EMPTY];
-            self.volume.device().report(open.zone, &mut out)?;
-            open.capacity = out[0].capacity;
-            step.into = Some(open);
-        }
+        Ok(open)
+    }
+
+    /// An empty zone to move bytes to.
+    fn empty_room(&self, step: &mut Step<'_>, urgency: Urgency) -> Result<OpenZone> {
+        let zone = self.take_zone(urgency)?;
+        self.pin(zone.0);
+        let mut open = OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: self.zone_capacity };
+        step.into = Some(open);
+        self.tenant.activate(open.zone)?;
+        let mut out = [imbrex_device::Zone::EMPTY];
+        self.volume.device().report(open.zone, &mut out)?;
+        open.capacity = out[0].capacity;
+        step.into = Some(open);
         Ok(open)
     }
 

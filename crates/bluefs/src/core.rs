@@ -16,6 +16,7 @@ use crate::log::LogIndex;
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
+use crate::rest::Resting;
 use crate::share::Parking;
 use crate::space::Pins;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
@@ -69,6 +70,7 @@ pub(crate) struct Core {
     pub(crate) cleaned: Condvar,
     /// Bytes of tables that were written since zones were last cleaned ahead.
     pub(crate) tables_written: AtomicU64,
+    pub(crate) resting: Resting,
     appended_lsn: AtomicU64,
     durable_lsn: AtomicU64,
     /// The journal could not take a record: nothing may change any more.
@@ -123,6 +125,7 @@ impl Core {
             cleaner: Mutex::default(),
             cleaned: Condvar::new(),
             tables_written: AtomicU64::new(0),
+            resting: Resting::default(),
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
             broken: AtomicBool::new(false),
@@ -169,7 +172,7 @@ impl Core {
         self.inline
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.broken.load(Ordering::Acquire) {
             let what = "an earlier failure kept metadata from being written; close everything and mount again";
             return Err(Error::new(Code::Poisoned, format!("{}: {what}", self.volume.name())));

@@ -633,6 +633,7 @@ impl Placer for FilePlacer {
             && self.state.kind == FileKind::Table
         {
             core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
+            core.resting.written.fetch_add(placed.len, Ordering::Relaxed);
             core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);
         }
         if self.state.kind == FileKind::Log {

@@ -11,6 +11,7 @@ use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::Options;
+use crate::rest::Watchman;
 use crate::watch::{Watch, Watched};
 use imbrex_device::{Cause, Drive, Tag, ZoneId, ZoneState, report_all};
 use imbrex_drives::counted::count;
@@ -36,7 +37,7 @@ pub const WAL_SPARE: u32 = 2;
 
 /// Options of a URI that bluefs understands, beside the drive's.
 pub const URI_OPTIONS: &[&str] =
-    &["cache", "cache-policy", "io-scale", "journal", "share", "survivor-size", "wal", "format"];
+    &["cache", "cache-policy", "io-scale", "journal", "rest", "share", "survivor-size", "wal", "format"];
 
 static OPEN: LazyLock<Registry<String, Mounted>> = LazyLock::new(Registry::default);
 
@@ -54,6 +55,7 @@ struct Mounted {
     core: Arc<Core>,
     report: MountReport,
     watched: Watched,
+    watchman: Watchman,
 }
 
 impl Mounted {
@@ -61,8 +63,9 @@ impl Mounted {
     fn new(drive: Drive, options: Options) -> Result<Mounted> {
         let (device, counters) = count(drive.device);
         let (core, report) = mount(Drive { device, survivor: drive.survivor }, options)?;
+        let watchman = Watchman::new(&core, &counters);
         let watched = Watched::new(core.clone(), counters, report.damage.len());
-        Ok(Mounted { core, report, watched })
+        Ok(Mounted { core, report, watched, watchman })
     }
 }
 
@@ -545,6 +548,7 @@ fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Option<Attribut
 impl Drop for Mounted {
     fn drop(&mut self) {
         let last_words = self.watched.close();
+        self.watchman.end();
         if let Err(why) = unmount(&self.core) {
             tracing::warn!(%why, "not everything could be written at unmount; the next mount repairs what it can");
         }

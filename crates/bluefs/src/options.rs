@@ -7,6 +7,7 @@ use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where the write-ahead log goes and how; the defaults are the paper's last version, the others earlier ones (§5.3, §5.7), kept
 /// for comparison.
@@ -51,6 +52,9 @@ pub struct Options {
     /// Files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has zones of
     /// its own.
     pub share: bool,
+    /// After so long without a command from anybody the zones of short tables are packed together, where files share zones and the
+    /// volume has threads; `None`: never.
+    pub rest: Option<Duration>,
     /// Where times come from.
     pub clock: Clock,
 }
@@ -69,6 +73,7 @@ impl fmt::Debug for Options {
             .field("read_only", &self.read_only)
             .field("rescue", &self.rescue)
             .field("share", &self.share)
+            .field("rest", &self.rest)
             .finish_non_exhaustive()
     }
 }
@@ -87,6 +92,7 @@ impl Default for Options {
             read_only: false,
             rescue: false,
             share: true,
+            rest: Some(Duration::from_secs(2)),
             clock: Arc::new(now),
         }
     }
@@ -95,6 +101,17 @@ impl Default for Options {
 fn io_scale(text: &str) -> std::result::Result<u32, String> {
     let scale = text.parse().ok().filter(|scale| (1..=65_536).contains(scale));
     scale.ok_or_else(|| format!("{text} is not a number from 1 to 65536"))
+}
+
+/// `on`, `off`, or how many seconds.
+fn rest(text: &str, default: Option<Duration>) -> std::result::Result<Option<Duration>, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        let most = 86_400.0;
+        let fits = (0.01..=most).contains(&seconds).then(|| Duration::from_secs_f64(seconds));
+        return fits.map(Some).ok_or_else(|| format!("rest={text} is not between 0.01 and {most} seconds"));
+    }
+    let on = parse_bool(text).map_err(|_| format!("rest={text} is neither on, off nor a number of seconds"))?;
+    Ok(default.filter(|_| on))
 }
 
 fn now() -> u64 {
@@ -163,6 +180,9 @@ impl Options {
         if let Some(value) = parsed.options.get("share") {
             options.share = parse_bool(value).map_err(|why| refuse(format!("share={value}: {why}")))?;
         }
+        if let Some(text) = parsed.options.get("rest") {
+            options.rest = rest(text, options.rest).map_err(refuse)?;
+        }
         options.read_only = parsed.open_options()?.read_only;
         let format = match parsed.options.get("format") {
             None => false,
@@ -191,6 +211,13 @@ mod tests {
             (scaled.page_bytes, scaled.volume.unit_bytes, scaled.volume.turn_bytes),
             (4096, 16 << 10, 256 << 10)
         );
+        assert_eq!(of("imbrex://x.img?rest=off").unwrap().rest, None);
+        assert_eq!(of("imbrex://x.img?rest=0.5").unwrap().rest, Some(Duration::from_millis(500)));
+        assert_eq!(of("imbrex://x.img?rest=on").unwrap().rest, whole.rest);
+        for nonsense in ["0", "-3", "NaN", "1e9", "soon", "inf"] {
+            let sentence = of(&format!("imbrex://x.img?rest={nonsense}")).unwrap_err().to_string();
+            assert!(sentence.contains("seconds"), "{nonsense}: {sentence}");
+        }
         for nonsense in ["0", "1/64", "", "-1", "65537"] {
             let sentence = of(&format!("imbrex://x.img?io-scale={nonsense}")).unwrap_err().to_string();
             assert!(sentence.contains("from 1 to 65536"), "{sentence}");

@@ -11,6 +11,7 @@
 
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Movable, Serial};
+use crate::pack::Partial;
 use crate::policy::{Candidate, Candidates};
 use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
@@ -146,6 +147,33 @@ impl Parking {
         &self.candidates
     }
 
+    /// Every zone that could be emptied at rest, of those that `may` be; none that is promised.
+    pub fn partials(&self, may: impl Fn(u32) -> bool) -> Vec<Partial> {
+        let partial = |(zone, movable): (&u32, &Movable)| {
+            let parked = self.parked.get(zone);
+            let free = parked.is_none_or(|parked| parked.promised.is_none()) && may(*zone);
+            free.then(|| Partial { zone: *zone, live: movable.live, room: parked.map_or(0, Parked::room) })
+        };
+        self.movable.iter().filter_map(partial).collect()
+    }
+
+    /// Bytes in zones that could be emptied, headers included.
+    pub fn live(&self) -> u64 {
+        self.movable.values().map(|movable| movable.live).sum()
+    }
+
+    /// The parked zones of tables that are promised to nobody: room and zone.
+    pub fn rooms_of_tables(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let tables = self.rooms.iter().filter(|(class, _)| matches!(class, Class::Table(_)));
+        tables.flat_map(|(_, rooms)| rooms.iter().copied())
+    }
+
+    /// A parked zone that is promised to nobody, and what it was parked as.
+    pub fn take_zone(&mut self, zone: u32) -> Option<(OpenZone, Class)> {
+        let class = self.parked.get(&zone)?.class;
+        Some((self.take_back(zone)?, class))
+    }
+
     /// Nothing stands in this zone any more: it is to be reset. Or nothing more is to be written there.
     pub fn forget(&mut self, zone: u32) {
         self.unpark(zone);
@@ -276,6 +304,22 @@ mod tests {
         let mut p = parking(&[(1, 100, Class::Wal)]);
         p.forget(1);
         assert_eq!(p.take(6, Class::Wal, 1, true), None);
+    }
+
+    #[test]
+    fn at_rest_every_zone_of_closed_tables_counts_with_its_room() {
+        let mut p = parking(&[(1, 600, Class::Table(3)), (2, 300, Class::Table(4)), (3, 100, Class::Log)]);
+        let live = |live| Some(Movable { live, last: 5 });
+        [(1, 400), (2, 300), (4, 900)].into_iter().for_each(|(zone, n)| p.note(zone, live(n)));
+        let partial = |zone, live, room| Partial { zone, live, room };
+        assert_eq!(p.partials(|_| true), [partial(1, 400, 400), partial(2, 300, 700), partial(4, 900, 0)]);
+        assert_eq!(p.partials(|zone| zone != 1), [partial(2, 300, 700), partial(4, 900, 0)]);
+        assert_eq!(p.rooms_of_tables().collect::<Vec<_>>(), [(400, 1), (700, 2)]);
+        assert!(p.promise(7, Class::Table(4), 10));
+        assert_eq!((p.partials(|_| true).len(), p.rooms_of_tables().count()), (2, 1), "one is promised");
+        assert_eq!(p.take_zone(2), None);
+        assert_eq!(p.take_zone(1), Some((zone(1, 600), Class::Table(3))));
+        assert_eq!(p.take_zone(1), None);
     }
 
     #[test]

@@ -127,6 +127,27 @@ fn compaction(_: u64) -> Vec<Op> {
     ops
 }
 
+/// Tables that are shorter than they were announced, packed while the drive is at rest, deleted and packed again.
+fn packed(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    let table =
+        |path, n, seed| [Create(path), Preallocate(path, 250_000), Append(path, n, seed), Sync(path), Close(path)];
+    ops.extend(table("/1.sst", 120_001, 1));
+    ops.extend(table("/2.sst", 20_000, 2));
+    ops.extend(table("/3.sst", 5000, 3));
+    ops.extend(table("/4.sst", 90_000, 4));
+    ops.extend([Overwrite("/2.sst", 8190, 7), Pack, Unlink("/1.sst"), Step, SyncDir, Step]);
+    ops.extend(table("/5.sst", 30_000, 5));
+    ops.extend([Reopen("/3.sst"), Append("/3.sst", 7000, 8), Pack, Sync("/3.sst"), Close("/3.sst"), Pack]);
+    ops.extend([Unlink("/4.sst"), Pack, SyncDir, Remount, Pack, Step, Create("/6.sst"), Append("/6.sst", 9000, 6)]);
+    ops
+}
+
+#[test]
+fn tables_that_are_packed_at_rest_survive() {
+    run(Scripted::new(packed), 900);
+}
+
 fn full(_: u64) -> Vec<Op> {
     vec![
         Create("/keep.log"),

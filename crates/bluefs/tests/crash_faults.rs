@@ -56,6 +56,34 @@ fn in_place(_: u64) -> Vec<Op> {
     ops
 }
 
+/// Short tables of a zone each, which are packed at rest.
+fn packed(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (path, n, seed) in
+        [("/1.sst", 120_001, 1), ("/2.sst", 20_000, 2), ("/3.sst", 90_000, 3), ("/4.sst", 100_000, 4)]
+    {
+        let table = [Create(path), Preallocate(path, 250_000), Append(path, n, seed), Sync(path), Close(path)];
+        ops.extend(table);
+    }
+    ops.extend([Pack, Unlink("/1.sst"), SyncDir, Step, Pack, Create("/5.sst"), Append("/5.sst", 30_000, 5)]);
+    ops.extend([Sync("/5.sst"), Pack, Close("/5.sst"), Pack, SyncDir]);
+    ops
+}
+
+#[test]
+fn whatever_fails_while_tables_are_packed_loses_nothing() {
+    use FaultKind::*;
+    for seed in seeds(1) {
+        let kinds = vec![ReadMedia, WriteError, TornWrite, NoSpace, FlushError, ZoneReadOnly, ZoneOpError];
+        let plan = FaultPlan { kinds, max_runs: 600, ..FaultPlan::new(seed) };
+        let subject = Arc::new(Scripted { script: packed, journal_bytes: 64 << 10, chain: &[] });
+        match fault_sweep(&subject, &config(), &plan) {
+            Ok(report) => assert!(report.runs > 100, "{report:?}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+}
+
 fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64, rounds: u64) {
     for seed in seeds(rounds) {
         let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, ..FaultPlan::new(seed) };

@@ -204,7 +204,8 @@ impl Author {
             }
             48 => self.attempt_on_directory()?,
             49..52 => self.write(Op::SyncDir),
-            52..55 => self.write(Op::Step),
+            52..54 => self.write(Op::Step),
+            54 => self.write(Op::Pack),
             _ => {
                 self.write(Op::Remount);
                 self.open.clear();

@@ -52,6 +52,8 @@ enum Op {
     /// One table, as large as the drive says that it takes.
     Believe(u8),
     Step,
+    /// What is done at rest.
+    Pack,
     Remount,
     Kill,
 }
@@ -77,6 +79,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         3 => (1000usize..200_000, any::<u8>()).prop_map(|(n, s)| Op::Fill(n, s)),
         3 => any::<u8>().prop_map(Op::Believe),
         2 => Just(Op::Step),
+        2 => Just(Op::Pack),
         1 => Just(Op::Remount),
         2 => Just(Op::Kill),
     ]
@@ -91,6 +94,8 @@ struct World {
     files: BTreeMap<String, Vec<u8>>,
     held: Vec<(Reader, Vec<u8>)>,
     cleaned: u64,
+    /// Zones that were emptied at rest.
+    packed: u64,
     /// Tables that were written because the drive said that it had room for them.
     believed: u64,
 }
@@ -115,6 +120,7 @@ impl World {
             files: BTreeMap::new(),
             held: Vec::new(),
             cleaned: 0,
+            packed: 0,
             believed: 0,
         };
         BlueFs::format(&world.drive(), false).unwrap();
@@ -298,6 +304,11 @@ impl World {
             Op::Fill(len, seed) => self.fill(len, seed)?,
             Op::Believe(seed) => self.believe(seed)?,
             Op::Step => drop(self.fs().step().unwrap()),
+            Op::Pack => {
+                self.packed += u64::from(self.fs().pack().unwrap().zones);
+                prop_assert_eq!(self.fs().pack().unwrap().zones, 0, "it was not done");
+                self.compare()?;
+            }
             Op::Remount => {
                 self.held.clear();
                 self.fs = None;
@@ -321,8 +332,8 @@ impl World {
     }
 }
 
-/// Bytes that were moved, and tables that were written on the drive's word.
-fn run(ops: Vec<Op>, exec: Exec) -> Result<(u64, u64), TestCaseError> {
+/// Bytes that were moved, zones that were emptied at rest, and tables that were written on the drive's word.
+fn run(ops: Vec<Op>, exec: Exec) -> Result<[u64; 3], TestCaseError> {
     let mut world = World::new(exec);
     for op in ops {
         world.run(op)?;
@@ -340,7 +351,7 @@ fn run(ops: Vec<Op>, exec: Exec) -> Result<(u64, u64), TestCaseError> {
     world.fs = None;
     let stats = world.emulator.stats();
     prop_assert_eq!(stats.total.rule_violations, 0);
-    Ok((world.cleaned + stats.of(Cause::Cleaning).bytes_written, world.believed))
+    Ok([world.cleaned + stats.of(Cause::Cleaning).bytes_written, world.packed, world.believed])
 }
 
 /// The same cases in every run; `PROPTEST_RNG_SEED` gives others, `PROPTEST_CASES` more.
@@ -354,18 +365,20 @@ fn config(cases: u32) -> ProptestConfig {
 /// Runs the cases; at least some of them must have moved something.
 fn all(cases: u32, exec: Exec) {
     let mut runner = proptest::test_runner::TestRunner::new(config(cases));
-    let (moved, believed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let sums = [const { AtomicU64::new(0) }; 3];
     let cases = prop::collection::vec(any_op(), 1..40);
     let result = runner.run(&cases, |ops| {
-        let (bytes, tables) = run(ops, exec)?;
-        moved.fetch_add(bytes, Ordering::Relaxed);
-        believed.fetch_add(tables, Ordering::Relaxed);
+        for (sum, n) in sums.iter().zip(run(ops, exec)?) {
+            sum.fetch_add(n, Ordering::Relaxed);
+        }
         Ok(())
     });
     if let Err(why) = result {
         panic!("{why}");
     }
+    let [moved, packed, believed] = sums;
     assert!(moved.into_inner() > 0, "no case cleaned anything");
+    assert!(packed.into_inner() > 0, "no case packed anything");
     assert!(believed.into_inner() > 0, "no drive had room for anything");
 }
 

@@ -165,6 +165,17 @@ pub(super) fn made(disk: &Disk, options: &Options, dir: &Path) -> Result<PathBuf
 
 /// Makes a drive, runs the job on bluefs on it with these switches (as `wal=first&cache=32M`), and looks at what it left.
 pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Result<Ran, Stop> {
+    on_bluefs_and(run, disk, switches, job, |_| Ok(()))
+}
+
+/// The same, with something done to the drive between the program's end and the look, without its clock.
+pub(super) fn on_bluefs_and(
+    run: &Run,
+    disk: &Disk,
+    switches: &str,
+    job: &Job,
+    then: impl FnOnce(&str) -> Result<(), Stop>,
+) -> Result<Ran, Stop> {
     let options = run.options;
     let library = library(&options.build, "librocksdb_imbrex.so")?;
     let dir = workplace(&options.work)?;
@@ -178,6 +189,7 @@ pub(super) fn on_bluefs(run: &Run, disk: &Disk, switches: &str, job: &Job) -> Re
     let mut row = disk.row();
     row.settings.insert("bluefs".into(), switches.into());
     let (mut row, traces) = measure(run, job, On { command, image: &image, pace, disk }, dir.path(), row)?;
+    then(&format!("imbrex://{}?survivor=off&{switches}", image.display()))?;
     let fs = at_rest(&image)?;
     let (rest, log) = (rest(&image, &fs)?, text_of(&fs, &format!("{DATABASE}/LOG"))?);
     if rest.capacity > 0 {

@@ -208,6 +208,7 @@ fn perform(fs: &BlueFs, handles: &mut Handles, op: &Op) -> imbrex_bluefs::Result
         }
         Op::SyncDir => fs.sync_dir("/"),
         Op::Step => fs.step().map(drop),
+        Op::Pack => fs.pack().map(drop),
         Op::Remount => Ok(()),
         Op::Fill(path, seed) => loop {
             match handles.writer(path).append(&bytes(30_000, *seed)) {

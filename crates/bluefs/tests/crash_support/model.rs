@@ -37,6 +37,8 @@ pub enum Op {
     SyncDir,
     /// Background work: one step.
     Step,
+    /// What is done at rest: live bytes of zones move together.
+    Pack,
     /// Unmount and mount again.
     Remount,
     /// Appends until the drive is full; the file is deleted next.
@@ -116,7 +118,7 @@ impl Model {
             }
             Op::Fill(path, _) => return of(self, path),
             Op::Remount => self.held.clear(),
-            Op::SyncDir | Op::Step | Op::Preallocate(..) | Op::ReadHeld(_) => {}
+            Op::SyncDir | Op::Step | Op::Pack | Op::Preallocate(..) | Op::ReadHeld(_) => {}
         }
         None
     }
