@@ -94,7 +94,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("device", format!("null_blk, {size} MiB in zones of {zone} MiB, 8 of them conventional"));
     run.setting(
         "db_bench",
-        "fillseq, then overwrite of a quarter, which is counted; 20 B keys, 4000 B values, not compressed",
+        "fillseq, then overwrite of an eighth, which is counted; 20 B keys, 4000 B values, not compressed",
     );
     let (output, why) = in_the_vm(run, size, zone, full)?;
     let mut bars = Vec::new();
