@@ -229,16 +229,17 @@ impl Core {
             _ => false,
         };
         let open = state.zones.0.iter().filter(|(_, z)| z.state().is_open() && !z.dead && takes(z.usage));
-        let (mine, pool): (Vec<_>, Vec<_>) = open
-            .map(|(zone, z)| OpenZone { zone: *zone, room: z.room(), writers: z.writers })
-            .partition(|open| zones.contains(&open.zone));
+        // A zone that the chunk has left it does not come back to: what it has in one zone is one run of its bytes.
+        let room = |zone: &u32, z: &DataZone| if zones.contains(zone) { 0 } else { z.room() };
+        let pool: Vec<_> =
+            open.map(|(zone, z)| OpenZone { zone: *zone, room: room(zone, z), writers: z.writers }).collect();
         let kind = usize::from(stream.number());
         let most = if self.facts.separate { self.facts.pools[kind] } else { self.facts.pool };
         let counts = self.tenant.counts();
         let free = counts.free.saturating_sub(counts.reserve) as usize;
         let random = state.random();
         let last = if self.facts.separate { kind } else { 0 };
-        match place(placement.pick, &pool, need, most.saturating_sub(mine.len()), free, state.last[last], random) {
+        match place(placement.pick, &pool, need, most, free, state.last[last], random) {
             Choice::Use(zone) => {
                 state.last[last] = zone;
                 if let Some(z) = state.zones.get_mut(zone) {

@@ -79,9 +79,17 @@ pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, Ope
     for zone in &root.metazones {
         tenant.adopt(ZoneId(*zone))?;
     }
-    let state = state_of(&tenant, &options, rebuilt)?;
+    let mut state = state_of(&tenant, &options, rebuilt)?;
     tenant.adoption_done();
     let volume = tenant.volume().clone();
+    if tenant.limits_active() {
+        // What a crash left open must not count any more when the label is written.
+        volume.quiesce()?;
+        for (zone, z) in state.zones.0.iter_mut().filter(|(_, z)| !z.state().is_open() && !z.finished) {
+            tenant.close(ZoneId(*zone))?;
+            z.finished = true;
+        }
+    }
     volume.recovered()?;
     let core = Core::new(tenant, options, facts, state, found.log);
     if dirty {
