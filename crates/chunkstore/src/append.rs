@@ -13,6 +13,9 @@ use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::atomic::Ordering;
 
+/// Zones that are cleaned, at most, before a write is refused.
+const MOST_CLEANED: u32 = 32;
+
 /// Bytes of a checkpoint for a chunk, a group and a record.
 pub(crate) const CHUNK_COST: u64 = 48;
 pub(crate) const GROUP_COST: u64 = 12;
@@ -54,7 +57,8 @@ impl State {
         self.collect(zone);
     }
 
-    /// Puts a data record at the end of a zone that has room for it.
+    /// Puts a data record at the end of a zone; `None`: it has no room for it, or takes nothing any more. `fresh`: its slices are
+    /// still to be [sealed](seal_data).
     pub(crate) fn put(
         &mut self,
         zone: u32,
@@ -62,8 +66,9 @@ impl State {
         mut header: Header,
         fresh: bool,
         gather: usize,
-    ) -> u32 {
-        let Some(z) = self.zones.get_mut(zone) else { return 0 };
+    ) -> Option<u32> {
+        let blocks = (image.len() / BLOCK) as u32;
+        let z = self.zones.get_mut(zone).filter(|z| z.room() >= blocks)?;
         let at = z.tail;
         (header.life, header.at) = (z.life, at);
         if fresh {
@@ -72,11 +77,11 @@ impl State {
             image[..HEADER].copy_from_slice(&header.encode());
         }
         z.step(Event::Activate);
-        z.tail += (image.len() / BLOCK) as u32;
+        z.tail += blocks;
         self.buffered += image.len() as u64;
         self.appended += image.len() as u64;
         z.buffer.push(at, image, gather);
-        at
+        Some(at)
     }
 }
 
@@ -175,7 +180,9 @@ impl Core {
         let sequence = self.next_number();
         let header =
             Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, 0, &[]) };
-        let at = state.put(zone, image, header, true, self.options.segment_bytes);
+        let Some(at) = state.put(zone, image, header, true, self.options.segment_bytes) else {
+            return Err(self.error(Fault::NoSpace).into());
+        };
         let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
         state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
         if let Some(z) = state.zones.get_mut(zone) {
@@ -195,15 +202,30 @@ impl Core {
     /// Opens a zone for such an append, unless somebody else has just done so.
     fn open_for(&self, id: ChunkId, len: usize, blocks: u32, how: Append) -> Result<()> {
         let _opening = lock(&self.opening);
-        let stream = {
-            let mut state = self.state();
-            let slot = self.check_append(&state, id, len, how)?;
-            if self.zone_for(&mut state, slot, blocks).is_some() {
-                return Ok(());
+        for _ in 0..MOST_CLEANED {
+            let stream = {
+                let mut state = self.state();
+                let slot = self.check_append(&state, id, len, how)?;
+                if self.zone_for(&mut state, slot, blocks).is_some() {
+                    return Ok(());
+                }
+                state.index.chunk(slot).map_or(StreamType::DATA, |chunk| chunk.stream)
+            };
+            if self.free() > 0 {
+                return self.open_zone(ZoneUse::Data(stream)).map(drop);
             }
-            state.index.chunk(slot).map_or(StreamType::DATA, |chunk| chunk.stream)
-        };
-        self.open_zone(ZoneUse::Data(stream)).map(drop)
+            // With a zone that is free it may be another one's turn to be closed.
+            if !self.make_room()? {
+                break;
+            }
+        }
+        Err(self.error(Fault::NoSpace).into())
+    }
+
+    /// Zones that users may take.
+    fn free(&self) -> usize {
+        let counts = self.tenant.counts();
+        counts.free.saturating_sub(counts.reserve) as usize
     }
 
     /// The zone that the chunk's next bytes go to; `None`: one has to be opened first.
@@ -235,8 +257,7 @@ impl Core {
             open.map(|(zone, z)| OpenZone { zone: *zone, room: room(zone, z), writers: z.writers }).collect();
         let kind = usize::from(stream.number());
         let most = if self.facts.separate { self.facts.pools[kind] } else { self.facts.pool };
-        let counts = self.tenant.counts();
-        let free = counts.free.saturating_sub(counts.reserve) as usize;
+        let free = self.free();
         let random = state.random();
         let last = if self.facts.separate { kind } else { 0 };
         match place(placement.pick, &pool, need, most, free, state.last[last], random) {
@@ -261,7 +282,9 @@ impl Core {
     /// Takes a zone from the volume's pool; where there is none, makes one free.
     fn open_zone(&self, usage: ZoneUse) -> Result<u32> {
         self.reset_garbage(false);
-        loop {
+        self.clean_ahead()?;
+        self.reset_garbage(false);
+        for _ in 0..MOST_CLEANED {
             match self.take_zone(usage, Urgency::User) {
                 Err(Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
                     if !self.make_room()? {
@@ -271,6 +294,7 @@ impl Core {
                 other => return other,
             }
         }
+        Err(self.error(Fault::NoSpace).into())
     }
 
     /// Makes a zone free: of those in which all is deleted, or by cleaning. False: there is nothing to gain.
@@ -289,7 +313,9 @@ impl Core {
                 return Ok(true);
             }
         }
-        Ok(false)
+        let (moved, freed) = self.clean(self.facts.zone_bytes)?;
+        self.reset_garbage(true);
+        Ok(moved > 0 || freed)
     }
 
     /// Takes a zone of the volume's pool and begins a new life of it.
@@ -381,7 +407,7 @@ impl Core {
                 let Some(slot) = slot.filter(|_| same) else { continue };
                 let copy = AlignedBuf::padded(image, BLOCK);
                 let moved = Header { flags: header.flags & MOVED, ..header };
-                let at = state.put(to, copy, moved, false, self.options.segment_bytes);
+                let Some(at) = state.put(to, copy, moved, false, self.options.segment_bytes) else { continue };
                 state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
             }
         }

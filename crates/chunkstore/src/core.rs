@@ -47,6 +47,10 @@ pub(crate) struct Facts {
     pub(crate) most_index: u64,
     /// Cleaning begins below so many free zones.
     pub(crate) clean_below: u32,
+    /// Zones of the cleaner that may be open.
+    pub(crate) cleaner_zones: usize,
+    /// Bytes of a datazone.
+    pub(crate) zone_bytes: u64,
 }
 
 /// Bytes that fill a zone of `blocks` blocks when they are appended in pieces of `piece`: the zone head, the records, and in what
@@ -71,7 +75,9 @@ impl Facts {
         let pool = open_limit.map_or(options.open_zones, |limit| limit.min(options.open_zones));
         let pool = (pool as usize).min(zones as usize / 4).max(1);
         let shares: u32 = options.streams.iter().map(|s| s.pool).sum();
-        let share = |s: &crate::options::StreamSettings| (pool * s.pool as usize / shares.max(1) as usize).max(1);
+        // One for each, and the rest by share.
+        let rest = pool.saturating_sub(options.streams.len());
+        let share = |s: &crate::options::StreamSettings| 1 + rest * s.pool as usize / shares.max(1) as usize;
         Facts {
             most_append: most_data(blocks.saturating_sub(1)).min(most_data((MAX_RECORD / BLOCK) as u32)).min(16 << 20),
             most_records: usize::try_from(meta / 64).unwrap_or(usize::MAX).clamp(64, 1 << 20),
@@ -83,6 +89,8 @@ impl Facts {
             journal_payload: (meta / 32).clamp(BLOCK as u64, 256 << 10) as usize,
             most_index: meta_count.saturating_sub(1) * meta / 8,
             clean_below: options.clean_below.unwrap_or((zones / 64).max(4)),
+            cleaner_zones: if open_limit.is_some_and(|limit| limit < 8) { 1 } else { 2 },
+            zone_bytes: zone,
         }
     }
 }
@@ -189,6 +197,8 @@ pub(crate) struct Core {
     pub(crate) counters: crate::stats::Counters,
     /// One thread at a time opens a zone.
     pub(crate) opening: Mutex<()>,
+    /// One thread at a time cleans.
+    pub(crate) cleaning: Mutex<()>,
 }
 
 /// The right to write; given back when dropped.
@@ -217,6 +227,7 @@ impl Core {
             numbers,
             counters: Default::default(),
             opening: Mutex::new(()),
+            cleaning: Mutex::new(()),
         }
     }
 

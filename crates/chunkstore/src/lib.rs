@@ -6,7 +6,9 @@
 
 mod append;
 mod buffer;
+mod check;
 mod checkpoint;
+mod clean;
 mod core;
 pub mod entry;
 mod error;
@@ -24,6 +26,7 @@ mod stats;
 mod store;
 mod zone;
 
+pub use check::{CheckReport, ScrubStep};
 pub use error::{Error, Result};
 pub use id::{ChunkId, StreamType};
 pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};

@@ -1,5 +1,6 @@
 //! The chunk store as its users see it.
 
+use crate::check::{CheckReport, ScrubStep};
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, StreamType};
@@ -232,6 +233,59 @@ impl ChunkStore {
         // The one that is under way knows less.
         Core::checkpoint_abandon(&mut log);
         self.core.checkpoint_whole(&mut log, &right)
+    }
+
+    /// Does one piece of background work: a piece of the checkpoint that is under way, or one of the volume's. False: there was
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn step(&self) -> Result<bool> {
+        {
+            let right = self.core.right();
+            let mut log = lock(&self.core.meta);
+            if log.progress.is_some() {
+                self.core.checkpoint_step(&mut log, &right)?;
+                return Ok(true);
+            }
+        }
+        Ok(self.core.volume.step()?)
+    }
+
+    /// Begins a checkpoint, unless one is under way; commits and [`ChunkStore::step`]s write it piece by piece.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn begin_checkpoint(&self) -> Result<()> {
+        let right = self.core.right();
+        self.core.checkpoint_begin(&mut lock(&self.core.meta), &right)
+    }
+
+    /// Cleans now: moves about `most` bytes out of the zones that are most worth it. Returns how many were moved; 0: there is
+    /// nothing to gain.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn clean(&self, most: u64) -> Result<u64> {
+        self.core.clean(most).map(|(moved, _)| moved)
+    }
+
+    /// Compares every record with the index, and every slice with its checksum. `progress` hears how many of how many chunks are
+    /// done. What others delete meanwhile is passed over.
+    ///
+    /// # Errors
+    /// [`Error::Drive`], for what is no damage.
+    pub fn check(&self, progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
+        self.core.check(progress)
+    }
+
+    /// Verifies about `most` bytes of the chunks behind `after` by name: the next step of a scrub, which may be gone on with at
+    /// any time, also after opening the store again.
+    ///
+    /// # Errors
+    /// [`Error::Drive`], for what is no damage.
+    pub fn scrub(&self, after: Option<ChunkId>, most: u64) -> Result<ScrubStep> {
+        self.core.scrub(after, most)
     }
 
     /// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover. Whoever still has

@@ -73,6 +73,8 @@ pub(crate) struct DataZone {
     pub(crate) finished: bool,
     /// It took no write; nothing is written there any more.
     pub(crate) dead: bool,
+    /// It is offline: nothing in it can be moved.
+    pub(crate) unreadable: bool,
     /// The last append that went there, or that died there: the time by which ages are told.
     pub(crate) touched: u64,
     /// What is not written yet.
@@ -95,6 +97,7 @@ impl DataZone {
             garbage_at: 0,
             finished: false,
             dead: false,
+            unreadable: false,
             touched: 0,
             buffer: ZoneBuffer::new(tail),
         }

@@ -23,6 +23,8 @@ enum Op {
     Delete(u64, Durability),
     Sync,
     Checkpoint,
+    BeginCheckpoint,
+    Step,
     Clean,
     Remount,
 }
@@ -39,7 +41,7 @@ impl Op {
     fn durability(self) -> Durability {
         match self {
             Create(.., d) | Append(.., d) | Seal(_, d) | Delete(_, d) => d,
-            Clean => Buffered,
+            Clean | Step | BeginCheckpoint => Buffered,
             Sync | Checkpoint | Remount => Durable,
         }
     }
@@ -92,11 +94,16 @@ fn perform(store: &ChunkStore, op: Op) -> imbrex_chunkstore::Result<()> {
         Delete(n, how) => store.delete_with(id(n), how),
         Sync => store.sync(),
         Checkpoint => store.checkpoint(),
-        Clean | Remount => Ok(()),
+        BeginCheckpoint => store.begin_checkpoint(),
+        Step => store.step().map(drop),
+        Clean => store.clean(100 << 10).map(drop),
+        Remount => Ok(()),
     }
 }
 
-fn found(store: &ChunkStore) -> Result<BTreeMap<ChunkId, (Vec<u8>, bool, u8)>, String> {
+type Found = BTreeMap<ChunkId, (Vec<u8>, bool, u8)>;
+
+fn found(store: &ChunkStore) -> Result<Found, String> {
     let mut all = BTreeMap::new();
     for info in store.list(None, usize::MAX) {
         let mut out = vec![0; info.len as usize];
@@ -122,6 +129,12 @@ fn no_zone_is_lost(store: &ChunkStore, drive: &Drive) -> Result<(), String> {
         return Err(format!("of {sequential} zones, {data} are datazones, and the pool says {counts:?}"));
     }
     Ok(())
+}
+
+/// The store's own check finds nothing wrong.
+fn sound(store: &ChunkStore) -> Result<(), String> {
+    let report = store.check(|_, _| {}).map_err(|e| e.to_string())?;
+    if report.problems.is_empty() { Ok(()) } else { Err(format!("the check says {:?}", report.problems)) }
 }
 
 impl Subject for Scripted {
@@ -196,6 +209,7 @@ impl Subject for Scripted {
         if let Some(strange) = all.keys().find(|chunk| !expected.contains_key(*chunk)) {
             return Err(format!("chunk {strange} was never made"));
         }
+        sound(&store)?;
         no_zone_is_lost(&store, &drive)?;
         // It goes on working, and what was found stays.
         let after = id(999);
@@ -212,6 +226,7 @@ impl Subject for Scripted {
             return Err("opening it again changed something".into());
         }
         no_zone_is_lost(&store, &drive).map_err(|why| format!("opened again: {why}"))?;
+        sound(&store).map_err(|why| format!("opened again: {why}"))?;
         store.close().map_err(|e| e.to_string())?;
         drop(store);
         let store = open(&drive)?;
@@ -319,15 +334,17 @@ fn random(seed: u64) -> Vec<Op> {
             (_, 4..7) => Checkpoint,
             (_, 7..9) => Remount,
             (_, 9..14) => Clean,
+            (_, 14..17) => BeginCheckpoint,
+            (_, 17..23) => Step,
             (None, _) => {
                 chunks.insert(n, (0, false));
                 Create(n, rng.random_range(0..3), how)
             }
-            (Some(_), 14..25) => {
+            (Some(_), 23..32) => {
                 chunks.remove(&n);
                 Delete(n, how)
             }
-            (Some((len, _)), 25..32) => {
+            (Some((len, _)), 32..38) => {
                 chunks.insert(n, (len, true));
                 Seal(n, how)
             }
@@ -341,6 +358,43 @@ fn random(seed: u64) -> Vec<Op> {
         ops.push(op);
     }
     ops
+}
+
+/// Zones that are half dead, cleaned with checkpoints under way.
+fn cleaning(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for n in 0..16u64 {
+        ops.extend([Create(n, (n % 2) as u8, Buffered), Append(n, 30_000 + n as u32, n as u8, Buffered)]);
+        if n % 4 == 3 {
+            ops.push(Append(n - 2, 20_000, 100 + n as u8, Durable));
+        }
+    }
+    ops.extend((0..16).filter(|n| n % 3 != 0).map(|n| Delete(n, Buffered)));
+    ops.extend([Sync, BeginCheckpoint, Clean, Step, Append(15, 5000, 77, Buffered), Clean, Step, Step, Clean]);
+    ops.extend((20..26).flat_map(|n| [Create(n, 0, Buffered), Append(n, 90_000, n as u8, Durable)]));
+    ops.extend([BeginCheckpoint, Step, Clean, Delete(9, Durable), Clean, Step, Step, Step, Clean]);
+    ops
+}
+
+/// To the last zone, and on after something was deleted.
+fn full(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for n in 0..34u64 {
+        ops.extend([Create(n, (n % 3) as u8, Buffered), Append(n, 150_000, n as u8, Durable)]);
+    }
+    ops.extend((0..34).step_by(3).map(|n| Delete(n, Durable)));
+    ops.extend((40..50).flat_map(|n| [Create(n, 1, Buffered), Append(n, 100_000, n as u8, Durable)]));
+    ops
+}
+
+#[test]
+fn cleaning_survives() {
+    run(cleaning, 100);
+}
+
+#[test]
+fn a_full_drive_survives() {
+    run(full, 20);
 }
 
 #[test]

@@ -1,0 +1,204 @@
+//! Keeping data right: the full check, and the scrub, which is the same in steps.
+
+use crate::core::Core;
+use crate::entry::LOST;
+use crate::error::{Error, Result};
+use crate::format::{BLOCK, HEADER, Header, Kind, data_blocks};
+use crate::id::ChunkId;
+use crate::zone::ZoneState;
+use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Chunks that were looked at.
+    pub chunks: u64,
+    /// Their records.
+    pub records: u64,
+    /// Bytes of chunks that are what was written.
+    pub bytes: u64,
+    /// What is wrong, a sentence each.
+    pub problems: Vec<String>,
+}
+
+/// One step of a scrub.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStep {
+    /// Where the next one goes on; `None`: all chunks have been looked at.
+    pub next: Option<ChunkId>,
+    /// Bytes that were verified.
+    pub bytes: u64,
+    /// What is wrong, a sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A record as the index has it.
+#[derive(Clone, Copy)]
+struct Indexed {
+    zone: u32,
+    life: u64,
+    start: u32,
+    end: u32,
+    at: u32,
+}
+
+impl Core {
+    pub(crate) fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut report = CheckReport { problems: self.check_zones(), ..CheckReport::default() };
+        let mut after = None;
+        loop {
+            let (page, all) = {
+                let state = self.state();
+                let page: Vec<ChunkId> = state.index.range(after.as_ref()).take(256).map(|chunk| chunk.id).collect();
+                (page, state.index.len() as u64)
+            };
+            let Some(last) = page.last() else { break };
+            after = Some(*last);
+            for id in page {
+                let (bytes, records) = self.verify_chunk(id, Cause::Check, &mut report.problems)?;
+                report.chunks += 1;
+                report.records += records;
+                report.bytes += bytes;
+                progress(report.chunks, all.max(report.chunks));
+            }
+        }
+        Ok(report)
+    }
+
+    pub(crate) fn scrub(&self, after: Option<ChunkId>, most: u64) -> Result<ScrubStep> {
+        let mut step = ScrubStep { next: after, ..ScrubStep::default() };
+        loop {
+            let id = self.state().index.range(step.next.as_ref()).next().map(|chunk| chunk.id);
+            let Some(id) = id else {
+                step.next = None;
+                return Ok(step);
+            };
+            let before = step.problems.len();
+            step.bytes += self.verify_chunk(id, Cause::Check, &mut step.problems)?.0;
+            self.counters.damaged.fetch_add((step.problems.len() - before) as u64, Ordering::Relaxed);
+            step.next = Some(id);
+            if step.bytes >= most {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// Verifies every record of a chunk; bytes that are whole, and records. What has moved meanwhile is looked for again.
+    fn verify_chunk(&self, id: ChunkId, cause: Cause, problems: &mut Vec<String>) -> Result<(u64, u64)> {
+        let (mut bytes, mut records) = (0, 0);
+        let mut at = 0;
+        loop {
+            let (record, serial) = {
+                let mut state = self.state();
+                let Some(chunk) = state.index.find(&id).and_then(|slot| state.index.chunk(slot)) else { break };
+                let (Some(found), serial) = (chunk.find(at), chunk.serial) else { break };
+                let Some(zone) = state.zones.get_mut(found.zone) else {
+                    problems
+                        .push(format!("Chunk {id}, offset {at}: its zone {} is not one of the store's.", found.zone));
+                    at = found.end;
+                    continue;
+                };
+                if found.at != LOST && found.at >= zone.buffer.written() {
+                    // Still in memory.
+                    at = found.end;
+                    continue;
+                }
+                zone.readers += 1;
+                let life = zone.life;
+                (Indexed { zone: found.zone, life, start: found.start, end: found.end, at: found.at }, serial)
+            };
+            let whole = self.verify_record(id, serial, record, cause);
+            if let Some(zone) = self.state().zones.get_mut(record.zone) {
+                zone.readers = zone.readers.saturating_sub(1);
+            }
+            records += 1;
+            match whole? {
+                None => bytes += u64::from(record.end - record.start),
+                Some(what) => problems.push(format!(
+                    "Chunk {id}, offset {}: {what} (zone {}, {} bytes); restore it from a copy.",
+                    record.start,
+                    record.zone,
+                    record.end - record.start
+                )),
+            }
+            at = record.end;
+        }
+        Ok((bytes, records))
+    }
+
+    /// `None`: the record is what was written; else what is wrong with it.
+    fn verify_record(&self, id: ChunkId, serial: u64, record: Indexed, cause: Cause) -> Result<Option<&'static str>> {
+        if record.at == LOST {
+            return Ok(Some("its bytes are lost"));
+        }
+        let mut image = AlignedBuf::zeroed(data_blocks(record.end - record.start) as usize * BLOCK);
+        let address = self.address(record.zone) + u64::from(record.at) * BLOCK as u64;
+        match self.volume.read(&mut image, address, Tag::new(cause).at(Priority::Background)) {
+            Ok(()) => {}
+            Err(error) if matches!(error.fault, Fault::Media { .. }) => return Ok(Some("it cannot be read")),
+            Err(error) if matches!(error.fault, Fault::Offline) => return Ok(Some("its zone is offline")),
+            Err(error) => return Err(Error::Drive(error)),
+        }
+        let Ok(header) = Header::decode(&image, record.life, record.at) else {
+            return Ok(Some("its record's header is damaged"));
+        };
+        let same = header.kind == Kind::Data
+            && (header.chunk, header.serial, header.offset) == (id, serial, record.start)
+            && header.data == record.end - record.start;
+        Ok(match (same, header.verify(&image[HEADER..])) {
+            (false, _) => Some("another record stands there"),
+            (true, false) => Some("its bytes are damaged"),
+            (true, true) => None,
+        })
+    }
+
+    /// What is wrong with the zone table: it must say of each zone what the chunks do.
+    fn check_zones(&self) -> Vec<String> {
+        let state = self.state();
+        let mut problems = Vec::new();
+        let mut held: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+        let mut groups: BTreeMap<u32, usize> = BTreeMap::new();
+        for chunk in state.index.range(None) {
+            for group in chunk.groups() {
+                *groups.entry(group.zone).or_default() += 1;
+                let records = group.spans().filter(|(_, r)| r.at != LOST);
+                held.entry(group.zone)
+                    .or_default()
+                    .extend(records.map(|(start, r)| (r.at, data_blocks(r.end - start))));
+            }
+        }
+        for (zone, mut records) in held {
+            records.sort_unstable();
+            let Some(z) = state.zones.get(zone) else {
+                problems.push(format!("Zone {zone} holds chunks and is not one of the store's."));
+                continue;
+            };
+            let live: u32 = records.iter().map(|(_, blocks)| blocks).sum();
+            let listed = groups.get(&zone).copied().unwrap_or(0);
+            if live != z.live_blocks || listed != z.live.len() {
+                let (blocks, list) = (z.live_blocks, z.live.len());
+                problems.push(format!(
+                    "Zone {zone} has {live} live blocks in {listed} groups; {blocks} in {list} are known."
+                ));
+            }
+            if records.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+                problems.push(format!("In zone {zone} records overlap."));
+            }
+            if !z.state().is_open() && z.state() != ZoneState::Closed {
+                problems.push(format!("Zone {zone} holds chunks and is {}.", z.state().name()));
+            }
+            // After the zone's last record nothing can be; that of a closed zone from before is not known.
+            if z.state().is_open() && records.last().is_some_and(|(at, blocks)| at + blocks > z.tail) {
+                problems.push(format!("Zone {zone} holds records behind its end."));
+            }
+        }
+        for (zone, z) in &state.zones.0 {
+            if z.live_blocks > 0 && !groups.contains_key(zone) {
+                problems.push(format!("Zone {zone} has live blocks of no chunk."));
+            }
+        }
+        problems
+    }
+}

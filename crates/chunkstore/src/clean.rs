@@ -1,0 +1,308 @@
+//! Cleaning: live records of a zone that is mostly dead move to a zone of the cleaner, so that theirs becomes free (SMRSTORE §5.5).
+//!
+//! Copy, commit, switch: the index is changed when the copies are durable, and the old zone is garbage when the journal says
+//! durably where the records are now. Readers find the index changed and look again; those that were reading keep the zone.
+//!
+//! Invariants: what is moved goes to zones of the cleaner and nowhere else; no more than two of them are open; a zone for it
+//! comes from the reserve if need be, of which one is enough, because what is moved from one zone fits into what is left of
+//! the cleaner's zone and one more. What a chunk has in one zone stays one run of its bytes.
+
+use crate::core::{Core, lock};
+use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
+use crate::error::Result;
+use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
+use crate::id::{ChunkId, StreamType};
+use crate::policy::victim::{Candidate, victim};
+use crate::zone::ZoneState;
+use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, ZoneId};
+use imbrex_zones::Urgency;
+use std::sync::atomic::Ordering;
+
+/// Most bytes that are copied before they are made durable and the index is switched.
+const STEP: u64 = 16 << 20;
+/// Most zones of the cleaner that are open.
+const OPEN: usize = 2;
+
+/// The first records of a chunk's group, on their way.
+struct Move {
+    slot: u32,
+    id: ChunkId,
+    serial: u64,
+    stream: StreamType,
+    from: u32,
+    start: u32,
+    records: Vec<RecordIndex>,
+}
+
+impl Core {
+    /// The closed zone that is most worth cleaning.
+    fn choose_victim(&self) -> Option<u32> {
+        let state = self.state();
+        let lifetime = |usage: ZoneUse| match usage {
+            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => {
+                self.options.streams.get(usize::from(stream.number())).map_or(1, |s| s.lifetime.as_secs())
+            }
+            ZoneUse::Meta(_) => 1,
+        };
+        let closed = state.zones.0.iter().filter(|(_, z)| {
+            z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
+        });
+        let mut candidates = Vec::new();
+        for (zone, z) in closed {
+            if z.dead {
+                // It can still be read, and who knows for how long.
+                return Some(*zone);
+            }
+            candidates.push(Candidate {
+                zone: *zone,
+                live: z.live_blocks,
+                // Its head is no loss; and what is left at the end of a zone is not won by moving the rest.
+                capacity: z.capacity - 1 - z.capacity / 64,
+                age: state.assigned - z.touched,
+                lifetime: lifetime(z.usage),
+            });
+        }
+        victim(self.options.victims, &candidates)
+    }
+
+    /// Cleans, as long as fewer zones are free than shall be and there is something to gain: moves about `most` bytes. Returns how
+    /// many it moved, and whether a zone became free.
+    pub(crate) fn clean(&self, most: u64) -> Result<(u64, bool)> {
+        let _cleaning = lock(&self.cleaning);
+        let mut moved = 0;
+        let mut freed = false;
+        while moved < most {
+            let Some(zone) = self.choose_victim() else { break };
+            let n = self.clean_step(zone)?;
+            moved += n;
+            let gone = self.state().zones.get(zone).is_none_or(|z| z.state() == ZoneState::Garbage);
+            freed |= gone;
+            if n == 0 && !gone {
+                break;
+            }
+            self.counters.cleaned.fetch_add(u64::from(gone), Ordering::Relaxed);
+        }
+        Ok((moved, freed))
+    }
+
+    /// Moves a piece of what is live in the zone. Returns how many bytes, framing included.
+    fn clean_step(&self, zone: u32) -> Result<u64> {
+        if self.is_offline(zone)? {
+            if let Some(z) = self.state().zones.get_mut(zone) {
+                z.unreadable = true;
+            }
+            return Ok(0);
+        }
+        let mut moves = Vec::new();
+        let mut bytes = 0;
+        {
+            let mut state = self.state();
+            let slots = state.zones.get(zone).map(|z| z.live.clone()).unwrap_or_default();
+            for slot in slots {
+                let Some(chunk) = state.index.chunk(slot) else { continue };
+                for group in chunk.groups().iter().filter(|group| group.zone == zone) {
+                    let mut records = Vec::new();
+                    for (start, record) in group.spans() {
+                        if bytes >= STEP {
+                            break;
+                        }
+                        bytes += u64::from(data_blocks(record.end - start)) * BLOCK as u64;
+                        records.push(record);
+                    }
+                    if !records.is_empty() {
+                        let (id, serial, stream) = (chunk.id, chunk.serial, chunk.stream);
+                        moves.push(Move { slot, id, serial, stream, from: zone, start: group.start, records });
+                    }
+                }
+                if bytes >= STEP {
+                    break;
+                }
+            }
+            if let Some(z) = state.zones.get_mut(zone) {
+                z.readers += 1;
+            }
+        }
+        let result = self.carry_out(moves);
+        if let Some(z) = self.state().zones.get_mut(zone) {
+            z.readers = z.readers.saturating_sub(1);
+        }
+        result
+    }
+
+    fn is_offline(&self, zone: u32) -> Result<bool> {
+        let mut report = [imbrex_device::Zone::EMPTY];
+        self.volume.device().report(ZoneId(zone), &mut report)?;
+        Ok(report[0].state == imbrex_device::ZoneState::Offline)
+    }
+
+    fn carry_out(&self, moves: Vec<Move>) -> Result<u64> {
+        let mut done = Vec::new();
+        let mut bytes = 0;
+        for one in moves {
+            let mut start = one.start;
+            let mut group: Option<GroupEntry> = None;
+            for record in &one.records {
+                let data = record.end - start;
+                let blocks = if record.at == LOST { 0 } else { data_blocks(data) };
+                let to = match &group {
+                    // What is lost stands nowhere, and goes with what is before it.
+                    Some(group) if blocks == 0 => Some(group.zone),
+                    _ => self.cleaner_zone(&one, group.as_ref(), blocks)?,
+                };
+                let Some(to) = to else { break };
+                let at = match blocks {
+                    0 => LOST,
+                    _ => {
+                        let image = self.copy(&one, start, *record)?;
+                        let header = self.moved_header(&one, start, data, &image);
+                        let len = image.len() as u64;
+                        // It may just have been closed because it takes no writes.
+                        let put = self.state().put(to, image, header, false, self.options.segment_bytes);
+                        let Some(at) = put else { break };
+                        bytes += len;
+                        at
+                    }
+                };
+                match group.as_mut().filter(|group| group.zone == to) {
+                    Some(group) => group.records.push(RecordIndex { end: record.end, at }),
+                    None => {
+                        let next = GroupEntry { zone: to, start, records: vec![RecordIndex { end: record.end, at }] };
+                        done.extend(group.replace(next).map(|group| (one.slot, one.id, one.serial, one.from, group)));
+                    }
+                }
+                start = record.end;
+            }
+            done.extend(group.map(|group| (one.slot, one.id, one.serial, one.from, group)));
+        }
+        self.counters.moved.fetch_add(bytes, Ordering::Relaxed);
+        let target = self.state().assign();
+        self.commit(target)?;
+        // The copies are durable.
+        let mut state = self.state();
+        for (slot, id, serial, from, to) in done {
+            if state.index.chunk(slot).is_none_or(|chunk| chunk.serial != serial) {
+                continue;
+            }
+            // Decided before the zone may become garbage by it: it is reset only when this is durable.
+            state.assign();
+            if state.regroup(slot, |chunk| chunk.move_front(from, &to)).flatten().is_some() {
+                state.journal.push(Entry::Moved { id, serial, from, to });
+            }
+        }
+        let target = state.assigned;
+        drop(state);
+        self.commit(target)?;
+        Ok(bytes)
+    }
+
+    /// The zone of the cleaner that takes the next blocks of a chunk; `None`: there is none.
+    fn cleaner_zone(&self, one: &Move, group: Option<&GroupEntry>, blocks: u32) -> Result<Option<u32>> {
+        let full = {
+            let mut state = self.state();
+            let open: Vec<(u32, bool, u32)> = state
+                .zones
+                .0
+                .iter()
+                .filter_map(|(zone, z)| match z.usage {
+                    ZoneUse::Cleaner(stream) if z.state().is_open() => Some((*zone, stream == one.stream, z.room())),
+                    _ => None,
+                })
+                .collect();
+            let Some(chunk) = state.index.chunk(one.slot) else { return Ok(None) };
+            // In a zone where it has something, only what joins it.
+            let joins = |zone: u32| {
+                if group.is_some_and(|group| group.zone == zone) {
+                    return true;
+                }
+                let end = one.records.last().map_or(one.start, |record| record.end);
+                let mut here = chunk.groups().iter().filter(|group| group.zone == zone);
+                group.is_none() && here.all(|group| group.end() == one.start || group.start == end)
+            };
+            let fits = |(zone, _, room): &&(u32, bool, u32)| *room >= blocks && joins(*zone);
+            let same = open.iter().filter(|(_, same, _)| *same).find(fits);
+            // Where few zones are left, kinds of streams share what the cleaner has.
+            let counts = self.tenant.counts();
+            let scarce = counts.free <= counts.reserve && !open.is_empty();
+            let crowded = scarce || open.len() >= self.facts.cleaner_zones.min(OPEN);
+            let any = same.or_else(|| open.iter().find(fits).filter(|_| crowded));
+            if let Some((zone, ..)) = any {
+                return Ok(Some(*zone));
+            }
+            let full = open.iter().min_by_key(|(.., room)| *room).filter(|_| crowded).map(|(zone, ..)| *zone);
+            if let Some(zone) = full {
+                state.close_zone(zone);
+            }
+            full
+        };
+        if full.is_some() && self.tenant.limits_active() {
+            // It counts until the drive knows that it is closed.
+            let target = self.state().assigned;
+            self.commit(target)?;
+        }
+        match self.take_zone(ZoneUse::Cleaner(one.stream), Urgency::Metadata) {
+            Ok(zone) => Ok(Some(zone)),
+            Err(crate::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
+                // Another kind's zone is better than none.
+                let state = self.state();
+                let other =
+                    state.zones.0.iter().find(|(_, z)| {
+                        matches!(z.usage, ZoneUse::Cleaner(_)) && z.state().is_open() && z.room() >= blocks
+                    });
+                if let Some((zone, _)) = other.filter(|_| group.is_none()) {
+                    let zone = *zone;
+                    let alone = state.index.chunk(one.slot).is_some_and(|c| c.groups().iter().all(|g| g.zone != zone));
+                    return Ok(alone.then_some(zone));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A record as it stands on the drive; zeros where it cannot be read: then its slices are as damaged as they were.
+    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<AlignedBuf> {
+        let mut image = AlignedBuf::zeroed(data_blocks(record.end - start) as usize * BLOCK);
+        let tag = Tag::new(Cause::Cleaning).at(Priority::Background);
+        let address = self.address(one.from) + u64::from(record.at) * BLOCK as u64;
+        if let Err(error) = self.volume.read(&mut image, address, tag) {
+            if !matches!(error.fault, Fault::Media { .. }) {
+                return Err(error.into());
+            }
+            tracing::warn!(%error, "cleaning moves what can be read of a damaged record");
+            for (i, block) in image.chunks_mut(BLOCK).enumerate() {
+                if self.volume.read(block, address + (i * BLOCK) as u64, tag).is_err() {
+                    block.fill(0);
+                }
+            }
+        }
+        Ok(image)
+    }
+
+    fn moved_header(&self, one: &Move, start: u32, data: u32, image: &[u8]) -> Header {
+        let old = Header::decode_anywhere(&image[..HEADER]).ok();
+        Header {
+            length: data_length(data as usize).unwrap_or(HEADER) as u32,
+            payload_crc: old.map_or(0, |old| old.payload_crc),
+            sequence: old.map_or(0, |old| old.sequence),
+            data,
+            stream: one.stream.number(),
+            flags: MOVED,
+            offset: start,
+            serial: one.serial,
+            chunk: one.id,
+            ..Header::of_payload(Kind::Data, 0, 0, &[])
+        }
+    }
+
+    /// Whoever takes a zone while few are free cleans ahead: the fewer there are, the more, twice a zone at most. So cleaning
+    /// keeps pace with what is written and no faster.
+    pub(crate) fn clean_ahead(&self) -> Result<()> {
+        let counts = self.tenant.counts();
+        let (free, want) = (u64::from(counts.free.saturating_sub(counts.reserve)), u64::from(self.facts.clean_below));
+        if free >= want {
+            return Ok(());
+        }
+        let most = 2 * self.facts.zone_bytes * (want - free) / want.max(1);
+        self.clean(most).map(drop)
+    }
+}
