@@ -56,8 +56,12 @@ impl Core {
             candidates.push(Candidate {
                 zone: *zone,
                 live: z.live_blocks,
-                // Its head is no loss; and what is left at the end of a zone is not won by moving the rest.
-                capacity: z.capacity - 1 - z.capacity / 64,
+                // What is left at the end of a zone because no record fitted is not won by moving the others.
+                capacity: if z.capacity.saturating_sub(z.tail) > z.capacity / 8 {
+                    z.capacity - 1
+                } else {
+                    z.tail.saturating_sub(1)
+                },
                 age: state.assigned - z.touched,
                 lifetime: lifetime(z.usage),
             });

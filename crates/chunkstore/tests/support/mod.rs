@@ -53,9 +53,16 @@ pub fn id(n: u64) -> ChunkId {
     ChunkId::of_number(n)
 }
 
-/// Bytes that differ by place and seed.
+/// Bytes that differ by place and seed, so that no piece of them looks like another.
 pub fn bytes(n: usize, seed: u64) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed as u32 * 97).to_le_bytes()[2]).collect()
+    let word = |i: usize| {
+        let mut z = (seed << 32 | i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
+    };
+    let mut all: Vec<u8> = (0..n.div_ceil(8)).flat_map(word).collect();
+    all.truncate(n);
+    all
 }
 
 pub fn content(store: &ChunkStore, id: ChunkId) -> Vec<u8> {

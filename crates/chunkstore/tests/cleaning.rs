@@ -1,0 +1,128 @@
+//! Cleaning, and drives that are full.
+
+mod support;
+
+use imbrex_chunkstore::{ChunkStore, Durability, RESERVE, StreamType, TENANT, Victims};
+use imbrex_emulator::Emulator;
+use support::{BUFFERED, bytes, config, content, drive, format, id, options};
+
+const DATA: StreamType = StreamType::DATA;
+
+#[test]
+fn what_is_live_moves_and_the_zone_is_free() {
+    for victims in [Victims::Greedy, Victims::CostBenefit, Victims::Lifetime] {
+        let emulator = Emulator::memory(&config()).unwrap();
+        format(&emulator);
+        let open = || ChunkStore::open(drive(&emulator), imbrex_chunkstore::Options { victims, ..options() }).unwrap();
+        let store = open();
+        for n in 0..60 {
+            store.create_with(id(n), DATA, Durability::Buffered).unwrap();
+            store.append_with(id(n), &bytes(30_000, n), BUFFERED).unwrap();
+        }
+        (0..60).filter(|n| n % 4 != 0).for_each(|n| store.delete_with(id(n), Durability::Buffered).unwrap());
+        store.sync().unwrap();
+        let before = store.stats();
+        let moved = store.clean(1 << 20).unwrap();
+        assert!(moved > 0, "{victims:?}");
+        let after = store.stats();
+        assert!(after.cleaned_zones > 0 && after.garbage_zones > before.garbage_zones, "{before:?} {after:?}");
+        // What was live stays: three quarters were not.
+        assert!(moved <= 15 * 36_864, "{moved}");
+        let whole = |store: &ChunkStore| {
+            (0..60).step_by(4).for_each(|n| assert!(content(store, id(n)) == bytes(30_000, n), "chunk {n}"));
+            let report = store.check(|_, _| {}).unwrap();
+            assert!(report.problems.is_empty(), "{report:?}");
+        };
+        whole(&store);
+        while store.clean(1 << 20).unwrap() > 0 {}
+        whole(&store);
+        drop(store);
+        whole(&open());
+    }
+}
+
+/// Fills the drive, deletes at random, goes on: for as long as live bytes leave some room there is always a zone, and cleaning
+/// never takes more than the reserve.
+#[test]
+fn a_full_drive_goes_on_when_something_is_deleted() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    let mut live: Vec<(u64, usize)> = Vec::new();
+    let mut next = 0u64;
+    let mut fill = |store: &ChunkStore, live: &mut Vec<(u64, usize)>| loop {
+        let n = 20_000 + (next as usize * 7919) % 60_000;
+        store.create_with(id(next), StreamType::new(next as u8 % 3).unwrap(), Durability::Buffered).unwrap();
+        // In pieces, so that little is left at the end of a zone.
+        let all = bytes(n, next);
+        match all.chunks(8000).try_for_each(|piece| store.append(id(next), piece).map(drop)) {
+            Ok(()) => live.push((next, n)),
+            Err(error) => {
+                assert!(error.is_no_space(), "{error}");
+                store.delete(id(next)).unwrap();
+                next += 1;
+                return;
+            }
+        }
+        next += 1;
+    };
+    let capacity = 52 * (256 << 10);
+    fill(&store, &mut live);
+    for round in 0..8u64 {
+        let used: usize = live.iter().map(|(_, n)| n).sum();
+        assert!(used * 100 > capacity * 80, "round {round}: refused at {used} of {capacity} bytes");
+        let counts = store.volume().tenant(TENANT).unwrap().counts();
+        assert!(counts.free <= RESERVE + 1, "{counts:?}");
+        // A fifth goes, here and there.
+        let mut i = 0u64;
+        live.retain(|(n, _)| {
+            i += 1;
+            let gone = (i * 2_654_435_761 + round).is_multiple_of(5);
+            if gone {
+                store.delete_with(id(*n), Durability::Buffered).unwrap();
+            }
+            !gone
+        });
+        store.sync().unwrap();
+        fill(&store, &mut live);
+        for (n, len) in &live {
+            assert!(content(&store, id(*n)) == bytes(*len, *n), "round {round}, chunk {n}");
+        }
+    }
+    assert!(store.stats().cleaned_zones > 0);
+    let report = store.check(|_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
+    drop(store);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    assert_eq!(store.list(None, usize::MAX).len(), live.len());
+    for (n, len) in &live {
+        assert!(content(&store, id(*n)) == bytes(*len, *n), "chunk {n}");
+    }
+}
+
+/// Every chunk of a drive that is full to the last zone can be deleted, and then all its zones are free again.
+#[test]
+fn a_drive_filled_to_the_last_zone_is_emptied_and_recovers() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    let free = store.stats().free_zones;
+    let mut n = 0;
+    loop {
+        store.create(id(n), DATA).unwrap();
+        if store.append(id(n), &bytes(100_000, n)).is_err() {
+            break;
+        }
+        n += 1;
+    }
+    drop(store);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    assert_eq!(store.list(None, usize::MAX).len() as u64, n + 1);
+    (0..=n).for_each(|n| store.delete(id(n)).unwrap());
+    store.close().unwrap();
+    drop(store);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    let stats = store.stats();
+    assert!(store.list(None, 1).is_empty());
+    assert_eq!(stats.free_zones + stats.opened_zones + stats.activated_zones + stats.closed_zones, free, "{stats:?}");
+}

@@ -1,0 +1,211 @@
+//! What damage costs: what stood there, and nothing else.
+
+mod support;
+
+use imbrex_chunkstore::{ChunkId, ChunkStore, Error, StreamType, TENANT};
+use imbrex_device::ZoneId;
+use imbrex_emulator::Emulator;
+use std::collections::BTreeMap;
+use support::{bytes, config, content, drive, format, id, options};
+
+/// Blocks of the drive that hold these bytes.
+fn find(emulator: &Emulator, needle: &[u8]) -> u64 {
+    let geometry = imbrex_device::ZonedDevice::geometry(emulator).clone();
+    let mut block = imbrex_device::AlignedBuf::zeroed(geometry.zone_size as usize);
+    for zone in 0..geometry.zones {
+        let at = geometry.start(ZoneId(zone));
+        let tag = imbrex_device::Cause::Other.into();
+        imbrex_device::ZonedDevice::read_at(emulator, &mut block, at, tag).unwrap();
+        if let Some(i) = block.windows(needle.len()).position(|window| window == needle) {
+            return at + i as u64;
+        }
+    }
+    panic!("it is nowhere on the drive");
+}
+
+#[test]
+fn a_damaged_slice_is_named_and_the_rest_is_read() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    let all = bytes(60_000, 3);
+    store.create(id(1), StreamType::DATA).unwrap();
+    store.append(id(1), &all).unwrap();
+    let at = find(&emulator, &all[5 * 4096 + 10..5 * 4096 + 60]);
+    emulator.faults().flip_bits(at, 1).unwrap();
+    let mut out = vec![0; 60_000];
+    match store.read(id(1), 0, &mut out) {
+        Err(Error::Damaged { id: which, offset, zone }) => {
+            assert_eq!((which, offset), (id(1), 5 * 4096));
+            assert_eq!(u64::from(zone), at / (256 << 10));
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut slice = vec![0; 4096];
+    for i in (0..14).filter(|i| *i != 5) {
+        assert_eq!(store.read(id(1), i * 4096, &mut slice).unwrap(), 4096, "slice {i}");
+        assert!(slice == all[i as usize * 4096..(i as usize + 1) * 4096]);
+    }
+    assert_eq!(store.rescue_read(id(1), 0, &mut out).unwrap(), 60_000);
+    assert_eq!(out.iter().zip(&all).filter(|(a, b)| a != b).count(), 1, "one byte is another one");
+    let report = store.check(|_, _| {}).unwrap();
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(report.problems[0].contains(&id(1).to_string()));
+    let step = store.scrub(None, u64::MAX).unwrap();
+    assert_eq!((step.next, step.problems.len()), (None, 1));
+}
+
+#[test]
+fn a_scrub_goes_on_where_it_stopped() {
+    let (_, store) = support::fresh(&config());
+    for n in 0..10 {
+        store.create(id(n), StreamType::GC).unwrap();
+        store.append(id(n), &bytes(9000, n)).unwrap();
+    }
+    let (mut next, mut steps, mut all) = (None, 0, 0);
+    loop {
+        let step = store.scrub(next, 20_000).unwrap();
+        (next, steps, all) = (step.next, steps + 1, all + step.bytes);
+        assert!(step.problems.is_empty());
+        if next.is_none() {
+            break;
+        }
+    }
+    assert_eq!((all, steps), (90_000, 4));
+}
+
+/// A store with chunks that are open, sealed and deleted, and a checkpoint in the middle of it; what must be found again.
+fn history(emulator: &Emulator) -> BTreeMap<ChunkId, (Vec<u8>, bool)> {
+    let store = ChunkStore::open(drive(emulator), options()).unwrap();
+    let mut expected = BTreeMap::new();
+    for n in 0..30u64 {
+        store.create(id(n), StreamType::new(n as u8 % 3).unwrap()).unwrap();
+        let all = bytes(7000 + n as usize, n);
+        store.append(id(n), &all).unwrap();
+        expected.insert(id(n), (all, false));
+        if n % 4 == 1 {
+            store.seal(id(n)).unwrap();
+            expected.insert(id(n), (bytes(7000 + n as usize, n), true));
+        }
+        if n % 3 == 2 {
+            store.delete(id(n - 1)).unwrap();
+            expected.remove(&id(n - 1));
+        }
+        if n == 12 || n == 20 {
+            store.checkpoint().unwrap();
+        }
+    }
+    expected
+}
+
+fn compare(store: &ChunkStore, expected: &BTreeMap<ChunkId, (Vec<u8>, bool)>, what: &str) {
+    let found: Vec<_> = store.list(None, 1000).iter().map(|info| (info.id, info.sealed)).collect();
+    let wanted: Vec<_> = expected.iter().map(|(id, (_, sealed))| (*id, *sealed)).collect();
+    assert_eq!(found, wanted, "{what}");
+    for (id, (all, _)) in expected {
+        assert!(&content(store, *id) == all, "{what}: {id}");
+    }
+}
+
+/// Zones that hold records and no chunk: the metazones.
+fn metazones(emulator: &Emulator) -> Vec<u32> {
+    let store = ChunkStore::open(drive(emulator), options()).unwrap();
+    let root = store.volume().tenant(TENANT).unwrap().root();
+    imbrex_chunkstore::root::Root::decode(&root).unwrap().metazones
+}
+
+#[test]
+fn one_lost_metazone_loses_nothing() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let zones = metazones(&emulator);
+    assert_eq!(zones.len(), 6);
+    let mut told = 0;
+    for zone in zones {
+        for kind in 0..3 {
+            let emulator = Emulator::memory(&config()).unwrap();
+            format(&emulator);
+            let expected = history(&emulator);
+            let what = format!("zone {zone}, kind {kind}");
+            match kind {
+                0 => emulator.faults().make_offline(ZoneId(zone)).unwrap(),
+                1 => emulator.faults().make_read_only(ZoneId(zone)).unwrap(),
+                _ => emulator.faults().media_error(u64::from(zone) * (256 << 10), 256 << 10),
+            }
+            let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+            told += usize::from(!store.open_report().damage.is_empty());
+            compare(&store, &expected, &what);
+            // It goes on, and that is found again.
+            store.create(id(500), StreamType::DATA).unwrap();
+            store.append(id(500), b"after").unwrap();
+            drop(store);
+            let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+            assert_eq!(content(&store, id(500)), b"after", "{what}");
+            store.delete(id(500)).unwrap();
+            compare(&store, &expected, &what);
+        }
+    }
+    assert!(told > 0, "nothing was ever lost: the test does nothing");
+}
+
+/// A block that cannot be read in a zone that is scanned costs the record that it is in; what is behind it in the zone and in
+/// the chunk is there, and the gap is told.
+#[test]
+fn a_bad_block_where_recovery_scans_costs_one_record() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    store.create(id(1), StreamType::DATA).unwrap();
+    let parts: Vec<_> = (0..6).map(|i| bytes(5000, i)).collect();
+    for part in &parts {
+        store.append(id(1), part).unwrap();
+    }
+    store.seal(id(1)).unwrap();
+    drop(store);
+    let at = find(&emulator, &parts[2][..50]) / 4096 * 4096;
+    assert!(parts[2].len() > 4096, "its record has two blocks");
+    emulator.faults().media_error(at, 4096);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    let report = store.open_report();
+    assert!(report.damage.iter().any(|what| what.contains("has lost its bytes from 10000 to 15000")), "{report:?}");
+    assert_eq!((store.stat(id(1)).unwrap().len, store.stat(id(1)).unwrap().sealed), (30_000, true));
+    let mut out = vec![0; 5000];
+    for (i, part) in parts.iter().enumerate() {
+        match (i, store.read(id(1), i as u64 * 5000, &mut out)) {
+            (2, Err(Error::Damaged { offset: 10_000, .. })) => {}
+            (2, other) => panic!("{other:?}"),
+            (_, read) => assert!(read.unwrap() == 5000 && out == *part, "part {i}"),
+        }
+    }
+    assert_eq!(store.check(|_, _| {}).unwrap().problems.len(), 1);
+}
+
+/// A zone that turns read-only while it is written: what was in memory goes elsewhere, what stands there is read and then moved.
+#[test]
+fn a_zone_that_dies_while_it_is_written_loses_nothing() {
+    for read_only in [true, false] {
+        let (emulator, store) = support::fresh(&config());
+        store.create(id(1), StreamType::DATA).unwrap();
+        let mut all = bytes(10_000, 1);
+        store.append(id(1), &all).unwrap();
+        let zone = find(&emulator, &all[..60]) / (256 << 10);
+        let zone = ZoneId(zone as u32);
+        match read_only {
+            true => emulator.faults().make_read_only(zone).unwrap(),
+            // Again and again, with half of it taken.
+            false => (0..6).for_each(|i| emulator.faults().fail_write_in(zone, i % 2)),
+        }
+        for n in 2..5 {
+            let more = bytes(9000, n);
+            store.append(id(1), &more).unwrap();
+            all.extend(more);
+        }
+        assert!(content(&store, id(1)) == all);
+        assert!(!read_only || store.stat(id(1)).unwrap().zones == 2);
+        let report = store.check(|_, _| {}).unwrap();
+        assert!(report.problems.is_empty(), "{report:?}");
+        drop(store);
+        let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+        assert!(content(&store, id(1)) == all, "opened again");
+    }
+}
