@@ -200,6 +200,29 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
     }
 }
 
+/// As [`free`], on a thread of its own: exit handlers run when the thread-local variables of their thread are gone, which whoever
+/// writes may need (an emulated drive that keeps time does).
+///
+/// # Safety
+/// As [`free`].
+pub(crate) unsafe fn free_elsewhere<T: Send + 'static>(handle: *mut T) {
+    if handle.is_null() || forked() {
+        return;
+    }
+    // SAFETY: as required of the caller.
+    let owned = unsafe { Box::from_raw(handle) };
+    let dropped = catch_unwind(AssertUnwindSafe(move || {
+        // Where there is no thread to be had, the closure is dropped here, and the handle with it.
+        match std::thread::Builder::new().spawn(move || drop(owned)) {
+            Ok(thread) => thread.join().is_ok(),
+            Err(_) => true,
+        }
+    }));
+    if !matches!(dropped, Ok(true)) {
+        tracing::error!("a bug in imbrex was caught while a handle was given back; please report it");
+    }
+}
+
 /// The error's code; IMBREX_OK for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_error_code(error: *const imbrex_error) -> imbrex_code {

@@ -1,6 +1,6 @@
 //! Opening a file system, and its names.
 
-use crate::error::{free, guard, imbrex_error, put, quiet, reference, text, wanted, watch_forks};
+use crate::error::{free, free_elsewhere, guard, imbrex_error, put, quiet, reference, text, wanted, watch_forks};
 use crate::log::listen;
 use imbrex_bluefs::{Attributes, BlueFs, FileKind, LockToken};
 use std::ffi::{CString, c_char};
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn imbrex_fs_clone(fs: *const imbrex_fs) -> *mut imbrex_fs
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_fs_close(fs: *mut imbrex_fs) {
     // SAFETY: the crate's contract.
-    unsafe { free(fs) }
+    unsafe { free_elsewhere(fs) }
 }
 
 /// What a path stands for.

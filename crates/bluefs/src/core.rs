@@ -7,6 +7,7 @@
 //! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`, `cleaner` → `pins` → `parking`. A stream's right to write is taken before
 //! `meta`, never after, except the journal's.
 
+use crate::ahead::Ahead;
 use crate::clean::Cleaner;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
@@ -22,7 +23,7 @@ use crate::space::Pins;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
-use imbrex_zones::{Tenant, Volume};
+use imbrex_zones::{Exec, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
@@ -43,6 +44,7 @@ pub(crate) struct Core {
     pub(crate) tenant: Tenant,
     pub(crate) options: Options,
     pub(crate) cache: BlockCache,
+    pub(crate) ahead: Ahead,
     /// Bytes that a zone header takes.
     pub(crate) front: u64,
     /// Bytes that a sequential zone takes, the smallest of the drive.
@@ -62,6 +64,10 @@ pub(crate) struct Core {
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
     /// until it can. They are let go at unmount at the latest.
     kept: Mutex<Vec<Arc<File>>>,
+    /// Closed write-ahead logs whose bytes wait in memory, because they will probably be deleted soon.
+    waiting: Mutex<Vec<Arc<File>>>,
+    /// Somebody syncs write-ahead logs: nothing of them waits then, or a sync would have all of it to write.
+    syncs_logs: AtomicBool,
     /// Zones with room behind the bytes of closed files. Changed under `meta`, but for promises.
     pub(crate) parking: Mutex<Parking>,
     pub(crate) pins: Mutex<Pins>,
@@ -107,6 +113,7 @@ impl Core {
         Arc::new(Core {
             front,
             zone_capacity,
+            ahead: Ahead::new(parts.options.volume.exec != Exec::Inline && parts.options.cache_bytes > 0),
             cache: BlockCache::new(parts.options.cache_bytes, parts.options.page_bytes, parts.options.cache_policy),
             meta: Mutex::new(MetaState { meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
             parking: Mutex::new(parking),
@@ -121,6 +128,8 @@ impl Core {
             releasing: Mutex::default(),
             wals: Mutex::default(),
             kept: Mutex::default(),
+            waiting: Mutex::default(),
+            syncs_logs: AtomicBool::new(false),
             pins: Mutex::default(),
             cleaner: Mutex::default(),
             cleaned: Condvar::new(),
@@ -141,6 +150,8 @@ impl Core {
     pub(crate) fn segment_sizes(&self, purpose: Purpose, kind: FileKind) -> (usize, usize) {
         let large = self.options.segment_bytes;
         let (bytes, count) = match purpose {
+            // What waits in memory takes a place for the zone header with each segment.
+            Purpose::Wal if self.logs_wait() => (large, 4),
             Purpose::Wal => (large / 2, 4),
             Purpose::Manifest | Purpose::InfoLog => (large / 32, 2),
             _ if kind == FileKind::Log => (large / 8, 2),
@@ -276,6 +287,7 @@ impl Core {
 
     /// After an operation that may have freed much.
     fn after_delete(&self) -> Result<()> {
+        self.settle_waiting();
         if let Err(error) = self.finish_kept() {
             tracing::debug!(%error, "files whose closing failed still cannot be written");
         }
@@ -396,7 +408,8 @@ impl Core {
 
     /// A file that nobody has a handle of yet.
     pub(crate) fn new_file(self: &Arc<Self>, state: FileState, dirty: bool) -> Arc<File> {
-        Arc::new(File {
+        Arc::new_cyclic(|me| File {
+            me: me.clone(),
             state: Arc::new(state),
             core: self.clone(),
             writing: Mutex::new(Writing { dirty, ..Writing::default() }),
@@ -444,9 +457,55 @@ impl Core {
         result
     }
 
-    /// Lets go of the files whose closing failed: what they hold is the next mount's business.
+    /// Lets go of the files whose closing failed or waits: what they hold is the next mount's business.
     pub(crate) fn forget_kept(&self) {
         drop(std::mem::take(&mut *lock(&self.kept)));
+        drop(std::mem::take(&mut *lock(&self.waiting)));
+    }
+
+    // ---- write-ahead logs that wait in memory
+
+    /// Whether new write-ahead logs wait in memory until it is short: not in a mount, which has to write what it found, and not
+    /// where somebody syncs them.
+    pub(crate) fn logs_wait(&self) -> bool {
+        !self.options.wal.unbuffered
+            && !self.recovering.load(Ordering::Acquire)
+            && !self.syncs_logs.load(Ordering::Acquire)
+    }
+
+    /// Somebody syncs write-ahead logs: from now on they are written as their bytes come.
+    pub(crate) fn note_synced_log(&self) {
+        if self.syncs_logs.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let logs: Vec<Arc<WalTail>> = lock(&self.wals).values().flatten().map(|(_, tail)| tail.clone()).collect();
+        logs.iter().for_each(|tail| tail.stream.hurry());
+    }
+
+    /// Keeps a closed log whose bytes wait.
+    pub(crate) fn keep_waiting(&self, file: Arc<File>) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.iter().any(|other| Arc::ptr_eq(other, &file)) {
+            waiting.push(file);
+        }
+    }
+
+    /// Closes the logs that were written out meanwhile, and lets go of those that were deleted. Called without any lock.
+    fn settle_waiting(&self) {
+        let (over, wait) = std::mem::take(&mut *lock(&self.waiting)).into_iter().partition(|file| file.waits_no_more());
+        let over: Vec<Arc<File>> = over;
+        lock(&self.waiting).extend::<Vec<Arc<File>>>(wait);
+        for file in over {
+            let mut writing = lock(&file.writing);
+            if writing.writers > 0 || file.state.is_orphan() {
+                continue;
+            }
+            if let Err(error) = file.finish(&mut writing) {
+                tracing::debug!(%error, "a log cannot be closed yet");
+                drop(writing);
+                self.keep(file);
+            }
+        }
     }
 
     /// The write-ahead log that must be durable before this one.

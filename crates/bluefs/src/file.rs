@@ -16,12 +16,15 @@ use imbrex_zones::cache::{Filling, Views};
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Urgency, ZoneHeader,
 };
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The longest of the lifetimes that applications tell: RocksDB's last levels.
+const EXTREME: u8 = 5;
 
 /// Where a file's bytes are, for readers.
 #[derive(Clone, Debug, Default)]
@@ -119,8 +122,11 @@ impl WalTail {
         if self.state.is_orphan() || self.state.durable.load(Ordering::Acquire) >= end {
             return Ok(());
         }
-        if !self.stream.is_abandoned() {
-            self.stream.drain(Priority::Normal)?;
+        if !self.stream.is_abandoned()
+            && let Err(error) = self.stream.drain(Priority::Normal)
+        {
+            // It was deleted meanwhile: then nobody has to wait for it.
+            return if self.state.is_orphan() { Ok(()) } else { Err(error) };
         }
         core.volume.sync(Tag::new(Cause::Wal))?;
         self.state.durable.fetch_max(end, Ordering::AcqRel);
@@ -141,6 +147,8 @@ pub(crate) struct Writing {
 
 /// An open file.
 pub(crate) struct File {
+    /// Itself, for who reads ahead.
+    pub(crate) me: Weak<File>,
     pub(crate) state: Arc<FileState>,
     pub(crate) core: Arc<Core>,
     pub(crate) writing: Mutex<Writing>,
@@ -159,7 +167,9 @@ impl Drop for File {
             if self.state.is_orphan() { stream.abandon() } else { stream.leave() }
         }
         let _ = self.core.unpin(&std::mem::take(&mut *lock(&self.state.pinned)));
-        if let Some(places) = lock(&self.state.orphan).take() {
+        // It stays a file without a name, for the streams that know it.
+        let places = lock(&self.state.orphan).as_mut().map(std::mem::take);
+        if let Some(places) = places {
             self.core.forget_pages_of(self.state.serial, self.state.size.load(Ordering::Acquire));
             self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));
         }
@@ -243,6 +253,11 @@ impl File {
             segments,
             cause: writing.cause.unwrap_or_else(|| self.default_cause()),
             ordered: state.kind == FileKind::Log,
+            // What is in memory fits into as many zones, whatever becomes of the one that is open.
+            patient: match state.purpose {
+                Purpose::Wal if core.logs_wait() => PATIENT_ZONES * (zone_room(core) as usize / segment_bytes),
+                _ => 0,
+            },
             journal: false,
         };
         let zone = if size > 0 { core.open_zone_of(state) } else { None };
@@ -255,7 +270,7 @@ impl File {
             core: Arc::downgrade(core),
             state: state.clone(),
             before: Mutex::new(before.clone()),
-            promised: AtomicBool::new(false),
+            promised: AtomicU32::new(0),
             promised_room: AtomicBool::new(false),
             going_on: Mutex::new(zone.map(|open| open.zone.0)),
         });
@@ -279,6 +294,9 @@ impl File {
             (writing.stream.clone(), std::mem::take(&mut writing.dirty))
         };
         let end = state.size.load(Ordering::Acquire);
+        if state.purpose == Purpose::Wal && state.durable.load(Ordering::Acquire) < end {
+            core.note_synced_log();
+        }
         let result = (|| {
             if dirty {
                 // In place: the bytes first, then the size that lets them be seen after a power loss.
@@ -322,12 +340,28 @@ impl File {
         if writing.writers > 0 {
             return Ok(());
         }
+        if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_patient())
+            && stream.placed() < stream.len()
+            && self.core.logs_wait()
+        {
+            // Most logs are closed just before they are deleted. One without a name goes with its last handle.
+            drop(writing);
+            if !self.state.is_orphan() {
+                self.core.keep_waiting(self.clone());
+            }
+            return Ok(());
+        }
         let result = self.finish(&mut writing);
         drop(writing);
         if result.is_err() && !self.state.is_orphan() {
             self.core.keep(self.clone());
         }
         result
+    }
+
+    /// Whether a closed log is on the drive as a whole, or deleted.
+    pub(crate) fn waits_no_more(&self) -> bool {
+        self.state.is_orphan() || self.stream().is_none_or(|stream| stream.placed() >= stream.len())
     }
 
     /// Writes what is buffered and fixes the size in the journal.
@@ -384,13 +418,24 @@ impl File {
     }
 }
 
+/// Zones that a write-ahead log waiting in memory may need at most: RocksDB's are somewhat longer than a memtable, for which a zone is a
+/// good size.
+const PATIENT_ZONES: usize = 2;
+/// Zones beyond the reserve that must be free besides, or logs do not wait.
+const PLENTY: u32 = 8;
+
+/// Bytes of a file that an empty zone takes.
+fn zone_room(core: &Core) -> u64 {
+    core.zone_capacity.saturating_sub(core.front)
+}
+
 /// Gives a file's stream its zones and records where its bytes are.
 struct FilePlacer {
     core: Weak<Core>,
     state: Arc<FileState>,
     before: Mutex<Option<Arc<WalTail>>>,
-    /// A zone is promised to what is in memory.
-    promised: AtomicBool,
+    /// Zones that are promised to what is in memory.
+    promised: AtomicU32,
     /// Room in a zone with other files is.
     promised_room: AtomicBool,
     /// The zone that the stream is to go on in, before metadata says so: nobody else may clean it.
@@ -407,7 +452,7 @@ impl Drop for FilePlacer {
 
 impl FilePlacer {
     fn release_promises(&self, core: &Core) {
-        if self.promised.swap(false, Ordering::AcqRel) {
+        for _ in 0..self.promised.swap(0, Ordering::AcqRel) {
             core.tenant.promise_over();
         }
         if self.promised_room.swap(false, Ordering::AcqRel) {
@@ -465,7 +510,8 @@ impl FilePlacer {
         let Some(open) = taken else { return Ok(None) };
         core.refresh(&self.state);
         self.promised_room.store(false, Ordering::Release);
-        if self.promised.swap(false, Ordering::AcqRel) {
+        // More than one zone is for more than this room holds.
+        if self.promised.load(Ordering::Acquire) == 1 && self.promised.swap(0, Ordering::AcqRel) == 1 {
             core.tenant.promise_over();
         }
         let header = self.header(core, open.zone, open.life, logical);
@@ -515,18 +561,30 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
-    fn reserve(&self) -> imbrex_device::Result<()> {
+    fn reserve(&self, bytes: u64) -> imbrex_device::Result<()> {
         let core = self.core()?;
         // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
-        if core.recovering.load(Ordering::Acquire) || self.promised.load(Ordering::Acquire) {
+        if core.recovering.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let zones = bytes.div_ceil(zone_room(&core).max(1));
+        if zones > 1 {
+            // Only where there is plenty: nothing is cleaned for what will probably be deleted.
+            while u64::from(self.promised.load(Ordering::Acquire)) < zones {
+                core.tenant.promise(PLENTY)?;
+                self.promised.fetch_add(1, Ordering::AcqRel);
+            }
+            return Ok(());
+        }
+        if self.promised.load(Ordering::Acquire) > 0 {
             return Ok(());
         }
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
         match core.promise_zone(new_wal) {
-            Ok(()) => self.promised.store(true, Ordering::Release),
+            Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
             Err(error) => {
-                let (bytes, count) = core.segment_sizes(self.state.purpose, self.state.kind);
-                let need = core.front + (bytes * (count + 1)) as u64;
+                let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
+                let need = core.front + bytes + segment as u64;
                 if !core.promise_room(&self.state, need) {
                     return Err(error);
                 }
@@ -556,7 +614,7 @@ impl Placer for FilePlacer {
                 return Ok(open);
             }
         }
-        let promised = self.promised.load(Ordering::Acquire);
+        let promised = self.promised.load(Ordering::Acquire) > 0;
         // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
         let urgency = match core.recovering.load(Ordering::Acquire) {
             _ if promised => Urgency::Promised,
@@ -574,7 +632,7 @@ impl Placer for FilePlacer {
         };
         if promised {
             // Used up with the zone.
-            self.promised.store(false, Ordering::Release);
+            self.promised.fetch_sub(1, Ordering::AcqRel);
         }
         let life = core.tenant.new_life();
         let extent = Extent { logical, len: OPEN, place: self.place(zone, life, core.front) };
@@ -634,7 +692,10 @@ impl Placer for FilePlacer {
         {
             core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
             core.resting.written.fetch_add(placed.len, Ordering::Relaxed);
-            core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);
+            // What will live longest is what a compaction reads last: it takes no room from others.
+            if self.state.hint.load(Ordering::Relaxed) < EXTREME || !core.cache.is_nearly_full() {
+                core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);
+            }
         }
         if self.state.kind == FileKind::Log {
             lock(&self.state.log).note_tail(placed);

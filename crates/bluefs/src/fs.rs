@@ -558,6 +558,7 @@ impl Drop for Mounted {
 
 /// Writes and seals everything; what fails is found again by the next mount.
 fn unmount(core: &Arc<Core>) -> Result<()> {
+    core.ahead.stop();
     if core.options.read_only {
         return Ok(core.volume.shutdown(false)?);
     }

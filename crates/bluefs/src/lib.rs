@@ -20,6 +20,7 @@
 
 #[cfg(test)]
 mod accounts;
+mod ahead;
 mod check;
 mod clean;
 mod core;

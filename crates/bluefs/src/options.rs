@@ -1,7 +1,7 @@
 //! How a bluefs is mounted.
 
+use crate::ahead::WINDOW;
 use crate::error::{Error, Result};
-use crate::read::MAX_READAHEAD;
 use imbrex_drives::{Uri, parse_bool};
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
@@ -87,7 +87,7 @@ impl Default for Options {
             wal: WalPlacement::default(),
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
-            readahead_bytes: MAX_READAHEAD,
+            readahead_bytes: WINDOW,
             page_bytes: imbrex_zones::cache::DEFAULT_PAGE,
             read_only: false,
             rescue: false,
@@ -206,7 +206,7 @@ mod tests {
         let whole = of("imbrex://x.img?io-scale=1").unwrap();
         assert_eq!((whole.segment_bytes, whole.page_bytes), (2 << 20, 16 << 10));
         let scaled = of("imbrex://x.img?io-scale=64").unwrap();
-        assert_eq!((scaled.segment_bytes, scaled.readahead_bytes), (32 << 10, 32 << 10));
+        assert_eq!((scaled.segment_bytes, scaled.readahead_bytes), (32 << 10, 128 << 10));
         assert_eq!(
             (scaled.page_bytes, scaled.volume.unit_bytes, scaled.volume.turn_bytes),
             (4096, 16 << 10, 256 << 10)

@@ -4,6 +4,7 @@
 //! of misses is a stream: the run then doubles, up to [`MAX_READAHEAD`], so that a compaction that reads 4 KiB at a time
 //! seeks once for 2 MiB (BlueFS §5.1).
 
+use crate::ahead::Streams;
 use crate::core::Core;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileState, lock};
@@ -13,6 +14,7 @@ use crate::meta::{Extent, Place};
 use imbrex_device::{AlignedBuf, Cause, Tag, ZoneId};
 use imbrex_zones::Where;
 use imbrex_zones::cache::Views;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -34,7 +36,13 @@ struct Run {
 pub(crate) struct Readahead {
     runs: [Run; STREAMS],
     clock: u64,
+    streams: Streams,
+    /// Pages that were read ahead and not used yet.
+    brought: Vec<Range<u64>>,
 }
+
+/// Pieces of a handle that are remembered until they are used.
+const BROUGHT: usize = 256;
 
 impl Readahead {
     /// A miss at `page`, of `wanted` pages: how many to read. Pure policy.
@@ -129,6 +137,10 @@ impl File {
         let serial = self.state.serial;
         let page_size = u64::from(cache.page_size());
         let held = self.held();
+        let (first, behind, end) =
+            (at / page_size, (at + out.len() as u64).div_ceil(page_size), limit.div_ceil(page_size));
+        let streams = self.core.ahead.is_on() && self.core.keeps_reads() && self.state.kind == FileKind::Table;
+        let (mut looked, mut steps) = (!streams, false);
         let mut done = 0;
         while done < out.len() {
             let here = at + done as u64;
@@ -141,16 +153,67 @@ impl File {
                 done += n;
                 continue;
             }
-            let behind = (at + out.len() as u64).div_ceil(page_size);
-            let end = limit.div_ceil(page_size);
+            if !looked {
+                looked = true;
+                steps = self.read_ahead(&mut lock(ahead), first..behind, end);
+            }
+            if steps && self.core.ahead.waited_for(serial, page) {
+                continue;
+            }
             let wanted = (page..behind).take_while(|p| *p == page || !cache.contains(serial, *p)).count() as u64;
-            let max = if self.core.keeps_reads() { self.core.options.readahead_bytes / page_size } else { wanted };
+            let max = if self.core.keeps_reads() && !streams {
+                self.core.options.readahead_bytes / page_size
+            } else {
+                wanted
+            };
             let run = lock(ahead).run(page, wanted, max);
             let run =
                 (page..end.min(page + run)).take_while(|p| *p == page || !cache.contains(serial, *p)).count() as u64;
             done += self.read_run(page, run.max(1), limit, skip, &mut out[done..], cause)?;
         }
+        if !looked {
+            let mut ahead = lock(ahead);
+            if ahead.streams.is_active() {
+                self.read_ahead(&mut ahead, first..behind, end);
+                self.let_go(&mut ahead, first..(at + out.len() as u64) / page_size);
+            }
+        }
         Ok(done)
+    }
+
+    /// Pages were asked for: has the next ones of a stream read. Whether they are a step of one.
+    fn read_ahead(&self, ahead: &mut Readahead, read: Range<u64>, end: u64) -> bool {
+        let core = &self.core;
+        let page_size = u64::from(core.cache.page_size());
+        let max = core.ahead.window(core.options.readahead_bytes, core.cache.capacity()) / page_size;
+        let command = u64::from(core.volume.geometry().max_io) / page_size;
+        let (steps, next) = ahead.streams.reads(read, max, command);
+        if let Some(next) = next
+            && let Some(me) = self.me.upgrade()
+        {
+            let brought = core.ahead.request(&me, next.start.min(end)..next.end.min(end), command);
+            let room = BROUGHT.saturating_sub(ahead.brought.len());
+            ahead.brought.extend(brought.into_iter().take(room));
+        }
+        steps
+    }
+
+    /// What was read ahead and now is used, up to the page `read` ends with, makes room for others, unless there is room for all: who
+    /// reads a table from one end to the other seldom reads it again soon, and a compaction never.
+    fn let_go(&self, ahead: &mut Readahead, read: Range<u64>) {
+        let cache = &self.core.cache;
+        let used = |range: &Range<u64>| range.end <= read.end && range.end + (range.end - range.start) >= read.start;
+        if !ahead.brought.iter().any(used) {
+            return;
+        }
+        let full = cache.is_nearly_full();
+        ahead.brought.retain(|range| {
+            let used = used(range);
+            if used && full {
+                range.clone().for_each(|page| cache.remove(self.state.serial, page));
+            }
+            !used
+        });
     }
 
     /// Reads a run of pages with as few commands as there are extents in it, keeps them in the cache, and copies from byte

@@ -275,6 +275,11 @@ impl BlockCache {
         }
     }
 
+    /// Whether less than a sixteenth of it is free: then whatever comes costs something else its place.
+    pub fn is_nearly_full(&self) -> bool {
+        self.used_bytes() > self.capacity / 16 * 15
+    }
+
     /// Bytes of memory that the cache takes: those of cached pages, and of buffers that wait for their next page.
     pub fn held_bytes(&self) -> u64 {
         self.used_bytes() + (self.buffers.free() * self.page) as u64

@@ -39,6 +39,15 @@ impl Flusher {
         lock(&self.state).poison.clone().map_or(Ok(()), Err)
     }
 
+    /// Waits for the flush that is under way, if there is one.
+    pub(crate) fn wait_for_current(&self) {
+        let mut state = lock(&self.state);
+        let current = state.started;
+        while state.completed < current {
+            state = wait(&self.done, state);
+        }
+    }
+
     pub(crate) fn ticket(&self) -> Ticket {
         Ticket(lock(&self.state).started + 1)
     }

@@ -11,6 +11,7 @@ mod flush;
 pub mod frame;
 pub mod label;
 pub mod memory;
+mod patient;
 pub mod pool;
 pub mod registry;
 pub mod stream;

@@ -154,6 +154,17 @@ struct Used {
     map: Vec<bool>,
     count: usize,
     hint: usize,
+    /// Those of `count` whose bytes are in no hurry to be written.
+    patient: usize,
+}
+
+/// Whether the bytes of a segment are written as soon as it is full, or wait in memory while there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hurry {
+    /// As soon as it is full.
+    Soon,
+    /// When somebody else needs the memory. Such segments take up to [`SegmentMemory::patience`] of it.
+    Patient,
 }
 
 fn units_of(len: usize, unit: usize) -> usize {
@@ -190,7 +201,7 @@ impl SegmentMemory {
             unit,
             units,
             data: data_offset(units),
-            used: Mutex::new(Used { map: vec![false; units], count: 0, hint: 0 }),
+            used: Mutex::new(Used { map: vec![false; units], count: 0, hint: 0, patient: 0 }),
             region,
         };
         let header = memory.header();
@@ -212,6 +223,16 @@ impl SegmentMemory {
         (lock(&self.used).count, self.units)
     }
 
+    /// Units that patient segments may take: three of four, so that those in a hurry always find some.
+    pub fn patience(&self) -> usize {
+        self.units / 4 * 3
+    }
+
+    /// Units that patient segments take.
+    pub fn patient(&self) -> usize {
+        lock(&self.used).patient
+    }
+
     fn header(&self) -> &RegionHeader {
         // SAFETY: the region is at least one page long (checked by `units_of` leaving room, and by the assert in `new`),
         // aligned, lives as long as `self`, and this part of it is only ever accessed as this struct of atomics.
@@ -226,15 +247,18 @@ impl SegmentMemory {
     }
 
     /// Claims a segment of `want` bytes or, where memory is short, of less, but at least as many units as hold a byte
-    /// (one, unless a unit is no longer than what stands in front). Once more than half of all units are in use, nobody gets more
-    /// than that, so that many slow writers cannot starve each other. `None`: nothing is left.
-    pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize) -> Option<Segment> {
+    /// (one, unless a unit is no longer than what stands in front). Once more than half of all units (without those that patient segments
+    /// take) are in use, nobody gets more than that, so that many slow writers cannot starve each other. `None`: nothing is left.
+    pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize, hurry: Hurry) -> Option<Segment> {
         let mut used = lock(&self.used);
         // A segment without room for a byte would be full, and never be written.
         let least = layout.least().div_ceil(self.unit);
         let mut n = want.min(MAX_SEGMENT).div_ceil(self.unit).min(self.units).max(least);
-        if used.count * 2 > self.units {
+        if (used.count - used.patient) * 2 > self.units - used.patient {
             n = least;
+        }
+        if hurry == Hurry::Patient && used.patient + n > self.patience() {
+            return None;
         }
         let first = loop {
             match find_run(&used.map, used.hint, n).or_else(|| find_run(&used.map, 0, n)) {
@@ -245,6 +269,9 @@ impl SegmentMemory {
         };
         used.map[first..first + n].fill(true);
         used.count += n;
+        if hurry == Hurry::Patient {
+            used.patient += n;
+        }
         used.hint = first + n;
         drop(used);
         let d = self.descriptor(first);
@@ -259,7 +286,16 @@ impl SegmentMemory {
         d.crc.store(static_crc(n as u32, &key, &layout), Ordering::Relaxed);
         d.state.store(LIVE, Ordering::Release);
         let capacity = layout.capacity(n * self.unit);
-        Some(Segment { memory: self.clone(), first, units: n, layout, key, capacity, left: AtomicBool::new(false) })
+        Some(Segment {
+            memory: self.clone(),
+            first,
+            units: n,
+            layout,
+            key,
+            capacity,
+            hurry,
+            left: AtomicBool::new(false),
+        })
     }
 }
 
@@ -284,6 +320,7 @@ pub struct Segment {
     layout: Layout,
     key: SegmentKey,
     capacity: usize,
+    hurry: Hurry,
     left: AtomicBool,
 }
 
@@ -296,6 +333,9 @@ impl Drop for Segment {
         let mut used = lock(&self.memory.used);
         used.map[self.first..self.first + self.units].fill(false);
         used.count -= self.units;
+        if self.hurry == Hurry::Patient {
+            used.patient -= self.units;
+        }
         used.hint = used.hint.min(self.first);
     }
 }
@@ -530,7 +570,7 @@ mod tests {
             let region = heap_region(&vec![0; 256 << 10]);
             let memory = SegmentMemory::new(region.clone(), 16 << 10);
             let layout = Layout { front: 4096, frame };
-            let segment = memory.claim(key(9, 100), layout, 32 << 10).unwrap();
+            let segment = memory.claim(key(9, 100), layout, 32 << 10, Hurry::Soon).unwrap();
             let data: Vec<u8> = (0..segment.capacity() as u32).map(|i| (i % 251) as u8).collect();
             let mut done = 0;
             while done < data.len() {
@@ -556,7 +596,7 @@ mod tests {
         let memory = SegmentMemory::new(heap_region(&vec![0; 1 << 20]), 16 << 10);
         let layout = Layout { front: 512, frame: 0 };
         let mut segments = Vec::new();
-        while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 256 << 10) {
+        while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 256 << 10, Hurry::Soon) {
             segments.push(segment);
         }
         let (used, all) = memory.usage();
@@ -572,7 +612,7 @@ mod tests {
             let memory = SegmentMemory::new(heap_region(&vec![0; (units + 4) * (4096 + DESCRIPTOR)]), 4096);
             let layout = Layout { front: 4096, frame };
             let mut segments = Vec::new();
-            while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 4096) {
+            while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 4096, Hurry::Soon) {
                 assert!(segment.capacity() > 0 && segment.append(b"x") == 1);
                 segments.push(segment);
             }
@@ -589,7 +629,7 @@ mod tests {
             let region = heap_region(&vec![0; 128 << 10]);
             let memory = SegmentMemory::new(region.clone(), 16 << 10);
             let layout = Layout { front: 512, frame };
-            let [hurt, whole] = [0, 5000].map(|at| memory.claim(key(1, at), layout, 1).unwrap());
+            let [hurt, whole] = [0, 5000].map(|at| memory.claim(key(1, at), layout, 1, Hurry::Soon).unwrap());
             let data: Vec<u8> = (0..5000).map(|i| (i % 251) as u8).collect();
             for segment in [&hurt, &whole] {
                 data.chunks(333).for_each(|piece| assert_eq!(segment.append(piece), piece.len()));
@@ -618,7 +658,7 @@ mod tests {
     fn regions_of_version_1_have_no_checksum_and_those_of_newer_ones_are_not_read() {
         let region = heap_region(&vec![0; 128 << 10]);
         let memory = SegmentMemory::new(region.clone(), 16 << 10);
-        let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1).unwrap();
+        let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1, Hurry::Soon).unwrap();
         segment.append(b"hello");
         let mut old = copy(&region);
         old[8] = 1;
@@ -634,7 +674,7 @@ mod tests {
     fn damaged_descriptors_are_left_out_not_believed() {
         let region = heap_region(&vec![0; 128 << 10]);
         let memory = SegmentMemory::new(region.clone(), 16 << 10);
-        let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1).unwrap();
+        let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1, Hurry::Soon).unwrap();
         segment.append(b"hello");
         let whole = copy(&region);
         assert_eq!(parse(&whole).len(), 1);

@@ -14,13 +14,15 @@ mod write;
 
 use crate::active::Holder;
 use crate::frame::ZoneHeader;
-use crate::memory::{Layout, Segment, SegmentKey};
+use crate::memory::{Hurry, Layout, Segment, SegmentKey};
+use crate::patient::{self, Waiting};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::volume::{Tenant, VolumeCore};
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 use write::Writing;
 
 /// How bytes stand in the zone.
@@ -52,6 +54,9 @@ pub struct StreamSpec {
     pub cause: Cause,
     /// Whether no byte may become durable before those before it, also across zones.
     pub ordered: bool,
+    /// How many full segments may wait in memory until it is short, they are old, or somebody drains the stream; 0: none, they are
+    /// written at once.
+    pub patient: usize,
     /// Whether it is the engine's journal: its zones count before all others where a drive limits active ones, and are never
     /// taken away.
     pub journal: bool,
@@ -114,11 +119,12 @@ pub trait Placer: Send + Sync {
         Ok(())
     }
     /// More bytes may come into memory than the open zone has room for: the engine makes sure that
-    /// [`next_zone`](Placer::next_zone) will find a zone. Called often; one promise at a time is enough.
+    /// [`next_zone`](Placer::next_zone) will find a zone, or room for `bytes`, which is the most that will be in memory. Called often; one
+    /// promise at a time is enough.
     ///
     /// # Errors
     /// `NoSpace`: then nothing is appended that has no place.
-    fn reserve(&self) -> Result<()> {
+    fn reserve(&self, _bytes: u64) -> Result<()> {
         Ok(())
     }
     /// A zone for the bytes from `logical` on, with room for the header and `need` bytes behind it. The engine records it (in memory that survives the process) before it returns.
@@ -162,6 +168,10 @@ struct State {
     writing: bool,
     /// See [`AppendStream::abandon`].
     abandoned: bool,
+    /// Full segments wait; see [`StreamSpec::patient`].
+    patient: bool,
+    /// Since when the oldest of them does, where that counts.
+    waiting_since: Option<Instant>,
 }
 
 struct Zone {
@@ -216,6 +226,9 @@ pub(crate) struct StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
+        if self.spec.patient > 0 {
+            self.volume.patients.remove(self.id);
+        }
         // Whatever could not be written and was not given up is still promised.
         for segment in &lock(&self.state).segments {
             segment.leave();
@@ -262,6 +275,8 @@ impl AppendStream {
                 room: start.zone.map_or(0, |zone| zone.capacity.saturating_sub(zone.at)),
                 writing: false,
                 abandoned: false,
+                patient: spec.patient > 0,
+                waiting_since: None,
             }),
             changed: Condvar::new(),
             io: Mutex::new(Io {
@@ -283,7 +298,26 @@ impl AppendStream {
         {
             active.hold(open.zone, core.holder());
         }
+        if spec.patient > 0 {
+            core.volume.patients.add(core.id, &core.me);
+        }
         AppendStream { core }
+    }
+
+    /// From now on full segments are written at once, as those of others.
+    pub fn hurry(&self) {
+        let mut state = lock(&self.core.state);
+        state.patient = false;
+        let full = state.segments.len() > usize::from(state.filling);
+        drop(state);
+        if full {
+            self.core.write_soon();
+        }
+    }
+
+    /// Whether full segments wait in memory.
+    pub fn is_patient(&self) -> bool {
+        lock(&self.core.state).patient
     }
 
     /// Appends `bytes`; returns the logical offset of the first. No I/O unless all segments are full.
@@ -458,11 +492,40 @@ impl StreamCore {
         state.end += n as u64;
         if full {
             state.filling = false;
-            if !self.queued.swap(true, Ordering::AcqRel) {
-                self.volume.enqueue(self.clone());
+            if !state.patient {
+                self.write_soon();
+            } else {
+                if state.waiting_since.is_none() && self.volume.has_clock() {
+                    state.waiting_since = Some(Instant::now());
+                }
+                if self.volume.is_nearly_short() {
+                    self.volume.relieve_soon();
+                }
             }
         }
         n
+    }
+
+    /// Full segments are to be written by whoever does background work.
+    fn write_soon(&self) {
+        if let Some(me) = self.me.upgrade()
+            && !self.queued.swap(true, Ordering::AcqRel)
+        {
+            self.volume.enqueue(me);
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What waits here; `now` tells what is old.
+    pub(crate) fn waiting(&self, now: Option<Instant>) -> Waiting {
+        let state = lock(&self.state);
+        let full = state.segments.len() > usize::from(state.filling) && !state.abandoned;
+        let age = |now: Instant| state.waiting_since.map(|since| now.saturating_duration_since(since));
+        let old = now.and_then(age).is_some_and(|age| age >= patient::LONGEST);
+        Waiting { stream: self.id, full, old }
     }
 
     /// Pads so that `n` bytes fit into one frame.
@@ -494,14 +557,22 @@ impl StreamCore {
         }
         let mut want = self.spec.segment_bytes;
         let mut full = None;
-        if state.segments.len() < self.spec.segments && ((state.segments.len() + 1) * want) as u64 > state.room {
+        let mut most = if state.patient { self.spec.patient } else { self.spec.segments };
+        if state.segments.len() < most && ((state.segments.len() + 1) * want) as u64 > state.room {
             // Not under the lock: the engine may have to make zones free first.
             drop(state);
-            full = self.placer.reserve().err();
+            full = self.placer.reserve((most * want) as u64).err();
             state = lock(&self.state);
             if state.abandoned {
                 return Err(self.is_abandoned());
             }
+            if full.is_some() && state.patient {
+                // There may be room for less.
+                state.patient = false;
+                self.write_soon();
+                return Ok(state);
+            }
+            most = if state.patient { self.spec.patient } else { self.spec.segments };
             if full.is_some() && state.segments.is_empty() {
                 // What the open zone still takes, at least.
                 let unit = self.volume.memory().unit();
@@ -512,15 +583,25 @@ impl StreamCore {
                 }
             }
         }
-        if full.is_none() && state.segments.len() < self.spec.segments {
+        if full.is_none() && state.segments.len() < most {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
-            match self.volume.memory().claim(key, self.layout, want) {
+            let hurry = if state.patient { Hurry::Patient } else { Hurry::Soon };
+            match self.volume.memory().claim(key, self.layout, want, hurry) {
                 Some(segment) => {
                     state.segments.push_back(Arc::new(segment));
                     state.filling = true;
                     return Ok(state);
                 }
-                None if state.segments.is_empty() => {
+                // Others may have what is in no hurry, or this one has it itself.
+                None if state.patient || state.segments.is_empty() => {
+                    drop(state);
+                    let relieved = self.volume.relieve()?;
+                    state = lock(&self.state);
+                    if relieved || state.patient || !state.segments.is_empty() {
+                        // With nothing to be had from others it goes on as those that are in a hurry.
+                        state.patient &= relieved;
+                        return Ok(state);
+                    }
                     let what = "too many files are being written at once for the survivor's memory; close some";
                     return Err(self.volume.error(Fault::InvalidInput(what.into())));
                 }
@@ -599,19 +680,24 @@ impl StreamCore {
     /// Writes full segments, up to `bytes` and at least one.
     pub(crate) fn write_ready(self: &Arc<Self>, bytes: u64) -> Result<()> {
         self.queued.store(false, Ordering::Release);
-        let writing = self.wait_to_write();
-        let mut written = 0;
-        while written < bytes && self.has_sealed() {
-            match writing.write_front(Priority::Background)? {
-                0 => break,
-                n => written += n,
-            }
-        }
-        drop(writing);
+        self.write_full(bytes, Priority::Background)?;
         if self.has_sealed() && !self.queued.swap(true, Ordering::AcqRel) {
             self.volume.enqueue(self.clone());
         }
         Ok(())
+    }
+
+    /// The same; returns how many were written.
+    pub(crate) fn write_full(&self, bytes: u64, priority: Priority) -> Result<u64> {
+        let writing = self.wait_to_write();
+        let mut written = 0;
+        while written < bytes && self.has_sealed() {
+            match writing.write_front(priority)? {
+                0 => break,
+                n => written += n,
+            }
+        }
+        Ok(written)
     }
 
     fn has_sealed(&self) -> bool {

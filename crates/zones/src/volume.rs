@@ -15,6 +15,7 @@ use crate::active::{self, ActiveZones};
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
 use crate::memory::{SegmentMemory, is_newer, parse};
+use crate::patient::Patients;
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::turn::Turn;
@@ -98,6 +99,7 @@ pub(crate) struct VolumeCore {
     work_changed: Condvar,
     lives: AtomicU64,
     streams: AtomicU64,
+    pub(crate) patients: Patients,
     mount: u64,
     first_generation: u64,
     label_repaired: Option<String>,
@@ -289,6 +291,7 @@ impl Volume {
             work_changed: Condvar::new(),
             lives: AtomicU64::new(0),
             streams: AtomicU64::new(0),
+            patients: Patients::default(),
             mount: label.mount + 1,
             first_generation: label.generation,
             label_repaired,
@@ -430,6 +433,12 @@ impl Volume {
     /// Makes every write acknowledged so far durable.
     pub fn sync(&self, tag: Tag) -> Result<()> {
         self.handle.core.sync(tag)
+    }
+
+    /// Waits for the flush that is under way, if there is one; not for later ones. For reads that are in no hurry: while a drive
+    /// flushes, each of them makes its head go to and fro.
+    pub fn wait_for_flush(&self) {
+        self.handle.core.flusher.wait_for_current();
     }
 
     /// Fails once a flush has failed.

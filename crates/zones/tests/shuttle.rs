@@ -170,6 +170,7 @@ fn stream(tenant: &Tenant, file: u64) -> (Arc<AppendStream>, Arc<Notes>) {
         segments: 2,
         cause: Cause::Wal,
         ordered: false,
+        patient: 0,
         journal: false,
     };
     (Arc::new(AppendStream::new(tenant, spec, StreamStart::default(), notes.clone())), notes)

@@ -91,9 +91,11 @@ pub(super) fn needs(options: &Options) -> Needs {
 /// Switches that shrink what bluefs has a size for.
 pub(super) fn shrunk(switches: &str, cache: bool, scale: u32) -> String {
     let scaled = |mib: u64, least: u64| (mib * MIB / u64::from(scale)).max(least);
-    // 1:15 of the data on disk: 2 GiB in the paper.
-    let cache = if cache { scaled(2048, MIB) } else { 0 };
-    let (journal, survivor) = (scaled(16, 64 << 10), scaled(64, MIB));
+    // 1:15 of the data on disk: 2 GiB in the paper. Three eighths of it are for what waits to be written, logs above all; of the
+    // kernel's page cache a fifth may be that.
+    let waits = scaled(2048 / 8 * 3, MIB);
+    let cache = if cache { scaled(2048, MIB).saturating_sub(waits).max(MIB) } else { 0 };
+    let (journal, survivor) = (scaled(16, 64 << 10), waits / 4096 * 4096);
     format!("{switches}&cache={cache}&journal={journal}&survivor-size={survivor}&io-scale={scale}")
 }
 

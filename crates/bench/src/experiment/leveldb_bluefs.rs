@@ -151,8 +151,12 @@ fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Ran, Stop> {
         let io = disk.divides(options.scale);
         let time = Pace::Real(run.speed(disk.rule)).options();
         let journal = (16 * MIB / u64::from(io)).max(64 << 10);
-        let survivor = (64 * MIB / u64::from(io)).max(MIB);
-        let switches = format!("cache={cache}&io-scale={io}&journal={journal}&survivor-size={survivor}");
+        // Memory for what waits to be written, three logs at most, is a part of the same bytes.
+        let survivor = (768 * MIB / u64::from(io)).min(cache / 8 / 4096 * 4096).max(MIB);
+        let switches = format!(
+            "cache={}&io-scale={io}&journal={journal}&survivor-size={survivor}",
+            cache.saturating_sub(survivor)
+        );
         let mut command = Command::new(program);
         command.arg(format!("--uri=imbrex://{}?format=on&{time}&{switches}", image.display())).arg("--db=/bench");
         command.env("IMBREX_SHM_DIR", dir.path());

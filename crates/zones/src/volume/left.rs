@@ -7,7 +7,7 @@
 //! label counts, and of the next one, which came so far.
 
 use super::{Volume, unusable};
-use crate::memory::{Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
+use crate::memory::{Hurry, Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
 use crate::sync::lock;
 use imbrex_device::{Cause, Region, Result, zeroed_region};
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ impl Left {
             while done < segment.bytes.len() || done == 0 {
                 let rest = &segment.bytes[done..];
                 let key = SegmentKey { logical: segment.key.logical + done as u64, ..segment.key };
-                let Some(copy) = memory.claim(key, Layout { front: 0, frame: 0 }, rest.len()) else {
+                let Some(copy) = memory.claim(key, Layout { front: 0, frame: 0 }, rest.len(), Hurry::Soon) else {
                     missing += rest.len();
                     break;
                 };

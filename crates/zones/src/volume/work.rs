@@ -1,20 +1,24 @@
 //! Background work of a volume: writing full segments and resetting free zones, on threads or step by step.
 
+use super::{Exec, Handle, VolumeCore};
 #[cfg(not(feature = "shuttle"))]
-use super::Exec;
-use super::{Handle, VolumeCore};
+use crate::patient;
 use crate::stream::StreamCore;
 use crate::sync::lock;
 #[cfg(not(feature = "shuttle"))]
-use crate::sync::wait;
+use crate::sync::{wait, wait_at_most};
 use imbrex_device::{Cause, Priority, Result, Tag};
 use std::collections::VecDeque;
 use std::sync::Arc;
+#[cfg(not(feature = "shuttle"))]
+use std::time::Instant;
 
 #[derive(Default)]
 pub(super) struct Work {
     ready: VecDeque<Arc<StreamCore>>,
     resets: bool,
+    /// Memory is nearly short.
+    relieve: bool,
     stop: bool,
 }
 
@@ -63,6 +67,28 @@ impl VolumeCore {
         self.work_changed.notify_one();
     }
 
+    /// Whether there are threads whose work may depend on the time.
+    pub(crate) fn has_clock(&self) -> bool {
+        !cfg!(feature = "shuttle") && self.options.exec != Exec::Inline
+    }
+
+    /// Memory is nearly short: some of what waits in it is to be written.
+    pub(crate) fn relieve_soon(&self) {
+        lock(&self.work).relieve = true;
+        self.work_changed.notify_one();
+    }
+
+    /// Writes a turn's worth of what waits, where memory is still nearly short.
+    fn relieve_some(&self) -> Result<bool> {
+        if !std::mem::take(&mut lock(&self.work).relieve) || !self.is_nearly_short() || !self.relieve()? {
+            return Ok(false);
+        }
+        if self.is_nearly_short() {
+            lock(&self.work).relieve = true;
+        }
+        Ok(true)
+    }
+
     /// There are zones to reset.
     pub(super) fn reset_soon(&self) {
         lock(&self.work).resets = true;
@@ -76,6 +102,9 @@ impl VolumeCore {
         let stream = lock(&self.work).ready.pop_front();
         if let Some(stream) = stream {
             stream.write_ready(1)?;
+            return Ok(true);
+        }
+        if self.relieve_some()? {
             return Ok(true);
         }
         self.reset_one()
@@ -94,6 +123,7 @@ impl VolumeCore {
 
     #[cfg(not(feature = "shuttle"))]
     fn write_loop(&self) {
+        let mut looked = Instant::now();
         loop {
             let mut work = lock(&self.work);
             let stream = loop {
@@ -103,12 +133,26 @@ impl VolumeCore {
                 if let Some(stream) = work.ready.pop_front() {
                     break Some(stream);
                 }
-                if std::mem::take(&mut work.resets) {
+                if work.relieve || std::mem::take(&mut work.resets) {
                     break None;
                 }
-                work = wait(&self.work_changed, work);
+                match self.patients.is_empty() {
+                    true => work = wait(&self.work_changed, work),
+                    false if looked.elapsed() >= patient::LOOK => break None,
+                    false => work = wait_at_most(&self.work_changed, work, patient::LOOK),
+                }
             };
             drop(work);
+            if looked.elapsed() >= patient::LOOK {
+                // Whatever goes wrong here is met by whoever needs these bytes on the drive.
+                while matches!(self.write_old(), Ok(true)) {}
+                looked = Instant::now();
+            }
+            if stream.is_none()
+                && let Err(error) = self.relieve_some()
+            {
+                tracing::warn!(%error, "a background write failed");
+            }
             match stream {
                 Some(stream) => {
                     if let Err(error) = stream.write_ready(self.options.turn_bytes) {

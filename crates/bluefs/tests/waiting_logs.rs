@@ -1,0 +1,232 @@
+//! Write-ahead logs that nobody syncs wait in memory, and most are deleted before they are written; but nothing that was promised may
+//! depend on that.
+
+mod support;
+
+use imbrex_bluefs::{BlueFs, CreateOptions, Options};
+use imbrex_device::{Drive, HeapSurvivor};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::Exec;
+use std::sync::Arc;
+use support::{bytes, options, read_all};
+
+struct Machine {
+    emulator: Emulator,
+    survivor: Arc<HeapSurvivor>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let machine =
+            Machine { emulator: Emulator::memory(&Config::tiny()).unwrap(), survivor: Arc::new(HeapSurvivor::new()) };
+        BlueFs::format(&machine.drive(), false).unwrap();
+        machine
+    }
+
+    fn drive(&self) -> Drive {
+        Drive { device: Arc::new(self.emulator.clone()), survivor: Some(self.survivor.clone()) }
+    }
+
+    /// As another process finds it if this one is killed now.
+    fn killed(&self) -> BlueFs {
+        let drive = Drive {
+            device: Arc::new(self.emulator.fork().unwrap()),
+            survivor: Some(Arc::new(self.survivor.snapshot())),
+        };
+        BlueFs::mount(drive, options()).unwrap()
+    }
+
+    /// As it is found if the power fails now.
+    fn without_power(&self, seed: u64) -> BlueFs {
+        let emulator = self.emulator.after_power_loss(seed).unwrap();
+        BlueFs::mount(Drive { device: Arc::new(emulator), survivor: Some(Arc::new(HeapSurvivor::new())) }, options())
+            .unwrap()
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.emulator.stats().by_cause["wal"].bytes_written
+    }
+}
+
+fn work(fs: &BlueFs) {
+    while fs.step().unwrap() {}
+}
+
+/// A closed log of this many bytes, which differ by its number.
+fn log(fs: &BlueFs, number: u8, len: usize) -> Vec<u8> {
+    let data = bytes(len, number);
+    let mut writer = fs.create(&format!("/{number:06}.log"), CreateOptions::default()).unwrap();
+    data.chunks(10_000).for_each(|piece| writer.append(piece).unwrap());
+    writer.close().unwrap();
+    work(fs);
+    data
+}
+
+/// Longer than a zone, which is 1 MiB.
+const LONG: usize = 1_200_000;
+
+#[test]
+fn a_log_that_is_deleted_in_time_is_never_written_and_is_there_until_then() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let mut before: Option<(u8, Vec<u8>)> = None;
+    for number in 1..=20 {
+        let data = log(&fs, number, LONG);
+        assert!(read_all(&fs, &format!("/{number:06}.log")) == data, "read from memory");
+        assert_eq!(fs.stat(&format!("/{number:06}.log")).unwrap().size, LONG as u64);
+        if number % 5 == 0 {
+            let after = machine.killed();
+            assert!(read_all(&after, &format!("/{number:06}.log")) == data, "after a kill");
+            if let Some((number, data)) = &before {
+                assert!(read_all(&after, &format!("/{number:06}.log")) == *data, "the one before, after a kill");
+            }
+        }
+        if let Some((old, _)) = before.replace((number, data)) {
+            fs.unlink(&format!("/{old:06}.log")).unwrap();
+        }
+    }
+    assert_eq!(machine.log_bytes(), 0);
+    let (used, _) = fs.volume().unwritten();
+    assert!(used < 2 * LONG as u64, "memory of deleted logs comes back: {used}");
+
+    // What is left at the end is written.
+    let (number, data) = before.unwrap();
+    drop(fs);
+    assert!(machine.log_bytes() >= LONG as u64);
+    let drive = Drive { device: Arc::new(machine.emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    assert!(read_all(&BlueFs::mount(drive, options()).unwrap(), &format!("/{number:06}.log")) == data);
+}
+
+#[test]
+fn a_sync_makes_the_logs_before_durable_too_and_no_later_one_waits() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let first = log(&fs, 1, LONG);
+    let writer = fs.create("/000002.log", CreateOptions::default()).unwrap();
+    writer.append(&first[..5000]).unwrap();
+    assert_eq!(machine.log_bytes(), 0);
+    writer.sync().unwrap();
+    for seed in 0..20 {
+        let after = machine.without_power(seed);
+        assert!(read_all(&after, "/000001.log") == first, "seed {seed}");
+        assert!(read_all(&after, "/000002.log") == first[..5000], "seed {seed}");
+    }
+    drop(writer);
+    let written = machine.log_bytes();
+    let writer = fs.create("/000003.log", CreateOptions::default()).unwrap();
+    writer.append(&first[..500_000]).unwrap();
+    work(&fs);
+    assert!(machine.log_bytes() > written + 300_000, "a sync later would have had all of it to write");
+}
+
+#[test]
+fn where_memory_is_short_the_oldest_goes_first_and_everybody_goes_on() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    // Memory is 4 MiB, three quarters of it for what waits.
+    let logs: Vec<Vec<u8>> = (1..=6).map(|number| log(&fs, number, LONG)).collect();
+    let table = fs.create("/000007.sst", CreateOptions::default()).unwrap();
+    table.append(&logs[0]).unwrap();
+    let written = machine.log_bytes();
+    assert!(written > 0 && written < 5 * LONG as u64, "{written}");
+    // In order: a log is on the drive only as far as those before it are.
+    for seed in 0..20 {
+        let after = machine.without_power(seed);
+        let sizes: Vec<u64> =
+            (1..=6).map(|n| after.stat(&format!("/{n:06}.log")).map_or(0, |stat| stat.size)).collect();
+        let partial = sizes.iter().position(|size| *size < LONG as u64).unwrap_or(6);
+        assert!(sizes.iter().skip(partial + 1).all(|size| *size == 0), "{sizes:?}");
+    }
+    let after = machine.killed();
+    for (i, data) in logs.iter().enumerate() {
+        assert!(read_all(&after, &format!("/{:06}.log", i + 1)) == *data);
+        assert!(read_all(&fs, &format!("/{:06}.log", i + 1)) == *data);
+    }
+}
+
+#[test]
+fn on_a_full_drive_logs_are_written_as_they_come() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let data = bytes(1 << 20, 3);
+    let mut n = 0;
+    // Until a log would have to take one of the last zones.
+    while fs.space().free > 4 << 20 {
+        n += 1;
+        let table = fs.create(&format!("/{n:06}.sst"), CreateOptions::default()).unwrap();
+        table.append(&data).unwrap();
+    }
+    let log = log(&fs, 200, LONG);
+    assert!(machine.log_bytes() > LONG as u64 / 2, "{}", machine.log_bytes());
+    assert!(read_all(&machine.killed(), "/000200.log") == log);
+}
+
+/// A table on a drive with threads and a cache, and its bytes.
+fn table(cache_bytes: u64) -> (Machine, BlueFs, Vec<u8>) {
+    let machine = Machine::new();
+    let mut options = Options { cache_bytes, readahead_bytes: 256 << 10, ..options() };
+    options.volume.exec = Exec::Threads(1);
+    let data = bytes(3 << 20, 5);
+    {
+        let fs = BlueFs::mount(machine.drive(), options.clone()).unwrap();
+        fs.create("/000001.sst", CreateOptions::default()).unwrap().append(&data).unwrap();
+    }
+    let fs = BlueFs::mount(machine.drive(), options).unwrap();
+    machine.emulator.reset_stats();
+    (machine, fs, data)
+}
+
+#[test]
+fn a_stream_is_read_ahead_and_nothing_of_it_twice() {
+    let (machine, fs, data) = table(2 << 20);
+    let reader = fs.open_read("/000001.sst").unwrap();
+    let mut out = vec![0; 4096];
+    for (i, piece) in data.chunks(4096).enumerate() {
+        assert_eq!(reader.read_at(i as u64 * 4096, &mut out).unwrap(), piece.len());
+        assert!(out == piece, "page {i}");
+    }
+    let stats = machine.emulator.stats();
+    let ahead = stats.by_cause["readahead"].bytes_read;
+    assert!(ahead > data.len() as u64 / 10 * 9, "{ahead} bytes were read ahead");
+    assert!(stats.total.bytes_read < data.len() as u64 + (64 << 10), "{} bytes were read", stats.total.bytes_read);
+    assert!(stats.total.reads < 100, "{} commands", stats.total.reads);
+
+    // Here and there nothing is.
+    machine.emulator.reset_stats();
+    for i in (0..700_u64).map(|i| i * 389 % 761) {
+        let n = reader.read_at(i * 4096, &mut out).unwrap();
+        assert!(out[..n] == data[i as usize * 4096..][..n]);
+    }
+    assert_eq!(machine.emulator.stats().by_cause["readahead"].bytes_read, 0);
+}
+
+#[test]
+fn a_file_that_is_deleted_overwritten_or_left_while_it_is_read_ahead_gives_right_bytes_and_the_drive_back() {
+    for round in 0..30 {
+        let (machine, fs, data) = table(2 << 20);
+        let reader = fs.open_read("/000001.sst").unwrap();
+        let mut out = vec![0; 64 << 10];
+        for at in [0, 64 << 10, 128 << 10] {
+            reader.read_at(at, &mut out).unwrap();
+            assert!(out == data[at as usize..][..out.len()]);
+        }
+        match round % 3 {
+            0 => {
+                fs.unlink("/000001.sst").unwrap();
+                reader.read_at(192 << 10, &mut out).unwrap();
+                assert!(out == data[192 << 10..][..out.len()], "it is open");
+            }
+            1 => {
+                let mut file = fs.open_random("/000001.sst", false).unwrap();
+                file.write_at(300_000, &[7; 5000]).unwrap();
+                file.close().unwrap();
+                let mut at = vec![0; 5000];
+                reader.read_at(300_000, &mut at).unwrap();
+                assert!(at == [7; 5000]);
+            }
+            _ => {}
+        }
+        drop((reader, fs));
+        assert_eq!(Arc::strong_count(&machine.survivor), 1, "round {round}: somebody still has the drive");
+    }
+}
