@@ -199,6 +199,19 @@ pub(crate) struct Core {
     pub(crate) opening: Mutex<()>,
     /// One thread at a time cleans.
     pub(crate) cleaning: Mutex<()>,
+    /// Nobody else has the volume.
+    pub(crate) owned: bool,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Nothing of the store is ever in the survivor; what others left there stays.
+        if self.owned
+            && let Err(error) = self.volume.shutdown(true)
+        {
+            tracing::warn!(%error, "the volume's shared memory could not be given up");
+        }
+    }
 }
 
 /// The right to write; given back when dropped.
@@ -228,6 +241,7 @@ impl Core {
             counters: Default::default(),
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
+            owned: false,
         }
     }
 

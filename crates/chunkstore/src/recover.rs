@@ -54,7 +54,9 @@ fn metazones(zones: u32) -> u32 {
 /// Opens the store on a volume's drive.
 pub(crate) fn open(drive: Drive, options: Options) -> Result<(Core, OpenReport)> {
     let volume = Volume::open(drive, options.volume.clone())?;
-    open_tenant(volume.tenant(TENANT)?, options)
+    let (mut core, report) = open_tenant(volume.tenant(TENANT)?, options)?;
+    core.owned = true;
+    Ok((core, report))
 }
 
 /// The same on a volume that is open.

@@ -7,6 +7,7 @@
 
 mod banded;
 mod bench;
+mod chunk;
 mod drive;
 mod fs;
 mod kernel;
@@ -39,6 +40,8 @@ enum Noun {
     Drive(drive::Args),
     /// Files on a drive: format, list, copy, check.
     Fs(fs::Args),
+    /// Chunks on a drive: put, get, append, seal, list, check.
+    Chunk(chunk::Args),
     /// Watch a drive while somebody uses it: zones, and throughput by cause.
     Top(top::Args),
     /// Experiments: what a workload takes on drives whose time is modelled.
@@ -53,6 +56,7 @@ fn run(cli: Cli) -> Outcome {
     match cli.noun {
         Noun::Drive(args) => drive::run(args),
         Noun::Fs(args) => fs::run(args),
+        Noun::Chunk(args) => chunk::run(args),
         Noun::Top(args) => top::run(args),
         Noun::Bench(args) => bench::run(args),
         Noun::Completions(args) => shell::completions(&args, Cli::command()),
