@@ -64,13 +64,11 @@ impl FileSystem {
         }
     }
 
-    fn mkfs(self) -> (&'static str, &'static [&'static str], &'static str) {
+    /// What makes it, and the package that has that.
+    fn mkfs(self) -> (&'static str, &'static str) {
         match self {
-            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-K"], "xfsprogs"),
-            // All of it now, and not in the background later.
-            FileSystem::Ext4 => {
-                ("mkfs.ext4", &["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"], "e2fsprogs")
-            }
+            FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),
+            FileSystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
         }
     }
 }
@@ -149,6 +147,24 @@ impl Setup {
         Setup { scale, mechanics, cache_bytes, dirty_bytes, ..self }
     }
 
+    /// What the file system is made with: nothing is done in the background later, and nothing discarded.
+    fn mkfs_arguments(&self) -> Vec<String> {
+        let mut words = match self.file_system {
+            FileSystem::Xfs => vec!["-q", "-K"],
+            // The drive is new: its log reads as zeros. The tables for inodes are written now, so there are as many as large files need.
+            FileSystem::Ext4 => {
+                vec!["-q", "-T", "largefile4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1"]
+            }
+        };
+        // A drive of this size at full size has a journal of 1 GiB; 4 MiB is the least that there is.
+        let journal = format!("size={}", (1024 / self.scale.max(1)).max(4));
+        let scaled = self.scale > 1 && self.mechanics == Mechanics::Scaled && self.capacity.is_none();
+        if self.file_system == FileSystem::Ext4 && scaled {
+            words.extend(["-J", &journal]);
+        }
+        words.into_iter().map(String::from).collect()
+    }
+
     fn config(&self) -> Result<Config, NotRun> {
         let overrides = Overrides {
             capacity: self.capacity,
@@ -180,7 +196,7 @@ pub fn check(file_system: FileSystem) -> Result<(), NotRun> {
             return not(format!("needs {device} ({error})"));
         }
     }
-    let (mkfs, _, package) = file_system.mkfs();
+    let (mkfs, package) = file_system.mkfs();
     for (program, package) in [(mkfs, package), ("losetup", "mount"), ("mount", "mount")] {
         let there = Command::new(program).arg("-V").stdin(Stdio::null()).output();
         if let Err(error) = there {
@@ -266,8 +282,9 @@ impl Baseline {
             .map_err(|why| format!("no loop device can be attached ({why})"))?;
         self.device = device.into();
         self.tune(setup, u64::from(config.max_io), &before)?;
-        let (mkfs, args, _) = setup.file_system.mkfs();
-        run(Command::new(mkfs).args(args).arg(&self.device)).map_err(|why| format!("{mkfs} failed: {why}"))?;
+        let (mkfs, _) = setup.file_system.mkfs();
+        run(Command::new(mkfs).args(setup.mkfs_arguments()).arg(&self.device))
+            .map_err(|why| format!("{mkfs} failed: {why}"))?;
         self.mount()?;
         if setup.directory == Directory::Own {
             fs::create_dir(self.dir()).map_err(|error| format!("{} cannot be made ({error})", self.dir().display()))?;
@@ -485,6 +502,8 @@ mod tests {
         assert_eq!((setup.cache_bytes, setup.dirty_bytes), (32 << 20, (2 << 30) / 5 / 64));
         let config = setup.config().unwrap();
         assert_eq!((config.max_io, config.zone_size, config.conventional), (16 << 10, 4 << 20, config.zones()));
+        let ext4 = Setup { file_system: FileSystem::Ext4, ..setup };
+        assert!(ext4.mkfs_arguments().ends_with(&["-J".into(), "size=16".into()]), "{:?}", ext4.mkfs_arguments());
         let zoned = Setup::new("imbrex", "hgst-hsh721414al").config().unwrap_err();
         assert!(zoned.0.contains("no conventional drive"), "{zoned}");
         let unknown = Setup::new("imbrex", "floppy").config().unwrap_err();

@@ -170,6 +170,11 @@ pub struct Run<'a> {
     rows: usize,
     doing: String,
     speed: f64,
+    repeats: usize,
+    /// Which of its runs the row that is measured now is in, from 0.
+    repeat: usize,
+    /// Why no row of this experiment can run.
+    missing: Option<String>,
 }
 
 impl Run<'_> {
@@ -208,34 +213,83 @@ impl Run<'_> {
         self.outcome.config.settings.insert(name.into(), value.to_string());
     }
 
-    /// Says what it does, within the row that comes next.
-    pub(crate) fn says(&self, what: &str) {
-        self.watcher.at(self.outcome.rows.len() as f64 / self.rows.max(1) as f64, what);
+    /// Notes the version of a program that every row needs; where it is missing, no row runs and each says so.
+    pub(crate) fn program(&mut self, name: &str, version: Result<String, String>) {
+        match version {
+            Ok(version) => _ = self.outcome.config.programs.insert(name.into(), version),
+            Err(why) => self.missing = Some(why),
+        }
     }
 
-    /// Measures one row, if it is wanted, and keeps it. A row that cannot run says why and the experiment goes on.
-    pub(crate) fn row(&mut self, name: &str, measure: impl FnOnce(&mut Self) -> Result<Row, Stop>) -> Result<(), Stop> {
+    /// One run of a row is enough, however many are asked for, because of this.
+    pub(crate) fn once(&mut self, because: &str) {
+        if self.repeats > 1 {
+            self.setting("one run of each row, though more were asked for", because);
+        }
+        (self.repeats, self.outcome.config.repeats) = (1, 1);
+    }
+
+    /// Says what it does, within the row that comes next.
+    pub(crate) fn says(&self, what: &str) {
+        self.watcher.at(self.outcome.rows.len() as f64 / (self.rows * self.repeats).max(1) as f64, what);
+    }
+
+    /// Which of its runs the row that is measured now is in, from 0.
+    pub(crate) fn repeat(&self) -> usize {
+        self.repeat
+    }
+
+    /// Measures one row, if it is wanted, as often as is asked for, and keeps each. A row that cannot run says why and the experiment goes on.
+    pub(crate) fn row(
+        &mut self,
+        name: &str,
+        mut measure: impl FnMut(&mut Self) -> Result<Row, Stop>,
+    ) -> Result<(), Stop> {
         if !self.wants(name) {
             return Ok(());
         }
-        if self.stopped() {
-            return Err(Stop::Interrupted);
+        for repeat in 0..self.repeats {
+            if self.stopped() {
+                return Err(Stop::Interrupted);
+            }
+            let name = repeated(name, repeat);
+            (self.doing, self.repeat) = (name.clone(), repeat);
+            self.says(&name);
+            let measured = match &self.missing {
+                Some(why) => Err(Stop::Failed(why.clone())),
+                None => measure(self),
+            };
+            let row = match measured {
+                Ok(row) => Row { name, ..row },
+                Err(Stop::Failed(why)) => Row::not_run(&name, why),
+                Err(Stop::Interrupted) => return Err(Stop::Interrupted),
+            };
+            self.outcome.rows.push(row);
+            save(&self.options.out, &self.outcome).map_err(Stop::Failed)?;
         }
-        self.doing = name.to_owned();
-        self.says(name);
-        let row = match measure(self) {
-            Ok(row) => Row { name: name.into(), ..row },
-            Err(Stop::Failed(why)) => Row::not_run(name, why),
-            Err(Stop::Interrupted) => return Err(Stop::Interrupted),
-        };
-        self.outcome.rows.push(row);
-        save(&self.options.out, &self.outcome).map_err(Stop::Failed)
+        Ok(())
+    }
+
+    /// A number of every run of the row of this name.
+    pub(crate) fn runs(&self, name: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<Option<f64>> {
+        (0..self.repeats).map(|repeat| self.measured(&repeated(name, repeat)).and_then(&of)).collect()
+    }
+
+    /// The number of `over` for each of `under`, run by run, where both have it.
+    pub(crate) fn pairs(&self, over: &str, under: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {
+        let pairs = self.runs(over, &of).into_iter().zip(self.runs(under, &of));
+        pairs.filter_map(|(over, under)| Some(over? / under?)).collect()
     }
 
     /// The row of this name, if it was measured.
     pub(crate) fn measured(&self, name: &str) -> Option<&Row> {
         self.outcome.rows.iter().find(|row| row.name == name && row.not_run.is_none())
     }
+}
+
+/// The name of a run of a row, from 0.
+fn repeated(name: &str, repeat: usize) -> String {
+    if repeat == 0 { name.to_owned() } else { format!("{name} (run {})", repeat + 1) }
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> String {
@@ -327,8 +381,18 @@ pub fn run(
         config: Config { speed: Some(speed), ..machine::config(options) },
         ..Outcome::default()
     };
-    let mut run =
-        Run { options, outcome, watcher, interrupted: interrupted.clone(), rows, doing: String::new(), speed };
+    let mut run = Run {
+        options,
+        outcome,
+        watcher,
+        interrupted: interrupted.clone(),
+        rows,
+        doing: String::new(),
+        speed,
+        repeats: options.repeats.max(1),
+        repeat: 0,
+        missing: None,
+    };
     let ended = (experiment.run)(&mut run);
     let mut outcome = run.outcome;
     sensitivity::ratios(&mut outcome);
@@ -418,6 +482,49 @@ pub(crate) mod tests {
         assert_eq!(kept.rows[0].operations, Some(7));
         assert_eq!(kept.rows[1].not_run.as_deref(), Some("it has no legs"));
         assert!(std::fs::read_to_string(options.out.join("report.html")).unwrap().contains("partial"));
+    }
+
+    fn counts(run: &mut Run) -> Result<(), Stop> {
+        let mut n = 0.0;
+        for name in ["slow", "fast"] {
+            run.row(name, |run| {
+                n += 1.0;
+                // The slow one fails in its second run.
+                if n == 2.0 {
+                    return Err(Stop::Failed("it stumbled".into()));
+                }
+                Ok(Row { wall_seconds: Some(n), operations: Some(run.repeat() as u64), ..Row::default() })
+            })?;
+        }
+        let pairs = run.pairs("slow", "fast", |row| row.wall_seconds);
+        run.outcome.ratios.extend(result::Ratio::of("slow over fast", &pairs));
+        Ok(())
+    }
+
+    #[test]
+    fn rows_are_repeated_and_compared_run_by_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let experiment = Experiment { run: counts, rows: |_| vec!["slow".into(), "fast".into()], ..ODD };
+        let options = Options { repeats: 3, ..options(dir.path()) };
+        let outcome = run(&experiment, &options, &Nobody, &Arc::default()).unwrap();
+        let names: Vec<&str> = outcome.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["slow", "slow (run 2)", "slow (run 3)", "fast", "fast (run 2)", "fast (run 3)"]);
+        assert_eq!(outcome.rows[1].not_run.as_deref(), Some("it stumbled"));
+        assert_eq!(outcome.rows[5].operations, Some(2));
+        // Their second runs are no pair: 1 over 4, and 3 over 6.
+        assert_eq!(outcome.ratios[0].all, [0.25, 0.5]);
+        assert_eq!(outcome.config.repeats, 3);
+        let once = Experiment {
+            run: |run| {
+                run.once("it is always the same");
+                counts(run)
+            },
+            ..experiment
+        };
+        let options = Options { force: true, ..options };
+        let outcome = super::run(&once, &options, &Nobody, &Arc::default()).unwrap();
+        assert_eq!((outcome.rows.len(), outcome.config.repeats), (2, 1));
+        assert!(outcome.config.settings.values().any(|why| why == "it is always the same"));
     }
 
     #[test]

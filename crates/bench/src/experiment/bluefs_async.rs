@@ -2,11 +2,11 @@
 //! paper's conventional and drive-managed drives, and on a conventional drive with the host-managed one's own mechanics.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
+use super::hosts::{Disk, Ran, on_bluefs, on_file_system};
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, KEY, Settings, VALUE, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
-use crate::baseline::Directory;
+use crate::baseline::{Directory, FileSystem};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-async",
@@ -29,6 +29,7 @@ const XFS_CMR: &str = "XFS on CMR";
 const XFS_DM: &str = "XFS on DM-SMR";
 const XFS_DM_AGED: &str = "XFS on DM-SMR, preconditioned";
 const XFS_TWIN: &str = "XFS on CMR with the HM-SMR drive's mechanics";
+const EXT4_TWIN: &str = "ext4 on CMR with the HM-SMR drive's mechanics";
 const FIRST: &str = "bluefs, first version: WAL in conventional zones, synchronous";
 const ASYNC: &str = "bluefs, asynchronous";
 const FIFO: &str = "bluefs, asynchronous, FIFO cache by file";
@@ -36,7 +37,8 @@ const OURS: &str = "bluefs, asynchronous, cache by block";
 const FIRST_SEQUENTIAL: &str = "bluefs, first version, but WAL in sequential zones";
 
 enum Where {
-    Xfs {
+    Kernel {
+        file_system: FileSystem,
         drive: &'static str,
         twin: bool,
         /// As after a long life.
@@ -53,15 +55,22 @@ struct Plan {
     paper: Option<(f64, &'static str)>,
 }
 
+const XFS: FileSystem = FileSystem::Xfs;
+
+const fn kernel(file_system: FileSystem, drive: &'static str, twin: bool, aged: bool) -> Where {
+    Where::Kernel { file_system, drive, twin, aged }
+}
+
 const fn bluefs(switches: &'static str, cache: bool, rule: Rule) -> Where {
     Where::Bluefs { switches, cache, rule }
 }
 
 const ROWS: &[Plan] = &[
-    Plan { name: XFS_CMR, on: Where::Xfs { drive: HITACHI, twin: false, aged: false }, paper: None },
-    Plan { name: XFS_DM, on: Where::Xfs { drive: DRIVE_MANAGED, twin: false, aged: false }, paper: None },
-    Plan { name: XFS_DM_AGED, on: Where::Xfs { drive: DRIVE_MANAGED, twin: false, aged: true }, paper: None },
-    Plan { name: XFS_TWIN, on: Where::Xfs { drive: HGST, twin: true, aged: false }, paper: None },
+    Plan { name: XFS_CMR, on: kernel(XFS, HITACHI, false, false), paper: None },
+    Plan { name: XFS_DM, on: kernel(XFS, DRIVE_MANAGED, false, false), paper: None },
+    Plan { name: XFS_DM_AGED, on: kernel(XFS, DRIVE_MANAGED, false, true), paper: None },
+    Plan { name: XFS_TWIN, on: kernel(XFS, HGST, true, false), paper: None },
+    Plan { name: EXT4_TWIN, on: kernel(FileSystem::Ext4, HGST, true, false), paper: None },
     Plan { name: FIRST, on: bluefs("wal=first", false, Rule::Fewer), paper: Some((4800.0, "BlueFS, section 5.3")) },
     Plan { name: FIRST_SEQUENTIAL, on: bluefs("wal=unbuffered", false, Rule::Fewer), paper: None },
     Plan { name: ASYNC, on: bluefs("wal=sequential", false, Rule::All), paper: Some((3000.0, "BlueFS, section 5.4")) },
@@ -102,16 +111,16 @@ pub(super) fn shrunk(switches: &str, cache: bool, scale: u32) -> String {
 /// One run.
 fn measure(run: &mut Run, plan: &Plan) -> Result<Ran, Stop> {
     let options = run.options;
-    let (disk, switches) = match plan.on {
-        Where::Xfs { drive, twin, aged } => {
+    let (disk, switches, file_system) = match plan.on {
+        Where::Kernel { file_system, drive, twin, aged } => {
             let disk = Disk { preconditioned: aged, ..Disk::named(drive, Rule::All)? };
             let disk = if twin { disk.twin() } else { disk };
-            (disk, None)
+            (disk, String::new(), Some(file_system))
         }
         Where::Bluefs { switches, cache, rule } => {
             let disk = Disk::named(HGST, rule)?;
             let switches = shrunk(switches, cache, disk.divides(options.scale));
-            (disk, Some(switches))
+            (disk, switches, None)
         }
     };
     run.model(&disk.profile);
@@ -129,9 +138,9 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Ran, Stop> {
         seed: 1,
         account: disk.rule == Rule::Fewer,
     };
-    let mut ran = match &switches {
-        None => on_xfs(run, &disk, Directory::Root, &job)?,
-        Some(switches) => on_bluefs(run, &disk, switches, &job)?,
+    let mut ran = match file_system {
+        Some(file_system) => on_file_system(run, &disk, file_system, Directory::Root, &job)?,
+        None => on_bluefs(run, &disk, &switches, &job)?,
     };
     let row = &mut ran.row;
     if let (Some(seconds), Some(n)) = (row.wall_seconds, row.operations) {
@@ -146,38 +155,26 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Ran, Stop> {
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("inserts", inserts(run.options));
     run.setting("key and value", format!("{KEY} and {VALUE} bytes, compressed to about a half by snappy"));
-    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    run.program("db_bench", version());
     let mut ran = Vec::new();
     for plan in ROWS {
-        for repeat in 0..run.options.repeats {
-            let name = if repeat == 0 { plan.name.to_owned() } else { format!("{} (run {})", plan.name, repeat + 1) };
-            let mut left = None;
-            run.row(&name, |run| {
-                let ran = measure(run, plan)?;
-                let row: Row = ran.row.clone();
-                left = Some(ran);
-                Ok(row)
-            })?;
-            if repeat == 0 {
-                ran.extend(left.map(|left| (plan.name, left)));
-            }
-        }
+        let mut left = None;
+        run.row(plan.name, |run| {
+            let ran = measure(run, plan)?;
+            let row: Row = ran.row.clone();
+            left.get_or_insert(ran);
+            Ok(row)
+        })?;
+        ran.extend(left.map(|left| (plan.name, left)));
     }
     ratios(run);
     charts(run, &ran);
     Ok(())
 }
 
-/// Seconds of every run of a row.
-fn all_seconds(run: &Run, name: &str) -> Vec<f64> {
-    let rows = run.outcome.rows.iter().filter(|row| row.name == name || row.name.starts_with(&format!("{name} (run ")));
-    rows.filter_map(|row| row.figures.get("s for all inserts at full size").copied()).collect()
-}
-
 /// `a` over `b` by their seconds, in pairs of runs; more than 1: `b` is faster.
 fn faster(run: &Run, slow: &str, fast: &str) -> Option<Ratio> {
-    let pairs: Vec<f64> =
-        all_seconds(run, slow).iter().zip(all_seconds(run, fast)).map(|(slow, fast)| slow / fast).collect();
+    let pairs = run.pairs(slow, fast, |row| row.figures.get("s for all inserts at full size").copied());
     let mut ratio = Ratio::of(format!("{fast}, against {slow}"), &pairs)?.between(slow, fast);
     if let (Some(a), Some(b)) = (run.measured(slow), run.measured(fast)) {
         ratio.flags.extend(checks::artefact(a, b));
@@ -194,6 +191,7 @@ fn ratios(run: &mut Run) {
     let mut ratios = Vec::new();
     for (slow, fast, bandwidth, goal, figure) in [
         (XFS_TWIN, OURS, outer(237.0, 237.0), Some(1.1), None),
+        (EXT4_TWIN, OURS, outer(237.0, 237.0), None, None),
         (XFS_CMR, OURS, outer(237.0, 160.0), Some(1.5), Some((1.30, paper))),
         // A drive of a laboratory has been written before and has stood idle since; a new one has every band empty.
         (XFS_DM_AGED, OURS, outer(237.0, 197.0), Some(1.8), Some((1.64, paper))),
@@ -270,6 +268,7 @@ fn charts(run: &mut Run, ran: &[(&str, Ran)]) {
 fn short_name(name: &str) -> String {
     match name {
         XFS_TWIN => "XFS, same mechanics".into(),
+        EXT4_TWIN => "ext4, same mechanics".into(),
         FIRST => "first version".into(),
         FIRST_SEQUENTIAL => "first, WAL in sequential zones".into(),
         ASYNC => "bluefs, no cache".into(),

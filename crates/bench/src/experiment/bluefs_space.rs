@@ -3,7 +3,7 @@
 use super::bluefs_async::{HGST, INSERTS, inserts, needs, shrunk};
 use super::chart::{Axis, Chart, Series, Shape};
 use super::hosts::{Disk, Ran, on_bluefs_and};
-use super::result::{Figure, Row};
+use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Rule, Run, Stop};
 use imbrex_bluefs::{BlueFs, Packed};
@@ -115,7 +115,7 @@ fn measure(run: &Run, plan: &Plan) -> Result<Ran, Stop> {
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("inserts", inserts(run.options));
-    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    run.program("db_bench", version());
     let profile = Disk::named(HGST, Rule::All)?.profile;
     run.model(&profile);
     let (mut lines, mut bars) = (Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         run.row(plan.name, |run| {
             let ran = measure(run, plan)?;
             let row: Row = ran.row.clone();
-            left = Some(ran);
+            left.get_or_insert(ran);
             Ok(row)
         })?;
         let Some(ran) = left else { continue };
@@ -133,6 +133,10 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             bars.push((short_name(plan.name), *gib, plan.paper));
         }
     }
+    let zones = |row: &Row| row.figures.get("GiB of zones, at full size").copied();
+    let [_, ours, apart, ..] = ROWS else { return Err("its rows are gone".into()) };
+    let pairs = run.pairs(apart.name, ours.name, zones);
+    run.outcome.ratios.extend(Ratio::of("zones at rest: files that do not share zones, over files that do", &pairs));
     run.outcome.notes.push(
         "fillrandom draws keys with replacement, so 63 % of them are different: after all compactions the live data is as much of what \
          was inserted. The paper's 31 GiB are the size of all inserts, compressed."

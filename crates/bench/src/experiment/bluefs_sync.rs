@@ -3,11 +3,11 @@
 
 use super::bluefs_async::{HGST, HITACHI};
 use super::chart::{Axis, Chart, Shape};
-use super::hosts::{Disk, on_bluefs, on_xfs};
+use super::hosts::{Disk, on_bluefs, on_file_system};
 use super::result::{Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
-use crate::baseline::Directory;
+use crate::baseline::{Directory, FileSystem};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-sync",
@@ -26,7 +26,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Copy)]
 enum Where {
     Bluefs(&'static str),
-    Xfs { drive: &'static str, twin: bool, directory: Directory },
+    Kernel { file_system: FileSystem, drive: &'static str, twin: bool, directory: Directory },
     Nowhere(&'static str),
 }
 
@@ -44,14 +44,18 @@ const OWN: &str = "XFS on CMR, directory of its own";
 const TWIN_ROOT: &str = "XFS on CMR with the HM-SMR drive's mechanics, root directory";
 const TWIN_OWN: &str = "XFS on CMR with the HM-SMR drive's mechanics, directory of its own";
 
+/// Only with the write cache on.
+const EXT4: &str = "ext4 on CMR with the HM-SMR drive's mechanics, root directory";
+
 const PLACES: &[(&str, Where)] = &[
     (CONVENTIONAL, Where::Bluefs("wal=conventional")),
     (UNPREPARED, Where::Bluefs("wal=unprepared")),
     (SEQUENTIAL, Where::Bluefs("wal=sequential")),
-    (ROOT, Where::Xfs { drive: HITACHI, twin: false, directory: Directory::Root }),
-    (OWN, Where::Xfs { drive: HITACHI, twin: false, directory: Directory::Own }),
-    (TWIN_ROOT, Where::Xfs { drive: HGST, twin: true, directory: Directory::Root }),
-    (TWIN_OWN, Where::Xfs { drive: HGST, twin: true, directory: Directory::Own }),
+    (ROOT, Where::Kernel { file_system: FileSystem::Xfs, drive: HITACHI, twin: false, directory: Directory::Root }),
+    (OWN, Where::Kernel { file_system: FileSystem::Xfs, drive: HITACHI, twin: false, directory: Directory::Own }),
+    (TWIN_ROOT, Where::Kernel { file_system: FileSystem::Xfs, drive: HGST, twin: true, directory: Directory::Root }),
+    (TWIN_OWN, Where::Kernel { file_system: FileSystem::Xfs, drive: HGST, twin: true, directory: Directory::Own }),
+    (EXT4, Where::Kernel { file_system: FileSystem::Ext4, drive: HGST, twin: true, directory: Directory::Root }),
     (
         "XFS on CMR, recycled logs",
         Where::Nowhere(
@@ -66,7 +70,8 @@ fn with_cache(name: &str, on: bool) -> String {
 
 fn rows() -> Vec<Plan> {
     let both = |write_cache| {
-        PLACES.iter().map(move |(name, on)| Plan { name: with_cache(name, write_cache), on: *on, write_cache })
+        let places = PLACES.iter().filter(move |(name, _)| write_cache || *name != EXT4);
+        places.map(move |(name, on)| Plan { name: with_cache(name, write_cache), on: *on, write_cache })
     };
     both(true).chain(both(false)).collect()
 }
@@ -94,11 +99,11 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
             run.model(&disk.profile);
             on_bluefs(run, &disk, &format!("{switches}&cache=64M"), &job)?.row
         }
-        Where::Xfs { drive, twin, directory } => {
+        Where::Kernel { file_system, drive, twin, directory } => {
             let disk = Disk { write_cache: plan.write_cache, ..Disk::named(drive, Rule::Fewer)? };
             let disk = if twin { disk.twin() } else { disk };
             run.model(&disk.profile);
-            on_xfs(run, &disk, directory, &job)?.row
+            on_file_system(run, &disk, file_system, directory, &job)?.row
         }
     };
     if let (Some(seconds), Some(n)) = (row.wall_seconds, row.operations.filter(|n| *n > 0)) {
@@ -115,12 +120,9 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("inserts", inserts(run.options));
-    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    run.program("db_bench", version());
     for plan in rows() {
-        for repeat in 0..run.options.repeats {
-            let name = if repeat == 0 { plan.name.clone() } else { format!("{} (run {})", plan.name, repeat + 1) };
-            run.row(&name, |run| measure(run, &plan))?;
-        }
+        run.row(&plan.name, |run| measure(run, &plan))?;
     }
     for cache in [true, false] {
         ratios(run, cache);
@@ -129,19 +131,24 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     Ok(())
 }
 
-fn each(run: &Run, name: &str) -> Vec<f64> {
-    let rows = run.outcome.rows.iter().filter(|row| row.name == name || row.name.starts_with(&format!("{name} (run ")));
-    rows.filter_map(|row| row.figures.get("ms an insert").copied()).collect()
+fn ms(row: &Row) -> Option<f64> {
+    row.figures.get("ms an insert").copied()
+}
+
+/// The median of all runs of a row.
+fn each(run: &Run, name: &str) -> Option<f64> {
+    let all: Vec<f64> = run.runs(name, ms).into_iter().flatten().collect();
+    Ratio::of(name, &all).map(|all| all.median)
 }
 
 fn ratios(run: &mut Run, cache: bool) {
     let paper = "BlueFS, section 5.7";
     let mut best: Option<(&str, f64)> = None;
-    for name in [TWIN_ROOT, TWIN_OWN] {
-        if let Some(ms) = each(run, &with_cache(name, cache)).first()
-            && best.is_none_or(|(_, least)| *ms < least)
+    for name in [ROOT, OWN, TWIN_ROOT, TWIN_OWN, EXT4] {
+        if let Some(ms) = each(run, &with_cache(name, cache))
+            && best.is_none_or(|(_, least)| ms < least)
         {
-            best = Some((name, *ms));
+            best = Some((name, ms));
         }
     }
     let mut pairs = vec![
@@ -154,7 +161,7 @@ fn ratios(run: &mut Run, cache: bool) {
     pairs.extend(best.map(|(name, _)| (name, SEQUENTIAL, Some(1.0), None)));
     for (slow, fast, goal, figure) in pairs {
         let (slow, fast) = (with_cache(slow, cache), with_cache(fast, cache));
-        let all: Vec<f64> = each(run, &slow).iter().zip(each(run, &fast)).map(|(slow, fast)| slow / fast).collect();
+        let all = run.pairs(&slow, &fast, ms);
         let Some(ratio) = Ratio::of(format!("{fast}, against {slow}"), &all) else { continue };
         let ratio = Ratio { goal, bandwidth_alone: Some(1.0), ..ratio.between(slow, fast) };
         run.outcome.ratios.push(match figure {
@@ -166,8 +173,8 @@ fn ratios(run: &mut Run, cache: bool) {
 
 fn chart(run: &mut Run, cache: bool) {
     let bar = |(name, _): &(&str, Where)| {
-        let ms = each(run, &with_cache(name, cache)).first().copied()?;
-        Some((name.replace("XFS on CMR with the HM-SMR drive's mechanics", "XFS, same mechanics"), ms, None))
+        let ms = each(run, &with_cache(name, cache))?;
+        Some((name.replace(" on CMR with the HM-SMR drive's mechanics", ", same mechanics"), ms, None))
     };
     let bars: Vec<_> = PLACES.iter().filter_map(bar).collect();
     if bars.is_empty() {

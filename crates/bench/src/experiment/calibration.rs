@@ -120,6 +120,7 @@ fn assumptions(run: &Run, profile: &Profile) -> Result<Replayed, Stop> {
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
+    run.once("the model alone: every run is the same");
     run.setting("command of a fill", "1 MiB, 2 at once, write cache on");
     let (mut curves, mut bars) = (Vec::new(), Vec::new());
     for profile in profiles() {

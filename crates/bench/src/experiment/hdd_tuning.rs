@@ -3,11 +3,11 @@
 
 use super::bluefs_async::{DRIVE_MANAGED, HGST, HITACHI, INSERTS, inserts, needs, shrunk};
 use super::chart::{Axis, Chart, Shape};
-use super::hosts::{Disk, Ran, on_bluefs, on_xfs};
+use super::hosts::{Disk, Ran, on_bluefs, on_file_system};
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Rule, Run, Stop, checks};
-use crate::baseline::Directory;
+use crate::baseline::{Directory, FileSystem};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hdd-tuning",
@@ -71,7 +71,7 @@ fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Ran, Stop> 
     let mut ran = if plan.bluefs {
         on_bluefs(run, &disk, &shrunk("wal=sequential", true, scale), &job)?
     } else {
-        on_xfs(run, &disk, Directory::Root, &job)?
+        on_file_system(run, &disk, FileSystem::Xfs, Directory::Root, &job)?
     };
     let row = &mut ran.row;
     if plan.drive == HITACHI {
@@ -93,7 +93,7 @@ fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Ran, Stop> 
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("inserts", inserts(run.options));
-    run.outcome.config.programs.insert("db_bench".into(), version()?);
+    run.program("db_bench", version());
     let mut bars = Vec::new();
     for plan in ROWS {
         for settings in [Settings::Default, Settings::Tuned] {
@@ -108,8 +108,8 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     for plan in ROWS {
         let (slow, fast) = (name(plan, Settings::Default), name(plan, Settings::Tuned));
         let (Some(a), Some(b)) = (run.measured(&slow), run.measured(&fast)) else { continue };
-        let (Some(x), Some(y)) = (a.wall_seconds, b.wall_seconds) else { continue };
-        let Some(ratio) = Ratio::of(format!("{fast}, against {slow}"), &[x / y]) else { continue };
+        let pairs = run.pairs(&slow, &fast, |row| row.wall_seconds);
+        let Some(ratio) = Ratio::of(format!("{fast}, against {slow}"), &pairs) else { continue };
         let flags = checks::artefact(a, b).into_iter().collect();
         let ratio = Ratio { bandwidth_alone: Some(1.0), flags, ..ratio.between(slow, fast) };
         run.outcome.ratios.push(match plan.paper {

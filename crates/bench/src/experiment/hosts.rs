@@ -237,10 +237,16 @@ pub(super) fn on_kernel(
     Baseline::start(&setup.scaled(scale, mechanics)).map_err(|why| Stop::Failed(why.to_string()))
 }
 
-/// Runs the job on XFS on the drive.
-pub(super) fn on_xfs(run: &Run, disk: &Disk, directory: Directory, job: &Job) -> Result<Ran, Stop> {
+/// Runs the job on a kernel's file system on the drive.
+pub(super) fn on_file_system(
+    run: &Run,
+    disk: &Disk,
+    file_system: FileSystem,
+    directory: Directory,
+    job: &Job,
+) -> Result<Ran, Stop> {
     let dir = workplace(&run.options.work)?;
-    let baseline = on_kernel(run, disk, FileSystem::Xfs, directory, 2 << 30, dir.path())?;
+    let baseline = on_kernel(run, disk, file_system, directory, 2 << 30, dir.path())?;
     let mut command = baseline.command("db_bench");
     command.arg(format!("--db={}", baseline.dir().display()));
     let pace = Pace::Real(run.speed(disk.rule));

@@ -122,6 +122,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let (fill, least) =
         if run.options.short { (64 * MIB, 64 * MIB) } else { (profile.zone_size, 16 * profile.zone_size) };
     run.model(&profile);
+    run.once("the model alone: every run is the same");
     run.setting("bytes of a row, at least", least);
     run.setting("bytes of a zone", fill);
     run.setting("commands", "1 MiB or the turn, if that is less; 2 at once, 1 a zone");

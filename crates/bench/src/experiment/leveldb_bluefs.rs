@@ -7,6 +7,7 @@ use super::result::{Figure, Ratio, Row};
 use super::rocks::{On, Pace, watch};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
 use crate::baseline::{Directory, FileSystem};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -183,16 +184,18 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("cache, bytes", CACHE / u64::from(run.options.scale));
     let mut bars = Vec::new();
     // Reads at random and in order come from one run.
-    let mut kept: [Option<Ran>; 2] = [None, None];
+    let mut kept: [BTreeMap<usize, Ran>; 2] = Default::default();
     for plan in PLANS {
         for (bluefs, kept) in [true, false].into_iter().zip(&mut kept) {
             let name = name(plan, bluefs);
             run.row(&name, |run| {
-                let ran = match kept.take().filter(|_| plan.reads) {
+                let ran = match kept.remove(&run.repeat()) {
                     Some(ran) => ran,
                     None => measure(run, plan, bluefs)?,
                 };
-                *kept = plan.reads.then(|| ran.clone());
+                if plan.reads {
+                    kept.insert(run.repeat(), ran.clone());
+                }
                 ran.row(plan, run.options, run.speed(plan.rule))
             })?;
             if let Some(rate) = run.measured(&name).and_then(|row| row.figures.get("operations/s")) {
@@ -200,17 +203,17 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             }
         }
         let (Some(a), Some(b)) = (run.measured(&name(plan, true)), run.measured(&name(plan, false))) else { continue };
-        let rates = (a.figures.get("operations/s"), b.figures.get("operations/s"));
-        let (Some(ours), Some(theirs)) = rates else { continue };
+        let of = |row: &Row| row.figures.get("operations/s").copied();
         let flags = checks::artefact(a, b).into_iter().collect();
-        let ratio =
-            Ratio::of(format!("{}: bluefs against XFS on a drive of the same mechanics", plan.name), &[ours / theirs]);
-        let gear = plan
-            .gear
-            .and_then(|gear| Ratio::of(format!("{}: bluefs against GearDB's figure", plan.name), &[ours / gear]));
+        let (ours, theirs) = (name(plan, true), name(plan, false));
+        let pairs = run.pairs(&ours, &theirs, of);
+        let ratio = Ratio::of(format!("{}: bluefs against XFS on a drive of the same mechanics", plan.name), &pairs);
+        let gear = plan.gear.and_then(|gear| {
+            let all: Vec<f64> = run.runs(&ours, of).into_iter().flatten().map(|rate| rate / gear).collect();
+            Ratio::of(format!("{}: bluefs against GearDB's figure", plan.name), &all)
+        });
         // What was recorded of reads has the filling in it.
-        let ratio =
-            ratio.map(|ratio| if plan.reads { ratio } else { ratio.between(name(plan, false), name(plan, true)) });
+        let ratio = ratio.map(|ratio| if plan.reads { ratio } else { ratio.between(theirs, ours) });
         run.outcome.ratios.extend(ratio.map(|ratio| Ratio { bandwidth_alone: Some(1.0), flags, ..ratio }));
         run.outcome.ratios.extend(gear.map(|ratio| ratio.paper(2.2, "x", "BlueFS, section 5.8")));
     }
