@@ -403,7 +403,10 @@ impl Core {
                     continue;
                 }
                 let slot = state.index.find(&header.chunk);
-                let same = slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial);
+                // What the cleaner has just copied is not in the index yet; it stays where it was.
+                let here = |c: &Chunk| c.find(header.offset).is_some_and(|f| (f.zone, f.at) == (zone, header.at));
+                let same =
+                    slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial && here(c));
                 let Some(slot) = slot.filter(|_| same) else { continue };
                 let copy = AlignedBuf::padded(image, BLOCK);
                 let moved = Header { flags: header.flags & MOVED, ..header };

@@ -187,6 +187,16 @@ impl Core {
             if state.index.chunk(slot).is_none_or(|chunk| chunk.serial != serial) {
                 continue;
             }
+            // Unless their zone has died on the way: then they stay where they were.
+            let written = state.zones.get(to.zone).filter(|z| !z.dead).map_or(0, |z| z.buffer.written());
+            let mut start = to.start;
+            let there = to.records.iter().all(|record| {
+                let blocks = data_blocks(record.end - std::mem::replace(&mut start, record.end));
+                record.at == LOST || record.at + blocks <= written
+            });
+            if !there {
+                continue;
+            }
             // Decided before the zone may become garbage by it: it is reset only when this is durable.
             state.assign();
             if state.regroup(slot, |chunk| chunk.move_front(from, &to)).flatten().is_some() {

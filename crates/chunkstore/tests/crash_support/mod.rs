@@ -1,0 +1,381 @@
+//! The chunk store as a subject of the crash explorer: scripts of operations, and what each crash may leave of them.
+
+#![allow(dead_code, reason = "each test file uses its own share")]
+
+#[path = "../support/mod.rs"]
+pub mod support;
+
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, RESERVE, StreamType, TENANT};
+use imbrex_crashkit::{Config, Crash, History, Log, Subject};
+use imbrex_device::{Drive, ZoneState};
+use imbrex_zones::{FormatOptions, TenantSpec, Volume};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use support::{bytes, id};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    Create(u64, u8, Durability),
+    Append(u64, u32, u8, Durability),
+    Seal(u64, Durability),
+    Delete(u64, Durability),
+    Sync,
+    Checkpoint,
+    BeginCheckpoint,
+    Step,
+    Clean,
+    Remount,
+    /// The operation of this number was refused and changed nothing.
+    Refused(u64),
+}
+use Durability::{Buffered, Durable};
+use Op::*;
+
+impl Op {
+    fn chunk(self) -> Option<u64> {
+        match self {
+            Create(n, ..) | Append(n, ..) | Seal(n, _) | Delete(n, _) => Some(n),
+            _ => None,
+        }
+    }
+    fn durability(self) -> Durability {
+        match self {
+            Create(.., d) | Append(.., d) | Seal(_, d) | Delete(_, d) => d,
+            Clean | Step | BeginCheckpoint | Refused(_) => Buffered,
+            Sync | Checkpoint | Remount => Durable,
+        }
+    }
+}
+
+/// What a chunk is: its bytes, whether it is sealed, its kind of stream.
+type Content = Option<(Vec<u8>, bool, u8)>;
+
+fn apply(content: &mut Content, op: Op) {
+    match op {
+        Create(_, stream, _) => *content = Some((Vec::new(), false, stream)),
+        Append(_, n, seed, _) => {
+            if let Some((all, ..)) = content {
+                all.extend(bytes(n as usize, u64::from(seed)));
+            }
+        }
+        Seal(..) => {
+            if let Some((_, sealed, _)) = content {
+                *sealed = true;
+            }
+        }
+        Delete(..) => *content = None,
+        _ => {}
+    }
+}
+
+/// A script on a store.
+pub struct Scripted(pub fn(u64) -> Vec<Op>);
+
+fn options() -> imbrex_chunkstore::Options {
+    imbrex_chunkstore::Options {
+        buffer_bytes: 100 << 10,
+        segment_bytes: 16 << 10,
+        checkpoint_bytes: 200 << 10,
+        ..support::options()
+    }
+}
+
+fn open(drive: &Drive) -> Result<ChunkStore, String> {
+    ChunkStore::open(drive.clone(), options()).map_err(|e| format!("open: {e}"))
+}
+
+fn perform(store: &ChunkStore, op: Op) -> imbrex_chunkstore::Result<()> {
+    match op {
+        Create(n, stream, how) => store.create_with(id(n), StreamType::new(stream).unwrap(), how),
+        Append(n, len, seed, durability) => {
+            let how = Append { offset: None, durability };
+            store.append_with(id(n), &bytes(len as usize, u64::from(seed)), how).map(drop)
+        }
+        Seal(n, how) => store.seal_with(id(n), how).map(drop),
+        Delete(n, how) => store.delete_with(id(n), how),
+        Sync => store.sync(),
+        Checkpoint => store.checkpoint(),
+        BeginCheckpoint => store.begin_checkpoint(),
+        Step => store.step().map(drop),
+        Clean => store.clean(100 << 10).map(drop),
+        Remount | Refused(_) => Ok(()),
+    }
+}
+
+type Found = BTreeMap<ChunkId, (Vec<u8>, bool, u8)>;
+
+fn found(store: &ChunkStore) -> Result<Found, String> {
+    let mut all = BTreeMap::new();
+    for info in store.list(None, usize::MAX) {
+        let mut out = vec![0; info.len as usize];
+        let n = store.read(info.id, 0, &mut out).map_err(|e| e.to_string())?;
+        if n != out.len() {
+            return Err(format!("chunk {} has {} bytes, and {n} could be read", info.id, out.len()));
+        }
+        all.insert(info.id, (out, info.sealed, info.stream.number()));
+    }
+    Ok(all)
+}
+
+/// Every sequential zone is a metazone, a datazone that the store knows, free, or the label's.
+fn no_zone_is_lost(store: &ChunkStore, drive: &Drive) -> Result<(), String> {
+    let stats = store.stats();
+    let counts = store.volume().tenant(TENANT).map_err(|e| e.to_string())?.counts();
+    let report = imbrex_device::report_all(drive.device.as_ref()).map_err(|e| e.to_string())?;
+    let sequential = report.iter().filter(|zone| zone.state != ZoneState::Conventional).count() as u32;
+    let label = if sequential == report.len() as u32 { 2 } else { 0 };
+    let data = stats.opened_zones + stats.activated_zones + stats.closed_zones + stats.garbage_zones;
+    let metazones = 6;
+    if counts.leased != data + metazones || counts.leased + counts.free + counts.dead + label != sequential {
+        return Err(format!("of {sequential} zones, {data} are datazones, and the pool says {counts:?}"));
+    }
+    Ok(())
+}
+
+/// The store's own check finds nothing wrong.
+fn sound(store: &ChunkStore) -> Result<(), String> {
+    let report = store.check(|_, _| {}).map_err(|e| e.to_string())?;
+    if report.problems.is_empty() { Ok(()) } else { Err(format!("the check says {:?}", report.problems)) }
+}
+
+impl Subject for Scripted {
+    type Op = Op;
+
+    fn format(&self, drive: &Drive) -> Result<(), String> {
+        // As `ChunkStore::format`, but with a clock that is the same every time.
+        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        let format = FormatOptions { uuid: Some(*b"chunkstore-crash"), tenants, force: false };
+        Volume::format(drive, &format).map_err(|e| e.to_string())?;
+        open(drive)?.close().map_err(|e| e.to_string())
+    }
+
+    fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
+        let mut store = open(&drive)?;
+        let mut waiting = Vec::new();
+        for op in (self.0)(seed) {
+            let number = log.begun(op);
+            if op == Remount {
+                // A process that ends takes along what is only in its memory.
+                store.sync().map_err(|e| e.to_string())?;
+                waiting.drain(..).for_each(|number| log.synced(number));
+                drop(store);
+                store = open(&drive)?;
+            }
+            let len = |store: &ChunkStore| op.chunk().and_then(|n| store.stat(id(n)).ok()).map(|info| info.len);
+            let before = len(&store);
+            match perform(&store, op) {
+                Err(error) if error.is_no_space() => {
+                    if len(&store) == before {
+                        log.begun(Refused(number));
+                    }
+                    continue;
+                }
+                other => other.map_err(|e| format!("{op:?}: {e}"))?,
+            }
+            waiting.push(number);
+            if op.durability() == Durable {
+                waiting.drain(..).for_each(|number| log.synced(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn recover(&self, drive: Drive) -> Result<(), String> {
+        open(&drive).map(drop)
+    }
+
+    fn check(&self, drive: Drive, _crash: Crash, history: &History<Op>) -> Result<(), String> {
+        let store = open(&drive).map_err(|why| format!("{why}\nof {:?}", history.entries()))?;
+        let report = store.open_report().clone();
+        // A fault that passes may be told, but must cost nothing.
+        if history.fault().is_none() && !report.damage.is_empty() {
+            return Err(format!("damage without a fault: {report:?}"));
+        }
+        let all = found(&store)?;
+        let mut expected: BTreeMap<ChunkId, (Vec<Content>, usize)> = BTreeMap::new();
+        let refused: Vec<u64> =
+            history.entries().iter().filter_map(|e| if let Refused(n) = e.op { Some(n) } else { None }).collect();
+        for (number, entry) in history.entries().iter().enumerate() {
+            let Some(n) = entry.op.chunk().filter(|_| !refused.contains(&(number as u64))) else { continue };
+            let (states, must) = expected.entry(id(n)).or_insert_with(|| (vec![None], 0));
+            let mut content = states.last().cloned().flatten();
+            apply(&mut content, entry.op);
+            states.push(content);
+            if history.is_must(entry) {
+                *must = states.len() - 1;
+            }
+        }
+        let brief = |content: &Content| content.as_ref().map(|(all, sealed, stream)| (all.len(), *sealed, *stream));
+        for (chunk, (states, must)) in &expected {
+            let here = all.get(chunk).cloned();
+            if !states[*must..].contains(&here) {
+                let allowed: Vec<_> = states[*must..].iter().map(brief).collect();
+                return Err(format!(
+                    "chunk {chunk} is {:?}, not one of {allowed:?}\nopen: {report:?}\nof {:?}",
+                    brief(&here),
+                    history.entries()
+                ));
+            }
+        }
+        if let Some(strange) = all.keys().find(|chunk| !expected.contains_key(*chunk)) {
+            return Err(format!("chunk {strange} was never made"));
+        }
+        sound(&store)?;
+        no_zone_is_lost(&store, &drive)?;
+        // It goes on working, and what was found stays.
+        let after = id(999);
+        let more = store.create(after, StreamType::DATA).and_then(|()| store.append(after, &bytes(9000, 1)).map(drop));
+        match more {
+            Err(error) if error.is_no_space() => drop(store.delete(after)),
+            other => other.map_err(|e| format!("writing after the crash: {e}"))?,
+        }
+        store.sync().map_err(|e| e.to_string())?;
+        let before = found(&store)?;
+        drop(store);
+        let store = open(&drive)?;
+        if found(&store)? != before {
+            return Err("opening it again changed something".into());
+        }
+        no_zone_is_lost(&store, &drive).map_err(|why| format!("opened again: {why}"))?;
+        sound(&store).map_err(|why| format!("opened again: {why}"))?;
+        store.close().map_err(|e| e.to_string())?;
+        drop(store);
+        let store = open(&drive)?;
+        match store.open_report().clean && found(&store)? == before {
+            true => Ok(()),
+            false => Err(format!("a clean opening is not: {:?}", store.open_report())),
+        }
+    }
+}
+
+/// 32 zones of 256 KiB, four of them conventional.
+pub fn config() -> Config {
+    Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 8 << 20, conventional: 4, ..Config::tiny() }
+}
+
+/// The same as a ZNS SSD: no conventional zones, a capacity below the size, few active zones.
+pub fn zns() -> Config {
+    Config {
+        conventional: 0,
+        zone_capacity: 192 << 10,
+        max_open: Some(8),
+        max_active: Some(8),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        ..config()
+    }
+}
+
+pub fn short(_: u64) -> Vec<Op> {
+    vec![
+        Create(1, 0, Durable),
+        Append(1, 5000, 1, Durable),
+        Create(2, 1, Buffered),
+        Append(2, 100, 2, Buffered),
+        Append(1, 9000, 3, Buffered),
+        Append(2, 70_000, 4, Durable),
+        Seal(1, Durable),
+        Create(3, 2, Durable),
+        Append(3, 30_000, 5, Buffered),
+        Seal(3, Buffered),
+        Delete(2, Buffered),
+        Create(2, 1, Buffered),
+        Append(2, 777, 6, Buffered),
+        Sync,
+        Delete(1, Durable),
+        Create(1, 2, Durable),
+        Append(1, 1, 7, Durable),
+        Checkpoint,
+        Append(1, 4096, 8, Durable),
+        Delete(3, Durable),
+    ]
+}
+
+/// Chunks over several zones, and zones that are used again and again.
+pub fn turnover(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for round in 0..9u64 {
+        let n = round % 3;
+        if round >= 3 {
+            ops.push(Delete(n, if round % 2 == 0 { Durable } else { Buffered }));
+        }
+        ops.push(Create(n, (round % 3) as u8, Buffered));
+        for i in 0..4 {
+            ops.push(Append(n, 45_000 + i * 3, (round * 4) as u8 + i as u8, if i == 3 { Durable } else { Buffered }));
+        }
+        if round % 2 == 0 {
+            ops.push(Seal(n, Durable));
+        }
+        if round == 5 {
+            ops.push(Remount);
+        }
+    }
+    ops
+}
+
+pub fn random(seed: u64) -> Vec<Op> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut chunks: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+    let mut ops = Vec::new();
+    for _ in 0..70 {
+        let n = rng.random_range(0..8u64);
+        let how = if rng.random_bool(0.5) { Durable } else { Buffered };
+        let op = match (chunks.get(&n).copied(), rng.random_range(0..100)) {
+            (_, 0..4) => Sync,
+            (_, 4..7) => Checkpoint,
+            (_, 7..9) => Remount,
+            (_, 9..14) => Clean,
+            (_, 14..17) => BeginCheckpoint,
+            (_, 17..23) => Step,
+            (None, _) => {
+                chunks.insert(n, (0, false));
+                Create(n, rng.random_range(0..3), how)
+            }
+            (Some(_), 23..32) => {
+                chunks.remove(&n);
+                Delete(n, how)
+            }
+            (Some((len, _)), 32..38) => {
+                chunks.insert(n, (len, true));
+                Seal(n, how)
+            }
+            (Some((len, false)), _) if len < 100_000 => {
+                let more = [1, 100, 4096, 9000, 40_000, 70_000][rng.random_range(0..6)] + rng.random_range(0..50);
+                chunks.insert(n, (len + more, false));
+                Append(n, more, rng.random(), how)
+            }
+            _ => Sync,
+        };
+        ops.push(op);
+    }
+    ops
+}
+
+/// Zones that are half dead, cleaned with checkpoints under way.
+pub fn cleaning(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for n in 0..16u64 {
+        ops.extend([Create(n, (n % 2) as u8, Buffered), Append(n, 30_000 + n as u32, n as u8, Buffered)]);
+        if n % 4 == 3 {
+            ops.push(Append(n - 2, 20_000, 100 + n as u8, Durable));
+        }
+    }
+    ops.extend((0..16).filter(|n| n % 3 != 0).map(|n| Delete(n, Buffered)));
+    ops.extend([Sync, BeginCheckpoint, Clean, Step, Append(15, 5000, 77, Buffered), Clean, Step, Step, Clean]);
+    ops.extend((20..26).flat_map(|n| [Create(n, 0, Buffered), Append(n, 90_000, n as u8, Durable)]));
+    ops.extend([BeginCheckpoint, Step, Clean, Delete(9, Durable), Clean, Step, Step, Step, Clean]);
+    ops
+}
+
+/// To the last zone, and on after something was deleted.
+pub fn full(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for n in 0..34u64 {
+        ops.extend([Create(n, (n % 3) as u8, Buffered), Append(n, 150_000, n as u8, Durable)]);
+    }
+    ops.extend((0..34).step_by(3).map(|n| Delete(n, Durable)));
+    ops.extend((40..50).flat_map(|n| [Create(n, 1, Buffered), Append(n, 100_000, n as u8, Durable)]));
+    ops
+}
