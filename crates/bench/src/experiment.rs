@@ -77,6 +77,8 @@ pub struct Options {
     pub short: bool,
     /// The command line, to be repeated.
     pub command: String,
+    /// Where the same command leaves the results of other experiments: what one of them measured is not measured again.
+    pub shared: Option<PathBuf>,
 }
 
 /// What an experiment takes while it runs, in bytes.
@@ -136,8 +138,9 @@ impl Experiment {
 pub const ALL: &[Experiment] = &[
     calibration::EXPERIMENT,
     interleave::EXPERIMENT,
-    hdd_tuning::EXPERIMENT,
     bluefs_async::EXPERIMENT,
+    // It has rows of the one before.
+    hdd_tuning::EXPERIMENT,
     bluefs_sync::EXPERIMENT,
     bluefs_space::EXPERIMENT,
     leveldb_bluefs::EXPERIMENT,
@@ -268,6 +271,19 @@ impl Run<'_> {
             save(&self.options.out, &self.outcome).map_err(Stop::Failed)?;
         }
         Ok(())
+    }
+
+    /// This run of a row as another experiment of the same command measured it.
+    pub(crate) fn shared(&self, experiment: &str, row: &str) -> Option<Row> {
+        let other = load(&self.options.shared.as_ref()?.join(experiment)).ok()?;
+        let (ours, theirs) = (&self.outcome.config, &other.config);
+        let same = other.complete
+            && (&ours.command, &ours.program) == (&theirs.command, &theirs.program)
+            && (ours.scale, ours.short) == (theirs.scale, theirs.short);
+        let name = repeated(row, self.repeat);
+        let mut row = other.rows.into_iter().find(|row| same && row.name == name && row.not_run.is_none())?;
+        row.settings.insert("measured by".into(), format!("{experiment}: {name}"));
+        Some(row)
     }
 
     /// A number of every run of the row of this name.
@@ -442,6 +458,7 @@ pub(crate) mod tests {
             sensitivity: false,
             short: true,
             command: String::new(),
+            shared: None,
         }
     }
 
@@ -525,6 +542,28 @@ pub(crate) mod tests {
         let outcome = super::run(&once, &options, &Nobody, &Arc::default()).unwrap();
         assert_eq!((outcome.rows.len(), outcome.config.repeats), (2, 1));
         assert!(outcome.config.settings.values().any(|why| why == "it is always the same"));
+    }
+
+    #[test]
+    fn only_what_the_same_command_measured_is_shared() {
+        let dir = tempfile::tempdir().unwrap();
+        let wants = Experiment {
+            run: |run| run.row("first", |run| run.shared("other", "first").ok_or("nobody has it".into())),
+            ..ODD
+        };
+        let of = |out: &str, command: &str| Options {
+            out: dir.path().join(out),
+            force: true,
+            command: command.into(),
+            only: Some("first".into()),
+            shared: Some(dir.path().to_owned()),
+            ..options(dir.path())
+        };
+        run(&ODD, &of("other", "all"), &Nobody, &Arc::default()).unwrap();
+        let row = run(&wants, &of("mine", "all"), &Nobody, &Arc::default()).unwrap().rows.remove(0);
+        assert_eq!((row.operations, row.settings["measured by"].as_str()), (Some(7), "other: first"));
+        let row = run(&wants, &of("mine", "another"), &Nobody, &Arc::default()).unwrap().rows.remove(0);
+        assert_eq!(row.not_run.as_deref(), Some("nobody has it"));
     }
 
     #[test]

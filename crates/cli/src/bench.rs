@@ -186,6 +186,7 @@ fn options(args: &RunArgs, out: PathBuf) -> Options {
         sensitivity: !args.no_sensitivity,
         short: args.short,
         command: std::env::args().collect::<Vec<_>>().join(" "),
+        shared: None,
     }
 }
 
@@ -328,10 +329,14 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     for experiment in ALL {
         experiment::check(experiment, &options(args, args.out.join(experiment.name))).map_err(Failure::failed)?;
     }
+    let of = |experiment: &Experiment| Options {
+        shared: Some(args.out.clone()),
+        ..options(args, args.out.join(experiment.name))
+    };
     let mut stopped = Vec::new();
     for experiment in ALL {
         print(format!("== {}: {}", experiment.name, experiment.about))?;
-        let outcome = run_one(experiment, &options(args, args.out.join(experiment.name)), args.json, interrupted);
+        let outcome = run_one(experiment, &of(experiment), args.json, interrupted);
         match outcome {
             Err(Failure::Failed(sentence)) => stopped.push(sentence),
             other => other?,

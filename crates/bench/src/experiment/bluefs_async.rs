@@ -25,15 +25,15 @@ pub(super) const HGST: &str = "hgst-hsh721414al";
 pub(super) const HITACHI: &str = "hitachi-hua72303";
 pub(super) const DRIVE_MANAGED: &str = "seagate-st8000as0022";
 
-const XFS_CMR: &str = "XFS on CMR";
-const XFS_DM: &str = "XFS on DM-SMR";
+pub(super) const XFS_CMR: &str = "XFS on CMR";
+pub(super) const XFS_DM: &str = "XFS on DM-SMR";
 const XFS_DM_AGED: &str = "XFS on DM-SMR, preconditioned";
 const XFS_TWIN: &str = "XFS on CMR with the HM-SMR drive's mechanics";
 const EXT4_TWIN: &str = "ext4 on CMR with the HM-SMR drive's mechanics";
 const FIRST: &str = "bluefs, first version: WAL in conventional zones, synchronous";
 const ASYNC: &str = "bluefs, asynchronous";
 const FIFO: &str = "bluefs, asynchronous, FIFO cache by file";
-const OURS: &str = "bluefs, asynchronous, cache by block";
+pub(super) const OURS: &str = "bluefs, asynchronous, cache by block";
 const FIRST_SEQUENTIAL: &str = "bluefs, first version, but WAL in sequential zones";
 
 enum Where {

@@ -1,9 +1,9 @@
 //! `hdd-tuning`: RocksDB's default settings against the paper's, on XFS on the conventional and the drive-managed drive (the paper's
 //! Figures 6, 7 and 8); and on bluefs.
 
-use super::bluefs_async::{DRIVE_MANAGED, HGST, HITACHI, INSERTS, inserts, needs, shrunk};
+use super::bluefs_async::{self, DRIVE_MANAGED, HGST, HITACHI, INSERTS, OURS, XFS_CMR, XFS_DM, inserts, needs, shrunk};
 use super::chart::{Axis, Chart, Shape};
-use super::hosts::{Disk, Ran, on_bluefs, on_file_system};
+use super::hosts::{Disk, on_bluefs, on_file_system};
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Rule, Run, Stop, checks};
@@ -27,6 +27,8 @@ struct Plan {
     name: &'static str,
     drive: &'static str,
     bluefs: bool,
+    /// The row of bluefs-async that is the same with the paper's settings.
+    same: &'static str,
     /// How much faster the tuned one is, in the paper.
     paper: Option<(f64, &'static str)>,
 }
@@ -36,15 +38,17 @@ const ROWS: &[Plan] = &[
         name: "XFS on CMR",
         drive: HITACHI,
         bluefs: false,
+        same: XFS_CMR,
         paper: Some((1.34, "BlueFS, section 5.1, Figure 6: 34 % faster; held out")),
     },
     Plan {
         name: "XFS on DM-SMR",
         drive: DRIVE_MANAGED,
         bluefs: false,
+        same: XFS_DM,
         paper: Some((1.63, "BlueFS, section 5.2, Figure 8: 63 % faster")),
     },
-    Plan { name: "bluefs on HM-SMR", drive: HGST, bluefs: true, paper: None },
+    Plan { name: "bluefs on HM-SMR", drive: HGST, bluefs: true, same: OURS, paper: None },
 ];
 
 fn name(plan: &Plan, settings: Settings) -> String {
@@ -52,7 +56,7 @@ fn name(plan: &Plan, settings: Settings) -> String {
     format!("{}, {settings}", plan.name)
 }
 
-fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Ran, Stop> {
+fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Row, Stop> {
     let options = run.options;
     let disk = Disk::named(plan.drive, Rule::All)?;
     run.model(&disk.profile);
@@ -68,12 +72,15 @@ fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Ran, Stop> 
         seed: 1,
         account: false,
     };
-    let mut ran = if plan.bluefs {
-        on_bluefs(run, &disk, &shrunk("wal=sequential", true, scale), &job)?
+    let measured = (settings == Settings::Tuned).then(|| run.shared(bluefs_async::EXPERIMENT.name, plan.same));
+    let mut row = if let Some(row) = measured.flatten() {
+        row
+    } else if plan.bluefs {
+        on_bluefs(run, &disk, &shrunk("wal=sequential", true, scale), &job)?.row
     } else {
-        on_file_system(run, &disk, FileSystem::Xfs, Directory::Root, &job)?
+        on_file_system(run, &disk, FileSystem::Xfs, Directory::Root, &job)?.row
     };
-    let row = &mut ran.row;
+    row.paper = None;
     if plan.drive == HITACHI {
         let value = if settings == Settings::Tuned { 20.0 } else { 110.0 };
         row.paper = Some(Figure::new(value, "seeks/s for reads", "BlueFS, section 5.1, Figure 7 (a)"));
@@ -88,7 +95,7 @@ fn measure(run: &mut Run, plan: &Plan, settings: Settings) -> Result<Ran, Stop> 
             row.figures.insert(SEEKS.into(), seeks / f64::from(scale));
         }
     }
-    Ok(ran)
+    Ok(row)
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -98,7 +105,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     for plan in ROWS {
         for settings in [Settings::Default, Settings::Tuned] {
             let name = name(plan, settings);
-            run.row(&name, |run| measure(run, plan, settings).map(|ran| ran.row))?;
+            run.row(&name, |run| measure(run, plan, settings))?;
             let seconds = |row: &Row| row.figures.get("s for all inserts at full size").copied();
             if let Some(seconds) = run.measured(&name).and_then(seconds) {
                 bars.push((name, seconds, None));
