@@ -102,15 +102,11 @@ fn same_work(result: &Value, part: &str) {
         rows.filter(|row| row["name"].as_str().unwrap().contains(part) && row["not_run"].is_null()).collect();
     assert!(rows.len() > 1, "{part}");
     for row in rows {
-        assert_eq!(row["operations"], 20_000, "{row}");
+        assert_eq!(row["operations"], 20_000, "{}", row["name"]);
         assert_eq!(row["bytes_user"], 20_000 * 420, "{row}");
-        // What the kernel's page cache had of logs that were deleted meanwhile is never written; tables are compressed by half.
-        let least = if ["XFS", "ext4"].iter().any(|kernel| row["name"].as_str().unwrap().contains(kernel)) {
-            20_000 * 420 / 3
-        } else {
-            20_000 * 420
-        };
-        assert!(row["bytes_drive"].as_u64().unwrap() > least, "{row}");
+        // Logs that were deleted while they waited in memory, the kernel's or bluefs', are never written; tables are compressed by half.
+        let name = &row["name"];
+        assert!(row["bytes_drive"].as_u64().unwrap() > 20_000 * 420 / 3, "{name}");
         assert!(row["wall_seconds"].as_f64().unwrap() > 0.0, "{row}");
         let flags = row["flags"].as_array().map_or(&[][..], Vec::as_slice);
         assert!(!flags.iter().any(|flag| flag.as_str().unwrap().contains("rule of the drive")), "{row}");
