@@ -119,7 +119,9 @@ fn replayed(result: &Value) {
         let replayed = &row["replayed"];
         assert!(replayed["commands"].as_u64().unwrap() > 100 && replayed["forgotten"] == 0, "{row}");
         let (measured, busy) = (replayed["measured"].as_f64().unwrap(), replayed["busy"].as_f64().unwrap());
-        assert!((busy / measured - 1.0).abs() < 0.5, "{row}");
+        // In the short form the host's pauses are minutes of the drive, and a drive-managed one cleans in them, behind the last command as well.
+        let most = if row["drive"].as_str().unwrap().starts_with("seagate-st8000as0022") { 0.9 } else { 0.5 };
+        assert!((busy / measured - 1.0).abs() < most, "{}: {busy} of {measured}", row["name"]);
         assert!(replayed["changes"].as_array().unwrap().len() > 10, "{row}");
     }
     for ratio in result["ratios"].as_array().unwrap() {
