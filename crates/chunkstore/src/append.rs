@@ -8,9 +8,11 @@ use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
 use crate::policy::place::{Choice, OpenZone, place};
+use crate::pool::{BufPool, Image};
 use crate::zone::{DataZone, Event, ZoneState};
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Zones that are cleaned, at most, before a write is refused.
@@ -20,6 +22,12 @@ const MOST_CLEANED: u32 = 32;
 pub(crate) const CHUNK_COST: u64 = 48;
 pub(crate) const GROUP_COST: u64 = 12;
 pub(crate) const RECORD_COST: u64 = 8;
+
+/// How small records gather, and where memory comes from.
+pub(crate) struct Gather {
+    pub(crate) bytes: usize,
+    pub(crate) pool: Arc<BufPool>,
+}
 
 /// Bytes of a checkpoint that a chunk takes.
 pub(crate) fn cost(chunk: &Chunk) -> u64 {
@@ -62,10 +70,10 @@ impl State {
     pub(crate) fn put(
         &mut self,
         zone: u32,
-        mut image: AlignedBuf,
+        mut image: Image,
         mut header: Header,
         fresh: bool,
-        gather: usize,
+        gather: &Gather,
     ) -> Option<u32> {
         let blocks = (image.len() / BLOCK) as u32;
         let z = self.zones.get_mut(zone).filter(|z| z.room() >= blocks)?;
@@ -80,7 +88,7 @@ impl State {
         z.tail += blocks;
         self.buffered += image.len() as u64;
         self.appended += image.len() as u64;
-        z.buffer.push(at, image, gather);
+        z.buffer.push(at, image, gather.bytes, &gather.pool);
         Some(at)
     }
 }
@@ -163,7 +171,7 @@ impl Core {
         // What cannot be is not copied first.
         self.check_append(&self.state(), id, bytes.len(), how)?;
         let blocks = data_blocks(len);
-        let mut image = AlignedBuf::zeroed(blocks as usize * BLOCK);
+        let mut image = self.gather.pool.take(blocks as usize * BLOCK);
         put_data(&mut image, id, bytes);
         let mut state = self.state();
         let (slot, zone) = loop {
@@ -180,7 +188,7 @@ impl Core {
         let sequence = self.next_number();
         let header =
             Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, 0, &[]) };
-        let Some(at) = state.put(zone, image, header, true, self.options.segment_bytes) else {
+        let Some(at) = state.put(zone, image, header, true, &self.gather) else {
             return Err(self.error(Fault::NoSpace).into());
         };
         let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
@@ -331,7 +339,7 @@ impl Core {
         z.step(Event::Take);
         z.tail = 1;
         state.buffered += image.len() as u64;
-        z.buffer.push(0, image, self.options.segment_bytes);
+        z.buffer.push(0, image.into(), self.gather.bytes, &self.gather.pool);
         state.zones.0.insert(zone.0, z);
         state.journal.push(Entry::ZoneTaken { zone: zone.0, life, usage });
         state.assign();
@@ -408,9 +416,9 @@ impl Core {
                 let same =
                     slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial && here(c));
                 let Some(slot) = slot.filter(|_| same) else { continue };
-                let copy = AlignedBuf::padded(image, BLOCK);
+                let copy = AlignedBuf::padded(image, BLOCK).into();
                 let moved = Header { flags: header.flags & MOVED, ..header };
-                let Some(at) = state.put(to, copy, moved, false, self.options.segment_bytes) else { continue };
+                let Some(at) = state.put(to, copy, moved, false, &self.gather) else { continue };
                 state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
             }
         }

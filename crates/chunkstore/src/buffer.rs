@@ -4,7 +4,7 @@
 //! can be written and read at the same time; bytes stay here until the drive has them.
 
 use crate::format::BLOCK;
-use imbrex_device::AlignedBuf;
+use crate::pool::{BufPool, Image};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct Segment {
     /// Where it begins, in blocks from the zone's start.
     pub(crate) at: u32,
-    image: AlignedBuf,
+    image: Image,
     used: usize,
 }
 
@@ -53,7 +53,7 @@ impl ZoneBuffer {
     }
 
     /// Adds a record that goes to block `at`, which is where the last one ended. Small ones gather in pieces of `gather` bytes.
-    pub(crate) fn push(&mut self, at: u32, record: AlignedBuf, gather: usize) {
+    pub(crate) fn push(&mut self, at: u32, record: Image, gather: usize, pool: &Arc<BufPool>) {
         if record.len() * 2 > gather {
             self.seal();
             let used = record.len();
@@ -63,7 +63,7 @@ impl ZoneBuffer {
         if self.filling.as_ref().is_some_and(|s| s.used + record.len() > s.image.len()) {
             self.seal();
         }
-        let segment = self.filling.get_or_insert_with(|| Segment { at, image: AlignedBuf::zeroed(gather), used: 0 });
+        let segment = self.filling.get_or_insert_with(|| Segment { at, image: pool.take(gather), used: 0 });
         segment.image[segment.used..segment.used + record.len()].copy_from_slice(&record);
         segment.used += record.len();
         debug_assert_eq!(segment.end(), at + (record.len() / BLOCK) as u32);
@@ -117,15 +117,16 @@ impl ZoneBuffer {
 mod tests {
     use super::*;
 
-    fn record(blocks: usize, fill: u8) -> AlignedBuf {
-        AlignedBuf::padded(&vec![fill; blocks * BLOCK], BLOCK)
+    fn record(blocks: usize, fill: u8) -> Image {
+        imbrex_device::AlignedBuf::padded(&vec![fill; blocks * BLOCK], BLOCK).into()
     }
 
     #[test]
     fn small_records_gather_and_all_are_read_until_they_are_written() {
+        let pool = Arc::default();
         let mut buffer = ZoneBuffer::new(1);
         for (at, blocks, fill) in [(1, 1, 1), (2, 2, 2), (4, 8, 3), (12, 1, 4), (13, 2, 5), (15, 2, 6)] {
-            buffer.push(at, record(blocks, fill), 4 * BLOCK);
+            buffer.push(at, record(blocks, fill), 4 * BLOCK, &pool);
         }
         let at = |buffer: &ZoneBuffer, block: u64, n: usize| {
             let mut out = vec![0; n];

@@ -13,8 +13,9 @@ use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
 use crate::id::{ChunkId, StreamType};
 use crate::policy::victim::{Candidate, victim};
+use crate::pool::Image;
 use crate::zone::ZoneState;
-use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, ZoneId};
+use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::atomic::Ordering;
 
@@ -161,7 +162,7 @@ impl Core {
                         let header = self.moved_header(&one, start, data, &image);
                         let len = image.len() as u64;
                         // It may just have been closed because it takes no writes.
-                        let put = self.state().put(to, image, header, false, self.options.segment_bytes);
+                        let put = self.state().put(to, image, header, false, &self.gather);
                         let Some(at) = put else { break };
                         bytes += len;
                         at
@@ -274,8 +275,8 @@ impl Core {
     }
 
     /// A record as it stands on the drive; zeros where it cannot be read: then its slices are as damaged as they were.
-    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<AlignedBuf> {
-        let mut image = AlignedBuf::zeroed(data_blocks(record.end - start) as usize * BLOCK);
+    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<Image> {
+        let mut image = self.gather.pool.take(data_blocks(record.end - start) as usize * BLOCK);
         let tag = Tag::new(Cause::Cleaning).at(Priority::Background);
         let address = self.address(one.from) + u64::from(record.at) * BLOCK as u64;
         if let Err(error) = self.volume.read(&mut image, address, tag) {

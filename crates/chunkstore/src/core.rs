@@ -199,6 +199,7 @@ pub(crate) struct Core {
     pub(crate) opening: Mutex<()>,
     /// One thread at a time cleans.
     pub(crate) cleaning: Mutex<()>,
+    pub(crate) gather: crate::append::Gather,
     /// Nobody else has the volume.
     pub(crate) owned: bool,
 }
@@ -229,6 +230,7 @@ impl Core {
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
         let numbers = AtomicU64::new(volume.mount() << 40);
+        let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         Core {
             volume,
             tenant,
@@ -241,6 +243,7 @@ impl Core {
             counters: Default::default(),
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
+            gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
         }
     }

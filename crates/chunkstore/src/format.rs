@@ -301,9 +301,13 @@ fn footer_crc(data_crc: u32, chunk: &[u8; 24], offset: u32) -> u32 {
 }
 
 /// Encodes a data record in two steps, since only its place in the zone and in the chunk have to be decided by one after the
-/// other: the bytes are copied and summed first, by everybody at the same time. `image`: the record's blocks, zeroed; `data` must
+/// other: the bytes are copied and summed first, by everybody at the same time. `image`: the record's blocks, of any content; `data` must
 /// fit them.
 pub fn put_data(image: &mut [u8], chunk: ChunkId, data: &[u8]) {
+    let end = HEADER + data.len() + data.len().div_ceil(SLICE) * FOOTER;
+    if let Some(padding) = image.get_mut(end..) {
+        padding.fill(0);
+    }
     let payload = image[HEADER..].chunks_mut(SLICE + FOOTER);
     for (stored, slice) in payload.zip(data.chunks(SLICE)) {
         stored[..slice.len()].copy_from_slice(slice);

@@ -18,6 +18,7 @@ pub mod index;
 mod journal;
 mod options;
 pub mod policy;
+mod pool;
 mod read;
 mod recover;
 pub mod root;

@@ -5,7 +5,7 @@ use crate::entry::LOST;
 use crate::error::{Error, Result};
 use crate::format::{BLOCK, FOOTER, SLICE, check_slice, slice_at};
 use crate::id::ChunkId;
-use imbrex_device::{AlignedBuf, Cause, Fault, Tag};
+use imbrex_device::{Cause, Fault, Tag};
 use std::sync::atomic::Ordering;
 
 /// Most bytes of one device read.
@@ -73,7 +73,7 @@ impl Core {
             len,
             lost: found.at == LOST,
         };
-        let mut stored = AlignedBuf::zeroed((piece.stored + 2 * BLOCK).next_multiple_of(BLOCK));
+        let mut stored = self.gather.pool.take((piece.stored + 2 * BLOCK).next_multiple_of(BLOCK));
         let out = &mut out[..len as usize];
         if piece.lost {
             drop(state);

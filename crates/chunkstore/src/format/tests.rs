@@ -8,7 +8,7 @@ fn header(data: u32, offset: u32) -> Header {
 }
 
 fn data_record(data: &[u8], offset: u32) -> (Header, Vec<u8>) {
-    let mut image = vec![0; data_blocks(data.len() as u32) as usize * BLOCK];
+    let mut image = vec![0xee; data_blocks(data.len() as u32) as usize * BLOCK];
     put_data(&mut image, CHUNK, data);
     let header = seal_data(&mut image, header(data.len() as u32, offset));
     (header, image)
@@ -96,6 +96,7 @@ proptest! {
         prop_assert_eq!(header.blocks(), data_blocks(len as u32));
         prop_assert_eq!(Header::decode(&image, 5, 9), Ok(header));
         prop_assert!(header.verify(&image[HEADER..]));
+        prop_assert!(image[header.length as usize..].iter().all(|b| *b == 0), "padding is zeros");
         let mut back = Vec::new();
         for stored in image[HEADER..header.length as usize].chunks(SLICE + FOOTER) {
             back.extend_from_slice(check_slice(stored, CHUNK, offset + back.len() as u32).unwrap());
