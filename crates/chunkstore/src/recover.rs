@@ -9,6 +9,7 @@
 
 mod meta;
 mod replay;
+mod salvage;
 
 use crate::append::cost;
 use crate::core::{Core, Facts, State, lock};
@@ -59,8 +60,23 @@ pub(crate) fn open(drive: Drive, options: Options) -> Result<(Core, OpenReport)>
     Ok((core, report))
 }
 
-/// The same on a volume that is open.
+/// Hears how many of how many zones are done.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Opens a store whose checkpoints are lost: the index is rebuilt from the records in all zones.
+pub(crate) fn salvage(drive: Drive, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
+    let volume = Volume::open(drive, options.volume.clone())?;
+    let (mut core, report) = open_as(volume.tenant(TENANT)?, options, Some(progress))?;
+    core.owned = true;
+    Ok((core, report))
+}
+
+/// Opens the store on a volume that is open.
 pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, OpenReport)> {
+    open_as(tenant, options, None)
+}
+
+fn open_as(tenant: Tenant, options: Options, salvage: Option<Progress>) -> Result<(Core, OpenReport)> {
     // Nothing of this engine is ever in the survivor.
     drop(tenant.left_behind());
     let bytes = tenant.root();
@@ -74,7 +90,11 @@ pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, Ope
     let mut report = OpenReport::default();
     let found = meta::read(&tenant, &root, &mut report)?;
     let facts = facts(&tenant, &options, &found.log);
-    let rebuilt = Rebuilt::new(&tenant, &found, &mut report)?;
+    let salvaging = salvage.is_some();
+    let rebuilt = match salvage {
+        None => Rebuilt::new(&tenant, &found, &mut report)?,
+        Some(progress) => salvage::salvage(&tenant, &root.metazones, &found.journal, &mut report, progress)?,
+    };
     let dirty = report.records > 0 || report.journal_records > 0 || !found.whole || rebuilt.changed;
     report.clean = !dirty;
     // From here on the drive is changed.
@@ -96,7 +116,12 @@ pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, Ope
     let core = Core::new(tenant, options, facts, state, found.log);
     if dirty {
         let right = core.right();
-        core.checkpoint_whole(&mut lock(&core.meta), &right)?;
+        let mut log = lock(&core.meta);
+        core.checkpoint_whole(&mut log, &right)?;
+        if salvaging {
+            // Neither ring has an older one that counts.
+            core.checkpoint_whole(&mut log, &right)?;
+        }
     }
     Ok((core, report))
 }

@@ -80,6 +80,16 @@ impl ChunkStore {
         recover::open(drive, options).map(Self::of)
     }
 
+    /// Opens the store of a drive whose checkpoints are lost: reads every zone and rebuilds the index from the records. What is left of the
+    /// journal says which chunks were deleted and sealed; without it, deleted chunks come back as long as their zones were not
+    /// reset, and all chunks are open. `progress` hears how many of how many zones are done.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::open`], but for the checkpoints.
+    pub fn salvage(drive: Drive, options: Options, mut progress: impl FnMut(u64, u64)) -> Result<ChunkStore> {
+        recover::salvage(drive, options, &mut progress).map(Self::of)
+    }
+
     /// Opens the store of a tenant (named [`TENANT`]) of a volume that is open already, which may have other tenants.
     ///
     /// # Errors

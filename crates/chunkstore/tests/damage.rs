@@ -209,3 +209,61 @@ fn a_zone_that_dies_while_it_is_written_loses_nothing() {
         assert!(content(&store, id(1)) == all, "opened again");
     }
 }
+
+/// All metazones lost: the records alone make the index again; what the journal said is gone with it.
+#[test]
+fn without_metazones_chunks_are_salvaged_by_their_records() {
+    for keep_journal in [true, false] {
+        let emulator = Emulator::memory(&config()).unwrap();
+        format(&emulator);
+        let expected = history(&emulator);
+        let sealed_or_deleted = (0..30u64).filter(|n| n % 3 == 1).map(id).collect::<Vec<_>>();
+        for zone in metazones_of(&emulator) {
+            let start = u64::from(zone) * (256 << 10);
+            match keep_journal {
+                // The heads of checkpoints only: every start of one is unreadable.
+                true => unreadable_checkpoints(&emulator, start),
+                false => emulator.faults().media_error(start, 256 << 10),
+            }
+        }
+        let error = ChunkStore::open(drive(&emulator), options()).err().unwrap().to_string();
+        assert!(error.contains("salvage"), "{error}");
+        let mut calls = 0;
+        let store = ChunkStore::salvage(drive(&emulator), options(), |_, _| calls += 1).unwrap();
+        assert!(calls > 0);
+        for (id, (all, sealed)) in &expected {
+            assert!(&content(&store, *id) == all, "{id}");
+            assert_eq!(store.stat(*id).unwrap().sealed, *sealed && keep_journal);
+        }
+        for gone in sealed_or_deleted.iter().filter(|id| !expected.contains_key(id)) {
+            assert_eq!(store.stat(*gone).is_ok(), !keep_journal, "{gone}");
+        }
+        assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
+        store.create(id(700), StreamType::DATA).unwrap();
+        store.append(id(700), b"more").unwrap();
+        let before = store.list(None, 1000);
+        drop(store);
+        // Metazones that cannot be read can still be written after a reset.
+        let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+        assert_eq!(store.list(None, 1000), before);
+        assert_eq!(content(&store, id(700)), b"more");
+    }
+}
+
+fn metazones_of(emulator: &Emulator) -> Vec<u32> {
+    // Looking must not change what is there.
+    let tenant = imbrex_zones::Volume::open(drive(emulator), options().volume).unwrap().tenant(TENANT).unwrap();
+    imbrex_chunkstore::root::Root::decode(&tenant.root()).unwrap().metazones
+}
+
+fn unreadable_checkpoints(emulator: &Emulator, start: u64) {
+    use imbrex_chunkstore::format::{BLOCK, Header, Kind};
+    let mut block = imbrex_device::AlignedBuf::zeroed(BLOCK);
+    for at in (start..start + (256 << 10)).step_by(BLOCK) {
+        let tag = imbrex_device::Cause::Other.into();
+        imbrex_device::ZonedDevice::read_at(emulator, &mut block, at, tag).unwrap();
+        if Header::decode_anywhere(&block).is_ok_and(|header| header.kind == Kind::CheckpointEnd) {
+            emulator.faults().media_error(at, BLOCK as u64);
+        }
+    }
+}

@@ -61,6 +61,12 @@ enum Verb {
     /// Move what is live out of mostly dead zones.
     #[command(after_help = "Example:\n  imbrex chunk clean drive.img --bytes 1G")]
     Clean(Clean),
+    /// Rebuild the index of a drive whose metazones are lost, by reading every zone.
+    #[command(
+        after_help = "Examples:\n  imbrex chunk salvage drive.img --dry-run   # what would be there; changes nothing\n  \
+                            imbrex chunk salvage drive.img"
+    )]
+    Salvage(Salvage),
     /// Show how much room there is, and what the zones are.
     #[command(after_help = "Example:\n  imbrex chunk df drive.img")]
     Df(Drive),
@@ -184,6 +190,15 @@ struct Clean {
     bytes: u64,
 }
 
+#[derive(clap::Args)]
+struct Salvage {
+    #[command(flatten)]
+    drive: Drive,
+    /// Only say what would be found; the drive stays as it is.
+    #[arg(long)]
+    dry_run: bool,
+}
+
 const STREAMS: [(&str, StreamType); 3] =
     [("data", StreamType::DATA), ("metadata", StreamType::METADATA), ("gc", StreamType::GC)];
 
@@ -246,6 +261,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Check(args) => check(args),
         Verb::Scrub(args) => scrub(args),
         Verb::Clean(args) => clean(args),
+        Verb::Salvage(args) => salvage(args),
         Verb::Df(args) => df(args),
     }
 }
@@ -560,6 +576,31 @@ fn clean(args: Clean) -> Outcome {
         return print_json(&json!({ "moved_bytes": moved, "cleaned_zones": cleaned }));
     }
     print(format_args!("{} moved, {} zones cleaned", size(moved), count(cleaned)))
+}
+
+fn salvage(args: Salvage) -> Outcome {
+    let drive = args.drive.open_drive(args.dry_run)?;
+    let bar = bar();
+    let store = ChunkStore::salvage(drive, Options::default(), |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    let (report, chunks) = (store.open_report().clone(), store.stats().chunks);
+    if !args.dry_run {
+        store.close()?;
+    }
+    if args.drive.json {
+        return print_json(&json!({
+            "chunks": chunks, "records": report.records, "zones": report.scanned_zones, "damage": report.damage,
+        }));
+    }
+    let (records, zones) = (count(report.records), count(report.scanned_zones));
+    print(format_args!("{} chunks of {records} records in {zones} zones", count(chunks)))?;
+    report.damage.iter().try_for_each(print)?;
+    let missing =
+        "what was deleted may be back, and chunks are open that were sealed, where the journal did not say so any more";
+    print(missing)
 }
 
 fn df(args: Drive) -> Outcome {

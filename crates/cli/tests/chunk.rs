@@ -5,8 +5,8 @@ mod support;
 use std::process::Stdio;
 use support::*;
 
-const VERBS: [&str; 12] =
-    ["format", "put", "append", "get", "seal", "rm", "ls", "stat", "check", "scrub", "clean", "df"];
+const VERBS: [&str; 13] =
+    ["format", "put", "append", "get", "seal", "rm", "ls", "stat", "check", "scrub", "clean", "salvage", "df"];
 
 fn chunk(at: &Place, verb: &str, args: &[&str]) -> std::process::Output {
     at.run(&[&["chunk", verb, at.drive()], args].concat())
@@ -81,6 +81,20 @@ fn a_chunk_grows_where_it_is_expected_to_end() {
     assert!(done(chunk(&at, "df", &[])).contains("free zones"));
     assert!(done(chunk(&at, "clean", &[])).contains("moved"));
     assert!(done(chunk(&at, "scrub", &[])).contains("all chunks have been looked at"));
+}
+
+#[test]
+fn what_salvage_finds_is_what_there_was() {
+    let at = store();
+    let all = bytes(60_000);
+    let file = at.file("file", &all);
+    let id = done(chunk(&at, "put", &[&file])).trim().to_owned();
+    let before = std::fs::read(&at.path).unwrap();
+    assert_eq!(json(chunk(&at, "salvage", &["--dry-run", "--json"]))["chunks"], 1);
+    assert!(std::fs::read(&at.path).unwrap() == before, "a dry run changed the drive");
+    assert!(done(chunk(&at, "salvage", &[])).contains("1 chunks of 1 records in 1 zones"));
+    assert!(chunk(&at, "get", &[&id]).stdout == all);
+    assert!(done(chunk(&at, "check", &[])).contains("nothing is wrong"));
 }
 
 #[test]

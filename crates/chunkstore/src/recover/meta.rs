@@ -1,6 +1,6 @@
 //! Steps 1 and 2: which metazones are in use, and the newest checkpoint that is whole.
 
-use super::{OpenReport, no_checkpoint, takes_writes};
+use super::{OpenReport, takes_writes};
 use crate::entry::{CheckpointEnd, CheckpointStart};
 use crate::error::Result;
 use crate::format::{BLOCK, Kind, ZoneUse, zone_head};
@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 /// What the metazones say.
 pub(crate) struct FoundMeta {
     pub(crate) log: MetaLog,
-    pub(crate) start: CheckpointStart,
+    /// `None`: no checkpoint is whole.
+    pub(crate) start: Option<CheckpointStart>,
     /// Payloads of its parts.
     pub(crate) parts: Vec<Vec<u8>>,
-    /// Payloads of the journal records behind its start, by number.
+    /// Payloads of all journal records that are there, by number.
     pub(crate) journal: BTreeMap<u64, Vec<u8>>,
     /// Both rings were read whole.
     pub(crate) whole: bool,
@@ -160,10 +161,12 @@ pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport) -> Res
     let [even, odd] = newest;
     let number = |complete: &Option<Complete>| complete.as_ref().map_or(0, |c| c.start.number);
     let chosen = if number(&even) >= number(&odd) { even } else { odd };
-    let Some(chosen) = chosen else { return Err(no_checkpoint(volume)) };
+    log.journal = journal.keys().next_back().copied().unwrap_or(0);
+    let Some(chosen) = chosen else {
+        return Ok(FoundMeta { log, start: None, parts: Vec::new(), journal, whole });
+    };
     report.checkpoint = chosen.start.number;
     log.checkpoint = chosen.start.number;
-    log.journal = journal.keys().next_back().copied().unwrap_or(0).max(chosen.start.journal);
-    journal.retain(|number, _| *number > chosen.start.journal);
-    Ok(FoundMeta { log, start: chosen.start, parts: chosen.parts, journal, whole })
+    log.journal = log.journal.max(chosen.start.journal);
+    Ok(FoundMeta { log, start: Some(chosen.start), parts: chosen.parts, journal, whole })
 }

@@ -1,6 +1,6 @@
 //! Steps 2 to 4: the checkpoint's parts, the journal behind it, and the records in zones that were open since.
 
-use super::{FoundZone, OpenReport, meta::FoundMeta, takes_writes};
+use super::{FoundZone, OpenReport, meta::FoundMeta, no_checkpoint, takes_writes};
 use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex, entries};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED, ZoneUse};
@@ -20,7 +20,7 @@ pub(crate) struct Rebuilt {
     /// Something is other than the checkpoint says.
     pub(crate) changed: bool,
     /// Seals, and the lengths that chunks had then.
-    seals: BTreeMap<ChunkId, u32>,
+    pub(super) seals: BTreeMap<ChunkId, u32>,
 }
 
 /// A data record that was found in a zone.
@@ -35,8 +35,9 @@ impl Rebuilt {
         for payload in &found.parts {
             rebuilt.load(tenant, payload, report);
         }
-        let mut expected = found.start.journal + 1;
-        for (number, payload) in &found.journal {
+        let start = found.start.ok_or_else(|| no_checkpoint(tenant.volume()))?;
+        let mut expected = start.journal + 1;
+        for (number, payload) in found.journal.range(expected..) {
             if *number != expected {
                 let lost = number - expected;
                 report.damage.push(format!("{lost} records of the journal are lost in both copies."));
@@ -246,7 +247,7 @@ impl Rebuilt {
 }
 
 /// What the drive says of a zone that begins a life.
-fn found_zone(tenant: &Tenant, zone: u32, life: u64, usage: ZoneUse) -> FoundZone {
+pub(crate) fn found_zone(tenant: &Tenant, zone: u32, life: u64, usage: ZoneUse) -> FoundZone {
     let report = tenant.volume().report_at_open().get(zone as usize).copied();
     let report = report.unwrap_or(imbrex_device::Zone::EMPTY);
     FoundZone {
