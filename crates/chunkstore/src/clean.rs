@@ -140,7 +140,22 @@ impl Core {
         Ok(report[0].state == imbrex_device::ZoneState::Offline)
     }
 
+    /// Copies, commits, switches. Until the index knows of the copies, the zones that they are in are not empty, whatever it says.
     fn carry_out(&self, moves: Vec<Move>) -> Result<u64> {
+        let result = self.copy_and_switch(moves);
+        let mut state = self.state();
+        let held = state.zones.0.iter_mut().filter(|(_, z)| z.incoming);
+        let held: Vec<u32> = held
+            .map(|(zone, z)| {
+                z.incoming = false;
+                *zone
+            })
+            .collect();
+        held.into_iter().for_each(|zone| state.collect(zone));
+        result
+    }
+
+    fn copy_and_switch(&self, moves: Vec<Move>) -> Result<u64> {
         let mut done = Vec::new();
         let mut bytes = 0;
         for one in moves {
@@ -162,8 +177,11 @@ impl Core {
                         let header = self.moved_header(&one, start, data, &image);
                         let len = image.len() as u64;
                         // It may just have been closed because it takes no writes.
-                        let put = self.state().put(to, image, header, false, &self.gather);
-                        let Some(at) = put else { break };
+                        let mut state = self.state();
+                        let Some(at) = state.put(to, image, header, false, &self.gather) else { break };
+                        if let Some(z) = state.zones.get_mut(to) {
+                            z.incoming = true;
+                        }
                         bytes += len;
                         at
                     }

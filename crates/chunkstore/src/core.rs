@@ -167,6 +167,7 @@ impl State {
         if let Some(z) = self.zones.get_mut(zone)
             && z.state() == ZoneState::Closed
             && z.live.is_empty()
+            && !z.incoming
         {
             z.step(Event::Die);
             z.garbage_at = assigned;

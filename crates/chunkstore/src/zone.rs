@@ -67,6 +67,8 @@ pub(crate) struct DataZone {
     pub(crate) writers: u32,
     /// Reads under way.
     pub(crate) readers: u32,
+    /// The cleaner has put records here that the index does not know yet.
+    pub(crate) incoming: bool,
     /// What made it garbage is durable with the commit of this number.
     pub(crate) garbage_at: u64,
     /// The drive was told that it is not written any more.
@@ -94,6 +96,7 @@ impl DataZone {
             live: Vec::new(),
             writers: 0,
             readers: 0,
+            incoming: false,
             garbage_at: 0,
             finished: false,
             dead: false,
