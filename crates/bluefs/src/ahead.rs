@@ -276,11 +276,24 @@ impl Shared {
                 lock(&self.state).held = false;
                 self.more.notify_all();
             }
+            let landing = Landing { shared: self, piece: &piece };
             piece.read();
-            lock(&self.state).landed(piece.file.state.serial, &piece.pages);
-            self.count.fetch_sub(1, Ordering::AcqRel);
-            self.read.notify_all();
+            drop(landing);
         }
+    }
+}
+
+/// A piece that is being read. Whatever becomes of that, nobody waits for it any longer than this lives.
+struct Landing<'a> {
+    shared: &'a Shared,
+    piece: &'a Piece,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.state).landed(self.piece.file.state.serial, &self.piece.pages);
+        self.shared.count.fetch_sub(1, Ordering::AcqRel);
+        self.shared.read.notify_all();
     }
 }
 

@@ -466,9 +466,10 @@ impl Core {
     // ---- write-ahead logs that wait in memory
 
     /// Whether new write-ahead logs wait in memory until it is short: not in a mount, which has to write what it found, and not
-    /// where somebody syncs them.
+    /// where somebody syncs them, or the death of the process would cost them.
     pub(crate) fn logs_wait(&self) -> bool {
-        !self.options.wal.unbuffered
+        self.volume.has_survivor()
+            && !self.options.wal.unbuffered
             && !self.recovering.load(Ordering::Acquire)
             && !self.syncs_logs.load(Ordering::Acquire)
     }
@@ -488,6 +489,28 @@ impl Core {
         if !waiting.iter().any(|other| Arc::ptr_eq(other, &file)) {
             waiting.push(file);
         }
+        drop(waiting);
+        // Others may have been written, because they are old or memory was short: what is promised to them is not needed any more.
+        self.settle_waiting();
+    }
+
+    /// Writes and closes all logs that wait, but those that somebody is at just now. Whether there were any. For whoever finds no zone;
+    /// called without a lock but that of the caller's file.
+    pub(crate) fn write_waiting(&self) -> bool {
+        let files = lock(&self.waiting).clone();
+        let mut any = false;
+        for file in files {
+            // Whoever holds it may be waiting for the caller's.
+            let Ok(mut writing) = file.writing.try_lock() else { continue };
+            if writing.writers > 0 || file.state.is_orphan() {
+                continue;
+            }
+            match file.finish(&mut writing) {
+                Ok(()) => any = true,
+                Err(error) => tracing::debug!(%error, "a log that waits cannot be written"),
+            }
+        }
+        any
     }
 
     /// Closes the logs that were written out meanwhile, and lets go of those that were deleted. Called without any lock.
@@ -521,8 +544,14 @@ impl Core {
         let Some(number) = wal_number(&file.name) else { return };
         let mut wals = lock(&self.wals);
         let list = wals.entry(file.parent).or_default();
-        list.retain(|(n, tail)| *n != number && !tail.is_settled());
+        // Let go of without the lock: it may be the last to hold a stream.
+        let (before, gone): (Wals, Wals) =
+            std::mem::take(list).into_iter().partition(|(n, tail)| *n != number && !tail.is_settled());
+        *list = before.clone();
         list.push((number, tail.clone()));
+        drop(wals);
+        drop(gone);
+        before.iter().for_each(|(_, tail)| tail.forget_deleted());
     }
 
     // ---- the cache

@@ -101,22 +101,56 @@ impl FileState {
 pub(crate) struct WalTail {
     pub(crate) stream: Arc<AppendStream>,
     state: Arc<FileState>,
-    before: Mutex<Option<Arc<WalTail>>>,
+    before: Arc<Before>,
+}
+
+/// The log that must be durable before another one. Shared by whoever asks for it: a deleted log is left out for all of them, or those
+/// that were deleted before they were written would be held by the next one for ever, each by the one behind it.
+#[derive(Default)]
+pub(crate) struct Before(Mutex<Option<Arc<WalTail>>>);
+
+impl Before {
+    fn get(&self) -> Option<Arc<WalTail>> {
+        let mut gone = Vec::new();
+        let mut slot = lock(&self.0);
+        while let Some(deleted) = slot.take_if(|tail| tail.state.is_orphan()) {
+            slot.clone_from(&lock(&deleted.before.0));
+            gone.push(deleted);
+        }
+        let before = slot.clone();
+        // Who is let go of may be the last to hold a stream: without a lock.
+        drop(slot);
+        before
+    }
+
+    fn is_none(&self) -> bool {
+        lock(&self.0).is_none()
+    }
+
+    /// It is durable.
+    fn clear(&self) {
+        let before = lock(&self.0).take();
+        drop(before);
+    }
 }
 
 impl WalTail {
     /// Whether nobody has to wait for it any more.
     pub(crate) fn is_settled(&self) -> bool {
         self.state.is_orphan()
-            || (self.state.durable.load(Ordering::Acquire) >= self.stream.len() && lock(&self.before).is_none())
+            || (self.state.durable.load(Ordering::Acquire) >= self.stream.len() && self.before.is_none())
+    }
+
+    /// Lets go of the logs before it that were deleted.
+    pub(crate) fn forget_deleted(&self) {
+        self.before.get();
     }
 
     /// Makes everything that was appended to this log, and to those before it, durable.
     fn ensure_durable(&self, core: &Core) -> imbrex_device::Result<()> {
-        let before = lock(&self.before).clone();
-        if let Some(before) = before {
+        if let Some(before) = self.before.get() {
             before.ensure_durable(core)?;
-            *lock(&self.before) = None;
+            self.before.clear();
         }
         let end = self.stream.len();
         if self.state.is_orphan() || self.state.durable.load(Ordering::Acquire) >= end {
@@ -266,19 +300,25 @@ impl File {
             Purpose::Wal if !state.is_orphan() => core.wal_before(state)?,
             _ => None,
         };
+        let before = Arc::new(Before(Mutex::new(before)));
         let placer = Arc::new(FilePlacer {
             core: Arc::downgrade(core),
             state: state.clone(),
-            before: Mutex::new(before.clone()),
+            before: before.clone(),
+            patient: spec.patient > 0,
             promised: AtomicU32::new(0),
             promised_room: AtomicBool::new(false),
             going_on: Mutex::new(zone.map(|open| open.zone.0)),
         });
         let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
         if state.purpose == Purpose::Wal {
-            let tail = WalTail { stream: stream.clone(), state: state.clone(), before: Mutex::new(before) };
+            let tail = WalTail { stream: stream.clone(), state: state.clone(), before };
             let tail = Arc::new(tail);
             core.note_wal(state, &tail);
+            if spec.patient > 0 && !core.logs_wait() {
+                // Somebody synced one just now, and did not know of this one.
+                stream.hurry();
+            }
             writing.wal = Some(tail);
         }
         self.set_stream(writing, Some(stream.clone()));
@@ -345,6 +385,7 @@ impl File {
             && self.core.logs_wait()
         {
             // Most logs are closed just before they are deleted. One without a name goes with its last handle.
+            stream.seal();
             drop(writing);
             if !self.state.is_orphan() {
                 self.core.keep_waiting(self.clone());
@@ -433,7 +474,9 @@ fn zone_room(core: &Core) -> u64 {
 struct FilePlacer {
     core: Weak<Core>,
     state: Arc<FileState>,
-    before: Mutex<Option<Arc<WalTail>>>,
+    before: Arc<Before>,
+    /// Whether the stream was made to wait.
+    patient: bool,
     /// Zones that are promised to what is in memory.
     promised: AtomicU32,
     /// Room in a zone with other files is.
@@ -510,8 +553,8 @@ impl FilePlacer {
         let Some(open) = taken else { return Ok(None) };
         core.refresh(&self.state);
         self.promised_room.store(false, Ordering::Release);
-        // More than one zone is for more than this room holds.
-        if self.promised.load(Ordering::Acquire) == 1 && self.promised.swap(0, Ordering::AcqRel) == 1 {
+        // What is in memory fits in there; but more may wait than this room holds.
+        if !self.patient && self.promised.swap(0, Ordering::AcqRel) > 0 {
             core.tenant.promise_over();
         }
         let header = self.header(core, open.zone, open.life, logical);
@@ -553,22 +596,21 @@ impl FilePlacer {
 
 impl Placer for FilePlacer {
     fn before_write(&self) -> imbrex_device::Result<()> {
-        let before = lock(&self.before).clone();
-        if let Some(before) = before {
+        if let Some(before) = self.before.get() {
             before.ensure_durable(&*self.core()?)?;
-            *lock(&self.before) = None;
+            self.before.clear();
         }
         Ok(())
     }
 
-    fn reserve(&self, bytes: u64) -> imbrex_device::Result<()> {
+    fn reserve(&self, bytes: u64, patient: bool) -> imbrex_device::Result<()> {
         let core = self.core()?;
         // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
         if core.recovering.load(Ordering::Acquire) {
             return Ok(());
         }
-        let zones = bytes.div_ceil(zone_room(&core).max(1));
-        if zones > 1 {
+        if patient {
+            let zones = bytes.div_ceil(zone_room(&core).max(1));
             // Only where there is plenty: nothing is cleaned for what will probably be deleted.
             while u64::from(self.promised.load(Ordering::Acquire)) < zones {
                 core.tenant.promise(PLENTY)?;
@@ -580,7 +622,12 @@ impl Placer for FilePlacer {
             return Ok(());
         }
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
-        match core.promise_zone(new_wal) {
+        let mut result = core.promise_zone(new_wal);
+        if result.is_err() && core.write_waiting() {
+            // Logs that wait are promised more than they take.
+            result = core.promise_zone(new_wal);
+        }
+        match result {
             Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
             Err(error) => {
                 let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
@@ -672,7 +719,7 @@ impl Placer for FilePlacer {
     }
 
     fn can_write(&self) -> bool {
-        lock(&self.before).is_none()
+        self.before.is_none()
     }
 
     fn announce(&self, size: u64) -> imbrex_device::Result<()> {

@@ -8,6 +8,7 @@ use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use support::{bytes, options, read_all};
 
 struct Machine {
@@ -17,8 +18,11 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        let machine =
-            Machine { emulator: Emulator::memory(&Config::tiny()).unwrap(), survivor: Arc::new(HeapSurvivor::new()) };
+        Machine::with(&Config::tiny())
+    }
+
+    fn with(config: &Config) -> Machine {
+        let machine = Machine { emulator: Emulator::memory(config).unwrap(), survivor: Arc::new(HeapSurvivor::new()) };
         BlueFs::format(&machine.drive(), false).unwrap();
         machine
     }
@@ -159,6 +163,191 @@ fn on_a_full_drive_logs_are_written_as_they_come() {
     let log = log(&fs, 200, LONG);
     assert!(machine.log_bytes() > LONG as u64 / 2, "{}", machine.log_bytes());
     assert!(read_all(&machine.killed(), "/000200.log") == log);
+}
+
+#[test]
+fn nothing_waits_longer_than_half_a_minute() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let closed = log(&fs, 1, LONG);
+    let mut open = fs.create("/000002.log", CreateOptions::default()).unwrap();
+    open.append(b"not a segment").unwrap();
+    fs.volume().pass(Duration::from_secs(20));
+    // One of another age behind it.
+    let young = log(&fs, 3, 300_000);
+    fs.volume().pass(Duration::from_millis(9_999));
+    work(&fs);
+    assert_eq!(machine.log_bytes(), 0, "nothing is old enough");
+    fs.volume().pass(Duration::from_millis(1));
+    work(&fs);
+    let written = machine.log_bytes();
+    assert!(
+        written > LONG as u64 && written < LONG as u64 + 100_000,
+        "{written}: all of both, and none of the young one"
+    );
+    fs.sync_dir("/").unwrap();
+    for seed in 0..10 {
+        let after = machine.without_power(seed);
+        assert!(read_all(&after, "/000001.log") == closed, "seed {seed}");
+        assert!(read_all(&after, "/000002.log") == b"not a segment", "seed {seed}");
+    }
+    // What comes then waits again.
+    open.append(b"more").unwrap();
+    fs.volume().pass(Duration::from_millis(29_999));
+    work(&fs);
+    assert_eq!(read_all(&machine.killed(), "/000002.log"), b"not a segmentmore");
+    fs.volume().pass(Duration::from_millis(1));
+    work(&fs);
+    assert!(machine.log_bytes() > written + 300_000);
+    open.close().unwrap();
+    assert!(read_all(&machine.killed(), "/000003.log") == young);
+}
+
+#[test]
+fn a_long_log_gets_old_from_its_beginning() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let mut open = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    let piece = bytes(400_000, 1);
+    for seconds in (0..60).step_by(20) {
+        open.append(&piece).unwrap();
+        work(&fs);
+        let due = 400_000 * (seconds / 20_u64).saturating_sub(1);
+        let written = machine.log_bytes();
+        assert!(written.abs_diff(due) < 150_000, "{written} bytes after {seconds} s");
+        fs.volume().pass(Duration::from_secs(20));
+    }
+    open.close().unwrap();
+}
+
+#[test]
+fn a_writer_that_sleeps_wakes_for_what_is_old() {
+    let machine = Machine::new();
+    let mut options = options();
+    options.volume.exec = Exec::Threads(2);
+    let fs = BlueFs::mount(machine.drive(), options).unwrap();
+    // Nobody else has any work for it.
+    std::thread::sleep(Duration::from_millis(20));
+    let mut open = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    open.append(&bytes(10_000, 1)).unwrap();
+    fs.volume().pass(Duration::from_secs(40));
+    let begun = Instant::now();
+    while machine.log_bytes() < 10_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody looks at the clock");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    open.close().unwrap();
+}
+
+#[test]
+fn without_a_survivor_no_log_waits() {
+    let machine = Machine::new();
+    let drive = Drive { device: Arc::new(machine.emulator.clone()), survivor: None };
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    let data = log(&fs, 1, LONG);
+    fs.sync_dir("/").unwrap();
+    // The process dies: nothing of its memory is left.
+    let drive = Drive { device: Arc::new(machine.emulator.fork().unwrap()), survivor: None };
+    assert!(read_all(&BlueFs::mount(drive, options()).unwrap(), "/000001.log") == data);
+}
+
+#[test]
+fn logs_that_were_deleted_before_they_were_written_are_forgotten() {
+    let machine = Machine::new();
+    let work = move || {
+        let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+        let name = |n: u32| format!("/{n:06}.log");
+        for n in 0..20_000 {
+            let mut writer = fs.create(&name(n), CreateOptions::default()).unwrap();
+            writer.append(b"a record").unwrap();
+            writer.close().unwrap();
+            if n > 0 {
+                fs.unlink(&name(n - 1)).unwrap();
+            }
+        }
+        let writer = fs.create(&name(20_000), CreateOptions::default()).unwrap();
+        writer.append(b"the last one").unwrap();
+        // Each of them once waited for the one before.
+        writer.sync().unwrap();
+        assert_eq!(read_all(&machine.without_power(1), &name(19_999)), b"a record");
+        assert_eq!(read_all(&machine.without_power(1), &name(20_000)), b"the last one");
+        drop((writer, fs));
+    };
+    // A stack that is not deep enough for all of them.
+    std::thread::Builder::new().stack_size(1 << 20).spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn logs_that_wait_keep_no_zones_from_who_needs_them() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let free = fs.space().free;
+    for n in 1..=12 {
+        fs.mkdir(&format!("/{n}")).unwrap();
+        let mut writer = fs.create(&format!("/{n}/000001.log"), CreateOptions::default()).unwrap();
+        writer.append(&bytes(1000, n)).unwrap();
+        writer.close().unwrap();
+    }
+    assert_eq!(machine.log_bytes(), 0);
+    let mut table = fs.create("/1.sst", CreateOptions::default()).unwrap();
+    let piece = bytes(100_000, 1);
+    let mut written = 0;
+    while table.append(&piece).is_ok() {
+        written += piece.len() as u64;
+    }
+    assert!(written + (4 << 20) > free, "{written} of {free} bytes");
+    drop(table.close());
+    let after = machine.killed();
+    for n in 1..=12 {
+        assert!(read_all(&after, &format!("/{n}/000001.log")) == bytes(1000, n));
+    }
+}
+
+#[test]
+fn many_logs_and_tables_at_once_and_the_journal_find_memory() {
+    // Each file that is being written is promised a zone, or two.
+    let machine = Machine::with(&Config { capacity: 400 << 20, ..Config::tiny() });
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    let (_, all) = fs.volume().unwritten();
+    let mut writers = Vec::new();
+    let mut make = |path: String, len: usize| {
+        let writer = fs.create(&path, CreateOptions::default()).unwrap();
+        writer.append(&bytes(len, 1)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        writers.push((path, len, writer));
+    };
+    (0..30).for_each(|n| {
+        fs.mkdir(&format!("/d{n}")).unwrap();
+        make(format!("/d{n}/000001.log"), 130_000);
+    });
+    // To the brim, until what waits has to go, while the journal has nothing in memory.
+    let used = || fs.volume().unwritten().0;
+    let spare: Vec<_> =
+        (0..60).map(|n| fs.create(&format!("/spare{n}.sst"), CreateOptions::default()).unwrap()).collect();
+    fs.sync_dir("/").unwrap();
+    let (mut before, mut n) = (0, 0);
+    while used() > before && used() < all {
+        before = used();
+        spare[n].append(b"x").unwrap();
+        n += 1;
+    }
+    assert!(before >= all - (48 << 10), "{before} of {all}");
+    // Whoever makes room for the journal would have to write to it.
+    for n in 0..3000 {
+        fs.mkdir(&format!("/e{n}")).unwrap();
+        if n % 100 == 0 {
+            fs.sync_dir("/").unwrap();
+        }
+    }
+    // One of each that only those get memory for who wait with very little.
+    (0..30).for_each(|n| make(format!("/{n}.sst"), 10));
+    (30..60).for_each(|n| {
+        fs.mkdir(&format!("/d{n}")).unwrap();
+        make(format!("/d{n}/000001.log"), 10);
+    });
+    for (path, len, writer) in &mut writers {
+        assert!(read_all(&fs, path) == bytes(*len, 1), "{path}");
+        writer.close().unwrap();
+    }
 }
 
 /// A table on a drive with threads and a cache, and its bytes.

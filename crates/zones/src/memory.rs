@@ -21,6 +21,7 @@ use imbrex_device::{MEM_ALIGN, Region};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
 /// Version 1 had a length of 8 bytes where `filled` is, and no checksum of the payload; a process of that version may have died.
@@ -165,6 +166,9 @@ pub enum Hurry {
     Soon,
     /// When somebody else needs the memory. Such segments take up to [`SegmentMemory::patience`] of it.
     Patient,
+    /// As soon as it is full; and some of the memory is for these alone. For the journal of an engine, which appends while it holds locks
+    /// that whoever makes room for it would need.
+    Journal,
 }
 
 fn units_of(len: usize, unit: usize) -> usize {
@@ -228,6 +232,11 @@ impl SegmentMemory {
         self.units / 4 * 3
     }
 
+    /// Units that nobody but a journal gets: the least for it, and for the one that is to take its place.
+    fn kept(&self, least: usize) -> usize {
+        (2 * least).min(self.units / 8)
+    }
+
     /// Units that patient segments take.
     pub fn patient(&self) -> usize {
         lock(&self.used).patient
@@ -260,6 +269,12 @@ impl SegmentMemory {
         if hurry == Hurry::Patient && used.patient + n > self.patience() {
             return None;
         }
+        let free = self.units - used.count;
+        let free = if hurry == Hurry::Journal { free } else { free.saturating_sub(self.kept(least)) };
+        if free < least {
+            return None;
+        }
+        n = n.min(free);
         let first = loop {
             match find_run(&used.map, used.hint, n).or_else(|| find_run(&used.map, 0, n)) {
                 Some(first) => break first,
@@ -294,6 +309,7 @@ impl SegmentMemory {
             key,
             capacity,
             hurry,
+            since: Duration::ZERO,
             left: AtomicBool::new(false),
         })
     }
@@ -321,6 +337,7 @@ pub struct Segment {
     key: SegmentKey,
     capacity: usize,
     hurry: Hurry,
+    since: Duration,
     left: AtomicBool,
 }
 
@@ -349,6 +366,17 @@ impl Segment {
     /// From now on its bytes stay for the next mount, as if the process had died here: dropping it gives nothing back.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
+    }
+
+    /// The same, claimed at this time of the volume.
+    pub(crate) fn claimed_at(mut self, since: Duration) -> Segment {
+        self.since = since;
+        self
+    }
+
+    /// When it was claimed: no byte in it is older.
+    pub(crate) fn since(&self) -> Duration {
+        self.since
     }
 
     /// It is no longer needed by the next mount: dropping it gives its memory back.
@@ -600,7 +628,13 @@ mod tests {
             segments.push(segment);
         }
         let (used, all) = memory.usage();
-        assert_eq!(used, all);
+        assert_eq!(used, all - 2);
+        for _ in 0..2 {
+            let journal = memory.claim(key(0, 0), layout, 256 << 10, Hurry::Journal);
+            segments.push(journal.expect("nobody else gets the journal's"));
+        }
+        assert_eq!(memory.usage().0, all);
+        assert!(memory.claim(key(0, 0), layout, 256 << 10, Hurry::Journal).is_none());
         assert!(segments.len() > all / 3, "late comers get single units");
         segments.clear();
         assert_eq!(memory.usage().0, 0);
@@ -617,7 +651,10 @@ mod tests {
                 segments.push(segment);
             }
             let (used, all) = memory.usage();
-            assert!(!segments.is_empty() && all - used < 2, "{used} of {all}");
+            assert!(
+                !segments.is_empty() && all - used - memory.kept(layout.least().div_ceil(4096)) < 2,
+                "{used} of {all}"
+            );
             segments.clear();
             assert_eq!(memory.usage().0, 0);
         }

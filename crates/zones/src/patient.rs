@@ -10,12 +10,12 @@
 use crate::stream::StreamCore;
 use crate::sync::{Mutex, lock};
 use crate::volume::VolumeCore;
-use imbrex_device::{Priority, Result};
+use imbrex_device::Result;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a full segment waits at most: what Linux has for pages that nobody syncs (`dirty_expire_centisecs`).
+/// How long a byte waits at most (and [`LOOK`] more): what Linux has for pages that nobody syncs (`dirty_expire_centisecs`).
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// How often the writer looks for what waited so long.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
@@ -33,15 +33,33 @@ pub struct Waiting {
     pub stream: u64,
     /// Whether it has a full segment.
     pub full: bool,
+    /// Whether it has any, full or not.
+    pub some: bool,
     /// Whether one of those has waited long enough.
     pub old: bool,
 }
 
-/// Policy: whose segments are written next; `short`: because of memory, else because they are old. By order of making.
-pub fn next_to_write(waiting: &[Waiting], short: bool) -> Option<u64> {
-    // Of the streams before an old one, everything: its own could not be durable without them.
-    let last = waiting.iter().filter(|w| w.full && (short || w.old)).map(|w| w.stream).max()?;
-    waiting.iter().filter(|w| w.full && w.stream <= last).map(|w| w.stream).min()
+/// Why something is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody needs the memory.
+    Short,
+    /// It has waited long enough.
+    Old,
+}
+
+/// Policy: whose segments are written next. By order of making.
+pub fn next_to_write(waiting: &[Waiting], why: Why) -> Option<u64> {
+    let first = |may: &dyn Fn(&&Waiting) -> bool| waiting.iter().filter(may).map(|w| w.stream).min();
+    match why {
+        // One that is not full costs a padded block; but many of those may be all there is.
+        Why::Short => first(&|w| w.full).or_else(|| first(&|w| w.some)),
+        Why::Old => {
+            // Of the streams before an old one, everything: its own could not be durable without them.
+            let last = waiting.iter().filter(|w| w.some && w.old).map(|w| w.stream).max()?;
+            first(&|w| w.some && w.stream <= last)
+        }
+    }
 }
 
 impl Patients {
@@ -58,29 +76,28 @@ impl Patients {
         lock(&self.streams).is_empty()
     }
 
-    fn next(&self, short: bool) -> Option<Arc<StreamCore>> {
+    fn next(&self, why: Why, now: Duration) -> Option<(Arc<StreamCore>, Waiting)> {
         let streams: Vec<Arc<StreamCore>> = lock(&self.streams).values().filter_map(Weak::upgrade).collect();
-        let now = (!short).then(Instant::now);
         let waiting: Vec<Waiting> = streams.iter().map(|stream| stream.waiting(now)).collect();
-        let id = next_to_write(&waiting, short)?;
-        streams.into_iter().find(|stream| stream.id() == id)
+        let id = next_to_write(&waiting, why)?;
+        streams.into_iter().zip(waiting).find(|(_, waiting)| waiting.stream == id)
     }
 }
 
 impl VolumeCore {
     /// Writes a turn's worth of what waits, because somebody needs the memory. False: nothing waits.
     pub(crate) fn relieve(&self) -> Result<bool> {
-        self.write_patient(true)
+        let Some((stream, waiting)) = self.patients.next(Why::Short, self.now()) else { return Ok(false) };
+        stream.write_waiting(self.options.turn_bytes, !waiting.full, None)?;
+        Ok(true)
     }
 
     /// The same of what has waited long enough.
     pub(crate) fn write_old(&self) -> Result<bool> {
-        self.write_patient(false)
-    }
-
-    fn write_patient(&self, short: bool) -> Result<bool> {
-        let Some(stream) = self.patients.next(short) else { return Ok(false) };
-        stream.write_full(self.options.turn_bytes, Priority::Background)?;
+        let now = self.now();
+        let Some((stream, waiting)) = self.patients.next(Why::Old, now) else { return Ok(false) };
+        let until = waiting.old.then(|| now.saturating_sub(LONGEST));
+        stream.write_waiting(self.options.turn_bytes, true, until)?;
         Ok(true)
     }
 
@@ -97,11 +114,14 @@ mod tests {
 
     #[test]
     fn the_oldest_log_goes_first_also_for_the_sake_of_an_old_one_behind_it() {
-        let of = |stream, full, old| Waiting { stream, full, old };
-        assert_eq!(next_to_write(&[], true), None);
-        assert_eq!(next_to_write(&[of(1, false, false), of(2, true, false), of(3, true, false)], true), Some(2));
-        assert_eq!(next_to_write(&[of(1, true, false), of(2, true, false)], false), None, "nobody waited long");
-        assert_eq!(next_to_write(&[of(1, true, false), of(2, true, true), of(3, true, false)], false), Some(1));
-        assert_eq!(next_to_write(&[of(2, true, true), of(3, true, false)], false), Some(2));
+        let of = |stream, full, old| Waiting { stream, full, some: true, old };
+        let none = |stream| Waiting { stream, full: false, some: false, old: true };
+        let [short, old] = [Why::Short, Why::Old].map(|why| move |waiting: &[Waiting]| next_to_write(waiting, why));
+        assert_eq!((short(&[]), short(&[none(1)]), old(&[none(1)])), (None, None, None));
+        assert_eq!(short(&[of(1, false, false), of(2, true, false), of(3, true, false)]), Some(2));
+        assert_eq!(short(&[none(1), of(2, false, false), of(3, false, false)]), Some(2), "none is full");
+        assert_eq!(old(&[of(1, true, false), of(2, true, false)]), None, "nobody waited long");
+        assert_eq!(old(&[of(1, true, false), of(2, true, true), of(3, true, false)]), Some(1));
+        assert_eq!(old(&[none(1), of(2, false, true), of(3, true, false)]), Some(2), "also if it is not full");
     }
 }

@@ -22,7 +22,7 @@ use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::Duration;
 use write::Writing;
 
 /// How bytes stand in the zone.
@@ -120,11 +120,11 @@ pub trait Placer: Send + Sync {
     }
     /// More bytes may come into memory than the open zone has room for: the engine makes sure that
     /// [`next_zone`](Placer::next_zone) will find a zone, or room for `bytes`, which is the most that will be in memory. Called often; one
-    /// promise at a time is enough.
+    /// promise at a time is enough. `patient`: they need not be in memory; where zones are scarce they are rather written soon.
     ///
     /// # Errors
     /// `NoSpace`: then nothing is appended that has no place.
-    fn reserve(&self, _bytes: u64) -> Result<()> {
+    fn reserve(&self, _bytes: u64, _patient: bool) -> Result<()> {
         Ok(())
     }
     /// A zone for the bytes from `logical` on, with room for the header and `need` bytes behind it. The engine records it (in memory that survives the process) before it returns.
@@ -170,8 +170,6 @@ struct State {
     abandoned: bool,
     /// Full segments wait; see [`StreamSpec::patient`].
     patient: bool,
-    /// Since when the oldest of them does, where that counts.
-    waiting_since: Option<Instant>,
 }
 
 struct Zone {
@@ -276,7 +274,6 @@ impl AppendStream {
                 writing: false,
                 abandoned: false,
                 patient: spec.patient > 0,
-                waiting_since: None,
             }),
             changed: Condvar::new(),
             io: Mutex::new(Io {
@@ -300,6 +297,7 @@ impl AppendStream {
         }
         if spec.patient > 0 {
             core.volume.patients.add(core.id, &core.me);
+            core.volume.watch_patients();
         }
         AppendStream { core }
     }
@@ -313,6 +311,16 @@ impl AppendStream {
         if full {
             self.core.write_soon();
         }
+    }
+
+    /// Nothing more will come soon: what is not full counts as full.
+    pub fn seal(&self) {
+        let mut state = lock(&self.core.state);
+        // One without a byte in it is none.
+        if state.filling && state.segments.back().is_some_and(|last| last.is_empty()) {
+            state.segments.pop_back();
+        }
+        state.filling = false;
     }
 
     /// Whether full segments wait in memory.
@@ -494,13 +502,8 @@ impl StreamCore {
             state.filling = false;
             if !state.patient {
                 self.write_soon();
-            } else {
-                if state.waiting_since.is_none() && self.volume.has_clock() {
-                    state.waiting_since = Some(Instant::now());
-                }
-                if self.volume.is_nearly_short() {
-                    self.volume.relieve_soon();
-                }
+            } else if self.volume.is_nearly_short() {
+                self.volume.relieve_soon();
             }
         }
         n
@@ -515,17 +518,13 @@ impl StreamCore {
         }
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
     /// What waits here; `now` tells what is old.
-    pub(crate) fn waiting(&self, now: Option<Instant>) -> Waiting {
+    pub(crate) fn waiting(&self, now: Duration) -> Waiting {
         let state = lock(&self.state);
         let full = state.segments.len() > usize::from(state.filling) && !state.abandoned;
-        let age = |now: Instant| state.waiting_since.map(|since| now.saturating_duration_since(since));
-        let old = now.and_then(age).is_some_and(|age| age >= patient::LONGEST);
-        Waiting { stream: self.id, full, old }
+        let first = state.segments.front().filter(|first| !first.is_empty() && !state.abandoned);
+        let old = first.is_some_and(|first| now.saturating_sub(first.since()) >= patient::LONGEST);
+        Waiting { stream: self.id, full, some: first.is_some(), old }
     }
 
     /// Pads so that `n` bytes fit into one frame.
@@ -560,8 +559,9 @@ impl StreamCore {
         let mut most = if state.patient { self.spec.patient } else { self.spec.segments };
         if state.segments.len() < most && ((state.segments.len() + 1) * want) as u64 > state.room {
             // Not under the lock: the engine may have to make zones free first.
+            let patient = state.patient;
             drop(state);
-            full = self.placer.reserve((most * want) as u64).err();
+            full = self.placer.reserve((most * want) as u64, patient).err();
             state = lock(&self.state);
             if state.abandoned {
                 return Err(self.is_abandoned());
@@ -585,18 +585,28 @@ impl StreamCore {
         }
         if full.is_none() && state.segments.len() < most {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
-            let hurry = if state.patient { Hurry::Patient } else { Hurry::Soon };
+            let hurry = match state.patient {
+                _ if self.spec.journal => Hurry::Journal,
+                true => Hurry::Patient,
+                false => Hurry::Soon,
+            };
             match self.volume.memory().claim(key, self.layout, want, hurry) {
                 Some(segment) => {
-                    state.segments.push_back(Arc::new(segment));
+                    state.segments.push_back(Arc::new(segment.claimed_at(self.volume.now())));
                     state.filling = true;
                     return Ok(state);
                 }
                 // Others may have what is in no hurry, or this one has it itself.
                 None if state.patient || state.segments.is_empty() => {
                     drop(state);
-                    let relieved = self.volume.relieve()?;
+                    // Who appends to a journal holds locks that the others' engines need to write.
+                    let relieved = if self.spec.journal { Ok(false) } else { self.volume.relieve() };
                     state = lock(&self.state);
+                    let relieved = match relieved {
+                        // What another one cannot write is not this one's business, as long as it can go on.
+                        Err(_) if state.patient || !state.segments.is_empty() => false,
+                        other => other?,
+                    };
                     if relieved || state.patient || !state.segments.is_empty() {
                         // With nothing to be had from others it goes on as those that are in a hurry.
                         state.patient &= relieved;
@@ -680,24 +690,40 @@ impl StreamCore {
     /// Writes full segments, up to `bytes` and at least one.
     pub(crate) fn write_ready(self: &Arc<Self>, bytes: u64) -> Result<()> {
         self.queued.store(false, Ordering::Release);
-        self.write_full(bytes, Priority::Background)?;
+        let writing = self.wait_to_write();
+        let mut written = 0;
+        while written < bytes && self.has_sealed() {
+            match writing.write_front(Priority::Background)? {
+                0 => break,
+                n => written += n,
+            }
+        }
+        drop(writing);
         if self.has_sealed() && !self.queued.swap(true, Ordering::AcqRel) {
             self.volume.enqueue(self.clone());
         }
         Ok(())
     }
 
-    /// The same; returns how many were written.
-    pub(crate) fn write_full(&self, bytes: u64, priority: Priority) -> Result<u64> {
+    /// Writes what waits, oldest first: `bytes` or a little more, none that was claimed later than `until`, and what is not full only
+    /// where `all` is wanted.
+    pub(crate) fn write_waiting(&self, bytes: u64, all: bool, until: Option<Duration>) -> Result<()> {
         let writing = self.wait_to_write();
         let mut written = 0;
-        while written < bytes && self.has_sealed() {
-            match writing.write_front(priority)? {
+        while written < bytes {
+            let mut state = lock(&self.state);
+            let due = |first: &Arc<Segment>| until.is_none_or(|until| first.since() <= until);
+            if !state.segments.front().is_some_and(due) {
+                break;
+            }
+            state.filling &= !(all && state.segments.len() == 1);
+            drop(state);
+            match writing.write_front(Priority::Background)? {
                 0 => break,
                 n => written += n,
             }
         }
-        Ok(written)
+        Ok(())
     }
 
     fn has_sealed(&self) -> bool {

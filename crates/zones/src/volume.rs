@@ -28,6 +28,7 @@ use left::Left;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use work::Work;
 #[cfg(not(feature = "shuttle"))]
 use work::spawn_writers;
@@ -100,6 +101,9 @@ pub(crate) struct VolumeCore {
     lives: AtomicU64,
     streams: AtomicU64,
     pub(crate) patients: Patients,
+    opened: Instant,
+    /// Nanoseconds that have passed besides.
+    passed: AtomicU64,
     mount: u64,
     first_generation: u64,
     label_repaired: Option<String>,
@@ -292,6 +296,8 @@ impl Volume {
             lives: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             patients: Patients::default(),
+            opened: Instant::now(),
+            passed: AtomicU64::new(0),
             mount: label.mount + 1,
             first_generation: label.generation,
             label_repaired,
@@ -449,6 +455,17 @@ impl Volume {
     /// Does one piece of background work: writes a full segment, or resets a zone. False: there was nothing to do.
     pub fn step(&self) -> Result<bool> {
         self.handle.core.step()
+    }
+
+    /// Lets time pass for what depends on it: how long streams wait in memory. Without threads it stands still otherwise.
+    pub fn pass(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.handle.core.passed.fetch_add(nanos, Ordering::AcqRel);
+    }
+
+    /// Whether what is not written yet outlives the process.
+    pub fn has_survivor(&self) -> bool {
+        self.handle.core.drive.survivor.is_some()
     }
 
     /// Carries out background work until there is none.

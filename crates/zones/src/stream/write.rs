@@ -59,9 +59,6 @@ impl Writing<'_> {
         let written = written?;
         state.segments.pop_front();
         state.placed = segment.end();
-        // The next one has waited for less; it is as good as young.
-        let waits = state.segments.len() > usize::from(state.filling);
-        state.waiting_since = state.waiting_since.filter(|_| waits).map(|_| std::time::Instant::now());
         core.changed.notify_all();
         Ok(written)
     }

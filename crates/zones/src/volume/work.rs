@@ -10,8 +10,8 @@ use crate::sync::{wait, wait_at_most};
 use imbrex_device::{Cause, Priority, Result, Tag};
 use std::collections::VecDeque;
 use std::sync::Arc;
-#[cfg(not(feature = "shuttle"))]
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct Work {
@@ -67,9 +67,20 @@ impl VolumeCore {
         self.work_changed.notify_one();
     }
 
-    /// Whether there are threads whose work may depend on the time.
-    pub(crate) fn has_clock(&self) -> bool {
-        !cfg!(feature = "shuttle") && self.options.exec != Exec::Inline
+    /// Time since the volume was opened. Without threads it stands still but for [`Volume::pass`](super::Volume::pass), so that every run
+    /// is the same.
+    pub(crate) fn now(&self) -> Duration {
+        let passed = Duration::from_nanos(self.passed.load(Ordering::Acquire));
+        match self.options.exec {
+            Exec::Threads(_) if !cfg!(feature = "shuttle") => passed + self.opened.elapsed(),
+            _ => passed,
+        }
+    }
+
+    /// A stream waits from now on: a writer that sleeps until there is something to do has to look at the clock.
+    pub(crate) fn watch_patients(&self) {
+        drop(lock(&self.work));
+        self.work_changed.notify_all();
     }
 
     /// Memory is nearly short: some of what waits in it is to be written.
@@ -104,7 +115,7 @@ impl VolumeCore {
             stream.write_ready(1)?;
             return Ok(true);
         }
-        if self.relieve_some()? {
+        if self.relieve_some()? || self.write_old()? {
             return Ok(true);
         }
         self.reset_one()
@@ -123,7 +134,7 @@ impl VolumeCore {
 
     #[cfg(not(feature = "shuttle"))]
     fn write_loop(&self) {
-        let mut looked = Instant::now();
+        let mut looked = self.now();
         loop {
             let mut work = lock(&self.work);
             let stream = loop {
@@ -138,15 +149,15 @@ impl VolumeCore {
                 }
                 match self.patients.is_empty() {
                     true => work = wait(&self.work_changed, work),
-                    false if looked.elapsed() >= patient::LOOK => break None,
+                    false if self.now() >= looked + patient::LOOK => break None,
                     false => work = wait_at_most(&self.work_changed, work, patient::LOOK),
                 }
             };
             drop(work);
-            if looked.elapsed() >= patient::LOOK {
+            if self.now() >= looked + patient::LOOK {
                 // Whatever goes wrong here is met by whoever needs these bytes on the drive.
                 while matches!(self.write_old(), Ok(true)) {}
-                looked = Instant::now();
+                looked = self.now();
             }
             if stream.is_none()
                 && let Err(error) = self.relieve_some()
