@@ -1,0 +1,93 @@
+//! One drive, two tenants: files for a database and chunks of object data, each with its own zones.
+
+use imbrex_bluefs::{BlueFs, CreateOptions};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Options, StreamType};
+use imbrex_device::{Drive, HeapSurvivor};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use std::sync::Arc;
+
+fn volume_options() -> VolumeOptions {
+    VolumeOptions { exec: Exec::Inline, survivor_bytes: 2 << 20, unit_bytes: 16 << 10, turn_bytes: 1 << 20 }
+}
+
+fn files(drive: &Drive) -> BlueFs {
+    let options =
+        imbrex_bluefs::Options { cache_bytes: 0, volume: volume_options(), ..imbrex_bluefs::Options::default() };
+    BlueFs::mount(drive.clone(), options).unwrap()
+}
+
+fn chunks(drive: &Drive) -> ChunkStore {
+    ChunkStore::open(drive.clone(), Options { volume: volume_options(), ..Options::default() }).unwrap()
+}
+
+fn formatted() -> (Emulator, Drive) {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    let tenant = |name: &str, reserve| TenantSpec { name: name.into(), reserve };
+    let tenants = vec![
+        tenant(imbrex_bluefs::TENANT, imbrex_bluefs::RESERVE),
+        tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::RESERVE),
+    ];
+    Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
+    (emulator, drive)
+}
+
+fn bytes(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
+}
+
+#[test]
+fn a_file_system_and_a_chunk_store_share_a_drive() {
+    let (_, drive) = formatted();
+    for round in 0..4u8 {
+        let fs = files(&drive);
+        for before in 0..round {
+            let reader = fs.open_read(&format!("/{before}.sst")).unwrap();
+            let mut out = vec![0; 700_000];
+            assert!(reader.read_at(0, &mut out).unwrap() == out.len() && out == bytes(700_000, before));
+        }
+        let mut file = fs.create(&format!("/{round}.sst"), CreateOptions::default()).unwrap();
+        file.append(&bytes(700_000, round)).unwrap();
+        file.sync().unwrap();
+        file.close().unwrap();
+        drop((file, fs));
+
+        let store = chunks(&drive);
+        for before in 0..round {
+            let mut out = vec![0; 600_000];
+            assert_eq!(store.read(ChunkId::of_number(before.into()), 0, &mut out).unwrap(), out.len());
+            assert!(out == bytes(600_000, before ^ 0x80));
+        }
+        let id = ChunkId::of_number(round.into());
+        store.create(id, StreamType::GC).unwrap();
+        store.append(id, &bytes(600_000, round ^ 0x80)).unwrap();
+        // Closed or not.
+        if round % 2 == 0 {
+            store.close().unwrap();
+        }
+        assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
+    }
+    assert!(files(&drive).check(|_, _| {}).unwrap().problems.is_empty());
+}
+
+/// What a process that died had written to files and not synced is still there after the chunk store has had the drive.
+#[test]
+fn what_one_engine_s_dead_process_left_is_kept_by_the_other() {
+    let (_, drive) = formatted();
+    let fs = files(&drive);
+    let log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    log.append(b"not synced").unwrap();
+    // The process dies: nothing is dropped.
+    std::mem::forget((log, fs));
+    let store = chunks(&drive);
+    store.create(ChunkId::of_number(1), StreamType::DATA).unwrap();
+    store.append(ChunkId::of_number(1), b"durable").unwrap();
+    drop(store);
+    let fs = files(&drive);
+    let mut out = [0; 10];
+    assert_eq!(fs.open_read("/000001.log").unwrap().read_at(0, &mut out).unwrap(), 10);
+    assert_eq!(&out, b"not synced");
+    drop(fs);
+    assert_eq!(chunks(&drive).stat(ChunkId::of_number(1)).unwrap().len, 7);
+}
