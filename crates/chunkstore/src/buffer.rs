@@ -73,12 +73,19 @@ impl ZoneBuffer {
         self.sealed.extend(self.filling.take().map(Arc::new));
     }
 
-    /// The first segment that is not on the drive; it stays until [`ZoneBuffer::written_to`].
-    pub(crate) fn front(&mut self) -> Option<Arc<Segment>> {
-        if self.sealed.is_empty() {
+    /// The first segments that are not on the drive: one, or as many as have `most` bytes. They stay until
+    /// [`ZoneBuffer::written_to`].
+    pub(crate) fn front(&mut self, most: usize) -> Vec<Arc<Segment>> {
+        if self.sealed.is_empty() || most > 0 {
             self.seal();
         }
-        self.sealed.front().cloned()
+        let mut bytes = 0;
+        let fits = |segment: &&Arc<Segment>| {
+            bytes += segment.used;
+            bytes <= most
+        };
+        let n = self.sealed.iter().take_while(fits).count().max(1);
+        self.sealed.iter().take(n).cloned().collect()
     }
 
     /// The drive has everything before this block.
@@ -136,7 +143,10 @@ mod tests {
         assert_eq!(at(&buffer, 13, 6), Some(vec![4, 4, 4, 5, 5, 5]));
         assert_eq!(at(&buffer, 17, 6), None, "behind the end");
         let mut pieces = Vec::new();
-        while let Some(segment) = buffer.front() {
+        let together = buffer.front(6 * BLOCK);
+        assert_eq!(together.iter().map(|s| (s.at, s.end())).collect::<Vec<_>>(), [(1, 4)], "the next one has eight");
+        assert_eq!(buffer.front(16 * BLOCK).len(), 4);
+        while let [segment, ..] = &buffer.front(0)[..] {
             pieces.push((segment.at, segment.end()));
             buffer.written_to(segment.end());
         }

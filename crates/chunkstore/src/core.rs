@@ -25,6 +25,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// See [`Core::together`].
+const TOGETHER: usize = 16 << 20;
+
 /// Sizes that follow from the drive.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -201,6 +204,9 @@ pub(crate) struct Core {
     /// One thread at a time cleans.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) gather: crate::append::Gather,
+    /// So many bytes of one zone are copied together for one write. With the drive's write cache off each command waits for its
+    /// sector to come round, and a record of 1 MiB by itself would be two; with it on, copying gains nothing.
+    together: usize,
     /// Nobody else has the volume.
     pub(crate) owned: bool,
 }
@@ -231,6 +237,7 @@ impl Core {
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
         let numbers = AtomicU64::new(volume.mount() << 40);
+        let together = if volume.device().write_cache().unwrap_or(true) { 0 } else { TOGETHER };
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         Core {
             volume,
@@ -244,6 +251,7 @@ impl Core {
             counters: Default::default(),
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
+            together,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
         }
@@ -360,13 +368,10 @@ impl Core {
         let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
         let mut tried = 0;
         loop {
-            let (segment, life, capacity, written) = {
+            let (segments, life, capacity, written) = {
                 let mut state = self.state();
                 let Some(z) = state.zones.get_mut(zone).filter(|z| z.buffer.written() < upto) else { return Ok(false) };
-                match z.buffer.front() {
-                    Some(segment) => (segment, z.life, z.capacity, z.buffer.written()),
-                    None => return Ok(false),
-                }
+                (z.buffer.front(self.together), z.life, z.capacity, z.buffer.written())
             };
             if written == 0 {
                 self.tenant.activate(ZoneId(zone))?;
@@ -374,12 +379,26 @@ impl Core {
             let at = u64::from(written) * BLOCK as u64;
             let capacity = u64::from(capacity) * BLOCK as u64;
             let mut open = OpenZone { zone: ZoneId(zone), life, at, capacity };
+            let Some((first, more)) = segments.split_first() else { return Ok(false) };
             // Part of it may be there already, after an error.
-            let rest = &segment.bytes()[(written - segment.at) as usize * BLOCK..];
+            let mut rest = &first.bytes()[(written - first.at) as usize * BLOCK..];
+            let mut joined = None;
+            if !more.is_empty() {
+                let len = rest.len() + more.iter().map(|segment| segment.bytes().len()).sum::<usize>();
+                let mut all = self.gather.pool.take(len);
+                let mut at = 0;
+                for piece in std::iter::once(rest).chain(more.iter().map(|segment| segment.bytes())) {
+                    all[at..at + piece.len()].copy_from_slice(piece);
+                    at += piece.len();
+                }
+                rest = joined.insert(all);
+            }
+            let end = segments.last().map_or(written, |segment| segment.end());
             let result = self.volume.write_sequential(&mut open, rest, Tag::new(Cause::UserWrite));
+            drop(joined);
             let now = match &result {
-                Ok(()) => segment.end(),
-                Err(_) => self.report_wp(zone)?.map_or(written, |wp| wp.clamp(written, segment.end())),
+                Ok(()) => end,
+                Err(_) => self.report_wp(zone)?.map_or(written, |wp| wp.clamp(written, end)),
             };
             {
                 let mut state = self.state();
