@@ -379,3 +379,22 @@ pub fn full(_: u64) -> Vec<Op> {
     ops.extend((40..50).flat_map(|n| [Create(n, 1, Buffered), Append(n, 100_000, n as u8, Durable)]));
     ops
 }
+
+/// Checkpoints whose pieces see what is not durable yet.
+pub fn checkpoints(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create(1, 0, Durable), Append(1, 9000, 1, Durable)];
+    for round in 0..4u64 {
+        let n = 2 + round;
+        ops.push(BeginCheckpoint);
+        ops.extend([
+            Append(1, 5000, 10 + round as u8, Buffered),
+            Create(n, 1, Buffered),
+            Append(n, 20_000, 3, Buffered),
+        ]);
+        ops.extend([Step, Seal(n, Buffered), Step, Step, Append(1, 3000, 20 + round as u8, Buffered)]);
+        if round % 2 == 1 {
+            ops.extend([Delete(n - 1, Buffered), BeginCheckpoint, Step, Append(1, 100, 9, Durable), Step]);
+        }
+    }
+    ops
+}
