@@ -1,7 +1,7 @@
 //! Floor 4: append-only chunks on a zoned drive, everything a log (SMRSTORE, FAST 2023).
 //!
 //! A [`ChunkStore`] keeps chunks, named by 24 bytes, that are appended to, sealed, read in any range and deleted. Their bytes go
-//! to sequential zones as [records](format); an [index](index) in memory says where; journal and checkpoints in metazones, and
+//! to sequential zones as [records](mod@format); an [index] in memory says where; journal and checkpoints in metazones, and
 //! the records themselves, make it again after a crash. `docs/chunk-store.md` walks through it.
 
 mod append;
