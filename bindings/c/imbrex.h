@@ -1,10 +1,10 @@
 /*
- * The C API of Imbrex: files on a zoned drive.
+ * The C API of Imbrex: files, and chunks, on zoned drives.
  *
  * Made by cbindgen of the sources in bindings/c/src; change those, not this file.
  *
  * Ownership. Handles are opaque and belong to the caller, who gives each back exactly once to its `_free` function
- * (`imbrex_fs_close` for a file system); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a
+ * (`imbrex_fs_close` for a file system, `imbrex_chunk_close` for a chunk store); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a
  * file system may be closed before the files that were opened on it. Strings that are returned belong to the library and live
  * as long as the handle that they came from.
  *
@@ -32,6 +32,21 @@
 
 // Bytes of a span; see imbrex_reader_span.
 #define IMBREX_SPAN 262144
+
+// Bytes of a chunk's id.
+#define IMBREX_CHUNK_ID_BYTES 24
+
+// Kind of stream: objects' data on its way in.
+#define IMBREX_STREAM_DATA 0
+
+// Kind of stream: metadata of the layer above.
+#define IMBREX_STREAM_METADATA 1
+
+// Kind of stream: what the layer above writes when it collects its own garbage.
+#define IMBREX_STREAM_GC 2
+
+// For imbrex_chunk_append(): wherever the chunk ends.
+#define IMBREX_ANY_OFFSET UINT64_MAX
 
 // What kind of an error it is. Later versions may add codes.
 typedef enum {
@@ -71,6 +86,14 @@ typedef enum {
   IMBREX_FORKED_CHILD = 16,
   // A bug of the library. What the call was to do may have happened or not.
   IMBREX_PANIC = 17,
+  // The chunk is sealed: it takes no more appends.
+  IMBREX_SEALED = 18,
+  // The chunk does not end at the offset that the append expects, and nothing was appended.
+  IMBREX_WRONG_OFFSET = 19,
+  // The chunk has no room for the append: go on in another one.
+  IMBREX_CHUNK_FULL = 20,
+  // There is nothing at this offset of the chunk.
+  IMBREX_RANGE = 21,
 } imbrex_code;
 
 // Whether a name stands for a file or a directory.
@@ -120,6 +143,9 @@ typedef enum {
   // From the beginning to the end.
   IMBREX_PATTERN_SEQUENTIAL = 2,
 } imbrex_pattern;
+
+// A chunk store on a drive. Any number of threads may use it at once.
+typedef struct imbrex_chunk_store imbrex_chunk_store;
 
 // An error: a code and a sentence. It does not change; any thread may look at it.
 typedef struct imbrex_error imbrex_error;
@@ -177,6 +203,40 @@ typedef struct {
   // Threads for flushes and compactions.
   uint32_t background_jobs;
 } imbrex_advice;
+
+// Name of a chunk; ids sort by their bytes.
+typedef struct {
+  // Any bytes.
+  uint8_t bytes[IMBREX_CHUNK_ID_BYTES];
+} imbrex_chunk_id;
+
+// What a chunk is.
+typedef struct {
+  // Its name.
+  imbrex_chunk_id id;
+  // Bytes.
+  uint64_t len;
+  // In how many appends it came.
+  uint32_t records;
+  // In how many zones it stands.
+  uint32_t zones;
+  // Its kind of stream.
+  uint8_t stream;
+  // Whether it takes no more appends.
+  bool sealed;
+} imbrex_chunk_info;
+
+// Room, in bytes.
+typedef struct {
+  // What the drive takes of chunks that are appended in pieces of 1 MiB.
+  uint64_t total;
+  // Of chunks.
+  uint64_t live;
+  // What surely can be appended so before anything is cleaned.
+  uint64_t free;
+  // What cleaning makes room of.
+  uint64_t dead;
+} imbrex_chunk_space;
 
 #ifdef __cplusplus
 extern "C" {
@@ -355,6 +415,86 @@ imbrex_error *imbrex_random_close(const imbrex_random *file);
 
 // Gives a file back, closing it without telling errors. NULL is fine.
 void imbrex_random_free(imbrex_random *file);
+
+// Opens the chunk store of a URI, as "imbrex:///dev/sdb", "imbrex:///data/drive.img?open-zones=8" or
+// "imbrex://mem:?profile=tiny"; what a crash has left is recovered. A process has one store of a drive: opening it again gives
+// another handle of the same. The drive is released when the last handle is closed. IMBREX_LOG and IMBREX_METRICS count as with
+// imbrex_fs_open().
+imbrex_error *imbrex_chunk_open(const char *uri, imbrex_chunk_store **out);
+
+// Gives a handle of a chunk store back. What was not durable may be lost with the process' last handle: see imbrex_chunk_sync().
+// NULL is fine.
+void imbrex_chunk_close(imbrex_chunk_store *store);
+
+// Stores an id that nobody has had before.
+imbrex_error *imbrex_chunk_random_id(imbrex_chunk_id *out);
+
+// Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
+// the next imbrex_chunk_sync() or durable call of anybody.
+imbrex_error *imbrex_chunk_create(const imbrex_chunk_store *store,
+                                  const imbrex_chunk_id *id,
+                                  uint8_t stream,
+                                  bool durable);
+
+// Appends `len` bytes, at least one and at most imbrex_chunk_most_append(): all of them are there after a crash, or none. Where
+// `expected` is not IMBREX_ANY_OFFSET the chunk must end there, so that repeating an append whose answer was lost is safe. Stores
+// the offset of the first byte; `offset` may be NULL.
+imbrex_error *imbrex_chunk_append(const imbrex_chunk_store *store,
+                                  const imbrex_chunk_id *id,
+                                  const uint8_t *bytes,
+                                  size_t len,
+                                  uint64_t expected,
+                                  bool durable,
+                                  uint64_t *offset);
+
+// Reads from `offset` on, verified, and stores how many bytes there were: less than `len` only at the chunk's end.
+imbrex_error *imbrex_chunk_read(const imbrex_chunk_store *store,
+                                const imbrex_chunk_id *id,
+                                uint64_t offset,
+                                uint8_t *buf,
+                                size_t len,
+                                size_t *out);
+
+// The same, but damaged bytes are given out as they are, and zeros for what cannot be read at all.
+imbrex_error *imbrex_chunk_rescue_read(const imbrex_chunk_store *store,
+                                       const imbrex_chunk_id *id,
+                                       uint64_t offset,
+                                       uint8_t *buf,
+                                       size_t len,
+                                       size_t *out);
+
+// The chunk takes no more appends; sealing it again changes nothing. Stores its length; `len` may be NULL.
+imbrex_error *imbrex_chunk_seal(const imbrex_chunk_store *store, const imbrex_chunk_id *id, bool durable, uint64_t *len);
+
+// The chunk is gone; its id may be used again.
+imbrex_error *imbrex_chunk_delete(const imbrex_chunk_store *store, const imbrex_chunk_id *id, bool durable);
+
+// What a chunk is.
+imbrex_error *imbrex_chunk_stat(const imbrex_chunk_store *store, const imbrex_chunk_id *id, imbrex_chunk_info *out);
+
+// Stores the next chunks behind `after` by id, which need not be there, or the first ones where it is NULL: `most` at most, and
+// in `count` how many. Fewer than `most` are the last.
+imbrex_error *imbrex_chunk_list(const imbrex_chunk_store *store,
+                                const imbrex_chunk_id *after,
+                                imbrex_chunk_info *infos,
+                                size_t most,
+                                size_t *count);
+
+// How much room there is.
+imbrex_error *imbrex_chunk_room(const imbrex_chunk_store *store, imbrex_chunk_space *out);
+
+// Makes everything durable that has returned.
+imbrex_error *imbrex_chunk_sync(const imbrex_chunk_store *store);
+
+// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover: for the end of a program.
+// The store may be used on.
+imbrex_error *imbrex_chunk_checkpoint(const imbrex_chunk_store *store);
+
+// Most bytes that a chunk of a kind of stream takes; 0: there is no such kind, or the store is NULL.
+uint64_t imbrex_chunk_limit(const imbrex_chunk_store *store, uint8_t stream);
+
+// Most bytes of one append; 0 for NULL.
+size_t imbrex_chunk_most_append(const imbrex_chunk_store *store);
 
 #ifdef __cplusplus
 }  // extern "C"

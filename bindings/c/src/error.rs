@@ -47,6 +47,14 @@ pub enum imbrex_code {
     IMBREX_FORKED_CHILD = 16,
     /// A bug of the library. What the call was to do may have happened or not.
     IMBREX_PANIC = 17,
+    /// The chunk is sealed: it takes no more appends.
+    IMBREX_SEALED = 18,
+    /// The chunk does not end at the offset that the append expects, and nothing was appended.
+    IMBREX_WRONG_OFFSET = 19,
+    /// The chunk has no room for the append: go on in another one.
+    IMBREX_CHUNK_FULL = 20,
+    /// There is nothing at this offset of the chunk.
+    IMBREX_RANGE = 21,
 }
 
 impl From<Code> for imbrex_code {
@@ -121,8 +129,42 @@ pub(crate) fn invalid(message: &str) -> Error {
     Error::new(Code::InvalidArgument, message)
 }
 
+/// What an error becomes at the border.
+pub(crate) struct Failed(imbrex_code, String);
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed(error.code().into(), error.to_string())
+    }
+}
+
+impl From<imbrex_chunkstore::Error> for Failed {
+    fn from(error: imbrex_chunkstore::Error) -> Failed {
+        use imbrex_chunkstore::Error as Chunk;
+        let code = match &error {
+            Chunk::NotFound(_) => imbrex_code::IMBREX_NOT_FOUND,
+            Chunk::Exists(_) => imbrex_code::IMBREX_EXISTS,
+            Chunk::Sealed { .. } => imbrex_code::IMBREX_SEALED,
+            Chunk::Offset { .. } => imbrex_code::IMBREX_WRONG_OFFSET,
+            Chunk::Limit { .. } | Chunk::TooManyRecords { .. } => imbrex_code::IMBREX_CHUNK_FULL,
+            Chunk::TooLong { .. } | Chunk::Empty | Chunk::NoSuchStream(_) => imbrex_code::IMBREX_INVALID_ARGUMENT,
+            Chunk::Range { .. } => imbrex_code::IMBREX_RANGE,
+            Chunk::Damaged { .. } => imbrex_code::IMBREX_CORRUPTION,
+            Chunk::IndexFull { .. } => imbrex_code::IMBREX_NO_SPACE,
+            // The file system has the words for what happens to drives.
+            Chunk::Drive(error) => return Error::from(error.clone()).into(),
+        };
+        Failed(code, error.to_string())
+    }
+}
+
 /// Runs the body of a function of the API.
 pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> *mut imbrex_error {
+    guard_chunk(|| body().map_err(Failed::from))
+}
+
+/// Runs the body of a function of the chunk store's API.
+pub(crate) fn guard_chunk(body: impl FnOnce() -> std::result::Result<(), Failed>) -> *mut imbrex_error {
     if forked() {
         let what = "this process is a child of fork, and its parent has the file system; \
                     open it in one process only, after forking";
@@ -130,7 +172,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> *mut imbrex_error {
     }
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => null_mut(),
-        Ok(Err(error)) => failed(error.code().into(), &error.to_string()),
+        Ok(Err(Failed(code, message))) => failed(code, &message),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

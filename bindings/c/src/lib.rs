@@ -15,12 +15,14 @@
 // See "Safety" above.
 #![allow(clippy::missing_safety_doc)]
 
+mod chunk;
 mod error;
 mod file;
 mod fs;
 mod log;
 mod metrics;
 
+pub use chunk::*;
 pub use error::{imbrex_code, imbrex_error, imbrex_error_code, imbrex_error_free, imbrex_error_message};
 pub use file::*;
 pub use fs::*;

@@ -9,7 +9,8 @@ mod render;
 mod serve;
 mod textfile;
 
-use imbrex_bluefs::{BlueFs, Metrics, Watch};
+use imbrex_bluefs::{BlueFs, Metrics};
+use imbrex_chunkstore::{ChunkStore, Metrics as ChunkMetrics};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -19,6 +20,54 @@ pub(crate) const VARIABLE: &str = "IMBREX_METRICS";
 
 static START: Once = Once::new();
 static DRIVES: Mutex<Vec<(u64, Watch)>> = Mutex::new(Vec::new());
+
+/// Watches what is open on a drive.
+#[derive(Clone)]
+enum Watch {
+    Files(imbrex_bluefs::Watch),
+    Chunks(imbrex_chunkstore::Watch),
+}
+
+impl Watch {
+    fn is_open(&self) -> bool {
+        match self {
+            Watch::Files(watch) => watch.is_mounted(),
+            Watch::Chunks(watch) => watch.is_open(),
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        match self {
+            Watch::Files(watch) => Figures { files: watch.figures().into_iter().collect(), chunks: Vec::new() },
+            Watch::Chunks(watch) => Figures { files: Vec::new(), chunks: watch.figures().into_iter().collect() },
+        }
+    }
+
+    fn at_close(&self, say: impl FnOnce(Figures) + Send + 'static) {
+        match self {
+            Watch::Files(watch) => watch.at_unmount(|last| say(Figures { files: vec![last], chunks: Vec::new() })),
+            Watch::Chunks(watch) => watch.at_close(|last| say(Figures { files: Vec::new(), chunks: vec![last] })),
+        }
+    }
+}
+
+/// Figures of drives, by what is open on them.
+#[derive(Default)]
+struct Figures {
+    files: Vec<Metrics>,
+    chunks: Vec<ChunkMetrics>,
+}
+
+impl Figures {
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.chunks.is_empty()
+    }
+
+    fn extend(&mut self, more: Figures) {
+        self.files.extend(more.files);
+        self.chunks.extend(more.chunks);
+    }
+}
 
 /// Where metrics go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +110,20 @@ pub fn fuzz_metrics_variable(text: &str) {
 
 /// A file system was opened: it is among the metrics from now on, if somebody wants any.
 pub(crate) fn opened(fs: &BlueFs) {
-    let Some(wanted) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) else { return };
-    let watch = fs.watch();
-    let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
-    drives.retain(|(_, watch)| watch.is_mounted());
     // The same mount is given out to everybody who opens the drive.
-    let key = Arc::as_ptr(fs.volume().device()).cast::<()>() as u64;
+    watch(Arc::as_ptr(fs.volume().device()).cast::<()>() as u64, || Some(Watch::Files(fs.watch())));
+}
+
+/// The same of a chunk store.
+pub(crate) fn chunks_opened(store: &ChunkStore) {
+    watch(Arc::as_ptr(store.volume().device()).cast::<()>() as u64, || store.watch().map(Watch::Chunks));
+}
+
+fn watch(key: u64, watch: impl FnOnce() -> Option<Watch>) {
+    let Some(wanted) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) else { return };
+    let Some(watch) = watch() else { return };
+    let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
+    drives.retain(|(_, watch)| watch.is_open());
     if drives.iter().any(|(other, _)| *other == key) {
         return;
     }
@@ -84,18 +141,20 @@ pub(crate) fn opened(fs: &BlueFs) {
         }
     });
     if let Ok(Target::File(path)) = target {
-        watch.at_unmount(move |figures| textfile::last_words(&path, figures));
+        watch.at_close(move |figures| textfile::last_words(&path, figures));
     }
 }
 
 /// The figures of every drive that is open.
-fn figures() -> Vec<Metrics> {
+fn figures() -> Figures {
     let drives: Vec<Watch> = {
         let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
-        drives.retain(|(_, watch)| watch.is_mounted());
+        drives.retain(|(_, watch)| watch.is_open());
         drives.iter().map(|(_, watch)| watch.clone()).collect()
     };
-    drives.iter().filter_map(Watch::figures).collect()
+    let mut all = Figures::default();
+    drives.iter().for_each(|watch| all.extend(watch.figures()));
+    all
 }
 
 #[cfg(test)]

@@ -19,9 +19,10 @@ use crate::journal::{MetaLog, MetaZone, Ring};
 use crate::options::Options;
 use crate::root::Root;
 use crate::zone::{DataZone, ZoneState};
-use imbrex_device::{Cause, Drive, Error as DriveError, Tag, ZoneId};
+use imbrex_device::{Cause, Drive, Error as DriveError, Geometry, Tag, ZoneId};
 use imbrex_zones::{Tenant, Urgency, Volume};
 use replay::Rebuilt;
+use std::sync::Arc;
 
 /// The tenant's name in the label.
 pub const TENANT: &str = "chunkstore";
@@ -52,10 +53,32 @@ fn metazones(zones: u32) -> u32 {
     ((u64::from(zones) * 400).div_ceil(74_508) as u32).next_multiple_of(2).max(6)
 }
 
+/// Fails where so many free sequential zones are too few. The smallest that is of any use: a zone for each of the usual kinds of
+/// streams, and what cleaning needs.
+pub(crate) fn check_free(name: &Arc<str>, free: u32, geometry: &Geometry) -> Result<()> {
+    let want = metazones(free);
+    let least = want + RESERVE + 3;
+    if free >= least {
+        return Ok(());
+    }
+    let size = geometry.zone_size;
+    let bytes = (u64::from(geometry.zones) + u64::from(least - free)) * size;
+    let sentence = format!(
+        "has {free} free sequential zones of {size} bytes, and a chunk store needs {least}: {want} metazones, {RESERVE} for \
+         cleaning, 3 for chunks; use a drive like it of {bytes} bytes at least, or one with smaller zones"
+    );
+    Err(DriveError::unusable(name, sentence).into())
+}
+
 /// Opens the store on a volume's drive.
 pub(crate) fn open(drive: Drive, options: Options) -> Result<(Core, OpenReport)> {
     let volume = Volume::open(drive, options.volume.clone())?;
-    let (mut core, report) = open_tenant(volume.tenant(TENANT)?, options)?;
+    open_whole(volume.tenant(TENANT)?, options)
+}
+
+/// The same on a volume that nobody else uses meanwhile.
+pub(crate) fn open_whole(tenant: Tenant, options: Options) -> Result<(Core, OpenReport)> {
+    let (mut core, report) = open_tenant(tenant, options)?;
     core.owned = true;
     Ok((core, report))
 }
@@ -183,16 +206,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     volume.recovered()?;
     let free = tenant.counts().free;
     let want = metazones(free);
-    // The smallest that is of any use: a zone for each of the usual kinds of streams, and what cleaning needs.
-    let least = want + RESERVE + 3;
-    if free < least {
-        let size = volume.geometry().zone_size;
-        let sentence = format!(
-            "has {free} free sequential zones of {size} bytes, and a chunk store needs {least}: {want} metazones, {RESERVE} for \
-             cleaning, 3 for chunks; use a larger drive or smaller zones"
-        );
-        return Err(DriveError::unusable(&volume.name(), sentence).into());
-    }
+    check_free(&volume.name(), free, volume.geometry())?;
     let mut zones = Vec::new();
     for _ in 0..want {
         zones.push(tenant.take(Urgency::Metadata)?.0);

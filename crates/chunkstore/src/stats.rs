@@ -15,6 +15,8 @@ pub(crate) struct Counters {
     pub(crate) damaged: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) cleaned: AtomicU64,
+    /// What operations took.
+    pub(crate) meter: crate::meter::Meter,
 }
 
 /// A look at the store.

@@ -5,11 +5,15 @@ use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
+use crate::look;
+use crate::meter::Operation;
 use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
 use crate::recover::{self, OpenReport, RESERVE, TENANT};
 use crate::stats::Stats;
+use crate::uri::Opened;
 use imbrex_device::Drive;
+use imbrex_zones::registry::Shared;
 use imbrex_zones::{Tenant, TenantSpec, Volume};
 use std::sync::Arc;
 
@@ -41,8 +45,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct ChunkStore {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     report: Arc<OpenReport>,
+    /// Where it was opened by its name: the process' one. Last, so that its drive is let go of when the core is gone.
+    shared: Option<Shared<String, Opened>>,
 }
 
 /// Limits of an open store.
@@ -60,10 +66,21 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`]: `Unusable` with a whole sentence where the drive holds something and `force` is not set, or is too small.
     pub fn format(drive: &Drive, options: &FormatOptions) -> Result<()> {
-        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        Self::format_shared(drive, options, Vec::new())
+    }
+
+    /// Makes an empty store of a drive that it shares with other engines, whose part is as empty; the first of them gets the
+    /// conventional zones.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::format`].
+    pub fn format_shared(drive: &Drive, options: &FormatOptions, others: Vec<TenantSpec>) -> Result<()> {
+        // A drive that is too small loses nothing by being formatted.
+        look::check_size(drive)?;
+        let mut tenants = others;
+        tenants.push(TenantSpec { name: TENANT.into(), reserve: RESERVE });
         let format = imbrex_zones::FormatOptions { uuid: options.uuid, tenants, force: options.force };
         Volume::format(drive, &format)?;
-        // So that a drive that is too small is refused now.
         let inline = Options {
             volume: imbrex_zones::VolumeOptions { exec: imbrex_zones::Exec::Inline, ..Default::default() },
             ..Options::default()
@@ -98,8 +115,18 @@ impl ChunkStore {
         recover::open_tenant(tenant, options).map(Self::of)
     }
 
-    fn of((core, report): (Core, OpenReport)) -> ChunkStore {
-        ChunkStore { core: Arc::new(core), report: Arc::new(report) }
+    pub(crate) fn of((core, report): (Core, OpenReport)) -> ChunkStore {
+        ChunkStore { core: Arc::new(core), report: Arc::new(report), shared: None }
+    }
+
+    /// The store that was opened by its name.
+    pub(crate) fn sharing(shared: Shared<String, Opened>) -> ChunkStore {
+        let store = shared.store.clone();
+        ChunkStore { shared: Some(shared), ..store }
+    }
+
+    pub(crate) fn opened(&self) -> Option<&Opened> {
+        self.shared.as_deref()
     }
 
     /// What opening found.
@@ -112,7 +139,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSuchStream`], [`Error::IndexFull`], [`Error::Drive`].
     pub fn create(&self, id: ChunkId, stream: StreamType) -> Result<()> {
-        self.core.create(id, stream, Durability::Durable)
+        self.create_with(id, stream, Durability::Durable)
     }
 
     /// Makes a chunk.
@@ -120,7 +147,7 @@ impl ChunkStore {
     /// # Errors
     /// Those of [`ChunkStore::create`].
     pub fn create_with(&self, id: ChunkId, stream: StreamType, durability: Durability) -> Result<()> {
-        self.core.create(id, stream, durability)
+        self.core.counters.meter.measure(Operation::Create, |()| 0, || self.core.create(id, stream, durability))
     }
 
     /// Appends bytes durably; returns the offset of the first. All of them are there after a crash, or none.
@@ -129,7 +156,7 @@ impl ChunkStore {
     /// [`Error::NotFound`], [`Error::Sealed`], [`Error::Limit`], [`Error::TooLong`], [`Error::Empty`],
     /// [`Error::TooManyRecords`], [`Error::IndexFull`]; [`Error::Drive`], after which the bytes may be there or not.
     pub fn append(&self, id: ChunkId, bytes: &[u8]) -> Result<u64> {
-        self.core.append(id, bytes, Append::default())
+        self.append_with(id, bytes, Append::default())
     }
 
     /// Appends bytes, where the chunk ends at the expected offset. Appends of several threads to one chunk come in some order.
@@ -137,7 +164,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Offset`], and those of [`ChunkStore::append`].
     pub fn append_with(&self, id: ChunkId, bytes: &[u8], how: Append) -> Result<u64> {
-        self.core.append(id, bytes, how)
+        self.core.counters.meter.measure(Operation::Append, |_| bytes.len() as u64, || self.core.append(id, bytes, how))
     }
 
     /// Reads from `offset` on, verified; returns how many bytes there were: less than asked for only at the chunk's end.
@@ -145,7 +172,11 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Range`], [`Error::Damaged`], [`Error::Drive`].
     pub fn read(&self, id: ChunkId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.core.read(id, offset, out, Care::Verify)
+        self.core.counters.meter.measure(
+            Operation::Read,
+            |n| *n as u64,
+            || self.core.read(id, offset, out, Care::Verify),
+        )
     }
 
     /// The same, but damaged slices are given out as they are, and zeros for what cannot be read at all.
@@ -153,7 +184,11 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Range`], [`Error::Drive`].
     pub fn rescue_read(&self, id: ChunkId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.core.read(id, offset, out, Care::Rescue)
+        self.core.counters.meter.measure(
+            Operation::Read,
+            |n| *n as u64,
+            || self.core.read(id, offset, out, Care::Rescue),
+        )
     }
 
     /// The chunk takes no more appends, durably. Returns its length. Sealing it again changes nothing.
@@ -161,7 +196,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Drive`].
     pub fn seal(&self, id: ChunkId) -> Result<u64> {
-        self.core.seal(id, Durability::Durable)
+        self.seal_with(id, Durability::Durable)
     }
 
     /// The same, with a choice of when it returns.
@@ -169,7 +204,7 @@ impl ChunkStore {
     /// # Errors
     /// Those of [`ChunkStore::seal`].
     pub fn seal_with(&self, id: ChunkId, durability: Durability) -> Result<u64> {
-        self.core.seal(id, durability)
+        self.core.counters.meter.measure(Operation::Seal, |_| 0, || self.core.seal(id, durability))
     }
 
     /// The chunk is gone, durably; its name may be used again.
@@ -177,7 +212,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Drive`].
     pub fn delete(&self, id: ChunkId) -> Result<()> {
-        self.core.delete(id, Durability::Durable)
+        self.delete_with(id, Durability::Durable)
     }
 
     /// The same, with a choice of when it returns.
@@ -185,7 +220,7 @@ impl ChunkStore {
     /// # Errors
     /// Those of [`ChunkStore::delete`].
     pub fn delete_with(&self, id: ChunkId, durability: Durability) -> Result<()> {
-        self.core.delete(id, durability)
+        self.core.counters.meter.measure(Operation::Delete, |()| 0, || self.core.delete(id, durability))
     }
 
     /// What a chunk is.
@@ -209,7 +244,7 @@ impl ChunkStore {
     /// [`Error::Drive`].
     pub fn sync(&self) -> Result<()> {
         let target = self.core.state().assigned;
-        self.core.commit(target)
+        self.core.counters.meter.measure(Operation::Sync, |()| 0, || self.core.commit(target))
     }
 
     /// Most bytes that a chunk of this kind of stream takes; 0: there is no such kind.

@@ -1,20 +1,23 @@
 //! `imbrex chunk …`: the chunk store on a drive.
 
-use crate::output::{Failure, Outcome, count, print, print_json, size, table};
+mod change;
+mod look;
+mod transfer;
+
+use crate::fs::uri_of;
+use crate::output::{Failure, Outcome};
+use crate::picture::{Content, Contents};
 use clap::Subcommand;
-use imbrex_chunkstore::{Append, ChunkId, ChunkInfo, ChunkStore, Durability, FormatOptions, Options, StreamType};
-use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_size, parse_uri};
-use indicatif::ProgressBar;
-use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::time::Duration;
+use imbrex_chunkstore::format::ZoneUse;
+use imbrex_chunkstore::{ChunkId, ChunkStore, StreamType, ZoneInfo};
+use imbrex_drives::{SCHEME, parse_size};
 
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Example:\n  imbrex chunk format drive.img && imbrex chunk put drive.img photo.raw\n\n\
-    A drive is a path, or a URI with options, as imbrex:///data/drive.img?conventional=as-sequential."
+    after_help = "Example:\n  imbrex chunk format drive.img && id=$(imbrex chunk put drive.img photo.jpg)\n  \
+    imbrex chunk get drive.img $id > copy.jpg\n\n\
+    A drive is a path, or a URI with options, as 'imbrex:///data/drive.img?open-zones=8'."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -24,42 +27,53 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Make an empty chunk store on a drive.
-    #[command(after_help = "Example:\n  imbrex chunk format drive.img")]
+    #[command(after_help = "Examples:\n  imbrex chunk format drive.img\n  \
+                            imbrex chunk format drive.img --with-fs   # shared with imbrex fs")]
     Format(Format),
-    /// Put a file, or stdin, into new sealed chunks; prints their names.
+    /// Store a file, or what comes from stdin, and print the chunk's id. What is longer than one chunk becomes several.
     #[command(
-        after_help = "Examples:\n  imbrex chunk put drive.img photo.raw\n  tar c . | imbrex chunk put drive.img - --stream gc"
+        after_help = "Examples:\n  imbrex chunk put drive.img photo.jpg\n  tar c . | imbrex chunk put drive.img > ids\n  \
+                            imbrex chunk put drive.img log.0 --open --stream metadata"
     )]
     Put(Put),
-    /// Append a file, or stdin, to a chunk; makes the chunk if there is none of this name.
-    #[command(after_help = "Example:\n  echo more | imbrex chunk append drive.img $ID - --offset 100")]
-    Append(AppendArgs),
-    /// Print a chunk, or a range of it.
-    #[command(after_help = "Examples:\n  imbrex chunk get drive.img $ID > photo.raw\n  \
-                            imbrex chunk get drive.img $ID --offset 1M --length 4K")]
+    /// Append to a chunk that is not sealed; makes the chunk if there is none of this id. What fits one append is there as a whole
+    /// after a crash, or not at all.
+    #[command(after_help = "Examples:\n  echo line | imbrex chunk append drive.img $id\n  \
+                            imbrex chunk append drive.img $id part --offset 4096   # safe to repeat")]
+    Append(Append),
+    /// Print chunks, one behind the other, or a range of one.
+    #[command(after_help = "Examples:\n  imbrex chunk get drive.img $id > photo.jpg\n  \
+                            imbrex chunk get drive.img $(cat ids) | tar x\n  \
+                            imbrex chunk get drive.img $id --range 1M+4K --output part")]
     Get(Get),
-    /// Let a chunk take no more appends.
-    #[command(after_help = "Example:\n  imbrex chunk seal drive.img $ID")]
+    /// Seal chunks: they take no more appends.
+    #[command(after_help = "Example:\n  imbrex chunk seal drive.img $id")]
     Seal(Ids),
     /// Remove chunks.
-    #[command(after_help = "Example:\n  imbrex chunk rm drive.img $ID")]
+    #[command(after_help = "Examples:\n  imbrex chunk rm drive.img $id\n  \
+                            imbrex chunk rm drive.img $(imbrex chunk ls drive.img)")]
     Rm(Ids),
-    /// List chunks by name.
-    #[command(
-        after_help = "Examples:\n  imbrex chunk ls drive.img --long\n  imbrex chunk ls drive.img --after $ID --limit 1000"
-    )]
+    /// List chunks by id.
+    #[command(after_help = "Examples:\n  imbrex chunk ls drive.img --long\n  \
+                            imbrex chunk ls drive.img --limit 1000                 # a page\n  \
+                            imbrex chunk ls drive.img --limit 1000 --after $last   # the next one")]
     Ls(Ls),
-    /// Show what a chunk is, or, without a name, the store.
-    #[command(after_help = "Examples:\n  imbrex chunk stat drive.img\n  imbrex chunk stat drive.img $ID")]
+    /// Show what a chunk is and where it stands, or what the store is.
+    #[command(after_help = "Examples:\n  imbrex chunk stat drive.img\n  imbrex chunk stat drive.img $id")]
     Stat(Stat),
-    /// Verify every record and every checksum. Exit code 1 where something is wrong. The drive stays as it is.
-    #[command(after_help = "Example:\n  imbrex chunk check drive.img")]
-    Check(Drive),
-    /// Verify so many bytes of chunks; prints where to go on.
-    #[command(after_help = "Example:\n  imbrex chunk scrub drive.img --bytes 10G --after $ID")]
+    /// Show how much room there is.
+    #[command(after_help = "Example:\n  imbrex chunk df drive.img")]
+    Df(Store),
+    /// Compare the index with every record, and verify every checksum. Exit code 1 where something is wrong.
+    #[command(after_help = "Example:\n  imbrex chunk check drive.img   # changes nothing")]
+    Check(Store),
+    /// Verify chunk after chunk at a limited speed; can be gone on with later. Exit code 1 where something is wrong.
+    #[command(after_help = "Examples:\n  imbrex chunk scrub drive.img --rate 20M\n  \
+                            imbrex chunk scrub drive.img --bytes 10G --json        # says where it stopped\n  \
+                            imbrex chunk scrub drive.img --bytes 10G --after $next")]
     Scrub(Scrub),
-    /// Move what is live out of mostly dead zones.
-    #[command(after_help = "Example:\n  imbrex chunk clean drive.img --bytes 1G")]
+    /// Move what is live out of zones that are mostly dead, so that they become free.
+    #[command(after_help = "Examples:\n  imbrex chunk clean drive.img\n  imbrex chunk clean drive.img --bytes 1G")]
     Clean(Clean),
     /// Rebuild the index of a drive whose metazones are lost, by reading every zone.
     #[command(
@@ -67,15 +81,15 @@ enum Verb {
                             imbrex chunk salvage drive.img"
     )]
     Salvage(Salvage),
-    /// Show how much room there is, and what the zones are.
-    #[command(after_help = "Example:\n  imbrex chunk df drive.img")]
-    Df(Drive),
 }
 
 #[derive(clap::Args)]
-struct Drive {
+struct Store {
     /// The drive: a path or a URI.
     drive: String,
+    /// Flushes of an emulated drive reach the host's disk.
+    #[arg(long)]
+    host_sync: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -83,56 +97,72 @@ struct Drive {
 
 #[derive(clap::Args)]
 struct Format {
-    #[command(flatten)]
-    drive: Drive,
+    /// The drive: a path or a URI.
+    drive: String,
     /// Destroy what is on the drive.
     #[arg(long)]
     force: bool,
+    /// Make an empty file system beside it, which shares the drive: see `imbrex fs`.
+    #[arg(long)]
+    with_fs: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
 struct Put {
     #[command(flatten)]
-    drive: Drive,
-    /// A file of the host, or - for stdin.
-    from: String,
-    /// Kind of stream: data, metadata, gc.
-    #[arg(long, default_value = "data", value_parser = stream)]
-    stream: StreamType,
-    /// Name of the chunk; only where one is enough.
-    #[arg(long)]
+    store: Store,
+    /// The file; - is stdin.
+    #[arg(default_value = "-")]
+    file: String,
+    /// Id of the chunk, 48 hexadecimal digits, where one chunk is enough; a random one without it.
+    #[arg(long, value_parser = id)]
     id: Option<ChunkId>,
+    /// Kind of stream: data, metadata, gc, or one of the streams= of the drive's options; a name or a number.
+    #[arg(long, default_value = "data")]
+    stream: String,
+    /// Leave the last chunk open for appends, instead of sealing it.
+    #[arg(long)]
+    open: bool,
+    /// Bytes of one append; without it 1M, or what fits a zone.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    piece: Option<u64>,
 }
 
 #[derive(clap::Args)]
-struct AppendArgs {
+struct Append {
     #[command(flatten)]
-    drive: Drive,
+    store: Store,
     /// The chunk.
+    #[arg(value_parser = id)]
     id: ChunkId,
-    /// A file of the host, or - for stdin.
-    from: String,
-    /// Where the chunk must end, so that a repeated append does nothing twice.
-    #[arg(long, value_parser = parse_size)]
+    /// What to append: a file; - is stdin.
+    #[arg(default_value = "-")]
+    file: String,
+    /// Where the chunk must end, else nothing is appended: so an append whose answer was lost can be repeated.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     offset: Option<u64>,
-    /// Kind of stream of a new chunk: data, metadata, gc.
-    #[arg(long, default_value = "data", value_parser = stream)]
-    stream: StreamType,
+    /// Kind of stream of a new chunk: as for put.
+    #[arg(long, default_value = "data")]
+    stream: String,
 }
 
 #[derive(clap::Args)]
 struct Get {
     #[command(flatten)]
-    drive: Drive,
-    /// The chunk.
-    id: ChunkId,
-    /// Where to begin.
-    #[arg(long, value_parser = parse_size, default_value = "0")]
-    offset: u64,
-    /// How many bytes; else to the end.
-    #[arg(long, value_parser = parse_size)]
-    length: Option<u64>,
-    /// Print damaged bytes as they are, and zeros for what cannot be read.
+    store: Store,
+    /// The chunks.
+    #[arg(required = true, value_parser = id)]
+    ids: Vec<ChunkId>,
+    /// Only these bytes of one chunk: FROM+BYTES, or FROM+ for all from there on.
+    #[arg(long, value_name = "FROM+BYTES", value_parser = range)]
+    range: Option<Range>,
+    /// Where to; - is stdout.
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: String,
+    /// Damaged bytes as they are, and zeros for those that cannot be read.
     #[arg(long)]
     rescue: bool,
 }
@@ -140,486 +170,187 @@ struct Get {
 #[derive(clap::Args)]
 struct Ids {
     #[command(flatten)]
-    drive: Drive,
+    store: Store,
     /// The chunks.
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = id)]
     ids: Vec<ChunkId>,
 }
 
 #[derive(clap::Args)]
 struct Ls {
     #[command(flatten)]
-    drive: Drive,
-    /// Length, kind, state and places of each.
+    store: Store,
+    /// Size, kind of stream, state, records and zones of each.
     #[arg(short, long)]
     long: bool,
-    /// Only those behind this one.
-    #[arg(long)]
+    /// Only those behind this id, which need not be there.
+    #[arg(long, value_name = "ID", value_parser = id)]
     after: Option<ChunkId>,
     /// At most so many.
-    #[arg(long)]
-    limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
 }
 
 #[derive(clap::Args)]
 struct Stat {
     #[command(flatten)]
-    drive: Drive,
-    /// The chunk.
+    store: Store,
+    /// A chunk.
+    #[arg(value_parser = id)]
     id: Option<ChunkId>,
 }
 
 #[derive(clap::Args)]
 struct Scrub {
     #[command(flatten)]
-    drive: Drive,
-    /// Go on behind this chunk.
-    #[arg(long)]
+    store: Store,
+    /// Bytes a second at most.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Go on behind this id.
+    #[arg(long, value_name = "ID", value_parser = id)]
     after: Option<ChunkId>,
-    /// About as many bytes.
-    #[arg(long, value_parser = parse_size, default_value = "1T")]
-    bytes: u64,
+    /// Stop after about so many bytes.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    bytes: Option<u64>,
 }
 
 #[derive(clap::Args)]
 struct Clean {
     #[command(flatten)]
-    drive: Drive,
-    /// About as many bytes.
-    #[arg(long, value_parser = parse_size, default_value = "1T")]
-    bytes: u64,
+    store: Store,
+    /// Move about so many bytes at most.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    bytes: Option<u64>,
 }
 
 #[derive(clap::Args)]
 struct Salvage {
     #[command(flatten)]
-    drive: Drive,
+    store: Store,
     /// Only say what would be found; the drive stays as it is.
     #[arg(long)]
     dry_run: bool,
 }
 
-const STREAMS: [(&str, StreamType); 3] =
-    [("data", StreamType::DATA), ("metadata", StreamType::METADATA), ("gc", StreamType::GC)];
-
-fn stream(text: &str) -> Result<StreamType, String> {
-    let known = STREAMS.iter().find(|(name, _)| *name == text).map(|(_, stream)| *stream);
-    known.ok_or_else(|| format!("{text} is not data, metadata or gc"))
+fn id(text: &str) -> Result<ChunkId, String> {
+    text.parse()
 }
 
-fn stream_name(stream: StreamType) -> String {
-    let known = STREAMS.iter().find(|(_, known)| *known == stream);
-    known.map_or_else(|| stream.number().to_string(), |(name, _)| (*name).to_owned())
+/// Bytes of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    from: u64,
+    /// `None`: all that follow.
+    bytes: Option<u64>,
+}
+
+fn range(text: &str) -> Result<Range, String> {
+    let wrong = "write it as FROM+BYTES, as 1M+4K, or FROM+";
+    let (from, bytes) = text.split_once('+').ok_or(wrong)?;
+    let from = parse_size(from)?;
+    let bytes = if bytes.is_empty() { None } else { Some(parse_size(bytes)?) };
+    match bytes {
+        Some(0) => Err("a range has one byte at least".into()),
+        Some(bytes) if from.checked_add(bytes).is_none() => Err("that is more than 64 bits can count".into()),
+        bytes => Ok(Range { from, bytes }),
+    }
 }
 
 impl From<imbrex_chunkstore::Error> for Failure {
     fn from(error: imbrex_chunkstore::Error) -> Failure {
-        Failure::failed(error)
+        Failure::failed(for_chunks(&error))
     }
 }
 
-impl Drive {
-    fn open_drive(&self, read_only: bool) -> Result<imbrex_device::Drive, Failure> {
-        // With the survivor: another engine's process may have left something there that it still wants.
-        let (locator, mut options) = match self.drive.starts_with(SCHEME) {
-            true => {
-                let uri = parse_uri(&self.drive, &[])?;
-                let options = uri.open_options()?;
-                (uri.locator, options)
-            }
-            false => (self.drive.clone(), OpenOptions::default()),
-        };
-        let memory = Locator::is_memory(&locator);
-        options.read_only |= read_only && !memory;
-        let drive = imbrex_drives::open(&locator, &options)?;
-        if memory {
-            ChunkStore::format(&drive, &FormatOptions::default())?;
-        }
-        Ok(if options.read_only { imbrex_drives::overlay::cover(drive)? } else { drive })
-    }
-
-    fn open(&self) -> Result<ChunkStore, Failure> {
-        Ok(ChunkStore::open(self.open_drive(false)?, Options::default())?)
-    }
-
-    /// The store as it would be opened; the drive stays as it is.
-    fn look(&self) -> Result<ChunkStore, Failure> {
-        Ok(ChunkStore::open(self.open_drive(true)?, Options::default())?)
-    }
+/// The volume's sentences on formatting name the file system's command; here another one is meant.
+fn for_chunks(error: &imbrex_chunkstore::Error) -> String {
+    error.to_string().replace("`imbrex fs format", "`imbrex chunk format")
 }
 
 pub fn run(args: Args) -> Outcome {
     match args.verb {
-        Verb::Format(args) => format(args),
-        Verb::Put(args) => put(args),
-        Verb::Append(args) => append(args),
-        Verb::Get(args) => get(args),
-        Verb::Seal(args) => seal(args),
-        Verb::Rm(args) => rm(args),
-        Verb::Ls(args) => ls(args),
-        Verb::Stat(args) => stat(args),
-        Verb::Check(args) => check(args),
-        Verb::Scrub(args) => scrub(args),
-        Verb::Clean(args) => clean(args),
-        Verb::Salvage(args) => salvage(args),
-        Verb::Df(args) => df(args),
+        Verb::Format(args) => change::format(args),
+        Verb::Put(args) => transfer::put(args),
+        Verb::Append(args) => transfer::append(args),
+        Verb::Get(args) => transfer::get(args),
+        Verb::Seal(args) => change::seal(args),
+        Verb::Rm(args) => change::rm(args),
+        Verb::Ls(args) => look::ls(args),
+        Verb::Stat(args) => look::stat(args),
+        Verb::Df(args) => look::df(args),
+        Verb::Check(args) => look::check(args),
+        Verb::Scrub(args) => look::scrub(args),
+        Verb::Clean(args) => change::clean(args),
+        Verb::Salvage(args) => change::salvage(args),
     }
 }
 
-fn format(args: Format) -> Outcome {
-    let drive = args.drive.open_drive(false)?;
-    if !Locator::is_memory(&args.drive.drive) {
-        ChunkStore::format(&drive, &FormatOptions { uuid: None, force: args.force })?;
+impl Store {
+    /// Opens the store, which recovers what a crash has left.
+    fn open(&self) -> Result<ChunkStore, Failure> {
+        self.open_with(&[])
     }
-    let store = ChunkStore::open(drive, Options::default())?;
-    let stats = store.stats();
-    let zones = stats.free_zones;
-    let limit = store.chunk_limit(StreamType::DATA);
-    if args.drive.json {
-        return print_json(&json!({ "drive": args.drive.drive, "free_zones": zones, "chunk_limit": limit }));
-    }
-    let name = &args.drive.drive;
-    print(format_args!(
-        "{name}: formatted, {} zones for chunks of {} at most",
-        count(u64::from(zones)),
-        size(limit.into())
-    ))
-}
 
-/// A file of the host or stdin, to read from.
-fn source(from: &str) -> Result<Box<dyn Read>, Failure> {
-    if from == "-" {
-        return Ok(Box::new(io::stdin().lock()));
+    /// Opens it for a look: nothing on the drive changes, not even what an opening would recover.
+    fn look(&self) -> Result<ChunkStore, Failure> {
+        let memory = imbrex_drives::Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
+        self.open_with(if memory { &[] } else { &[("read-only", "on")] })
     }
-    match File::open(from) {
-        Ok(file) => Ok(Box::new(file)),
-        Err(error) => Err(Failure::failed(format!("{from}: {error}; check the path"))),
+
+    fn open_with(&self, options: &[(&str, &str)]) -> Result<ChunkStore, Failure> {
+        let mut options = options.to_vec();
+        if self.host_sync {
+            options.push(("host-sync", "on"));
+        }
+        let uri = uri_of(&self.drive)?;
+        ChunkStore::open_uri_with(&uri, &options).map_err(|error| {
+            // What the user wrote, where it is not what is wrong with the drive that it leads to.
+            let text = for_chunks(&error);
+            Failure::failed(text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive)))
+        })
     }
 }
 
-/// As much as fits, or all there is.
-fn fill(from: &mut dyn Read, name: &str, buf: &mut [u8]) -> Result<usize, Failure> {
-    let mut done = 0;
-    while done < buf.len() {
-        match from.read(&mut buf[done..]) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::failed(format!("{name}: reading failed ({error}); try again"))),
+/// What the chunk store on a drive has in its zones; `None`: there is none, or somebody uses it now.
+pub fn contents(drive: &str) -> Option<Contents> {
+    if imbrex_drives::Locator::is_memory(drive) {
+        return None;
+    }
+    let store = Store { drive: drive.to_owned(), host_sync: false, json: false }.look().ok()?;
+    let mut contents = Contents { kinds: vec!["journal and checkpoints".into()], ..Contents::default() };
+    contents.kinds.extend((0..StreamType::MOST as u8).filter_map(StreamType::new).map(|s| store.stream_name(s)));
+    let content = |zone: &ZoneInfo| {
+        let kind = match zone.usage {
+            ZoneUse::Meta(_) => 0,
+            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => 1 + usize::from(stream.number()),
+        };
+        (zone.zone, Content { kind, live: zone.live, written: zone.written })
+    };
+    contents.zones = store.zones().iter().map(content).collect();
+    Some(contents)
+}
+
+/// The kind of stream that the user names.
+fn stream(store: &ChunkStore, name: &str) -> Result<StreamType, Failure> {
+    store.stream_of(name).ok_or_else(|| {
+        let known = store.stream_names().join(", ");
+        Failure::failed(format!(
+            "there is no stream {name:?}; there are {known}, and with ?streams=NAME:DAYS:POOL behind the drive others"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_understood() {
+        assert_eq!(range("1M+4K"), Ok(Range { from: 1 << 20, bytes: Some(4096) }));
+        assert_eq!(range("0+"), Ok(Range { from: 0, bytes: None }));
+        for wrong in ["", "+", "5", "+5", "5-6", "5+0", "1+2+3", "18446744073709551615+1", "-1+5"] {
+            assert!(range(wrong).is_err(), "{wrong}");
         }
     }
-    Ok(done)
-}
-
-const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
-
-fn put(args: Put) -> Outcome {
-    let mut from = source(&args.from)?;
-    let store = args.drive.open()?;
-    let limit = store.chunk_limit(args.stream) as usize;
-    let mut piece = vec![0; (store.limits().append as usize).min(1 << 20)];
-    let mut made: Vec<(ChunkId, usize)> = Vec::new();
-    // Read before a chunk is made for it, so that none is left empty at the end.
-    let mut held = fill(from.as_mut(), &args.from, &mut piece)?;
-    while held > 0 || made.is_empty() {
-        if !made.is_empty() && args.id.is_some() {
-            let limit = size(limit as u64);
-            abandon(&store, &made);
-            return Err(Failure::failed(format!(
-                "{} needs more than one chunk (at most {limit} each), and --id names one; leave --id out",
-                args.from
-            )));
-        }
-        let id = args.id.unwrap_or_else(ChunkId::random);
-        store.create_with(id, args.stream, Durability::Buffered)?;
-        made.push((id, 0));
-        let mut len = 0;
-        let mut failed = None;
-        while held > 0 && len < limit {
-            let n = held.min(limit - len);
-            if let Err(error) = store.append_with(id, &piece[..n], BUFFERED) {
-                failed = Some(error);
-                break;
-            }
-            len += n;
-            piece.copy_within(n..held, 0);
-            held -= n;
-            if held == 0 {
-                held = fill(from.as_mut(), &args.from, &mut piece)?;
-            }
-        }
-        if let Some(error) = failed {
-            // Half of a file is of no use to anybody.
-            abandon(&store, &made);
-            return Err(error.into());
-        }
-        store.seal_with(id, Durability::Buffered)?;
-        if let Some(last) = made.last_mut() {
-            last.1 = len;
-        }
-    }
-    store.close()?;
-    if args.drive.json {
-        let chunks: Vec<Value> = made.iter().map(|(id, len)| json!({ "id": id.to_string(), "len": len })).collect();
-        return print_json(&json!({ "chunks": chunks }));
-    }
-    if made.len() > 1 {
-        // Not on stdout, where only names are expected.
-        let (n, limit) = (made.len(), size(limit as u64));
-        let _ = writeln!(
-            io::stderr(),
-            "imbrex: made {n} chunks, since one takes {limit} at most; they are listed in order"
-        );
-    }
-    made.iter().try_for_each(|(id, _)| print(id))
-}
-
-fn abandon(store: &ChunkStore, made: &[(ChunkId, usize)]) {
-    for (id, _) in made {
-        if let Err(error) = store.delete_with(*id, Durability::Buffered) {
-            tracing::warn!(%error, "a chunk of a file that did not fit is left");
-        }
-    }
-    if let Err(error) = store.close() {
-        tracing::warn!(%error, "the store was not closed");
-    }
-}
-
-fn append(args: AppendArgs) -> Outcome {
-    let mut from = source(&args.from)?;
-    let store = args.drive.open()?;
-    if let Err(imbrex_chunkstore::Error::NotFound(_)) = store.stat(args.id) {
-        store.create_with(args.id, args.stream, Durability::Buffered)?;
-    }
-    let mut piece = vec![0; (store.limits().append as usize).min(1 << 20)];
-    let mut offset = args.offset;
-    let mut first = None;
-    let mut all = 0;
-    loop {
-        let n = fill(from.as_mut(), &args.from, &mut piece)?;
-        if n == 0 && all > 0 {
-            break;
-        }
-        let at = store.append_with(args.id, &piece[..n], Append { offset, durability: Durability::Buffered })?;
-        first.get_or_insert(at);
-        offset = Some(at + n as u64);
-        all += n;
-    }
-    store.close()?;
-    let at = first.unwrap_or(0);
-    if args.drive.json {
-        return print_json(&json!({ "id": args.id.to_string(), "offset": at, "appended": all }));
-    }
-    print(format_args!("{} bytes at {at}", count(all as u64)))
-}
-
-fn get(args: Get) -> Outcome {
-    let store = args.drive.look()?;
-    let len = u64::from(store.stat(args.id)?.len);
-    let end = args.length.map_or(len, |n| args.offset.saturating_add(n).min(len));
-    let mut buf = vec![0; 4 << 20];
-    let mut at = args.offset;
-    let mut out = io::stdout().lock();
-    loop {
-        let n = buf.len().min(end.saturating_sub(at) as usize);
-        let read = if args.rescue { ChunkStore::rescue_read } else { ChunkStore::read };
-        let n = read(&store, args.id, at, &mut buf[..n])?;
-        if n == 0 {
-            // Also where nothing was asked for: a range behind the end is told.
-            if at > len {
-                read(&store, args.id, at, &mut [0])?;
-            }
-            break;
-        }
-        match out.write_all(&buf[..n]) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(Failure::Unread),
-            result => {
-                result.map_err(|e| Failure::failed(format!("writing the output failed ({e}); see where it goes")))?
-            }
-        }
-        at += n as u64;
-    }
-    out.flush().map_err(|e| Failure::failed(format!("writing the output failed ({e}); see where it goes")))
-}
-
-fn seal(args: Ids) -> Outcome {
-    let store = args.drive.open()?;
-    let mut sealed = Vec::new();
-    for id in &args.ids {
-        sealed.push(json!({ "id": id.to_string(), "len": store.seal_with(*id, Durability::Buffered)? }));
-    }
-    store.close()?;
-    if args.drive.json { print_json(&json!({ "sealed": sealed })) } else { Ok(()) }
-}
-
-fn rm(args: Ids) -> Outcome {
-    let store = args.drive.open()?;
-    // All or none: a name that is wrong is found before anything is gone.
-    args.ids.iter().try_for_each(|id| store.stat(*id).map(drop))?;
-    args.ids.iter().try_for_each(|id| store.delete_with(*id, Durability::Buffered))?;
-    store.close()?;
-    if args.drive.json { print_json(&json!({ "removed": args.ids.len() })) } else { Ok(()) }
-}
-
-fn facts(info: &ChunkInfo) -> Value {
-    json!({ "id": info.id.to_string(), "stream": stream_name(info.stream), "len": info.len, "sealed": info.sealed,
-            "records": info.records, "zones": info.zones })
-}
-
-fn ls(args: Ls) -> Outcome {
-    let store = args.drive.look()?;
-    let mut left = args.limit.unwrap_or(usize::MAX);
-    let mut after = args.after;
-    let mut all = Vec::new();
-    loop {
-        let page = store.list(after, left.min(1000));
-        let Some(last) = page.last() else { break };
-        after = Some(last.id);
-        left -= page.len();
-        for info in &page {
-            if args.drive.json {
-                all.push(facts(info));
-            } else if args.long {
-                let state = if info.sealed { "sealed" } else { "open" };
-                let stream = stream_name(info.stream);
-                print(format_args!(
-                    "{} {:>11} {stream:8} {state:6} {:>6} records {:>3} zones",
-                    info.id, info.len, info.records, info.zones
-                ))?;
-            } else {
-                print(info.id)?;
-            }
-        }
-    }
-    if args.drive.json { print_json(&all) } else { Ok(()) }
-}
-
-fn stat(args: Stat) -> Outcome {
-    let Some(id) = args.id else { return df(args.drive) };
-    let info = args.drive.look()?.stat(id)?;
-    if args.drive.json {
-        return print_json(&facts(&info));
-    }
-    print(table(&[
-        ("chunk", info.id.to_string()),
-        ("length", count(info.len.into())),
-        ("stream", stream_name(info.stream)),
-        ("state", if info.sealed { "sealed" } else { "open" }.into()),
-        ("records", count(info.records.into())),
-        ("zones", count(info.zones.into())),
-    ]))
-}
-
-/// A progress bar that shows up where there is a terminal.
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::no_length();
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
-fn verdict(problems: &[String], good: String, json: bool, facts: &Value) -> Outcome {
-    if json {
-        print_json(facts)?;
-    } else if problems.is_empty() {
-        print(good)?;
-    } else {
-        problems.iter().try_for_each(print)?;
-    }
-    match problems.len() {
-        0 => Ok(()),
-        n => Err(Failure::failed(format!("{n} things are wrong; restore those chunks from a copy"))),
-    }
-}
-
-fn check(args: Drive) -> Outcome {
-    let store = args.look()?;
-    let bar = bar();
-    let mut report = store.check(|done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    report.problems.splice(0..0, store.open_report().damage.iter().cloned());
-    let facts = json!({ "chunks": report.chunks, "records": report.records, "bytes": report.bytes, "problems": report.problems });
-    let good = format!(
-        "nothing is wrong ({} chunks, {} records, {})",
-        count(report.chunks),
-        count(report.records),
-        size(report.bytes)
-    );
-    verdict(&report.problems, good, args.json, &facts)
-}
-
-fn scrub(args: Scrub) -> Outcome {
-    let store = args.drive.look()?;
-    let step = store.scrub(args.after, args.bytes)?;
-    let next = step.next.map(|id| id.to_string());
-    let facts = json!({ "bytes": step.bytes, "next": next, "problems": step.problems });
-    let goes_on = next.map_or("all chunks have been looked at".to_owned(), |id| format!("go on with --after {id}"));
-    verdict(&step.problems, format!("{} verified; {goes_on}", size(step.bytes)), args.drive.json, &facts)
-}
-
-fn clean(args: Clean) -> Outcome {
-    let store = args.drive.open()?;
-    let before = store.stats();
-    let mut moved = 0;
-    while moved < args.bytes {
-        let n = store.clean(args.bytes - moved)?;
-        if n == 0 {
-            break;
-        }
-        moved += n;
-    }
-    store.close()?;
-    let cleaned = store.stats().cleaned_zones - before.cleaned_zones;
-    if args.drive.json {
-        return print_json(&json!({ "moved_bytes": moved, "cleaned_zones": cleaned }));
-    }
-    print(format_args!("{} moved, {} zones cleaned", size(moved), count(cleaned)))
-}
-
-fn salvage(args: Salvage) -> Outcome {
-    let drive = args.drive.open_drive(args.dry_run)?;
-    let bar = bar();
-    let store = ChunkStore::salvage(drive, Options::default(), |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    let (report, chunks) = (store.open_report().clone(), store.stats().chunks);
-    if !args.dry_run {
-        store.close()?;
-    }
-    if args.drive.json {
-        return print_json(&json!({
-            "chunks": chunks, "records": report.records, "zones": report.scanned_zones, "damage": report.damage,
-        }));
-    }
-    let (records, zones) = (count(report.records), count(report.scanned_zones));
-    print(format_args!("{} chunks of {records} records in {zones} zones", count(chunks)))?;
-    report.damage.iter().try_for_each(print)?;
-    let missing =
-        "what was deleted may be back, and chunks are open that were sealed, where the journal did not say so any more";
-    print(missing)
-}
-
-fn df(args: Drive) -> Outcome {
-    let store = args.look()?;
-    let stats = store.stats();
-    let zone = store.volume().geometry().zone_size;
-    if args.json {
-        return print_json(&json!({
-            "chunks": stats.chunks, "zone_size": zone, "free_zones": stats.free_zones, "opened_zones": stats.opened_zones,
-            "activated_zones": stats.activated_zones, "closed_zones": stats.closed_zones, "garbage_zones": stats.garbage_zones,
-            "index_bytes": stats.index_bytes, "utilisation": stats.utilisation,
-        }));
-    }
-    let zones = |n: u32| format!("{} ({})", count(n.into()), size(u64::from(n) * zone));
-    print(table(&[
-        ("chunks", count(stats.chunks)),
-        ("free zones", zones(stats.free_zones)),
-        ("being written", zones(stats.activated_zones + stats.opened_zones)),
-        ("closed", zones(stats.closed_zones)),
-        ("garbage", zones(stats.garbage_zones)),
-    ]))
 }

@@ -12,6 +12,8 @@ use imbrex_bluefs::{Attributes, BlueFs, FileKind, URI_OPTIONS};
 use imbrex_drives::{SCHEME, parse_size, parse_uri};
 use serde_json::json;
 
+pub(crate) use copy::progress;
+
 #[doc(hidden)]
 pub use backup::fuzz_restore;
 
@@ -247,7 +249,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// The URI of a drive that may be given as a path.
-fn uri_of(drive: &str) -> Result<String, Failure> {
+pub(crate) fn uri_of(drive: &str) -> Result<String, Failure> {
     let uri = if drive.starts_with(SCHEME) {
         drive.to_owned()
     } else if drive.is_empty() {

@@ -40,7 +40,7 @@ enum Noun {
     Drive(drive::Args),
     /// Files on a drive: format, list, copy, check.
     Fs(fs::Args),
-    /// Chunks on a drive: put, get, append, seal, list, check.
+    /// Append-only chunks on a drive: format, put, get, list, check.
     Chunk(chunk::Args),
     /// Watch a drive while somebody uses it: zones, and throughput by cause.
     Top(top::Args),

@@ -10,6 +10,7 @@ pub use chart::Trace;
 
 use crate::output::{Failure, Outcome, count, size};
 use imbrex_device::{Zone, ZoneState};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Most rows of the picture.
@@ -105,9 +106,29 @@ fn size_line(zones: &[Zone], zone_size: u64) -> String {
     format!("{} zones of {}", count(zones.len() as u64), size(zone_size))
 }
 
+/// What is in zones, where somebody knows.
+#[derive(Default)]
+pub struct Contents {
+    /// Kinds of what is there, by number.
+    pub kinds: Vec<String>,
+    /// By number of the zone.
+    pub zones: BTreeMap<u32, Content>,
+}
+
+/// What is in a zone.
+#[derive(Clone, Copy)]
+pub struct Content {
+    /// One of the [`Contents::kinds`].
+    pub kind: usize,
+    /// Bytes that are of use.
+    pub live: u64,
+    /// Bytes that are written.
+    pub written: u64,
+}
+
 /// Draws the zones of a drive into a file, whose name says as what.
-pub fn save(path: &Path, drive: &str, zones: &[Zone], zone_size: u64) -> Outcome {
-    paint_to(path, &scene::scene(drive, zones, zone_size))
+pub fn save(path: &Path, drive: &str, zones: &[Zone], zone_size: u64, contents: Option<&Contents>) -> Outcome {
+    paint_to(path, &scene::scene(drive, zones, zone_size, contents))
 }
 
 /// Draws a trace into a directory: places and throughput over time, as SVG and PNG. Returns the files.

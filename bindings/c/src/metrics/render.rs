@@ -1,8 +1,13 @@
 //! Figures as Prometheus's text: pure, and the only place where metrics have names.
 
+mod chunks;
+
+use super::Figures;
 use imbrex_bluefs::Metrics;
+use imbrex_chunkstore::{Histogram as Distribution, Metrics as ChunkMetrics};
+use imbrex_device::Cause;
 use imbrex_drives::counted::{Command, Count, FAULTS};
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Result, TextEncoder};
 
 /// The content type of the text.
@@ -10,24 +15,39 @@ pub(super) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 struct Page(Vec<MetricFamily>);
 
+/// Something that has a drive.
+trait OfDrive {
+    fn drive(&self) -> &str;
+}
+
+impl OfDrive for Metrics {
+    fn drive(&self) -> &str {
+        &self.drive
+    }
+}
+
+impl OfDrive for ChunkMetrics {
+    fn drive(&self) -> &str {
+        &self.drive
+    }
+}
+
 impl Page {
     /// A metric of all drives; `samples` gives for each the values of its further labels, and the figure.
-    fn add<'a, S>(
+    fn add<'a, D: OfDrive, S>(
         &mut self,
-        drives: &'a [Metrics],
-        (kind, name, help): (MetricType, &str, &str),
+        drives: &'a [D],
+        about: (MetricType, &str, &str),
         labels: &[&str],
-        samples: impl Fn(&'a Metrics) -> S,
+        samples: impl Fn(&'a D) -> S,
     ) where
         S: IntoIterator<Item = (Vec<String>, f64)>,
     {
         let mut metrics = Vec::new();
         for drive in drives {
             for (values, figure) in samples(drive) {
-                let mut pairs = vec![label("drive", &drive.drive)];
-                pairs.extend(labels.iter().zip(&values).map(|(name, value)| label(name, value)));
-                let mut metric = Metric::from_label(pairs);
-                match kind {
+                let mut metric = Metric::from_label(pairs(drive, labels, &values));
+                match about.0 {
                     MetricType::COUNTER => {
                         let mut counter = Counter::default();
                         counter.set_value(figure);
@@ -42,7 +62,45 @@ impl Page {
                 metrics.push(metric);
             }
         }
+        self.join(about, metrics);
+    }
+
+    /// The same for histograms, whose figures are divided by `unit`.
+    fn add_histograms<'a, D: OfDrive>(
+        &mut self,
+        drives: &'a [D],
+        (name, help, unit): (&str, &str, f64),
+        labels: &[&str],
+        samples: impl Fn(&'a D) -> Vec<(Vec<String>, &'a Distribution)>,
+    ) {
+        let mut metrics = Vec::new();
+        for drive in drives {
+            for (values, figures) in samples(drive).into_iter().filter(|(_, figures)| figures.count > 0) {
+                let mut histogram = Histogram::default();
+                let bucket = |(end, count): &(u64, u64)| {
+                    let mut bucket = Bucket::default();
+                    bucket.set_upper_bound(*end as f64 / unit);
+                    bucket.set_cumulative_count(*count);
+                    bucket
+                };
+                histogram.set_bucket(figures.buckets.iter().map(bucket).collect());
+                histogram.set_sample_count(figures.count);
+                histogram.set_sample_sum(figures.sum as f64 / unit);
+                let mut metric = Metric::from_label(pairs(drive, labels, &values));
+                metric.set_histogram(histogram);
+                metrics.push(metric);
+            }
+        }
+        self.join((MetricType::HISTOGRAM, name, help), metrics);
+    }
+
+    /// Metrics of one name stand together, whatever is open on the drives.
+    fn join(&mut self, (kind, name, help): (MetricType, &str, &str), metrics: Vec<Metric>) {
         if metrics.is_empty() {
+            return;
+        }
+        if let Some(family) = self.0.iter_mut().find(|family| family.name() == name) {
+            family.mut_metric().extend(metrics);
             return;
         }
         let mut family = MetricFamily::default();
@@ -52,6 +110,12 @@ impl Page {
         family.set_metric(metrics);
         self.0.push(family);
     }
+}
+
+fn pairs(drive: &impl OfDrive, labels: &[&str], values: &[String]) -> Vec<LabelPair> {
+    let mut pairs = vec![label("drive", drive.drive())];
+    pairs.extend(labels.iter().zip(values).map(|(name, value)| label(name, value)));
+    pairs
 }
 
 fn label(name: &str, value: &str) -> LabelPair {
@@ -92,26 +156,50 @@ fn zones(drive: &Metrics) -> Vec<(Vec<String>, f64)> {
     drive.zones.iter().map(|(state, count)| (vec![state.name().to_owned()], *count as f64)).collect()
 }
 
-fn seconds(drive: &Metrics) -> Vec<(Vec<String>, f64)> {
-    let spent = drive.seconds.iter().filter(|(.., seconds)| *seconds > 0.0);
+fn seconds(seconds: &[(Cause, &'static str, f64)]) -> Vec<(Vec<String>, f64)> {
+    let spent = seconds.iter().filter(|(.., seconds)| *seconds > 0.0);
     spent.map(|(cause, kind, seconds)| (vec![cause.name().to_owned(), (*kind).to_owned()], *seconds)).collect()
 }
 
-/// The text.
-pub(super) fn render(drives: &[Metrics]) -> Result<String> {
+/// What every drive tells, whatever is open on it.
+fn of_drive<D: OfDrive>(
+    page: &mut Page,
+    drives: &[D],
+    commands: fn(&D) -> &[Count],
+    spent: fn(&D) -> &[(Cause, &'static str, f64)],
+) {
     use MetricType::{COUNTER, GAUGE};
-    let mut page = Page(Vec::new());
-    let commands = (COUNTER, "imbrex_commands_total", "Commands that the drive carried out.");
-    page.add(drives, commands, &["cause", "command"], |d| by_cause(&d.commands, operations));
+    let done = (COUNTER, "imbrex_commands_total", "Commands that the drive carried out.");
+    page.add(drives, done, &["cause", "command"], |d| by_cause(commands(d), operations));
     let moved = (COUNTER, "imbrex_bytes_total", "Bytes that were read and written.");
-    page.add(drives, moved, &["cause", "command"], |d| by_cause(&d.commands, bytes));
+    page.add(drives, moved, &["cause", "command"], |d| by_cause(commands(d), bytes));
     let failed = (COUNTER, "imbrex_failed_commands_total", "Commands that the drive refused or failed.");
-    page.add(drives, failed, &["cause", "fault"], |d| by_cause(&d.commands, failures));
+    page.add(drives, failed, &["cause", "fault"], |d| by_cause(commands(d), failures));
     let busy = (COUNTER, "imbrex_device_seconds_total", "Seconds that the drive was busy, where its time is modelled.");
-    page.add(drives, busy, &["cause", "kind"], seconds);
+    page.add(drives, busy, &["cause", "kind"], |d| seconds(spent(d)));
+    let flushes = (COUNTER, "imbrex_flushes_total", "Flushes of the drive.");
+    page.add(drives, flushes, &[], |d| {
+        only(commands(d).iter().map(|count| count.commands[Command::Flush as usize]).sum())
+    });
+    let about = (GAUGE, "imbrex_info", "Always 1; the label tells the version.");
+    page.add(drives, about, &["version"], |_| [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
+}
+
+/// The text.
+pub(super) fn render(figures: &Figures) -> Result<String> {
+    let mut page = Page(Vec::new());
+    of_drive(&mut page, &figures.files, |d| &d.commands, |d| &d.seconds);
+    of_drive(&mut page, &figures.chunks, |d| &d.commands, |d| &d.seconds);
+    of_files(&mut page, &figures.files);
+    chunks::add(&mut page, &figures.chunks);
+    TextEncoder::new().encode_to_string(&page.0)
+}
+
+fn of_files(page: &mut Page, drives: &[Metrics]) {
+    use MetricType::{COUNTER, GAUGE};
     page.add(drives, (GAUGE, "imbrex_zones", "Zones by state."), &["state"], zones);
     type Figure = fn(&Metrics) -> u64;
-    let single: [(MetricType, &str, &str, Figure); 19] = [
+    let single: [(MetricType, &str, &str, Figure); 18] = [
         (GAUGE, "imbrex_space_bytes", "Bytes that files can ever take.", |d| d.space.total),
         (GAUGE, "imbrex_free_bytes", "Bytes that new files can take now.", |d| d.space.free),
         (GAUGE, "imbrex_small_space_bytes", "Bytes for small files.", |d| d.space.small_total),
@@ -121,9 +209,6 @@ pub(super) fn render(drives: &[Metrics]) -> Result<String> {
         (GAUGE, "imbrex_cache_bytes", "Bytes in the cache.", |d| d.cache_used),
         (GAUGE, "imbrex_cache_capacity_bytes", "Bytes that the cache may hold.", |d| d.cache_capacity),
         (GAUGE, "imbrex_journal_bytes", "Bytes of the metadata journal.", |d| d.journal),
-        (COUNTER, "imbrex_flushes_total", "Flushes of the drive.", |d| {
-            d.commands.iter().map(|count| count.commands[Command::Flush as usize]).sum()
-        }),
         (GAUGE, "imbrex_survivor_bytes", "Bytes in memory that outlives the process, not yet written.", |d| {
             d.survivor_used
         }),
@@ -141,7 +226,4 @@ pub(super) fn render(drives: &[Metrics]) -> Result<String> {
     for (kind, name, help, figure) in single {
         page.add(drives, (kind, name, help), &[], |drive| only(figure(drive)));
     }
-    let about = (GAUGE, "imbrex_info", "Always 1; the label tells the version.");
-    page.add(drives, about, &["version"], |_| [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
-    TextEncoder::new().encode_to_string(&page.0)
 }

@@ -1,7 +1,6 @@
 //! Metrics in a file, as node_exporter's textfile collector reads them: replaced in one step, so that no reader sees half of it.
 
-use super::{figures, render};
-use imbrex_bluefs::Metrics;
+use super::{Figures, figures, render};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -36,15 +35,15 @@ pub(super) fn start(path: PathBuf) -> Result<(), String> {
 }
 
 /// A drive was unmounted: its last figures, beside those of the drives that are still open.
-pub(super) fn last_words(path: &Path, last: Metrics) {
+pub(super) fn last_words(path: &Path, last: Figures) {
     let mut drives = figures();
-    drives.push(last);
+    drives.extend(last);
     if let Err(why) = replace(path, &drives) {
         tracing::warn!("{}: {why}; the metrics of the last seconds are lost", path.display());
     }
 }
 
-fn replace(path: &Path, drives: &[Metrics]) -> Result<(), String> {
+fn replace(path: &Path, drives: &Figures) -> Result<(), String> {
     let text = render::render(drives).map_err(|error| format!("cannot be made ({error}); please report this"))?;
     let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut name = path.file_name().map(|name| name.to_owned()).unwrap_or_default();

@@ -208,7 +208,8 @@ pub fn counted(locator: &str) -> Result<Look, Failure> {
 pub(super) fn zones(args: Zones) -> Outcome {
     let (zones, zone_size) = look(&args.image.path)?;
     if let Some(path) = &args.picture {
-        return picture::save(path, &args.image.path, &zones, zone_size);
+        let contents = crate::chunk::contents(&args.image.path);
+        return picture::save(path, &args.image.path, &zones, zone_size, contents.as_ref());
     }
     if args.image.json {
         let all: Vec<_> = zones.iter().map(|zone| zone_json(zone, zone_size)).collect();

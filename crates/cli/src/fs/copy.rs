@@ -12,7 +12,7 @@ use std::path::Path;
 /// Bytes that are copied at a time.
 pub(super) const PIECE: usize = 1 << 20;
 
-pub(super) fn progress(bytes: u64) -> ProgressBar {
+pub(crate) fn progress(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes);
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -1,6 +1,6 @@
 //! A picture of a drive's zones as shapes: pure. [`super::svg`] and [`super::png`] paint them.
 
-use super::{Tally, size_line};
+use super::{Contents, Tally, size_line};
 use crate::output::{count, size};
 use imbrex_device::{Zone, ZoneState};
 
@@ -15,6 +15,17 @@ const FULL: Colour = [70, 84, 108];
 const PART: Colour = [120, 140, 170];
 const OPEN: Colour = [61, 160, 92];
 const DEAD: Colour = [206, 62, 54];
+/// Of kinds of contents, by number; the first again where there are more.
+const KINDS: [Colour; 8] = [
+    [133, 88, 176],
+    [24, 128, 138],
+    [224, 150, 36],
+    [178, 74, 120],
+    [108, 142, 52],
+    [52, 92, 168],
+    [150, 108, 72],
+    [96, 104, 120],
+];
 
 /// What is drawn, in pixels from the upper left corner.
 pub enum Shape {
@@ -72,8 +83,24 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
-/// Draws zones of `zone_size` bytes.
-pub fn scene(drive: &str, zones: &[Zone], zone_size: u64) -> Scene {
+/// The colour of a kind of contents.
+fn of_kind(kind: usize) -> Colour {
+    KINDS[kind % KINDS.len()]
+}
+
+/// The same, mostly white.
+fn pale(colour: Colour) -> Colour {
+    colour.map(|part| (u16::from(part) * 2 / 7 + 182) as u8)
+}
+
+/// A part of a side in pixels; what there is at all is seen.
+fn part_of(side: u32, part: u64, whole: u64) -> u32 {
+    let share = part as f64 / whole.max(1) as f64;
+    if share > 0.0 { ((share * f64::from(side)).round() as u32).clamp(1, side) } else { 0 }
+}
+
+/// Draws zones of `zone_size` bytes; where their contents are known, by kind, filled as far as they are of use.
+pub fn scene(drive: &str, zones: &[Zone], zone_size: u64, contents: Option<&Contents>) -> Scene {
     let (columns, cell) = grid(zones.len());
     let gap = u32::from(cell > 4);
     let rows = (zones.len() as u32).div_ceil(columns).max(1);
@@ -86,34 +113,57 @@ pub fn scene(drive: &str, zones: &[Zone], zone_size: u64) -> Scene {
     for (i, zone) in zones.iter().enumerate() {
         let (x, y) = (MARGIN + i as u32 % columns * cell, top + i as u32 / columns * cell);
         let side = cell - gap;
+        let content = contents.and_then(|contents| contents.zones.get(&zone.id.0));
+        if let Some(content) = content.filter(|_| !matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline)) {
+            let colour = of_kind(content.kind);
+            shapes.push(Shape::Box { x, y, width: side, height: side, colour: FAINT });
+            // What is dead stands, pale, above what is of use.
+            let written = part_of(side, content.written, zone.capacity);
+            let live = part_of(side, content.live, zone.capacity).min(written);
+            for (height, colour) in [(written, pale(colour)), (live, colour)] {
+                if height > 0 {
+                    shapes.push(Shape::Box { x, y: y + side - height, width: side, height, colour });
+                }
+            }
+            continue;
+        }
         let (written, rest) = colours(zone);
         shapes.push(Shape::Box { x, y, width: side, height: side, colour: rest });
-        let share = zone.wp.unwrap_or(0) as f64 / zone.capacity.max(1) as f64;
-        // What was written at all is seen.
-        let height = if share > 0.0 { ((share * f64::from(side)).round() as u32).clamp(1, side) } else { 0 };
+        let height = part_of(side, zone.wp.unwrap_or(0), zone.capacity);
         if height > 0 && written != rest {
             shapes.push(Shape::Box { x, y: y + side - height, width: side, height, colour: written });
         }
     }
     let bottom = top + rows * cell + 12;
-    let lines = legend(zones, &mut shapes, bottom, width);
+    let lines = legend(zones, contents, &mut shapes, bottom, width);
     Scene { width, height: bottom + lines * LINE + MARGIN, paper: PAPER, shapes }
 }
 
 /// Draws the legend; returns how many lines it takes.
-fn legend(zones: &[Zone], shapes: &mut Vec<Shape>, top: u32, width: u32) -> u32 {
-    let tally = Tally::of(zones);
+fn legend(zones: &[Zone], contents: Option<&Contents>, shapes: &mut Vec<Shape>, top: u32, width: u32) -> u32 {
+    let known = |zone: &&Zone| contents.is_some_and(|contents| contents.zones.contains_key(&zone.id.0));
+    let others: Vec<Zone> = zones.iter().filter(|zone| !known(zone)).copied().collect();
+    let tally = Tally::of(&others);
     let n = |state| tally.get(state);
     let open = n(ZoneState::ImplicitlyOpen) + n(ZoneState::ExplicitlyOpen);
     let dead = n(ZoneState::ReadOnly) + n(ZoneState::Offline);
-    let items = [
+    let mut items = Vec::new();
+    if let Some(contents) = contents {
+        for (kind, name) in contents.kinds.iter().enumerate() {
+            let of = contents.zones.values().filter(|content| content.kind == kind);
+            items.push((of_kind(kind), name.as_str(), of.count() as u64));
+        }
+        // What it says is more than how full they are.
+        items.retain(|(.., number)| *number > 0);
+    }
+    items.extend([
         (CONVENTIONAL, "conventional", n(ZoneState::Conventional)),
         (FAINT, "empty", n(ZoneState::Empty)),
         (OPEN, "open", open),
         (PART, "partly written, closed", n(ZoneState::Closed)),
         (FULL, "full", n(ZoneState::Full)),
         (DEAD, "read-only or offline", dead),
-    ];
+    ]);
     let (mut x, mut line) = (MARGIN, 0);
     for (colour, name, number) in items {
         let text = format!("{name} {}", count(number));
@@ -127,7 +177,14 @@ fn legend(zones: &[Zone], shapes: &mut Vec<Shape>, top: u32, width: u32) -> u32 
         x += wide;
     }
     let written: u64 = zones.iter().filter_map(|zone| zone.wp).sum();
-    let text = format!("{} written in sequential zones; a zone fills from the bottom", size(written));
+    let how = match contents {
+        None => String::from("a zone fills from the bottom"),
+        Some(contents) => {
+            let live = contents.zones.values().map(|content| content.live).sum();
+            format!("{} of use; what is pale is of no more use", size(live))
+        }
+    };
+    let text = format!("{} written in sequential zones; {how}", size(written));
     shapes.push(Shape::Text { x: MARGIN, y: top + (line + 1) * LINE + 11, text, colour: INK });
     line + 2
 }
@@ -135,13 +192,14 @@ fn legend(zones: &[Zone], shapes: &mut Vec<Shape>, top: u32, width: u32) -> u32 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::Content;
     use imbrex_device::ZoneId;
 
     #[test]
     fn every_zone_is_in_the_picture_whatever_its_size() {
         for zones in [1, 64, 5_000, 74_508] {
             let zone = Zone { id: ZoneId(0), state: ZoneState::Closed, capacity: 80, wp: Some(1) };
-            let picture = scene("x", &vec![zone; zones], 80);
+            let picture = scene("x", &vec![zone; zones], 80, None);
             let marks = picture.shapes.iter().filter(|s| matches!(s, Shape::Box { colour, .. } if *colour == PART));
             // One for the legend.
             assert_eq!(marks.count(), zones + 1);
@@ -154,5 +212,36 @@ mod tests {
             }
             assert!(picture.width < 1400 && picture.height < 1400, "{} {}", picture.width, picture.height);
         }
+    }
+
+    #[test]
+    fn contents_colour_zones_and_fill_them_as_far_as_they_are_of_use() {
+        let zone = |id| Zone { id: ZoneId(id), state: ZoneState::Full, capacity: 100, wp: Some(100) };
+        let mut zones: Vec<Zone> = (0..6).map(zone).collect();
+        zones[5].state = ZoneState::Offline;
+        let content = |kind, live| Content { kind, live, written: 100 };
+        let all = [(0, content(0, 100)), (1, content(1, 50)), (2, content(1, 0)), (5, content(1, 100))];
+        let contents = Contents { kinds: vec!["a".into(), "b".into(), "none".into()], zones: all.into() };
+        let picture = scene("x", &zones, 100, Some(&contents));
+        let heights = |wanted: Colour| -> Vec<u32> {
+            let of = |shape: &Shape| match shape {
+                Shape::Box { width, height, colour, .. } if *colour == wanted && *width > 10 => Some(*height),
+                _ => None,
+            };
+            picture.shapes.iter().filter_map(of).collect()
+        };
+        let side = heights(FULL)[0];
+        assert_eq!(heights(of_kind(0)), [side]);
+        assert_eq!(heights(of_kind(1)), [(f64::from(side) / 2.0).round() as u32], "half of one, nothing of the other");
+        assert_eq!(heights(pale(of_kind(1))), [side, side]);
+        assert_eq!((heights(FULL).len(), heights(DEAD).len()), (2, 1), "of two zones nobody knows, and one is dead");
+        let texts: Vec<&str> = picture
+            .shapes
+            .iter()
+            .filter_map(|shape| if let Shape::Text { text, .. } = shape { Some(text.as_str()) } else { None })
+            .collect();
+        assert!(texts.contains(&"a 1") && texts.contains(&"b 3") && texts.contains(&"full 2"), "{texts:?}");
+        assert!(texts.iter().all(|text| !text.contains("none")), "{texts:?}");
+        assert!(texts.iter().any(|text| text.contains("250 of use")), "{texts:?}");
     }
 }

@@ -65,6 +65,20 @@ impl Place {
         self.run(&[&["fs", verb, self.drive()], more].concat())
     }
 
+    /// Runs `imbrex chunk VERB DRIVE …`.
+    pub fn chunk(&self, verb: &str, more: &[&str]) -> Output {
+        self.run(&[&["chunk", verb, self.drive()], more].concat())
+    }
+
+    /// Runs `imbrex chunk VERB DRIVE …` with these bytes for its stdin.
+    pub fn chunk_given(&self, verb: &str, more: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(&[&["chunk", verb, self.drive()], more].concat());
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Who refuses reads nothing.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    }
+
     /// Runs `imbrex fs cp DRIVE - TO`, and gives it `input` and no end yet.
     pub fn copying(&self, to: &str, input: &[u8]) -> Child {
         let mut command = self.command(&["fs", "cp", self.drive(), "-", to]);

@@ -1,0 +1,360 @@
+//! The chunk store: append-only chunks on a drive.
+
+use crate::error::{
+    Failed, free, guard_chunk, imbrex_error, invalid, put, quiet, reference, text, wanted, watch_forks,
+};
+use crate::log::listen;
+use imbrex_bluefs::Result;
+use imbrex_chunkstore::{Append, ChunkId, ChunkInfo, ChunkStore, Durability, StreamType};
+use std::ffi::c_char;
+
+/// Bytes of a chunk's id.
+pub const IMBREX_CHUNK_ID_BYTES: usize = 24;
+/// Kind of stream: objects' data on its way in.
+pub const IMBREX_STREAM_DATA: u8 = 0;
+/// Kind of stream: metadata of the layer above.
+pub const IMBREX_STREAM_METADATA: u8 = 1;
+/// Kind of stream: what the layer above writes when it collects its own garbage.
+pub const IMBREX_STREAM_GC: u8 = 2;
+/// For imbrex_chunk_append(): wherever the chunk ends.
+pub const IMBREX_ANY_OFFSET: u64 = u64::MAX;
+
+/// A chunk store on a drive. Any number of threads may use it at once.
+pub struct imbrex_chunk_store {
+    store: ChunkStore,
+}
+
+/// Name of a chunk; ids sort by their bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct imbrex_chunk_id {
+    /// Any bytes.
+    bytes: [u8; IMBREX_CHUNK_ID_BYTES],
+}
+
+/// What a chunk is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct imbrex_chunk_info {
+    /// Its name.
+    id: imbrex_chunk_id,
+    /// Bytes.
+    len: u64,
+    /// In how many appends it came.
+    records: u32,
+    /// In how many zones it stands.
+    zones: u32,
+    /// Its kind of stream.
+    stream: u8,
+    /// Whether it takes no more appends.
+    sealed: bool,
+}
+
+/// Room, in bytes.
+#[repr(C)]
+pub struct imbrex_chunk_space {
+    /// What the drive takes of chunks that are appended in pieces of 1 MiB.
+    total: u64,
+    /// Of chunks.
+    live: u64,
+    /// What surely can be appended so before anything is cleaned.
+    free: u64,
+    /// What cleaning makes room of.
+    dead: u64,
+}
+
+impl From<ChunkInfo> for imbrex_chunk_info {
+    fn from(info: ChunkInfo) -> Self {
+        imbrex_chunk_info {
+            id: imbrex_chunk_id { bytes: info.id.0 },
+            len: u64::from(info.len),
+            records: info.records,
+            zones: info.zones,
+            stream: info.stream.number(),
+            sealed: info.sealed,
+        }
+    }
+}
+
+/// The id behind a pointer of the caller.
+///
+/// # Safety
+/// `id` is NULL or valid.
+unsafe fn id_of(id: *const imbrex_chunk_id) -> Result<ChunkId> {
+    // SAFETY: as required of the caller.
+    unsafe { id.as_ref() }.map(|id| ChunkId(id.bytes)).ok_or_else(|| invalid("a chunk's id is NULL"))
+}
+
+/// Stores a result where the caller wants it.
+///
+/// # Safety
+/// `out` is NULL or valid for writes.
+unsafe fn give<T>(out: *mut T, value: T) -> std::result::Result<(), Failed> {
+    // SAFETY: as required of the caller.
+    unsafe { put(out, value) }.map_err(Failed::from)
+}
+
+fn durability(durable: bool) -> Durability {
+    if durable { Durability::Durable } else { Durability::Buffered }
+}
+
+fn stream_of(number: u8) -> Result<StreamType> {
+    StreamType::new(number).ok_or_else(|| invalid("there are 16 kinds of streams at most; give a number from 0 to 15"))
+}
+
+/// A buffer of the caller.
+///
+/// # Safety
+/// `buf` is NULL or valid for `len` bytes, and nobody else writes there meanwhile.
+unsafe fn buffer<'a>(buf: *mut u8, len: usize) -> Result<&'a mut [u8]> {
+    match (buf.is_null(), len) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(invalid("a buffer is NULL")),
+        // SAFETY: not NULL, and valid as required of the caller.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts_mut(buf, len) }),
+    }
+}
+
+/// Opens the chunk store of a URI, as "imbrex:///dev/sdb", "imbrex:///data/drive.img?open-zones=8" or
+/// "imbrex://mem:?profile=tiny"; what a crash has left is recovered. A process has one store of a drive: opening it again gives
+/// another handle of the same. The drive is released when the last handle is closed. IMBREX_LOG and IMBREX_METRICS count as with
+/// imbrex_fs_open().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_open(uri: *const c_char, out: *mut *mut imbrex_chunk_store) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        watch_forks();
+        listen();
+        // SAFETY: the crate's contract.
+        let store = ChunkStore::open_uri(unsafe { text(uri)? })?;
+        crate::metrics::chunks_opened(&store);
+        // SAFETY: the crate's contract.
+        unsafe { give(out, Box::into_raw(Box::new(imbrex_chunk_store { store }))) }
+    })
+}
+
+/// Gives a handle of a chunk store back. What was not durable may be lost with the process' last handle: see imbrex_chunk_sync().
+/// NULL is fine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_close(store: *mut imbrex_chunk_store) {
+    // SAFETY: the crate's contract.
+    unsafe { free(store) }
+}
+
+/// Stores an id that nobody has had before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_random_id(out: *mut imbrex_chunk_id) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    guard_chunk(|| unsafe { give(out, imbrex_chunk_id { bytes: ChunkId::random().0 }) })
+}
+
+/// Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
+/// the next imbrex_chunk_sync() or durable call of anybody.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_create(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    stream: u8,
+    durable: bool,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        // SAFETY: the crate's contract.
+        let (store, id) = unsafe { (reference(store)?, id_of(id)?) };
+        store.store.create_with(id, stream_of(stream)?, durability(durable)).map_err(Failed::from)
+    })
+}
+
+/// Appends `len` bytes, at least one and at most imbrex_chunk_most_append(): all of them are there after a crash, or none. Where
+/// `expected` is not IMBREX_ANY_OFFSET the chunk must end there, so that repeating an append whose answer was lost is safe. Stores
+/// the offset of the first byte; `offset` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_append(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    bytes: *const u8,
+    len: usize,
+    expected: u64,
+    durable: bool,
+    offset: *mut u64,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        // SAFETY: the crate's contract.
+        let (store, id) = unsafe { (reference(store)?, id_of(id)?) };
+        if bytes.is_null() {
+            return Err(invalid("a buffer is NULL").into());
+        }
+        // SAFETY: the crate's contract.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
+        let expected = Some(expected).filter(|expected| *expected != IMBREX_ANY_OFFSET);
+        let at = store.store.append_with(id, bytes, Append { offset: expected, durability: durability(durable) })?;
+        if !offset.is_null() {
+            // SAFETY: the crate's contract.
+            unsafe { put(offset, at)? };
+        }
+        Ok(())
+    })
+}
+
+/// Reads from `offset` on, verified, and stores how many bytes there were: less than `len` only at the chunk's end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_read(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    offset: u64,
+    buf: *mut u8,
+    len: usize,
+    out: *mut usize,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let (store, id, buf) = unsafe { (reference(store)?, id_of(id)?, buffer(buf, len)?) };
+        let n = store.store.read(id, offset, buf)?;
+        // SAFETY: the crate's contract.
+        unsafe { give(out, n) }
+    })
+}
+
+/// The same, but damaged bytes are given out as they are, and zeros for what cannot be read at all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_rescue_read(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    offset: u64,
+    buf: *mut u8,
+    len: usize,
+    out: *mut usize,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let (store, id, buf) = unsafe { (reference(store)?, id_of(id)?, buffer(buf, len)?) };
+        let n = store.store.rescue_read(id, offset, buf)?;
+        // SAFETY: the crate's contract.
+        unsafe { give(out, n) }
+    })
+}
+
+/// The chunk takes no more appends; sealing it again changes nothing. Stores its length; `len` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_seal(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    durable: bool,
+    len: *mut u64,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        // SAFETY: the crate's contract.
+        let (store, id) = unsafe { (reference(store)?, id_of(id)?) };
+        let sealed = store.store.seal_with(id, durability(durable))?;
+        if !len.is_null() {
+            // SAFETY: the crate's contract.
+            unsafe { put(len, sealed)? };
+        }
+        Ok(())
+    })
+}
+
+/// The chunk is gone; its id may be used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_delete(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    durable: bool,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        // SAFETY: the crate's contract.
+        let (store, id) = unsafe { (reference(store)?, id_of(id)?) };
+        store.store.delete_with(id, durability(durable)).map_err(Failed::from)
+    })
+}
+
+/// What a chunk is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_stat(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    out: *mut imbrex_chunk_info,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let (store, id) = unsafe { (reference(store)?, id_of(id)?) };
+        let info = store.store.stat(id)?.into();
+        // SAFETY: the crate's contract.
+        unsafe { give(out, info) }
+    })
+}
+
+/// Stores the next chunks behind `after` by id, which need not be there, or the first ones where it is NULL: `most` at most, and
+/// in `count` how many. Fewer than `most` are the last.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_list(
+    store: *const imbrex_chunk_store,
+    after: *const imbrex_chunk_id,
+    infos: *mut imbrex_chunk_info,
+    most: usize,
+    count: *mut usize,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(count)?;
+        wanted(infos)?;
+        // SAFETY: the crate's contract.
+        let (store, after) = unsafe { (reference(store)?, after.as_ref()) };
+        let page = store.store.list(after.map(|after| ChunkId(after.bytes)), most);
+        for (i, info) in page.iter().enumerate() {
+            // SAFETY: there is room for `most`, and a page has no more.
+            unsafe { infos.add(i).write((*info).into()) };
+        }
+        // SAFETY: the crate's contract.
+        unsafe { give(count, page.len()) }
+    })
+}
+
+/// How much room there is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_room(
+    store: *const imbrex_chunk_store,
+    out: *mut imbrex_chunk_space,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let space = unsafe { reference(store)? }.store.space();
+        let space = imbrex_chunk_space { total: space.total, live: space.live, free: space.free, dead: space.dead };
+        // SAFETY: the crate's contract.
+        unsafe { give(out, space) }
+    })
+}
+
+/// Makes everything durable that has returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_sync(store: *const imbrex_chunk_store) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    guard_chunk(|| unsafe { reference(store)? }.store.sync().map_err(Failed::from))
+}
+
+/// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover: for the end of a program.
+/// The store may be used on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_checkpoint(store: *const imbrex_chunk_store) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    guard_chunk(|| unsafe { reference(store)? }.store.close().map_err(Failed::from))
+}
+
+/// Most bytes that a chunk of a kind of stream takes; 0: there is no such kind, or the store is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_limit(store: *const imbrex_chunk_store, stream: u8) -> u64 {
+    quiet(0, || {
+        // SAFETY: the crate's contract.
+        let store = unsafe { store.as_ref() };
+        store.zip(StreamType::new(stream)).map_or(0, |(store, stream)| u64::from(store.store.chunk_limit(stream)))
+    })
+}
+
+/// Most bytes of one append; 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_most_append(store: *const imbrex_chunk_store) -> usize {
+    // SAFETY: the crate's contract.
+    quiet(0, || unsafe { store.as_ref() }.map_or(0, |store| store.store.limits().append as usize))
+}

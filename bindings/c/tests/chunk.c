@@ -1,0 +1,130 @@
+/* The chunk store's API as a C program uses it: tests/chunk.rs compiles and runs this with the URI of an empty drive. */
+#include "imbrex.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                \
+  do {                                                                  \
+    if (!(condition)) {                                                 \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);   \
+      exit(1);                                                          \
+    }                                                                   \
+  } while (0)
+
+/* The code of an error, which is freed; every error has a sentence. */
+static imbrex_code code(imbrex_error *error) {
+  imbrex_code code = imbrex_error_code(error);
+  CHECK((error == NULL) == (strlen(imbrex_error_message(error)) == 0));
+  imbrex_error_free(error);
+  return code;
+}
+
+static void done(imbrex_error *error) {
+  if (error != NULL) fprintf(stderr, "%s\n", imbrex_error_message(error));
+  CHECK(error == NULL);
+}
+
+int main(int count, char **arguments) {
+  CHECK(count == 2);
+  imbrex_chunk_store *store = NULL, *again = NULL;
+  done(imbrex_chunk_open(arguments[1], &store));
+  /* A process has one store of a drive. */
+  done(imbrex_chunk_open(arguments[1], &again));
+
+  imbrex_chunk_id a = {{0}}, b = {{0}}, other;
+  a.bytes[23] = 1;
+  b.bytes[23] = 2;
+  done(imbrex_chunk_random_id(&other));
+  CHECK(memcmp(&other, &a, sizeof a) != 0);
+  done(imbrex_chunk_create(store, &a, IMBREX_STREAM_DATA, true));
+  CHECK(code(imbrex_chunk_create(again, &a, IMBREX_STREAM_DATA, true)) == IMBREX_EXISTS);
+  done(imbrex_chunk_create(store, &b, IMBREX_STREAM_GC, false));
+  CHECK(code(imbrex_chunk_create(store, &other, 200, true)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_create(store, &other, 9, true)) == IMBREX_INVALID_ARGUMENT);
+
+  const uint8_t hello[] = "hello", world[] = " world";
+  uint64_t at = 99, len = 0;
+  size_t got = 0;
+  done(imbrex_chunk_append(store, &a, hello, 5, IMBREX_ANY_OFFSET, false, &at));
+  CHECK(at == 0);
+  done(imbrex_chunk_append(again, &a, world, 6, 5, true, NULL));
+  CHECK(code(imbrex_chunk_append(store, &a, world, 6, 5, true, &at)) == IMBREX_WRONG_OFFSET);
+  CHECK(code(imbrex_chunk_append(store, &a, world, 0, IMBREX_ANY_OFFSET, true, &at)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_append(store, &other, world, 1, IMBREX_ANY_OFFSET, true, &at)) == IMBREX_NOT_FOUND);
+  CHECK(at == 0);
+
+  uint8_t buf[64];
+  done(imbrex_chunk_read(store, &a, 0, buf, sizeof buf, &got));
+  CHECK(got == 11 && memcmp(buf, "hello world", 11) == 0);
+  done(imbrex_chunk_rescue_read(store, &a, 6, buf, 3, &got));
+  CHECK(got == 3 && memcmp(buf, "wor", 3) == 0);
+  CHECK(code(imbrex_chunk_read(store, &a, 12, buf, 1, &got)) == IMBREX_RANGE);
+  CHECK(got == 3);
+
+  /* As much as a chunk takes, and one byte. */
+  uint64_t limit = imbrex_chunk_limit(store, IMBREX_STREAM_GC);
+  size_t most = imbrex_chunk_most_append(store);
+  CHECK(limit > 100000 && most > 100000 && imbrex_chunk_limit(store, 9) == 0);
+  uint8_t *large = calloc(1, most + 1);
+  CHECK(large != NULL);
+  for (uint64_t left = limit; left > 0;) {
+    size_t n = left < most ? (size_t)left : most;
+    done(imbrex_chunk_append(store, &b, large, n, limit - left, false, &at));
+    left -= n;
+  }
+  CHECK(code(imbrex_chunk_append(store, &b, large, 1, IMBREX_ANY_OFFSET, true, &at)) == IMBREX_CHUNK_FULL);
+  CHECK(code(imbrex_chunk_append(store, &a, large, most + 1, IMBREX_ANY_OFFSET, true, &at)) == IMBREX_INVALID_ARGUMENT);
+  free(large);
+  done(imbrex_chunk_sync(store));
+
+  done(imbrex_chunk_seal(store, &a, true, &len));
+  CHECK(len == 11);
+  done(imbrex_chunk_seal(store, &a, false, NULL));
+  CHECK(code(imbrex_chunk_append(store, &a, hello, 5, IMBREX_ANY_OFFSET, true, &at)) == IMBREX_SEALED);
+
+  imbrex_chunk_info info, page[3];
+  done(imbrex_chunk_stat(store, &a, &info));
+  CHECK(info.len == 11 && info.records == 2 && info.sealed && info.stream == IMBREX_STREAM_DATA && info.zones >= 1);
+  done(imbrex_chunk_list(store, NULL, page, 1, &got));
+  CHECK(got == 1 && memcmp(&page[0].id, &a, sizeof a) == 0);
+  done(imbrex_chunk_list(store, &page[0].id, page, 3, &got));
+  CHECK(got == 1 && memcmp(&page[0].id, &b, sizeof b) == 0 && page[0].len == limit && !page[0].sealed);
+
+  imbrex_chunk_space space;
+  done(imbrex_chunk_room(store, &space));
+  CHECK(space.live == 11 + limit && space.free > 0 && space.total > space.free);
+  done(imbrex_chunk_delete(store, &b, true));
+  CHECK(code(imbrex_chunk_stat(store, &b, &info)) == IMBREX_NOT_FOUND);
+
+  /* NULL is an error everywhere, and frees nothing. */
+  CHECK(code(imbrex_chunk_open(NULL, &store)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_open(arguments[1], NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_random_id(NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_create(NULL, &a, 0, true)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_create(store, NULL, 0, true)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_append(store, &a, NULL, 1, 0, true, &at)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_read(store, &a, 0, NULL, 1, &got)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_read(store, &a, 0, buf, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_seal(NULL, &a, true, &len)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_delete(store, NULL, true)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_stat(store, &a, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_list(store, NULL, NULL, 1, &got)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_list(store, NULL, page, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_room(store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_sync(NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_checkpoint(NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(imbrex_chunk_limit(NULL, 0) == 0 && imbrex_chunk_most_append(NULL) == 0);
+  imbrex_chunk_close(NULL);
+
+  /* What was durable is there when the drive is opened again. */
+  done(imbrex_chunk_checkpoint(store));
+  imbrex_chunk_close(store);
+  imbrex_chunk_close(again);
+  done(imbrex_chunk_open(arguments[1], &store));
+  done(imbrex_chunk_read(store, &a, 0, buf, sizeof buf, &got));
+  CHECK(got == 11 && memcmp(buf, "hello world", 11) == 0);
+  imbrex_chunk_close(store);
+  return 0;
+}

@@ -1,0 +1,185 @@
+//! Looks at the store: room, zones, and where a chunk stands.
+
+use crate::core::{fill_of, lock};
+use crate::entry::{LOST, ZoneState};
+use crate::error::{Error, Result};
+use crate::format::{BLOCK, ZoneUse};
+use crate::id::ChunkId;
+use crate::recover::{RESERVE, check_free};
+use crate::store::ChunkStore;
+use imbrex_device::{Drive, Error as DriveError, Zone, ZoneState as DriveState, report_all};
+
+/// Room, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What all datazones take of chunks that are appended in pieces of 1 MiB.
+    pub total: u64,
+    /// Of chunks.
+    pub live: u64,
+    /// What surely can be appended in such pieces, to one chunk after the other, before anything is cleaned.
+    pub free: u64,
+    /// What deleted chunks have left in zones that hold live ones, too; cleaning makes room of it.
+    pub dead: u64,
+}
+
+/// A zone of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneInfo {
+    /// Which.
+    pub zone: u32,
+    /// What it is for.
+    pub usage: ZoneUse,
+    /// Its state; a metazone is opened, or activated when something of use stands in it.
+    pub state: ZoneState,
+    /// Bytes that it takes.
+    pub capacity: u64,
+    /// Bytes that are written, or will be.
+    pub written: u64,
+    /// Bytes of what is of use, framing included.
+    pub live: u64,
+    /// Chunks that have something there.
+    pub chunks: u32,
+}
+
+/// Where a run of a chunk's bytes stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Offset in the chunk.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// The zone.
+    pub zone: u32,
+    /// Byte of the zone where its first record begins; `None`: it is lost.
+    pub at: Option<u64>,
+    /// How many records it is in.
+    pub records: u32,
+}
+
+/// Fails where a drive is too small for a store, before anything is done to it.
+pub(crate) fn check_size(drive: &Drive) -> Result<()> {
+    let device = drive.device.as_ref();
+    let name = &device.identity().name;
+    let zones = report_all(device)?;
+    let conventional = zones.iter().filter(|zone| zone.state == DriveState::Conventional).count();
+    if conventional == zones.len() {
+        let sentence = "all its zones are conventional, and chunks need sequential ones; have them serve as such: run `imbrex drive \
+                        create --banded 'NAME?conventional=as-sequential'`, and name it so from then on";
+        return Err(DriveError::unusable(name, sentence).into());
+    }
+    // With fewer the label stands in two sequential ones.
+    let label = if conventional >= 2 { 0 } else { 2 };
+    let usable = zones.iter().filter(|zone| is_sequential(zone)).count() as u32;
+    check_free(name, usable.saturating_sub(label), device.geometry())
+}
+
+fn is_sequential(zone: &Zone) -> bool {
+    let taken = [DriveState::Conventional, DriveState::ReadOnly, DriveState::Offline];
+    zone.capacity > 0 && !taken.contains(&zone.state)
+}
+
+impl ChunkStore {
+    /// Figures of this store that do not keep it open; `None` where it was not opened by its name.
+    pub fn watch(&self) -> Option<crate::Watch> {
+        self.opened().map(|opened| opened.watched.watch())
+    }
+
+    /// How much room there is.
+    pub fn space(&self) -> Space {
+        let core = &self.core;
+        let zones = core.volume.report_at_open().iter();
+        let least = zones.filter(|zone| is_sequential(zone)).map(|zone| zone.capacity).min().unwrap_or(0);
+        let fill = |blocks: u64| fill_of(u32::try_from(blocks).unwrap_or(u32::MAX), 1 << 20);
+        let whole = fill(least / BLOCK as u64);
+        let free = u64::from(core.tenant.counts().free);
+        let state = core.state();
+        let mut space = Space { total: (free + state.zones.0.len() as u64) * whole, ..Space::default() };
+        space.live = state.index.range(None).map(|chunk| u64::from(chunk.len)).sum();
+        space.free = free.saturating_sub(u64::from(RESERVE)) * whole;
+        for zone in state.zones.0.values() {
+            match zone.state() {
+                ZoneState::Garbage => space.free += whole,
+                _ => space.dead += u64::from(zone.tail.saturating_sub(1 + zone.live_blocks)) * BLOCK as u64,
+            }
+        }
+        space
+    }
+
+    /// All zones of the store, by number.
+    pub fn zones(&self) -> Vec<ZoneInfo> {
+        let block = |n: u32| u64::from(n) * BLOCK as u64;
+        let mut all = Vec::new();
+        {
+            let log = lock(&self.core.meta);
+            for (ring, zones) in log.rings.iter().enumerate() {
+                all.extend(zones.zones.iter().map(|z| ZoneInfo {
+                    zone: z.zone.0,
+                    usage: ZoneUse::Meta(ring as u8),
+                    state: if z.order > 0 { ZoneState::Activated } else { ZoneState::Opened },
+                    capacity: z.capacity,
+                    written: if z.order > 0 { z.tail } else { 0 },
+                    live: if z.order > 0 { z.tail } else { 0 },
+                    chunks: 0,
+                }));
+            }
+        }
+        let state = self.core.state();
+        all.extend(state.zones.0.iter().map(|(number, z)| ZoneInfo {
+            zone: *number,
+            usage: z.usage,
+            state: z.state(),
+            capacity: block(z.capacity),
+            written: block(z.tail),
+            live: block(z.live_blocks),
+            chunks: z.live.len() as u32,
+        }));
+        drop(state);
+        all.sort_unstable_by_key(|zone| zone.zone);
+        all
+    }
+
+    /// The kind of stream and state of each datazone that is not free.
+    pub(crate) fn datazones(&self) -> Vec<(crate::StreamType, ZoneState)> {
+        let state = self.core.state();
+        let of = |zone: &crate::zone::DataZone| match zone.usage {
+            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => Some((stream, zone.state())),
+            ZoneUse::Meta(_) => None,
+        };
+        state.zones.0.values().filter_map(of).collect()
+    }
+
+    /// Where a chunk stands, by offset.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn places(&self, id: ChunkId) -> Result<Vec<Place>> {
+        let state = self.core.state();
+        let chunk = state.index.find(&id).and_then(|slot| state.index.chunk(slot)).ok_or(Error::NotFound(id))?;
+        let place = |group: &crate::index::Group| Place {
+            offset: group.start,
+            len: group.end() - group.start,
+            zone: group.zone,
+            at: group.records().first().filter(|r| r.at != LOST).map(|r| u64::from(r.at) * BLOCK as u64),
+            records: group.records().len() as u32,
+        };
+        Ok(chunk.groups().iter().map(place).collect())
+    }
+
+    /// What people call a kind of stream: its name, or its number where the store was opened without settings for it.
+    pub fn stream_name(&self, stream: crate::StreamType) -> String {
+        let settings = self.core.options.streams.get(usize::from(stream.number()));
+        settings.map_or_else(|| stream.number().to_string(), |settings| settings.name.clone())
+    }
+
+    /// The kind of stream of this name or number, where there are settings for it.
+    pub fn stream_of(&self, name: &str) -> Option<crate::StreamType> {
+        let streams = &self.core.options.streams;
+        let number = name.parse().ok().or_else(|| streams.iter().position(|s| s.name == name))?;
+        u8::try_from(number).ok().filter(|n| usize::from(*n) < streams.len()).and_then(crate::StreamType::new)
+    }
+
+    /// The names of all kinds of streams, by number.
+    pub fn stream_names(&self) -> Vec<String> {
+        self.core.options.streams.iter().map(|s| s.name.clone()).collect()
+    }
+}

@@ -1,0 +1,191 @@
+//! What operations took: bytes and seconds, as histograms.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A chunk was made.
+    Create,
+    /// Bytes were appended.
+    Append,
+    /// Bytes were read.
+    Read,
+    /// A chunk was sealed.
+    Seal,
+    /// A chunk was deleted.
+    Delete,
+    /// What had returned was made durable.
+    Sync,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Operation; 6] =
+        [Operation::Create, Operation::Append, Operation::Read, Operation::Seal, Operation::Delete, Operation::Sync];
+
+    /// The name that metrics have.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "create",
+            Operation::Append => "append",
+            Operation::Read => "read",
+            Operation::Seal => "seal",
+            Operation::Delete => "delete",
+            Operation::Sync => "sync",
+        }
+    }
+}
+
+/// Upper ends of the buckets of times, in nanoseconds: 10 µs to 10 s.
+const TIMES: [u64; 13] = [
+    10_000,
+    30_000,
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    10_000_000,
+    30_000_000,
+    100_000_000,
+    300_000_000,
+    1_000_000_000,
+    3_000_000_000,
+    10_000_000_000,
+];
+/// Upper ends of the buckets of sizes, in bytes: 4 KiB to 16 MiB.
+const SIZES: [u64; 13] = [
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+    4 << 20,
+    8 << 20,
+    16 << 20,
+];
+
+/// How many of something were how large.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Upper end of each bucket, included, and how many were no larger than that (those of smaller buckets, too).
+    pub buckets: Vec<(u64, u64)>,
+    /// How many there were in all.
+    pub count: u64,
+    /// The sum of all.
+    pub sum: u64,
+}
+
+/// The figures of one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Which.
+    pub operation: Operation,
+    /// Those that succeeded, by nanoseconds from call to return.
+    pub nanoseconds: Histogram,
+    /// Of appends and reads, by bytes.
+    pub bytes: Option<Histogram>,
+    /// Those that failed.
+    pub failed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    buckets: [AtomicU64; 14],
+    sum: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, bounds: &[u64; 13], value: u64) {
+        self.buckets[bounds.partition_point(|end| *end < value)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    fn read(&self, bounds: &[u64; 13]) -> Histogram {
+        let mut count = 0;
+        let mut buckets = Vec::new();
+        for (i, one) in self.buckets.iter().enumerate() {
+            count += one.load(Ordering::Relaxed);
+            buckets.extend(bounds.get(i).map(|end| (*end, count)));
+        }
+        Histogram { buckets, count, sum: self.sum.load(Ordering::Relaxed) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfOperation {
+    times: Counts,
+    sizes: Counts,
+    failed: AtomicU64,
+}
+
+/// Measures operations.
+#[derive(Debug, Default)]
+pub(crate) struct Meter([OfOperation; 6]);
+
+impl Meter {
+    /// Does it, and takes note; `size` says how many bytes it was about.
+    pub(crate) fn measure<T, E>(
+        &self,
+        operation: Operation,
+        size: impl FnOnce(&T) -> u64,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let result = work();
+        let of = &self.0[operation as usize];
+        match &result {
+            Ok(value) => {
+                of.times.add(&TIMES, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                of.sizes.add(&SIZES, size(value));
+            }
+            Err(_) => drop(of.failed.fetch_add(1, Ordering::Relaxed)),
+        }
+        result
+    }
+
+    pub(crate) fn read(&self) -> Vec<Measured> {
+        let with_bytes = [Operation::Append, Operation::Read];
+        let of = |operation: Operation| {
+            let of = &self.0[operation as usize];
+            Measured {
+                operation,
+                nanoseconds: of.times.read(&TIMES),
+                bytes: with_bytes.contains(&operation).then(|| of.sizes.read(&SIZES)),
+                failed: of.failed.load(Ordering::Relaxed),
+            }
+        };
+        Operation::ALL.into_iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_in_its_bucket_and_those_above() {
+        let meter = Meter::default();
+        for bytes in [1, 4096, 4097, 1 << 20, 1 << 30] {
+            let done: Result<u64, ()> = meter.measure(Operation::Append, |n| *n, || Ok(bytes));
+            assert_eq!(done, Ok(bytes));
+        }
+        assert_eq!(meter.measure(Operation::Append, |()| 0, || Err::<(), ()>(())), Err(()));
+        let all = meter.read();
+        let append = &all[Operation::Append as usize];
+        let bytes = append.bytes.as_ref().unwrap();
+        assert_eq!((bytes.buckets[0], bytes.buckets[1]), ((4096, 2), (8192, 3)));
+        assert_eq!((bytes.buckets[8], bytes.buckets[12]), ((1 << 20, 4), (16 << 20, 4)));
+        assert_eq!((bytes.count, bytes.sum), (5, 1 + 4096 + 4097 + (1 << 20) + (1 << 30)));
+        assert_eq!((append.nanoseconds.count, append.failed), (5, 1));
+        assert!(append.nanoseconds.buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
+        let create = &all[Operation::Create as usize];
+        assert_eq!((create.nanoseconds.count, &create.bytes), (0, &None));
+    }
+}

@@ -1,0 +1,136 @@
+//! What changes a store, but for bytes: format, seal, rm, clean, salvage.
+
+use super::{Clean, Format, Ids, Salvage, Store};
+use crate::fs::{progress, uri_of};
+use crate::output::{Failure, Outcome, count, print, print_json, size};
+use imbrex_bluefs::BlueFs;
+use imbrex_chunkstore::{ChunkStore, Durability, FormatOptions, Options, URI_OPTIONS};
+use imbrex_drives::{SCHEME, parse_uri};
+use imbrex_zones::TenantSpec;
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::time::Duration;
+
+/// Bytes that are moved between two looks at the clock.
+const STEP: u64 = 16 << 20;
+
+pub(super) fn format(args: Format) -> Outcome {
+    let locator = match args.drive.starts_with(SCHEME) {
+        true => parse_uri(&args.drive, URI_OPTIONS)?.locator,
+        false => args.drive.clone(),
+    };
+    let open = imbrex_drives::OpenOptions { survivor: false, ..Default::default() };
+    let drive = imbrex_drives::open(&locator, &open)?;
+    let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), reserve: imbrex_bluefs::RESERVE };
+    let others = if args.with_fs { vec![fs] } else { Vec::new() };
+    ChunkStore::format_shared(&drive, &FormatOptions { uuid: None, force: args.force }, others)?;
+    drop(drive);
+    if args.with_fs && !imbrex_drives::Locator::is_memory(&locator) {
+        // So that a drive that is too small for both is refused now.
+        BlueFs::open_uri_with(&uri_of(&locator)?, &[("cache", "1M")])?.sync_all()?;
+    }
+    let space = Store { drive: args.drive.clone(), host_sync: false, json: false }.look()?.space();
+    if args.json {
+        let shared = if args.with_fs { json!(["bluefs"]) } else { json!([]) };
+        return print_json(
+            &json!({ "drive": args.drive, "total": space.total, "free": space.free, "shared_with": shared }),
+        );
+    }
+    let shared = if args.with_fs { ", shared with a file system" } else { "" };
+    print(format_args!("{}: formatted, {} for chunks{shared}", args.drive, size(space.total)))
+}
+
+/// All of them are there, before the first is changed.
+fn open_all(args: &Ids) -> Result<ChunkStore, Failure> {
+    let store = args.store.open()?;
+    for id in &args.ids {
+        store.stat(*id)?;
+    }
+    Ok(store)
+}
+
+pub(super) fn seal(args: Ids) -> Outcome {
+    let store = open_all(&args)?;
+    let mut sealed = Vec::new();
+    for id in &args.ids {
+        let len = store.seal_with(*id, Durability::Buffered)?;
+        sealed.push(json!({ "id": id.to_string(), "len": len }));
+    }
+    store.close()?;
+    if args.store.json { print_json(&json!({ "sealed": sealed })) } else { Ok(()) }
+}
+
+pub(super) fn rm(mut args: Ids) -> Outcome {
+    args.ids.sort_unstable();
+    args.ids.dedup();
+    let store = open_all(&args)?;
+    let bar = progress(args.ids.len() as u64);
+    for id in &args.ids {
+        store.delete_with(*id, Durability::Buffered)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    store.close()?;
+    if args.store.json { print_json(&json!({ "removed": args.ids.len() })) } else { Ok(()) }
+}
+
+pub(super) fn clean(args: Clean) -> Outcome {
+    let store = args.store.open()?;
+    let before = store.space();
+    let most = args.bytes.unwrap_or(u64::MAX);
+    // No more than this can be worth it.
+    let bar = progress(before.dead.max(1).min(most));
+    let mut moved = 0;
+    while moved < most {
+        let step = store.clean(STEP.min(most - moved))?;
+        if step == 0 {
+            break;
+        }
+        moved += step;
+        bar.inc(step);
+    }
+    bar.finish_and_clear();
+    store.close()?;
+    let (zones, after) = (store.stats().cleaned_zones, store.space());
+    if args.store.json {
+        return print_json(&json!({ "moved": moved, "zones": zones, "free": after.free, "dead": after.dead }));
+    }
+    print(format_args!(
+        "{}: {} moved, {} zones freed; {} free now",
+        args.store.drive,
+        size(moved),
+        count(zones),
+        size(after.free)
+    ))
+}
+
+pub(super) fn salvage(args: Salvage) -> Outcome {
+    let uri = parse_uri(&uri_of(&args.store.drive)?, URI_OPTIONS)?;
+    let mut open = uri.open_options()?;
+    open.read_only |= args.dry_run;
+    open.host_sync |= args.store.host_sync;
+    let drive = imbrex_drives::open(&uri.locator, &open)?;
+    let drive = if open.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
+    let bar = ProgressBar::no_length();
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let store = ChunkStore::salvage(drive, Options::default(), |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    let (report, chunks) = (store.open_report().clone(), store.stats().chunks);
+    if !open.read_only {
+        store.close()?;
+    }
+    if args.store.json {
+        return print_json(&json!({
+            "chunks": chunks, "records": report.records, "zones": report.scanned_zones, "damage": report.damage,
+        }));
+    }
+    let (records, zones) = (count(report.records), count(report.scanned_zones));
+    print(format_args!("{} chunks of {records} records in {zones} zones", count(chunks)))?;
+    report.damage.iter().try_for_each(print)?;
+    print(
+        "what was deleted may be back, and chunks are open that were sealed, where the journal did not say so any more",
+    )
+}

@@ -1,0 +1,243 @@
+//! Looks at a store, which leave the drive as it is: ls, stat, df, check, scrub.
+
+use super::{Ls, Scrub, Stat, Store};
+use crate::fs::progress;
+use crate::output::{Failure, Outcome, count, print, print_json, size, table};
+use imbrex_chunkstore::{ChunkInfo, ChunkStore, StreamType};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Chunks of which the engine is asked at a time.
+const PAGE: usize = 4096;
+/// Bytes that a scrub verifies between two looks at the clock.
+const STEP: u64 = 4 << 20;
+
+fn state(info: &ChunkInfo) -> &'static str {
+    if info.sealed { "sealed" } else { "open" }
+}
+
+fn facts(store: &ChunkStore, info: &ChunkInfo) -> Value {
+    json!({ "id": info.id.to_string(), "len": info.len, "stream": store.stream_name(info.stream), "sealed": info.sealed,
+            "records": info.records, "zones": info.zones })
+}
+
+pub(super) fn ls(args: Ls) -> Outcome {
+    let store = args.store.look()?;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut after = args.after;
+    let mut all = Vec::new();
+    while left > 0 {
+        let page = store.list(after, PAGE.min(usize::try_from(left).unwrap_or(PAGE)));
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        left -= page.len() as u64;
+        if args.store.json {
+            all.extend(page.iter().map(|info| facts(&store, info)));
+            continue;
+        }
+        let lines: Vec<String> = page.iter().map(|info| line(&store, info, args.long)).collect();
+        print(lines.join("\n"))?;
+    }
+    if !args.store.json {
+        return Ok(());
+    }
+    let next = after.filter(|after| !store.list(Some(*after), 1).is_empty());
+    print_json(&json!({ "chunks": all, "next": next.map(|id| id.to_string()) }))
+}
+
+fn line(store: &ChunkStore, info: &ChunkInfo, long: bool) -> String {
+    if !long {
+        return info.id.to_string();
+    }
+    format!(
+        "{} {:>10} {:8} {:6} {:>6} records in {} zone{}",
+        info.id,
+        info.len,
+        store.stream_name(info.stream),
+        state(info),
+        info.records,
+        info.zones,
+        if info.zones == 1 { "" } else { "s" }
+    )
+}
+
+pub(super) fn df(args: Store) -> Outcome {
+    let store = args.look()?;
+    let (space, stats) = (store.space(), store.stats());
+    if args.json {
+        return print_json(&json!({ "total": space.total, "live": space.live, "free": space.free, "dead": space.dead,
+                                   "chunks": stats.chunks, "free_zones": stats.free_zones,
+                                   "utilisation": stats.utilisation }));
+    }
+    let percent = if space.total == 0 { 100.0 } else { space.live as f64 * 100.0 / space.total as f64 };
+    print(table(&[
+        ("size", size(space.total)),
+        ("chunks", format!("{} of {} ({percent:.1} %)", count(stats.chunks), size(space.live))),
+        ("free", size(space.free)),
+        ("free when cleaned", size(space.dead)),
+    ]))
+}
+
+/// The part of the datazones at which so many hundredths of them are no fuller, in per cent.
+fn quantile(utilisation: &[u16], hundredths: usize) -> Option<f64> {
+    let last = utilisation.len().checked_sub(1)?;
+    utilisation.get(last * hundredths / 100).map(|thousandths| f64::from(*thousandths) / 10.0)
+}
+
+pub(super) fn stat(args: Stat) -> Outcome {
+    let store = args.store.look()?;
+    let Some(id) = args.id else { return stat_store(&store, args.store.json) };
+    let (info, places) = (store.stat(id)?, store.places(id)?);
+    if args.store.json {
+        let mut all = facts(&store, &info);
+        all["limit"] = store.chunk_limit(info.stream).into();
+        let place = |p: &imbrex_chunkstore::Place| json!({ "offset": p.offset, "len": p.len, "zone": p.zone, "at": p.at, "records": p.records });
+        all["places"] = places.iter().map(place).collect();
+        return print_json(&all);
+    }
+    let limit = count(u64::from(store.chunk_limit(info.stream)));
+    print(table(&[
+        ("chunk", id.to_string()),
+        ("size", format!("{} bytes", info.len)),
+        ("stream", format!("{} ({limit} bytes a chunk at most)", store.stream_name(info.stream))),
+        ("state", state(&info).into()),
+        ("records", info.records.to_string()),
+    ]))?;
+    for place in places {
+        let at = place.at.map_or("lost".into(), |at| format!("byte {at}"));
+        print(format_args!(
+            "at {:>10}  {} bytes in {} records, zone {}, {at}",
+            place.offset, place.len, place.records, place.zone
+        ))?;
+    }
+    Ok(())
+}
+
+fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
+    let (volume, report, stats) = (store.volume(), store.open_report(), store.stats());
+    let uuid: String = volume.uuid().iter().map(|b| format!("{b:02x}")).collect();
+    let metazones =
+        store.zones().iter().filter(|z| matches!(z.usage, imbrex_chunkstore::format::ZoneUse::Meta(_))).count();
+    let streams: Vec<(String, u32)> = (0..StreamType::MOST as u8)
+        .filter_map(StreamType::new)
+        .map(|stream| (store.stream_name(stream), store.chunk_limit(stream)))
+        .take_while(|(_, limit)| *limit > 0)
+        .collect();
+    let quantiles = [10, 50, 90].map(|part| quantile(&stats.utilisation, part));
+    if as_json {
+        let limits: serde_json::Map<String, Value> =
+            streams.iter().map(|(name, limit)| (name.clone(), (*limit).into())).collect();
+        return print_json(&json!({
+            "uuid": uuid, "mounts": volume.mount() - 1, "clean": report.clean, "damage": report.damage,
+            "checkpoint": report.checkpoint, "scanned_zones": report.scanned_zones, "recovered_records": report.records,
+            "chunks": stats.chunks, "index_bytes": stats.index_bytes, "limits": limits,
+            "zones": { "meta": metazones, "free": stats.free_zones, "opened": stats.opened_zones,
+                       "activated": stats.activated_zones, "closed": stats.closed_zones, "garbage": stats.garbage_zones },
+            "utilisation": { "p10": quantiles[0], "p50": quantiles[1], "p90": quantiles[2] },
+        }));
+    }
+    let limits: Vec<String> =
+        streams.iter().map(|(name, limit)| format!("{name} {}", count(u64::from(*limit)))).collect();
+    let full = |q: Option<f64>| q.map_or("-".into(), |q| format!("{q:.1}"));
+    print(table(&[
+        ("volume", uuid),
+        ("mounts", count(volume.mount() - 1)),
+        (
+            "last use ended",
+            if report.clean { "cleanly" } else { "without being closed; the next opening recovers it" }.into(),
+        ),
+        ("damage", if report.damage.is_empty() { "none".into() } else { report.damage.join("; ") }),
+        ("chunks", count(stats.chunks)),
+        ("bytes a chunk", limits.join(", ")),
+        (
+            "zones",
+            format!(
+                "{} free, {} opened, {} activated, {} closed, {} garbage, {metazones} meta",
+                stats.free_zones, stats.opened_zones, stats.activated_zones, stats.closed_zones, stats.garbage_zones
+            ),
+        ),
+        (
+            "live in zones",
+            format!(
+                "{} % in the median one, {} % to {} % in eight of ten",
+                full(quantiles[1]),
+                full(quantiles[0]),
+                full(quantiles[2])
+            ),
+        ),
+        ("index", size(stats.index_bytes)),
+    ]))
+}
+
+/// Ends a command that has looked for damage.
+fn judge(found: &[String], as_json: bool) -> Outcome {
+    if !as_json {
+        for problem in found {
+            print(problem)?;
+        }
+    }
+    match found.len() {
+        0 => Ok(()),
+        n => Err(Failure::failed(format!(
+            "{n} problem{}; copy out what is whole with `imbrex chunk get`, and what is not as it is with --rescue",
+            if n == 1 { "" } else { "s" }
+        ))),
+    }
+}
+
+pub(super) fn check(args: Store) -> Outcome {
+    let store = args.look()?;
+    let bar = ProgressBar::new(0);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let mut report = store.check(|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    report.problems.splice(0..0, store.open_report().damage.iter().cloned());
+    if args.json {
+        print_json(&json!({ "problems": report.problems, "chunks": report.chunks, "records": report.records,
+                            "bytes": report.bytes }))?;
+    } else if report.problems.is_empty() {
+        print(format_args!(
+            "{}: nothing is wrong ({} chunks, {} records, {} verified)",
+            args.drive,
+            count(report.chunks),
+            count(report.records),
+            size(report.bytes)
+        ))?;
+    }
+    judge(&report.problems, args.json)
+}
+
+pub(super) fn scrub(args: Scrub) -> Outcome {
+    let store = args.store.look()?;
+    let most = args.bytes.unwrap_or(u64::MAX);
+    let bar = progress(store.space().live.min(most));
+    let began = Instant::now();
+    let (mut after, mut bytes, mut problems) = (args.after, 0, Vec::new());
+    loop {
+        let step = store.scrub(after, STEP.min(most.saturating_sub(bytes)))?;
+        bytes += step.bytes;
+        bar.set_position(bytes);
+        problems.extend(step.problems);
+        after = step.next;
+        if after.is_none() || bytes >= most {
+            break;
+        }
+        if let Some(rate) = args.rate {
+            let due = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+    }
+    bar.finish_and_clear();
+    let next = after.filter(|after| !store.list(Some(*after), 1).is_empty()).map(|id| id.to_string());
+    if args.store.json {
+        print_json(&json!({ "problems": problems, "bytes": bytes, "next": next }))?;
+    } else if problems.is_empty() {
+        let rest = next.map_or("all".into(), |next| format!("go on with --after {next}"));
+        print(format_args!("{}: nothing is wrong in {} ({rest})", args.store.drive, size(bytes)))?;
+    }
+    judge(&problems, args.store.json)
+}
