@@ -317,7 +317,7 @@ impl Piece {
             return;
         }
         let map = state.map();
-        if map.version == version && !state.rewritten.load(Ordering::Acquire) {
+        if map.version == version && !state.rewritten.load(Ordering::Acquire) && state.reaches(to) {
             for (page, bytes) in self.pages.clone().zip(buf.chunks(page_size as usize)) {
                 core.cache.insert(state.serial, page, bytes);
             }

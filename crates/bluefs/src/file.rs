@@ -92,6 +92,11 @@ impl FileState {
     pub(crate) fn is_orphan(&self) -> bool {
         lock(&self.orphan).is_some()
     }
+    /// Whether it still has bytes up to `to` that can be read where it stands: it was not cut meanwhile.
+    pub(crate) fn reaches(&self, to: u64) -> bool {
+        let end = if self.kind == FileKind::Random { &self.size } else { &self.placed };
+        end.load(Ordering::Acquire) >= to
+    }
     pub(crate) fn class(&self) -> Class {
         Class::of(self.kind, self.purpose, self.hint.load(Ordering::Relaxed))
     }

@@ -279,6 +279,8 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     // until the record of the cut is durable, a power loss would show the new ones as if they followed the old.
     let cut = if size > 0 && state.kind != FileKind::Table { core.sync_journal() } else { Ok(()) };
     *lock(&state.filling) = Default::default();
+    // Once more: who looked where the bytes are when they were cut already, but not yet the size, keeps nothing of it.
+    state.map_mut().version += 1;
     let page = u64::from(core.cache.page_size());
     for page in size / page..now.div_ceil(page) {
         core.cache.remove(state.serial, page);

@@ -248,7 +248,7 @@ impl File {
                 // Somebody overwrote bytes of this file while they were read.
                 continue;
             }
-            if self.core.keeps_reads() {
+            if self.core.keeps_reads() && self.state.reaches(to) {
                 for (i, bytes) in buf.chunks(page_size as usize).enumerate() {
                     cache.insert(self.state.serial, page + i as u64, bytes);
                 }

@@ -7,6 +7,7 @@ use imbrex_bluefs::{BlueFs, CreateOptions, Options};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
+use imbrex_zones::cache::CachePolicy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{bytes, options, read_all};
@@ -418,4 +419,92 @@ fn a_file_that_is_deleted_overwritten_or_left_while_it_is_read_ahead_gives_right
         drop((reader, fs));
         assert_eq!(Arc::strong_count(&machine.survivor), 1, "round {round}: somebody still has the drive");
     }
+}
+
+#[test]
+fn what_cannot_be_read_ahead_is_an_error_only_for_who_asks_for_it() {
+    for bad in [300_000, 1_000_000, 1_000_000 + 128 * 1024, 2_500_000] {
+        let (machine, fs, data) = table(2 << 20);
+        let run =
+            fs.runs("/000001.sst").unwrap().into_iter().find(|run| (run.logical..run.logical + run.len).contains(&bad));
+        let run = run.unwrap();
+        let block = (run.address + bad - run.logical) / 4096 * 4096;
+        machine.emulator.faults().media_error(block, 4096);
+        let hurt = block + run.logical - run.address..block + run.logical - run.address + 4096;
+        let reader = fs.open_read("/000001.sst").unwrap();
+        let mut out = vec![0; 4096];
+        for (i, piece) in data.chunks(4096).enumerate() {
+            let at = i as u64 * 4096;
+            match reader.read_at(at, &mut out) {
+                Ok(n) => {
+                    assert!(n == piece.len() && out == piece && (hurt.end <= at || at + 4096 <= hurt.start), "{at}")
+                }
+                Err(error) => assert!(hurt.start < at + 4096 && at < hurt.end, "{at}: {error}"),
+            }
+        }
+        assert!(
+            machine.emulator.stats().by_cause["readahead"].bytes_read > 2 << 20,
+            "the rest is read ahead as before"
+        );
+        // Nobody remembers the error.
+        machine.emulator.faults().clear();
+        assert!(read_all(&fs, "/000001.sst") == data);
+    }
+}
+
+#[test]
+fn where_the_cache_keeps_no_reads_or_is_not_there_nothing_is_read_ahead() {
+    for (cache_bytes, cache_policy) in
+        [(2 << 20, CachePolicy::FifoByFile), (0, CachePolicy::ByBlock), (64 << 10, CachePolicy::ByBlock)]
+    {
+        let (machine, fs, data) = table(2 << 20);
+        drop(fs);
+        let mut options = Options { cache_bytes, cache_policy, ..options() };
+        options.volume.exec = Exec::Threads(1);
+        let fs = BlueFs::mount(machine.drive(), options).unwrap();
+        machine.emulator.reset_stats();
+        let reader = fs.open_read("/000001.sst").unwrap();
+        let mut out = vec![0; 4096];
+        for (i, piece) in data.chunks(4096).enumerate() {
+            reader.read_at(i as u64 * 4096, &mut out).unwrap();
+            assert!(out == piece);
+        }
+        let ahead = machine.emulator.stats().by_cause["readahead"].bytes_read;
+        assert_eq!(ahead, 0, "{cache_bytes} bytes, {cache_policy:?}");
+    }
+}
+
+#[test]
+fn readers_of_many_tables_get_their_own_bytes_and_the_unmount_waits_for_nobody() {
+    let (machine, fs, data) = table(2 << 20);
+    for n in 2..6 {
+        let file = fs.create(&format!("/{n:06}.sst"), CreateOptions::default()).unwrap();
+        file.append(&bytes(3 << 20, n)).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for n in 1..6_u8 {
+            let (fs, data) = (&fs, if n == 1 { data.clone() } else { bytes(3 << 20, n) });
+            scope.spawn(move || {
+                let reader = fs.open_read(&format!("/{n:06}.sst")).unwrap();
+                let mut out = vec![0; 20_000];
+                for at in (0..data.len()).step_by(out.len()) {
+                    let n = reader.read_at(at as u64, &mut out).unwrap();
+                    assert!(n > 0 && out[..n] == data[at..at + n]);
+                }
+            });
+        }
+        scope.spawn(|| {
+            // Whoever flushes meanwhile holds up windows, not readers.
+            for n in 0..20 {
+                fs.mkdir(&format!("/{n}")).unwrap();
+                fs.sync_dir("/").unwrap();
+            }
+        });
+    });
+    let reader = fs.open_read("/000003.sst").unwrap();
+    let mut out = vec![0; 64 << 10];
+    (0..4).for_each(|i| assert_eq!(reader.read_at(i * (64 << 10), &mut out).unwrap(), out.len()));
+    drop(fs);
+    drop(reader);
+    assert_eq!(Arc::strong_count(&machine.survivor), 1);
 }
