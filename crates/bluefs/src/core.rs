@@ -10,9 +10,9 @@
 use crate::ahead::Ahead;
 use crate::clean::Cleaner;
 use crate::error::{Code, Error, Result};
-use crate::file::{File, FileMap, FileState, WalTail, Writing, lock};
+use crate::file::{File, FileMap, FileState, Writing, lock};
 use crate::journal::{Journal, RootKeeper};
-use crate::kind::{FileKind, Purpose, purpose, wal_number};
+use crate::kind::{FileKind, Purpose, purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, Inode, Meta, MetaError, Name, Record, Serial};
@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::rest::Resting;
 use crate::share::Parking;
 use crate::space::Pins;
+use crate::wal::WalTail;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
@@ -31,7 +32,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 /// Freed zones that wait for the journal before somebody syncs it for them.
 const PENDING_ZONES: usize = 8;
 
-type Wals = Vec<(u64, Arc<WalTail>)>;
+pub(crate) type Wals = Vec<(u64, Arc<WalTail>)>;
 
 pub(crate) struct MetaState {
     pub(crate) meta: Meta,
@@ -60,14 +61,14 @@ pub(crate) struct Core {
     /// Held while some of it is given back.
     pub(crate) releasing: Mutex<()>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
-    wals: Mutex<BTreeMap<Serial, Wals>>,
+    pub(crate) wals: Mutex<BTreeMap<Serial, Wals>>,
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
     /// until it can. They are let go at unmount at the latest.
     kept: Mutex<Vec<Arc<File>>>,
     /// Closed write-ahead logs whose bytes wait in memory, because they will probably be deleted soon.
-    waiting: Mutex<Vec<Arc<File>>>,
+    pub(crate) waiting: Mutex<Vec<Arc<File>>>,
     /// Somebody syncs write-ahead logs: nothing of them waits then, or a sync would have all of it to write.
-    syncs_logs: AtomicBool,
+    pub(crate) syncs_logs: AtomicBool,
     /// Zones with room behind the bytes of closed files. Changed under `meta`, but for promises.
     pub(crate) parking: Mutex<Parking>,
     pub(crate) pins: Mutex<Pins>,
@@ -461,97 +462,6 @@ impl Core {
     pub(crate) fn forget_kept(&self) {
         drop(std::mem::take(&mut *lock(&self.kept)));
         drop(std::mem::take(&mut *lock(&self.waiting)));
-    }
-
-    // ---- write-ahead logs that wait in memory
-
-    /// Whether new write-ahead logs wait in memory until it is short: not in a mount, which has to write what it found, and not
-    /// where somebody syncs them, or the death of the process would cost them.
-    pub(crate) fn logs_wait(&self) -> bool {
-        self.volume.has_survivor()
-            && !self.options.wal.unbuffered
-            && !self.recovering.load(Ordering::Acquire)
-            && !self.syncs_logs.load(Ordering::Acquire)
-    }
-
-    /// Somebody syncs write-ahead logs: from now on they are written as their bytes come.
-    pub(crate) fn note_synced_log(&self) {
-        if self.syncs_logs.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let logs: Vec<Arc<WalTail>> = lock(&self.wals).values().flatten().map(|(_, tail)| tail.clone()).collect();
-        logs.iter().for_each(|tail| tail.stream.hurry());
-    }
-
-    /// Keeps a closed log whose bytes wait.
-    pub(crate) fn keep_waiting(&self, file: Arc<File>) {
-        let mut waiting = lock(&self.waiting);
-        if !waiting.iter().any(|other| Arc::ptr_eq(other, &file)) {
-            waiting.push(file);
-        }
-        drop(waiting);
-        // Others may have been written, because they are old or memory was short: what is promised to them is not needed any more.
-        self.settle_waiting();
-    }
-
-    /// Writes and closes all logs that wait, but those that somebody is at just now. Whether there were any. For whoever finds no zone;
-    /// called without a lock but that of the caller's file.
-    pub(crate) fn write_waiting(&self) -> bool {
-        let files = lock(&self.waiting).clone();
-        let mut any = false;
-        for file in files {
-            // Whoever holds it may be waiting for the caller's.
-            let Ok(mut writing) = file.writing.try_lock() else { continue };
-            if writing.writers > 0 || file.state.is_orphan() {
-                continue;
-            }
-            match file.finish(&mut writing) {
-                Ok(()) => any = true,
-                Err(error) => tracing::debug!(%error, "a log that waits cannot be written"),
-            }
-        }
-        any
-    }
-
-    /// Closes the logs that were written out meanwhile, and lets go of those that were deleted. Called without any lock.
-    fn settle_waiting(&self) {
-        let (over, wait) = std::mem::take(&mut *lock(&self.waiting)).into_iter().partition(|file| file.waits_no_more());
-        let over: Vec<Arc<File>> = over;
-        lock(&self.waiting).extend::<Vec<Arc<File>>>(wait);
-        for file in over {
-            let mut writing = lock(&file.writing);
-            if writing.writers > 0 || file.state.is_orphan() {
-                continue;
-            }
-            if let Err(error) = file.finish(&mut writing) {
-                tracing::debug!(%error, "a log cannot be closed yet");
-                drop(writing);
-                self.keep(file);
-            }
-        }
-    }
-
-    /// The write-ahead log that must be durable before this one.
-    pub(crate) fn wal_before(&self, file: &FileState) -> Result<Option<Arc<WalTail>>> {
-        let Some(number) = wal_number(&file.name) else { return Ok(None) };
-        let wals = lock(&self.wals);
-        let before =
-            wals.get(&file.parent).and_then(|list| list.iter().filter(|(n, _)| *n < number).max_by_key(|(n, _)| *n));
-        Ok(before.map(|(_, tail)| tail.clone()))
-    }
-
-    pub(crate) fn note_wal(&self, file: &FileState, tail: &Arc<WalTail>) {
-        let Some(number) = wal_number(&file.name) else { return };
-        let mut wals = lock(&self.wals);
-        let list = wals.entry(file.parent).or_default();
-        // Let go of without the lock: it may be the last to hold a stream.
-        let (before, gone): (Wals, Wals) =
-            std::mem::take(list).into_iter().partition(|(n, tail)| *n != number && !tail.is_settled());
-        *list = before.clone();
-        list.push((number, tail.clone()));
-        drop(wals);
-        drop(gone);
-        before.iter().for_each(|(_, tail)| tail.forget_deleted());
     }
 
     // ---- the cache

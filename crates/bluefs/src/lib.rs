@@ -37,6 +37,7 @@ mod mount;
 mod options;
 mod pack;
 mod place;
+mod placer;
 mod policy;
 mod read;
 #[cfg(test)]
@@ -46,6 +47,7 @@ mod rest;
 pub mod salvage;
 mod share;
 mod space;
+mod wal;
 mod watch;
 
 pub use check::CheckReport;
