@@ -321,8 +321,8 @@ fn a_put_that_is_killed_leaves_whole_appends_in_order() {
 #[test]
 fn a_put_that_fails_leaves_nothing() {
     let at = stored();
-    // More than the drive has.
-    let mut command = at.command(&["chunk", "put", at.drive()]);
+    // More than the drive has, and little of it waits in memory.
+    let mut command = at.command(&["chunk", "put", &format!("imbrex://{}?buffer=1M", at.drive())]);
     let zeros = std::fs::File::open("/dev/zero").unwrap();
     let output = command.stdin(zeros).output().unwrap();
     says(&fails(output, 1), &["space"]);
