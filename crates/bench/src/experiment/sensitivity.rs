@@ -424,9 +424,7 @@ pub(super) fn charts(outcome: &mut Outcome) {
         file: format!("sensitivity-{}", i + 1),
         title: format!("What it rests on: {}", ratio.name),
         x: Axis::default(),
-        y: Axis::even(
-            "ratio; an assumption a half less (orange), a half more (blue); those that move it by 0.2 % or more",
-        ),
+        y: Axis::even("ratio, with an assumption a half less (orange) or a half more (blue)"),
         shape: Shape::Tornado {
             middle: ratio.median,
             bars: ratio
