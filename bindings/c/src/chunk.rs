@@ -195,6 +195,29 @@ pub unsafe extern "C" fn imbrex_chunk_append(
     })
 }
 
+/// What the two kinds of reading share.
+///
+/// # Safety
+/// The crate's contract for pointers.
+unsafe fn read_by(
+    read: fn(&ChunkStore, ChunkId, u64, &mut [u8]) -> imbrex_chunkstore::Result<usize>,
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+    offset: u64,
+    buf: *mut u8,
+    len: usize,
+    out: *mut usize,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        // SAFETY: as required of the caller.
+        let (store, id, buf) = unsafe { (reference(store)?, id_of(id)?, buffer(buf, len)?) };
+        let n = read(&store.store, id, offset, buf)?;
+        // SAFETY: as required of the caller.
+        unsafe { give(out, n) }
+    })
+}
+
 /// Reads from `offset` on, verified, and stores how many bytes there were: less than `len` only at the chunk's end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_chunk_read(
@@ -205,14 +228,8 @@ pub unsafe extern "C" fn imbrex_chunk_read(
     len: usize,
     out: *mut usize,
 ) -> *mut imbrex_error {
-    guard_chunk(|| {
-        wanted(out)?;
-        // SAFETY: the crate's contract.
-        let (store, id, buf) = unsafe { (reference(store)?, id_of(id)?, buffer(buf, len)?) };
-        let n = store.store.read(id, offset, buf)?;
-        // SAFETY: the crate's contract.
-        unsafe { give(out, n) }
-    })
+    // SAFETY: the crate's contract.
+    unsafe { read_by(ChunkStore::read, store, id, offset, buf, len, out) }
 }
 
 /// The same, but damaged bytes are given out as they are, and zeros for what cannot be read at all.
@@ -225,14 +242,8 @@ pub unsafe extern "C" fn imbrex_chunk_rescue_read(
     len: usize,
     out: *mut usize,
 ) -> *mut imbrex_error {
-    guard_chunk(|| {
-        wanted(out)?;
-        // SAFETY: the crate's contract.
-        let (store, id, buf) = unsafe { (reference(store)?, id_of(id)?, buffer(buf, len)?) };
-        let n = store.store.rescue_read(id, offset, buf)?;
-        // SAFETY: the crate's contract.
-        unsafe { give(out, n) }
-    })
+    // SAFETY: the crate's contract.
+    unsafe { read_by(ChunkStore::rescue_read, store, id, offset, buf, len, out) }
 }
 
 /// The chunk takes no more appends; sealing it again changes nothing. Stores its length; `len` may be NULL.
