@@ -12,6 +12,8 @@ mod calibration;
 pub mod chart;
 pub mod checks;
 mod child;
+mod chunk_read;
+mod chunk_write;
 mod hdd_tuning;
 mod hosts;
 mod interleave;
@@ -23,6 +25,7 @@ pub mod result;
 mod rocks;
 mod sample;
 pub mod sensitivity;
+mod stepped;
 
 use imbrex_emulator::{Profile, time};
 use result::{Config, Outcome, Row};
@@ -145,6 +148,8 @@ pub const ALL: &[Experiment] = &[
     bluefs_space::EXPERIMENT,
     leveldb_bluefs::EXPERIMENT,
     kernel_amplification::EXPERIMENT,
+    chunk_write::EXPERIMENT,
+    chunk_read::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

@@ -3,7 +3,8 @@
 //! [`mechanics`] is where things lie and how long the head takes, [`engine`] what the drive does next, [`translation`] what a
 //! drive-managed drive does behind the host's back ([`extents`] is its map), [`params`] the numbers, [`tally`] what is counted, [`ledger`] where, [`kept`] what is
 //! remembered from one opening to the next. All of it is a pure
-//! function of the commands and their arrivals; only [`clock`] knows threads and the world's time.
+//! function of the commands and their arrivals; only [`clock`] knows threads and the world's time; [`timeline`] is
+//! for who has neither.
 
 mod again;
 mod calibrate;
@@ -18,6 +19,7 @@ mod model;
 mod params;
 mod replay;
 mod tally;
+mod timeline;
 mod translation;
 
 pub use again::Recording;
@@ -29,3 +31,4 @@ pub use model::{MOST_SCALE, Mechanics, Model, parse_scale};
 pub use params::{NAMES, Parameter, Params};
 pub use replay::{Replay, replay};
 pub use tally::Kind;
+pub use timeline::{Ticket, Timeline};

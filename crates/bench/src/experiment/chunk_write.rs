@@ -1,0 +1,481 @@
+//! `chunk-write`: appends of many to many chunks of a clean store, SMRSTORE's Figure 14: 4 jobs, each with 4 appends under way to its 128
+//! files in turn, 4 KiB to 1 MiB each. Real mechanics, on the [virtual clock](super::stepped).
+//!
+//! A clean store fills its drive from the front, so the zones that are open together lie side by side. A row is measured at several
+//! places spread over the part of the drive that it is about, with a new store at each, whose metazones are at the drive's front; its
+//! rate is all bytes over all time.
+
+use super::chart::{Axis, Chart, Series, Shape};
+use super::result::{Ratio, Row};
+use super::stepped::{Host, Nanoseconds, Steps, Turns, why};
+use super::{Experiment, Needs, Rule, Run, Stop};
+use imbrex_chunkstore::format::ZoneUse;
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, Placement, StreamType};
+use imbrex_emulator::{Op, Profile};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "chunk-write",
+    about: "Appends to many chunks of a clean store: 4 jobs, 4 under way in each, 128 chunks of each, 4 KiB to 1 MiB",
+    paper: "SMRSTORE, section 6.1, Figure 14",
+    speed: 1.0,
+    rows: |_| cells().iter().map(Cell::name).collect(),
+    needs: |_| Needs { work: 0, memory: 2 << 30 },
+    run,
+};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+pub(super) const DRIVE: &str = "seagate-st20000nm001j";
+/// As the paper: the jobs of its load generator, what each has under way, and its files.
+pub(super) const JOBS: usize = 4;
+pub(super) const DEPTH: usize = 4;
+const FILES: u64 = 128;
+pub(super) const SIZES: [u64; 6] = [4 * KIB, 16 * KIB, 64 * KIB, 128 * KIB, 512 * KIB, MIB];
+/// Zones of a store's own drive: four for each that may be open, and the metazones.
+pub(super) const ZONES: u32 = 256;
+/// What a client does between an answer and its next append, and how far apart those are that are answered together. Assumed: a
+/// few system calls; a drive takes longer for anything.
+pub(super) const TURNAROUND: Nanoseconds = 20_000.0;
+
+/// How much of the drive a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// What the paper formats.
+    SixTb,
+    Whole,
+}
+
+impl Span {
+    pub(super) const ALL: [Span; 2] = [Span::SixTb, Span::Whole];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Span::SixTb => "6 TB",
+            Span::Whole => "whole drive",
+        }
+    }
+
+    /// Sequential zones of it: the first and how many.
+    pub(super) fn zones(self, profile: &Profile) -> (u64, u64) {
+        let first = u64::from(profile.conventional_zones);
+        let all = profile.capacity / profile.zone_size - first;
+        match self {
+            Span::SixTb => (first, (6_000_000_000_000 / profile.zone_size).min(all)),
+            Span::Whole => (first, all),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    Durable,
+    Buffered,
+    OneZone,
+    Ext4,
+    F2fs,
+}
+
+impl Engine {
+    const ALL: [Engine; 5] = [Engine::Durable, Engine::Buffered, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Engine::Durable => "this store",
+            Engine::Buffered => "this store, buffered",
+            Engine::OneZone => "one zone",
+            Engine::Ext4 => "ext4 on CMR",
+            Engine::F2fs => "F2FS",
+        }
+    }
+}
+
+/// One combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    engine: Engine,
+    span: Span,
+    cache: bool,
+    size: u64,
+}
+
+pub(super) fn size_name(size: u64) -> String {
+    if size < MIB { format!("{} KiB", size / KIB) } else { format!("{} MiB", size / MIB) }
+}
+
+impl Cell {
+    fn name(&self) -> String {
+        let (engine, size, span) = (self.engine.name(), size_name(self.size), self.span.name());
+        format!("{engine}, {size}, {span}, write cache {}", if self.cache { "on" } else { "off" })
+    }
+}
+
+fn cells() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for cache in [false, true] {
+        for span in Span::ALL {
+            for engine in Engine::ALL {
+                cells.extend(SIZES.map(|size| Cell { engine, span, cache, size }));
+            }
+        }
+    }
+    cells
+}
+
+/// What a row does, at each of how many places.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    places: u64,
+    bytes: u64,
+    most_appends: u64,
+}
+
+impl Load {
+    fn of(short: bool) -> Load {
+        match short {
+            true => Load { places: 1, bytes: 24 * MIB, most_appends: 128 },
+            false => Load { places: 4, bytes: 384 * MIB, most_appends: 4096 },
+        }
+    }
+
+    /// Appends at a place. A buffered row is about the steady state, behind a full buffer.
+    fn appends(&self, cell: &Cell) -> u64 {
+        match cell.engine {
+            Engine::Buffered => (4 * self.bytes / cell.size).min(4 * self.most_appends),
+            _ => (self.bytes / cell.size).min(self.most_appends),
+        }
+    }
+}
+
+/// What was measured at one place or, added up, at all.
+#[derive(Default)]
+struct Measured {
+    seconds: f64,
+    busy: f64,
+    kinds: [f64; 4],
+    appends: u64,
+    commits: u64,
+    user: u64,
+    turns: Turns,
+    flushes: u64,
+    /// Of each append, in nanoseconds.
+    took: Vec<Nanoseconds>,
+}
+
+/// The clients of a store: what each does next, and what waits for a commit.
+struct Clients<'a> {
+    host: &'a Host,
+    steps: Steps,
+    size: u64,
+    left: u64,
+    buffered: bool,
+    bytes: Vec<u8>,
+    /// Appends of each job, and when each client's last one came.
+    turn: [u64; JOBS],
+    came: [Nanoseconds; JOBS * DEPTH],
+    /// What was appended and waits for a commit; what appending it asked of the drive; and who is in the one under way.
+    gathered: Vec<usize>,
+    asked: Vec<imbrex_emulator::TraceEntry>,
+    committing: Option<Vec<usize>>,
+    measured: Measured,
+}
+
+/// What [`Steps`] knows a commit by, and a buffered append that is being written by the client's number behind it.
+const COMMIT: usize = JOBS * DEPTH;
+
+fn chunk(job: usize, file: u64) -> ChunkId {
+    ChunkId::of_number((job as u64) << 32 | file)
+}
+
+impl Clients<'_> {
+    fn played(&mut self, commands: &[imbrex_emulator::TraceEntry]) {
+        self.measured.turns.add(commands);
+        self.measured.flushes += commands.iter().filter(|one| one.op == Op::Flush).count() as u64;
+    }
+
+    /// The client's next append, if there are any left.
+    fn append(&mut self, client: usize, now: Nanoseconds) -> Result<(), Stop> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        self.left -= 1;
+        let job = client / DEPTH;
+        let id = chunk(job, self.turn[job] % FILES);
+        self.turn[job] += 1;
+        self.came[client] = now;
+        let how = Append { offset: None, durability: Durability::Buffered };
+        let bytes = &self.bytes;
+        let (_, asked) = self.host.took(|store| store.append_with(id, bytes, how))?;
+        self.played(&asked);
+        if self.buffered {
+            self.steps.begin(COMMIT + 1 + client, asked, now);
+        } else {
+            self.asked.extend(asked);
+            self.gathered.push(client);
+            self.commit(now)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a commit of what has gathered, unless one is under way.
+    fn commit(&mut self, now: Nanoseconds) -> Result<(), Stop> {
+        if self.committing.is_some() || self.gathered.is_empty() {
+            return Ok(());
+        }
+        let ((), asked) = self.host.took(ChunkStore::sync)?;
+        self.played(&asked);
+        let mut commands = std::mem::take(&mut self.asked);
+        commands.extend(asked);
+        self.committing = Some(std::mem::take(&mut self.gathered));
+        self.steps.begin(COMMIT, commands, now);
+        self.measured.commits += 1;
+        Ok(())
+    }
+
+    fn answered(&mut self, client: usize, now: Nanoseconds) {
+        self.measured.took.push(now - self.came[client]);
+        self.measured.appends += 1;
+        self.measured.user += self.size;
+    }
+
+    fn run(&mut self, stopped: impl Fn() -> bool) -> Result<(), Stop> {
+        for client in 0..JOBS * DEPTH {
+            self.steps.begin(client, Vec::new(), client as f64 * TURNAROUND);
+        }
+        let mut end = 0.0;
+        while let Some((who, now)) = self.steps.next() {
+            match who {
+                COMMIT => {
+                    end = now;
+                    for (rank, client) in self.committing.take().unwrap_or_default().into_iter().enumerate() {
+                        self.answered(client, now);
+                        self.steps.begin(client, Vec::new(), now + (rank + 1) as f64 * TURNAROUND);
+                    }
+                    self.commit(now)?;
+                    if stopped() {
+                        return Err(Stop::Interrupted);
+                    }
+                }
+                client if client < COMMIT => self.append(client, now)?,
+                client => {
+                    end = now;
+                    let client = client - COMMIT - 1;
+                    self.answered(client, now);
+                    self.steps.begin(client, Vec::new(), now + TURNAROUND);
+                }
+            }
+        }
+        if self.buffered {
+            // All of it shall be on the drive.
+            let ((), asked) = self.host.took(ChunkStore::sync)?;
+            self.played(&asked);
+            self.steps.begin(COMMIT, asked, end);
+            self.measured.commits += 1;
+            while let Some((_, now)) = self.steps.next() {
+                end = now;
+            }
+        }
+        let stats = self.steps.stats();
+        self.measured.seconds = end / 1e9;
+        self.measured.busy = stats.total.busy();
+        self.measured.kinds = [stats.total.seek, stats.total.rotation, stats.total.transfer, stats.total.zone_ops];
+        Ok(())
+    }
+}
+
+/// Where the zones of a store's drive lie: label and metazones at the front of the drive, all others side by side from `part` of the
+/// span on.
+fn layout(host: &Host, profile: &Profile, span: Span, part: f64) -> Vec<u64> {
+    let (first, all) = span.zones(profile);
+    let meta =
+        host.store.zones().iter().filter(|zone| matches!(zone.usage, ZoneUse::Meta(_))).map(|zone| zone.zone).max();
+    let front = u64::from(meta.map_or(0, |zone| zone + 1));
+    let room = all.saturating_sub(front + u64::from(ZONES)) as f64;
+    let from = (room * part) as u64;
+    let place = |zone: u64| if zone < front { first + zone } else { first + from + zone };
+    (0..u64::from(ZONES)).map(|zone| place(zone) * profile.zone_size).collect()
+}
+
+fn at_place(
+    profile: &Profile,
+    cell: &Cell,
+    load: Load,
+    place: u64,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Measured, Stop> {
+    let placement = if cell.engine == Engine::OneZone { Placement::ONE_ZONE } else { Placement::default() };
+    let host = Host::new(profile, ZONES, cell.cache, Options { placement, ..Options::default() })?;
+    for job in 0..JOBS {
+        for file in 0..FILES {
+            host.store.create_with(chunk(job, file), StreamType::DATA, Durability::Buffered).map_err(why)?;
+        }
+    }
+    host.store.sync().map_err(why)?;
+    let part = (place as f64 + 0.5) / load.places as f64;
+    let steps = Steps::new(profile, cell.cache, layout(&host, profile, cell.span, part))?;
+    let mut clients = Clients {
+        host: &host,
+        steps,
+        size: cell.size,
+        left: load.appends(cell),
+        buffered: cell.engine == Engine::Buffered,
+        bytes: vec![7; cell.size as usize],
+        turn: [0; JOBS],
+        came: [0.0; JOBS * DEPTH],
+        gathered: Vec::new(),
+        asked: Vec::new(),
+        committing: None,
+        measured: Measured::default(),
+    };
+    clients.run(stopped)?;
+    Ok(clients.measured)
+}
+
+/// The part of all that is as small or smaller, in milliseconds.
+pub(super) fn at_part(sorted: &[Nanoseconds], part: f64) -> f64 {
+    let rank = (sorted.len() as f64 * part) as usize;
+    sorted.get(rank.min(sorted.len().saturating_sub(1))).map_or(0.0, |ns| ns / 1e6)
+}
+
+fn measure(run: &Run, profile: &Profile, cell: &Cell) -> Result<Row, Stop> {
+    if matches!(cell.engine, Engine::Ext4 | Engine::F2fs) {
+        return Err(Stop::Failed("not built yet".into()));
+    }
+    let load = Load::of(run.options.short);
+    let mut all = Measured::default();
+    for place in 0..load.places {
+        let one = at_place(profile, cell, load, place, &|| run.stopped())?;
+        all.seconds += one.seconds;
+        all.busy += one.busy;
+        all.kinds.iter_mut().zip(one.kinds).for_each(|(sum, part)| *sum += part);
+        all.appends += one.appends;
+        all.commits += one.commits;
+        all.user += one.user;
+        all.turns.bytes += one.turns.bytes;
+        all.turns.turns += one.turns.turns;
+        all.flushes += one.flushes;
+        all.took.extend(one.took);
+    }
+    all.took.sort_by(f64::total_cmp);
+    let mut row = Row::new("", &profile.name);
+    row.rule = Rule::Fewer.name().into();
+    (row.device_seconds, row.wall_seconds) = (Some(all.busy), Some(all.seconds));
+    row.operations = Some(all.appends);
+    (row.bytes_user, row.bytes_drive) = (Some(all.user), Some(all.turns.bytes));
+    row.flushes = Some(all.flushes);
+    row.drive_utilisation = (all.seconds > 0.0).then(|| (all.busy / all.seconds).min(1.0));
+    let names = ["seek", "rotation", "transfer", "zone ops"].map(str::to_owned);
+    row.seconds = names.into_iter().zip(all.kinds).collect();
+    let figures = [
+        ("MB/s", all.user as f64 / 1e6 / all.seconds.max(1e-9)),
+        ("KiB a turn", all.turns.bytes as f64 / KIB as f64 / all.turns.turns.max(1) as f64),
+        ("appends a commit", all.appends as f64 / all.commits.max(1) as f64),
+        ("ms an append, median", at_part(&all.took, 0.5)),
+        ("ms an append, 99 %", at_part(&all.took, 0.99)),
+    ];
+    row.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+    Ok(row.amplified())
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    let profile = Profile::named(DRIVE).ok_or_else(|| format!("the profile {DRIVE} is gone"))?;
+    run.model(&profile);
+    run.once("logical clients on a virtual clock: every run is the same");
+    let load = Load::of(run.options.short);
+    run.setting("bytes at a place, at most", load.bytes);
+    run.setting("appends at a place, at most", load.most_appends);
+    run.setting("places over the span", load.places);
+    run.setting(
+        "load",
+        format!("{JOBS} jobs, {DEPTH} appends under way in each, {FILES} chunks of each in turn, stream data"),
+    );
+    run.setting(
+        "group commit",
+        "begins when somebody has appended and none is under way; nobody waits for others (commit-wait=0)",
+    );
+    run.setting(
+        "buffered",
+        "four times the bytes and appends; 256 MiB may wait in memory; a sync at the end, whose time counts",
+    );
+    run.setting("microseconds between an answer and the client's next append (assumed)", TURNAROUND / 1e3);
+    for cell in cells() {
+        run.row(&cell.name(), |run| measure(run, &profile, &cell))?;
+    }
+    ratios(run);
+    for span in Span::ALL {
+        [false, true].into_iter().for_each(|cache| chart(run, span, cache));
+    }
+    Ok(())
+}
+
+fn rate(run: &Run, cell: Cell) -> Option<f64> {
+    run.measured(&cell.name())?.figures.get("MB/s").copied()
+}
+
+fn ratios(run: &mut Run) {
+    for cache in [false, true] {
+        for span in Span::ALL {
+            let at = |engine| Cell { engine, span, cache, size: MIB };
+            for (under, goal) in [(Engine::OneZone, None), (Engine::Ext4, Some(1.3))] {
+                let (Some(ours), Some(theirs)) = (rate(run, at(Engine::Durable)), rate(run, at(under))) else {
+                    continue;
+                };
+                let name = format!("{}: MB/s over those of {}", at(Engine::Durable).name(), under.name());
+                run.outcome.ratios.extend(Ratio::of(name, &[ours / theirs]).map(|ratio| Ratio { goal, ..ratio }));
+            }
+        }
+    }
+}
+
+fn chart(run: &mut Run, span: Span, cache: bool) {
+    let line = |engine: Engine| {
+        let point = |size: u64| Some((size as f64 / KIB as f64, rate(run, Cell { engine, span, cache, size })?));
+        Series { name: engine.name().into(), points: SIZES.into_iter().filter_map(point).collect() }
+    };
+    let series: Vec<Series> = Engine::ALL.into_iter().map(line).filter(|line| line.points.len() > 1).collect();
+    if series.is_empty() {
+        return;
+    }
+    let on = if cache { "on" } else { "off" };
+    run.outcome.charts.push(Chart {
+        file: format!("write-{}-cache-{on}", span.name().replace(' ', "-")),
+        title: format!("Appends of 16 at once, {}, write cache {on} ({DRIVE})", span.name()),
+        x: Axis::log("KiB an append"),
+        y: Axis::even("MB/s"),
+        shape: Shape::Lines(series),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(engine: Engine, cache: bool, size: u64) -> Measured {
+        let profile = Profile::named(DRIVE).unwrap();
+        let cell = Cell { engine, span: Span::Whole, cache, size };
+        at_place(&profile, &cell, Load::of(true), 0, &|| false).unwrap()
+    }
+
+    #[test]
+    fn all_appends_are_answered_and_those_that_come_together_share_a_commit() {
+        let ours = measured(Engine::Durable, true, 64 * KIB);
+        assert_eq!((ours.appends, ours.user, ours.took.len()), (128, 128 * 64 * KIB, 128));
+        assert!((8..128).contains(&ours.commits), "{}", ours.commits);
+        assert!(ours.turns.bytes > ours.user && ours.busy <= ours.seconds * 1.001, "{} {}", ours.busy, ours.seconds);
+        let again = measured(Engine::Durable, true, 64 * KIB);
+        assert_eq!((ours.seconds, ours.took), (again.seconds, again.took), "the same clients give the same times");
+    }
+
+    #[test]
+    fn one_zone_has_longer_turns_and_is_faster_on_a_clean_drive() {
+        let (ours, one) = (measured(Engine::Durable, false, 64 * KIB), measured(Engine::OneZone, false, 64 * KIB));
+        assert_eq!(ours.user, one.user);
+        assert!(one.turns.turns < ours.turns.turns && one.seconds < ours.seconds, "{} {}", one.seconds, ours.seconds);
+    }
+
+    #[test]
+    fn what_is_buffered_is_on_the_drive_at_the_end() {
+        let buffered = measured(Engine::Buffered, true, 64 * KIB);
+        assert_eq!((buffered.appends, buffered.commits), (512, 1));
+        assert!(buffered.turns.bytes > buffered.user && buffered.seconds > 0.0);
+    }
+}

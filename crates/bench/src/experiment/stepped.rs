@@ -1,0 +1,349 @@
+//! Many logical clients of a chunk store on one virtual clock, from one real thread.
+//!
+//! **How the store's commands get their arrivals.** The store runs inline on a drive in memory that keeps no time, behind a
+//! [`Tap`] that notes every command. An operation is carried out the moment it comes: its bytes move and its decisions fall at once, and the tap has
+//! what it asked of the drive, a chain of commands. [`Steps`] then plays that chain on the drive's [`Timeline`]: the first
+//! command arrives when the operation came (or gets the right to write, below), each further one when the one before is complete, and the operation ends with its
+//! last. Chains of different clients are at the drive side by side, so they queue there, and the drive chooses among them, as if each had a thread; but
+//! nobody waits, and the same clients give the same times.
+//!
+//! What that rests on, and what it costs:
+//!
+//! - What an operation asks of the drive must not depend on how long the drive takes. It does not in the store: its decisions are made in
+//!   memory, and its one clock only dates zones.
+//! - The store lets one thread write at a time (`core.rs`, the right). So chains that write are played one after the other, in the order in
+//!   which they began; reads do not wait for them.
+//! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),
+//!   which is durable for all that have appended by then. Who comes meanwhile is in the next.
+//! - State is ahead of time by the commands that are still being played: a read sees bytes whose write has not ended, and takes them from
+//!   memory or from the drive as the store had them when it came.
+//!
+//! **Where zones lie.** The store has a drive of few zones; [`Steps`] is given where on the whole drive each of them lies, so sizes and
+//! mechanics are real, and only how many zones there are is scaled.
+
+use super::Stop;
+use imbrex_chunkstore::{ChunkStore, FormatOptions, Options};
+use imbrex_device::{Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_emulator::time::{Ticket, TimeStats, Timeline};
+use imbrex_emulator::{Config, Emulator, Op, Overrides, Profile, TraceEntry};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of the drive's clock.
+pub(super) type Nanoseconds = f64;
+
+/// A drive that notes what is asked of it.
+pub(super) struct Tap {
+    drive: Emulator,
+    noted: Mutex<Vec<TraceEntry>>,
+}
+
+impl Tap {
+    fn noted(&self) -> MutexGuard<'_, Vec<TraceEntry>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, op: Op, at: u64, len: u64, tag: Tag, result: &Result<()>) {
+        let mut noted = self.noted();
+        let entry = TraceEntry {
+            sequence: noted.len() as u64,
+            op,
+            cause: tag.cause.name(),
+            priority: "normal",
+            zone: self.drive.geometry().zone_of(at).0,
+            offset: at,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            result: if result.is_ok() { "ok" } else { "failed" },
+        };
+        noted.push(entry);
+    }
+}
+
+impl ZonedDevice for Tap {
+    fn identity(&self) -> &Identity {
+        self.drive.identity()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
+        self.drive.report(from, out)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+        let result = self.drive.read_at(buf, at, tag);
+        self.note(Op::Read, at, buf.len() as u64, tag, &result);
+        result
+    }
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let result = self.drive.write_at(buf, at, tag);
+        self.note(Op::Write, at, buf.len() as u64, tag, &result);
+        result
+    }
+    fn flush(&self, tag: Tag) -> Result<()> {
+        let result = self.drive.flush(tag);
+        self.note(Op::Flush, 0, 0, tag, &result);
+        result
+    }
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        let result = self.drive.zone_op(op, zone, tag);
+        self.note(op.into(), self.geometry().start(zone), 0, tag, &result);
+        result
+    }
+    fn write_cache(&self) -> Result<bool> {
+        self.drive.write_cache()
+    }
+    fn set_write_cache(&self, on: bool) -> Result<()> {
+        self.drive.set_write_cache(on)
+    }
+}
+
+/// A store on a drive that notes what is asked of it.
+pub(super) struct Host {
+    pub(super) store: ChunkStore,
+    tap: Arc<Tap>,
+}
+
+/// Why a store could not do something.
+pub(super) fn why(error: impl std::fmt::Display) -> Stop {
+    Stop::Failed(error.to_string())
+}
+
+impl Host {
+    /// An empty store on `zones` zones like those of the profile, all of them sequential.
+    pub(super) fn new(
+        profile: &Profile,
+        zones: u32,
+        write_cache: bool,
+        options: Options,
+    ) -> std::result::Result<Host, Stop> {
+        let over = Overrides {
+            capacity: Some(u64::from(zones) * profile.zone_size),
+            conventional: Some(0),
+            write_cache: Some(write_cache),
+            ..Overrides::default()
+        };
+        let drive = Emulator::memory(&Config::new(profile, &over)).map_err(why)?;
+        let tap = Arc::new(Tap { drive, noted: Mutex::default() });
+        let drive = Drive { device: tap.clone(), survivor: None };
+        ChunkStore::format(&drive, &FormatOptions { uuid: Some([7; 16]), force: false }).map_err(why)?;
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive, Options { volume, ..options }).map_err(why)?;
+        tap.noted().clear();
+        Ok(Host { store, tap })
+    }
+
+    /// What an operation returns, and what it asked of the drive.
+    pub(super) fn took<T>(
+        &self,
+        operation: impl FnOnce(&ChunkStore) -> imbrex_chunkstore::Result<T>,
+    ) -> std::result::Result<(T, Vec<TraceEntry>), Stop> {
+        self.tap.noted().clear();
+        let value = operation(&self.store).map_err(why)?;
+        Ok((value, std::mem::take(&mut *self.tap.noted())))
+    }
+}
+
+/// One operation that is being played.
+struct Chain {
+    who: usize,
+    rest: VecDeque<TraceEntry>,
+    writes: bool,
+}
+
+/// The virtual clock: what the clients' operations ask of the drive, played side by side.
+pub(super) struct Steps {
+    line: Timeline,
+    zone_size: u64,
+    /// Where each zone of the store's drive begins on the whole drive.
+    places: Vec<u64>,
+    chains: BTreeMap<u64, Chain>,
+    begun: u64,
+    /// Commands at the drive, and whose they are.
+    flying: Vec<(Ticket, u64)>,
+    /// Chains that go on, by time (bits of a number that is not negative are in its order) and by age.
+    due: BinaryHeap<Reverse<(u64, u64)>>,
+    /// The chain that has the right to write, and those that want it.
+    right: Option<u64>,
+    wanting: VecDeque<u64>,
+}
+
+impl Steps {
+    /// At time 0, the drive at rest.
+    pub(super) fn new(profile: &Profile, write_cache: bool, places: Vec<u64>) -> std::result::Result<Steps, Stop> {
+        Ok(Steps {
+            line: Timeline::new(profile, write_cache)?,
+            zone_size: profile.zone_size,
+            places,
+            chains: BTreeMap::new(),
+            begun: 0,
+            flying: Vec::new(),
+            due: BinaryHeap::new(),
+            right: None,
+            wanting: VecDeque::new(),
+        })
+    }
+
+    /// An operation of `who` begins; without commands it ends then, too. `at` is not before what [`Steps::next`] said last.
+    pub(super) fn begin(&mut self, who: usize, commands: Vec<TraceEntry>, at: Nanoseconds) {
+        let id = self.begun;
+        self.begun += 1;
+        let writes = commands.iter().any(|command| command.op != Op::Read);
+        self.chains.insert(id, Chain { who, rest: commands.into(), writes });
+        if writes && self.right.is_some() {
+            self.wanting.push_back(id);
+            return;
+        }
+        if writes {
+            self.right = Some(id);
+        }
+        self.due.push(Reverse((at.max(0.0).to_bits(), id)));
+    }
+
+    /// Lets time pass until an operation ends: whose, and when. `None`: nothing is under way.
+    pub(super) fn next(&mut self) -> Option<(usize, Nanoseconds)> {
+        loop {
+            let Steps { line, flying, due, .. } = self;
+            flying.retain(|(ticket, chain)| match line.completion(*ticket) {
+                Some(end) => {
+                    due.push(Reverse((end.to_bits(), *chain)));
+                    false
+                }
+                None => true,
+            });
+            // The drive may begin nothing behind the next arrival: that could be a better choice.
+            let next = due.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
+            if !flying.is_empty() && line.step(next) {
+                continue;
+            }
+            let Reverse((at, id)) = due.pop()?;
+            let at = f64::from_bits(at);
+            // What the drive does by itself up to then.
+            while line.step(at) {}
+            let Some(chain) = self.chains.get_mut(&id) else { continue };
+            if let Some(command) = chain.rest.pop_front() {
+                let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
+                self.flying.push((ticket, id));
+                continue;
+            }
+            let (who, wrote) = (chain.who, chain.writes);
+            self.chains.remove(&id);
+            if wrote {
+                self.right = self.wanting.pop_front();
+                if let Some(next) = self.right {
+                    self.due.push(Reverse((at.to_bits(), next)));
+                }
+            }
+            return Some((who, at));
+        }
+    }
+
+    /// What became of the drive's time.
+    pub(super) fn stats(&self) -> TimeStats {
+        self.line.stats()
+    }
+}
+
+/// The command where its zone lies on the whole drive.
+fn placed(places: &[u64], zone_size: u64, command: TraceEntry) -> TraceEntry {
+    if command.op == Op::Flush {
+        return command;
+    }
+    let place = places.get(command.zone as usize).copied().unwrap_or(command.offset / zone_size * zone_size);
+    TraceEntry { offset: place + command.offset % zone_size, ..command }
+}
+
+/// Bytes of writes, and how many turns they were: a turn ends where another zone is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Turns {
+    pub(super) bytes: u64,
+    pub(super) turns: u64,
+    zone: Option<u32>,
+}
+
+impl Turns {
+    pub(super) fn add(&mut self, commands: &[TraceEntry]) {
+        for write in commands.iter().filter(|command| command.op == Op::Write) {
+            self.turns += u64::from(self.zone != Some(write.zone));
+            self.bytes += u64::from(write.len);
+            self.zone = Some(write.zone);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(op: Op, zone: u32, offset: u64) -> TraceEntry {
+        let len = if op == Op::Flush { 0 } else { 4096 };
+        TraceEntry { sequence: 0, op, cause: "user_read", priority: "normal", zone, offset, len, result: "ok" }
+    }
+
+    fn steps() -> (Steps, u64) {
+        let profile = Profile::named("seagate-st20000nm001j").unwrap();
+        let zone = profile.zone_size;
+        (Steps::new(&profile, false, vec![1000 * zone, 70_000 * zone]).unwrap(), zone)
+    }
+
+    fn ends(mut steps: Steps) -> Vec<(usize, f64)> {
+        std::iter::from_fn(|| steps.next()).map(|(who, at)| (who, at / 1e6)).collect()
+    }
+
+    #[test]
+    fn reads_of_many_are_at_the_drive_together_and_those_of_one_follow_each_other() {
+        // There and back across the whole stroke, eight times.
+        let reads: Vec<_> = (0..16).map(|i| command(Op::Read, i % 2, (i as u64 % 2 * 256 + i as u64) << 20)).collect();
+        let (mut many, _) = steps();
+        reads.iter().enumerate().for_each(|(who, read)| many.begin(who, vec![read.clone()], 0.0));
+        let many = ends(many);
+        assert_eq!(many.len(), 16);
+        assert!(many.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
+        let (mut one, _) = steps();
+        one.begin(0, reads, 0.0);
+        let one = ends(one);
+        assert_eq!(one.len(), 1);
+        assert!(many[15].1 < 0.7 * one[0].1, "{many:?} {one:?}");
+    }
+
+    #[test]
+    fn who_writes_waits_for_who_writes_and_reads_do_not() {
+        let (mut steps, zone) = steps();
+        let writes = |zone: u32, at: u64| (0..8).map(|i| command(Op::Write, zone, at + i * 4096)).collect::<Vec<_>>();
+        steps.begin(0, writes(0, 0), 0.0);
+        steps.begin(1, writes(1, zone), 0.0);
+        steps.begin(2, vec![command(Op::Read, 0, 1 << 20)], 0.0);
+        steps.begin(3, Vec::new(), 1e6);
+        let ends = ends(steps);
+        let of = |who| ends.iter().find(|(one, _)| *one == who).unwrap().1;
+        assert_eq!(ends.len(), 4);
+        assert_eq!(of(3), 1.0);
+        // With the cache off each write behind another waits for a turn of 8.3 ms, and a zone is opened for 20.
+        assert!(of(2) < 60.0 && of(0) > 20.0 + 7.0 * 8.0 && of(1) > of(0) + 20.0 + 7.0 * 8.0, "{ends:?}");
+    }
+
+    #[test]
+    fn what_a_store_asks_of_its_drive_is_noted_and_turns_are_counted() {
+        use imbrex_chunkstore::{Append, ChunkId, Durability, StreamType};
+        let profile = Profile::named("seagate-st20000nm001j").unwrap();
+        let host = Host::new(&profile, 64, true, Options::default()).unwrap();
+        let how = Append { offset: None, durability: Durability::Buffered };
+        let (_, asked) = host
+            .took(|store| {
+                store.create_with(ChunkId::of_number(1), StreamType::DATA, Durability::Buffered)?;
+                store.append_with(ChunkId::of_number(1), &[1; 1 << 20], how)
+            })
+            .unwrap();
+        assert!(asked.is_empty(), "buffered: {asked:?}");
+        let ((), asked) = host.took(ChunkStore::sync).unwrap();
+        let mut turns = Turns::default();
+        turns.add(&asked);
+        assert!(turns.bytes > 1 << 20 && turns.bytes < 3 << 20 && turns.turns >= 2, "{turns:?}");
+        assert_eq!(asked.last().map(|last| last.op), Some(Op::Flush));
+        // Written bytes are in the drive and come from it.
+        let mut out = vec![0; 4096];
+        let (n, asked) = host.took(|store| store.read(ChunkId::of_number(1), 5000, &mut out)).unwrap();
+        assert!(n == 4096 && out == [1; 4096] && asked.iter().all(|one| one.op == Op::Read) && !asked.is_empty());
+    }
+}
