@@ -95,6 +95,27 @@ fn interleave_writes_as_much_with_short_turns_as_with_long_ones() {
     }
 }
 
+#[test]
+fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
+    let at = place();
+    let written = short(&at, "chunk-write", &["ext4", "F2FS"]);
+    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 5 * 6);
+    for cache in ["on", "off"] {
+        let of = |engine: &str| row(&written, &format!("{engine}, 64 KiB, whole drive, write cache {cache}"));
+        for engine in ["this store", "one zone", "this store, buffered"] {
+            let row = of(engine);
+            assert_eq!(row["bytes_user"], row["operations"].as_u64().unwrap() * 65_536, "{row}");
+            assert!(row["write_amplification"].as_f64().unwrap() > 1.0, "{row}");
+        }
+        let turn = |engine: &str| of(engine)["figures"]["KiB a turn"].as_f64().unwrap();
+        assert!(turn("one zone") > turn("this store"));
+    }
+    let read = short(&place(), "chunk-read", &["ext4", "F2FS"]);
+    assert_eq!(read["rows"].as_array().unwrap().len(), 2 * 4 * 6);
+    let rate = |span: &str| row(&read, &format!("this store, 4 KiB, {span}"))["figures"]["reads/s"].as_f64().unwrap();
+    assert!(rate("6 TB") > rate("whole drive"), "the way is shorter");
+}
+
 /// Fails unless all rows of the kind did the same work for the user, and the drive counted no broken rule.
 fn same_work(result: &Value, part: &str) {
     let rows = result["rows"].as_array().unwrap().iter();

@@ -279,7 +279,7 @@ mod tests {
     fn reads_of_a_store_take_as_long_as_the_drives_own() {
         let profile = Profile::named(DRIVE).unwrap();
         let filled = fill(&profile, MIB).unwrap();
-        assert!(filled.zones.len() >= 40, "{:?}", filled.zones);
+        assert!(filled.zones.len() >= 30, "{:?}", filled.zones);
         let layout = filled.layout(&profile, Span::Whole);
         let places: Vec<u64> = filled.zones.iter().map(|zone| layout[*zone as usize]).collect();
         assert!(places.is_sorted() && places[places.len() - 1] > profile.capacity / 10 * 9, "over the whole stroke");

@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "SMRSTORE, section 6.1, Figure 14",
     speed: 1.0,
     rows: |_| cells().iter().map(Cell::name).collect(),
-    needs: |_| Needs { work: 0, memory: 2 << 30 },
+    needs: |_| Needs { work: 0, memory: 3 << 30 },
     run,
 };
 
