@@ -99,7 +99,7 @@ fn interleave_writes_as_much_with_short_turns_as_with_long_ones() {
 fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
     let at = place();
     let written = short(&at, "chunk-write", &["ext4", "F2FS"]);
-    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 5 * 6);
+    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 6 * 6);
     for cache in ["on", "off"] {
         let of = |engine: &str| row(&written, &format!("{engine}, 64 KiB, whole drive, write cache {cache}"));
         for engine in ["this store", "one zone", "this store, buffered"] {

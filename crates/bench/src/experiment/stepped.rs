@@ -150,7 +150,33 @@ struct Chain {
     who: usize,
     rest: VecDeque<TraceEntry>,
     writes: bool,
+    /// Commands that it may have at the drive at once, and the zones of those that are there.
+    depth: usize,
+    busy: Vec<u32>,
 }
+
+impl Chain {
+    /// The next command that may go to the drive now: one a zone in its order, and a flush behind all before it.
+    fn ready(&mut self) -> Option<TraceEntry> {
+        if self.busy.len() >= self.depth {
+            return None;
+        }
+        let mut passed = self.busy.clone();
+        for (i, command) in self.rest.iter().enumerate() {
+            if command.op == Op::Flush && !passed.is_empty() {
+                return None;
+            }
+            if !passed.contains(&command.zone) {
+                return self.rest.remove(i);
+            }
+            passed.push(command.zone);
+        }
+        None
+    }
+}
+
+/// Of a chain that begins: it has no command at the drive.
+const NO_ZONE: u32 = u32::MAX;
 
 /// The virtual clock: what the clients' operations ask of the drive, played side by side.
 pub(super) struct Steps {
@@ -160,10 +186,10 @@ pub(super) struct Steps {
     places: Vec<u64>,
     chains: BTreeMap<u64, Chain>,
     begun: u64,
-    /// Commands at the drive, and whose they are.
-    flying: Vec<(Ticket, u64)>,
-    /// Chains that go on, by time (bits of a number that is not negative are in its order) and by age.
-    due: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Commands at the drive, whose they are, and their zones.
+    flying: Vec<(Ticket, u64, u32)>,
+    /// Chains that go on, by time (bits of a number that is not negative are in its order) and by age, because a command in this zone is complete.
+    due: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// The chain that has the right to write, and those that want it.
     right: Option<u64>,
     wanting: VecDeque<u64>,
@@ -187,10 +213,16 @@ impl Steps {
 
     /// An operation of `who` begins; without commands it ends then, too. `at` is not before what [`Steps::next`] said last.
     pub(super) fn begin(&mut self, who: usize, commands: Vec<TraceEntry>, at: Nanoseconds) {
+        self.begin_deep(who, commands, 1, at);
+    }
+
+    /// The same, with up to `depth` commands at the drive at once, those of a zone one after the other: what a store would take that did
+    /// so. This one does not.
+    pub(super) fn begin_deep(&mut self, who: usize, commands: Vec<TraceEntry>, depth: usize, at: Nanoseconds) {
         let id = self.begun;
         self.begun += 1;
         let writes = commands.iter().any(|command| command.op != Op::Read);
-        self.chains.insert(id, Chain { who, rest: commands.into(), writes });
+        self.chains.insert(id, Chain { who, rest: commands.into(), writes, depth, busy: Vec::new() });
         if writes && self.right.is_some() {
             self.wanting.push_back(id);
             return;
@@ -198,33 +230,40 @@ impl Steps {
         if writes {
             self.right = Some(id);
         }
-        self.due.push(Reverse((at.max(0.0).to_bits(), id)));
+        self.due.push(Reverse((at.max(0.0).to_bits(), id, NO_ZONE)));
     }
 
     /// Lets time pass until an operation ends: whose, and when. `None`: nothing is under way.
     pub(super) fn next(&mut self) -> Option<(usize, Nanoseconds)> {
         loop {
             let Steps { line, flying, due, .. } = self;
-            flying.retain(|(ticket, chain)| match line.completion(*ticket) {
+            flying.retain(|(ticket, chain, zone)| match line.completion(*ticket) {
                 Some(end) => {
-                    due.push(Reverse((end.to_bits(), *chain)));
+                    due.push(Reverse((end.to_bits(), *chain, *zone)));
                     false
                 }
                 None => true,
             });
             // The drive may begin nothing behind the next arrival: that could be a better choice.
-            let next = due.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
+            let next = due.peek().map_or(f64::INFINITY, |Reverse((at, ..))| f64::from_bits(*at));
             if !flying.is_empty() && line.step(next) {
                 continue;
             }
-            let Reverse((at, id)) = due.pop()?;
+            let Reverse((at, id, zone)) = due.pop()?;
             let at = f64::from_bits(at);
             // What the drive does by itself up to then.
             while line.step(at) {}
             let Some(chain) = self.chains.get_mut(&id) else { continue };
-            if let Some(command) = chain.rest.pop_front() {
+            if let Some(i) = chain.busy.iter().position(|busy| *busy == zone) {
+                chain.busy.swap_remove(i);
+            }
+            while let Some(command) = chain.ready() {
+                chain.busy.push(command.zone);
+                let zone = command.zone;
                 let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
-                self.flying.push((ticket, id));
+                self.flying.push((ticket, id, zone));
+            }
+            if !chain.busy.is_empty() {
                 continue;
             }
             let (who, wrote) = (chain.who, chain.writes);
@@ -232,7 +271,7 @@ impl Steps {
             if wrote {
                 self.right = self.wanting.pop_front();
                 if let Some(next) = self.right {
-                    self.due.push(Reverse((at.to_bits(), next)));
+                    self.due.push(Reverse((at.to_bits(), next, NO_ZONE)));
                 }
             }
             return Some((who, at));
@@ -321,6 +360,30 @@ mod tests {
         assert_eq!(of(3), 1.0);
         // With the cache off each write behind another waits for a turn of 8.3 ms, and a zone is opened for 20.
         assert!(of(2) < 60.0 && of(0) > 20.0 + 7.0 * 8.0 && of(1) > of(0) + 20.0 + 7.0 * 8.0, "{ends:?}");
+    }
+
+    #[test]
+    fn zones_side_by_side_are_written_in_order_each_and_sooner() {
+        let zone = |n: u32| (0..4).map(move |i| command(Op::Write, n, u64::from(n) * (256 << 20) + i * 4096));
+        let mut commands: Vec<_> = zone(0).chain(zone(1)).collect();
+        commands.push(command(Op::Flush, 0, 0));
+        let took = |depth| {
+            let (mut steps, _) = steps();
+            steps.begin_deep(0, commands.clone(), depth, 0.0);
+            let ends = ends(steps);
+            assert_eq!(ends.len(), 1);
+            ends[0].1
+        };
+        assert!(took(2) < took(1), "{} {}", took(2), took(1));
+        let mut chain = Chain { who: 0, rest: commands.clone().into(), writes: true, depth: 8, busy: Vec::new() };
+        let mut offsets = Vec::new();
+        while let Some(next) = chain.ready() {
+            chain.busy.push(next.zone);
+            offsets.push(next.offset);
+        }
+        assert_eq!(offsets, [0, 256 << 20], "one a zone, and no flush before the rest");
+        chain.busy.clear();
+        assert_eq!(chain.ready().map(|next| next.offset), Some(4096));
     }
 
     #[test]
