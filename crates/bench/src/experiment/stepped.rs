@@ -364,26 +364,35 @@ mod tests {
 
     #[test]
     fn zones_side_by_side_are_written_in_order_each_and_sooner() {
-        let zone = |n: u32| (0..4).map(move |i| command(Op::Write, n, u64::from(n) * (256 << 20) + i * 4096));
-        let mut commands: Vec<_> = zone(0).chain(zone(1)).collect();
+        let profile = Profile::named("seagate-st20000nm001j").unwrap();
+        let zone = |n: u32| (0..4).map(move |i| command(Op::Write, n, (u64::from(n) << 28) + (i << 20)));
+        let mut commands: Vec<_> = (0..12).flat_map(zone).collect();
+        commands.iter_mut().for_each(|write| write.len = 1 << 20);
         commands.push(command(Op::Flush, 0, 0));
         let took = |depth| {
-            let (mut steps, _) = steps();
+            let places = (1000..1012).map(|zone| zone * profile.zone_size).collect();
+            let mut steps = Steps::new(&profile, false, places).unwrap();
             steps.begin_deep(0, commands.clone(), depth, 0.0);
             let ends = ends(steps);
             assert_eq!(ends.len(), 1);
             ends[0].1
         };
-        assert!(took(2) < took(1), "{} {}", took(2), took(1));
-        let mut chain = Chain { who: 0, rest: commands.clone().into(), writes: true, depth: 8, busy: Vec::new() };
+        assert!(took(12) < 0.8 * took(1), "{} {}", took(12), took(1));
+        let mut chain = Chain { who: 0, rest: commands.clone().into(), writes: true, depth: 2, busy: Vec::new() };
         let mut offsets = Vec::new();
         while let Some(next) = chain.ready() {
             chain.busy.push(next.zone);
             offsets.push(next.offset);
         }
-        assert_eq!(offsets, [0, 256 << 20], "one a zone, and no flush before the rest");
+        assert_eq!(offsets, [0, 256 << 20], "one a zone, as many as it may have");
         chain.busy.clear();
-        assert_eq!(chain.ready().map(|next| next.offset), Some(4096));
+        assert_eq!(chain.ready().map(|next| next.offset), Some(1 << 20));
+        // A flush waits for all before it.
+        chain.rest.drain(..chain.rest.len() - 1);
+        chain.busy.push(5);
+        assert!(chain.ready().is_none());
+        chain.busy.clear();
+        assert_eq!(chain.ready().map(|next| next.op), Some(Op::Flush));
     }
 
     #[test]

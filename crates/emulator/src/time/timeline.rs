@@ -92,20 +92,21 @@ mod tests {
     fn commands_that_are_there_together_are_served_in_the_order_of_the_head() {
         let profile = Profile::named("hitachi-hua72303").unwrap();
         let mut line = Timeline::new(&profile, false).unwrap();
-        // Far, near, middle; the first is begun at once, the others while it lasts.
-        let tickets = [40, 1, 20].map(|place| line.submit(&read(place << 35), 0.0));
+        // There and back: the drive has a better order, once it has them all.
+        let places: Vec<u64> = (0..16).map(|i| (i % 2 * 40 + i) << 35).collect();
+        let tickets: Vec<Ticket> = places.iter().map(|place| line.submit(&read(*place), 0.0)).collect();
         while line.step(f64::INFINITY) {}
-        let ends = tickets.map(|ticket| line.completion(ticket).unwrap());
-        assert!(ends[2] != ends[1] && ends.iter().all(|end| *end > 0.0), "{ends:?}");
+        let ends: Vec<f64> = tickets.iter().map(|ticket| line.completion(*ticket).unwrap()).collect();
+        assert!(!ends.is_sorted() && ends.iter().all(|end| *end > 0.0), "{ends:?}");
         let last = ends.into_iter().fold(0.0, f64::max);
         let mut alone = Timeline::new(&profile, false).unwrap();
         let mut now = 0.0;
-        for place in [40, 1, 20] {
-            let ticket = alone.submit(&read(place << 35), now);
+        for place in places {
+            let ticket = alone.submit(&read(place), now);
             while alone.step(f64::INFINITY) {}
             now = alone.completion(ticket).unwrap();
         }
-        assert!(last < now, "side by side {last}, one after the other {now}");
+        assert!(last < 0.8 * now, "side by side {last}, one after the other {now}");
         assert_eq!(line.completion(tickets[0]), None, "told once");
         assert!((alone.stats().elapsed - now / 1e9).abs() < 1e-3);
     }
