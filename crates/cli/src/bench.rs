@@ -89,6 +89,9 @@ struct RunArgs {
     /// Run it at 1/64, 1/32 and 1/16 and at two speeds, each into a directory of its own in --out, and compare them.
     #[arg(long, conflicts_with_all = ["scale", "speed"])]
     agreement: bool,
+    /// With --agreement: what was run at 1/64 and the usual speed before, which then is not run again.
+    #[arg(long, value_name = "DIR", requires = "agreement")]
+    base: Option<PathBuf>,
     /// Leave out what the commands would have taken with every assumed parameter of the drives at a half less and a half more.
     #[arg(long)]
     no_sensitivity: bool,
@@ -300,6 +303,7 @@ fn series(experiment: &Experiment) -> Vec<(u32, f64)> {
 fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     let all: Vec<Options> = series(experiment)
         .into_iter()
+        .skip(usize::from(args.base.is_some()))
         .map(|(scale, speed)| {
             let out = args.out.join(format!("at-1-{scale}-speed-{speed}"));
             Options { scale, speed: Some(speed), ..options(args, out) }
@@ -314,7 +318,7 @@ fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicB
         run_one(experiment, options, false, interrupted)?;
         report::index(&args.out).map_err(Failure::failed)?;
     }
-    let dirs = all.into_iter().map(|options| options.out).collect();
+    let dirs = args.base.iter().cloned().chain(all.into_iter().map(|options| options.out)).collect();
     compare(&Compare { dirs, dry_run: false, json: args.json })
 }
 
