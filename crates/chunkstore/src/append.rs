@@ -1,5 +1,6 @@
 //! Create, append, seal, delete: what is decided in memory, and which zone a chunk's bytes go to (SMRSTORE §5.1, §5.4).
 
+use crate::clean::Victim;
 use crate::core::{Core, Right, State, lock};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -232,8 +233,7 @@ impl Core {
 
     /// Zones that users may take.
     fn free(&self) -> usize {
-        let counts = self.tenant.counts();
-        counts.free.saturating_sub(counts.reserve) as usize
+        self.free_for_users() as usize
     }
 
     /// The zone that the chunk's next bytes go to; `None`: one has to be opened first.
@@ -321,7 +321,7 @@ impl Core {
                 return Ok(true);
             }
         }
-        let (moved, freed) = self.clean(self.facts.zone_bytes)?;
+        let (moved, freed) = self.clean(self.facts.zone_bytes, Victim::Any)?;
         self.reset_garbage(true);
         Ok(moved > 0 || freed)
     }

@@ -12,6 +12,7 @@ use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
 use crate::id::{ChunkId, StreamType};
+use crate::policy::throttle;
 use crate::policy::victim::{Candidate, victim};
 use crate::pool::Image;
 use crate::zone::ZoneState;
@@ -23,6 +24,15 @@ use std::sync::atomic::Ordering;
 const STEP: u64 = 16 << 20;
 /// Most zones of the cleaner that are open.
 const OPEN: usize = 2;
+
+/// What is cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// Whatever is most worth it, after zones that take no more writes.
+    Any,
+    /// Only those.
+    Dying,
+}
 
 /// The first records of a chunk's group, on their way.
 struct Move {
@@ -36,9 +46,18 @@ struct Move {
 }
 
 impl Core {
+    /// Whether a zone that takes no more writes holds something that can still be read.
+    pub(crate) fn has_dying(&self) -> bool {
+        self.choose_victim(Victim::Dying).is_some()
+    }
+
     /// The closed zone that is most worth cleaning.
-    fn choose_victim(&self) -> Option<u32> {
+    fn choose_victim(&self, what: Victim) -> Option<u32> {
+        let counts = self.tenant.counts();
         let state = self.state();
+        // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
+        let open = state.zones.0.values().filter(|z| matches!(z.usage, ZoneUse::Cleaner(_)));
+        let room = counts.free > counts.reserve || open.map(|z| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
         let lifetime = |usage: ZoneUse| match usage {
             ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => {
                 self.options.streams.get(usize::from(stream.number())).map_or(1, |s| s.lifetime.as_secs())
@@ -52,7 +71,13 @@ impl Core {
         for (zone, z) in closed {
             if z.dead {
                 // It can still be read, and who knows for how long.
-                return Some(*zone);
+                if room {
+                    return Some(*zone);
+                }
+                continue;
+            }
+            if what == Victim::Dying {
+                continue;
             }
             candidates.push(Candidate {
                 zone: *zone,
@@ -72,13 +97,13 @@ impl Core {
 
     /// Cleans, as long as fewer zones are free than shall be and there is something to gain: moves about `most` bytes. Returns how
     /// many it moved, and whether a zone became free.
-    pub(crate) fn clean(&self, most: u64) -> Result<(u64, bool)> {
+    pub(crate) fn clean(&self, most: u64, what: Victim) -> Result<(u64, bool)> {
         let _cleaning = lock(&self.cleaning);
         let mut moved = 0;
         let mut freed = false;
         while moved < most {
-            let Some(zone) = self.choose_victim() else { break };
-            let n = self.clean_step(zone)?;
+            let Some(zone) = self.choose_victim(what) else { break };
+            let n = self.clean_step(zone, STEP.min(most - moved))?;
             moved += n;
             let gone = self.state().zones.get(zone).is_none_or(|z| z.state() == ZoneState::Garbage);
             freed |= gone;
@@ -90,8 +115,8 @@ impl Core {
         Ok((moved, freed))
     }
 
-    /// Moves a piece of what is live in the zone. Returns how many bytes, framing included.
-    fn clean_step(&self, zone: u32) -> Result<u64> {
+    /// Moves a piece of what is live in the zone, about `most` bytes. Returns how many, framing included.
+    fn clean_step(&self, zone: u32, most: u64) -> Result<u64> {
         if self.is_offline(zone)? {
             if let Some(z) = self.state().zones.get_mut(zone) {
                 z.unreadable = true;
@@ -108,7 +133,7 @@ impl Core {
                 for group in chunk.groups().iter().filter(|group| group.zone == zone) {
                     let mut records = Vec::new();
                     for (start, record) in group.spans() {
-                        if bytes >= STEP {
+                        if bytes >= most {
                             break;
                         }
                         bytes += u64::from(data_blocks(record.end - start)) * BLOCK as u64;
@@ -119,7 +144,7 @@ impl Core {
                         moves.push(Move { slot, id, serial, stream, from: zone, start: group.start, records });
                     }
                 }
-                if bytes >= STEP {
+                if bytes >= most {
                     break;
                 }
             }
@@ -328,14 +353,19 @@ impl Core {
     }
 
     /// Whoever takes a zone while few are free cleans ahead: the fewer there are, the more, twice a zone at most. So cleaning
-    /// keeps pace with what is written and no faster.
+    /// keeps pace with what is written and no faster. Where it is done in the background, that is told first, and only when it
+    /// falls behind those who need zones do it, too.
     pub(crate) fn clean_ahead(&self) -> Result<()> {
-        let counts = self.tenant.counts();
-        let (free, want) = (u64::from(counts.free.saturating_sub(counts.reserve)), u64::from(self.facts.clean_below));
+        let (free, below) = (self.free_for_users(), self.facts.clean_below);
+        if throttle::is_due(free, below) {
+            self.tending.ring();
+        }
+        let want = throttle::users_below(below, self.tending.is_attended());
         if free >= want {
             return Ok(());
         }
+        let (free, want) = (u64::from(free), u64::from(want));
         let most = 2 * self.facts.zone_bytes * (want - free) / want.max(1);
-        self.clean(most).map(drop)
+        self.clean(most, Victim::Any).map(drop)
     }
 }

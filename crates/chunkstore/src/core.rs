@@ -204,6 +204,7 @@ pub(crate) struct Core {
     /// One thread at a time cleans.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) gather: crate::append::Gather,
+    pub(crate) tending: crate::background::Tending,
     /// So many bytes of one zone are copied together for one write. With the drive's write cache off each command waits for its
     /// sector to come round, and a record of 1 MiB by itself would be two; with it on, copying gains nothing.
     together: usize,
@@ -251,6 +252,7 @@ impl Core {
             counters: Default::default(),
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
+            tending: Default::default(),
             together,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,

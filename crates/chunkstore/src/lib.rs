@@ -5,6 +5,7 @@
 //! the records themselves, make it again after a crash. `docs/chunk-store.md` walks through it.
 
 mod append;
+mod background;
 mod buffer;
 mod check;
 mod checkpoint;
@@ -34,7 +35,7 @@ mod zone;
 pub use check::{CheckReport, ScrubStep};
 pub use error::{Error, Result};
 pub use id::{ChunkId, StreamType};
-pub use look::{Place, Space, ZoneInfo};
+pub use look::{Lost, Place, Space, ZoneInfo};
 pub use meter::{Histogram, Measured, Operation};
 pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};
 pub use policy::place::{Pick, Placement};

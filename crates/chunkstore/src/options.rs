@@ -58,6 +58,10 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// Cleaning begins when fewer zones are free than this many; `None`: a sixty-fourth of all, 4 at least.
     pub clean_below: Option<u32>,
+    /// Cleaning is done in the background, by a thread or (inline) by [`ChunkStore::step`](crate::ChunkStore::step), and at a pace that what
+    /// users do takes no more than so many times longer, above 1; only while fewer than half of `clean_below` zones are free those
+    /// who take one clean, too. `None`: nobody but they cleans.
+    pub slowdown: Option<f64>,
     /// For placement at random.
     pub seed: u64,
     /// Where times come from.
@@ -77,6 +81,7 @@ impl Default for Options {
             commit_wait: Duration::ZERO,
             checkpoint_bytes: 4 << 30,
             clean_below: None,
+            slowdown: Some(1.5),
             seed: 1,
             clock: Arc::new(now),
         }
@@ -98,6 +103,7 @@ impl fmt::Debug for Options {
             .field("buffer_bytes", &self.buffer_bytes)
             .field("commit_wait", &self.commit_wait)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
+            .field("slowdown", &self.slowdown)
             .finish_non_exhaustive()
     }
 }

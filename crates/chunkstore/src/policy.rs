@@ -1,4 +1,5 @@
-//! Which zone a chunk's bytes go to, and which zone is worth cleaning: pure functions over a look at the zones.
+//! Which zone a chunk's bytes go to, which zone is worth cleaning, and how fast: pure functions over a look at the zones.
 
 pub mod place;
+pub mod throttle;
 pub mod victim;

@@ -137,6 +137,7 @@ fn open_as(tenant: Tenant, options: Options, salvage: Option<Progress>) -> Resul
     }
     volume.recovered()?;
     let core = Core::new(tenant, options, facts, state, found.log);
+    report.damage.extend(core.lost_sentences());
     if dirty {
         let right = core.right();
         let mut log = lock(&core.meta);
@@ -158,6 +159,8 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
         // The drive is asked again when it is closed for good.
         z.finished = found.finished;
         z.dead = found.dead;
+        let report = tenant.volume().report_at_open().get(zone as usize);
+        z.unreadable = report.is_some_and(|report| report.state == imbrex_device::ZoneState::Offline);
         state.zones.0.insert(zone, z);
     }
     for chunk in rebuilt.chunks.into_values() {

@@ -15,6 +15,7 @@ pub(crate) struct Counters {
     pub(crate) damaged: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) cleaned: AtomicU64,
+    pub(crate) background: AtomicU64,
     /// What operations took.
     pub(crate) meter: crate::meter::Meter,
 }
@@ -38,6 +39,10 @@ pub struct Stats {
     pub moved_bytes: u64,
     /// Zones that cleaning has freed.
     pub cleaned_zones: u64,
+    /// Of `moved_bytes`, what was moved in the background.
+    pub background_bytes: u64,
+    /// Bytes of chunks that stood in zones that are offline.
+    pub lost_bytes: u64,
     /// Chunks.
     pub chunks: u64,
     /// Bytes that wait in memory.
@@ -63,6 +68,7 @@ impl Core {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let c = &self.counters;
         let free = self.tenant.counts().free;
+        let lost_bytes = self.lost().iter().map(|one| u64::from(one.len)).sum();
         let state = self.state();
         let count = |of| state.zones.count(of) as u32;
         let used = state.zones.0.values().filter(|z| z.state() != ZoneState::Opened);
@@ -78,6 +84,8 @@ impl Core {
             damaged: get(&c.damaged),
             moved_bytes: get(&c.moved),
             cleaned_zones: get(&c.cleaned),
+            background_bytes: get(&c.background),
+            lost_bytes,
             chunks: state.index.len() as u64,
             buffered_bytes: state.buffered,
             index_bytes: state.index_bytes,

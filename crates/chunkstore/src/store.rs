@@ -1,6 +1,8 @@
 //! The chunk store as its users see it.
 
+use crate::background::Attendant;
 use crate::check::{CheckReport, ScrubStep};
+use crate::clean::Victim;
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, StreamType};
@@ -45,6 +47,8 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct ChunkStore {
+    /// Ends before the rest does.
+    attendant: Arc<Attendant>,
     pub(crate) core: Arc<Core>,
     report: Arc<OpenReport>,
     /// Where it was opened by its name: the process' one. Last, so that its drive is let go of when the core is gone.
@@ -116,7 +120,8 @@ impl ChunkStore {
     }
 
     pub(crate) fn of((core, report): (Core, OpenReport)) -> ChunkStore {
-        ChunkStore { core: Arc::new(core), report: Arc::new(report), shared: None }
+        let core = Arc::new(core);
+        ChunkStore { attendant: Arc::new(Attendant::new(&core)), core, report: Arc::new(report), shared: None }
     }
 
     /// The store that was opened by its name.
@@ -280,8 +285,8 @@ impl ChunkStore {
         self.core.checkpoint_whole(&mut log, &right)
     }
 
-    /// Does one piece of background work: a piece of the checkpoint that is under way, or one of the volume's. False: there was
-    /// nothing to do.
+    /// Does one piece of background work: a piece of the checkpoint that is under way, a burst of [cleaning](Options::slowdown) if that is
+    /// due, or a piece of the volume's. False: there was nothing to do.
     ///
     /// # Errors
     /// [`Error::Drive`].
@@ -294,7 +299,7 @@ impl ChunkStore {
                 return Ok(true);
             }
         }
-        Ok(self.core.volume.step()?)
+        Ok(self.core.step_background()? || self.core.volume.step()?)
     }
 
     /// Begins a checkpoint, unless one is under way; commits and [`ChunkStore::step`]s write it piece by piece.
@@ -306,13 +311,24 @@ impl ChunkStore {
         self.core.checkpoint_begin(&mut lock(&self.core.meta), &right)
     }
 
-    /// Cleans now: moves about `most` bytes out of the zones that are most worth it. Returns how many were moved; 0: there is
-    /// nothing to gain.
+    /// Cleans now: moves about `most` bytes out of zones that the drive does not let be written any more, then out of those that are
+    /// most worth it. Returns how many were moved; 0: there is nothing to gain.
     ///
     /// # Errors
     /// [`Error::Drive`].
     pub fn clean(&self, most: u64) -> Result<u64> {
-        self.core.clean(most).map(|(moved, _)| moved)
+        self.core.patrol()?;
+        self.core.clean(most, Victim::Any).map(|(moved, _)| moved)
+    }
+
+    /// Asks the drive how its zones are, which is done every minute where there are threads. Zones that have turned read-only are
+    /// drained next, in the background or by [`ChunkStore::clean`]; what stood in those that are offline is [lost](ChunkStore::lost).
+    /// Returns the numbers of zones that it found so for the first time.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn patrol(&self) -> Result<Vec<u32>> {
+        self.core.patrol()
     }
 
     /// Compares every record with the index, and every slice with its checksum. `progress` hears how many of how many chunks are
@@ -333,12 +349,13 @@ impl ChunkStore {
         self.core.scrub(after, most)
     }
 
-    /// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover. Whoever still has
-    /// a clone may go on.
+    /// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover; nothing is done in the
+    /// background any more. Whoever still has a clone may go on.
     ///
     /// # Errors
     /// [`Error::Drive`].
     pub fn close(&self) -> Result<()> {
+        self.attendant.end();
         self.sync()?;
         self.core.reset_garbage(true);
         self.checkpoint()

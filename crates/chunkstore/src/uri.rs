@@ -29,6 +29,7 @@ pub const URI_OPTIONS: &[&str] = &[
     "open-zones",
     "placement",
     "segment",
+    "slowdown",
     "streams",
     "survivor-size",
     "victims",
@@ -100,10 +101,12 @@ impl ChunkStore {
                 false => None,
             };
             let open = if looks { Volume::look } else { Volume::open };
-            let opened = open(drive, wish.options.volume.clone())
+            // Who only looks has nothing to gain from zones that are free.
+            let options = Options { slowdown: wish.options.slowdown.filter(|_| !looks), ..wish.options };
+            let opened = open(drive, options.volume.clone())
                 .and_then(|volume| volume.tenant(TENANT))
                 .map_err(Error::from)
-                .and_then(|tenant| recover::open_whole(tenant, wish.options))
+                .and_then(|tenant| recover::open_whole(tenant, options))
                 .map(Self::of);
             match (refused, opened) {
                 // Of what was not made one, it is of interest why.
@@ -182,6 +185,14 @@ impl Wish {
                 return Err(refuse(format!("streams={text}: there can be {} kinds at most", StreamType::MOST)));
             }
         }
+        options.slowdown = match parsed.options.get("slowdown").map(String::as_str) {
+            None => options.slowdown,
+            Some("off") => None,
+            Some(text) => match text.parse().ok().filter(|factor| (1.05..=100.0).contains(factor)) {
+                Some(factor) => Some(factor),
+                None => return Err(refuse(format!("slowdown={text} is neither a number from 1.05 to 100 nor off"))),
+            },
+        };
         let chunk_limit = size("chunk-limit", 1, u64::from(u32::MAX))?.map(|bytes| bytes as u32);
         if let Some(limit) = chunk_limit {
             for stream in &mut options.streams {
@@ -259,7 +270,7 @@ mod tests {
 
     #[test]
     fn options_are_understood() {
-        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&commit-wait=5&open-zones=7&placement=one-zone&segment=64K&\
+        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&commit-wait=5&open-zones=7&placement=one-zone&segment=64K&slowdown=2.5&\
                    streams=logs:30:8,cold:365:4:16M&survivor-size=1M&victims=lifetime&format";
         let Wish { options, format, chunk_limit, open_zones } = wish(all).unwrap();
         assert_eq!(
@@ -267,6 +278,8 @@ mod tests {
             (4 << 20, 1 << 30, 64 << 10)
         );
         assert_eq!((options.clean_below, options.commit_wait), (Some(9), Duration::from_millis(5)));
+        assert_eq!(options.slowdown, Some(2.5));
+        assert_eq!(wish("slowdown=off").unwrap().options.slowdown, None);
         assert_eq!((options.placement, options.victims), (Placement::ONE_ZONE, Victims::Lifetime));
         assert_eq!((format, chunk_limit, open_zones, options.open_zones), (true, Some(32 << 20), Some(7), 7));
         let names: Vec<&str> = options.streams.iter().map(|s| s.name.as_str()).collect();
@@ -286,6 +299,9 @@ mod tests {
             ("open-zones=many", "from 1 to"),
             ("placement=best", "one-zone"),
             ("victims=old", "greedy"),
+            ("slowdown=1", "from 1.05"),
+            ("slowdown=NaN", "from 1.05"),
+            ("slowdown=on", "off"),
             ("streams=logs", "NAME:DAYS:POOL"),
             ("streams=7:1:1", "NAME:DAYS:POOL"),
             ("streams=gc:1:1", "already"),

@@ -54,7 +54,7 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         over_appended(d, d.stats.appended_bytes + d.stats.moved_bytes)
     });
     type Figure = fn(&Metrics) -> u64;
-    let single: [(prometheus::proto::MetricType, &str, &str, Figure); 16] = [
+    let single: [(prometheus::proto::MetricType, &str, &str, Figure); 18] = [
         (GAUGE, "imbrex_chunks", "Chunks.", |d| d.stats.chunks),
         (GAUGE, "imbrex_chunk_space_bytes", "Bytes that chunks can ever take.", |d| d.space.total),
         (GAUGE, "imbrex_chunk_live_bytes", "Bytes of all chunks.", |d| d.space.live),
@@ -69,6 +69,10 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         (COUNTER, "imbrex_chunk_commits_total", "Commits, each one flush for all who wait.", |d| d.stats.commits),
         (COUNTER, "imbrex_chunk_moved_bytes_total", "Bytes that cleaning moved.", |d| d.stats.moved_bytes),
         (COUNTER, "imbrex_chunk_cleaned_zones_total", "Zones that cleaning freed.", |d| d.stats.cleaned_zones),
+        (COUNTER, "imbrex_chunk_background_bytes_total", "Of those, moved in the background.", |d| {
+            d.stats.background_bytes
+        }),
+        (GAUGE, "imbrex_chunk_lost_bytes", "Bytes of chunks whose zone is offline.", |d| d.stats.lost_bytes),
         (COUNTER, "imbrex_chunk_damaged_reads_total", "Reads that met damage.", |d| d.stats.damaged),
         (GAUGE, "imbrex_mount", "Number of this mount.", |d| d.mount),
         (GAUGE, "imbrex_mount_damage", "Damage that the mount found; see `imbrex fs check`.", |d| d.damage),

@@ -1,0 +1,228 @@
+//! What is done without being asked: cleaning ahead of those who need zones, and looking after zones that the drive gives up
+//! (SMRSTORE §5.5; issue 5, parts 5 and 7).
+//!
+//! A thread, where the store has threads; else [`step`](crate::ChunkStore::step), a burst a call, so that crash tests and a virtual
+//! clock see the same commands every time. How much at a time and how long a rest is [`throttle`]'s. Who finds too few zones
+//! free all the same cleans itself, as ever, so nothing ever depends on this thread: it may fail, or not be there.
+//!
+//! Invariants: the thread holds no lock while it rests; it is told to stop before the store's memory goes, and joined; a burst that is under
+//! way then ends by itself, after [`throttle::MOST`] bytes at the latest.
+
+use crate::clean::Victim;
+use crate::core::{Core, lock};
+use crate::error::Result;
+use crate::policy::throttle::{self, Pace, Seen};
+use imbrex_device::{Zone, ZoneState as DriveState, report_all};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// So often it is looked whether there is something to do, if nobody rings.
+const LOOK: Duration = Duration::from_secs(2);
+/// So often the drive is asked for the states of all zones.
+const PATROL: Duration = Duration::from_secs(60);
+/// After an error.
+const TROUBLE: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+struct Signal {
+    over: bool,
+    rung: bool,
+}
+
+/// Of one open store.
+#[derive(Default)]
+pub(crate) struct Tending {
+    signal: Mutex<Signal>,
+    changed: Condvar,
+    /// Somebody cleans in the background, so users need not do it before zones are really short.
+    attended: AtomicBool,
+    pace: Mutex<Pace>,
+}
+
+impl Tending {
+    /// Zones run short: it is time to look.
+    pub(crate) fn ring(&self) {
+        if self.is_attended() {
+            lock(&self.signal).rung = true;
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        lock(&self.signal).over = true;
+        self.attended.store(false, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Waits for so long, or until it is over, or (where it is only idle) until somebody rings. True: it is over.
+    fn rest(&self, time: Duration, idle: bool) -> bool {
+        let until = Instant::now() + time;
+        let mut signal = lock(&self.signal);
+        while !signal.over && !(idle && signal.rung) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            signal = match self.changed.wait_timeout(signal, left) {
+                Ok((signal, _)) => signal,
+                Err(error) => PoisonError::into_inner(error).0,
+            };
+        }
+        signal.rung = false;
+        signal.over
+    }
+}
+
+/// The thread; it has ended when this is gone.
+pub(crate) struct Attendant {
+    core: Arc<Core>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Attendant {
+    /// Sets out, where the store has threads and shall be cleaned in the background.
+    pub(crate) fn new(core: &Arc<Core>) -> Attendant {
+        let thread = core.options.slowdown.filter(|_| core.is_threaded()).and_then(|slowdown| {
+            let with = core.clone();
+            let attend = move || attend(&with, slowdown);
+            // Without a thread (the system has no more) whoever takes a zone cleans.
+            let started = std::thread::Builder::new().name("imbrex-chunks".into()).spawn(attend);
+            started.inspect_err(|error| tracing::warn!(%error, "no thread to clean in the background")).ok()
+        });
+        core.tending.attended.store(thread.is_some(), Ordering::Relaxed);
+        Attendant { core: core.clone(), thread: Mutex::new(thread) }
+    }
+
+    /// Nothing is done in the background any more once this returns.
+    pub(crate) fn end(&self) {
+        self.core.tending.end();
+        let thread = lock(&self.thread).take();
+        // One that panicked has already said so.
+        drop(thread.map(JoinHandle::join));
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn attend(core: &Core, slowdown: f64) {
+    let mut looked = Instant::now();
+    loop {
+        if looked.elapsed() >= PATROL {
+            looked = Instant::now();
+            if let Err(error) = core.patrol() {
+                tracing::warn!(%error, "the drive did not say how its zones are");
+            }
+        }
+        let (rest, idle) = match core.tend(slowdown) {
+            Ok(Some(rest)) => (rest, false),
+            Ok(None) => (LOOK, true),
+            Err(error) => {
+                if core.volume.check_poison().is_err() {
+                    // Nothing can be written before the store is opened again, and everybody is told so.
+                    core.tending.attended.store(false, Ordering::Relaxed);
+                    return;
+                }
+                tracing::warn!(%error, "cleaning in the background failed; it is tried again");
+                (TROUBLE, false)
+            }
+        };
+        if core.tending.rest(rest, idle) {
+            return;
+        }
+    }
+}
+
+impl Core {
+    /// One burst of cleaning, where there is something to do. How long to rest after it; `None`: there is nothing to do.
+    fn tend(&self, slowdown: f64) -> Result<Option<Duration>> {
+        let before = *lock(&self.tending.pace);
+        let meter = &self.counters.meter;
+        let began = Instant::now();
+        meter.burst(true);
+        let done = self.burst(before.bytes);
+        meter.burst(false);
+        let Some(moved) = done? else { return Ok(None) };
+        let (calm, all) = meter.since_last();
+        let (free, below) = (self.free_for_users(), self.facts.clean_below);
+        let seen = Seen { free, below, took: began.elapsed(), moved, calm, all };
+        let pace = throttle::pace(before, slowdown, &seen);
+        *lock(&self.tending.pace) = pace;
+        Ok(Some(pace.rest))
+    }
+
+    /// Cleans about so many bytes, if that is due. `None`: it is not, or nothing is to be gained.
+    fn burst(&self, bytes: u64) -> Result<Option<u64>> {
+        self.reset_garbage(false);
+        let short = throttle::is_due(self.free_for_users(), self.facts.clean_below);
+        let victim = if short { Victim::Any } else { Victim::Dying };
+        if !short && !self.has_dying() {
+            return Ok(None);
+        }
+        // No more than about a zone: who knows whether more is needed then.
+        let (moved, freed) = self.clean(bytes.min(self.facts.zone_bytes), victim)?;
+        self.counters.background.fetch_add(moved, Ordering::Relaxed);
+        self.reset_garbage(false);
+        Ok((moved > 0 || freed).then_some(moved))
+    }
+
+    /// A burst for who has no threads. False: there was nothing to do.
+    pub(crate) fn step_background(&self) -> Result<bool> {
+        if self.options.slowdown.is_none() {
+            return Ok(false);
+        }
+        self.tending.attended.store(true, Ordering::Relaxed);
+        self.burst(throttle::MOST).map(|done| done.is_some())
+    }
+
+    /// Free zones without the reserve.
+    pub(crate) fn free_for_users(&self) -> u32 {
+        let counts = self.tenant.counts();
+        counts.free.saturating_sub(counts.reserve)
+    }
+
+    /// Asks the drive for the states of all zones. Those that take no more writes are closed, to be drained next; of those that are offline
+    /// it is told. Returns the numbers of all that it found so for the first time.
+    pub(crate) fn patrol(&self) -> Result<Vec<u32>> {
+        let report = report_all(self.volume.device().as_ref())?;
+        let mut found = Vec::new();
+        let mut lost = Vec::new();
+        {
+            let mut state = self.state();
+            for Zone { id, state: now, .. } in report {
+                let offline = now == DriveState::Offline;
+                if !offline && now != DriveState::ReadOnly {
+                    continue;
+                }
+                // What waits for it in memory is given another place by whoever writes it.
+                let Some(z) = state.zones.get_mut(id.0).filter(|z| z.buffer.is_empty()) else { continue };
+                if z.dead && z.unreadable == offline {
+                    continue;
+                }
+                (z.dead, z.finished, z.unreadable) = (true, true, offline);
+                state.close_zone(id.0);
+                found.push(id.0);
+                lost.extend(offline.then_some(id.0));
+            }
+        }
+        for zone in &found {
+            let state = if lost.contains(zone) { "offline" } else { "read-only" };
+            tracing::warn!(zone, state, "the drive has given up a zone");
+        }
+        for sentence in self.lost_sentences() {
+            if !lost.is_empty() {
+                tracing::error!("{sentence}");
+            }
+        }
+        Ok(found)
+    }
+}
