@@ -64,7 +64,7 @@ impl Tending {
     fn rest(&self, time: Duration, idle: bool) -> bool {
         let until = Instant::now() + time;
         let mut signal = lock(&self.signal);
-        while !signal.over && !(idle && signal.rung) {
+        while !(signal.over || idle && signal.rung) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
