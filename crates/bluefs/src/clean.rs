@@ -62,7 +62,7 @@ pub(crate) struct Step<'a> {
     /// As what.
     class: Class,
     /// At rest: what may be moved to, and the zones that were moved to before.
-    rest: Option<AtRest>,
+    rest: Option<Packing>,
     tag: Tag,
     /// Zones that were filled: pinned until it is recorded what stands there.
     filled: Vec<OpenZone>,
@@ -70,10 +70,12 @@ pub(crate) struct Step<'a> {
     victim: Option<u32>,
 }
 
-/// A step while nobody uses the drive: pieces go where they fit, behind those of others.
-struct AtRest {
+/// A step while nobody uses the drive, or the last resort of who finds no zone: pieces go where they fit, behind those of others.
+struct Packing {
     /// An empty zone may be taken.
     empty: bool,
+    /// An unmount does not wait for it. Not where somebody needs the room at once.
+    stops: bool,
     others: Vec<(OpenZone, Class)>,
 }
 
@@ -228,6 +230,33 @@ impl Core {
     pub(crate) fn pack_one(&self, budget: u64) -> Result<Option<u64>> {
         let Some(mut step) = self.begin_step() else { return Ok(None) };
         step.tag = TAG.at(Priority::Background);
+        self.pack_step(step, budget, true)
+    }
+
+    /// Before somebody is told that there is no space: live bytes of tables move together until a zone beside the reserve and
+    /// `leave` others is free. Only logs need that, which cannot stand behind tables; a table takes the room itself. True: there
+    /// is one now.
+    pub(crate) fn pack_for_room(&self, leave: u32) -> Result<bool> {
+        let mut steps = 0;
+        while self.cleans() && steps < MOST_AT_ONCE {
+            let Some(step) = self.begin_step() else {
+                self.wait_for_step();
+                continue;
+            };
+            steps += 1;
+            match self.pack_step(step, u64::MAX, false) {
+                Ok(None) => return Ok(false),
+                Err(error) if error.code() == Code::NoSpace => return Ok(false),
+                Err(error) => return Err(error),
+                Ok(Some(_)) if self.free_zones(leave, 1)?.0 > 0 => return Ok(true),
+                Ok(Some(_)) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// `rest`: nobody waits for it.
+    fn pack_step(&self, mut step: Step<'_>, budget: u64, rest: bool) -> Result<Option<u64>> {
         let (live, chosen) = {
             let state = lock(&self.meta);
             let partials = {
@@ -235,7 +264,11 @@ impl Core {
                 parking.partials(|zone| !cleaner.unreadable.contains(&zone) && !pins.holds(zone))
             };
             let Some(pack) = pack::next(partials, self.zone_capacity, self.front, budget) else { return Ok(None) };
-            step.rest = Some(AtRest { empty: matches!(pack, pack::Pack::Empty(_)), others: Vec::new() });
+            let empty = matches!(pack, pack::Pack::Empty(_));
+            if empty && !rest {
+                return Ok(None);
+            }
+            step.rest = Some(Packing { empty, stops: rest, others: Vec::new() });
             let victim = pack.victim();
             (victim.live, self.take_victim(&state, &mut step, victim.zone, u64::MAX))
         };
@@ -368,7 +401,7 @@ impl Core {
         let begin = into.at;
         let mut done = 0;
         while done < len {
-            if step.rest.is_some() && self.resting.is_over() {
+            if step.rest.as_ref().is_some_and(|rest| rest.stops) && self.resting.is_over() {
                 return Ok(None);
             }
             let n = (len - done).min(PIECE);

@@ -3,6 +3,7 @@
 
 use crate::core::Core;
 use crate::file::{FileState, lock};
+use crate::fs::WAL_SPARE;
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record};
 use crate::wal::Before;
@@ -211,10 +212,16 @@ impl Placer for FilePlacer {
             Err(error) => {
                 let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
                 let need = core.front + bytes + segment as u64;
-                if !core.promise_room(&self.state, need) {
+                if core.promise_room(&self.state, need) {
+                    self.promised_room.store(true, Ordering::Release);
+                    return Ok(());
+                }
+                let room = core.pack_for_room(if new_wal { 0 } else { WAL_SPARE });
+                if !room.map_err(|e| core.device_error(&e))? {
                     return Err(error);
                 }
-                self.promised_room.store(true, Ordering::Release);
+                core.promise_zone(new_wal)?;
+                self.promised.fetch_add(1, Ordering::AcqRel);
             }
         }
         Ok(())
@@ -252,7 +259,13 @@ impl Placer for FilePlacer {
         }
         let zone = match core.take_zone(urgency) {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
-                return self.shared_zone(&core, logical, need, true)?.ok_or(error);
+                if let Some(open) = self.shared_zone(&core, logical, need, true)? {
+                    return Ok(open);
+                }
+                if urgency != Urgency::User || !core.pack_for_room(0).map_err(|e| core.device_error(&e))? {
+                    return Err(error);
+                }
+                core.take_zone(urgency)?
             }
             other => other?,
         };

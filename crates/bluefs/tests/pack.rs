@@ -118,6 +118,31 @@ fn dead_zones_are_packed_within_the_bounds() {
 }
 
 #[test]
+fn a_log_that_finds_no_zone_gets_those_of_short_tables() {
+    let (emulator, drive) = machine();
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    let mut tables = Tables::new();
+    // Until one has no zone of its own any more.
+    while zones(&fs).len() == tables.len() {
+        write(&fs, &[ZONE * 6 / 10], &mut tables);
+    }
+    assert_eq!(emulator.stats().of(Cause::Cleaning).bytes_written, 0);
+    // More than the zones that are kept for logs.
+    let log = bytes(6 * ZONE, 7);
+    let mut file = fs.create("/000999.log", CreateOptions::default()).unwrap();
+    for piece in log.chunks(ZONE / 4) {
+        file.append(piece).unwrap();
+        file.sync().unwrap();
+    }
+    file.close().unwrap();
+    assert!(emulator.stats().of(Cause::Cleaning).bytes_written > 0, "nothing had to move");
+    tables.insert("/000999.log".into(), log);
+    expect(&fs, &tables);
+    drop(fs);
+    expect(&BlueFs::mount(drive, options()).unwrap(), &tables);
+}
+
+#[test]
 fn a_file_that_somebody_writes_stays_where_it_is() {
     let (_, drive) = machine();
     let fs = BlueFs::mount(drive, options()).unwrap();
