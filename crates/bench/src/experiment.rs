@@ -64,8 +64,10 @@ pub struct Options {
     pub out: PathBuf,
     /// Whether an older result there is replaced.
     pub force: bool,
-    /// Only rows whose name contains this.
-    pub only: Option<String>,
+    /// Only rows whose name contains one of these; all, if there is none.
+    pub only: Vec<String>,
+    /// Inserts at full size, instead of the paper's 150 million; bluefs-async only.
+    pub inserts: Option<u64>,
     /// Where drives live meanwhile.
     pub work: PathBuf,
     /// Where the plug-ins are.
@@ -82,6 +84,13 @@ pub struct Options {
     pub command: String,
     /// Where the same command leaves the results of other experiments: what one of them measured is not measured again.
     pub shared: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether this row is wanted.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    }
 }
 
 /// What an experiment takes while it runs, in bytes.
@@ -203,7 +212,7 @@ impl Run<'_> {
 
     /// Whether this row is wanted.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        self.options.only.as_deref().is_none_or(|only| name.contains(only))
+        self.options.wants(name)
     }
 
     /// Whether somebody asked to stop.
@@ -369,9 +378,10 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<(), String> {
         ));
     }
     let names = (experiment.rows)(options);
-    if let Some(only) = &options.only
-        && !names.iter().any(|name| name.contains(only.as_str()))
-    {
+    if options.inserts.is_some() && experiment.name != bluefs_async::EXPERIMENT.name {
+        return Err(format!("only {} can have another number of inserts", bluefs_async::EXPERIMENT.name));
+    }
+    if let Some(only) = options.only.iter().find(|only| !names.iter().any(|name| name.contains(only.as_str()))) {
         return Err(format!("{} has no row {only:?}; its rows are: {}", experiment.name, names.join("; ")));
     }
     let mut needs = (experiment.needs)(options);
@@ -394,7 +404,7 @@ pub fn run(
     check(experiment, options)?;
     prepare(&options.out, options.force)?;
     let names = (experiment.rows)(options);
-    let rows = names.iter().filter(|name| options.only.as_ref().is_none_or(|only| name.contains(only))).count();
+    let rows = names.iter().filter(|name| options.wants(name)).count();
     let speed = options.speed.unwrap_or_else(|| experiment.speed(options.scale));
     let outcome = Outcome {
         experiment: experiment.name.into(),
@@ -455,7 +465,8 @@ pub(crate) mod tests {
             scale: 64,
             out: out.join("out"),
             force: false,
-            only: None,
+            only: Vec::new(),
+            inserts: None,
             work: out.to_owned(),
             build: out.to_owned(),
             repeats: 1,
@@ -560,7 +571,7 @@ pub(crate) mod tests {
             out: dir.path().join(out),
             force: true,
             command: command.into(),
-            only: Some("first".into()),
+            only: vec!["first".into()],
             shared: Some(dir.path().to_owned()),
             ..options(dir.path())
         };
@@ -574,7 +585,7 @@ pub(crate) mod tests {
     #[test]
     fn an_older_result_is_replaced_only_when_told_to_and_other_files_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let mut options = Options { only: Some("first".into()), ..options(dir.path()) };
+        let mut options = Options { only: vec!["first".into()], ..options(dir.path()) };
         assert!(run(&ODD, &options, &Nobody, &Arc::default()).unwrap().complete);
         std::fs::write(options.out.join("mine.txt"), "mine").unwrap();
         std::fs::write(options.out.join("old.png"), "old").unwrap();
@@ -590,7 +601,8 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path());
         assert!(named("calibrate").err().unwrap().contains("calibration"));
-        let sentence = check(&ODD, &Options { only: Some("fifth".into()), ..options.clone() }).unwrap_err();
+        let sentence =
+            check(&ODD, &Options { only: vec!["first".into(), "fifth".into()], ..options.clone() }).unwrap_err();
         assert!(sentence.contains("first; second"), "{sentence}");
         let large = Experiment { needs: |_| Needs { work: 1 << 60, memory: 0 }, ..ODD };
         assert!(

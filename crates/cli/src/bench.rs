@@ -76,9 +76,12 @@ struct RunArgs {
     /// Replace an older result in --out.
     #[arg(long)]
     force: bool,
-    /// Only rows whose name contains this.
+    /// Only rows whose name contains this; may be given several times.
     #[arg(long, value_name = "ROW")]
-    only: Option<String>,
+    only: Vec<String>,
+    /// So many inserts at full size instead of the paper's 150 million (bluefs-async only).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000_000..=100_000_000_000))]
+    inserts: Option<u64>,
     /// Runs of each row.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     repeat: u16,
@@ -182,6 +185,7 @@ fn options(args: &RunArgs, out: PathBuf) -> Options {
         out,
         force: args.force,
         only: args.only.clone(),
+        inserts: args.inserts,
         work: args.work.clone(),
         build: args.build.clone().unwrap_or_else(libraries),
         repeats: usize::from(args.repeat),
@@ -309,7 +313,10 @@ fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicB
             Options { scale, speed: Some(speed), ..options(args, out) }
         })
         .collect();
-    // What does not fit is said before the first begins.
+    // What cannot end well is said before the first begins.
+    if let Some(base) = &args.base {
+        results(std::slice::from_ref(base))?;
+    }
     for options in &all {
         experiment::check(experiment, options).map_err(Failure::failed)?;
     }
@@ -326,7 +333,7 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     if args.agreement {
         return Err(Failure::usage("--agreement runs one experiment several times; name that instead of all"));
     }
-    if args.only.is_some() {
+    if !args.only.is_empty() {
         return Err(Failure::usage("--only names a row of one experiment; name that instead of all"));
     }
     // What cannot end well is said of all of them before the first begins.

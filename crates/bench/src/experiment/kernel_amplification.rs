@@ -16,12 +16,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, section 1, Figure 2: F2FS loses 15 to 20 % of capacity",
     speed: 1.0,
     rows: |options| rows(options).into_iter().map(|(name, ..)| name).collect(),
-    needs: |_| Needs { work: 0, memory: 6 << 30 },
+    needs: |_| Needs { work: 0, memory: 9 << 30 },
     run,
 };
 
 /// Of the device and of a zone, in MiB.
-const SIZE: u64 = 1024;
+const SIZE: u64 = 2048;
 const ZONE: u64 = 4;
 const SYSTEMS: [(&str, &str); 3] = [("bluefs", "bluefs"), ("f2fs", "F2FS"), ("btrfs", "zoned Btrfs")];
 const FULL: [u64; 2] = [50, 85];
