@@ -89,6 +89,7 @@ impl State {
         z.tail += blocks;
         self.buffered += image.len() as u64;
         self.appended += image.len() as u64;
+        self.fresh.put(zone);
         z.buffer.push(at, image, gather.bytes, &gather.pool);
         Some(at)
     }
@@ -194,6 +195,7 @@ impl Core {
         };
         let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
         state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
+        state.fresh.grown(slot);
         if let Some(z) = state.zones.get_mut(zone) {
             z.live_blocks += blocks;
             if new {
@@ -420,6 +422,7 @@ impl Core {
                 let moved = Header { flags: header.flags & MOVED, ..header };
                 let Some(at) = state.put(to, copy, moved, false, &self.gather) else { continue };
                 state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
+                state.fresh.grown(slot);
             }
         }
         state.buffered = state.buffered.saturating_sub(waiting);

@@ -123,14 +123,14 @@ impl Core {
     /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way; all of it,
     /// where a ring has little room left.
     pub(crate) fn checkpoint_tick(&self, log: &mut MetaLog, right: &Right) -> Result<()> {
-        let (due, size) = {
+        let (due, size, untold) = {
             let state = self.state();
             let due = state.appended - state.checkpointed >= self.options.checkpoint_bytes;
-            (due, state.index_bytes)
+            (due, state.index_bytes, state.fresh.cost)
         };
         let room = log.rings[0].room().min(log.rings[1].room());
         // Two checkpoints (one in each ring) and some journal have to fit whatever happens.
-        let tight = room < size * 2 + 4 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
+        let tight = room < size * 2 + untold + 4 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
         if due || tight && log.grown > 0 {
             self.checkpoint_begin(log, right)?;
         }

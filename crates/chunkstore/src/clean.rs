@@ -223,8 +223,9 @@ impl Core {
             done.extend(group.map(|group| (one.slot, one.id, one.serial, one.from, group)));
         }
         self.counters.moved.fetch_add(bytes, Ordering::Relaxed);
-        let target = self.state().assign();
-        self.commit(target)?;
+        self.state().assign();
+        // What the journal says of a move must be about records that it knows.
+        self.commit_told()?;
         // The copies are durable.
         let mut state = self.state();
         for (slot, id, serial, from, to) in done {
@@ -240,6 +241,10 @@ impl Core {
             });
             if !there {
                 continue;
+            }
+            // What comes next of an open chunk does not follow to a zone of the cleaner.
+            if state.index.chunk(slot).and_then(|chunk| chunk.groups().last()).is_some_and(|last| last.zone == from) {
+                state.unbind(slot);
             }
             // Decided before the zone may become garbage by it: it is reset only when this is durable.
             state.assign();

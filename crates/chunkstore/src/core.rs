@@ -117,6 +117,8 @@ pub(crate) struct State {
     pub(crate) checkpointed: u64,
     /// Bytes that a checkpoint of the index takes.
     pub(crate) index_bytes: u64,
+    /// What the journal was not told yet.
+    pub(crate) fresh: crate::tell::Fresh,
     /// The zone that was chosen last, by kind of stream.
     pub(crate) last: Vec<u32>,
     pub(crate) random: u64,
@@ -135,6 +137,7 @@ impl State {
             appended: 0,
             checkpointed: 0,
             index_bytes: 0,
+            fresh: Default::default(),
             last: vec![0; streams.max(1)],
             random: seed | 1,
         }
@@ -323,6 +326,7 @@ impl Core {
         {
             let mut state = self.state();
             state.durable = state.durable.max(target);
+            self.tell_if_due(&mut state);
             self.changed.notify_all();
         }
         if let Err(error) = self.checkpoint_tick(&mut log, right) {

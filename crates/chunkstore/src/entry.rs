@@ -1,7 +1,7 @@
 //! What stands in the payloads of metadata: entries of the journal, and the pieces of a checkpoint (SMRSTORE §5.6).
 //!
-//! The journal tells of chunks that were created, sealed and deleted, of zones that were taken and closed, and of what the
-//! cleaner moved; not of appends, which the zones tell themselves. A checkpoint is a list of zones and a list of chunks with
+//! The journal tells of chunks that were created, sealed and deleted, of zones that were taken and closed, of what the cleaner
+//! moved, and now and then of where records stand that have become durable; not of each append, which the zones tell themselves. A checkpoint is a list of zones and a list of chunks with
 //! all their index groups. Decoders check every length before they use it and never panic.
 
 use crate::format::{BLOCK, ZoneUse};
@@ -153,6 +153,24 @@ pub enum Entry {
         /// Where they stand now.
         to: GroupEntry,
     },
+    /// These records of a chunk are durable and stand here; those before them are known.
+    Told {
+        /// The chunk's name.
+        id: ChunkId,
+        /// Its serial number.
+        serial: u64,
+        /// Its records in one zone.
+        group: GroupEntry,
+    },
+    /// Of the records of a zone up to here the journal has told all that are of use.
+    ZoneTold {
+        /// Which.
+        zone: u32,
+        /// Its life.
+        life: u64,
+        /// Up to which block.
+        tail: u32,
+    },
 }
 
 /// Bytes of an entry's header.
@@ -241,6 +259,8 @@ impl Entry {
             Entry::ZoneTaken { usage, .. } => (4, usage_bytes(*usage)),
             Entry::ZoneClosed { .. } => (5, [0; 2]),
             Entry::Moved { .. } => (6, [0; 2]),
+            Entry::Told { .. } => (7, [0; 2]),
+            Entry::ZoneTold { .. } => (8, [0; 2]),
         };
         out.extend_from_slice(&[kind, detail, more, 0, 0, 0, 0, 0]);
         match self {
@@ -257,7 +277,7 @@ impl Entry {
                 out.extend_from_slice(&life.to_le_bytes());
                 out.extend_from_slice(&u64::from(*zone).to_le_bytes());
             }
-            Entry::ZoneClosed { zone, life, tail } => {
+            Entry::ZoneClosed { zone, life, tail } | Entry::ZoneTold { zone, life, tail } => {
                 out.extend_from_slice(&life.to_le_bytes());
                 out.extend_from_slice(&zone.to_le_bytes());
                 out.extend_from_slice(&tail.to_le_bytes());
@@ -269,6 +289,14 @@ impl Entry {
                     out.extend_from_slice(&word.to_le_bytes());
                 }
                 put_records(out, &to.records);
+            }
+            Entry::Told { id, serial, group } => {
+                out.extend_from_slice(&serial.to_le_bytes());
+                out.extend_from_slice(&id.0);
+                for word in [group.zone, group.start, group.records.len() as u32, 0] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+                put_records(out, &group.records);
             }
         }
         let len = (out.len() - from) as u32;
@@ -304,6 +332,13 @@ impl Entry {
                 let (from, zone, start, count) = (body.word()?, body.word()?, body.word()?, body.word()?);
                 Entry::Moved { id, serial, from, to: GroupEntry { zone, start, records: body.records(start, count)? } }
             }
+            7 => {
+                let (serial, id) = (body.long()?, body.id()?);
+                let (zone, start, count, zero) = (body.word()?, body.word()?, body.word()?, body.word()?);
+                (zero == 0).then_some(())?;
+                Entry::Told { id, serial, group: GroupEntry { zone, start, records: body.records(start, count)? } }
+            }
+            8 => Entry::ZoneTold { life: body.long()?, zone: body.word()?, tail: body.word()? },
             _ => return None,
         };
         (body.0.is_empty() && zero == 0).then_some((entry, len))
@@ -497,96 +532,4 @@ fn chunk(input: &mut Input) -> Option<ChunkEntry> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn group(zone: u32, start: u32, lens: &[u32]) -> GroupEntry {
-        let mut end = start;
-        let records = lens.iter().enumerate().map(|(i, len)| {
-            end += len;
-            RecordIndex { end, at: i as u32 * 3 + 1 }
-        });
-        GroupEntry { zone, start, records: records.collect() }
-    }
-
-    fn an_entry() -> impl Strategy<Value = Entry> {
-        let id = any::<[u8; 24]>().prop_map(ChunkId);
-        let stream = (0u8..16).prop_map(|n| StreamType::new(n).unwrap());
-        let lens = proptest::collection::vec(1u32..5000, 1..9);
-        (0..6, id, any::<u64>(), stream, any::<u32>(), lens).prop_map(
-            |(kind, id, serial, stream, n, lens)| match kind {
-                0 => Entry::Create { id, serial, stream },
-                1 => Entry::Seal { id, serial, len: n },
-                2 => Entry::Delete { id, serial },
-                3 => Entry::ZoneTaken { zone: n, life: serial, usage: ZoneUse::Cleaner(stream) },
-                4 => Entry::ZoneClosed { zone: n, life: serial, tail: 9 },
-                _ => Entry::Moved { id, serial, from: n, to: group(7, n / 2, &lens) },
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn entries_read_back_and_a_cut_one_is_none(all in proptest::collection::vec(an_entry(), 0..9), cut in 1usize..20) {
-            let mut payload = Vec::new();
-            all.iter().for_each(|entry| entry.encode(&mut payload));
-            prop_assert_eq!(entries(&payload), Some(all.clone()));
-            if !all.is_empty() {
-                let cut = payload.len() - cut.min(payload.len() - 1);
-                prop_assert!(entries(&payload[..cut]).is_none_or(|found| found.len() < all.len()));
-            }
-        }
-
-        #[test]
-        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..8) {
-            Part::decode(&bytes);
-            if bytes.len() > 8 {
-                let len = bytes.len() as u32;
-                bytes[..4].copy_from_slice(&[kind, 1, 2, 0]);
-                bytes[4..8].copy_from_slice(&len.to_le_bytes());
-            }
-            entries(&bytes);
-            if bytes.len() > 8 {
-                bytes[..8].copy_from_slice(&[kind % 3, 0, 0, 0, 1, 0, 0, 0]);
-            }
-            Part::decode(&bytes);
-            CheckpointStart::decode(&bytes);
-            CheckpointEnd::decode(&bytes);
-        }
-    }
-
-    #[test]
-    fn a_part_reads_back_whole_or_not_at_all() {
-        let groups = vec![group(4, 0, &[10, 20]), group(9, 30, &[5])];
-        let stream = StreamType::GC;
-        let chunks: Vec<_> = [(1, groups), (2, vec![])]
-            .into_iter()
-            .map(|(n, groups)| ChunkEntry {
-                id: ChunkId::of_number(n),
-                serial: n * 100,
-                len: groups.last().map_or(0, |g| g.records.last().unwrap().end),
-                stream,
-                sealed: n == 2,
-                groups,
-            })
-            .collect();
-        let mut writer = PartWriter::default();
-        for c in &chunks {
-            let groups = c.groups.iter().map(|g| (g.zone, g.start, &g.records[..]));
-            writer.chunk((c.id, c.serial, c.len, c.stream, c.sealed), groups);
-        }
-        let payload = writer.finish();
-        assert_eq!(Part::decode(&payload), Some(Part::Chunks(chunks)));
-        assert!((0..payload.len()).all(|cut| Part::decode(&payload[..cut]).is_none()));
-        let zones = vec![ZoneEntry {
-            zone: 3,
-            tail: 77,
-            life: 8,
-            state: ZoneState::Closed,
-            usage: ZoneUse::Data(StreamType::DATA),
-        }];
-        writer.zone(&zones[0]);
-        assert_eq!(Part::decode(&writer.finish()), Some(Part::Zones(zones)));
-    }
-}
+mod tests;

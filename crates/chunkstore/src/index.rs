@@ -181,6 +181,17 @@ impl Chunk {
         true
     }
 
+    /// Records of a group that it may know already, all of them or those in front. Nothing, where bytes before them are missing.
+    pub fn go_on_with(&mut self, group: &GroupEntry) {
+        let mut start = group.start;
+        for record in &group.records {
+            if start == self.len {
+                self.push(group.zone, record.end - start, record.at);
+            }
+            start = record.end;
+        }
+    }
+
     /// From a checkpoint: all its groups at once, which ascend without gaps.
     pub fn with_groups(mut self, groups: Vec<GroupEntry>) -> Chunk {
         self.set_groups(groups.into_iter().map(Group::from).collect());

@@ -28,6 +28,7 @@ pub mod root;
 mod scan;
 mod stats;
 mod store;
+mod tell;
 mod uri;
 mod watch;
 mod zone;

@@ -56,6 +56,8 @@ pub struct Options {
     pub commit_wait: Duration,
     /// Bytes that are appended between two checkpoints.
     pub checkpoint_bytes: u64,
+    /// Bytes that are appended, at most, before the journal is told where they stand: about as many are scanned after a crash.
+    pub tell_bytes: u64,
     /// Cleaning begins when fewer zones are free than this many; `None`: a sixty-fourth of all, 4 at least.
     pub clean_below: Option<u32>,
     /// Cleaning is done in the background, by a thread or (inline) by [`ChunkStore::step`](crate::ChunkStore::step), and at a pace that what
@@ -79,7 +81,8 @@ impl Default for Options {
             buffer_bytes: 256 << 20,
             segment_bytes: 1 << 20,
             commit_wait: Duration::ZERO,
-            checkpoint_bytes: 4 << 30,
+            checkpoint_bytes: 32 << 30,
+            tell_bytes: 512 << 20,
             clean_below: None,
             slowdown: Some(1.5),
             seed: 1,
@@ -104,6 +107,7 @@ impl fmt::Debug for Options {
             .field("commit_wait", &self.commit_wait)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("slowdown", &self.slowdown)
+            .field("tell_bytes", &self.tell_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -70,11 +70,19 @@ pub(crate) fn scan(
         let record = loop {
             if at < first || at + need > first + held {
                 let blocks = need.max((WINDOW / BLOCK) as u32).min(to - at);
+                // The front of a record that the window cuts is kept, and nothing is read twice.
+                let kept = if at < first { 0 } else { (first + held).saturating_sub(at) };
+                let from = at.saturating_sub(first) as usize * BLOCK;
+                let front = from..from + kept as usize * BLOCK;
                 if (blocks as usize) * BLOCK > window.len() {
-                    window = AlignedBuf::zeroed(blocks as usize * BLOCK);
+                    let mut larger = AlignedBuf::zeroed(blocks as usize * BLOCK);
+                    larger[..front.len()].copy_from_slice(&window[front]);
+                    window = larger;
+                } else if kept > 0 {
+                    window.copy_within(front, 0);
                 }
-                let bytes = &mut window[..blocks as usize * BLOCK];
-                let address = start + u64::from(at) * BLOCK as u64;
+                let bytes = &mut window[kept as usize * BLOCK..blocks as usize * BLOCK];
+                let address = start + u64::from(at + kept) * BLOCK as u64;
                 found.unreadable += read_what_can_be(volume, bytes, address, Tag::new(cause))?;
                 found.bytes += bytes.len() as u64;
                 (first, held) = (at, blocks);

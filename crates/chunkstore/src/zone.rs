@@ -59,6 +59,8 @@ pub(crate) struct DataZone {
     pub(crate) capacity: u32,
     /// Where the next record goes, in blocks.
     pub(crate) tail: u32,
+    /// Up to here a checkpoint or the journal knows of its records.
+    pub(crate) told: u32,
     /// Blocks of records that chunks refer to.
     pub(crate) live_blocks: u32,
     /// Slots of chunks with a group in it, one for each group.
@@ -92,6 +94,7 @@ impl DataZone {
             usage,
             capacity,
             tail,
+            told: tail,
             live_blocks: 0,
             live: Vec::new(),
             writers: 0,

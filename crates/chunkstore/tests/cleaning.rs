@@ -126,3 +126,28 @@ fn a_drive_filled_to_the_last_zone_is_emptied_and_recovers() {
     assert!(store.list(None, 1).is_empty());
     assert_eq!(stats.free_zones + stats.opened_zones + stats.activated_zones + stats.closed_zones, free, "{stats:?}");
 }
+
+/// An open chunk whose bytes were moved goes on in a zone of its own kind, and all of it is there after a crash.
+#[test]
+fn what_was_moved_and_grows_on_does_not_grow_in_a_zone_of_the_cleaner() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    for n in 0..2 {
+        store.create(id(n), DATA).unwrap();
+    }
+    store.append(id(0), &bytes(20_000, 0)).unwrap();
+    for piece in 0..5 {
+        store.append(id(1), &bytes(45_000, piece)).unwrap();
+    }
+    store.delete(id(1)).unwrap();
+    assert!(store.clean(1 << 20).unwrap() > 0);
+    let moved = store.places(id(0)).unwrap()[0].zone;
+    store.append(id(0), &bytes(40_000, 1)).unwrap();
+    store.append(id(0), &bytes(3000, 2)).unwrap();
+    assert!(store.places(id(0)).unwrap()[1..].iter().all(|place| place.zone != moved));
+    drop(store);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    let all = [bytes(20_000, 0), bytes(40_000, 1), bytes(3000, 2)].concat();
+    assert!(content(&store, id(0)) == all, "{:?}", store.places(id(0)));
+}

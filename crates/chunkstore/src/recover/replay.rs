@@ -19,6 +19,8 @@ pub(crate) struct Rebuilt {
     pub(crate) zones: BTreeMap<u32, FoundZone>,
     /// Something is other than the checkpoint says.
     pub(crate) changed: bool,
+    /// The journal has gaps.
+    pub(super) distrust: bool,
     /// Seals, and the lengths that chunks had then.
     pub(super) seals: BTreeMap<ChunkId, u32>,
 }
@@ -37,6 +39,10 @@ impl Rebuilt {
         }
         let start = found.start.ok_or_else(|| no_checkpoint(tenant.volume()))?;
         let mut expected = start.journal + 1;
+        // Where some of it is lost, what it told of records may have been in that: then the zones tell all that they know.
+        let numbers = found.journal.range(expected..).map(|(number, _)| *number);
+        rebuilt.distrust = !numbers.eq(expected..=found.journal.keys().next_back().copied().unwrap_or(0))
+            || found.journal.range(expected..).any(|(_, payload)| entries(payload).is_none());
         for (number, payload) in found.journal.range(expected..) {
             if *number != expected {
                 let lost = number - expected;
@@ -137,6 +143,16 @@ impl Rebuilt {
             Entry::Moved { id, serial, from, to } => {
                 if let Some(chunk) = self.same(id, serial) {
                     chunk.move_front(from, &to);
+                }
+            }
+            Entry::Told { id, serial, group } => {
+                if let Some(chunk) = self.same(id, serial) {
+                    chunk.go_on_with(&group);
+                }
+            }
+            Entry::ZoneTold { zone, life, tail } => {
+                if let Some(found) = self.zones.get_mut(&zone).filter(|found| found.life == life && !self.distrust) {
+                    found.scan = found.scan.map(|from| from.max(tail.min(found.capacity)));
                 }
             }
         }

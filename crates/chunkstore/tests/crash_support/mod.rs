@@ -77,6 +77,7 @@ fn options() -> imbrex_chunkstore::Options {
         buffer_bytes: 100 << 10,
         segment_bytes: 16 << 10,
         checkpoint_bytes: 200 << 10,
+        tell_bytes: 70 << 10,
         ..support::options()
     }
 }
@@ -364,6 +365,8 @@ pub fn cleaning(_: u64) -> Vec<Op> {
     }
     ops.extend((0..16).filter(|n| n % 3 != 0).map(|n| Delete(n, Buffered)));
     ops.extend([Sync, BeginCheckpoint, Clean, Step, Append(15, 5000, 77, Buffered), Clean, Step, Step, Clean]);
+    // What was moved goes on growing.
+    ops.extend((0..16).step_by(3).map(|n| Append(n, 3000, 50 + n as u8, if n % 2 == 0 { Durable } else { Buffered })));
     ops.extend((20..26).flat_map(|n| [Create(n, 0, Buffered), Append(n, 90_000, n as u8, Durable)]));
     ops.extend([BeginCheckpoint, Step, Clean, Delete(9, Durable), Clean, Step, Step, Step, Clean]);
     ops

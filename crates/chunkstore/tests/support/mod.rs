@@ -22,6 +22,7 @@ pub fn options() -> Options {
         buffer_bytes: 512 << 10,
         segment_bytes: 32 << 10,
         checkpoint_bytes: 1 << 20,
+        tell_bytes: 300 << 10,
         clock: Arc::new(move || clock.fetch_add(1, Ordering::Relaxed)),
         ..Options::default()
     }

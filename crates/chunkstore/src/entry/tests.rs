@@ -1,0 +1,91 @@
+use super::*;
+use proptest::prelude::*;
+
+fn group(zone: u32, start: u32, lens: &[u32]) -> GroupEntry {
+    let mut end = start;
+    let records = lens.iter().enumerate().map(|(i, len)| {
+        end += len;
+        RecordIndex { end, at: i as u32 * 3 + 1 }
+    });
+    GroupEntry { zone, start, records: records.collect() }
+}
+
+fn an_entry() -> impl Strategy<Value = Entry> {
+    let id = any::<[u8; 24]>().prop_map(ChunkId);
+    let stream = (0u8..16).prop_map(|n| StreamType::new(n).unwrap());
+    let lens = proptest::collection::vec(1u32..5000, 1..9);
+    (0..8, id, any::<u64>(), stream, any::<u32>(), lens).prop_map(|(kind, id, serial, stream, n, lens)| match kind {
+        0 => Entry::Create { id, serial, stream },
+        1 => Entry::Seal { id, serial, len: n },
+        2 => Entry::Delete { id, serial },
+        3 => Entry::ZoneTaken { zone: n, life: serial, usage: ZoneUse::Cleaner(stream) },
+        4 => Entry::ZoneClosed { zone: n, life: serial, tail: 9 },
+        5 => Entry::ZoneTold { zone: n, life: serial, tail: 9 },
+        6 => Entry::Told { id, serial, group: group(7, n / 2, &lens) },
+        _ => Entry::Moved { id, serial, from: n, to: group(7, n / 2, &lens) },
+    })
+}
+
+proptest! {
+    #[test]
+    fn entries_read_back_and_a_cut_one_is_none(all in proptest::collection::vec(an_entry(), 0..9), cut in 1usize..20) {
+        let mut payload = Vec::new();
+        all.iter().for_each(|entry| entry.encode(&mut payload));
+        prop_assert_eq!(entries(&payload), Some(all.clone()));
+        if !all.is_empty() {
+            let cut = payload.len() - cut.min(payload.len() - 1);
+            prop_assert!(entries(&payload[..cut]).is_none_or(|found| found.len() < all.len()));
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..10) {
+        Part::decode(&bytes);
+        if bytes.len() > 8 {
+            let len = bytes.len() as u32;
+            bytes[..4].copy_from_slice(&[kind, 1, 2, 0]);
+            bytes[4..8].copy_from_slice(&len.to_le_bytes());
+        }
+        entries(&bytes);
+        if bytes.len() > 8 {
+            bytes[..8].copy_from_slice(&[kind % 3, 0, 0, 0, 1, 0, 0, 0]);
+        }
+        Part::decode(&bytes);
+        CheckpointStart::decode(&bytes);
+        CheckpointEnd::decode(&bytes);
+    }
+}
+
+#[test]
+fn a_part_reads_back_whole_or_not_at_all() {
+    let groups = vec![group(4, 0, &[10, 20]), group(9, 30, &[5])];
+    let stream = StreamType::GC;
+    let chunks: Vec<_> = [(1, groups), (2, vec![])]
+        .into_iter()
+        .map(|(n, groups)| ChunkEntry {
+            id: ChunkId::of_number(n),
+            serial: n * 100,
+            len: groups.last().map_or(0, |g| g.records.last().unwrap().end),
+            stream,
+            sealed: n == 2,
+            groups,
+        })
+        .collect();
+    let mut writer = PartWriter::default();
+    for c in &chunks {
+        let groups = c.groups.iter().map(|g| (g.zone, g.start, &g.records[..]));
+        writer.chunk((c.id, c.serial, c.len, c.stream, c.sealed), groups);
+    }
+    let payload = writer.finish();
+    assert_eq!(Part::decode(&payload), Some(Part::Chunks(chunks)));
+    assert!((0..payload.len()).all(|cut| Part::decode(&payload[..cut]).is_none()));
+    let zones = vec![ZoneEntry {
+        zone: 3,
+        tail: 77,
+        life: 8,
+        state: ZoneState::Closed,
+        usage: ZoneUse::Data(StreamType::DATA),
+    }];
+    writer.zone(&zones[0]);
+    assert_eq!(Part::decode(&writer.finish()), Some(Part::Zones(zones)));
+}
