@@ -12,7 +12,9 @@ mod calibration;
 pub mod chart;
 pub mod checks;
 mod child;
+mod chunk_cpu;
 mod chunk_read;
+mod chunk_recovery;
 mod chunk_write;
 mod hdd_tuning;
 mod hosts;
@@ -159,6 +161,8 @@ pub const ALL: &[Experiment] = &[
     kernel_amplification::EXPERIMENT,
     chunk_write::EXPERIMENT,
     chunk_read::EXPERIMENT,
+    chunk_recovery::EXPERIMENT,
+    chunk_cpu::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

@@ -134,6 +134,18 @@ impl Host {
         Ok(Host { store, tap })
     }
 
+    /// The process dies, and the store is opened again: what that asked of the drive.
+    pub(super) fn crash(self, options: Options) -> std::result::Result<(Host, Vec<TraceEntry>), Stop> {
+        let Host { store, tap } = self;
+        drop(store);
+        tap.noted().clear();
+        let drive = Drive { device: tap.clone(), survivor: None };
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive, Options { volume, ..options }).map_err(why)?;
+        let asked = std::mem::take(&mut *tap.noted());
+        Ok((Host { store, tap }, asked))
+    }
+
     /// What an operation returns, and what it asked of the drive.
     pub(super) fn took<T>(
         &self,
