@@ -1,6 +1,7 @@
 //! `chunk-cpu`: what appends and reads of 1 MiB cost the processor, on a drive in memory whose pages are there already (DESIGN, section 8). The
 //! drive's own copy is in it; nothing waits and nobody else runs in this thread.
 
+use super::chart::{Axis, Chart, Shape};
 use super::result::{Ratio, Row};
 use super::stepped::why;
 use super::{Experiment, Needs, Rule, Run, Stop};
@@ -97,6 +98,15 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let over: Vec<f64> = speeds.into_iter().flatten().map(|speed| speed / 2.0).collect();
     let ratio = Ratio::of("appends of 1 MiB on one core, over the 2 GB/s that are wanted", &over);
     run.outcome.ratios.extend(ratio.map(|ratio| Ratio { goal: Some(1.0), ..ratio }));
+    let speed = |name: &str| run.measured(name)?.figures.get("GB/s of one core").copied();
+    let bars = [APPEND, READ].into_iter().filter_map(|name| Some((name.to_owned(), speed(name)?, None))).collect();
+    run.outcome.charts.push(Chart {
+        file: "cpu".into(),
+        title: "What one core does of 1 MiB at once, checksums included".into(),
+        x: Axis::even(""),
+        y: Axis::even("GB/s"),
+        shape: Shape::Bars(bars),
+    });
     Ok(())
 }
 
