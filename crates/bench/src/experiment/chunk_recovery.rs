@@ -198,6 +198,8 @@ fn index(profile: &Profile, part: u64) -> Result<Opened, Stop> {
     for _ in 0..2 {
         host.store.checkpoint().map_err(why)?;
     }
+    // There is something to recover.
+    host.store.create(ChunkId::of_number(chunks), StreamType::GC).map_err(why)?;
     host.store.begin_checkpoint().map_err(why)?;
     for _ in 0..chunks * OF_EMPTY_CHUNK as u64 / MIB {
         host.store.step().map_err(why)?;
