@@ -160,7 +160,7 @@ fn opened(profile: &Profile, host: Host) -> Result<Opened, Stop> {
     };
     let places = (0..ZONES).map(|zone| place(zone) * profile.zone_size).collect();
     let part = |entry: &TraceEntry| match (meta.contains(&entry.zone), entry.op) {
-        (true, Op::Read) if entry.offset % profile.zone_size == 0 && entry.len == 4096 => Part::Heads,
+        (true, Op::Read) if entry.offset.is_multiple_of(profile.zone_size) && entry.len == 4096 => Part::Heads,
         (true, Op::Read) => Part::Metazones,
         (true, Op::Write) => Part::Checkpoint,
         (false, Op::Read) if data.contains(&entry.zone) => Part::Scan,
