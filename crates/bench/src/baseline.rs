@@ -98,6 +98,10 @@ pub struct Setup {
     pub mechanics: Mechanics,
     /// Size of the drive where it is not the profile's share.
     pub capacity: Option<u64>,
+    /// Where on the drive the file system lies, and how long it is; `None`: all of it.
+    pub part: Option<(u64, u64)>,
+    /// More words for what makes the file system.
+    pub mkfs_more: Vec<String>,
     /// Whether the drive's volatile write cache is on.
     pub write_cache: bool,
     /// The drive, a drive-managed one, is as after a long life and a pause: every band has data, and its persistent cache is empty,
@@ -128,6 +132,8 @@ impl Setup {
             scale: 1,
             mechanics: Mechanics::Scaled,
             capacity: None,
+            part: None,
+            mkfs_more: Vec::new(),
             write_cache: true,
             preconditioned: false,
             file_system: FileSystem::Xfs,
@@ -162,7 +168,7 @@ impl Setup {
         if self.file_system == FileSystem::Ext4 && scaled {
             words.extend(["-J", &journal]);
         }
-        words.into_iter().map(String::from).collect()
+        words.into_iter().map(String::from).chain(self.mkfs_more.iter().cloned()).collect()
     }
 
     fn config(&self) -> Result<Config, NotRun> {
@@ -277,7 +283,11 @@ impl Baseline {
         self.serve(setup)?;
         let file = self.record.served().join(FILE);
         let before = readahead();
-        let args = ["--find", "--show", "--direct-io=on", "--sector-size", "4096"];
+        let mut args: Vec<String> =
+            ["--find", "--show", "--direct-io=on", "--sector-size", "4096"].map(String::from).into();
+        if let Some((at, length)) = setup.part {
+            args.extend(["--offset".into(), at.to_string(), "--sizelimit".into(), length.to_string()]);
+        }
         let device = run(Command::new("losetup").args(args).arg(&file))
             .map_err(|why| format!("no loop device can be attached ({why})"))?;
         self.device = device.into();

@@ -20,6 +20,7 @@ mod hdd_tuning;
 mod hosts;
 mod interleave;
 mod kernel_amplification;
+mod kernel_chunks;
 mod leveldb_bluefs;
 mod machine;
 pub mod report;

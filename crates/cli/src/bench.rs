@@ -3,6 +3,7 @@
 use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_bench::experiment::agreement::{self, Agreement};
 use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, report};
+use imbrex_bench::segments;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -28,6 +29,9 @@ enum Verb {
     Draw(Draw),
     /// Whether results of an experiment at several scales and speeds agree; marks in them what does not.
     Compare(Compare),
+    /// Appends and reads of a chunk server on a kernel's file system, which experiments run.
+    #[command(hide = true)]
+    Segments(segments::Args),
 }
 
 #[derive(clap::Args)]
@@ -367,6 +371,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::List(args) => list(&args),
         Verb::Draw(args) => draw(&args),
         Verb::Compare(args) => compare(&args),
+        Verb::Segments(args) => print_json(&segments::run(&args).map_err(Failure::failed)?),
         Verb::Run(args) => {
             let interrupted: Arc<AtomicBool> = Arc::default();
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

@@ -110,7 +110,9 @@ fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
         let turn = |engine: &str| of(engine)["figures"]["KiB a turn"].as_f64().unwrap();
         assert!(turn("one zone") > turn("this store"));
     }
+    kernels_did_their_share(&written);
     let read = short(&place(), "chunk-read", &["ext4", "F2FS"]);
+    kernels_did_their_share(&read);
     assert_eq!(read["rows"].as_array().unwrap().len(), 2 * 4 * 6);
     let rate = |span: &str| row(&read, &format!("this store, 4 KiB, {span}"))["figures"]["reads/s"].as_f64().unwrap();
     assert!(rate("6 TB") > rate("whole drive"), "the way is shorter");
@@ -127,6 +129,21 @@ fn what_opening_reads_is_told_part_by_part_and_processor_time_is_measured() {
     assert!(whole["write_amplification"].as_f64().unwrap() > 1.0);
     let cpu = short(&place(), "chunk-cpu", &[]);
     assert!(row(&cpu, "appends of 1 MiB")["figures"]["CPU seconds a GiB"].as_f64().unwrap() > 0.0);
+}
+
+/// Fails unless the kernel's file systems ran where this machine has what they need, and did what the short form asks for.
+fn kernels_did_their_share(result: &Value) {
+    let ext4 = imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Ext4);
+    let rows = result["rows"].as_array().unwrap().iter();
+    for row in rows.filter(|row| ["ext4", "F2FS"].iter().any(|part| row["name"].as_str().unwrap().contains(part))) {
+        if row["not_run"].is_null() {
+            assert_eq!(row["operations"], 16, "{row}");
+            let bytes = if result["experiment"] == "chunk-read" { &row["bytes_read"] } else { &row["bytes_drive"] };
+            assert!(bytes.as_u64().unwrap() >= 16 * 4096 && row["figures"]["MB/s"].as_f64().unwrap() > 0.0, "{row}");
+        } else {
+            assert!(ext4.is_err() || !row["name"].as_str().unwrap().contains("ext4"), "{row}");
+        }
+    }
 }
 
 /// Fails unless all rows of the kind did the same work for the user, and the drive counted no broken rule.

@@ -7,6 +7,7 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_write::{DEPTH, DRIVE, JOBS, SIZES, Span, TURNAROUND, ZONES, at_part, size_name};
+use super::kernel_chunks::{self, Kernel};
 use super::result::{Ratio, Row};
 use super::stepped::{Host, Nanoseconds, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
@@ -55,6 +56,24 @@ struct Cell {
 impl Cell {
     fn name(&self) -> String {
         format!("{}, {}, {}", self.engine.name(), size_name(self.size), self.span.name())
+    }
+
+    /// What is asked of a file system of the kernel.
+    fn kernel(&self) -> Option<kernel_chunks::Asked> {
+        let kernel = match self.engine {
+            Engine::Ext4 => Kernel::Ext4,
+            Engine::F2fs => Kernel::F2fs,
+            _ => return None,
+        };
+        Some(kernel_chunks::Asked { kernel, span: self.span, cache: true, size: self.size })
+    }
+
+    /// Sizes of which there are rows like this one, of any part of the drive: what is set up once serves all.
+    fn wanted(&self, run: &Run) -> Vec<u64> {
+        let any = |size: &u64| {
+            cells().iter().any(|cell| cell.engine == self.engine && cell.size == *size && run.wants(&cell.name()))
+        };
+        SIZES.into_iter().filter(any).collect()
     }
 }
 
@@ -219,10 +238,11 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("reads of a row", reads);
     run.setting("microseconds between an answer and the client's next read (assumed)", TURNAROUND / 1e3);
     let mut filled = None;
+    let mut kernels = kernel_chunks::Measured::default();
     for cell in cells() {
-        run.row(&cell.name(), |_| {
-            if matches!(cell.engine, Engine::Ext4 | Engine::F2fs) {
-                return Err(Stop::Failed("not built yet".into()));
+        run.row(&cell.name(), |run| {
+            if let Some(asked) = cell.kernel() {
+                return kernels.read(run, &profile, asked, &cell.wanted(run));
             }
             if filled.is_none() {
                 filled = Some(fill(&profile, chunk)?);
@@ -243,6 +263,11 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             // Only the smallest has a goal: within 3 %.
             let goal = (size == SIZES[0]).then_some(0.97);
             run.outcome.ratios.extend(Ratio::of(name, &[ours / drive]).map(|ratio| Ratio { goal, ..ratio }));
+            for under in [Engine::Ext4, Engine::F2fs] {
+                let Some(theirs) = rate(run, at(under)) else { continue };
+                let name = format!("{}: MB/s over those of {}", at(Engine::Ours).name(), under.name());
+                run.outcome.ratios.extend(Ratio::of(name, &[ours / theirs]));
+            }
         }
         chart(run, span);
     }

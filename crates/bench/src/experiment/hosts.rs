@@ -199,7 +199,7 @@ pub(super) fn on_bluefs_and(
 }
 
 /// Name or file of the profile, as programs take it; what is not built in is written into `dir`.
-fn profile_of(profile: &Profile, dir: &Path) -> Result<String, String> {
+pub(super) fn profile_of(profile: &Profile, dir: &Path) -> Result<String, String> {
     if Profile::named(&profile.name).as_ref() == Some(profile) {
         return Ok(profile.name.clone());
     }

@@ -45,16 +45,15 @@ fn rows(options: &Options) -> Vec<(String, &'static str, u64)> {
     percentages(options).iter().flat_map(of).chain(most).collect()
 }
 
-/// The script, in the tree that `make build` built.
-fn script(options: &Options) -> Result<PathBuf, Stop> {
+/// A script of this name, in the tree that `make build` built.
+pub(super) fn script(options: &Options, name: &str) -> Result<PathBuf, Stop> {
     let tree =
         options.build.canonicalize().ok().and_then(|build| build.parent().map(PathBuf::from)).unwrap_or_default();
-    let script = tree.join("scripts/kernel-amplification");
+    let script = tree.join("scripts").join(name);
     if !script.exists() {
-        return Err(
-            "it needs scripts/kernel-amplification of the source tree; run the command that `make build` leaves there"
-                .into(),
-        );
+        return Err(Stop::Failed(format!(
+            "it needs scripts/{name} of the source tree; run the command that `make build` leaves there"
+        )));
     }
     Ok(script)
 }
@@ -79,7 +78,7 @@ fn understood(output: &str, system: &str, full: u64, size: u64) -> Option<Result
 /// What the VM said, and why it said no more.
 fn in_the_vm(run: &Run, size: u64, zone: u64, full: &[u64]) -> Result<(String, String), Stop> {
     let nothing = |why: String| Ok((String::new(), why));
-    let script = match script(run.options) {
+    let script = match script(run.options, "kernel-amplification") {
         Ok(script) => script,
         Err(Stop::Failed(why)) => return nothing(why),
         Err(stop) => return Err(stop),

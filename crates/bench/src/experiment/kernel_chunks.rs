@@ -1,0 +1,231 @@
+//! The kernel's side of `chunk-write` and `chunk-read`: what a chunk server on ext4 or F2FS reaches on drives of the same mechanics, with
+//! [`segments`](crate::segments) as the server.
+//!
+//! [`ext4`] runs on a conventional drive whose clock runs with the world's; [`f2fs`] in the kernel VM, and what the kernel asked of its device is
+//! played on the model ([`blocktrace`]). Both lie where the store's zones lie.
+//!
+//! An append is measured with `fdatasync` and without. What counts is the better of those that are durable when they return: with the
+//! drive's write cache off ext4 writes past its page cache, so its appends are durable without; with the cache on, and on F2FS, whose writes to
+//! zones go through the page cache, only `fdatasync` makes them so. The other one stands beside it, with one sync in the end.
+
+mod blocktrace;
+mod ext4;
+mod f2fs;
+
+use super::chunk_write::Span;
+use super::result::{Figure, Row};
+use super::{Rule, Run, Stop};
+use imbrex_emulator::Profile;
+use imbrex_emulator::time::TimeStats;
+use std::collections::BTreeMap;
+
+/// A file system of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kernel {
+    Ext4,
+    F2fs,
+}
+
+/// What a row is about; `cache`: whether the drive's write cache is on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) kernel: Kernel,
+    pub(super) span: Span,
+    pub(super) cache: bool,
+    pub(super) size: u64,
+}
+
+/// What was measured, at one place or, added up, at all. Times are the drive's, in seconds.
+#[derive(Clone, Debug, Default)]
+struct Ran {
+    seconds: f64,
+    operations: u64,
+    payload: u64,
+    busy: f64,
+    kinds: [f64; 4],
+    written: u64,
+    read: u64,
+    flushes: u64,
+    /// What commands stayed at the drive, added up.
+    stayed: f64,
+    /// Of each operation, where it is known.
+    took: Vec<f64>,
+}
+
+impl Ran {
+    fn of(time: &TimeStats) -> Ran {
+        let total = &time.total;
+        Ran {
+            busy: total.busy(),
+            kinds: [total.seek, total.rotation, total.transfer, total.zone_ops],
+            stayed: time.latency.values().map(|one| one.mean * one.commands as f64).sum(),
+            ..Ran::default()
+        }
+    }
+
+    fn add(&mut self, other: Ran) {
+        self.seconds += other.seconds;
+        self.operations += other.operations;
+        self.payload += other.payload;
+        self.busy += other.busy;
+        self.kinds.iter_mut().zip(other.kinds).for_each(|(sum, part)| *sum += part);
+        self.written += other.written;
+        self.read += other.read;
+        self.flushes += other.flushes;
+        self.stayed += other.stayed;
+        self.took.extend(other.took);
+        self.took.sort_by(f64::total_cmp);
+    }
+
+    /// MB of the user in a second.
+    fn rate(&self) -> f64 {
+        self.payload as f64 / 1e6 / self.seconds.max(1e-9)
+    }
+
+    fn row(&self, drive: &str, writes: bool) -> Row {
+        let mut row = Row::new("", drive);
+        row.rule = Rule::Fewer.name().into();
+        (row.device_seconds, row.wall_seconds) = (Some(self.busy), Some(self.seconds));
+        row.operations = Some(self.operations);
+        if writes {
+            (row.bytes_user, row.bytes_drive) = (Some(self.payload), Some(self.written));
+            row.flushes = Some(self.flushes);
+        }
+        row.bytes_read = Some(self.read);
+        if self.seconds > 0.0 {
+            row.drive_utilisation = Some((self.busy / self.seconds).min(1.0));
+            row.queue_depth = Some(self.stayed / self.seconds);
+        }
+        let names = ["seek", "rotation", "transfer", "zone ops"].map(str::to_owned);
+        row.seconds = names.into_iter().zip(self.kinds).collect();
+        row.figures.insert("MB/s".into(), self.rate());
+        let at = |part: f64| {
+            self.took.get(((self.took.len() as f64 * part) as usize).min(self.took.len().saturating_sub(1)))
+        };
+        let what = if writes { "ms an append" } else { "ms a read" };
+        for (name, part) in [("median", 0.5), ("99 %", 0.99)] {
+            row.figures.extend(at(part).map(|seconds| (format!("{what}, {name}"), seconds * 1e3)));
+        }
+        row.amplified()
+    }
+}
+
+/// With `fdatasync`, and without.
+type Both = [Ran; 2];
+const HOW: [(&str, bool); 2] = [("with fdatasync", true), ("without", false)];
+
+/// What rows have been measured together.
+#[derive(Default)]
+pub(super) struct Measured {
+    ext4: BTreeMap<(bool, &'static str), Result<BTreeMap<u64, Both>, Stop>>,
+    reads: BTreeMap<&'static str, Result<BTreeMap<u64, Ran>, Stop>>,
+    f2fs: Option<Result<f2fs::Traces, Stop>>,
+}
+
+fn nothing() -> Stop {
+    Stop::Failed("nothing was measured of it; run it again with this row alone".into())
+}
+
+impl Measured {
+    /// A row of `chunk-write`. All sizes that are `wanted` are measured with the first that needs the same drive.
+    pub(super) fn write(&mut self, run: &Run, profile: &Profile, asked: Asked, wanted: &[u64]) -> Result<Row, Stop> {
+        let Asked { kernel, span, cache, size } = asked;
+        let both = match kernel {
+            Kernel::Ext4 => {
+                let all = self
+                    .ext4
+                    .entry((cache, span.name()))
+                    .or_insert_with(|| ext4::writes(run, profile, span, cache, wanted));
+                all.as_ref().map_err(Clone::clone)?.get(&size).cloned().ok_or_else(nothing)?
+            }
+            Kernel::F2fs => {
+                let traces = self.f2fs.get_or_insert_with(|| f2fs::record(run, "write", wanted));
+                f2fs::write(traces.as_ref().map_err(Clone::clone)?, run, profile, span, cache, size)?
+            }
+        };
+        let durable = |sync: bool| sync || (kernel == Kernel::Ext4 && !cache);
+        let of = |n: usize| both.get(n).map_or(0.0, Ran::rate);
+        let counts = if durable(false) && of(1) > of(0) { 1 } else { 0 };
+        let (Some(ran), Some((how, _))) = (both.get(counts), HOW.get(counts)) else { return Err(nothing()) };
+        let mut row = ran.row(&drive_name(kernel, profile), true);
+        row.settings.insert("what counts".into(), (*how).into());
+        for (n, (how, sync)) in HOW.into_iter().enumerate() {
+            let note = if durable(sync) { "" } else { ", a sync at the end" };
+            row.figures.insert(format!("MB/s {how}{note}"), of(n));
+        }
+        if kernel == Kernel::Ext4 && size == 1 << 20 && !cache && span == Span::SixTb {
+            row.paper = Some(Figure::new(84.6, "MB/s: 110 MB/s are 30 % more", "SMRSTORE, section 6.1"));
+        }
+        Ok(self.described(run, kernel, "write", row))
+    }
+
+    /// A row of `chunk-read`.
+    pub(super) fn read(&mut self, run: &Run, profile: &Profile, asked: Asked, wanted: &[u64]) -> Result<Row, Stop> {
+        let Asked { kernel, span, size, .. } = asked;
+        let ran = match kernel {
+            Kernel::Ext4 => {
+                let all = self.reads.entry(span.name()).or_insert_with(|| ext4::reads(run, profile, span, wanted));
+                all.as_ref().map_err(Clone::clone)?.get(&size).cloned().ok_or_else(nothing)?
+            }
+            Kernel::F2fs => {
+                let traces = self.f2fs.get_or_insert_with(|| f2fs::record(run, "read", wanted));
+                f2fs::read(traces.as_ref().map_err(Clone::clone)?, profile, span, size)?
+            }
+        };
+        let mut row = ran.row(&drive_name(kernel, profile), false);
+        let each = ran.operations as f64 / ran.seconds.max(1e-9);
+        row.figures.insert("reads/s".into(), each);
+        Ok(self.described(run, kernel, "read", row))
+    }
+
+    fn described(&self, run: &Run, kernel: Kernel, what: &str, mut row: Row) -> Row {
+        match kernel {
+            Kernel::Ext4 => {
+                let speed = run.speed(Rule::Fewer);
+                row.settings.insert("clock".into(), format!("with the world's, {speed} times as fast"));
+            }
+            Kernel::F2fs => {
+                row.settings
+                    .insert("clock".into(), "virtual: what the kernel of the VM asked of its device, again".into());
+                row.settings.insert("device in the VM".into(), f2fs::device(what).into());
+            }
+        }
+        row
+    }
+}
+
+fn drive_name(kernel: Kernel, profile: &Profile) -> String {
+    match kernel {
+        Kernel::Ext4 => super::hosts::conventional_twin(profile).name,
+        Kernel::F2fs => profile.name.clone(),
+    }
+}
+
+/// How many operations of a size a row has, at a place.
+fn count(run: &Run, size: u64, bytes: u64, most: u64) -> u64 {
+    if run.options.short { 16 } else { (bytes / size).min(most) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_added_up_and_a_row_has_their_rate() {
+        let one = |seconds, took: &[f64]| Ran {
+            seconds,
+            operations: 10,
+            payload: 10_000_000,
+            busy: seconds,
+            stayed: 16.0 * seconds,
+            took: took.to_vec(),
+            ..Ran::default()
+        };
+        let mut all = one(1.0, &[0.1, 0.3]);
+        all.add(one(3.0, &[0.2]));
+        let row = all.row("d", true);
+        assert_eq!((row.figures["MB/s"], row.figures["ms an append, median"]), (5.0, 200.0));
+        assert_eq!((row.queue_depth, row.drive_utilisation, row.operations), (Some(16.0), Some(1.0), Some(20)));
+        assert!(!Ran::default().row("d", false).figures.contains_key("ms a read, median"));
+    }
+}

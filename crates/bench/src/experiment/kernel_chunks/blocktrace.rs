@@ -1,0 +1,271 @@
+//! What a kernel asked of a block device, as its trace has it, once more on a drive's [`Timeline`].
+//!
+//! The trace has the moment at which each request went to the device and the one at which it was answered, and no threads. So a command is
+//! taken to follow the latest answer before it, as in `imbrex_emulator::time::Recording`; beyond that it waits for the write before
+//! it in its zone, as mq-deadline has it, and a flush for all writes that were answered before it. What the host did in between
+//! took as long as the processor of a VM needs; here it takes [`TURNAROUND`] at most, as for all clients.
+
+use super::super::chunk_write::TURNAROUND;
+use super::Ran;
+use imbrex_emulator::time::{Ticket, Timeline};
+use imbrex_emulator::{Op, Profile, TraceEntry};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+
+/// A request; times in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Command {
+    pub(super) op: Op,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    issued: f64,
+    answered: f64,
+    /// By itself, without a flush.
+    durable: bool,
+}
+
+/// What the letters of the trace say that it is: `WS`, `FF`, `RA`; `None` for what takes no time of the drive.
+fn op(letters: &str) -> Option<Op> {
+    match letters {
+        "F" | "FF" | "FFS" | "FS" => Some(Op::Flush),
+        _ if letters.contains('D') => None,
+        _ if letters.contains('W') => Some(Op::Write),
+        _ if letters.contains('R') => Some(Op::Read),
+        // The kernel has no letter of its own for operations on zones.
+        _ if letters.starts_with('N') => Some(Op::Reset),
+        _ => None,
+    }
+}
+
+/// What decides when a command goes to the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The answers that it followed, as the module says.
+    AsAnswered,
+    /// Room: so many are at the drive at once, in their order. For reads, which follow nothing but their client's last one.
+    AtOnce(usize),
+}
+
+/// Understands lines of `block_rq_issue` and `block_rq_complete`. The error is a sentence.
+pub(super) fn parse(text: &str) -> Result<Vec<Command>, String> {
+    let mut commands: Vec<Command> = Vec::new();
+    let mut waiting: HashMap<(Op, u64), VecDeque<usize>> = HashMap::new();
+    let bad = |line: &str| format!("a line of the kernel's trace is not understood: {:?}", line.trim());
+    for line in text.lines() {
+        let (issue, head, rest) = match (line.split_once(" block_rq_issue: "), line.split_once(" block_rq_complete: "))
+        {
+            (Some((head, rest)), _) => (true, head, rest),
+            (None, Some((head, rest))) => (false, head, rest),
+            _ => continue,
+        };
+        let at = head.rsplit(' ').next().and_then(|word| word.trim_end_matches(':').parse::<f64>().ok());
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let number = |at: Option<usize>| words.get(at?)?.parse::<u64>().ok();
+        let plus = words.iter().position(|word| *word == "+");
+        let sectors = (number(plus.and_then(|plus| plus.checked_sub(1))), number(plus.map(|plus| plus + 1)));
+        let (Some(at), Some(letters), (Some(sector), Some(len))) = (at, words.get(1), sectors) else {
+            return Err(bad(line));
+        };
+        let Some(op) = op(letters) else { continue };
+        // A flush has no place, whatever stands there.
+        let sector = if op == Op::Flush { 0 } else { sector };
+        if issue {
+            waiting.entry((op, sector)).or_default().push_back(commands.len());
+            let len = u32::try_from(len << 9).map_err(|_| bad(line))?;
+            let durable = letters.split_once('W').is_some_and(|(_, behind)| behind.contains('F'));
+            commands.push(Command { op, offset: sector << 9, len, issued: at, answered: f64::INFINITY, durable });
+        } else if let Some(number) = waiting.get_mut(&(op, sector)).and_then(VecDeque::pop_front)
+            && let Some(command) = commands.get_mut(number)
+        {
+            if words.last() != Some(&"[0]") {
+                return Err(format!("a request of the kernel failed in the VM: {:?}", line.trim()));
+            }
+            command.answered = at;
+        }
+    }
+    // What was not answered before the trace ended belongs to something else.
+    commands.retain(|command| command.answered.is_finite());
+    // Behind a write that is to be durable by itself (FUA) a disk gets a flush.
+    let durable: Vec<Command> = commands.iter().filter(|one| one.durable).cloned().collect();
+    let flush =
+        |one: Command| Command { op: Op::Flush, offset: 0, len: 0, issued: one.answered, durable: false, ..one };
+    commands.extend(durable.into_iter().map(flush));
+    commands.sort_by(|a, b| a.issued.total_cmp(&b.issued));
+    Ok(commands)
+}
+
+/// Who waits for whom: of each command how many it waits for, and those who wait for it, with the pause then.
+fn followed(commands: &[Command], zone_size: u64) -> (Vec<usize>, Vec<Vec<(usize, f64)>>) {
+    let mut waits = vec![0; commands.len()];
+    let mut followers: Vec<Vec<(usize, f64)>> = vec![Vec::new(); commands.len()];
+    let mut by_answer: Vec<usize> = (0..commands.len()).collect();
+    by_answer.sort_by(|a, b| commands[*a].answered.total_cmp(&commands[*b].answered));
+    let (mut answered, mut last, mut unflushed) = (0, BTreeMap::new(), Vec::new());
+    let mut latest: Option<usize> = None;
+    for (number, command) in commands.iter().enumerate() {
+        while let Some(other) = by_answer.get(answered).filter(|other| commands[**other].answered <= command.issued) {
+            if *other < number {
+                latest = Some(*other);
+            }
+            answered += 1;
+        }
+        let mut before = Vec::new();
+        if let Some(latest) = latest {
+            before.push((latest, ((command.issued - commands[latest].answered) * 1e9).clamp(0.0, TURNAROUND)));
+        }
+        match command.op {
+            Op::Write => {
+                before.extend(last.insert(command.offset / zone_size, number).map(|other| (other, 0.0)));
+                unflushed.push(number);
+            }
+            Op::Flush => unflushed.retain(|write: &usize| {
+                let covered = commands[*write].answered <= command.issued;
+                before.extend(covered.then_some((*write, 0.0)));
+                !covered
+            }),
+            _ => {}
+        }
+        waits[number] = before.len();
+        before.into_iter().for_each(|(other, pause)| followers[other].push((number, pause)));
+    }
+    (waits, followers)
+}
+
+/// Plays the commands on a drive of `profile`, at rest at its outer edge; `place` says where a zone of the traced device begins on it.
+/// The error is a sentence about the profile.
+pub(super) fn play(
+    profile: &Profile,
+    cache: bool,
+    commands: &[Command],
+    order: Order,
+    zone_size: u64,
+    place: impl Fn(u64) -> u64,
+) -> Result<Ran, String> {
+    let mut line = Timeline::new(profile, cache)?;
+    let (mut waits, followers) = match order {
+        Order::AsAnswered => followed(commands, zone_size),
+        Order::AtOnce(_) => (vec![1; commands.len()], vec![Vec::new(); commands.len()]),
+    };
+    // Of those that only wait for room: the first ones do not, and each that ends lets the next one in.
+    let mut room = if let Order::AtOnce(room) = order { room.clamp(1, commands.len().max(1)) } else { commands.len() };
+    waits.iter_mut().take(if order == Order::AsAnswered { 0 } else { room }).for_each(|waits| *waits = 0);
+    let mut ready = vec![0.0_f64; commands.len()];
+    let roots = (0..commands.len()).filter(|number| waits[*number] == 0);
+    // Times that are not negative are in the order of their bits.
+    let mut due: BinaryHeap<Reverse<(u64, usize)>> =
+        roots.enumerate().map(|(rank, number)| Reverse(((rank as f64 * TURNAROUND).to_bits(), number))).collect();
+    let mut flying: Vec<(Ticket, usize)> = Vec::new();
+    let (mut end, mut ended) = (0.0_f64, Vec::new());
+    loop {
+        flying.retain(|(ticket, number)| match line.completion(*ticket) {
+            Some(at) => {
+                ended.push((*number, at));
+                false
+            }
+            None => true,
+        });
+        for (number, at) in ended.drain(..) {
+            end = end.max(at);
+            if room < commands.len() {
+                due.push(Reverse(((at + TURNAROUND).to_bits(), room)));
+                room += 1;
+            }
+            for (follower, pause) in &followers[number] {
+                ready[*follower] = ready[*follower].max(at + pause);
+                waits[*follower] -= 1;
+                if waits[*follower] == 0 {
+                    due.push(Reverse((ready[*follower].to_bits(), *follower)));
+                }
+            }
+        }
+        // The drive may begin nothing behind the next arrival: that could be a better choice.
+        let next = due.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
+        if !flying.is_empty() && line.step(next) {
+            continue;
+        }
+        let Some(Reverse((at, number))) = due.pop() else { break };
+        let (at, command) = (f64::from_bits(at), &commands[number]);
+        while line.step(at) {}
+        let zone = command.offset / zone_size;
+        let offset = place(zone) + command.offset % zone_size;
+        let entry = TraceEntry {
+            sequence: number as u64,
+            op: command.op,
+            cause: if command.op == Op::Read { "user_read" } else { "user_write" },
+            priority: "normal",
+            zone: 0,
+            offset: if command.op == Op::Flush { 0 } else { offset },
+            len: command.len,
+            result: "ok",
+        };
+        flying.push((line.submit(&entry, at), number));
+    }
+    let sum = |op: Op| commands.iter().filter(|one| one.op == op).map(|one| u64::from(one.len)).sum();
+    let flushes = commands.iter().filter(|one| one.op == Op::Flush).count() as u64;
+    Ok(Ran { seconds: end / 1e9, written: sum(Op::Write), read: sum(Op::Read), flushes, ..Ran::of(&line.stats()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "\
+        segments-101     [001] d..1.    10.000000: block_rq_issue: 252,0 WS 4096 () 524288 + 8 [segments]
+        segments-102     [000] d..1.    10.000100: block_rq_issue: 252,0 WS 4096 () 1048576 + 2048 [segments]
+          <idle>-0       [000] d.h1.    10.008000: block_rq_complete: 252,0 WS () 524288 + 8 [0]
+        segments-101     [001] d..1.    10.012000: block_rq_issue: 252,0 WFSM 8192 () 524296 + 16 [segments]
+          <idle>-0       [000] d.h1.    10.016000: block_rq_complete: 252,0 WS () 1048576 + 2048 [0]
+          <idle>-0       [000] d.h1.    10.020000: block_rq_complete: 252,0 WFSM () 524296 + 16 [0]
+        kworker-9        [001] d..1.    10.021000: block_rq_issue: 252,0 FF 0 () 18446744073709551615 + 0 [kworker]
+        kworker-9        [001] d..1.    10.021100: block_rq_issue: 252,0 D 0 () 0 + 8 [kworker]
+          <idle>-0       [000] d.h1.    10.029000: block_rq_complete: 252,0 FF () 0 + 0 [0]
+        segments-101     [001] d..1.    10.030000: block_rq_issue: 252,0 RA 8192 () 99 + 16 [segments]
+";
+
+    #[test]
+    fn a_trace_is_understood_and_who_waits_for_whom() {
+        let commands = parse(TRACE).unwrap();
+        let seen: Vec<_> = commands.iter().map(|one| (one.op, one.offset, one.len)).collect();
+        let writes =
+            [(Op::Write, 256 << 20, 4096), (Op::Write, 512 << 20, 1 << 20), (Op::Write, (256 << 20) + 4096, 8192)];
+        let flush = (Op::Flush, 0, 0);
+        assert_eq!(seen, [writes[0], writes[1], writes[2], flush, flush], "what was not answered is left out");
+        let (waits, followers) = followed(&commands, 256 << 20);
+        // The third follows the first as the latest answer and as the write before it; the flush behind it all writes and the latest
+        // answer, which is one of them; the other flush that one.
+        assert_eq!(waits, [0, 0, 2, 4, 1]);
+        assert_eq!(followers[0].iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 2, 3]);
+        assert_eq!(followers[0][0].1, TURNAROUND, "the VM's processor does not count");
+        assert!(parse("x 1.0: block_rq_issue: 252,0 WS nonsense").unwrap_err().contains("nonsense"));
+        assert!(parse(&TRACE.replace("+ 8 [0]", "+ 8 [-5]")).unwrap_err().contains("failed"));
+    }
+
+    #[test]
+    fn the_model_decides_how_long_it_takes() {
+        let profile = Profile::named("seagate-st20000nm001j").unwrap();
+        let commands = parse(TRACE).unwrap();
+        let played =
+            |cache| play(&profile, cache, &commands, Order::AsAnswered, 256 << 20, |zone| (1000 + zone) << 28).unwrap();
+        let off = played(false);
+        assert_eq!((off.written, off.flushes), (4096 + 8192 + (1 << 20), 2));
+        // Two zones are opened, and the second write of the first waits for a turn.
+        assert!((0.040..0.070).contains(&off.seconds), "{off:?}");
+        let apart = play(&profile, false, &commands, Order::AsAnswered, 256 << 20, |zone| (1000 + zone * 30_000) << 28)
+            .unwrap();
+        let reads: Vec<Command> = (0..200)
+            .map(|n| Command {
+                op: Op::Read,
+                offset: n * 7919 % 200 * (256 << 20),
+                len: 4096,
+                issued: n as f64,
+                answered: n as f64 + 0.1,
+                durable: false,
+            })
+            .collect();
+        let at_once = |order| play(&profile, true, &reads, order, 256 << 20, |zone| (1000 + zone * 300) << 28).unwrap();
+        let (one, many) = (at_once(Order::AtOnce(1)), at_once(Order::AtOnce(16)));
+        assert!(many.seconds < 0.7 * one.seconds && one.read == 200 * 4096, "{} {}", many.seconds, one.seconds);
+        assert_eq!(at_once(Order::AsAnswered).seconds, one.seconds, "as the trace has it");
+        assert!(apart.kinds[0] > off.kinds[0] + 0.005, "{} {}", apart.kinds[0], off.kinds[0]);
+    }
+}
