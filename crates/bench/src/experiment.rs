@@ -13,6 +13,9 @@ pub mod chart;
 pub mod checks;
 mod child;
 mod chunk_cpu;
+mod chunk_lifetime;
+mod chunk_multistream;
+mod chunk_placement;
 mod chunk_read;
 mod chunk_recovery;
 mod chunk_write;
@@ -23,6 +26,8 @@ mod kernel_amplification;
 mod kernel_chunks;
 mod leveldb_bluefs;
 mod machine;
+mod oss;
+mod oss_run;
 pub mod report;
 pub mod result;
 mod rocks;
@@ -164,6 +169,9 @@ pub const ALL: &[Experiment] = &[
     chunk_read::EXPERIMENT,
     chunk_recovery::EXPERIMENT,
     chunk_cpu::EXPERIMENT,
+    chunk_multistream::EXPERIMENT,
+    chunk_placement::EXPERIMENT,
+    chunk_lifetime::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

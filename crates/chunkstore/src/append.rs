@@ -8,7 +8,7 @@ use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneHead, ZoneUse, data_
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
-use crate::policy::place::{Choice, OpenZone, place};
+use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, place};
 use crate::pool::{BufPool, Image};
 use crate::zone::{DataZone, Event, ZoneState};
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
@@ -28,6 +28,12 @@ pub(crate) const RECORD_COST: u64 = 8;
 pub(crate) struct Gather {
     pub(crate) bytes: usize,
     pub(crate) pool: Arc<BufPool>,
+}
+
+/// Blocks of so many bytes that come in pieces of a mebibyte.
+fn blocks_of(len: u32) -> u32 {
+    let (pieces, rest) = (len >> 20, len & ((1 << 20) - 1));
+    pieces * data_blocks(1 << 20) + if rest > 0 { data_blocks(rest) } else { 0 }
 }
 
 /// Bytes of a checkpoint that a chunk takes.
@@ -64,6 +70,7 @@ impl State {
         self.journal.push(entry);
         self.assign();
         self.collect(zone);
+        self.count_lives();
     }
 
     /// Puts a data record at the end of a zone; `None`: it has no room for it, or takes nothing any more. `fresh`: its slices are
@@ -196,7 +203,9 @@ impl Core {
         let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
         state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
         state.fresh.grown(slot);
+        let now = state.now();
         if let Some(z) = state.zones.get_mut(zone) {
+            z.aged(blocks, now);
             z.live_blocks += blocks;
             if new {
                 z.live.push(slot);
@@ -263,14 +272,23 @@ impl Core {
         let open = state.zones.0.iter().filter(|(_, z)| z.state().is_open() && !z.dead && takes(z.usage));
         // A zone that the chunk has left it does not come back to: what it has in one zone is one run of its bytes.
         let room = |zone: &u32, z: &DataZone| if zones.contains(zone) { 0 } else { z.room() };
-        let pool: Vec<_> =
-            open.map(|(zone, z)| OpenZone { zone: *zone, room: room(zone, z), writers: z.writers }).collect();
+        let promised = |z: &DataZone| self.promised(state, z);
+        let pool: Vec<_> = open
+            .map(|(zone, z)| OpenZone { zone: *zone, room: room(zone, z), writers: z.writers, promised: promised(z) })
+            .collect();
         let kind = usize::from(stream.number());
-        let most = if self.facts.separate { self.facts.pools[kind] } else { self.facts.pool };
+        let fits = placement.pick == Pick::Fit;
+        let all = state.zones.0.values().filter(|z| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_))).count();
+        let most = match (self.facts.separate, fits) {
+            (true, true) => allowance(pool.len(), self.facts.pools[kind], all, self.facts.pool),
+            (true, false) => self.facts.pools[kind],
+            (false, _) => self.facts.pool,
+        };
+        let expect = if fits { self.expected(state, slot) } else { None };
         let free = self.free();
         let random = state.random();
         let last = if self.facts.separate { kind } else { 0 };
-        match place(placement.pick, &pool, need, most, free, state.last[last], random) {
+        match place(placement.pick, &pool, Ask { need, expect }, most, free, state.last[last], random) {
             Choice::Use(zone) => {
                 state.last[last] = zone;
                 if let Some(z) = state.zones.get_mut(zone) {
@@ -281,11 +299,55 @@ impl Core {
                 }
                 Some(zone)
             }
-            Choice::Open => None,
+            Choice::Open => {
+                if fits && all >= self.facts.pool && free > 0 {
+                    self.call_back(state);
+                }
+                None
+            }
             Choice::Replace(zone) => {
                 state.close_zone(zone);
                 None
             }
+        }
+    }
+
+    /// Blocks that a chunk is expected to take from now on, if that is known.
+    fn expected(&self, state: &State, slot: u32) -> Option<u32> {
+        let chunk = state.index.chunk(slot)?;
+        let len = state.sizes.get(usize::from(chunk.stream.number()))?.expected()?;
+        let blocks = blocks_of(len.saturating_sub(chunk.len));
+        // One that fills a zone shall not find that all of them are a block too small.
+        Some(blocks.min((self.facts.zone_bytes / BLOCK as u64) as u32 - 1))
+    }
+
+    /// Blocks that the chunks that go on in a zone are expected to take.
+    fn promised(&self, state: &State, zone: &DataZone) -> u32 {
+        if zone.writers == 0 {
+            return 0;
+        }
+        let writes = |slot: &&u32| {
+            let last = state.index.chunk(**slot).filter(|chunk| chunk.bound)?.groups().last()?.zone;
+            state.zones.get(last).filter(|z| std::ptr::eq(*z, zone))
+        };
+        let bound = zone.live.iter().filter(|slot| writes(slot).is_some());
+        bound.map(|slot| self.expected(state, *slot).unwrap_or(0)).fold(0, u32::saturating_add)
+    }
+
+    /// All zones that may be open are, and a kind has not got its share: one that was lent to another is closed.
+    fn call_back(&self, state: &mut State) {
+        let mut open = vec![0usize; self.facts.pools.len()];
+        let zones = || state.zones.0.iter().filter(|(_, z)| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_)));
+        for (_, z) in zones() {
+            if let Some(n) = open.get_mut(z.kind()) {
+                *n += 1;
+            }
+        }
+        let over =
+            |z: &DataZone| open.get(z.kind()).zip(self.facts.pools.get(z.kind())).is_some_and(|(n, share)| n > share);
+        let lent = zones().filter(|(_, z)| over(z)).min_by_key(|(zone, z)| (z.writers, z.room(), **zone));
+        if let Some(zone) = lent.map(|(zone, _)| *zone) {
+            state.close_zone(zone);
         }
     }
 
@@ -355,15 +417,24 @@ impl Core {
         state.unbind(slot);
         let Some(chunk) = state.index.chunk_mut(slot) else { return Err(Error::NotFound(id)) };
         let (len, serial, again) = (chunk.len, chunk.serial, chunk.sealed);
+        let kind = usize::from(chunk.stream.number());
         chunk.sealed = true;
         chunk.shrink();
         if !again {
             state.journal.push(Entry::Seal { id, serial, len });
             state.assign();
+            if let Some(sizes) = state.sizes.get_mut(kind) {
+                sizes.sealed(len);
+            }
         }
+        let little = match state.sizes.get(kind).and_then(|sizes| sizes.expected()) {
+            // No chunk is expected to fit behind it.
+            Some(expected) if self.options.placement.pick == Pick::Fit => blocks_of(expected),
+            _ => 0,
+        };
         if let Some((zone, z)) = zone.and_then(|zone| state.zones.get(zone).map(|z| (zone, z)))
             && z.writers == 0
-            && z.room() < z.capacity / 64
+            && z.room() < little.max(z.capacity / 64)
         {
             state.close_zone(zone);
         }
@@ -382,7 +453,12 @@ impl Core {
         state.journal.push(Entry::Delete { id, serial: chunk.serial });
         let target = state.assign();
         for group in chunk.groups() {
-            state.forget_group(group.zone, slot, group.blocks());
+            let blocks = group.blocks();
+            if let Some((kind, born)) = state.zones.get(group.zone).map(|z| (z.kind(), z.born)) {
+                let age = state.now().saturating_sub(born);
+                state.deaths.died(kind, age, u64::from(blocks));
+            }
+            state.forget_group(group.zone, slot, blocks);
         }
         drop(state);
         self.settle(target, durability)

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
 use crate::id::{ChunkId, StreamType};
 use crate::policy::throttle;
-use crate::policy::victim::{Candidate, victim};
+use crate::policy::victim::{Candidate, Victims, victim};
 use crate::pool::Image;
 use crate::zone::ZoneState;
 use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
@@ -34,6 +34,9 @@ pub(crate) enum Victim {
     Dying,
 }
 
+/// What lives four times as long or longer than what a zone of the cleaner has goes to another one.
+const FAR: f64 = 2.0;
+
 /// The first records of a chunk's group, on their way.
 struct Move {
     slot: u32,
@@ -43,6 +46,9 @@ struct Move {
     from: u32,
     start: u32,
     records: Vec<RecordIndex>,
+    /// When it was written, and how much of what is like it dies ([`State::rate`](crate::core::State::rate)).
+    born: u64,
+    rate: f64,
 }
 
 impl Core {
@@ -58,12 +64,6 @@ impl Core {
         // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
         let open = state.zones.0.values().filter(|z| matches!(z.usage, ZoneUse::Cleaner(_)));
         let room = counts.free > counts.reserve || open.map(|z| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
-        let lifetime = |usage: ZoneUse| match usage {
-            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => {
-                self.options.streams.get(usize::from(stream.number())).map_or(1, |s| s.lifetime.as_secs())
-            }
-            ZoneUse::Meta(_) => 1,
-        };
         let closed = state.zones.0.iter().filter(|(_, z)| {
             z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
         });
@@ -89,7 +89,7 @@ impl Core {
                     z.tail.saturating_sub(1)
                 },
                 age: state.assigned - z.touched,
-                lifetime: lifetime(z.usage),
+                rate: state.rate(z),
             });
         }
         victim(self.options.victims, &candidates)
@@ -128,6 +128,7 @@ impl Core {
         {
             let mut state = self.state();
             let slots = state.zones.get(zone).map(|z| z.live.clone()).unwrap_or_default();
+            let (born, rate) = state.zones.get(zone).map_or((0, 1.0), |z| (z.born, state.rate(z)));
             for slot in slots {
                 let Some(chunk) = state.index.chunk(slot) else { continue };
                 for group in chunk.groups().iter().filter(|group| group.zone == zone) {
@@ -141,7 +142,8 @@ impl Core {
                     }
                     if !records.is_empty() {
                         let (id, serial, stream) = (chunk.id, chunk.serial, chunk.stream);
-                        moves.push(Move { slot, id, serial, stream, from: zone, start: group.start, records });
+                        let start = group.start;
+                        moves.push(Move { slot, id, serial, stream, from: zone, start, records, born, rate });
                     }
                 }
                 if bytes >= most {
@@ -205,6 +207,7 @@ impl Core {
                         let mut state = self.state();
                         let Some(at) = state.put(to, image, header, false, &self.gather) else { break };
                         if let Some(z) = state.zones.get_mut(to) {
+                            z.aged(blocks, one.born);
                             z.incoming = true;
                         }
                         bytes += len;
@@ -262,7 +265,7 @@ impl Core {
     fn cleaner_zone(&self, one: &Move, group: Option<&GroupEntry>, blocks: u32) -> Result<Option<u32>> {
         let full = {
             let mut state = self.state();
-            let open: Vec<(u32, bool, u32)> = state
+            let mut open: Vec<(u32, bool, u32)> = state
                 .zones
                 .0
                 .iter()
@@ -271,6 +274,16 @@ impl Core {
                     _ => None,
                 })
                 .collect();
+            // What is expected to live as long stands together, of its own kind if it can.
+            let far = |zone: u32| state.zones.get(zone).map_or(f64::MAX, |z| (state.rate(z) / one.rate).log2().abs());
+            let lifetimes = self.options.victims == Victims::Lifetime;
+            if lifetimes {
+                open.sort_by(|a, b| {
+                    let key = |(zone, same, _): &(u32, bool, u32)| (far(*zone) > FAR, !same, far(*zone));
+                    let (a, b) = (key(a), key(b));
+                    (a.0, a.1).cmp(&(b.0, b.1)).then(a.2.total_cmp(&b.2))
+                });
+            }
             let Some(chunk) = state.index.chunk(one.slot) else { return Ok(None) };
             // In a zone where it has something, only what joins it.
             let joins = |zone: u32| {
@@ -282,7 +295,8 @@ impl Core {
                 group.is_none() && here.all(|group| group.end() == one.start || group.start == end)
             };
             let fits = |(zone, _, room): &&(u32, bool, u32)| *room >= blocks && joins(*zone);
-            let same = open.iter().filter(|(_, same, _)| *same).find(fits);
+            let near = |(zone, same, _): &&(u32, bool, u32)| *same && (!lifetimes || far(*zone) <= FAR);
+            let same = open.iter().filter(near).find(fits);
             // Where few zones are left, kinds of streams share what the cleaner has.
             let counts = self.tenant.counts();
             let scarce = counts.free <= counts.reserve && !open.is_empty();

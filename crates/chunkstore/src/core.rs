@@ -14,7 +14,9 @@ use crate::id::StreamType;
 use crate::index::Index;
 use crate::journal::MetaLog;
 use crate::options::Options;
-use crate::zone::{Event, ZoneState, ZoneTable};
+use crate::policy::lifetime::Deaths;
+use crate::policy::place::Sizes;
+use crate::zone::{DataZone, Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Tenant, Volume};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,6 +124,12 @@ pub(crate) struct State {
     /// The zone that was chosen last, by kind of stream.
     pub(crate) last: Vec<u32>,
     pub(crate) random: u64,
+    /// How long the last chunks of each kind became.
+    pub(crate) sizes: Vec<Sizes>,
+    pub(crate) deaths: Deaths,
+    /// Up to here what lives was counted, and here older figures faded last, in blocks that were given to the store.
+    counted: u64,
+    faded: u64,
 }
 
 impl State {
@@ -140,6 +148,48 @@ impl State {
             fresh: Default::default(),
             last: vec![0; streams.max(1)],
             random: seed | 1,
+            sizes: vec![Sizes::default(); streams],
+            deaths: Deaths::new([], 1),
+            counted: 0,
+            faded: 0,
+        }
+    }
+
+    /// Blocks that the store was given so far: the time by which lives are told.
+    pub(crate) fn now(&self) -> u64 {
+        self.appended / BLOCK as u64
+    }
+
+    /// What is estimated to die of a zone's blocks, see [`Deaths::rate`].
+    pub(crate) fn rate(&self, zone: &DataZone) -> f64 {
+        self.deaths.rate(zone.kind(), self.now().saturating_sub(zone.born))
+    }
+
+    /// Counts what has lived since it was counted last. Cheap enough for once a zone that is written.
+    pub(crate) fn count_lives(&mut self) {
+        let now = self.now();
+        let time = now - self.counted;
+        self.counted = now;
+        let mut live = 0;
+        for zone in self.zones.0.values().filter(|zone| zone.live_blocks > 0) {
+            live += u64::from(zone.live_blocks);
+            self.deaths.lived(zone.kind(), now.saturating_sub(zone.born), u64::from(zone.live_blocks), time);
+        }
+        // When about everything could have been written anew.
+        if now - self.faded > live.max(1) {
+            self.deaths.fade();
+            self.faded = now;
+        }
+    }
+
+    /// From the chunks that there are when the store is opened.
+    pub(crate) fn learn_sizes(&mut self) {
+        let sealed = self.index.range(None).filter(|chunk| chunk.sealed);
+        let known: Vec<(usize, u32)> = sealed.take(4096).map(|c| (usize::from(c.stream.number()), c.len)).collect();
+        for (kind, len) in known {
+            if let Some(sizes) = self.sizes.get_mut(kind) {
+                sizes.sealed(len);
+            }
         }
     }
 
@@ -237,7 +287,10 @@ impl Drop for Right<'_> {
 }
 
 impl Core {
-    pub(crate) fn new(tenant: Tenant, options: Options, facts: Facts, state: State, meta: MetaLog) -> Core {
+    pub(crate) fn new(tenant: Tenant, options: Options, facts: Facts, mut state: State, meta: MetaLog) -> Core {
+        let lifetimes = options.streams.iter().map(|stream| stream.lifetime.as_secs_f64());
+        state.deaths = Deaths::new(lifetimes, u32::try_from(facts.zone_bytes / BLOCK as u64).unwrap_or(u32::MAX));
+        state.learn_sizes();
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
         let numbers = AtomicU64::new(volume.mount() << 40);

@@ -76,7 +76,7 @@ impl Default for Options {
             volume: VolumeOptions::default(),
             streams: StreamSettings::defaults(),
             placement: Placement::default(),
-            victims: Victims::CostBenefit,
+            victims: Victims::Lifetime,
             open_zones: 55,
             buffer_bytes: 256 << 20,
             segment_bytes: 1 << 20,

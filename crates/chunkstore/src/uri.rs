@@ -159,10 +159,13 @@ impl Wish {
         let open_zones = number("open-zones", 1, 4096)?;
         options.open_zones = open_zones.unwrap_or(options.open_zones);
         options.placement = match parsed.options.get("placement").map(String::as_str) {
-            None | Some("streams") => Placement::default(),
+            None | Some("fit") => Placement::default(),
+            Some("streams") => Placement::STREAMS,
             Some("random") => Placement::RANDOM,
             Some("one-zone") => Placement::ONE_ZONE,
-            Some(other) => return Err(refuse(format!("placement={other} is none of streams, random and one-zone"))),
+            Some(other) => {
+                return Err(refuse(format!("placement={other} is none of fit, streams, random and one-zone")));
+            }
         };
         options.victims = match parsed.options.get("victims").map(String::as_str) {
             None => options.victims,

@@ -81,6 +81,8 @@ pub(crate) struct DataZone {
     pub(crate) unreadable: bool,
     /// The last append that went there, or that died there: the time by which ages are told.
     pub(crate) touched: u64,
+    /// When its records were first written, on average: in blocks that the store had been given by then.
+    pub(crate) born: u64,
     /// What is not written yet.
     pub(crate) buffer: ZoneBuffer,
 }
@@ -105,6 +107,7 @@ impl DataZone {
             dead: false,
             unreadable: false,
             touched: 0,
+            born: 0,
             buffer: ZoneBuffer::new(tail),
         }
     }
@@ -127,6 +130,21 @@ impl DataZone {
     /// Blocks that are left.
     pub(crate) fn room(&self) -> u32 {
         if self.state.is_open() && !self.dead { self.capacity.saturating_sub(self.tail) } else { 0 }
+    }
+
+    /// Its last `blocks` blocks are of that time.
+    pub(crate) fn aged(&mut self, blocks: u32, born: u64) {
+        let before = u128::from(self.tail.saturating_sub(blocks));
+        let sum = u128::from(self.born) * before + u128::from(born) * u128::from(blocks);
+        self.born = (sum / (before + u128::from(blocks)).max(1)) as u64;
+    }
+
+    /// Which kind of stream it is for, by number.
+    pub(crate) fn kind(&self) -> usize {
+        match self.usage {
+            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => usize::from(stream.number()),
+            ZoneUse::Meta(_) => 0,
+        }
     }
 
     /// One group of the chunk in this slot is not here any more.

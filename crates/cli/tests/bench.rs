@@ -146,6 +146,35 @@ fn kernels_did_their_share(result: &Value) {
     }
 }
 
+#[test]
+fn four_streams_fill_a_drive_and_hold_it_full_while_chunks_die() {
+    let result = short(&place(), "chunk-multistream", &["ext4", "F2FS"]);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 3 * 2 * 2 * 4);
+    for percent in [80, 90, 95] {
+        for load in ["the paper's rate, write cache off", "as fast as it goes, write cache on"] {
+            let of = |engine: &str| row(&result, &format!("{engine}, {percent} % full, {load}"));
+            let over = |engine: &str| of(engine)["figures"]["capacities written over"].as_f64().unwrap();
+            let operations = |engine: &str| of(engine)["operations"].as_f64().unwrap();
+            // Whoever is slower has fewer appends under way when enough is written.
+            assert!(over("this store") >= 0.2 && over("one zone") >= 0.2, "{percent} {load}");
+            let apart = operations("one zone") / operations("this store");
+            assert!((0.98..1.02).contains(&apart), "{percent} {load}: {apart}");
+            assert!(of("this store")["write_amplification"].as_f64().unwrap() > 1.0);
+        }
+    }
+}
+
+#[test]
+fn each_strategy_of_placement_and_each_way_to_choose_victims_has_a_row() {
+    let placed = short(&place(), "chunk-placement", &[]);
+    let rows = placed["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 10);
+    let appends: Vec<f64> = rows.iter().map(|row| row["operations"].as_f64().unwrap()).collect();
+    assert!(appends.iter().all(|n| (n / appends[0] - 1.0).abs() < 0.02), "{appends:?}");
+    let cleaned = short(&place(), "chunk-lifetime", &[]);
+    assert_eq!(cleaned["rows"].as_array().unwrap().len(), 3 * 3 * 5);
+}
+
 /// Fails unless all rows of the kind did the same work for the user, and the drive counted no broken rule.
 fn same_work(result: &Value, part: &str) {
     let rows = result["rows"].as_array().unwrap().iter();

@@ -15,7 +15,7 @@ use crate::preimage::PreImages;
 use crate::profile::Profile;
 use crate::state::State;
 use crate::stats::Stats;
-use crate::store::{Store, flat::Flat};
+use crate::store::{Store, flat::Flat, packed::Packed};
 use crate::time::clock::{Asked, Clock};
 use crate::time::engine::{Engine, What};
 use crate::time::ledger::Ledger;
@@ -114,6 +114,13 @@ impl Emulator {
     pub fn memory(config: &Config) -> Result<Emulator> {
         config.check()?;
         Ok(Self::with(config, Store::cow(config)))
+    }
+
+    /// A drive in memory whose bytes are kept compressed, for experiments on drives that are larger than memory, with bytes that repeat
+    /// themselves.
+    pub fn memory_packed(config: &Config) -> Result<Emulator> {
+        config.check()?;
+        Ok(Self::with(config, Store::Packed(Packed::new(config))))
     }
 
     /// A drive in one flat piece of memory that is all there before the first command, for benchmarks. Needs as much

@@ -4,18 +4,21 @@
 pub(crate) mod cow;
 pub(crate) mod file;
 pub(crate) mod flat;
+pub(crate) mod packed;
 
 use crate::config::Config;
 use cow::Cow;
 use file::Files;
 use flat::Flat;
+use packed::Packed;
 use std::io;
 
-/// The three homes of data.
+/// The four homes of data.
 pub(crate) enum Store {
     Cow(Cow),
     Flat(Flat),
     File(Files),
+    Packed(Packed),
 }
 
 impl Store {
@@ -30,6 +33,7 @@ impl Store {
             Store::Cow(cow) => cow.read(zone, offset, out),
             Store::Flat(flat) => flat.read(zone, offset, out),
             Store::File(files) => return files.read(zone, offset, out),
+            Store::Packed(packed) => return packed.read(zone, offset, out),
         }
         Ok(())
     }
@@ -40,6 +44,7 @@ impl Store {
             Store::Cow(cow) => cow.write(zone, offset, bytes),
             Store::Flat(flat) => flat.write(zone, offset, bytes),
             Store::File(files) => return files.write(zone, offset, bytes),
+            Store::Packed(packed) => return packed.write(zone, offset, bytes),
         }
         Ok(())
     }
@@ -50,6 +55,7 @@ impl Store {
             Store::Cow(cow) => cow.discard(zone),
             Store::Flat(flat) => flat.discard(zone, written),
             Store::File(files) => files.discard(zone, written),
+            Store::Packed(packed) => packed.discard(zone),
         }
     }
 

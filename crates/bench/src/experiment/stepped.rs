@@ -118,13 +118,30 @@ impl Host {
         write_cache: bool,
         options: Options,
     ) -> std::result::Result<Host, Stop> {
+        Self::on(Emulator::memory(&Self::config(profile, zones, write_cache)).map_err(why)?, options)
+    }
+
+    fn config(profile: &Profile, zones: u32, write_cache: bool) -> Config {
         let over = Overrides {
             capacity: Some(u64::from(zones) * profile.zone_size),
             conventional: Some(0),
             write_cache: Some(write_cache),
             ..Overrides::default()
         };
-        let drive = Emulator::memory(&Config::new(profile, &over)).map_err(why)?;
+        Config::new(profile, &over)
+    }
+
+    /// The same with the drive's bytes packed in memory: for stores that hold more than memory does.
+    pub(super) fn packed(
+        profile: &Profile,
+        zones: u32,
+        write_cache: bool,
+        options: Options,
+    ) -> std::result::Result<Host, Stop> {
+        Self::on(Emulator::memory_packed(&Self::config(profile, zones, write_cache)).map_err(why)?, options)
+    }
+
+    fn on(drive: Emulator, options: Options) -> std::result::Result<Host, Stop> {
         let tap = Arc::new(Tap { drive, noted: Mutex::default() });
         let drive = Drive { device: tap.clone(), survivor: None };
         ChunkStore::format(&drive, &FormatOptions { uuid: Some([7; 16]), force: false }).map_err(why)?;

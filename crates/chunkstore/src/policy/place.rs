@@ -3,36 +3,44 @@
 //! The paper's three strategies can be switched one by one, so that the effect of each can be measured: ① only chunks of one
 //! kind of stream share a zone; ② chunks may be as large as a zone; ③ several zones are open at once, and chunks go round them,
 //! so that a large chunk mostly has one to itself. Two imitations for comparison: placed at random, and one zone for all.
+//!
+//! The store's own way, ④, keeps room in a zone for what its chunks will become. How long they become it knows from the chunks of that
+//! kind that were sealed last ([`Sizes`]). So chunks that fill a zone have one to themselves, even where a shorter one has left most of
+//! another zone, and short ones share as few zones as they fit in, which are written in longer turns.
 
 /// How a zone is chosen among those that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// Round robin, idle zones first: strategy ③.
     RoundRobin,
+    /// Where there is room for all that the chunk is expected to become, beside what is expected of others: ④, in place of ③.
+    Fit,
     /// At random: the paper's "no optimisation".
     Random,
     /// There is only one: as F2FS does.
     One,
 }
 
-/// How chunks are placed; the default has all three strategies.
+/// How chunks are placed; the default separates kinds, matches the limit, and keeps room for what chunks become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Strategy ①: kinds of streams do not share zones.
     pub separate: bool,
     /// Strategy ②: the limit of a chunk is what a zone takes; else 64 MiB, or that if it is less.
     pub match_limit: bool,
-    /// Strategy ③, or what is compared with it.
+    /// Strategy ③ or ④, or what is compared with them.
     pub pick: Pick,
 }
 
 impl Default for Placement {
     fn default() -> Self {
-        Placement { separate: true, match_limit: true, pick: Pick::RoundRobin }
+        Placement { separate: true, match_limit: true, pick: Pick::Fit }
     }
 }
 
 impl Placement {
+    /// The paper's three strategies.
+    pub const STREAMS: Placement = Placement { separate: true, match_limit: true, pick: Pick::RoundRobin };
     /// The paper's "no optimisation": 64 MiB chunks of all kinds, at random over the open zones.
     pub const RANDOM: Placement = Placement { separate: false, match_limit: false, pick: Pick::Random };
     /// One zone for everything, as F2FS places it.
@@ -48,6 +56,61 @@ pub struct OpenZone {
     pub room: u32,
     /// Chunks that go on there.
     pub writers: u32,
+    /// Blocks that these are still expected to take.
+    pub promised: u32,
+}
+
+impl OpenZone {
+    /// Blocks that nobody is expected to take.
+    fn spare(&self) -> u32 {
+        self.room.saturating_sub(self.promised)
+    }
+}
+
+/// Lengths of the chunks of one kind that were sealed last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    ring: Vec<u32>,
+    next: usize,
+}
+
+impl Sizes {
+    /// So many are remembered.
+    const MOST: usize = 32;
+    /// From so many on something follows from them.
+    const ENOUGH: usize = 8;
+
+    /// A chunk was sealed with so many bytes.
+    pub fn sealed(&mut self, len: u32) {
+        match self.ring.get_mut(self.next) {
+            Some(oldest) => *oldest = len,
+            None => self.ring.push(len),
+        }
+        self.next = (self.next + 1) % Self::MOST;
+    }
+
+    /// What a chunk is expected to become, in bytes: three of four were as long or shorter. To split a long one costs more than the room behind a
+    /// short one. `None`: too few are known.
+    pub fn expected(&self) -> Option<u32> {
+        let mut sorted = self.ring.clone();
+        sorted.sort_unstable();
+        sorted.get((sorted.len() * 3).div_ceil(4).saturating_sub(1)).copied().filter(|_| sorted.len() >= Self::ENOUGH)
+    }
+}
+
+/// How many zones a kind may have open that has `open` now, with a share of `share` in `pool`, of which all kinds have `all`: what others
+/// leave is lent.
+pub fn allowance(open: usize, share: usize, all: usize, pool: usize) -> usize {
+    share.max(open + pool.saturating_sub(all))
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Blocks of the next append.
+    pub need: u32,
+    /// Blocks that the chunk is expected to take from now on, if that is known.
+    pub expect: Option<u32>,
 }
 
 /// Where bytes go.
@@ -61,11 +124,17 @@ pub enum Choice {
     Replace(u32),
 }
 
-/// Where a chunk's next bytes go, which take `need` blocks. `pool`: the open zones that may take them, ascending by number, those
+/// Where a chunk's next bytes go. `pool`: the open zones that may take them, ascending by number, those
 /// included that are too full. `most`: how many there may be. `free`: how many more can be had. `last`: the zone that was chosen
 /// last. `random`: any number.
-pub fn place(pick: Pick, pool: &[OpenZone], need: u32, most: usize, free: usize, last: u32, random: u64) -> Choice {
+pub fn place(pick: Pick, pool: &[OpenZone], ask: Ask, most: usize, free: usize, last: u32, random: u64) -> Choice {
+    let need = ask.need;
     let fit: Vec<&OpenZone> = pool.iter().filter(|zone| zone.room >= need).collect();
+    let pick = match (pick, ask.expect) {
+        (Pick::Fit, Some(expect)) => return place_whole(pool, &fit, expect.max(need), most.max(1), free),
+        (Pick::Fit, None) => Pick::RoundRobin,
+        (pick, _) => pick,
+    };
     let most = if pick == Pick::One { 1 } else { most.max(1) };
     if pool.len() < most && free > 0 && !(pick == Pick::RoundRobin && fit.iter().any(|zone| is_idle(zone, pool))) {
         return Choice::Open;
@@ -74,11 +143,32 @@ pub fn place(pick: Pick, pool: &[OpenZone], need: u32, most: usize, free: usize,
         Pick::One => fit.first(),
         Pick::Random => fit.get((random % fit.len().max(1) as u64) as usize),
         // The fewest writers, then the next one behind the last.
-        Pick::RoundRobin => fit.iter().min_by_key(|zone| (zone.writers, zone.zone <= last, zone.zone)),
+        Pick::RoundRobin | Pick::Fit => fit.iter().min_by_key(|zone| (zone.writers, zone.zone <= last, zone.zone)),
     };
     match chosen {
         Some(zone) => Choice::Use(zone.zone),
         None if pool.len() < most || free == 0 => Choice::Open,
+        None => pool.iter().min_by_key(|zone| (zone.room, zone.zone)).map_or(Choice::Open, |z| Choice::Replace(z.zone)),
+    }
+}
+
+/// See [`Pick::Fit`]; `fit` are those of the pool that take the next append.
+fn place_whole(pool: &[OpenZone], fit: &[&OpenZone], expect: u32, most: usize, free: usize) -> Choice {
+    let whole = fit.iter().filter(|zone| zone.spare() >= expect);
+    if let Some(zone) = whole.min_by_key(|zone| (zone.spare(), zone.zone)) {
+        return Choice::Use(zone.zone);
+    }
+    // What is left of a zone that nobody writes to is given up: nobody is expected to fit there.
+    let idle = pool.iter().filter(|zone| zone.writers == 0).min_by_key(|zone| (zone.room, zone.zone));
+    if let Some(zone) = idle.filter(|_| free > 0) {
+        return Choice::Replace(zone.zone);
+    }
+    if free > 0 && pool.len() < most {
+        return Choice::Open;
+    }
+    match fit.iter().max_by_key(|zone| (zone.spare(), zone.room, std::cmp::Reverse(zone.zone))) {
+        Some(zone) => Choice::Use(zone.zone),
+        None if free == 0 => Choice::Open,
         None => pool.iter().min_by_key(|zone| (zone.room, zone.zone)).map_or(Choice::Open, |z| Choice::Replace(z.zone)),
     }
 }
@@ -92,14 +182,18 @@ fn is_idle(zone: &OpenZone, pool: &[OpenZone]) -> bool {
 mod tests {
     use super::*;
 
+    fn ask(need: u32) -> Ask {
+        Ask { need, expect: None }
+    }
+
     fn zone(zone: u32, room: u32, writers: u32) -> OpenZone {
-        OpenZone { zone, room, writers }
+        OpenZone { zone, room, writers, promised: 0 }
     }
 
     #[test]
     fn chunks_go_round_the_zones_that_have_the_fewest_writers() {
         let pool = [zone(1, 90, 1), zone(4, 90, 1), zone(7, 90, 2), zone(9, 5, 0)];
-        let at = |last| place(Pick::RoundRobin, &pool, 10, 4, 9, last, 0);
+        let at = |last| place(Pick::RoundRobin, &pool, ask(10), 4, 9, last, 0);
         assert_eq!(at(0), Choice::Use(1));
         assert_eq!(at(1), Choice::Use(4));
         assert_eq!(at(4), Choice::Use(1), "7 has more writers, 9 no room");
@@ -108,25 +202,94 @@ mod tests {
     #[test]
     fn a_chunk_gets_a_zone_of_its_own_while_there_are_any() {
         let pool = [zone(1, 90, 1)];
-        assert_eq!(place(Pick::RoundRobin, &pool, 10, 2, 9, 0, 0), Choice::Open);
-        assert_eq!(place(Pick::RoundRobin, &pool, 10, 2, 0, 0, 0), Choice::Use(1), "there is no other");
-        assert_eq!(place(Pick::RoundRobin, &[zone(1, 90, 0)], 10, 2, 9, 0, 0), Choice::Use(1), "nobody uses that one");
-        assert_eq!(place(Pick::RoundRobin, &pool, 91, 1, 9, 0, 0), Choice::Replace(1));
-        assert_eq!(place(Pick::RoundRobin, &pool, 91, 1, 0, 0, 0), Choice::Open, "nothing is closed for nothing");
-        assert_eq!(place(Pick::RoundRobin, &[], 91, 1, 0, 0, 0), Choice::Open, "who asks hears that there is none");
+        assert_eq!(place(Pick::RoundRobin, &pool, ask(10), 2, 9, 0, 0), Choice::Open);
+        assert_eq!(place(Pick::RoundRobin, &pool, ask(10), 2, 0, 0, 0), Choice::Use(1), "there is no other");
+        assert_eq!(
+            place(Pick::RoundRobin, &[zone(1, 90, 0)], ask(10), 2, 9, 0, 0),
+            Choice::Use(1),
+            "nobody uses that one"
+        );
+        assert_eq!(place(Pick::RoundRobin, &pool, ask(91), 1, 9, 0, 0), Choice::Replace(1));
+        assert_eq!(place(Pick::RoundRobin, &pool, ask(91), 1, 0, 0, 0), Choice::Open, "nothing is closed for nothing");
+        assert_eq!(
+            place(Pick::RoundRobin, &[], ask(91), 1, 0, 0, 0),
+            Choice::Open,
+            "who asks hears that there is none"
+        );
     }
 
     #[test]
     fn one_zone_takes_all_until_it_is_full() {
-        assert_eq!(place(Pick::One, &[zone(3, 90, 40)], 10, 55, 9, 0, 0), Choice::Use(3));
-        assert_eq!(place(Pick::One, &[zone(3, 9, 40)], 10, 55, 9, 0, 0), Choice::Replace(3));
+        assert_eq!(place(Pick::One, &[zone(3, 90, 40)], ask(10), 55, 9, 0, 0), Choice::Use(3));
+        assert_eq!(place(Pick::One, &[zone(3, 9, 40)], ask(10), 55, 9, 0, 0), Choice::Replace(3));
     }
 
     #[test]
     fn random_chunks_go_anywhere_that_has_room() {
         let pool = [zone(1, 90, 1), zone(4, 9, 0), zone(7, 90, 5)];
-        let chosen: Vec<_> = (0..4).map(|random| place(Pick::Random, &pool, 10, 3, 9, 0, random)).collect();
+        let chosen: Vec<_> = (0..4).map(|random| place(Pick::Random, &pool, ask(10), 3, 9, 0, random)).collect();
         assert_eq!(chosen, [Choice::Use(1), Choice::Use(7), Choice::Use(1), Choice::Use(7)]);
-        assert_eq!(place(Pick::Random, &pool, 10, 4, 9, 0, 0), Choice::Open);
+        assert_eq!(place(Pick::Random, &pool, ask(10), 4, 9, 0, 0), Choice::Open);
+    }
+
+    #[test]
+    fn a_chunk_goes_where_all_of_it_fits_or_to_a_zone_of_its_own() {
+        let pool = [zone(1, 90, 0), zone(4, 60, 2), zone(7, 20, 0)];
+        let at = |expect, most, free| place(Pick::Fit, &pool, Ask { need: 4, expect }, most, free, 0, 0);
+        assert_eq!(at(Some(15), 4, 9), Choice::Use(7), "the fullest that takes it");
+        assert_eq!(at(Some(30), 4, 9), Choice::Use(4), "zones are shared by those that fit");
+        assert_eq!(at(Some(99), 4, 9), Choice::Replace(7), "nobody writes there, and the least is lost");
+        let busy = [zone(4, 60, 2)];
+        assert_eq!(place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99) }, 4, 9, 0, 0), Choice::Open);
+        assert_eq!(place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99) }, 1, 9, 0, 0), Choice::Use(4));
+        assert_eq!(at(Some(99), 3, 0), Choice::Use(1), "there is no other: where most is left");
+        assert_eq!(at(None, 4, 9), Choice::Use(1), "nothing is known: the one that nobody uses");
+        let promised = [OpenZone { promised: 50, ..zone(1, 90, 5) }];
+        assert_eq!(place(Pick::Fit, &promised, Ask { need: 4, expect: Some(45) }, 2, 9, 0, 0), Choice::Open);
+        assert_eq!(place(Pick::Fit, &promised, Ask { need: 4, expect: Some(40) }, 2, 9, 0, 0), Choice::Use(1));
+        assert_eq!(
+            place(Pick::Fit, &[zone(1, 3, 1)], Ask { need: 4, expect: Some(40) }, 1, 9, 0, 0),
+            Choice::Replace(1)
+        );
+        assert_eq!(place(Pick::Fit, &[], Ask { need: 4, expect: Some(40) }, 1, 0, 0, 0), Choice::Open);
+    }
+
+    #[test]
+    fn what_a_chunk_becomes_is_known_from_the_last_ones() {
+        let mut sizes = Sizes::default();
+        (0..7).for_each(|_| sizes.sealed(5));
+        assert_eq!(sizes.expected(), None, "too few");
+        sizes.sealed(5);
+        assert_eq!(sizes.expected(), Some(5));
+        (0..8).for_each(|_| sizes.sealed(100));
+        assert_eq!(sizes.expected(), Some(100), "half are longer");
+        (0..25).for_each(|_| sizes.sealed(7));
+        assert_eq!(sizes.expected(), Some(7), "what was long ago is forgotten");
+    }
+
+    #[test]
+    fn what_others_leave_of_the_pool_is_lent() {
+        assert_eq!(allowance(3, 10, 30, 55), 28);
+        assert_eq!(allowance(3, 10, 55, 55), 10, "its own share is its own");
+        assert_eq!(allowance(14, 10, 55, 55), 14);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_choice_can_be_carried_out(
+            rooms in proptest::collection::vec((0u32..100, 0u32..3, 0u32..100), 0..8), need in 1u32..50, expect in 1u32..100,
+            most in 1usize..8, free in 0usize..3,
+        ) {
+            let pool: Vec<OpenZone> = rooms.iter().enumerate()
+                .map(|(i, (room, writers, promised))| OpenZone { zone: i as u32, room: *room, writers: *writers, promised: *promised }).collect();
+            for pick in [Pick::RoundRobin, Pick::Fit, Pick::Random, Pick::One] {
+                match place(pick, &pool, Ask { need, expect: Some(expect) }, most, free, 0, 5) {
+                    Choice::Use(zone) => proptest::prop_assert!(pool[zone as usize].room >= need),
+                    // It is what the caller hears, too, when there is none.
+                    Choice::Open => proptest::prop_assert!(free == 0 || pool.len() < most.max(1)),
+                    Choice::Replace(zone) => proptest::prop_assert!(free > 0 && (zone as usize) < pool.len()),
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,295 @@
+//! `chunk-multistream`: SMRSTORE's macro benchmark (Table 3, Figures 17 and 18) at one drive's share, on the
+//! [virtual clock](super::stepped): four streams fill the drive, then sealed chunks die at random. [`super::oss_run`] says what is scaled.
+
+use super::chart::{Axis, Chart, Series, Shape};
+use super::chunk_write::{DRIVE, at_part};
+use super::oss::{Source, shrunk, table3};
+use super::oss_run::{CLIENTS, Phase, Play, Played, play};
+use super::result::{Figure, Ratio, Row};
+use super::{Experiment, Needs, Options as RunOptions, Rule, Run, Stop};
+use imbrex_chunkstore::{Options, Placement, Victims};
+use imbrex_emulator::Profile;
+use std::collections::BTreeMap;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "chunk-multistream",
+    about: "Four streams of an object store fill a drive to 80, 90 or 95 %, then sealed chunks are deleted at random until two capacities are written over",
+    paper: "SMRSTORE, sections 3.2 and 6.2, Table 3, Figures 17 and 18",
+    speed: 1.0,
+    rows: |_| cells().iter().map(Cell::name).collect(),
+    needs: |_| Needs { work: 0, memory: 2 << 30 },
+    run,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Engine {
+    Ours,
+    OneZone,
+    Ext4,
+    F2fs,
+}
+
+impl Engine {
+    const ALL: [Engine; 4] = [Engine::Ours, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Engine::Ours => "this store",
+            Engine::OneZone => "one zone",
+            Engine::Ext4 => "ext4 on CMR",
+            Engine::F2fs => "F2FS",
+        }
+    }
+}
+
+/// One combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cell {
+    percent: u32,
+    paced: bool,
+    cache: bool,
+    engine: Engine,
+}
+
+impl Cell {
+    fn name(&self) -> String {
+        format!("{}, {}", self.engine.name(), self.load())
+    }
+
+    fn load(&self) -> String {
+        let rate = if self.paced { "the paper's rate" } else { "as fast as it goes" };
+        format!("{} % full, {rate}, write cache {}", self.percent, if self.cache { "on" } else { "off" })
+    }
+}
+
+fn cells() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for percent in [80, 90, 95] {
+        for paced in [true, false] {
+            for cache in [false, true] {
+                cells.extend(Engine::ALL.map(|engine| Cell { percent, paced, cache, engine }));
+            }
+        }
+    }
+    cells
+}
+
+/// Zones that count as capacity: of 73,708 at full size.
+pub(super) fn zones(options: &RunOptions) -> u32 {
+    if options.short { 24 } else { (6144 / options.scale.max(1)).clamp(96, 12_288) }
+}
+
+/// Bytes of a zone: as on the drive, but where only the plumbing is tried.
+pub(super) fn zone_size(options: &RunOptions, profile: &Profile) -> u64 {
+    if options.short { 16 << 20 } else { profile.zone_size }
+}
+
+/// Table 3, for zones of that size.
+pub(super) fn sources(options: &RunOptions) -> Vec<Source> {
+    if options.short { shrunk(table3(), 16) } else { table3() }
+}
+
+/// What is written over, in capacities: the two; next to nothing where only the plumbing is tried.
+pub(super) fn overwrite(options: &RunOptions) -> f64 {
+    if options.short { 0.2 } else { 2.0 }
+}
+
+pub(super) fn row_of(profile: &Profile, played: &Played) -> Row {
+    let Played { clean, deleting, .. } = played;
+    let mut row = Row::new("", &profile.name);
+    row.rule = Rule::Fewer.name().into();
+    let sum = |of: fn(&Phase) -> f64| of(clean) + of(deleting);
+    let count = |of: fn(&Phase) -> u64| of(clean) + of(deleting);
+    let (busy, seconds) = (sum(|p| p.busy), sum(|p| p.seconds));
+    (row.device_seconds, row.wall_seconds) = (Some(busy), Some(seconds));
+    row.operations = Some(count(|p| p.appends));
+    row.bytes_user = Some(count(|p| p.user));
+    row.bytes_drive = Some(count(|p| p.data + p.meta));
+    row.bytes_read = Some(count(|p| p.read));
+    row.flushes = Some(count(|p| p.flushes));
+    row.zone_resets = Some(count(|p| p.resets));
+    row.drive_utilisation = (seconds > 0.0).then(|| (busy / seconds).min(1.0));
+    for (i, name) in ["seek", "rotation", "transfer", "zone ops"].into_iter().enumerate() {
+        row.seconds.insert(name.into(), clean.kinds[i] + deleting.kinds[i]);
+    }
+    let full = played.utilisation.iter().filter(|part| **part > 0.98).count() as f64;
+    let figures = [
+        ("MB/s, clean", clean.rate()),
+        ("MB/s, deleting", deleting.rate()),
+        ("deleting over clean", deleting.rate() / clean.rate().max(1e-9)),
+        ("WA of cleaning", deleting.cleaning()),
+        ("capacities written over", deleting.user as f64 / played.capacity.max(1) as f64),
+        ("chunks deleted a second", played.deleted as f64 / deleting.seconds.max(1e-9)),
+        ("ms an append, clean, 99 %", at_part(&clean.took, 0.99)),
+        ("ms an append, deleting, median", at_part(&deleting.took, 0.5)),
+        ("ms an append, deleting, 99 %", at_part(&deleting.took, 0.99)),
+        ("turns a commit, clean", clean.turns as f64 / clean.commits.max(1) as f64),
+        ("turns a commit, deleting", deleting.turns as f64 / deleting.commits.max(1) as f64),
+        ("MiB a commit, deleting", deleting.user as f64 / 1048576.0 / deleting.commits.max(1) as f64),
+        ("journal and checkpoints over data", deleting.meta as f64 / deleting.data.max(1) as f64),
+        ("closed zones that are full of live data, %", 100.0 * full / played.utilisation.len().max(1) as f64),
+        ("zones of the store's drive", f64::from(played.drive_zones)),
+    ];
+    row.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+    for (i, name) in ["seek", "rotation", "transfer", "zone ops"].into_iter().enumerate() {
+        row.figures.insert(format!("seconds a GiB, clean: {name}"), clean.kinds[i] * GIB / clean.user.max(1) as f64);
+        row.figures
+            .insert(format!("seconds a GiB, deleting: {name}"), deleting.kinds[i] * GIB / deleting.user.max(1) as f64);
+    }
+    if let Some(at) = played.stopped_at {
+        row.flags.push(format!("stopped after {at:.2} capacities: cleaning writes too much for the rest"));
+    }
+    row.amplified()
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// Throughput over time, in as many steps as a chart has room for.
+pub(super) fn over_time(name: &str, played: &Played) -> Series {
+    const STEPS: f64 = 80.0;
+    let end = played.over_time.last().map_or(0.0, |point| point.0).max(1e-9);
+    let mut steps = vec![0u64; STEPS as usize];
+    for (at, bytes) in &played.over_time {
+        let last = steps.len() - 1;
+        steps[((at / end * STEPS) as usize).min(last)] += bytes;
+    }
+    let width = end / STEPS;
+    let point = |(i, bytes): (usize, &u64)| ((i as f64 + 0.5) * width / 60.0, *bytes as f64 / 1e6 / width);
+    Series { name: name.into(), points: steps.iter().enumerate().map(point).collect() }
+}
+
+/// The part of closed zones that is as full of live data or less.
+pub(super) fn cdf(name: &str, utilisation: &[f64]) -> Series {
+    let n = utilisation.len().max(1) as f64;
+    let mut points = vec![(0.0, 0.0)];
+    for (i, part) in utilisation.iter().enumerate() {
+        points.push((100.0 * part, i as f64 / n));
+        points.push((100.0 * part, (i + 1) as f64 / n));
+    }
+    Series { name: name.into(), points }
+}
+
+pub(super) fn setting(run: &mut Run, profile: &Profile) {
+    let zones = zones(run.options);
+    run.model(profile);
+    run.once("logical clients on a virtual clock: every run is the same");
+    run.setting(
+        "zones that count as capacity",
+        format!("{zones} of {} MiB, evenly over the whole stroke", zone_size(run.options, profile) >> 20),
+    );
+    run.setting("capacities written over", overwrite(run.options));
+    run.setting("appends under way", CLIENTS);
+    for source in sources(run.options) {
+        let size = source.most.map_or("as large as a zone takes".into(), |most| format!("{} MiB", most >> 20));
+        let pieces = (source.pieces.0 >> 10, source.pieces.1 >> 10);
+        run.setting(
+            source.name,
+            format!(
+                "{:.2} MB/s, {} chunks open, {size}, {} to {} KiB an append",
+                source.rate / 1e6,
+                source.open,
+                pieces.0,
+                pieces.1
+            ),
+        );
+    }
+}
+
+fn measure(run: &Run, profile: &Profile, cell: Cell) -> Result<Played, Stop> {
+    let options = match cell.engine {
+        Engine::Ours => Options::default(),
+        Engine::OneZone => Options { placement: Placement::ONE_ZONE, victims: Victims::Greedy, ..Options::default() },
+        Engine::Ext4 | Engine::F2fs => return Err(Stop::Failed("not built yet".into())),
+    };
+    let load = Play {
+        sources: sources(run.options),
+        zones: zones(run.options),
+        zone_size: zone_size(run.options, profile),
+        filled: f64::from(cell.percent) / 100.0,
+        overwrite: overwrite(run.options),
+        paced: cell.paced,
+        cache: cell.cache,
+        most: 8.0,
+        seed: 1,
+    };
+    play(profile, &load, options, &|| run.stopped())
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    let profile = Profile::named(DRIVE).ok_or_else(|| format!("the profile {DRIVE} is gone"))?;
+    setting(run, &profile);
+    let mut played: BTreeMap<Cell, (Series, Series)> = BTreeMap::new();
+    for cell in cells() {
+        run.row(&cell.name(), |run| {
+            let one = measure(run, &profile, cell)?;
+            let name = cell.engine.name();
+            played.insert(cell, (over_time(name, &one), cdf(name, &one.utilisation)));
+            let mut row = row_of(&profile, &one);
+            if cell.percent == 80 && cell.paced {
+                row.paper = Some(Figure::new(4000.0 / 60.0, "MB/s, clean", "SMRSTORE, Figure 17, a drive's share"));
+            }
+            Ok(row)
+        })?;
+    }
+    ratios(run);
+    charts(run, &played);
+    Ok(())
+}
+
+fn figure(run: &Run, cell: Cell, name: &str) -> Option<f64> {
+    run.measured(&cell.name())?.figures.get(name).copied()
+}
+
+fn ratios(run: &mut Run) {
+    for percent in [80, 90, 95] {
+        for (paced, cache) in [(false, false), (false, true), (true, false), (true, true)] {
+            let of = |engine| Cell { percent, paced, cache, engine };
+            for engine in [Engine::Ours, Engine::OneZone] {
+                let cell = of(engine);
+                let goal = match (engine, paced, percent) {
+                    (Engine::Ours, false, 80) => Some(0.97),
+                    (Engine::Ours, false, 90) => Some(0.90),
+                    _ => None,
+                };
+                let Some(ratio) = figure(run, cell, "deleting over clean") else { continue };
+                let name = format!("{}: MB/s while deleting over clean", cell.name());
+                run.outcome.ratios.extend(Ratio::of(name, &[ratio]).map(|ratio| Ratio { goal, ..ratio }));
+            }
+            for under in [Engine::OneZone, Engine::Ext4, Engine::F2fs] {
+                let rate = |engine| figure(run, of(engine), "MB/s, deleting");
+                let (Some(ours), Some(theirs)) = (rate(Engine::Ours), rate(under)) else { continue };
+                let name = format!("{}: MB/s while deleting over those of {}", of(Engine::Ours).name(), under.name());
+                run.outcome.ratios.extend(Ratio::of(name, &[ours / theirs]));
+            }
+        }
+    }
+}
+
+fn charts(run: &mut Run, played: &BTreeMap<Cell, (Series, Series)>) {
+    for percent in [80, 90, 95] {
+        for (paced, cache) in [(true, false), (true, true), (false, false), (false, true)] {
+            let same = |cell: &Cell| (cell.percent, cell.paced, cell.cache) == (percent, paced, cache);
+            let of: Vec<_> = played.iter().filter(|(cell, _)| same(cell)).collect();
+            let Some((first, _)) = of.first() else { continue };
+            let kind = format!(
+                "{percent}-{}-cache-{}",
+                if paced { "paced" } else { "closed" },
+                if cache { "on" } else { "off" }
+            );
+            run.outcome.charts.push(Chart {
+                file: format!("throughput-{kind}"),
+                title: format!("Four streams, then deletes at random: {}", first.load()),
+                x: Axis::even("minutes of the drive's clock"),
+                y: Axis::even("MB/s"),
+                shape: Shape::Lines(of.iter().map(|(_, (line, _))| line.clone()).collect()),
+            });
+            run.outcome.charts.push(Chart {
+                file: format!("utilisation-{kind}"),
+                title: format!("Live part of closed zones at the end: {}", first.load()),
+                x: Axis::even("live, %"),
+                y: Axis::even("part of the zones"),
+                shape: Shape::Lines(of.iter().map(|(_, (_, line))| line.clone()).collect()),
+            });
+        }
+    }
+}
