@@ -67,6 +67,7 @@ impl Core {
         let closed = state.zones.0.iter().filter(|(_, z)| {
             z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
         });
+        let (rates, now) = (state.deaths.rates(), state.now());
         let mut candidates = Vec::new();
         for (zone, z) in closed {
             if z.dead {
@@ -89,7 +90,7 @@ impl Core {
                     z.tail.saturating_sub(1)
                 },
                 age: state.assigned - z.touched,
-                rate: state.rate(z),
+                rate: rates.of(z.kind(), now.saturating_sub(z.born)),
             });
         }
         victim(self.options.victims, &candidates)

@@ -160,7 +160,7 @@ impl State {
         self.appended / BLOCK as u64
     }
 
-    /// What is estimated to die of a zone's blocks, see [`Deaths::rate`].
+    /// What is estimated to die of a zone's blocks, see [`Rates::of`](crate::policy::lifetime::Rates::of).
     pub(crate) fn rate(&self, zone: &DataZone) -> f64 {
         self.deaths.rate(zone.kind(), self.now().saturating_sub(zone.born))
     }

@@ -117,6 +117,10 @@ pub(super) fn row_of(profile: &Profile, played: &Played) -> Row {
         ("MB/s, clean", clean.rate()),
         ("MB/s, deleting", deleting.rate()),
         ("deleting over clean", deleting.rate() / clean.rate().max(1e-9)),
+        (
+            "the same, were its bytes transferred as fast",
+            clean.seconds / clean.user.max(1) as f64 * deleting.user as f64 / as_fast(played).max(1e-9),
+        ),
         ("WA of cleaning", deleting.cleaning()),
         ("capacities written over", deleting.user as f64 / played.capacity.max(1) as f64),
         ("chunks deleted a second", played.deleted as f64 / deleting.seconds.max(1e-9)),
@@ -137,9 +141,22 @@ pub(super) fn row_of(profile: &Profile, played: &Played) -> Row {
             .insert(format!("seconds a GiB, deleting: {name}"), deleting.kinds[i] * GIB / deleting.user.max(1) as f64);
     }
     if let Some(at) = played.stopped_at {
-        row.flags.push(format!("stopped after {at:.2} capacities: cleaning writes too much for the rest"));
+        let why = if played.no_space {
+            "the store found no space, nor anything to clean"
+        } else {
+            "cleaning writes too much for the rest"
+        };
+        row.flags.push(format!("stopped after {at:.2} capacities: {why}"));
     }
     row.amplified()
+}
+
+/// Seconds of the second phase, were its bytes transferred as fast as those of the first: where zones lie and come to lie is the drive's
+/// doing, which is less than half as fast at its inner edge.
+fn as_fast(played: &Played) -> f64 {
+    let Played { clean, deleting, .. } = played;
+    let moved = |phase: &Phase| (phase.data + phase.meta + phase.read) as f64;
+    deleting.seconds - deleting.kinds[2] + clean.kinds[2] / moved(clean).max(1.0) * moved(deleting)
 }
 
 const GIB: f64 = (1u64 << 30) as f64;

@@ -72,15 +72,36 @@ impl Deaths {
         seen.into_iter().fold(Seen::default(), add)
     }
 
-    /// The part of blocks of this kind and age that dies while a block is written: one over what they will live, on average.
-    pub fn rate(&self, kind: usize, age: u64) -> f64 {
+    /// What is estimated of each kind and age, from what was seen so far.
+    pub fn rates(&self) -> Rates {
         let all = Self::sum(self.kinds.iter().flatten());
         // Where nothing was seen only proportions count.
         let scale = if all.lived > 0.0 && all.died > 0.0 { all.died / all.lived } else { 1.0 };
         let mean = self.expected.iter().sum::<f64>() / self.expected.len().max(1) as f64;
-        let Some((seen, expected)) = self.kinds.get(kind).zip(self.expected.get(kind)) else { return scale };
-        let of_kind = Self::sum(seen).rate(scale * expected / mean, 2.0 * self.zone);
-        seen[age_class(age)].rate(of_kind, 2.0 * self.zone)
+        let kind = |(seen, expected): (&[Seen; AGES], &f64)| {
+            let of_kind = Self::sum(seen).rate(scale * expected / mean, 2.0 * self.zone);
+            seen.map(|seen| seen.rate(of_kind, 2.0 * self.zone))
+        };
+        Rates { kinds: self.kinds.iter().zip(&self.expected).map(kind).collect(), unknown: scale }
+    }
+
+    /// One of them, see [`Rates::of`].
+    pub fn rate(&self, kind: usize, age: u64) -> f64 {
+        self.rates().of(kind, age)
+    }
+}
+
+/// Estimates at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rates {
+    kinds: Vec<[f64; AGES]>,
+    unknown: f64,
+}
+
+impl Rates {
+    /// The part of blocks of this kind and age that dies while a block is written: one over what they will live, on average.
+    pub fn of(&self, kind: usize, age: u64) -> f64 {
+        self.kinds.get(kind).map_or(self.unknown, |ages| ages[age_class(age)])
     }
 }
 
