@@ -280,7 +280,7 @@ impl Core {
         let fits = placement.pick == Pick::Fit;
         let all = state.zones.0.values().filter(|z| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_))).count();
         let most = match (self.facts.separate, fits) {
-            (true, true) => allowance(pool.len(), self.facts.pools[kind], all, self.facts.pool),
+            (true, true) => allowance(pool.len(), self.facts.pools[kind], all, self.facts.shared),
             (true, false) => self.facts.pools[kind],
             (false, _) => self.facts.pool,
         };
@@ -300,7 +300,7 @@ impl Core {
                 Some(zone)
             }
             Choice::Open => {
-                if fits && all >= self.facts.pool && free > 0 {
+                if fits && self.facts.separate && self.facts.shared > 0 && all >= self.facts.shared && free > 0 {
                     self.call_back(state);
                 }
                 None

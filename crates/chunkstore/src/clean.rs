@@ -34,6 +34,10 @@ pub(crate) enum Victim {
     Dying,
 }
 
+/// So much of a zone of the cleaner may be lost when it is closed.
+const WASTE: u64 = 16;
+/// So many zones are tried before one of the cleaner is closed with more room.
+const MOST_STUCK: usize = 16;
 /// What lives four times as long or longer than what a zone of the cleaner has goes to another one.
 const FAR: f64 = 2.0;
 
@@ -49,16 +53,18 @@ struct Move {
     /// When it was written, and how much of what is like it dies ([`State::rate`](crate::core::State::rate)).
     born: u64,
     rate: f64,
+    /// For it, a zone of the cleaner may be closed that has room left.
+    give_up: bool,
 }
 
 impl Core {
     /// Whether a zone that takes no more writes holds something that can still be read.
     pub(crate) fn has_dying(&self) -> bool {
-        self.choose_victim(Victim::Dying).is_some()
+        self.choose_victim(Victim::Dying, &[]).is_some()
     }
 
     /// The closed zone that is most worth cleaning.
-    fn choose_victim(&self, what: Victim) -> Option<u32> {
+    fn choose_victim(&self, what: Victim, but: &[u32]) -> Option<u32> {
         let counts = self.tenant.counts();
         let state = self.state();
         // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
@@ -67,6 +73,7 @@ impl Core {
         let closed = state.zones.0.iter().filter(|(_, z)| {
             z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
         });
+        let closed = closed.filter(|(zone, _)| !but.contains(zone));
         let (rates, now) = (state.deaths.rates(), state.now());
         let mut candidates = Vec::new();
         for (zone, z) in closed {
@@ -102,22 +109,36 @@ impl Core {
         let _cleaning = lock(&self.cleaning);
         let mut moved = 0;
         let mut freed = false;
+        // Zones from which nothing can go to the cleaner's as long as these stand.
+        let mut stuck = Vec::new();
+        let mut give_up = false;
         while moved < most {
-            let Some(zone) = self.choose_victim(what) else { break };
-            let n = self.clean_step(zone, STEP.min(most - moved))?;
+            let zone = self.choose_victim(what, &stuck).filter(|_| stuck.len() < MOST_STUCK);
+            let Some(zone) = zone else {
+                if stuck.is_empty() || give_up {
+                    break;
+                }
+                // Then one of them is closed early, which costs what is left of it.
+                give_up = true;
+                stuck.clear();
+                continue;
+            };
+            let n = self.clean_step(zone, STEP.min(most - moved), give_up)?;
             moved += n;
             let gone = self.state().zones.get(zone).is_none_or(|z| z.state() == ZoneState::Garbage);
             freed |= gone;
             if n == 0 && !gone {
-                break;
+                stuck.push(zone);
+                continue;
             }
+            give_up = false;
             self.counters.cleaned.fetch_add(u64::from(gone), Ordering::Relaxed);
         }
         Ok((moved, freed))
     }
 
     /// Moves a piece of what is live in the zone, about `most` bytes. Returns how many, framing included.
-    fn clean_step(&self, zone: u32, most: u64) -> Result<u64> {
+    fn clean_step(&self, zone: u32, most: u64, give_up: bool) -> Result<u64> {
         if self.is_offline(zone)? {
             if let Some(z) = self.state().zones.get_mut(zone) {
                 z.unreadable = true;
@@ -144,7 +165,7 @@ impl Core {
                     if !records.is_empty() {
                         let (id, serial, stream) = (chunk.id, chunk.serial, chunk.stream);
                         let start = group.start;
-                        moves.push(Move { slot, id, serial, stream, from: zone, start, records, born, rate });
+                        moves.push(Move { slot, id, serial, stream, from: zone, start, records, born, rate, give_up });
                     }
                 }
                 if bytes >= most {
@@ -226,6 +247,9 @@ impl Core {
             }
             done.extend(group.map(|group| (one.slot, one.id, one.serial, one.from, group)));
         }
+        if done.is_empty() {
+            return Ok(0);
+        }
         self.counters.moved.fetch_add(bytes, Ordering::Relaxed);
         self.state().assign();
         // What the journal says of a move must be about records that it knows.
@@ -306,7 +330,14 @@ impl Core {
             if let Some((zone, ..)) = any {
                 return Ok(Some(*zone));
             }
-            let full = open.iter().min_by_key(|(.., room)| *room).filter(|_| crowded).map(|(zone, ..)| *zone);
+            let full = open.iter().min_by_key(|(.., room)| *room).filter(|_| crowded);
+            // Where it would only not join what the chunk has there, it stays where it is until others have filled that zone: to close them
+            // for each such piece would take more zones than cleaning frees.
+            let most = (self.facts.zone_bytes / BLOCK as u64 / WASTE) as u32;
+            if full.is_some_and(|(.., room)| *room >= blocks.max(most)) && !one.give_up && group.is_none() {
+                return Ok(None);
+            }
+            let full = full.map(|(zone, ..)| *zone);
             if let Some(zone) = full {
                 state.close_zone(zone);
             }

@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     /// Zones that may be open at once, by kind of stream; and for all together, where kinds share them.
     pub(crate) pools: Vec<usize>,
     pub(crate) pool: usize,
+    /// Zones of all kinds up to which one lends to another: their shares together, which round down to less than the pool; 0: none.
+    pub(crate) shared: usize,
     /// Kinds of streams have zones of their own; not where the drive's limit is too low for that.
     pub(crate) separate: bool,
     /// About as many bytes in one part of a checkpoint.
@@ -89,6 +91,11 @@ impl Facts {
             limits: options.streams.iter().map(limit).collect(),
             pools: options.streams.iter().map(share).collect(),
             pool,
+            // Where the drive has few, a metazone that took no write counts until it is reset, so all of them are not for chunks.
+            shared: match open_limit {
+                Some(limit) if limit < 16 => 0,
+                _ => options.streams.iter().map(share).sum(),
+            },
             separate: options.placement.separate && pool >= options.streams.len(),
             part_bytes: (meta / 32).clamp(BLOCK as u64, 1 << 20) as usize,
             journal_payload: (meta / 32).clamp(BLOCK as u64, 256 << 10) as usize,

@@ -354,8 +354,8 @@ mod tests {
             sources: shrunk(table3(), 16),
             zones: 16,
             zone_size: 16 * MIB,
-            filled: 0.8,
-            overwrite: 0.25,
+            filled: 0.9,
+            overwrite: 1.0,
             paced: false,
             cache: true,
             most: 8.0,
@@ -370,7 +370,7 @@ mod tests {
         let ours = short(Placement::default());
         let capacity = ours.capacity as f64;
         assert!(ours.stopped_at.is_none() && ours.deleted > 0);
-        assert!(ours.clean.user as f64 > 0.8 * capacity && ours.deleting.user as f64 >= 0.25 * capacity);
+        assert!(ours.clean.user as f64 > 0.9 * capacity && ours.deleting.user as f64 >= capacity);
         assert!(ours.clean.seconds > 0.0 && ours.clean.busy <= 1.001 * ours.clean.seconds);
         let answered: u64 = ours.over_time.iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(answered, ours.clean.user + ours.deleting.user);
