@@ -115,11 +115,14 @@ impl Ran {
 type Both = [Ran; 2];
 const HOW: [(&str, bool); 2] = [("with fdatasync", true), ("without", false)];
 
+/// What was measured of each size, or why nothing was.
+type BySize<T> = Result<BTreeMap<u64, T>, Stop>;
+
 /// What rows have been measured together.
 #[derive(Default)]
 pub(super) struct Measured {
-    ext4: BTreeMap<(bool, &'static str), Result<BTreeMap<u64, Both>, Stop>>,
-    reads: BTreeMap<&'static str, Result<BTreeMap<u64, Ran>, Stop>>,
+    ext4: BTreeMap<(bool, &'static str), BySize<Both>>,
+    reads: BTreeMap<&'static str, BySize<Ran>>,
     f2fs: Option<Result<f2fs::Traces, Stop>>,
 }
 
