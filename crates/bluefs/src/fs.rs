@@ -9,16 +9,18 @@ use crate::file::{File, lock};
 use crate::handles::{LockToken, RandomFile, Reader, Writer, truncate};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
-use crate::mount::{MountReport, TENANT, mount};
+use crate::mount::{MountReport, TENANT, mount, mount_volume};
 use crate::options::Options;
 use crate::rest::Watchman;
 use crate::watch::{Watch, Watched};
 use imbrex_device::{Cause, Drive, Tag, ZoneId, ZoneState, report_all};
-use imbrex_drives::counted::count;
+use imbrex_drives::counted::{Counters, count};
 use imbrex_drives::parse_uri;
 use imbrex_zones::label::LabelError;
 use imbrex_zones::registry::{Registry, Shared};
+use imbrex_zones::shared::SharedVolume;
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
+use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -56,16 +58,34 @@ struct Mounted {
     report: MountReport,
     watched: Watched,
     watchman: Watchman,
+    /// Where other engines of the process may have it, too; last, for when the mount has ended.
+    _shared: Option<SharedVolume>,
 }
 
 impl Mounted {
     /// Mounts, and counts what is asked of the drive from the first command on.
     fn new(drive: Drive, options: Options) -> Result<Mounted> {
         let (device, counters) = count(drive.device);
-        let (core, report) = mount(Drive { device, survivor: drive.survivor }, options)?;
+        Ok(Self::of(mount(Drive { device, survivor: drive.survivor }, options)?, counters, None))
+    }
+
+    /// Mounts a volume that other engines of the process may have, too. `open` opens the drive, if nobody has.
+    fn sharing(key: &str, options: Options, open: impl FnOnce() -> Result<Drive>) -> Result<Mounted> {
+        let wish = options.volume.clone();
+        let shared = SharedVolume::open(key, TENANT, || -> Result<_> {
+            let drive = open()?;
+            let (device, counters) = count(drive.device);
+            let volume = Volume::open(Drive { device, survivor: drive.survivor }, wish)?;
+            Ok((volume, counters as Arc<dyn Any + Send + Sync>))
+        })?;
+        let counters = shared.along().ok_or_else(|| error(Code::InvalidArgument, "the volume is not counted"))?;
+        Ok(Self::of(mount_volume(shared.volume().clone(), options)?, counters, Some(shared)))
+    }
+
+    fn of((core, report): (Arc<Core>, MountReport), counters: Arc<Counters>, shared: Option<SharedVolume>) -> Mounted {
         let watchman = Watchman::new(&core, &counters);
         let watched = Watched::new(core.clone(), counters, report.damage.len());
-        Ok(Mounted { core, report, watched, watchman })
+        Mounted { core, report, watched, watchman, _shared: shared }
     }
 }
 
@@ -197,10 +217,19 @@ impl BlueFs {
             },
             false => key,
         };
-        let shared = OPEN.get_or_open(key, || {
-            let drive = imbrex_drives::open(&parsed.locator, &open)?;
-            let refused = if (format && !open.read_only) || memory { Self::format(&drive, false).err() } else { None };
-            match (refused, Mounted::new(drive, options)) {
+        let shared = OPEN.get_or_open(key.clone(), || {
+            let mut refused = None;
+            let mut opened = || -> Result<Drive> {
+                let drive = imbrex_drives::open(&parsed.locator, &open)?;
+                refused = if (format && !open.read_only) || memory { Self::format(&drive, false).err() } else { None };
+                Ok(drive)
+            };
+            // A drive in memory is nobody else's, and a look is at what is under a cover of its own.
+            let mounted = match memory || open.read_only {
+                true => opened().and_then(|drive| Mounted::new(drive, options)),
+                false => Mounted::sharing(&key, options, opened),
+            };
+            match (refused, mounted) {
                 // What was formatted before is mounted, and what cannot be mounted says why; but of what is no volume it is of
                 // interest why it was not made one.
                 (Some(why), Err(error)) if memory || is_no_volume(&error) => Err(why),

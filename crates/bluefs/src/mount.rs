@@ -189,9 +189,13 @@ fn first_left(left: &[LeftSegment]) -> BTreeMap<Serial, u64> {
 /// Mounts a drive.
 pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountReport)> {
     let drive = if options.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
-    let keeps_unwritten = drive.survivor.is_some();
     let open = if options.read_only { Volume::look } else { Volume::open };
-    let volume = open(drive, options.volume.clone())?;
+    mount_volume(open(drive, options.volume.clone())?, options)
+}
+
+/// The same on a volume that is open.
+pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core>, MountReport)> {
+    let keeps_unwritten = volume.has_survivor();
     let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
     let left = tenant.left_behind();

@@ -14,6 +14,7 @@ pub mod memory;
 mod patient;
 pub mod pool;
 pub mod registry;
+pub mod shared;
 pub mod stream;
 mod sync;
 pub mod turn;

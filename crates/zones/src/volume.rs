@@ -125,6 +125,7 @@ pub struct Volume {
 
 struct Handle {
     core: Arc<VolumeCore>,
+    engines: Mutex<crate::shared::Engines>,
     #[cfg(not(feature = "shuttle"))]
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
@@ -317,6 +318,7 @@ impl Volume {
         let core = Arc::new(core);
         Ok(Volume {
             handle: Arc::new(Handle {
+                engines: Mutex::default(),
                 #[cfg(not(feature = "shuttle"))]
                 threads: Mutex::new(spawn_writers(&core)),
                 core,
@@ -482,8 +484,18 @@ impl Volume {
         (bytes(used), bytes(all))
     }
 
-    /// Ends the background threads. With `clean`, everything is on the drive: the survivor's region is given up.
+    /// Ends the background threads. With `clean`, everything is on the drive: the survivor's region is given up. Where [another engine
+    /// ](crate::shared) uses the volume, it does that when it ends.
     pub fn shutdown(&self, clean: bool) -> Result<()> {
+        let clean = {
+            let mut engines = lock(&self.handle.engines);
+            engines.unclean |= !clean;
+            if engines.now > 1 {
+                return Ok(());
+            }
+            engines.over = true;
+            !engines.unclean
+        };
         self.handle.stop();
         let core = &self.handle.core;
         match &core.drive.survivor {
@@ -494,6 +506,10 @@ impl Volume {
 
     pub(crate) fn core(&self) -> &Arc<VolumeCore> {
         &self.handle.core
+    }
+
+    pub(crate) fn engines(&self) -> &Mutex<crate::shared::Engines> {
+        &self.handle.engines
     }
 }
 

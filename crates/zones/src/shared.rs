@@ -1,0 +1,100 @@
+//! A drive's volume for all engines of a process: each opens the drive by its name for itself, and a drive is exclusive.
+//!
+//! Who asks first opens the volume, with its options; an engine that asks while it is open gets the same one. Each has its own tenant, and
+//! has it once: what the volume knows of a tenant's zones is of the moment when it was opened, so an engine that has ended can
+//! begin again only when the volume has been let go of by all.
+//!
+//! Invariants: the volume's threads and its shared memory end with the last engine ([`Volume::shutdown`] of the others does nothing); an engine
+//! that comes meanwhile waits, and opens it anew.
+//!
+//! Source: DESIGN §5 (one volume, one pool, one scheduler per drive).
+
+use crate::registry::{Registry, Shared};
+use crate::sync::lock;
+use crate::volume::Volume;
+use imbrex_device::{Error, Result};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+/// Engines of one volume.
+#[derive(Default)]
+pub(crate) struct Engines {
+    /// How many use it now; 0, too, where it is not shared.
+    pub(crate) now: u32,
+    /// Those that have ever used it.
+    ever: BTreeSet<String>,
+    /// It is being shut down.
+    pub(crate) over: bool,
+    /// One that has ended has left something in memory.
+    pub(crate) unclean: bool,
+}
+
+struct Held {
+    volume: Volume,
+    along: Arc<dyn Any + Send + Sync>,
+}
+
+static OPEN: LazyLock<Registry<String, Held>> = LazyLock::new(Registry::default);
+
+/// An engine's share of a volume that others of the process may have, too. To be dropped when the engine has ended.
+pub struct SharedVolume(Shared<String, Held>);
+
+impl SharedVolume {
+    /// The process' volume of the drive that `key` stands for, for the engine `tenant`. `open` opens it where nobody has it, and says what else belongs to
+    /// it, which the others get with it.
+    ///
+    /// # Errors
+    /// Those of `open`; `Unusable` where this engine has used this volume before and another one still does.
+    pub fn open<E: From<Error>>(
+        key: &str,
+        tenant: &str,
+        open: impl FnOnce() -> Result<(Volume, Arc<dyn Any + Send + Sync>), E>,
+    ) -> Result<SharedVolume, E> {
+        let mut open = Some(open);
+        loop {
+            let shared = OPEN.get_or_open(key.to_owned(), || {
+                let (volume, along) = match open.take() {
+                    Some(open) => open()?,
+                    None => return Err(Error::new(&key.into(), imbrex_device::Fault::Busy { pid: None }).into()),
+                };
+                Ok::<_, E>(Held { volume, along })
+            })?;
+            {
+                let mut engines = lock(shared.volume.engines());
+                if !engines.over {
+                    if !engines.ever.insert(tenant.to_owned()) {
+                        let sentence = format!(
+                            "its {tenant} has been closed, and another engine of this process still has the drive; close that \
+                             one, too, and then open both"
+                        );
+                        return Err(Error::unusable(&shared.volume.name(), sentence).into());
+                    }
+                    engines.now += 1;
+                    drop(engines);
+                    return Ok(SharedVolume(shared));
+                }
+            }
+            // Its last engine is just letting go of it.
+            drop(shared);
+            std::thread::yield_now();
+        }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Volume {
+        &self.0.volume
+    }
+
+    /// What was opened with it, where it is of this type.
+    pub fn along<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.0.along.clone().downcast().ok()
+    }
+}
+
+impl Drop for SharedVolume {
+    fn drop(&mut self) {
+        let mut engines = lock(self.0.volume.engines());
+        engines.now = engines.now.saturating_sub(1);
+    }
+}
