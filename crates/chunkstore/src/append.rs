@@ -450,6 +450,7 @@ impl Core {
         state.unbind(slot);
         let Some(chunk) = state.index.remove(slot) else { return Err(Error::NotFound(id)) };
         state.index_bytes = state.index_bytes.saturating_sub(cost(&chunk));
+        state.scrub.forget(id);
         state.journal.push(Entry::Delete { id, serial: chunk.serial });
         let target = state.assign();
         for group in chunk.groups() {

@@ -1,5 +1,5 @@
-//! What is done without being asked: cleaning ahead of those who need zones, and looking after zones that the drive gives up
-//! (SMRSTORE §5.5; issue 5, parts 5 and 7).
+//! What is done without being asked: cleaning ahead of those who need zones, verifying what is stored, and looking after zones that the
+//! drive gives up (SMRSTORE §5.5; issue 5, parts 5 and 7).
 //!
 //! A thread, where the store has threads; else [`step`](crate::ChunkStore::step), a burst a call, so that crash tests and a virtual
 //! clock see the same commands every time. How much at a time and how long a rest is [`throttle`]'s. Who finds too few zones
@@ -11,6 +11,7 @@
 use crate::clean::Victim;
 use crate::core::{Core, lock};
 use crate::error::Result;
+use crate::format::BLOCK;
 use crate::policy::throttle::{self, Pace, Seen};
 use imbrex_device::{Zone, ZoneState as DriveState, report_all};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const PATROL: Duration = Duration::from_secs(60);
 /// After an error.
 const TROUBLE: Duration = Duration::from_secs(10);
+/// Bytes of a burst of the scrub.
+const SCRUB: u64 = 4 << 20;
 
 #[derive(Default)]
 struct Signal {
@@ -116,6 +119,7 @@ impl Drop for Attendant {
 
 fn attend(core: &Core, slowdown: f64) {
     let mut looked = Instant::now();
+    let mut scrub = Instant::now() + LOOK;
     loop {
         if looked.elapsed() >= PATROL {
             looked = Instant::now();
@@ -136,7 +140,12 @@ fn attend(core: &Core, slowdown: f64) {
                 (TROUBLE, false)
             }
         };
-        if core.tending.rest(rest, idle) {
+        if Instant::now() >= scrub {
+            scrub = Instant::now() + core.scrub_burst(slowdown).unwrap_or(LOOK * 60);
+        }
+        // In its rests the cleaning is not disturbed by the scrub's, nor the other way.
+        let until = scrub.saturating_duration_since(Instant::now());
+        if core.tending.rest(rest.min(until), idle || until < rest) {
             return;
         }
     }
@@ -158,6 +167,31 @@ impl Core {
         let pace = throttle::pace(before, slowdown, &seen);
         *lock(&self.tending.pace) = pace;
         Ok(Some(pace.rest))
+    }
+
+    /// Verifies a piece. How long to rest after it; `None`: nothing is to be scrubbed now.
+    fn scrub_burst(&self, slowdown: f64) -> Option<Duration> {
+        let period = self.options.scrub?;
+        let began = Instant::now();
+        self.counters.meter.burst(true);
+        let done = self.scrub_on(SCRUB);
+        self.counters.meter.burst(false);
+        match done {
+            Ok((bytes, problems, _)) => {
+                problems.iter().for_each(|problem| tracing::error!("{problem}"));
+                let live = self.live_bytes();
+                (live > 0).then(|| throttle::scrub_rest(slowdown, began.elapsed(), bytes, live, period))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the scrub cannot go on");
+                None
+            }
+        }
+    }
+
+    /// Bytes of all chunks.
+    fn live_bytes(&self) -> u64 {
+        self.state().zones.0.values().map(|z| u64::from(z.live_blocks)).sum::<u64>() * BLOCK as u64
     }
 
     /// Cleans about so many bytes, if that is due. `None`: it is not, or nothing is to be gained.

@@ -34,6 +34,36 @@ pub struct ScrubStep {
     pub problems: Vec<String>,
 }
 
+/// A record that is not what was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) id: ChunkId,
+    pub(crate) serial: u64,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) zone: u32,
+    what: &'static str,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Problem { id, start, zone, what, .. } = self;
+        let len = self.end - self.start;
+        write!(f, "Chunk {id}, offset {start}: {what} (zone {zone}, {len} bytes); restore it from a copy.")
+    }
+}
+
+/// What was verified of a chunk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Bytes that are what was written, and all that were looked at.
+    pub(crate) whole: u64,
+    pub(crate) looked: u64,
+    pub(crate) records: u64,
+    /// Where it goes on; `None`: that is all of the chunk.
+    pub(crate) next: Option<u32>,
+}
+
 /// A record as the index has it.
 #[derive(Clone, Copy)]
 struct Indexed {
@@ -57,10 +87,12 @@ impl Core {
             let Some(last) = page.last() else { break };
             after = Some(*last);
             for id in page {
-                let (bytes, records) = self.verify_chunk(id, Cause::Check, &mut report.problems)?;
+                let mut problems = Vec::new();
+                let seen = self.verify_chunk(id, 0, u64::MAX, Cause::Check, &mut problems)?;
+                report.problems.extend(problems.iter().map(Problem::to_string));
                 report.chunks += 1;
-                report.records += records;
-                report.bytes += bytes;
+                report.records += seen.records;
+                report.bytes += seen.whole;
                 progress(report.chunks, all.max(report.chunks));
             }
         }
@@ -75,9 +107,10 @@ impl Core {
                 step.next = None;
                 return Ok(step);
             };
-            let before = step.problems.len();
-            step.bytes += self.verify_chunk(id, Cause::Check, &mut step.problems)?.0;
-            self.counters.damaged.fetch_add((step.problems.len() - before) as u64, Ordering::Relaxed);
+            let mut problems = Vec::new();
+            step.bytes += self.verify_chunk(id, 0, u64::MAX, Cause::Check, &mut problems)?.whole;
+            step.problems.extend(problems.iter().map(Problem::to_string));
+            self.counters.damaged.fetch_add(problems.len() as u64, Ordering::Relaxed);
             step.next = Some(id);
             if step.bytes >= most {
                 return Ok(step);
@@ -85,18 +118,28 @@ impl Core {
         }
     }
 
-    /// Verifies every record of a chunk; bytes that are whole, and records. What has moved meanwhile is looked for again.
-    fn verify_chunk(&self, id: ChunkId, cause: Cause, problems: &mut Vec<String>) -> Result<(u64, u64)> {
-        let (mut bytes, mut records) = (0, 0);
-        let mut at = 0;
+    /// Verifies the records of a chunk from the one at offset `at` on, about `most` bytes. What has moved meanwhile is looked for again.
+    pub(crate) fn verify_chunk(
+        &self,
+        id: ChunkId,
+        mut at: u32,
+        most: u64,
+        cause: Cause,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Seen> {
+        let mut seen = Seen::default();
         loop {
+            if seen.looked >= most {
+                return Ok(Seen { next: Some(at), ..seen });
+            }
             let (record, serial) = {
                 let mut state = self.state();
                 let Some(chunk) = state.index.find(&id).and_then(|slot| state.index.chunk(slot)) else { break };
                 let (Some(found), serial) = (chunk.find(at), chunk.serial) else { break };
                 let Some(zone) = state.zones.get_mut(found.zone) else {
-                    problems
-                        .push(format!("Chunk {id}, offset {at}: its zone {} is not one of the store's.", found.zone));
+                    let what = "its zone is not one of the store's";
+                    let (start, end, zone) = (found.start, found.end, found.zone);
+                    problems.push(Problem { id, serial, start, end, zone, what });
                     at = found.end;
                     continue;
                 };
@@ -113,19 +156,17 @@ impl Core {
             if let Some(zone) = self.state().zones.get_mut(record.zone) {
                 zone.readers = zone.readers.saturating_sub(1);
             }
-            records += 1;
+            let Indexed { zone, start, end, .. } = record;
+            let len = u64::from(end - start);
+            seen.records += 1;
+            seen.looked += len;
             match whole? {
-                None => bytes += u64::from(record.end - record.start),
-                Some(what) => problems.push(format!(
-                    "Chunk {id}, offset {}: {what} (zone {}, {} bytes); restore it from a copy.",
-                    record.start,
-                    record.zone,
-                    record.end - record.start
-                )),
+                None => seen.whole += len,
+                Some(what) => problems.push(Problem { id, serial, start, end, zone, what }),
             }
-            at = record.end;
+            at = end;
         }
-        Ok((bytes, records))
+        Ok(seen)
     }
 
     /// `None`: the record is what was written; else what is wrong with it.

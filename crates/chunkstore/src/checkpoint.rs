@@ -6,6 +6,7 @@
 //! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
 
 use crate::core::{Core, Right};
+use crate::entry::notes::StreamEntry;
 use crate::entry::{CheckpointEnd, CheckpointStart, PartWriter, ZoneEntry};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind};
@@ -57,17 +58,24 @@ impl Core {
             }
         }
         self.checkpoint_part(log, &mut progress, &mut part)?;
+        // Marks take no more than a part, whatever is damaged.
+        let scrub = self.state().scrub.entry(self.facts.part_bytes / 64);
+        let streams = self.options.own_streams();
+        let notes = [scrub.map(|scrub| scrub.encode()), (!streams.is_empty()).then(|| StreamEntry::encode(&streams))];
+        for payload in notes.into_iter().flatten() {
+            self.checkpoint_piece(log, &mut progress, &payload)?;
+        }
         log.progress = Some(progress);
         Ok(())
     }
 
     fn checkpoint_part(&self, log: &mut MetaLog, progress: &mut Progress, part: &mut PartWriter) -> Result<()> {
-        if part.is_empty() {
-            return Ok(());
-        }
-        let payload = part.finish();
-        let header = Header::of_payload(Kind::CheckpointPart, progress.number, progress.parts, &payload);
-        self.meta_write(log, progress.ring, header, &payload, Cause::Checkpoint)?;
+        if part.is_empty() { Ok(()) } else { self.checkpoint_piece(log, progress, &part.finish()) }
+    }
+
+    fn checkpoint_piece(&self, log: &mut MetaLog, progress: &mut Progress, payload: &[u8]) -> Result<()> {
+        let header = Header::of_payload(Kind::CheckpointPart, progress.number, progress.parts, payload);
+        self.meta_write(log, progress.ring, header, payload, Cause::Checkpoint)?;
         progress.parts += 1;
         Ok(())
     }
@@ -130,7 +138,7 @@ impl Core {
         };
         let room = log.rings[0].room().min(log.rings[1].room());
         // Two checkpoints (one in each ring) and some journal have to fit whatever happens.
-        let tight = room < size * 2 + untold + 4 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
+        let tight = room < size * 2 + untold + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
         if due || tight && log.grown > 0 {
             self.checkpoint_begin(log, right)?;
         }
@@ -138,7 +146,7 @@ impl Core {
             while self.checkpoint_step(log, right)? {}
             // The other ring still keeps what is older.
             let room = log.rings[0].room().min(log.rings[1].room());
-            if room < size * 2 + 4 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {
+            if room < size * 2 + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {
                 self.checkpoint_whole(log, right)?;
             }
             return Ok(());

@@ -137,6 +137,7 @@ pub(crate) struct State {
     /// Up to here what lives was counted, and here older figures faded last, in blocks that were given to the store.
     counted: u64,
     faded: u64,
+    pub(crate) scrub: crate::scrub::Scrub,
 }
 
 impl State {
@@ -159,6 +160,7 @@ impl State {
             deaths: Deaths::new([], 1),
             counted: 0,
             faded: 0,
+            scrub: Default::default(),
         }
     }
 

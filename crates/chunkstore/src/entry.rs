@@ -4,6 +4,8 @@
 //! moved, and now and then of where records stand that have become durable; not of each append, which the zones tell themselves. A checkpoint is a list of zones and a list of chunks with
 //! all their index groups. Decoders check every length before they use it and never panic.
 
+pub mod notes;
+
 use crate::format::{BLOCK, ZoneUse};
 use crate::id::{ChunkId, StreamType};
 
@@ -413,6 +415,10 @@ pub enum Part {
     Zones(Vec<ZoneEntry>),
     /// Chunks.
     Chunks(Vec<ChunkEntry>),
+    /// How far the scrub is.
+    Scrub(notes::ScrubEntry),
+    /// The user's own kinds of streams.
+    Streams(Vec<notes::StreamEntry>),
 }
 
 /// Gathers the payload of a part, so that nobody has to hold all of it twice.
@@ -482,6 +488,12 @@ impl PartWriter {
 }
 
 impl Part {
+    /// The same, but `None` for zones and chunks, too.
+    pub(crate) fn decode_notes(payload: &[u8]) -> Option<Part> {
+        let is_note = payload.first().is_some_and(|kind| *kind > 2);
+        is_note.then(|| Part::decode(payload)).flatten()
+    }
+
     /// From a payload; `None` where any of it makes no sense.
     pub fn decode(payload: &[u8]) -> Option<Part> {
         let mut input = Input(payload);
@@ -495,6 +507,8 @@ impl Part {
                 let count = (count <= input.0.len() / CHUNK_ENTRY).then_some(count)?;
                 Part::Chunks((0..count).map(|_| chunk(&mut input)).collect::<Option<_>>()?)
             }
+            3 => Part::Scrub(notes::ScrubEntry::decode(&mut input, count)?),
+            4 => Part::Streams(notes::StreamEntry::decode_all(&mut input, count)?),
             _ => return None,
         };
         input.0.is_empty().then_some(part)

@@ -102,12 +102,44 @@ pub enum Error {
     },
     /// The drive failed, is full, or cannot be used; says what to do.
     #[error("{0}")]
-    Drive(#[from] imbrex_device::Error),
+    Drive(imbrex_device::Error),
+}
+
+impl From<imbrex_device::Error> for Error {
+    /// The volume serves several engines, and its sentences name the commands of the first, `imbrex fs`; here the chunk store's are
+    /// meant.
+    fn from(mut error: imbrex_device::Error) -> Error {
+        if let Fault::Unusable(sentence) = &error.fault
+            && sentence.contains("`imbrex fs ")
+        {
+            let ours = sentence
+                .replace("`imbrex fs format", "`imbrex chunk format")
+                .replace("`imbrex fs cp", "`imbrex chunk get");
+            error.fault = Fault::Unusable(ours.into());
+        }
+        Error::Drive(error)
+    }
 }
 
 impl Error {
     /// Whether there is no room: then deleting something helps.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::IndexFull { .. } | Error::Drive(imbrex_device::Error { fault: Fault::NoSpace, .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_of_the_volume_name_this_engine_s_commands() {
+        let said = |sentence: &str| Error::from(imbrex_device::Error::unusable(&"x.img".into(), sentence)).to_string();
+        assert_eq!(
+            said("no label; use `imbrex fs format --force`"),
+            "x.img: no label; use `imbrex chunk format --force`"
+        );
+        assert_eq!(said("`imbrex fs cp` still reads it"), "x.img: `imbrex chunk get` still reads it");
+        assert_eq!(said("formatted for bluefs"), "x.img: formatted for bluefs");
     }
 }

@@ -1,5 +1,6 @@
 //! How a chunk store is formatted and opened.
 
+use crate::entry::notes::{MOST_NAME, StreamEntry};
 use crate::id::StreamType;
 use crate::policy::place::Placement;
 use crate::policy::victim::Victims;
@@ -64,6 +65,9 @@ pub struct Options {
     /// users do takes no more than so many times longer, above 1; only while fewer than half of `clean_below` zones are free those
     /// who take one clean, too. `None`: nobody but they cleans.
     pub slowdown: Option<f64>,
+    /// In about so long every chunk is verified once, over and over, in the background, by the thread of `slowdown` and within it; what is
+    /// damaged is [marked](crate::ChunkStore::scrubbed). `None`: nothing is.
+    pub scrub: Option<Duration>,
     /// For placement at random.
     pub seed: u64,
     /// Where times come from.
@@ -85,11 +89,59 @@ impl Default for Options {
             tell_bytes: 512 << 20,
             clean_below: None,
             slowdown: Some(1.5),
+            scrub: Some(DAY * 30),
             seed: 1,
             clock: Arc::new(now),
         }
     }
 }
+
+impl Options {
+    /// The kinds of streams beyond the usual three, as they stand in checkpoints.
+    pub(crate) fn own_streams(&self) -> Vec<StreamEntry> {
+        let entry = |(number, settings): (usize, &StreamSettings)| StreamEntry {
+            number: number as u8,
+            pool: settings.pool.max(1),
+            lifetime: settings.lifetime.as_secs(),
+            limit: settings.limit.unwrap_or(0),
+            name: settings.name.clone(),
+        };
+        let own = self.streams.iter().enumerate().skip(USUAL).take(StreamType::MOST - USUAL);
+        own.filter(|(_, s)| !s.name.is_empty() && s.name.len() <= MOST_NAME).map(entry).collect()
+    }
+
+    /// Settings of the kinds of streams that the store has: those of here, and those that were given when it was opened before. A name keeps the
+    /// number that it has there; what is said of it here counts. `None`: together they are too many.
+    pub(crate) fn merge_streams(&mut self, stored: &[StreamEntry]) -> Option<()> {
+        if stored.is_empty() {
+            return Some(());
+        }
+        let own = self.streams.split_off(self.streams.len().min(USUAL));
+        let mut usual = StreamSettings::defaults().into_iter().skip(self.streams.len());
+        self.streams.extend(usual.by_ref());
+        let mut own: Vec<Option<StreamSettings>> = own.into_iter().map(Some).collect();
+        for entry in stored {
+            let given = own.iter_mut().find(|one| one.as_ref().is_some_and(|s| s.name == entry.name));
+            let settings = given.and_then(Option::take).unwrap_or_else(|| StreamSettings {
+                name: entry.name.clone(),
+                lifetime: Duration::from_secs(entry.lifetime),
+                pool: entry.pool,
+                limit: (entry.limit > 0).then_some(entry.limit),
+            });
+            // A number that nothing is known of.
+            while self.streams.len() < usize::from(entry.number) {
+                let name = self.streams.len().to_string();
+                self.streams.push(StreamSettings { name, lifetime: DAY, pool: 1, limit: None });
+            }
+            self.streams.push(settings);
+        }
+        self.streams.extend(own.into_iter().flatten());
+        (self.streams.len() <= StreamType::MOST).then_some(())
+    }
+}
+
+/// Data, metadata and GC.
+const USUAL: usize = 3;
 
 fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -108,6 +160,7 @@ impl fmt::Debug for Options {
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("slowdown", &self.slowdown)
             .field("tell_bytes", &self.tell_bytes)
+            .field("scrub", &self.scrub)
             .finish_non_exhaustive()
     }
 }
@@ -156,4 +209,37 @@ pub struct ChunkInfo {
     pub records: u32,
     /// In how many zones it stands.
     pub zones: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(name: &str, days: u32) -> StreamSettings {
+        StreamSettings { name: name.into(), lifetime: DAY * days, pool: 4, limit: None }
+    }
+
+    #[test]
+    fn names_of_streams_keep_their_numbers() {
+        let with = |names: &[(&str, u32)]| {
+            let mut options = Options::default();
+            options.streams.extend(names.iter().map(|(name, days)| own(name, *days)));
+            options
+        };
+        let stored = with(&[("logs", 30), ("cold", 365)]).own_streams();
+        assert_eq!(stored.iter().map(|s| (s.number, s.name.as_str())).collect::<Vec<_>>(), [(3, "logs"), (4, "cold")]);
+        let merged = |names: &[(&str, u32)]| {
+            let mut options = with(names);
+            options.merge_streams(&stored).map(|()| {
+                let own = options.streams.iter().skip(3);
+                own.map(|s| format!("{} {}", s.name, s.lifetime.as_secs() / 86_400)).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(merged(&[]).unwrap(), ["logs 30", "cold 365"]);
+        assert_eq!(merged(&[("new", 1), ("cold", 7)]).unwrap(), ["logs 30", "cold 7", "new 1"]);
+        let many: Vec<String> = (0..12).map(|i| format!("s{i}")).collect();
+        let many: Vec<(&str, u32)> = many.iter().map(|name| (name.as_str(), 1)).collect();
+        assert_eq!(merged(&many), None);
+        assert_eq!(merged(&many[..11]).unwrap().len(), 13);
+    }
 }

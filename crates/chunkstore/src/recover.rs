@@ -13,11 +13,14 @@ mod salvage;
 
 use crate::append::cost;
 use crate::core::{Core, Facts, State, lock};
+use crate::entry::Part;
 use crate::error::{Error, Result};
 use crate::format::BLOCK;
+use crate::id::StreamType;
 use crate::journal::{MetaLog, MetaZone, Ring};
 use crate::options::Options;
 use crate::root::Root;
+use crate::scrub::Scrub;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Cause, Drive, Error as DriveError, Geometry, Tag, ZoneId};
 use imbrex_zones::{Tenant, Urgency, Volume};
@@ -71,35 +74,46 @@ pub(crate) fn check_free(name: &Arc<str>, free: u32, geometry: &Geometry) -> Res
 }
 
 /// Opens the store on a volume's drive.
-pub(crate) fn open(drive: Drive, options: Options) -> Result<(Core, OpenReport)> {
+pub(crate) fn open(drive: Drive, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
     let volume = Volume::open(drive, options.volume.clone())?;
-    open_whole(volume.tenant(TENANT)?, options)
+    open_whole(volume.tenant(TENANT)?, options, progress)
 }
 
 /// The same on a volume that nobody else uses meanwhile.
-pub(crate) fn open_whole(tenant: Tenant, options: Options) -> Result<(Core, OpenReport)> {
-    let (mut core, report) = open_tenant(tenant, options)?;
+pub(crate) fn open_whole(tenant: Tenant, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
+    let (mut core, report) = open_as(tenant, options, false, progress)?;
     core.owned = true;
     Ok((core, report))
 }
 
-/// Hears how many of how many zones are done.
-pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+/// What an opening is doing. In each step, so many of so many zones are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenStep {
+    /// Reads metazones: journal and checkpoints.
+    Metazones,
+    /// Scans the datazones that were open, or taken since the checkpoint.
+    Scan,
+    /// Of a salvage: reads all datazones.
+    Salvage,
+}
+
+/// Hears what is done, and how many of how many zones are.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(OpenStep, u64, u64);
 
 /// Opens a store whose checkpoints are lost: the index is rebuilt from the records in all zones.
 pub(crate) fn salvage(drive: Drive, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
     let volume = Volume::open(drive, options.volume.clone())?;
-    let (mut core, report) = open_as(volume.tenant(TENANT)?, options, Some(progress))?;
+    let (mut core, report) = open_as(volume.tenant(TENANT)?, options, true, progress)?;
     core.owned = true;
     Ok((core, report))
 }
 
 /// Opens the store on a volume that is open.
 pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, OpenReport)> {
-    open_as(tenant, options, None)
+    open_as(tenant, options, false, &mut |_, _, _| {})
 }
 
-fn open_as(tenant: Tenant, options: Options, salvage: Option<Progress>) -> Result<(Core, OpenReport)> {
+fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Progress) -> Result<(Core, OpenReport)> {
     // Nothing of this engine is ever in the survivor.
     drop(tenant.left_behind());
     let bytes = tenant.root();
@@ -111,15 +125,17 @@ fn open_as(tenant: Tenant, options: Options, salvage: Option<Progress>) -> Resul
         DriveError::unusable(&name, format!("the chunk store's root is damaged: {why}; restore the drive from a copy"))
     })?;
     let mut report = OpenReport::default();
-    let found = meta::read(&tenant, &root, &mut report)?;
+    let found = meta::read(&tenant, &root, &mut report, progress)?;
+    let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
     let facts = facts(&tenant, &options, &found.log);
-    let salvaging = salvage.is_some();
-    let rebuilt = match salvage {
-        None => Rebuilt::new(&tenant, &found, &mut report)?,
-        Some(progress) => salvage::salvage(&tenant, &root.metazones, &found.journal, &mut report, progress)?,
+    let rebuilt = match salvaging {
+        false => Rebuilt::new(&tenant, &found, &mut report, progress)?,
+        true => salvage::salvage(&tenant, &root.metazones, &found.journal, &mut report, progress)?,
     };
     let dirty = report.records > 0 || report.journal_records > 0 || !found.whole || rebuilt.changed;
     report.clean = !dirty;
+    // Their names are to be there for whoever opens it next.
+    let dirty = dirty || new_streams;
     // From here on the drive is changed.
     for zone in &root.metazones {
         tenant.adopt(ZoneId(*zone))?;
@@ -150,9 +166,30 @@ fn open_as(tenant: Tenant, options: Options, salvage: Option<Progress>) -> Resul
     Ok((core, report))
 }
 
+/// Puts the user's own kinds of streams that the store knows among those of the options. Whether the options have new ones, or say something
+/// new of one.
+fn know_streams(tenant: &Tenant, options: &mut Options, parts: &[Vec<u8>]) -> Result<bool> {
+    let stored = parts.iter().find_map(|payload| match Part::decode_notes(payload) {
+        Some(Part::Streams(streams)) => Some(streams),
+        _ => None,
+    });
+    let stored = stored.unwrap_or_default();
+    options.merge_streams(&stored).ok_or_else(|| {
+        let names: Vec<&str> = stored.iter().map(|stream| stream.name.as_str()).collect();
+        let (most, names) = (StreamType::MOST, names.join(", "));
+        let sentence = format!(
+            "its chunk store has the streams {names}, and with the new ones that is more than {most}; use those"
+        );
+        DriveError::unusable(&tenant.volume().name(), sentence)
+    })?;
+    Ok(options.own_streams() != stored)
+}
+
 /// The state that the index and the zones make.
 fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<State> {
     let mut state = State::new(options.streams.len(), options.seed);
+    let same = |id, serial| rebuilt.chunks.get(&id).is_some_and(|chunk| chunk.serial == serial);
+    state.scrub = Scrub::of_entry(rebuilt.scrub, same);
     for (zone, found) in rebuilt.zones {
         tenant.adopt(ZoneId(zone))?;
         let mut z = DataZone::new(found.state, found.life, found.usage, found.capacity, found.tail);

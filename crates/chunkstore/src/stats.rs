@@ -16,6 +16,7 @@ pub(crate) struct Counters {
     pub(crate) moved: AtomicU64,
     pub(crate) cleaned: AtomicU64,
     pub(crate) background: AtomicU64,
+    pub(crate) scrubbed: AtomicU64,
     /// What operations took.
     pub(crate) meter: crate::meter::Meter,
 }
@@ -41,6 +42,13 @@ pub struct Stats {
     pub cleaned_zones: u64,
     /// Of `moved_bytes`, what was moved in the background.
     pub background_bytes: u64,
+    /// Bytes that the scrub in the background has verified, how often it had verified all chunks (also before the store was opened),
+    /// and how many records of chunks are damaged by it.
+    pub scrubbed_bytes: u64,
+    /// See `scrubbed_bytes`.
+    pub scrub_passes: u64,
+    /// See `scrubbed_bytes`.
+    pub damaged_records: u64,
     /// Bytes of chunks that stood in zones that are offline.
     pub lost_bytes: u64,
     /// Chunks.
@@ -69,6 +77,7 @@ impl Core {
         let c = &self.counters;
         let free = self.tenant.counts().free;
         let lost_bytes = self.lost().iter().map(|one| u64::from(one.len)).sum();
+        let scrubbed = self.scrubbed();
         let state = self.state();
         let count = |of| state.zones.count(of) as u32;
         let used = state.zones.0.values().filter(|z| z.state() != ZoneState::Opened);
@@ -85,6 +94,9 @@ impl Core {
             moved_bytes: get(&c.moved),
             cleaned_zones: get(&c.cleaned),
             background_bytes: get(&c.background),
+            scrubbed_bytes: get(&c.scrubbed),
+            scrub_passes: scrubbed.passes,
+            damaged_records: scrubbed.damaged.len() as u64,
             lost_bytes,
             chunks: state.index.len() as u64,
             buffered_bytes: state.buffered,

@@ -11,7 +11,8 @@ use crate::look;
 use crate::meter::Operation;
 use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
-use crate::recover::{self, OpenReport, RESERVE, TENANT};
+use crate::recover::{self, OpenReport, OpenStep, RESERVE, TENANT};
+use crate::scrub::Scrubbed;
 use crate::stats::Stats;
 use crate::uri::Opened;
 use imbrex_device::Drive;
@@ -98,7 +99,32 @@ impl ChunkStore {
     /// [`Error::Drive`]: `Unusable` with a whole sentence where the drive has no chunk store, one of a newer version, or one
     /// whose metadata is lost.
     pub fn open(drive: Drive, options: Options) -> Result<ChunkStore> {
-        recover::open(drive, options).map(Self::of)
+        Self::open_watched(drive, options, |_, _, _| {})
+    }
+
+    /// The same; `progress` hears what recovery is doing, and how many of how many zones are done.
+    ///
+    /// ```
+    /// # use imbrex_chunkstore::{ChunkStore, FormatOptions, OpenStep, Options};
+    /// # let emulator = imbrex_emulator::Emulator::memory(&imbrex_emulator::Config::tiny())?;
+    /// # let drive = imbrex_device::Drive { device: std::sync::Arc::new(emulator.clone()), survivor: None };
+    /// # ChunkStore::format(&drive, &FormatOptions::default())?;
+    /// let mut metazones = 0;
+    /// ChunkStore::open_watched(drive, Options::default(), |step, _done, _all| {
+    ///     metazones += u64::from(step == OpenStep::Metazones);
+    /// })?;
+    /// assert_eq!(metazones, 2, "one of each copy is in use");
+    /// # Ok::<(), imbrex_chunkstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::open`].
+    pub fn open_watched(
+        drive: Drive,
+        options: Options,
+        mut progress: impl FnMut(OpenStep, u64, u64),
+    ) -> Result<ChunkStore> {
+        recover::open(drive, options, &mut progress).map(Self::of)
     }
 
     /// Opens the store of a drive whose checkpoints are lost: reads every zone and rebuilds the index from the records. What is left of the
@@ -108,6 +134,11 @@ impl ChunkStore {
     /// # Errors
     /// Those of [`ChunkStore::open`], but for the checkpoints.
     pub fn salvage(drive: Drive, options: Options, mut progress: impl FnMut(u64, u64)) -> Result<ChunkStore> {
+        let mut progress = |step, done, all| {
+            if step == OpenStep::Salvage {
+                progress(done, all);
+            }
+        };
         recover::salvage(drive, options, &mut progress).map(Self::of)
     }
 
@@ -347,6 +378,23 @@ impl ChunkStore {
     /// [`Error::Drive`], for what is no damage.
     pub fn scrub(&self, after: Option<ChunkId>, most: u64) -> Result<ScrubStep> {
         self.core.scrub(after, most)
+    }
+
+    /// Goes on with the scrub of the background: verifies about `most` bytes from where it is, and marks what is damaged. Position and
+    /// marks are kept in checkpoints, so it goes on there when the store is opened again. `next`: where it is then; `None`: all
+    /// chunks have been verified, and the next call begins anew.
+    ///
+    /// # Errors
+    /// [`Error::Drive`], for what is no damage.
+    pub fn scrub_on(&self, most: u64) -> Result<ScrubStep> {
+        let (bytes, problems, over) = self.core.scrub_on(most)?;
+        let next = self.scrubbed().next.filter(|_| !over);
+        Ok(ScrubStep { next, bytes, problems })
+    }
+
+    /// How far the scrub in the background is, and what it has marked.
+    pub fn scrubbed(&self) -> Scrubbed {
+        self.core.scrubbed()
     }
 
     /// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover; nothing is done in the

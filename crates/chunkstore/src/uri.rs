@@ -7,15 +7,17 @@ use crate::id::StreamType;
 use crate::options::{FormatOptions, Options, StreamSettings};
 use crate::policy::place::Placement;
 use crate::policy::victim::Victims;
-use crate::recover::{self, TENANT};
+use crate::recover::{self, OpenStep, TENANT};
 use crate::store::ChunkStore;
 use crate::watch::Watched;
-use imbrex_device::{Drive, Error as DriveError, ZoneState, report_all};
-use imbrex_drives::counted::count;
+use imbrex_device::{Drive, Error as DriveError, ZoneState, ZonedDevice, report_all};
+use imbrex_drives::counted::{Counters, count};
 use imbrex_drives::{Locator, Uri, parse_size, parse_uri};
 use imbrex_zones::Volume;
 use imbrex_zones::registry::Registry;
-use std::sync::LazyLock;
+use imbrex_zones::shared::SharedVolume;
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Options of a URI that the chunk store understands, beside the drive's.
@@ -28,6 +30,7 @@ pub const URI_OPTIONS: &[&str] = &[
     "format",
     "open-zones",
     "placement",
+    "scrub",
     "segment",
     "slowdown",
     "streams",
@@ -39,13 +42,16 @@ pub const URI_OPTIONS: &[&str] = &[
 pub(crate) struct Opened {
     pub(crate) watched: Watched,
     pub(crate) store: ChunkStore,
+    /// Where other engines of the process may have the volume, too; last, for when the store has ended.
+    _shared: Option<SharedVolume>,
 }
 
 static OPEN: LazyLock<Registry<String, Opened>> = LazyLock::new(Registry::default);
 
 impl ChunkStore {
     /// Opens the store of a drive that a URI names, or hands out the one that this process has open (then with the options of the
-    /// first). The drive is let go of when the last clone is gone. With `read-only=on` the drive stays as it is, also where there
+    /// first). Another engine of this process may have the same drive by its name, `imbrex_bluefs`' for one. The drive is let go of when
+    /// the last clone of all is gone; a store that was closed before that can be opened again only then. With `read-only=on` the drive stays as it is, also where there
     /// is something to recover: changes are kept in memory, and forgotten. A drive in memory formats itself, and so does with
     /// `format=on` one that is not formatted.
     ///
@@ -73,6 +79,28 @@ impl ChunkStore {
     /// # Errors
     /// Those of [`ChunkStore::open_uri`].
     pub fn open_uri_with(uri: &str, more: &[(&str, &str)]) -> Result<ChunkStore> {
+        Self::open_uri_watched(uri, more, |_, _, _| {})
+    }
+
+    /// Whether a URI and options make sense for its drive, before anything is done to that.
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: `Unusable` with a whole sentence.
+    pub fn check_uri(uri: &str, more: &[(&str, &str)], drive: &Drive) -> Result<()> {
+        let mut parsed = parse_uri(uri, URI_OPTIONS)?;
+        parsed.options.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        Wish::of_uri(&parsed, uri)?.check(drive.device.as_ref(), uri)
+    }
+
+    /// The same; `progress` hears what recovery is doing, and how many of how many zones are done.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::open_uri`].
+    pub fn open_uri_watched(
+        uri: &str,
+        more: &[(&str, &str)],
+        mut progress: impl FnMut(OpenStep, u64, u64),
+    ) -> Result<ChunkStore> {
         let mut parsed = parse_uri(uri, URI_OPTIONS)?;
         for (name, value) in more {
             parsed.options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
@@ -88,33 +116,56 @@ impl ChunkStore {
                 None => key.push_str(" read-only"),
             }
         }
-        let opened = OPEN.get_or_open(key, || {
-            let drive = imbrex_drives::open(&parsed.locator, &open)?;
-            wish.check(&drive, uri)?;
-            // From the first command on.
-            let (device, counters) = count(drive.device);
-            let drive = Drive { device, survivor: drive.survivor };
+        let opened = OPEN.get_or_open(key.clone(), || {
             let looks = open.read_only && !memory;
-            let drive = if looks { imbrex_drives::overlay::cover(drive)? } else { drive };
-            let refused = match memory || (wish.format && !looks) {
-                true => Self::format(&drive, &FormatOptions::default()).err(),
-                false => None,
+            let mut refused = None;
+            let mut volume = || -> Result<(Volume, Arc<Counters>)> {
+                let drive = imbrex_drives::open(&parsed.locator, &open)?;
+                // From the first command on.
+                let (device, counters) = count(drive.device);
+                let drive = Drive { device, survivor: drive.survivor };
+                wish.check(drive.device.as_ref(), uri)?;
+                let drive = if looks { imbrex_drives::overlay::cover(drive)? } else { drive };
+                refused = match memory || (wish.format && !looks) {
+                    true => Self::format(&drive, &FormatOptions::default()).err(),
+                    false => None,
+                };
+                let open = if looks { Volume::look } else { Volume::open };
+                Ok((open(drive, wish.options.volume.clone())?, counters))
             };
-            let open = if looks { Volume::look } else { Volume::open };
+            // A drive in memory is nobody else's, and a look is at what is under a cover of its own.
+            let opened = match memory || looks {
+                true => volume().map(|(volume, counters)| (volume, counters, None)),
+                false => Self::share(&key, || volume()),
+            };
             // Who only looks has nothing to gain from zones that are free.
-            let options = Options { slowdown: wish.options.slowdown.filter(|_| !looks), ..wish.options };
-            let opened = open(drive, options.volume.clone())
-                .and_then(|volume| volume.tenant(TENANT))
-                .map_err(Error::from)
-                .and_then(|tenant| recover::open_whole(tenant, options))
-                .map(Self::of);
+            let options = Options { slowdown: wish.options.slowdown.filter(|_| !looks), ..wish.options.clone() };
+            let opened = opened.and_then(|(volume, counters, shared)| {
+                wish.check(volume.device().as_ref(), uri)?;
+                let store = recover::open_whole(volume.tenant(TENANT)?, options, &mut progress).map(Self::of)?;
+                Ok(Opened { watched: Watched::new(store.clone(), counters), store, _shared: shared })
+            });
             match (refused, opened) {
                 // Of what was not made one, it is of interest why.
                 (Some(why), Err(_)) if memory => Err(why),
-                (_, opened) => opened.map(|store| Opened { watched: Watched::new(store.clone(), counters), store }),
+                (_, opened) => opened,
             }
         })?;
         Ok(Self::sharing(opened))
+    }
+
+    /// A volume that other engines of the process may have, too; `open` opens it, if nobody has.
+    fn share(
+        key: &str,
+        open: impl FnOnce() -> Result<(Volume, Arc<Counters>)>,
+    ) -> Result<(Volume, Arc<Counters>, Option<SharedVolume>)> {
+        let shared = SharedVolume::open(key, TENANT, || -> Result<_> {
+            let (volume, counters) = open()?;
+            Ok((volume, counters as Arc<dyn Any + Send + Sync>))
+        })?;
+        let volume = shared.volume().clone();
+        let counters = shared.along().ok_or_else(|| DriveError::unusable(&volume.name(), "is not counted"))?;
+        Ok((volume, counters, Some(shared)))
     }
 }
 
@@ -196,6 +247,11 @@ impl Wish {
                 None => return Err(refuse(format!("slowdown={text} is neither a number from 1.05 to 100 nor off"))),
             },
         };
+        options.scrub = match parsed.options.get("scrub").map(String::as_str) {
+            None => options.scrub,
+            Some("off") => None,
+            Some(_) => number("scrub", 1, 36_500)?.map(|days| Duration::from_secs(86_400 * u64::from(days))),
+        };
         let chunk_limit = size("chunk-limit", 1, u64::from(u32::MAX))?.map(|bytes| bytes as u32);
         if let Some(limit) = chunk_limit {
             for stream in &mut options.streams {
@@ -210,8 +266,7 @@ impl Wish {
     }
 
     /// Whether the drive can do what was asked for.
-    fn check(&self, drive: &Drive, name: &str) -> Result<()> {
-        let device = drive.device.as_ref();
+    fn check(&self, device: &dyn ZonedDevice, name: &str) -> Result<()> {
         let refuse = |sentence: String| Err(Error::from(DriveError::unusable(&name.into(), sentence)));
         let geometry = device.geometry();
         let limits = [geometry.max_open, geometry.max_active].into_iter().flatten().map(|limit| limit.get());
@@ -223,14 +278,17 @@ impl Wish {
                  it out"
             ));
         }
-        if let Some(wish) = self.chunk_limit {
+        let own = self.options.streams.iter().skip(StreamSettings::defaults().len());
+        let own = own.filter_map(|of| Some((format!("the limit of stream {}: ", of.name), of.limit?)));
+        let all = self.chunk_limit.map(|limit| ("chunk-limit=".to_owned(), limit));
+        for (what, wish) in all.into_iter().chain(own) {
             let zones = report_all(device)?;
             let sequential = zones.iter().filter(|zone| zone.state != ZoneState::Conventional && zone.capacity > 0);
             let least = sequential.map(|zone| zone.capacity).min().unwrap_or(0);
             let fill = fill_of(u32::try_from(least / BLOCK as u64).unwrap_or(u32::MAX), 1 << 20);
             if u64::from(wish) > fill {
                 return refuse(format!(
-                    "chunk-limit={wish} is more than fits one of the drive's zones with its framing; ask for {fill} at most, or leave \
+                    "{what}{wish} is more than fits one of the drive's zones with its framing; ask for {fill} at most, or leave \
                      it out"
                 ));
             }
@@ -273,7 +331,7 @@ mod tests {
 
     #[test]
     fn options_are_understood() {
-        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&commit-wait=5&open-zones=7&placement=one-zone&segment=64K&slowdown=2.5&\
+        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&commit-wait=5&open-zones=7&placement=one-zone&segment=64K&slowdown=2.5&scrub=7&\
                    streams=logs:30:8,cold:365:4:16M&survivor-size=1M&victims=lifetime&format";
         let Wish { options, format, chunk_limit, open_zones } = wish(all).unwrap();
         assert_eq!(
@@ -281,7 +339,8 @@ mod tests {
             (4 << 20, 1 << 30, 64 << 10)
         );
         assert_eq!((options.clean_below, options.commit_wait), (Some(9), Duration::from_millis(5)));
-        assert_eq!(options.slowdown, Some(2.5));
+        assert_eq!((options.slowdown, options.scrub), (Some(2.5), Some(Duration::from_secs(7 * 86_400))));
+        assert_eq!(wish("scrub=off").unwrap().options.scrub, None);
         assert_eq!(wish("slowdown=off").unwrap().options.slowdown, None);
         assert_eq!((options.placement, options.victims), (Placement::ONE_ZONE, Victims::Lifetime));
         assert_eq!((format, chunk_limit, open_zones, options.open_zones), (true, Some(32 << 20), Some(7), 7));
@@ -303,6 +362,7 @@ mod tests {
             ("placement=best", "one-zone"),
             ("victims=old", "greedy"),
             ("slowdown=1", "from 1.05"),
+            ("scrub=0", "from 1 to"),
             ("slowdown=NaN", "from 1.05"),
             ("slowdown=on", "off"),
             ("streams=logs", "NAME:DAYS:POOL"),

@@ -4,13 +4,16 @@ mod change;
 mod look;
 mod transfer;
 
-use crate::fs::uri_of;
+use crate::engine::Named;
 use crate::output::{Failure, Outcome};
 use crate::picture::{Content, Contents};
 use clap::Subcommand;
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{ChunkId, ChunkStore, StreamType, ZoneInfo};
-use imbrex_drives::{SCHEME, parse_size};
+use imbrex_chunkstore::{ChunkId, ChunkStore, OpenStep, StreamType, ZoneInfo};
+use imbrex_drives::parse_size;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ops::Deref;
+use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 #[command(
@@ -28,7 +31,8 @@ pub struct Args {
 enum Verb {
     /// Make an empty chunk store on a drive.
     #[command(after_help = "Examples:\n  imbrex chunk format drive.img\n  \
-                            imbrex chunk format drive.img --with-fs   # shared with imbrex fs")]
+                            imbrex chunk format drive.img --with-fs   # shared with imbrex fs\n  \
+                            imbrex chunk format drive.img --stream logs:30:8 --stream cold:365:4:64M")]
     Format(Format),
     /// Store a file, or what comes from stdin, and print the chunk's id. What is longer than one chunk becomes several.
     #[command(
@@ -85,14 +89,15 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Store {
-    /// The drive: a path or a URI.
-    drive: String,
-    /// Flushes of an emulated drive reach the host's disk.
-    #[arg(long)]
-    host_sync: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    named: Named,
+}
+
+impl Deref for Store {
+    type Target = Named;
+    fn deref(&self) -> &Named {
+        &self.named
+    }
 }
 
 #[derive(clap::Args)]
@@ -105,6 +110,9 @@ struct Format {
     /// Make an empty file system beside it, which shares the drive: see `imbrex fs`.
     #[arg(long)]
     with_fs: bool,
+    /// One more kind of stream: how many days its chunks live, its share of the open zones, and perhaps the most bytes of a chunk.
+    #[arg(long = "stream", value_name = "NAME:DAYS:POOL[:LIMIT]")]
+    streams: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -120,7 +128,7 @@ struct Put {
     /// Id of the chunk, 48 hexadecimal digits, where one chunk is enough; a random one without it.
     #[arg(long, value_parser = id)]
     id: Option<ChunkId>,
-    /// Kind of stream: data, metadata, gc, or one of the streams= of the drive's options; a name or a number.
+    /// Kind of stream: data, metadata, gc, or one of the user's own (see format --stream); a name or a number.
     #[arg(long, default_value = "data")]
     stream: String,
     /// Leave the last chunk open for appends, instead of sealing it.
@@ -259,13 +267,8 @@ fn range(text: &str) -> Result<Range, String> {
 
 impl From<imbrex_chunkstore::Error> for Failure {
     fn from(error: imbrex_chunkstore::Error) -> Failure {
-        Failure::failed(for_chunks(&error))
+        Failure::failed(error)
     }
-}
-
-/// The volume's sentences on formatting name the file system's command; here another one is meant.
-fn for_chunks(error: &imbrex_chunkstore::Error) -> String {
-    error.to_string().replace("`imbrex fs format", "`imbrex chunk format")
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -287,28 +290,57 @@ pub fn run(args: Args) -> Outcome {
 }
 
 impl Store {
+    /// A drive of this name.
+    fn of(drive: &str) -> Store {
+        Store { named: Named::of(drive) }
+    }
+
     /// Opens the store, which recovers what a crash has left.
     fn open(&self) -> Result<ChunkStore, Failure> {
-        self.open_with(&[])
+        self.open_as(Vec::new())
     }
 
     /// Opens it for a look: nothing on the drive changes, not even what an opening would recover.
     fn look(&self) -> Result<ChunkStore, Failure> {
-        let memory = imbrex_drives::Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
-        self.open_with(if memory { &[] } else { &[("read-only", "on")] })
+        self.open_as(self.named.as_a_look())
     }
 
-    fn open_with(&self, options: &[(&str, &str)]) -> Result<ChunkStore, Failure> {
-        let mut options = options.to_vec();
-        if self.host_sync {
-            options.push(("host-sync", "on"));
+    /// With a progress bar, where recovery takes longer than a moment.
+    fn open_as(&self, options: Vec<(&str, &str)>) -> Result<ChunkStore, Failure> {
+        let began = Instant::now();
+        let mut bar = None;
+        let store = self.named.open_with(options, |uri, options| {
+            ChunkStore::open_uri_watched(uri, options, |step, done, all| {
+                if bar.is_none() && began.elapsed() > MOMENT {
+                    bar = Some(recovery_bar());
+                }
+                if let Some(bar) = &bar {
+                    bar.set_message(what(step));
+                    bar.set_length(all);
+                    bar.set_position(done);
+                }
+            })
+        });
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
         }
-        let uri = uri_of(&self.drive)?;
-        ChunkStore::open_uri_with(&uri, &options).map_err(|error| {
-            // What the user wrote, where it is not what is wrong with the drive that it leads to.
-            let text = for_chunks(&error);
-            Failure::failed(text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive)))
-        })
+        store
+    }
+}
+
+/// No progress bar before that.
+const MOMENT: Duration = Duration::from_millis(500);
+
+fn recovery_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} zones {eta}");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn what(step: OpenStep) -> &'static str {
+    match step {
+        OpenStep::Metazones => "reading journal and checkpoints",
+        OpenStep::Scan => "scanning what was written last",
+        OpenStep::Salvage => "salvaging",
     }
 }
 
@@ -317,7 +349,7 @@ pub fn contents(drive: &str) -> Option<Contents> {
     if imbrex_drives::Locator::is_memory(drive) {
         return None;
     }
-    let store = Store { drive: drive.to_owned(), host_sync: false, json: false }.look().ok()?;
+    let store = Store::of(drive).look().ok()?;
     let mut contents = Contents { kinds: vec!["journal and checkpoints".into()], ..Contents::default() };
     contents.kinds.extend((0..StreamType::MOST as u8).filter_map(StreamType::new).map(|s| store.stream_name(s)));
     let content = |zone: &ZoneInfo| {
@@ -336,7 +368,7 @@ fn stream(store: &ChunkStore, name: &str) -> Result<StreamType, Failure> {
     store.stream_of(name).ok_or_else(|| {
         let known = store.stream_names().join(", ");
         Failure::failed(format!(
-            "there is no stream {name:?}; there are {known}, and with ?streams=NAME:DAYS:POOL behind the drive others"
+            "there is no stream {name:?}; there are {known}, and others once ?streams=NAME:DAYS:POOL stood behind the drive"
         ))
     })
 }

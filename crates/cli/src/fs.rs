@@ -6,11 +6,13 @@ mod look;
 mod mount;
 mod salvage;
 
+use crate::engine::Named;
 use crate::output::{Failure, Outcome, print, print_json, size};
 use clap::Subcommand;
 use imbrex_bluefs::{Attributes, BlueFs, FileKind, URI_OPTIONS};
 use imbrex_drives::{SCHEME, parse_size, parse_uri};
 use serde_json::json;
+use std::ops::Deref;
 
 pub(crate) use copy::progress;
 
@@ -83,17 +85,11 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Mount {
-    /// The drive: a path or a URI.
-    drive: String,
-    /// Flushes of an emulated drive reach the host's disk.
-    #[arg(long)]
-    host_sync: bool,
+    #[command(flatten)]
+    named: Named,
     /// Cache for file contents.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache: Option<u64>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -248,54 +244,36 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-/// The URI of a drive that may be given as a path.
-pub(crate) fn uri_of(drive: &str) -> Result<String, Failure> {
-    let uri = if drive.starts_with(SCHEME) {
-        drive.to_owned()
-    } else if drive.is_empty() {
-        return Err(Failure::failed("the name of the drive is empty; give the path of a drive image or a device"));
-    } else if drive.starts_with("mem:") || drive.starts_with("banded:") {
-        // No paths, but locators.
-        format!("{SCHEME}{drive}")
-    } else {
-        let path = std::path::absolute(drive).map_err(|e| Failure::failed(format!("{drive}: {e}; check the path")))?;
-        format!("{SCHEME}{}", path.display())
-    };
-    Ok(uri)
-}
-
 impl Mount {
     /// Mounts the drive, which repairs what a crash has left.
     fn open(&self) -> Result<BlueFs, Failure> {
-        self.open_with(&[])
+        self.open_as(Vec::new())
     }
 
     /// Mounts the drive for a look: nothing on it changes, not even what a mount would repair.
     fn look(&self) -> Result<BlueFs, Failure> {
-        let memory = imbrex_drives::Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
-        self.open_with(if memory { &[] } else { &[("read-only", "on")] })
+        self.open_as(self.named.as_a_look())
     }
 
-    fn open_with(&self, options: &[(&str, &str)]) -> Result<BlueFs, Failure> {
+    fn open_as(&self, options: Vec<(&'static str, &'static str)>) -> Result<BlueFs, Failure> {
         // A command that ends soon needs no more than 64M.
         let cache = self.cache.map_or("64M".to_owned(), |bytes| bytes.to_string());
-        let mut options = options.to_vec();
-        options.push(("cache", &cache));
-        if self.host_sync {
-            options.push(("host-sync", "on"));
-        }
+        let mut with_cache: Vec<(&str, &str)> = options;
+        with_cache.push(("cache", &cache));
         if self.cache.is_some() && self.drive.contains("cache=") {
             return Err(Failure::usage(format!(
                 "{}: its cache= and --cache ask for two caches; leave one out",
                 self.drive
             )));
         }
-        let uri = uri_of(&self.drive)?;
-        BlueFs::open_uri_with(&uri, &options).map_err(|error| {
-            // What the user wrote, where it is not what is wrong with the drive that it leads to.
-            let text = error.to_string();
-            Failure::failed(text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive)))
-        })
+        self.named.open_with(with_cache, BlueFs::open_uri_with)
+    }
+}
+
+impl Deref for Mount {
+    type Target = Named;
+    fn deref(&self) -> &Named {
+        &self.named
     }
 }
 
@@ -308,7 +286,7 @@ fn format(args: Format) -> Outcome {
     let drive = imbrex_drives::open(&locator, &open)?;
     BlueFs::format(&drive, args.force)?;
     drop(drive);
-    let space = Mount { drive: args.drive.clone(), host_sync: false, cache: None, json: false }.look()?.space();
+    let space = Mount { named: Named::of(&args.drive), cache: None }.look()?.space();
     if args.json {
         return print_json(&json!({ "drive": args.drive, "total": space.total, "free": space.free }));
     }

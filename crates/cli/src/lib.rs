@@ -9,6 +9,7 @@ mod banded;
 mod bench;
 mod chunk;
 mod drive;
+mod engine;
 mod fs;
 mod kernel;
 mod output;

@@ -478,8 +478,8 @@ fn settings_that_the_drive_cannot_do_are_refused() {
     says(&fails(with("streams=logs"), 1), &["NAME:DAYS:POOL"]);
     let uri = format!("imbrex://{}?streams=logs:30:8", at.drive());
     done(at.run(&["chunk", "put", &uri, &at.file("in", "x"), "--stream", "logs", "--json"]));
-    // Without the settings it is still there, under its number.
-    says(&done(at.chunk("ls", &["--long"])), &["  1 3 "]);
+    // The store knows the name from then on.
+    says(&done(at.chunk("ls", &["--long"])), &["  1 logs "]);
 }
 
 #[test]

@@ -91,3 +91,75 @@ fn what_one_engine_s_dead_process_left_is_kept_by_the_other() {
     drop(fs);
     assert_eq!(chunks(&drive).stat(ChunkId::of_number(1)).unwrap().len, 7);
 }
+
+/// A program that opens both engines by the drive's name has both at once.
+#[test]
+fn both_engines_are_opened_by_name_in_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("drive.img");
+    drop(Emulator::create(&image, &Config::tiny()).unwrap());
+    let uri = format!("imbrex://{}", image.display());
+    let make = || {
+        let drive = imbrex_drives::open(image.to_str().unwrap(), &imbrex_drives::OpenOptions::default()).unwrap();
+        let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), reserve: imbrex_bluefs::RESERVE };
+        ChunkStore::format_shared(&drive, &imbrex_chunkstore::FormatOptions::default(), vec![fs]).unwrap();
+    };
+    make();
+    let id = ChunkId::of_number(1);
+    for (round, first) in [(0u8, true), (1, false)] {
+        let open_fs = || BlueFs::open_uri_with(&uri, &[("cache", "1M")]).unwrap();
+        let open_store = || ChunkStore::open_uri(&uri).unwrap();
+        let (fs, store) = match first {
+            true => {
+                let fs = open_fs();
+                (fs, open_store())
+            }
+            false => {
+                let store = open_store();
+                (open_fs(), store)
+            }
+        };
+        // Side by side, from two threads.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut file = fs.create(&format!("/{round}.sst"), CreateOptions::default()).unwrap();
+                file.append(&bytes(700_000, round)).unwrap();
+                file.sync().unwrap();
+                file.close().unwrap();
+            });
+            scope.spawn(|| {
+                if round > 0 {
+                    store.delete(id).unwrap();
+                }
+                store.create(id, StreamType::GC).unwrap();
+                store.append(id, &bytes(600_000, round ^ 0x80)).unwrap();
+            });
+        });
+        // One of them ends first; the other goes on.
+        if first {
+            drop(fs);
+            let again = BlueFs::open_uri_with(&uri, &[("cache", "1M")]).err().unwrap().to_string();
+            assert!(again.contains("bluefs has been closed") && again.contains("close that one, too"), "{again}");
+            store.append(id, b"more").unwrap();
+            store.close().unwrap();
+        } else {
+            drop(store);
+            assert!(fs.check(|_, _| {}).unwrap().problems.is_empty());
+            fs.create("/LOG", CreateOptions::default()).unwrap().append(b"unsynced").unwrap();
+        }
+    }
+    // All was let go of: each by itself finds what it had.
+    let fs = BlueFs::open_uri_with(&uri, &[("cache", "1M")]).unwrap();
+    for round in 0..2 {
+        let mut out = vec![0; 700_000];
+        assert_eq!(fs.open_read(&format!("/{round}.sst")).unwrap().read_at(0, &mut out).unwrap(), out.len());
+        assert!(out == bytes(700_000, round));
+    }
+    assert_eq!(fs.stat("/LOG").unwrap().size, 8);
+    assert!(fs.check(|_, _| {}).unwrap().problems.is_empty());
+    drop(fs);
+    let store = ChunkStore::open_uri(&uri).unwrap();
+    let mut out = vec![0; 600_000];
+    assert_eq!(store.read(id, 0, &mut out).unwrap(), out.len());
+    assert!(out == bytes(600_000, 1 ^ 0x80) && store.check(|_, _| {}).unwrap().problems.is_empty());
+}

@@ -48,7 +48,7 @@ proptest! {
         }
         entries(&bytes);
         if bytes.len() > 8 {
-            bytes[..8].copy_from_slice(&[kind % 3, 0, 0, 0, 1, 0, 0, 0]);
+            bytes[..8].copy_from_slice(&[kind % 5, 0, 0, 0, 1, 0, 0, 0]);
         }
         Part::decode(&bytes);
         CheckpointStart::decode(&bytes);

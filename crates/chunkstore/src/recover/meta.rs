@@ -1,6 +1,6 @@
 //! Steps 1 and 2: which metazones are in use, and the newest checkpoint that is whole.
 
-use super::{OpenReport, takes_writes};
+use super::{OpenReport, OpenStep, Progress, takes_writes};
 use crate::entry::{CheckpointEnd, CheckpointStart};
 use crate::error::Result;
 use crate::format::{BLOCK, Kind, ZoneUse, zone_head};
@@ -40,7 +40,7 @@ struct Complete {
 }
 
 /// Reads all metazones that are in use.
-pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport) -> Result<FoundMeta> {
+pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport, progress: Progress) -> Result<FoundMeta> {
     let volume = tenant.volume();
     let mut log = MetaLog::default();
     let mut journal = BTreeMap::new();
@@ -93,11 +93,15 @@ pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport) -> Res
         }
         log.rings[i % 2].zones.push(found);
     }
+    let used = log.rings.iter().flat_map(|ring| &ring.zones).filter(|zone| zone.order > 0).count() as u64;
+    let mut done = 0;
     for (ring, newest) in newest.iter_mut().enumerate() {
         let mut zones: Vec<MetaZone> = log.rings[ring].zones.iter().filter(|zone| zone.order > 0).cloned().collect();
         zones.sort_by_key(|zone| zone.order);
         let mut candidate = Candidate::default();
         for zone in zones {
+            progress(OpenStep::Metazones, done, used);
+            done += 1;
             let to = (zone.tail / BLOCK as u64) as u32;
             let mut each = |header: &crate::format::Header, payload: &[u8]| {
                 match header.kind {

@@ -1,6 +1,6 @@
 //! Steps 2 to 4: the checkpoint's parts, the journal behind it, and the records in zones that were open since.
 
-use super::{FoundZone, OpenReport, meta::FoundMeta, no_checkpoint, takes_writes};
+use super::{FoundZone, OpenReport, OpenStep, Progress, meta::FoundMeta, no_checkpoint, takes_writes};
 use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex, entries};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED, ZoneUse};
@@ -21,6 +21,8 @@ pub(crate) struct Rebuilt {
     pub(crate) changed: bool,
     /// The journal has gaps.
     pub(super) distrust: bool,
+    /// How far the scrub was.
+    pub(crate) scrub: crate::entry::notes::ScrubEntry,
     /// Seals, and the lengths that chunks had then.
     pub(super) seals: BTreeMap<ChunkId, u32>,
 }
@@ -32,7 +34,12 @@ struct FoundRecord {
 }
 
 impl Rebuilt {
-    pub(crate) fn new(tenant: &Tenant, found: &FoundMeta, report: &mut OpenReport) -> Result<Rebuilt> {
+    pub(crate) fn new(
+        tenant: &Tenant,
+        found: &FoundMeta,
+        report: &mut OpenReport,
+        progress: Progress,
+    ) -> Result<Rebuilt> {
         let mut rebuilt = Rebuilt::default();
         for payload in &found.parts {
             rebuilt.load(tenant, payload, report);
@@ -57,7 +64,7 @@ impl Rebuilt {
                 }
             }
         }
-        rebuilt.scan(tenant, report)?;
+        rebuilt.scan(tenant, report, progress)?;
         for (id, len) in std::mem::take(&mut rebuilt.seals) {
             // What was not durable had not been acknowledged, and so had not the seal.
             if let Some(chunk) = rebuilt.chunks.get_mut(&id).filter(|chunk| chunk.len == len) {
@@ -96,6 +103,9 @@ impl Rebuilt {
                     self.chunks.insert(entry.id, chunk);
                 }
             }
+            Some(Part::Scrub(scrub)) => self.scrub = scrub,
+            // Known before all else.
+            Some(Part::Streams(_)) => {}
             None => report.damage.push("A part of the checkpoint makes no sense and is passed over.".into()),
         }
     }
@@ -158,13 +168,17 @@ impl Rebuilt {
         }
     }
 
-    fn scan(&mut self, tenant: &Tenant, report: &mut OpenReport) -> Result<()> {
+    fn scan(&mut self, tenant: &Tenant, report: &mut OpenReport, progress: Progress) -> Result<()> {
         let volume = tenant.volume();
         let mut records: Vec<FoundRecord> = Vec::new();
         let mut damaged = false;
         let mut unused = Vec::new();
+        let all = self.zones.values().filter(|found| found.scan.is_some()).count() as u64;
+        let mut done = 0;
         for (number, found) in &mut self.zones {
             let Some(from) = found.scan else { continue };
+            progress(OpenStep::Scan, done, all);
+            done += 1;
             let Some(zone) = volume.report_at_open().get(*number as usize) else { continue };
             let wp = match zone.written() {
                 Written::To(wp) => (wp / BLOCK as u64) as u32,

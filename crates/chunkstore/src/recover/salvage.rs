@@ -5,7 +5,7 @@
 //! open. Bytes that no record has leave gaps, which are told.
 
 use super::replay::{Rebuilt, found_zone};
-use super::{FoundZone, OpenReport};
+use super::{FoundZone, OpenReport, OpenStep, Progress};
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex, entries};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, ZoneUse, zone_head};
@@ -26,7 +26,7 @@ pub(crate) fn salvage(
     metazones: &[u32],
     journal: &BTreeMap<u64, Vec<u8>>,
     report: &mut OpenReport,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: Progress,
 ) -> Result<Rebuilt> {
     let volume = tenant.volume();
     let mut rebuilt = Rebuilt { changed: true, ..Rebuilt::default() };
@@ -34,7 +34,7 @@ pub(crate) fn salvage(
     let zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)).collect();
     let all = zones.len() as u64;
     for (done, zone) in zones.into_iter().enumerate() {
-        progress(done as u64, all);
+        progress(OpenStep::Salvage, done as u64, all);
         let Some(state) = volume.report_at_open().get(zone.0 as usize) else { continue };
         let to = match state.written() {
             Written::To(wp) => (wp / BLOCK as u64) as u32,

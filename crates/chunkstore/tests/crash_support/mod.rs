@@ -25,6 +25,7 @@ pub enum Op {
     BeginCheckpoint,
     Step,
     Clean,
+    Scrub,
     Remount,
     /// The operation of this number was refused and changed nothing.
     Refused(u64),
@@ -42,7 +43,7 @@ impl Op {
     fn durability(self) -> Durability {
         match self {
             Create(.., d) | Append(.., d) | Seal(_, d) | Delete(_, d) => d,
-            Clean | Step | BeginCheckpoint | Refused(_) => Buffered,
+            Clean | Scrub | Step | BeginCheckpoint | Refused(_) => Buffered,
             Sync | Checkpoint | Remount => Durable,
         }
     }
@@ -100,6 +101,7 @@ fn perform(store: &ChunkStore, op: Op) -> imbrex_chunkstore::Result<()> {
         BeginCheckpoint => store.begin_checkpoint(),
         Step => store.step().map(drop),
         Clean => store.clean(100 << 10).map(drop),
+        Scrub => store.scrub_on(30_000).map(drop),
         Remount | Refused(_) => Ok(()),
     }
 }
@@ -224,6 +226,16 @@ impl Subject for Scripted {
         }
         sound(&store)?;
         no_zone_is_lost(&store, &drive)?;
+        // The scrub goes on from wherever it was, to the end.
+        let passes = store.scrubbed().passes;
+        let step = store.scrub_on(u64::MAX).map_err(|e| e.to_string())?;
+        if history.fault().is_none() && !(step.problems.is_empty() && store.scrubbed().damaged.is_empty()) {
+            return Err(format!("the scrub says {:?}", step.problems));
+        }
+        let ended = store.scrubbed();
+        if step.next.is_some() || ended.passes > passes + 1 || ended.next.is_some() {
+            return Err(format!("the scrub does not end: {step:?}, {ended:?}"));
+        }
         // It goes on working, and what was found stays.
         let after = id(999);
         let more = store.create(after, StreamType::DATA).and_then(|()| store.append(after, &bytes(9000, 1)).map(drop));
@@ -394,10 +406,11 @@ pub fn checkpoints(_: u64) -> Vec<Op> {
             Create(n, 1, Buffered),
             Append(n, 20_000, 3, Buffered),
         ]);
-        ops.extend([Step, Seal(n, Buffered), Step, Step, Append(1, 3000, 20 + round as u8, Buffered)]);
+        ops.extend([Step, Seal(n, Buffered), Scrub, Step, Step, Append(1, 3000, 20 + round as u8, Buffered)]);
         if round % 2 == 1 {
-            ops.extend([Delete(n - 1, Buffered), BeginCheckpoint, Step, Append(1, 100, 9, Durable), Step]);
+            ops.extend([Delete(n - 1, Buffered), BeginCheckpoint, Step, Append(1, 100, 9, Durable), Scrub, Step]);
         }
     }
+    ops.extend([Checkpoint, Scrub, Checkpoint]);
     ops
 }

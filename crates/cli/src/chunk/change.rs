@@ -1,7 +1,8 @@
 //! What changes a store, but for bytes: format, seal, rm, clean, salvage.
 
 use super::{Clean, Format, Ids, Salvage, Store};
-use crate::fs::{progress, uri_of};
+use crate::engine::uri_of;
+use crate::fs::progress;
 use crate::output::{Failure, Outcome, count, print, print_json, size};
 use imbrex_bluefs::BlueFs;
 use imbrex_chunkstore::{ChunkStore, Durability, FormatOptions, Options, URI_OPTIONS};
@@ -19,8 +20,13 @@ pub(super) fn format(args: Format) -> Outcome {
         true => parse_uri(&args.drive, URI_OPTIONS)?.locator,
         false => args.drive.clone(),
     };
+    let streams = args.streams.join(",");
+    let own: &[(&str, &str)] = if streams.is_empty() { &[] } else { &[("streams", &streams)] };
+    let uri = uri_of(&args.drive)?;
     let open = imbrex_drives::OpenOptions { survivor: false, ..Default::default() };
     let drive = imbrex_drives::open(&locator, &open)?;
+    // What makes no sense is said before anything is destroyed.
+    ChunkStore::check_uri(&uri, own, &drive)?;
     let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), reserve: imbrex_bluefs::RESERVE };
     let others = if args.with_fs { vec![fs] } else { Vec::new() };
     ChunkStore::format_shared(&drive, &FormatOptions { uuid: None, force: args.force }, others)?;
@@ -29,7 +35,11 @@ pub(super) fn format(args: Format) -> Outcome {
         // So that a drive that is too small for both is refused now.
         BlueFs::open_uri_with(&uri_of(&locator)?, &[("cache", "1M")])?.sync_all()?;
     }
-    let space = Store { drive: args.drive.clone(), host_sync: false, json: false }.look()?.space();
+    if !imbrex_drives::Locator::is_memory(&locator) {
+        // Its kinds of streams are kept from now on.
+        ChunkStore::open_uri_with(&uri, own)?.close()?;
+    }
+    let space = Store::of(&args.drive).look()?.space();
     if args.json {
         let shared = if args.with_fs { json!(["bluefs"]) } else { json!([]) };
         return print_json(
@@ -108,7 +118,7 @@ pub(super) fn salvage(args: Salvage) -> Outcome {
     let uri = parse_uri(&uri_of(&args.store.drive)?, URI_OPTIONS)?;
     let mut open = uri.open_options()?;
     open.read_only |= args.dry_run;
-    open.host_sync |= args.store.host_sync;
+    open.host_sync |= args.store.host_sync();
     let drive = imbrex_drives::open(&uri.locator, &open)?;
     let drive = if open.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
     let bar = ProgressBar::no_length();

@@ -124,6 +124,7 @@ fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
         .map(|stream| (store.stream_name(stream), store.chunk_limit(stream)))
         .take_while(|(_, limit)| *limit > 0)
         .collect();
+    let (lost, scrubbed) = (store.lost(), store.scrubbed());
     let quantiles = [10, 50, 90].map(|part| quantile(&stats.utilisation, part));
     if as_json {
         let limits: serde_json::Map<String, Value> =
@@ -134,6 +135,12 @@ fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
             "chunks": stats.chunks, "index_bytes": stats.index_bytes, "limits": limits,
             "zones": { "meta": metazones, "free": stats.free_zones, "opened": stats.opened_zones,
                        "activated": stats.activated_zones, "closed": stats.closed_zones, "garbage": stats.garbage_zones },
+            "lost": lost.iter().map(|l| json!({ "zone": l.zone, "id": l.id.to_string(), "offset": l.offset, "len": l.len }))
+                .collect::<Vec<_>>(),
+            "scrub": { "passes": scrubbed.passes, "bytes": scrubbed.bytes, "next": scrubbed.next.map(|id| id.to_string()),
+                       "damaged": scrubbed.damaged.iter()
+                           .map(|d| json!({ "zone": d.zone, "id": d.id.to_string(), "offset": d.offset, "len": d.len }))
+                           .collect::<Vec<_>>() },
             "utilisation": { "p10": quantiles[0], "p50": quantiles[1], "p90": quantiles[2] },
         }));
     }
@@ -167,7 +174,23 @@ fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
             ),
         ),
         ("index", size(stats.index_bytes)),
-    ]))
+        (
+            "scrub",
+            format!(
+                "{} whole passes, {} of this one; {} damaged records",
+                count(scrubbed.passes),
+                size(scrubbed.bytes),
+                count(scrubbed.damaged.len() as u64)
+            ),
+        ),
+    ]))?;
+    for one in lost {
+        print(format_args!("lost: {}, {} bytes at {} (zone {})", one.id, one.len, one.offset, one.zone))?;
+    }
+    for one in scrubbed.damaged {
+        print(format_args!("damaged: {}, in the {} bytes at {} (zone {})", one.id, one.len, one.offset, one.zone))?;
+    }
+    Ok(())
 }
 
 /// Ends a command that has looked for damage.

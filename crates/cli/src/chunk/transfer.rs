@@ -6,11 +6,17 @@ use crate::output::{Failure, Outcome, count, print, print_json};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Error};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
+/// So often it is looked whether there was a signal.
+const LOOK: Duration = Duration::from_millis(20);
 /// A put makes durable what it has appended so far each time it was so many bytes.
 const SYNC: u64 = 256 << 20;
 
@@ -72,18 +78,65 @@ struct Made {
     len: u64,
 }
 
+/// The chunks of a put. Whoever holds it is the only one who changes the store.
+type AllMade = Arc<Mutex<Vec<Made>>>;
+
+fn lock(made: &AllMade) -> MutexGuard<'_, Vec<Made>> {
+    made.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Half of it helps nobody.
+fn take_back(store: &ChunkStore, made: &[Made]) -> Result<(), Error> {
+    for chunk in made {
+        store.delete_with(chunk.id, Durability::Buffered)?;
+    }
+    store.close()
+}
+
+/// Ctrl-C and SIGTERM take back what was stored, also while the input says nothing, and end the process.
+fn take_back_at_signals(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        if let Err(error) = signal_hook::flag::register(signal, interrupted.clone()) {
+            tracing::warn!(%error, "an interruption leaves chunks behind");
+            return;
+        }
+    }
+    let (store, made, bar) = (store.clone(), made.clone(), bar.clone());
+    std::thread::spawn(move || {
+        while !interrupted.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        // Nobody goes on from here.
+        let made = lock(&made);
+        bar.finish_and_clear();
+        let sentence = match take_back(&store, &made) {
+            Ok(()) => "imbrex: interrupted, and nothing of it is stored; put it again".to_owned(),
+            Err(error) => {
+                let ids: Vec<String> = made.iter().map(|chunk| chunk.id.to_string()).collect();
+                format!(
+                    "imbrex: interrupted, and what was stored could not be removed ({error}); remove {}",
+                    ids.join(" ")
+                )
+            }
+        };
+        let _ = writeln!(io::stderr(), "{sentence}");
+        std::process::exit(1);
+    });
+}
+
 pub(super) fn put(args: Put) -> Outcome {
     let mut input = Input::open(&args.file)?;
     let store = args.store.open()?;
-    let mut made = Vec::new();
+    let made = AllMade::default();
     let bar = input.bar();
-    let done = fill_chunks(&store, &mut input, &args, &mut made, &bar);
+    take_back_at_signals(&store, &made, &bar);
+    let done = fill_chunks(&store, &mut input, &args, &made, &bar);
     bar.finish_and_clear();
+    let made = lock(&made);
     if let Err(failure) = done {
-        // Half of it helps nobody. The failure is what is told, not that of the removal.
-        for chunk in made {
-            let _ = store.delete(chunk.id);
-        }
+        // The failure is what is told, not that of the removal.
+        let _ = take_back(&store, &made);
         return Err(failure);
     }
     store.close()?;
@@ -92,7 +145,7 @@ pub(super) fn put(args: Put) -> Outcome {
         let chunks: Vec<_> = made.iter().map(|c| json!({ "id": c.id.to_string(), "len": c.len })).collect();
         return print_json(&json!({ "chunks": chunks, "bytes": bytes }));
     }
-    for chunk in &made {
+    for chunk in made.iter() {
         print(chunk.id)?;
     }
     if made.len() > 1 {
@@ -108,7 +161,7 @@ pub(super) fn put(args: Put) -> Outcome {
     Ok(())
 }
 
-fn fill_chunks(store: &ChunkStore, input: &mut Input, args: &Put, made: &mut Vec<Made>, bar: &ProgressBar) -> Outcome {
+fn fill_chunks(store: &ChunkStore, input: &mut Input, args: &Put, made: &AllMade, bar: &ProgressBar) -> Outcome {
     let kind = stream(store, &args.stream)?;
     let limit = u64::from(store.chunk_limit(kind));
     let most = u64::from(store.limits().append);
@@ -120,9 +173,10 @@ fn fill_chunks(store: &ChunkStore, input: &mut Input, args: &Put, made: &mut Vec
     let mut unsynced = 0;
     loop {
         // The end of the input, where it is that of a chunk, too, must not begin another one.
-        let room = made.last().map_or(limit, |chunk| limit - chunk.len);
+        let room = lock(made).last().map_or(limit, |chunk| limit - chunk.len);
         let want = if room == 0 { limit } else { room }.min(piece) as usize;
         let n = input.fill(&mut buf[..want])?;
+        let mut made = lock(made);
         if n == 0 && !made.is_empty() {
             break;
         }
@@ -154,7 +208,7 @@ fn fill_chunks(store: &ChunkStore, input: &mut Input, args: &Put, made: &mut Vec
             unsynced = 0;
         }
     }
-    match made.last() {
+    match lock(made).last() {
         Some(last) if !args.open => drop(store.seal(last.id)?),
         _ => store.sync()?,
     }

@@ -54,7 +54,7 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         over_appended(d, d.stats.appended_bytes + d.stats.moved_bytes)
     });
     type Figure = fn(&Metrics) -> u64;
-    let single: [(prometheus::proto::MetricType, &str, &str, Figure); 18] = [
+    let single: [(prometheus::proto::MetricType, &str, &str, Figure); 21] = [
         (GAUGE, "imbrex_chunks", "Chunks.", |d| d.stats.chunks),
         (GAUGE, "imbrex_chunk_space_bytes", "Bytes that chunks can ever take.", |d| d.space.total),
         (GAUGE, "imbrex_chunk_live_bytes", "Bytes of all chunks.", |d| d.space.live),
@@ -71,6 +71,13 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         (COUNTER, "imbrex_chunk_cleaned_zones_total", "Zones that cleaning freed.", |d| d.stats.cleaned_zones),
         (COUNTER, "imbrex_chunk_background_bytes_total", "Of those, moved in the background.", |d| {
             d.stats.background_bytes
+        }),
+        (COUNTER, "imbrex_chunk_scrubbed_bytes_total", "Bytes that were verified in the background.", |d| {
+            d.stats.scrubbed_bytes
+        }),
+        (GAUGE, "imbrex_chunk_scrub_passes", "How often all chunks were verified.", |d| d.stats.scrub_passes),
+        (GAUGE, "imbrex_chunk_damaged_records", "Records that the scrub has found damaged.", |d| {
+            d.stats.damaged_records
         }),
         (GAUGE, "imbrex_chunk_lost_bytes", "Bytes of chunks whose zone is offline.", |d| d.stats.lost_bytes),
         (COUNTER, "imbrex_chunk_damaged_reads_total", "Reads that met damage.", |d| d.stats.damaged),

@@ -1,0 +1,84 @@
+//! Recovery reads what it has to and no more: counted command by command; and it says how far it is.
+
+mod support;
+
+use imbrex_chunkstore::format::ZoneUse;
+use imbrex_chunkstore::{ChunkStore, OpenStep, StreamType};
+use imbrex_emulator::{Emulator, Op};
+use std::collections::{BTreeMap, BTreeSet};
+use support::{BUFFERED, bytes, config, drive, format, id, options};
+
+/// What an opening said of its progress.
+type Steps = Vec<(OpenStep, u64, u64)>;
+
+/// Zones that an opening reads, with the bytes of each; and its progress.
+fn opening(emulator: &Emulator) -> (BTreeMap<u32, u64>, Steps, ChunkStore) {
+    emulator.start_trace(1 << 16);
+    let mut steps = Vec::new();
+    let open = ChunkStore::open_watched(drive(emulator), options(), |step, done, all| steps.push((step, done, all)));
+    let store = open.unwrap();
+    let trace = emulator.trace();
+    emulator.stop_trace();
+    let mut read: BTreeMap<u32, u64> = BTreeMap::new();
+    for command in trace.iter().filter(|command| command.op == Op::Read) {
+        *read.entry(command.zone).or_default() += u64::from(command.len);
+    }
+    (read, steps, store)
+}
+
+fn metazones(store: &ChunkStore) -> BTreeSet<u32> {
+    let all = store.zones();
+    all.iter().filter(|zone| matches!(zone.usage, ZoneUse::Meta(_))).map(|zone| zone.zone).collect()
+}
+
+#[test]
+fn only_zones_that_were_open_since_the_checkpoint_are_read() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(
+        drive(&emulator),
+        imbrex_chunkstore::Options { checkpoint_bytes: 1 << 40, tell_bytes: 1 << 40, ..options() },
+    );
+    let store = store.unwrap();
+    for n in 0..60 {
+        store.create(id(n), StreamType::DATA).unwrap();
+        store.append_with(id(n), &bytes(100_000, n), BUFFERED).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let zones = |store: &ChunkStore, n: u64| store.places(id(n)).unwrap().into_iter().map(|place| place.zone);
+    let before: BTreeSet<u32> = (0..60).flat_map(|n| zones(&store, n)).collect();
+    for n in 60..70 {
+        store.create(id(n), StreamType::new(n as u8 % 2).unwrap()).unwrap();
+        store.append(id(n), &bytes(50_000, n)).unwrap();
+    }
+    let since: BTreeSet<u32> = (60..70).flat_map(|n| zones(&store, n)).collect();
+    let meta = metazones(&store);
+    drop(store);
+
+    let (read, steps, store) = opening(&emulator);
+    let data: BTreeSet<u32> = read.keys().copied().filter(|zone| *zone >= 4 && !meta.contains(zone)).collect();
+    assert!(since.is_subset(&data), "{since:?} {data:?}");
+    let untouched = before.difference(&since).count();
+    assert!(untouched > 15 && data.len() <= since.len() + 10, "{before:?} {since:?} {data:?}");
+    // Zones that were closed before the checkpoint are not looked at at all, and of the others only what came since.
+    let more: Vec<u32> = data.difference(&since).copied().collect();
+    assert!(more.iter().all(|zone| before.contains(zone)) && more.len() < 10, "{more:?}");
+    let bytes: u64 = data.iter().map(|zone| read[zone]).sum();
+    assert!(bytes < 10 * 50_000 * 2, "{bytes} bytes for 500,000 that were appended");
+    assert_eq!(store.open_report().scanned_zones as usize, data.len());
+
+    // Each step from the beginning on, one zone after the other.
+    for step in [OpenStep::Metazones, OpenStep::Scan] {
+        let of: Vec<_> = steps.iter().filter(|(s, ..)| *s == step).collect();
+        assert!(!of.is_empty());
+        assert!(of.iter().enumerate().all(|(i, (_, done, all))| *done == i as u64 && done < all), "{steps:?}");
+    }
+    assert!(steps.is_sorted_by_key(|(step, ..)| *step == OpenStep::Scan));
+    store.close().unwrap();
+    drop(store);
+
+    // Closed: nothing is scanned but what stands behind the ends that it knows, which is nothing.
+    let (read, _, store) = opening(&emulator);
+    let data: Vec<u32> = read.keys().copied().filter(|zone| *zone >= 4 && !meta.contains(zone)).collect();
+    assert!(data.is_empty() && store.open_report().clean, "{data:?}");
+}

@@ -1,0 +1,73 @@
+//! The drive that a command of an engine is about: how it is named, and opened for work or for a look. One for all engines, so that
+//! `imbrex fs` and `imbrex chunk` understand the same.
+
+use crate::output::Failure;
+use imbrex_drives::{Locator, SCHEME};
+
+/// What every command of an engine takes.
+#[derive(clap::Args)]
+pub struct Named {
+    /// The drive: a path or a URI.
+    pub drive: String,
+    /// Flushes of an emulated drive reach the host's disk.
+    #[arg(long)]
+    host_sync: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options beside those of the URI.
+type Options<'a> = Vec<(&'a str, &'a str)>;
+
+impl Named {
+    /// A drive of this name, without anything else asked for.
+    pub fn of(drive: &str) -> Named {
+        Named { drive: drive.to_owned(), host_sync: false, json: false }
+    }
+
+    /// Whether flushes shall reach the host's disk.
+    pub fn host_sync(&self) -> bool {
+        self.host_sync
+    }
+
+    /// What makes of an opening a look, for which nothing on the drive changes, not even what would be repaired. A drive in memory is
+    /// nobody else's, and new each time.
+    pub fn as_a_look(&self) -> Options<'static> {
+        let memory = Locator::is_memory(self.drive.strip_prefix(SCHEME).unwrap_or(&self.drive));
+        if memory { Vec::new() } else { vec![("read-only", "on")] }
+    }
+
+    /// Opens the drive's engine with `open`, which gets the URI and the options. Failures show the drive as the user has written it.
+    pub fn open_with<T, E: ToString>(
+        &self,
+        mut options: Options,
+        open: impl FnOnce(&str, &[(&str, &str)]) -> Result<T, E>,
+    ) -> Result<T, Failure> {
+        if self.host_sync {
+            options.push(("host-sync", "on"));
+        }
+        let uri = uri_of(&self.drive)?;
+        open(&uri, &options).map_err(|error| {
+            // What the user wrote, where it is not what is wrong with the drive that it leads to.
+            let text = error.to_string();
+            Failure::failed(text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive)))
+        })
+    }
+}
+
+/// The URI of a drive that may be given as a path.
+pub fn uri_of(drive: &str) -> Result<String, Failure> {
+    let uri = if drive.starts_with(SCHEME) {
+        drive.to_owned()
+    } else if drive.is_empty() {
+        return Err(Failure::failed("the name of the drive is empty; give the path of a drive image or a device"));
+    } else if drive.starts_with("mem:") || drive.starts_with("banded:") {
+        // No paths, but locators.
+        format!("{SCHEME}{drive}")
+    } else {
+        let path = std::path::absolute(drive).map_err(|e| Failure::failed(format!("{drive}: {e}; check the path")))?;
+        format!("{SCHEME}{}", path.display())
+    };
+    Ok(uri)
+}

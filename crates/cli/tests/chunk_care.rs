@@ -1,0 +1,113 @@
+//! `imbrex chunk`: kinds of streams of one's own, what is lost and damaged, Ctrl-C.
+
+mod support;
+
+use std::io::Write;
+use std::process::Stdio;
+use support::*;
+
+const A: &str = "00000000000000000000000000000000000000000000000a";
+const B: &str = "00000000000000000000000000000000000000000000000b";
+const C: &str = "00000000000000000000000000000000000000000000000c";
+
+/// A place with a drive of 64 zones of 1 MiB, four of them conventional.
+fn created() -> Place {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    at
+}
+
+fn stored() -> Place {
+    let at = created();
+    done(at.chunk("format", &[]));
+    at
+}
+
+#[test]
+fn kinds_of_streams_of_one_s_own_are_kept() {
+    let at = created();
+    // What makes no sense is told before anything is done.
+    for (wrong, part) in
+        [("logs", "NAME:DAYS:POOL"), ("gc:1:1", "already"), ("logs:30:8:2M", "2097152 is more than fits")]
+    {
+        says(&fails(at.chunk("format", &["--stream", wrong]), 1), &[part]);
+    }
+    says(&fails(at.chunk("ls", &[]), 1), &["has no Imbrex label", "`imbrex chunk format`"]);
+    done(at.chunk("format", &["--stream", "logs:30:8", "--stream", "cold:365:4:100K"]));
+    done(at.chunk_given("put", &["--id", A, "--stream", "logs"], b"a line"));
+    done(at.chunk_given("put", &["--id", B, "--stream", "cold"], b"a block"));
+    let list = done(at.chunk("ls", &["--long"]));
+    assert!(list.lines().zip(["logs", "cold"]).all(|(line, name)| line.contains(name)), "{list}");
+    assert_eq!(json(at.chunk("stat", &[A, "--json"]))["stream"], "logs");
+    assert_eq!(json(at.chunk("stat", &["--json"]))["limits"]["cold"], 100 << 10);
+    says(
+        &fails(at.chunk_given("put", &["--stream", "log"], b"x"), 1),
+        &["there is no stream \"log\"", "data, metadata, gc, logs, cold", "?streams="],
+    );
+    // One more behind the drive's name, once; and new settings for one that is there.
+    let uri = format!("imbrex://{}?streams=cold:100:4:200K,media:9:2", at.drive());
+    let mut put = at.command(&["chunk", "put", &uri, "--id", C, "--stream", "media"]);
+    let mut child = put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"a film").unwrap();
+    done(child.wait_with_output().unwrap());
+    let list = done(at.chunk("ls", &["--long"]));
+    assert!(list.lines().zip(["logs", "cold", "media"]).all(|(line, name)| line.contains(name)), "{list}");
+    assert_eq!(json(at.chunk("stat", &["--json"]))["limits"]["cold"], 200 << 10);
+    let more: Vec<String> = (0..11).map(|i| format!("s{i}:1:1")).collect();
+    let uri = format!("imbrex://{}?streams={}", at.drive(), more.join(","));
+    says(&fails(at.run(&["chunk", "ls", &uri]), 1), &["has the streams logs, cold, media", "more than 16"]);
+}
+
+#[test]
+fn what_is_lost_and_damaged_is_listed() {
+    let at = stored();
+    let clean = done(at.chunk("stat", &[]));
+    says(&clean, &["scrub", "0 whole passes", "0 damaged records"]);
+    assert!(!clean.contains("lost:"), "{clean}");
+    done(at.chunk_given("put", &["--id", A], &bytes(500_000)));
+    done(at.chunk_given("put", &["--id", B, "--stream", "gc"], &bytes(500_000)));
+    let zone = json(at.chunk("stat", &[A, "--json"]))["places"][0]["zone"].as_u64().unwrap() as u32;
+    let emulator = imbrex_emulator::Emulator::open(&at.path, imbrex_emulator::OpenOptions::default()).unwrap();
+    emulator.faults().make_offline(imbrex_device::ZoneId(zone)).unwrap();
+    drop(emulator);
+    let stat = done(at.chunk("stat", &[]));
+    says(&stat, &[&format!("Zone {zone} is offline"), &format!("lost: {A}, 500000 bytes at 0 (zone {zone})")]);
+    assert!(!stat.contains(B), "{stat}");
+    let lost = &json(at.chunk("stat", &["--json"]))["lost"];
+    assert_eq!((lost[0]["id"].as_str(), lost[0]["len"].as_u64(), lost[1].is_null()), (Some(A), Some(500_000), true));
+    says(&fails(at.chunk("get", &[A]), 1), &["is damaged at 0", &format!("zone {zone}")]);
+    assert!(at.chunk("get", &[B]).stdout == bytes(500_000));
+    done(at.chunk("rm", &[A]));
+    assert!(done(at.chunk("check", &[])).contains("nothing is wrong"));
+    assert!(!done(at.chunk("stat", &[])).contains("offline"));
+}
+
+/// Ctrl-C takes back what a put has stored, as any failure does; and the drive is whole.
+#[test]
+fn an_interrupted_put_leaves_nothing() {
+    let at = stored();
+    done(at.chunk_given("put", &["--id", B], b"before"));
+    let uri = format!("imbrex://{}?buffer=1M", at.drive());
+    let mut command = at.command(&["chunk", "put", &uri, "--piece", "64K"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Several chunks, and never an end: it waits for more when the signal comes.
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes(4_500_000)).unwrap();
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    says(&fails(output, 1), &["interrupted", "nothing of it is stored"]);
+    drop(stdin);
+    assert_eq!(done(at.chunk("ls", &[])), format!("{B}\n"));
+    assert_eq!(json(at.chunk("stat", &["--json"]))["clean"], true);
+    assert!(done(at.chunk("check", &[])).contains("nothing is wrong"));
+}
+
+#[test]
+fn a_limit_of_a_stream_that_no_zone_has_room_for_is_refused() {
+    let at = stored();
+    let uri = format!("imbrex://{}?streams=logs:30:8:2M", at.drive());
+    let sentence = fails(at.run(&["chunk", "ls", &uri]), 1);
+    says(&sentence, &["logs", "2097152 is more than fits one of the drive's zones", "ask for"]);
+}
