@@ -97,7 +97,7 @@ fn what_one_engine_s_dead_process_left_is_kept_by_the_other() {
 fn both_engines_are_opened_by_name_in_one_process() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("drive.img");
-    drop(Emulator::create(&image, &Config::tiny()).unwrap());
+    drop(Emulator::create(&image, &Config::tiny(), false).unwrap());
     let uri = format!("imbrex://{}", image.display());
     let make = || {
         let drive = imbrex_drives::open(image.to_str().unwrap(), &imbrex_drives::OpenOptions::default()).unwrap();

@@ -209,7 +209,10 @@ impl Rebuilt {
                 }
                 self.changed |= wp != from;
             }
-            if found.state.is_open() {
+            if found.state.is_open() && zone.written() == Written::Gone {
+                // Nothing comes there any more, and what stood there is not to be had.
+                found.state = ZoneState::Closed;
+            } else if found.state.is_open() {
                 found.tail = wp;
                 if wp == 0 {
                     // It was taken, and nothing came there.
