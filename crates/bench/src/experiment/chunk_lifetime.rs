@@ -135,10 +135,9 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             let wa = |run: &Run, way: usize| {
                 run.measured(&name(&(lives, percent, WAYS[way])))?.figures.get("WA of cleaning").copied()
             };
-            for under in 0..4 {
+            for (under, other) in WAYS.iter().enumerate().take(4) {
                 let (Some(ours), Some(theirs)) = (wa(run, 4), wa(run, under)) else { continue };
-                let ratio =
-                    format!("{}, {percent} % full: written with {} over with lifetime", lives.name(), WAYS[under].0);
+                let ratio = format!("{}, {percent} % full: written with {} over with lifetime", lives.name(), other.0);
                 run.outcome.ratios.extend(Ratio::of(ratio, &[theirs / ours]));
             }
         }

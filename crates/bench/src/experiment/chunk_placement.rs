@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "Each strategy of placing chunks alone and together: four streams at 80 % full, sealed chunks deleted at random until a capacity is written over",
     paper: "SMRSTORE, sections 5.4 and 6.3, Figures 19 and 20",
     speed: 1.0,
-    rows: |_| ROWS.iter().map(|row| name(row)).collect(),
+    rows: |_| ROWS.iter().map(name).collect(),
     needs: |_| Needs { work: 0, memory: 2 << 30 },
     run,
 };
