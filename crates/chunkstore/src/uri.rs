@@ -136,7 +136,7 @@ impl ChunkStore {
             // A drive in memory is nobody else's, and a look is at what is under a cover of its own.
             let opened = match memory || looks {
                 true => volume().map(|(volume, counters)| (volume, counters, None)),
-                false => Self::share(&key, || volume()),
+                false => Self::share(&key, volume),
             };
             // Who only looks has nothing to gain from zones that are free.
             let options = Options { slowdown: wish.options.slowdown.filter(|_| !looks), ..wish.options.clone() };
