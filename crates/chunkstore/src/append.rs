@@ -137,13 +137,20 @@ impl Core {
     fn relieve(&self) -> Result<()> {
         let full = {
             let state = self.state();
-            state.buffered > self.options.buffer_bytes || state.journal.len() > 65_536
+            // So much less than what is kept free in the metazones for checkpoints that these always find their room.
+            state.buffered > self.options.buffer_bytes || state.journal.len() > self.facts.journal_payload / 32
         };
         if full {
             let right = self.right();
             // Somebody else may have done it meanwhile.
             if self.state().buffered > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
-                self.write_out(&mut lock(&self.meta), &right)?;
+                let mut log = lock(&self.meta);
+                self.write_out(&mut log, &right)?;
+                // Perhaps nobody ever calls anything durable, and the metazones must not fill up with the journal.
+                if let Err(error) = self.checkpoint_tick(&mut log, &right) {
+                    self.volume.check_poison()?;
+                    tracing::error!(%error, "a checkpoint could not be written");
+                }
             }
         }
         Ok(())

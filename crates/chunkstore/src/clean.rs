@@ -15,7 +15,7 @@ use crate::id::{ChunkId, StreamType};
 use crate::policy::throttle;
 use crate::policy::victim::{Candidate, Victims, victim};
 use crate::pool::Image;
-use crate::zone::ZoneState;
+use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::atomic::Ordering;
@@ -75,6 +75,9 @@ impl Core {
         });
         let closed = closed.filter(|(zone, _)| !but.contains(zone));
         let (rates, now) = (state.deaths.rates(), state.now());
+        // Room for less than a record may have been left because none fitted: to move the others would win it in no other zone
+        // either, and go on for ever.
+        let crumbs = |z: &DataZone| (z.capacity / 8).max(data_blocks(self.facts.most_append));
         let mut candidates = Vec::new();
         for (zone, z) in closed {
             if z.dead {
@@ -90,8 +93,7 @@ impl Core {
             candidates.push(Candidate {
                 zone: *zone,
                 live: z.live_blocks,
-                // What is left at the end of a zone because no record fitted is not won by moving the others.
-                capacity: if z.capacity.saturating_sub(z.tail) > z.capacity / 8 {
+                capacity: if z.capacity.saturating_sub(z.tail) > crumbs(z) {
                     z.capacity - 1
                 } else {
                     z.tail.saturating_sub(1)
