@@ -299,8 +299,14 @@ impl Core {
         let meta = &state.meta;
         self.pin(zone);
         step.victim = Some(zone);
-        // Nobody goes on there meanwhile.
-        lock(&self.parking).forget(zone);
+        {
+            // Nobody goes on there meanwhile. Room there may have been promised since it was looked for.
+            let mut parking = lock(&self.parking);
+            if parking.is_promised(zone) {
+                return None;
+            }
+            parking.forget(zone);
+        }
         lock(&self.cleaner).victim = Some((zone, meta.zone_life(zone)?));
         let find = |p: crate::meta::Piece| {
             let inode = meta.inode(p.serial)?;

@@ -216,11 +216,20 @@ impl Placer for FilePlacer {
                     self.promised_room.store(true, Ordering::Release);
                     return Ok(());
                 }
-                let room = core.pack_for_room(if new_wal { 0 } else { WAL_SPARE });
-                if !room.map_err(|e| core.device_error(&e))? {
-                    return Err(error);
+                let leave = if new_wal { 0 } else { WAL_SPARE };
+                let mut patience = 4;
+                loop {
+                    patience -= 1;
+                    if patience == 0 || !core.pack_for_room(leave).map_err(|e| core.device_error(&e))? {
+                        return Err(error);
+                    }
+                    match core.promise_zone(new_wal) {
+                        Ok(()) => break,
+                        // Another one was faster.
+                        Err(again) if matches!(again.fault, Fault::NoSpace) => {}
+                        Err(other) => return Err(other),
+                    }
                 }
-                core.promise_zone(new_wal)?;
                 self.promised.fetch_add(1, Ordering::AcqRel);
             }
         }
