@@ -9,6 +9,7 @@ use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, FormatOptions, 
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::{Exec, VolumeOptions};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -29,10 +30,10 @@ const MIB: u64 = 1 << 20;
 const ZONE: u64 = 64 * MIB;
 const A_CHUNK: u64 = 60;
 
-/// Nanoseconds that this thread has had a processor, by the kernel's own account.
+/// Nanoseconds that this thread has had a processor.
 fn on_cpu() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_ascii_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Nanoseconds of the processor for so many appends, and for reading them again.

@@ -352,7 +352,7 @@ mod tests {
         let profile = Profile::named(DRIVE).unwrap();
         let load = Play {
             sources: shrunk(table3(), 16),
-            zones: 16,
+            zones: 40,
             zone_size: 16 * MIB,
             filled: 0.9,
             overwrite: 1.0,
