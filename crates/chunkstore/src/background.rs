@@ -228,35 +228,39 @@ impl Core {
     /// it is told. Returns the numbers of all that it found so for the first time.
     pub(crate) fn patrol(&self) -> Result<Vec<u32>> {
         let report = report_all(self.volume.device().as_ref())?;
+        let dying = report.into_iter().filter_map(|Zone { id, state, .. }| match state {
+            DriveState::Offline => Some((id.0, true)),
+            DriveState::ReadOnly => Some((id.0, false)),
+            _ => None,
+        });
+        Ok(self.zones_died(&dying.collect::<Vec<_>>()))
+    }
+
+    /// These zones take no more writes or (true) are offline: closes and tells those of which that was not known. Their numbers.
+    pub(crate) fn zones_died(&self, dead: &[(u32, bool)]) -> Vec<u32> {
         let mut found = Vec::new();
-        let mut lost = Vec::new();
+        let mut lost = false;
         {
             let mut state = self.state();
-            for Zone { id, state: now, .. } in report {
-                let offline = now == DriveState::Offline;
-                if !offline && now != DriveState::ReadOnly {
-                    continue;
-                }
+            for (zone, offline) in dead {
                 // What waits for it in memory is given another place by whoever writes it.
-                let Some(z) = state.zones.get_mut(id.0).filter(|z| z.buffer.is_empty()) else { continue };
-                if z.dead && z.unreadable == offline {
+                let Some(z) = state.zones.get_mut(*zone).filter(|z| z.buffer.is_empty()) else { continue };
+                if z.dead && z.unreadable == *offline {
                     continue;
                 }
-                (z.dead, z.finished, z.unreadable) = (true, true, offline);
-                state.close_zone(id.0);
-                found.push(id.0);
-                lost.extend(offline.then_some(id.0));
+                (z.dead, z.finished, z.unreadable) = (true, true, *offline);
+                state.close_zone(*zone);
+                found.push((*zone, *offline));
+                lost |= offline;
             }
         }
-        for zone in &found {
-            let state = if lost.contains(zone) { "offline" } else { "read-only" };
+        for (zone, offline) in &found {
+            let state = if *offline { "offline" } else { "read-only" };
             tracing::warn!(zone, state, "the drive has given up a zone");
         }
-        for sentence in self.lost_sentences() {
-            if !lost.is_empty() {
-                tracing::error!("{sentence}");
-            }
+        if lost {
+            self.lost_sentences().iter().for_each(|sentence| tracing::error!("{sentence}"));
         }
-        Ok(found)
+        found.into_iter().map(|(zone, _)| zone).collect()
     }
 }

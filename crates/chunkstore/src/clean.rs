@@ -16,7 +16,7 @@ use crate::policy::throttle;
 use crate::policy::victim::{Candidate, Victims, victim};
 use crate::pool::Image;
 use crate::zone::{DataZone, ZoneState};
-use imbrex_device::{Cause, Fault, Priority, Tag, ZoneId};
+use imbrex_device::{Cause, Error as DriveError, Fault, Priority, Tag, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::atomic::Ordering;
 
@@ -55,6 +55,15 @@ struct Move {
     rate: f64,
     /// For it, a zone of the cleaner may be closed that has room left.
     give_up: bool,
+}
+
+/// What came of a piece of cleaning.
+#[derive(Default)]
+struct Moved {
+    /// Bytes that stand elsewhere now, framing included.
+    bytes: u64,
+    /// Why more of the victim could not be read: it is left alone, and others may be cleaned.
+    unread: Option<DriveError>,
 }
 
 impl Core {
@@ -107,45 +116,69 @@ impl Core {
 
     /// Cleans, as long as fewer zones are free than shall be and there is something to gain: moves about `most` bytes. Returns how
     /// many it moved, and whether a zone became free.
+    ///
+    /// # Errors
+    /// A zone that cannot be read is one only where no other one can be cleaned either.
     pub(crate) fn clean(&self, most: u64, what: Victim) -> Result<(u64, bool)> {
         let _cleaning = lock(&self.cleaning);
         let mut moved = 0;
         let mut freed = false;
-        // Zones from which nothing can go to the cleaner's as long as these stand.
-        let mut stuck = Vec::new();
-        let mut give_up = false;
+        let mut unread = None;
+        // Zones that cannot be read, and those from which nothing can go to the cleaner's as long as these stand.
+        let (mut aside, mut stuck) = (Vec::new(), Vec::new());
+        // One of the cleaner may be closed early for each zone that becomes free, or its zones cost more than is won.
+        let (mut give_up, mut may_give_up) = (false, true);
         while moved < most {
-            let zone = self.choose_victim(what, &stuck).filter(|_| stuck.len() < MOST_STUCK);
-            let Some(zone) = zone else {
-                if stuck.is_empty() || give_up {
+            let but = [&aside[..], &stuck[..]].concat();
+            let Some(zone) = self.choose_victim(what, &but).filter(|_| but.len() < MOST_STUCK) else {
+                if stuck.is_empty() || !may_give_up {
                     break;
                 }
                 // Then one of them is closed early, which costs what is left of it.
-                give_up = true;
+                (give_up, may_give_up) = (true, false);
                 stuck.clear();
                 continue;
             };
-            let n = self.clean_step(zone, STEP.min(most - moved), give_up)?;
-            moved += n;
+            let step = self.clean_step(zone, STEP.min(most - moved), give_up)?;
+            moved += step.bytes;
+            if let Some(error) = step.unread {
+                aside.push(zone);
+                unread = self.cannot_read(zone, error).or(unread);
+                continue;
+            }
             let gone = self.state().zones.get(zone).is_none_or(|z| z.state() == ZoneState::Garbage);
             freed |= gone;
-            if n == 0 && !gone {
+            may_give_up |= gone;
+            if step.bytes == 0 && !gone {
                 stuck.push(zone);
                 continue;
             }
             give_up = false;
             self.counters.cleaned.fetch_add(u64::from(gone), Ordering::Relaxed);
         }
-        Ok((moved, freed))
+        match unread.filter(|_| moved == 0 && !freed) {
+            Some(error) => Err(error.into()),
+            None => Ok((moved, freed)),
+        }
     }
 
-    /// Moves a piece of what is live in the zone, about `most` bytes. Returns how many, framing included.
-    fn clean_step(&self, zone: u32, most: u64, give_up: bool) -> Result<u64> {
-        if self.is_offline(zone)? {
-            if let Some(z) = self.state().zones.get_mut(zone) {
-                z.unreadable = true;
-            }
-            return Ok(0);
+    /// A victim could not be read. One that is offline is told and not chosen again; else that is an error, `Some`.
+    fn cannot_read(&self, zone: u32, error: DriveError) -> Option<DriveError> {
+        if matches!(error.fault, Fault::Offline) && self.is_offline(zone).unwrap_or(false) {
+            self.zones_died(&[(zone, true)]);
+            return None;
+        }
+        tracing::warn!(%error, zone, "a zone cannot be cleaned now; others are");
+        Some(error)
+    }
+
+    /// Moves a piece of what is live in the zone, about `most` bytes.
+    fn clean_step(&self, zone: u32, most: u64, give_up: bool) -> Result<Moved> {
+        let unread = |error| Ok(Moved { bytes: 0, unread: Some(error) });
+        match self.is_offline(zone) {
+            Ok(false) => {}
+            Ok(true) => return unread(self.error(Fault::Offline).at(ZoneId(zone), 0)),
+            Err(error) => return unread(error),
         }
         let mut moves = Vec::new();
         let mut bytes = 0;
@@ -185,14 +218,14 @@ impl Core {
         result
     }
 
-    fn is_offline(&self, zone: u32) -> Result<bool> {
+    fn is_offline(&self, zone: u32) -> Result<bool, DriveError> {
         let mut report = [imbrex_device::Zone::EMPTY];
         self.volume.device().report(ZoneId(zone), &mut report)?;
         Ok(report[0].state == imbrex_device::ZoneState::Offline)
     }
 
     /// Copies, commits, switches. Until the index knows of the copies, the zones that they are in are not empty, whatever it says.
-    fn carry_out(&self, moves: Vec<Move>) -> Result<u64> {
+    fn carry_out(&self, moves: Vec<Move>) -> Result<Moved> {
         let result = self.copy_and_switch(moves);
         let mut state = self.state();
         let held = state.zones.0.iter_mut().filter(|(_, z)| z.incoming);
@@ -206,10 +239,14 @@ impl Core {
         result
     }
 
-    fn copy_and_switch(&self, moves: Vec<Move>) -> Result<u64> {
+    fn copy_and_switch(&self, moves: Vec<Move>) -> Result<Moved> {
         let mut done = Vec::new();
-        let mut bytes = 0;
+        let mut copied = 0;
+        let mut unread = None;
         for one in moves {
+            if unread.is_some() {
+                break;
+            }
             let mut start = one.start;
             let mut group: Option<GroupEntry> = None;
             for record in &one.records {
@@ -224,7 +261,14 @@ impl Core {
                 let at = match blocks {
                     0 => LOST,
                     _ => {
-                        let image = self.copy(&one, start, *record)?;
+                        let image = match self.copy(&one, start, *record) {
+                            Ok(image) => image,
+                            Err(error) => {
+                                // What was copied so far is as good as it was.
+                                unread = Some(error);
+                                break;
+                            }
+                        };
                         let header = self.moved_header(&one, start, data, &image);
                         let len = image.len() as u64;
                         // It may just have been closed because it takes no writes.
@@ -234,7 +278,7 @@ impl Core {
                             z.aged(blocks, one.born);
                             z.incoming = true;
                         }
-                        bytes += len;
+                        copied += len;
                         at
                     }
                 };
@@ -250,14 +294,15 @@ impl Core {
             done.extend(group.map(|group| (one.slot, one.id, one.serial, one.from, group)));
         }
         if done.is_empty() {
-            return Ok(0);
+            return Ok(Moved { bytes: 0, unread });
         }
-        self.counters.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.moved.fetch_add(copied, Ordering::Relaxed);
         self.state().assign();
         // What the journal says of a move must be about records that it knows.
         self.commit_told()?;
         // The copies are durable.
         let mut state = self.state();
+        let mut bytes = 0;
         for (slot, id, serial, from, to) in done {
             if state.index.chunk(slot).is_none_or(|chunk| chunk.serial != serial) {
                 continue;
@@ -265,9 +310,11 @@ impl Core {
             // Unless their zone has died on the way: then they stay where they were.
             let written = state.zones.get(to.zone).filter(|z| !z.dead).map_or(0, |z| z.buffer.written());
             let mut start = to.start;
+            let mut blocks = 0;
             let there = to.records.iter().all(|record| {
-                let blocks = data_blocks(record.end - std::mem::replace(&mut start, record.end));
-                record.at == LOST || record.at + blocks <= written
+                let here = data_blocks(record.end - std::mem::replace(&mut start, record.end));
+                blocks += if record.at == LOST { 0 } else { here };
+                record.at == LOST || record.at + here <= written
             });
             if !there {
                 continue;
@@ -279,13 +326,14 @@ impl Core {
             // Decided before the zone may become garbage by it: it is reset only when this is durable.
             state.assign();
             if state.regroup(slot, |chunk| chunk.move_front(from, &to)).flatten().is_some() {
+                bytes += u64::from(blocks) * BLOCK as u64;
                 state.journal.push(Entry::Moved { id, serial, from, to });
             }
         }
         let target = state.assigned;
         drop(state);
         self.commit(target)?;
-        Ok(bytes)
+        Ok(Moved { bytes, unread })
     }
 
     /// The zone of the cleaner that takes the next blocks of a chunk; `None`: there is none.
@@ -371,18 +419,20 @@ impl Core {
     }
 
     /// A record as it stands on the drive; zeros where it cannot be read: then its slices are as damaged as they were.
-    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<Image> {
+    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<Image, DriveError> {
         let mut image = self.gather.pool.take(data_blocks(record.end - start) as usize * BLOCK);
         let tag = Tag::new(Cause::Cleaning).at(Priority::Background);
         let address = self.address(one.from) + u64::from(record.at) * BLOCK as u64;
         if let Err(error) = self.volume.read(&mut image, address, tag) {
             if !matches!(error.fault, Fault::Media { .. }) {
-                return Err(error.into());
+                return Err(error);
             }
             tracing::warn!(%error, "cleaning moves what can be read of a damaged record");
             for (i, block) in image.chunks_mut(BLOCK).enumerate() {
-                if self.volume.read(block, address + (i * BLOCK) as u64, tag).is_err() {
-                    block.fill(0);
+                match self.volume.read(block, address + (i * BLOCK) as u64, tag) {
+                    Ok(()) => {}
+                    Err(error) if matches!(error.fault, Fault::Media { .. }) => block.fill(0),
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -419,6 +469,11 @@ impl Core {
         }
         let (free, want) = (u64::from(free), u64::from(want));
         let most = 2 * self.facts.zone_bytes * (want - free) / want.max(1);
-        self.clean(most, Victim::Any).map(drop)
+        if let Err(error) = self.clean(most, Victim::Any) {
+            self.volume.check_poison()?;
+            // There are zones that can be taken.
+            tracing::warn!(%error, "cleaning ahead failed");
+        }
+        Ok(())
     }
 }

@@ -2,9 +2,13 @@
 
 mod support;
 
+use imbrex_chunkstore::Options;
 use imbrex_chunkstore::{ChunkStore, Durability, RESERVE, StreamType, TENANT, Victims};
+use imbrex_device::{Cause, Drive, Error, Fault, ZoneId};
 use imbrex_emulator::Emulator;
-use support::{BUFFERED, bytes, config, content, drive, format, id, options};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use support::{BUFFERED, Heard, bytes, config, content, drive, format, id, options};
 
 const DATA: StreamType = StreamType::DATA;
 
@@ -150,4 +154,59 @@ fn what_was_moved_and_grows_on_does_not_grow_in_a_zone_of_the_cleaner() {
     let store = ChunkStore::open(drive(&emulator), options()).unwrap();
     let all = [bytes(20_000, 0), bytes(40_000, 1), bytes(3000, 2)].concat();
     assert!(content(&store, id(0)) == all, "{:?}", store.places(id(0)));
+}
+
+/// A zone that cannot be read costs no append while there are other zones, and is named once: offline between the look at it and the
+/// read of it, or with an error that may pass.
+#[test]
+fn a_victim_that_cannot_be_read_fails_no_append() {
+    for offline in [true, false] {
+        let emulator = Emulator::memory(&config()).unwrap();
+        format(&emulator);
+        let bad: Arc<Mutex<BTreeSet<ZoneId>>> = Arc::default();
+        let (heard, faults) = (bad.clone(), emulator.clone());
+        let before_read = move |zone, cause| {
+            let mut bad = heard.lock().unwrap();
+            if cause != Cause::Cleaning || (bad.len() > 2 && !bad.contains(&zone)) {
+                return Ok(());
+            }
+            bad.insert(zone);
+            if offline {
+                return faults.faults().make_offline(zone);
+            }
+            Err(Error::new(&"tiny".into(), Fault::Io(Arc::new(std::io::Error::other("the cable")))))
+        };
+        let device = Heard { drive: emulator.clone(), before_read: Box::new(before_read) };
+        let wants = Options { clean_below: Some(40), ..options() };
+        let heard = Drive { device: Arc::new(device), survivor: None };
+        let store = ChunkStore::open(heard, wants).unwrap();
+        let mut next = 0;
+        let mut live = BTreeSet::new();
+        // A third lives; 52 zones take 400 of them.
+        while next < 600 {
+            store.create(id(next), DATA).unwrap();
+            store.append(id(next), &bytes(30_000, next)).unwrap();
+            live.insert(next);
+            if next >= 8 && next % 3 != 0 {
+                live.remove(&(next - 8));
+                store.delete(id(next - 8)).unwrap();
+            }
+            if next % 4 == 0 && live.len() > 100 {
+                let n = live.pop_first().unwrap();
+                store.delete(id(n)).unwrap();
+            }
+            next += 1;
+        }
+        let bad = std::mem::take(&mut *bad.lock().unwrap());
+        assert_eq!(bad.len(), 3, "nothing was cleaned: the test does nothing");
+        assert!(store.stats().cleaned_zones > 3, "{:?}", store.stats());
+        let lost: BTreeSet<ZoneId> = store.lost().iter().map(|lost| ZoneId(lost.zone)).collect();
+        assert!(if offline { lost.is_subset(&bad) } else { lost.is_empty() }, "{lost:?} {bad:?}");
+        assert_eq!(store.patrol().unwrap(), [0; 0], "what is offline was noticed");
+        let gone: BTreeSet<_> = store.lost().iter().map(|lost| lost.id).collect();
+        assert!(gone.len() < 30);
+        for n in live.into_iter().filter(|n| !gone.contains(&id(*n))) {
+            assert!(content(&store, id(n)) == bytes(30_000, n), "chunk {n}");
+        }
+    }
 }

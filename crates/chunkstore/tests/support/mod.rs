@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own share")]
 
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options};
-use imbrex_device::Drive;
+use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
@@ -73,3 +73,40 @@ pub fn content(store: &ChunkStore, id: ChunkId) -> Vec<u8> {
 }
 
 pub const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
+
+/// A drive whose reads are heard before they happen; one that is answered with an error fails.
+pub struct Heard {
+    pub drive: Emulator,
+    pub before_read: Box<dyn Fn(ZoneId, Cause) -> imbrex_device::Result<()> + Send + Sync>,
+}
+
+impl ZonedDevice for Heard {
+    fn identity(&self) -> &Identity {
+        self.drive.identity()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> imbrex_device::Result<usize> {
+        self.drive.report(from, out)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        (self.before_read)(ZoneId((at / self.geometry().zone_size) as u32), tag.cause)?;
+        self.drive.read_at(buf, at, tag)
+    }
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        self.drive.write_at(buf, at, tag)
+    }
+    fn flush(&self, tag: Tag) -> imbrex_device::Result<()> {
+        self.drive.flush(tag)
+    }
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> imbrex_device::Result<()> {
+        self.drive.zone_op(op, zone, tag)
+    }
+    fn write_cache(&self) -> imbrex_device::Result<bool> {
+        self.drive.write_cache()
+    }
+    fn set_write_cache(&self, on: bool) -> imbrex_device::Result<()> {
+        self.drive.set_write_cache(on)
+    }
+}
