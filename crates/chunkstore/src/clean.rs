@@ -53,8 +53,8 @@ struct Move {
     /// When it was written, and how much of what is like it dies ([`State::rate`](crate::core::State::rate)).
     born: u64,
     rate: f64,
-    /// For it, a zone of the cleaner may be closed that has room left.
-    give_up: bool,
+    /// For it, a zone of the cleaner may be closed that has room for fewer blocks than this.
+    give_up: u32,
 }
 
 /// What came of a piece of cleaning.
@@ -126,16 +126,15 @@ impl Core {
         let mut unread = None;
         // Zones that cannot be read, and those from which nothing can go to the cleaner's as long as these stand.
         let (mut aside, mut stuck) = (Vec::new(), Vec::new());
-        // One of the cleaner may be closed early for each zone that becomes free, or its zones cost more than is won.
-        let (mut give_up, mut may_give_up) = (false, true);
+        let mut give_up = false;
         while moved < most {
             let but = [&aside[..], &stuck[..]].concat();
             let Some(zone) = self.choose_victim(what, &but).filter(|_| but.len() < MOST_STUCK) else {
-                if stuck.is_empty() || !may_give_up {
+                if stuck.is_empty() || give_up {
                     break;
                 }
                 // Then one of them is closed early, which costs what is left of it.
-                (give_up, may_give_up) = (true, false);
+                give_up = true;
                 stuck.clear();
                 continue;
             };
@@ -148,7 +147,6 @@ impl Core {
             }
             let gone = self.state().zones.get(zone).is_none_or(|z| z.state() == ZoneState::Garbage);
             freed |= gone;
-            may_give_up |= gone;
             if step.bytes == 0 && !gone {
                 stuck.push(zone);
                 continue;
@@ -172,7 +170,7 @@ impl Core {
         Some(error)
     }
 
-    /// Moves a piece of what is live in the zone, about `most` bytes.
+    /// Moves a piece of what is live in the zone, about `most` bytes. `give_up`: a zone of the cleaner may be closed early for it.
     fn clean_step(&self, zone: u32, most: u64, give_up: bool) -> Result<Moved> {
         let unread = |error| Ok(Moved { bytes: 0, unread: Some(error) });
         match self.is_offline(zone) {
@@ -186,6 +184,9 @@ impl Core {
             let mut state = self.state();
             let slots = state.zones.get(zone).map(|z| z.live.clone()).unwrap_or_default();
             let (born, rate) = state.zones.get(zone).map_or((0, 1.0), |z| (z.born, state.rate(z)));
+            // To give up as much as is won could go on for ever: what was closed early would be the next victim.
+            let wins = |z: &DataZone| if z.dead { u32::MAX } else { z.capacity.saturating_sub(1 + z.live_blocks) };
+            let give_up = state.zones.get(zone).filter(|_| give_up).map_or(0, wins);
             for slot in slots {
                 let Some(chunk) = state.index.chunk(slot) else { continue };
                 for group in chunk.groups().iter().filter(|group| group.zone == zone) {
@@ -384,7 +385,7 @@ impl Core {
             // Where it would only not join what the chunk has there, it stays where it is until others have filled that zone: to close them
             // for each such piece would take more zones than cleaning frees.
             let most = (self.facts.zone_bytes / BLOCK as u64 / WASTE) as u32;
-            if full.is_some_and(|(.., room)| *room >= blocks.max(most)) && !one.give_up && group.is_none() {
+            if full.is_some_and(|(.., room)| *room >= blocks.max(most).max(one.give_up)) && group.is_none() {
                 return Ok(None);
             }
             let full = full.map(|(zone, ..)| *zone);

@@ -5,7 +5,7 @@ mod support;
 use imbrex_chunkstore::Options;
 use imbrex_chunkstore::{ChunkStore, Durability, RESERVE, StreamType, TENANT, Victims};
 use imbrex_device::{Cause, Drive, Error, Fault, ZoneId};
-use imbrex_emulator::Emulator;
+use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use support::{BUFFERED, Heard, bytes, config, content, drive, format, id, options};
@@ -209,4 +209,37 @@ fn a_victim_that_cannot_be_read_fails_no_append() {
             assert!(content(&store, id(n)) == bytes(30_000, n), "chunk {n}");
         }
     }
+}
+
+/// A chunk of which three zones hold a piece each, with other pieces between them, fills no zone of the cleaner: each piece needs one of
+/// its own, and to close those early wins nothing. Cleaning comes to an end all the same.
+#[test]
+fn pieces_that_cannot_join_do_not_go_from_zone_to_zone_for_ever() {
+    let zone = 32 << 20;
+    let large = Config { zone_size: zone, zone_capacity: zone, capacity: 24 * zone, ..config() };
+    let emulator = Emulator::memory(&large).unwrap();
+    format(&emulator);
+    let wants = Options { open_zones: 1, buffer_bytes: 16 << 20, ..options() };
+    let store = ChunkStore::open(drive(&emulator), wants).unwrap();
+    store.create(id(0), DATA).unwrap();
+    for turn in 0..5 {
+        store.append(id(0), &bytes(700_000, turn)).unwrap();
+        // The rest of the zone.
+        for n in [turn * 2 + 1, turn * 2 + 2] {
+            store.create(id(n), DATA).unwrap();
+            store.append(id(n), &bytes(15 << 20, n)).unwrap();
+        }
+        store.append(id(turn * 2 + 2), &bytes(900_000, 99)).unwrap();
+    }
+    let places = store.places(id(0)).unwrap();
+    assert_eq!(places.len(), 5, "{places:?}");
+    [1, 2, 5, 6, 9, 10].iter().for_each(|n| store.delete(id(*n)).unwrap());
+    let wants = Options { clean_below: Some(1000), ..options() };
+    drop(store);
+    let store = ChunkStore::open(drive(&emulator), wants).unwrap();
+    let steps = (0..60).take_while(|_| store.step().unwrap()).count();
+    assert!((1..60).contains(&steps), "{steps} steps");
+    assert!(store.stats().moved_bytes < 4 << 20, "{:?}", store.stats());
+    let all: Vec<u8> = (0..5).flat_map(|turn| bytes(700_000, turn)).collect();
+    assert!(content(&store, id(0)) == all);
 }
