@@ -31,15 +31,16 @@ mod oss_run;
 pub mod report;
 pub mod result;
 mod rocks;
+mod running;
 mod sample;
 pub mod sensitivity;
 mod stepped;
 
-use imbrex_emulator::{Profile, time};
-use result::{Config, Outcome, Row};
+use result::{Config, Outcome};
+pub(crate) use running::Run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// What is scaled, and what keeps its size (DESIGN, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub struct Options {
     pub force: bool,
     /// Only rows whose name contains one of these; all, if there is none.
     pub only: Vec<String>,
+    /// Whether rows that the usual form leaves out are wanted, too.
+    pub full: bool,
     /// Inserts at full size, instead of the paper's 150 million; bluefs-async only.
     pub inserts: Option<u64>,
     /// Where drives live meanwhile.
@@ -95,9 +98,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether this row is wanted.
-    fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    /// Whether this row of an experiment is wanted: one that [`Experiment::extra`] names, only by its name or with all.
+    fn wants(&self, name: &str, extra: &[String]) -> bool {
+        if self.only.is_empty() {
+            return self.full || !extra.iter().any(|row| row == name);
+        }
+        self.only.iter().any(|only| name.contains(only.as_str()))
     }
 }
 
@@ -142,6 +148,8 @@ pub struct Experiment {
     /// Seconds of the drives' clocks in a second at 1/64 at which a machine of four cores keeps the drives busy, for 80 % of the time and more.
     pub(crate) speed: f64,
     pub(crate) rows: fn(&Options) -> Vec<String>,
+    /// Those of them that the usual form leaves out, since no conclusion hangs on them.
+    pub(crate) extra: fn(&Options) -> Vec<String>,
     pub(crate) needs: fn(&Options) -> Needs,
     pub(crate) run: fn(&mut Run) -> Result<(), Stop>,
 }
@@ -182,6 +190,9 @@ pub fn named(name: &str) -> Result<&'static Experiment, String> {
     })
 }
 
+/// Of an experiment whose rows are all run.
+const NONE: fn(&Options) -> Vec<String> = |_| Vec::new();
+
 /// The speed of rows whose operations keep their size.
 const FEWER_SPEED: f64 = 4.0;
 
@@ -189,150 +200,6 @@ const FEWER_SPEED: f64 = 4.0;
 pub trait Watcher: Sync {
     /// So much of everything is done, 0 to 1, and this is what it does now.
     fn at(&self, done: f64, what: &str);
-}
-
-/// An experiment that runs: what its rows are measured with, and where they go.
-pub struct Run<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) outcome: Outcome,
-    watcher: &'a dyn Watcher,
-    interrupted: Arc<AtomicBool>,
-    rows: usize,
-    doing: String,
-    speed: f64,
-    repeats: usize,
-    /// Which of its runs the row that is measured now is in, from 0.
-    repeat: usize,
-    /// Why no row of this experiment can run.
-    missing: Option<String>,
-}
-
-impl Run<'_> {
-    /// The row that is measured now.
-    pub(crate) fn doing(&self) -> String {
-        self.doing.clone()
-    }
-
-    /// Seconds of the drives' clocks in a second; nobody waits for plumbing. Where mechanics are real a drive has so little to do in a
-    /// second that its clock may run faster than the world's, unless a speed is asked for.
-    pub(crate) fn speed(&self, rule: Rule) -> f64 {
-        match (self.options.short, self.options.speed, rule) {
-            (true, ..) => 1000.0,
-            (_, None, Rule::Fewer) => FEWER_SPEED,
-            _ => self.speed,
-        }
-    }
-
-    /// Whether this row is wanted.
-    pub(crate) fn wants(&self, name: &str) -> bool {
-        self.options.wants(name)
-    }
-
-    /// Whether somebody asked to stop.
-    pub(crate) fn stopped(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Notes the model of a profile.
-    pub(crate) fn model(&mut self, profile: &Profile) {
-        self.outcome.config.models.insert(profile.name.clone(), time::fingerprint(profile));
-    }
-
-    /// Notes a setting of the whole experiment.
-    pub(crate) fn setting(&mut self, name: &str, value: impl ToString) {
-        self.outcome.config.settings.insert(name.into(), value.to_string());
-    }
-
-    /// Notes the version of a program that every row needs; where it is missing, no row runs and each says so.
-    pub(crate) fn program(&mut self, name: &str, version: Result<String, String>) {
-        match version {
-            Ok(version) => _ = self.outcome.config.programs.insert(name.into(), version),
-            Err(why) => self.missing = Some(why),
-        }
-    }
-
-    /// One run of a row is enough, however many are asked for, because of this.
-    pub(crate) fn once(&mut self, because: &str) {
-        if self.repeats > 1 {
-            self.setting("one run of each row, though more were asked for", because);
-        }
-        (self.repeats, self.outcome.config.repeats) = (1, 1);
-    }
-
-    /// Says what it does, within the row that comes next.
-    pub(crate) fn says(&self, what: &str) {
-        self.watcher.at(self.outcome.rows.len() as f64 / (self.rows * self.repeats).max(1) as f64, what);
-    }
-
-    /// Which of its runs the row that is measured now is in, from 0.
-    pub(crate) fn repeat(&self) -> usize {
-        self.repeat
-    }
-
-    /// Measures one row, if it is wanted, as often as is asked for, and keeps each. A row that cannot run says why and the experiment goes on.
-    pub(crate) fn row(
-        &mut self,
-        name: &str,
-        mut measure: impl FnMut(&mut Self) -> Result<Row, Stop>,
-    ) -> Result<(), Stop> {
-        if !self.wants(name) {
-            return Ok(());
-        }
-        for repeat in 0..self.repeats {
-            if self.stopped() {
-                return Err(Stop::Interrupted);
-            }
-            let name = repeated(name, repeat);
-            (self.doing, self.repeat) = (name.clone(), repeat);
-            self.says(&name);
-            let measured = match &self.missing {
-                Some(why) => Err(Stop::Failed(why.clone())),
-                None => measure(self),
-            };
-            let row = match measured {
-                Ok(row) => Row { name, ..row },
-                Err(Stop::Failed(why)) => Row::not_run(&name, why),
-                Err(Stop::Interrupted) => return Err(Stop::Interrupted),
-            };
-            self.outcome.rows.push(row);
-            save(&self.options.out, &self.outcome).map_err(Stop::Failed)?;
-        }
-        Ok(())
-    }
-
-    /// This run of a row as another experiment of the same command measured it.
-    pub(crate) fn shared(&self, experiment: &str, row: &str) -> Option<Row> {
-        let other = load(&self.options.shared.as_ref()?.join(experiment)).ok()?;
-        let (ours, theirs) = (&self.outcome.config, &other.config);
-        let same = other.complete
-            && (&ours.command, &ours.program) == (&theirs.command, &theirs.program)
-            && (ours.scale, ours.short) == (theirs.scale, theirs.short);
-        let name = repeated(row, self.repeat);
-        let mut row = other.rows.into_iter().find(|row| same && row.name == name && row.not_run.is_none())?;
-        row.settings.insert("measured by".into(), format!("{experiment}: {name}"));
-        Some(row)
-    }
-
-    /// A number of every run of the row of this name.
-    pub(crate) fn runs(&self, name: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<Option<f64>> {
-        (0..self.repeats).map(|repeat| self.measured(&repeated(name, repeat)).and_then(&of)).collect()
-    }
-
-    /// The number of `over` for each of `under`, run by run, where both have it.
-    pub(crate) fn pairs(&self, over: &str, under: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {
-        let pairs = self.runs(over, &of).into_iter().zip(self.runs(under, &of));
-        pairs.filter_map(|(over, under)| Some(over? / under?)).collect()
-    }
-
-    /// The row of this name, if it was measured.
-    pub(crate) fn measured(&self, name: &str) -> Option<&Row> {
-        self.outcome.rows.iter().find(|row| row.name == name && row.not_run.is_none())
-    }
-}
-
-/// The name of a run of a row, from 0.
-fn repeated(name: &str, repeat: usize) -> String {
-    if repeat == 0 { name.to_owned() } else { format!("{name} (run {})", repeat + 1) }
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> String {
@@ -417,7 +284,8 @@ pub fn run(
     check(experiment, options)?;
     prepare(&options.out, options.force)?;
     let names = (experiment.rows)(options);
-    let rows = names.iter().filter(|name| options.wants(name)).count();
+    let (extra, all) = ((experiment.extra)(options), names.len());
+    let rows = names.iter().filter(|name| options.wants(name, &extra)).count();
     let speed = options.speed.unwrap_or_else(|| experiment.speed(options.scale));
     let outcome = Outcome {
         experiment: experiment.name.into(),
@@ -425,20 +293,17 @@ pub fn run(
         config: Config { speed: Some(speed), ..machine::config(options) },
         ..Outcome::default()
     };
-    let mut run = Run {
-        options,
-        outcome,
-        watcher,
-        interrupted: interrupted.clone(),
-        rows,
-        doing: String::new(),
-        speed,
-        repeats: options.repeats.max(1),
-        repeat: 0,
-        missing: None,
-    };
+    let mut run = Run::new(options, outcome, watcher, interrupted.clone(), (names, extra.clone(), rows), speed);
     let ended = (experiment.run)(&mut run);
     let mut outcome = run.outcome;
+    let left: Vec<&str> = extra.iter().map(String::as_str).filter(|name| !options.wants(name, &extra)).collect();
+    if options.only.is_empty() && !left.is_empty() {
+        outcome.notes.push(format!(
+            "Left out, {} of {all} rows: {}. `--full` runs all, `--only ROW` those whose name contains ROW.",
+            left.len(),
+            left.join("; ")
+        ));
+    }
     sensitivity::ratios(&mut outcome);
     sensitivity::charts(&mut outcome);
     outcome.complete = ended.is_ok();
@@ -467,6 +332,8 @@ pub fn run(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use result::Row;
+    use std::sync::atomic::Ordering;
 
     pub(crate) struct Nobody;
     impl Watcher for Nobody {
@@ -479,6 +346,7 @@ pub(crate) mod tests {
             out: out.join("out"),
             force: false,
             only: Vec::new(),
+            full: false,
             inserts: None,
             work: out.to_owned(),
             build: out.to_owned(),
@@ -507,6 +375,7 @@ pub(crate) mod tests {
         paper: "none",
         speed: 1.0,
         rows: |_| ["first", "second", "third", "fourth"].map(String::from).to_vec(),
+        extra: NONE,
         needs: |_| Needs::default(),
         run: fails_in_the_second,
     };

@@ -83,6 +83,9 @@ struct RunArgs {
     /// Only rows whose name contains this; may be given several times.
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
+    /// All rows: the usual form of experiments on chunks leaves out those that no conclusion hangs on, and says which.
+    #[arg(long)]
+    full: bool,
     /// So many inserts at full size instead of the paper's 150 million (bluefs-async only).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000_000..=100_000_000_000))]
     inserts: Option<u64>,
@@ -189,6 +192,7 @@ fn options(args: &RunArgs, out: PathBuf) -> Options {
         out,
         force: args.force,
         only: args.only.clone(),
+        full: args.full,
         inserts: args.inserts,
         work: args.work.clone(),
         build: args.build.clone().unwrap_or_else(libraries),

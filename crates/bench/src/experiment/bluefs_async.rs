@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, section 5.3 to 5.5, Figures 9 to 13",
     speed: 0.4,
     rows: |_| names(),
+    extra: super::NONE,
     needs,
     run,
 };

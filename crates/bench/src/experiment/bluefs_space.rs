@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, section 5.6, Figures 2 and 12d",
     speed: 0.6,
     rows: |_| ROWS.iter().map(|row| row.name.to_owned()).collect(),
+    extra: super::NONE,
     needs,
     run,
 };

@@ -15,6 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, section 5.7, Figures 14 and 15b",
     speed: 4.0,
     rows: |_| rows().into_iter().map(|row| row.name).collect(),
+    extra: super::NONE,
     needs: |_| Needs { work: 1 << 30, memory: 2 << 30 },
     run,
 };

@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, Table 1, Figure 5; SMRSTORE, Table 2",
     speed: 1.0,
     rows: |_| rows(),
+    extra: super::NONE,
     needs: |_| Needs { work: 0, memory: 1 << 30 },
     run,
 };

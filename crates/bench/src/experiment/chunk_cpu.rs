@@ -18,6 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "SMRSTORE, section 6.5",
     speed: 1.0,
     rows: |_| [APPEND, READ].map(str::to_owned).into(),
+    extra: super::NONE,
     needs: |_| Needs { work: 0, memory: 3 << 30 },
     run,
 };

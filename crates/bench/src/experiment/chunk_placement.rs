@@ -2,7 +2,7 @@
 //! imitations, and what this store does in place of the third. The load is that of [`super::chunk_multistream`], as fast as it goes.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::chunk_multistream::{cdf, over_time, row_of, setting, sources, zone_size, zones};
+use super::chunk_multistream::{A_STORE, cdf, over_time, row_of, setting, sources, zone_size, zones};
 use super::chunk_write::DRIVE;
 use super::oss_run::{Play, play};
 use super::result::{Ratio, Row};
@@ -16,6 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "SMRSTORE, sections 5.4 and 6.3, Figures 19 and 20",
     speed: 1.0,
     rows: |_| ROWS.iter().map(name).collect(),
+    extra: super::NONE,
     needs: |_| Needs { work: 0, memory: 2 << 30 },
     run,
 };
@@ -50,27 +51,23 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let over = if run.options.short { 0.2 } else { 1.0 };
     run.setting("capacities written over", over);
     run.setting("full before chunks are deleted, %", 80);
-    let (mut rates, mut cdfs): (Vec<Series>, Vec<Series>) = Default::default();
-    for way in &ROWS {
-        run.row(&name(way), |run| {
-            let load = Play {
-                sources: sources(run.options),
-                zones: zones(run.options),
-                zone_size: zone_size(run.options, &profile),
-                filled: 0.8,
-                overwrite: over,
-                paced: false,
-                cache: false,
-                most: 5.0,
-                seed: 1,
-            };
-            let options = Options { placement: way.1, victims: way.2, ..Options::default() };
-            let played = play(&profile, &load, options, &|| run.stopped())?;
-            rates.push(over_time(way.0, &played));
-            cdfs.push(cdf(way.0, &played.utilisation));
-            Ok(row_of(&profile, &played))
-        })?;
-    }
+    let load = Play {
+        sources: sources(run.options),
+        zones: zones(run.options),
+        zone_size: zone_size(run.options, &profile),
+        filled: 0.8,
+        overwrite: over,
+        paced: false,
+        cache: false,
+        most: 5.0,
+        seed: 1,
+    };
+    let lines = run.at_once(&ROWS.each_ref().map(name), A_STORE, |i, stopped| {
+        let (way, placement, victims) = ROWS[i];
+        let played = play(&profile, &load, Options { placement, victims, ..Options::default() }, stopped)?;
+        Ok((row_of(&profile, &played), (over_time(way, &played), cdf(way, &played.utilisation))))
+    })?;
+    let (rates, cdfs): (Vec<Series>, Vec<Series>) = lines.into_iter().flatten().unzip();
     let bars = |run: &Run, figure: &str| -> Vec<(String, f64, Option<f64>)> {
         let value = |way: &Way| Some((way.0.to_owned(), *run.measured(&name(way))?.figures.get(figure)?, None));
         ROWS.iter().filter_map(value).collect()

@@ -21,6 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "SMRSTORE, section 6.1, Figure 16",
     speed: 1.0,
     rows: |_| cells().iter().map(Cell::name).collect(),
+    extra: |options| cells().iter().filter(|cell| !options.short && cell.extra()).map(Cell::name).collect(),
     // The directory for drives holds what is written to ext4.
     needs: |options| Needs { work: if options.short { 256 << 20 } else { 1 << 30 }, memory: 3 << 30 },
     run,
@@ -57,6 +58,15 @@ struct Cell {
 impl Cell {
     fn name(&self) -> String {
         format!("{}, {}, {}", self.engine.name(), size_name(self.size), self.span.name())
+    }
+
+    /// Whether only the full form has it: on ext4 reads run by the world's clock, and F2FS has nothing of its own in them.
+    fn extra(&self) -> bool {
+        match self.engine {
+            Engine::Ext4 => self.span == Span::Whole || ![SIZES[0], SIZES[2], MIB].contains(&self.size),
+            Engine::F2fs => true,
+            _ => false,
+        }
     }
 
     /// What is asked of a file system of the kernel.

@@ -27,6 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         let scans = load.scans.iter().map(|scan| scan.name());
         index.chain(scans).chain(CASES.iter().map(|case| case.name.to_owned())).collect()
     },
+    extra: super::NONE,
     needs: |_| Needs { work: 0, memory: 2 << 30 },
     run,
 };

@@ -20,6 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "SMRSTORE, section 6.1, Figure 14",
     speed: 1.0,
     rows: |_| cells().iter().map(Cell::name).collect(),
+    extra: |options| cells().iter().filter(|cell| !options.short && cell.extra()).map(Cell::name).collect(),
     // The directory for drives holds what is written to ext4.
     needs: |options| Needs { work: if options.short { 256 << 20 } else { 1536 << 20 }, memory: 3 << 30 },
     run,
@@ -33,6 +34,8 @@ pub(super) const JOBS: usize = 4;
 pub(super) const DEPTH: usize = 4;
 const FILES: u64 = 128;
 pub(super) const SIZES: [u64; 6] = [4 * KIB, 16 * KIB, 64 * KIB, 128 * KIB, 512 * KIB, MIB];
+/// Bytes of memory of a row, most of them its drive's.
+const A_STORE: u64 = 2 << 30;
 /// Zones of a store's own drive: four for each that may be open, and the metazones.
 pub(super) const ZONES: u32 = 256;
 /// What a client does between an answer and its next append, and how far apart those are that are answered together. Assumed: a
@@ -112,6 +115,15 @@ impl Cell {
     fn name(&self) -> String {
         let (engine, size, span) = (self.engine.name(), size_name(self.size), self.span.name());
         format!("{engine}, {size}, {span}, write cache {}", if self.cache { "on" } else { "off" })
+    }
+
+    /// Whether only the full form has it: kernel rows run by the world's clock, and the goal is about one size.
+    fn extra(&self) -> bool {
+        match self.engine {
+            Engine::Ext4 => self.span == Span::Whole || ![4 * KIB, 64 * KIB, MIB].contains(&self.size),
+            Engine::F2fs => self.size != MIB,
+            _ => false,
+        }
     }
 
     /// What is asked of a file system of the kernel.
@@ -363,11 +375,10 @@ pub(super) fn at_part(sorted: &[Nanoseconds], part: f64) -> f64 {
     sorted.get(rank.min(sorted.len().saturating_sub(1))).map_or(0.0, |ns| ns / 1e6)
 }
 
-fn measure(run: &Run, profile: &Profile, cell: &Cell) -> Result<Row, Stop> {
-    let load = Load::of(run.options.short);
+fn measure(profile: &Profile, cell: &Cell, load: Load, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
     let mut all = Measured::default();
     for place in 0..load.places {
-        let one = at_place(profile, cell, load, place, &|| run.stopped())?;
+        let one = at_place(profile, cell, load, place, stopped)?;
         all.seconds += one.seconds;
         all.busy += one.busy;
         all.kinds.iter_mut().zip(one.kinds).for_each(|(sum, part)| *sum += part);
@@ -421,12 +432,13 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         "four times the bytes and appends; 256 MiB may wait in memory; a sync at the end, whose time counts",
     );
     run.setting("microseconds between an answer and the client's next append (assumed)", TURNAROUND / 1e3);
+    let ours: Vec<Cell> = cells().into_iter().filter(|cell| cell.kernel().is_none()).collect();
+    let names: Vec<String> = ours.iter().map(Cell::name).collect();
+    run.at_once(&names, A_STORE, |i, stopped| Ok((measure(&profile, &ours[i], load, stopped)?, ())))?;
+    // By the world's clock, so alone.
     let mut kernels = kernel_chunks::Measured::default();
-    for cell in cells() {
-        run.row(&cell.name(), |run| match cell.kernel() {
-            Some(asked) => kernels.write(run, &profile, asked, &cell.wanted(run)),
-            None => measure(run, &profile, &cell),
-        })?;
+    for (cell, asked) in cells().iter().filter_map(|cell| Some((cell, cell.kernel()?))) {
+        run.row(&cell.name(), |run| kernels.write(run, &profile, asked, &cell.wanted(run)))?;
     }
     run.outcome.notes.push(
         "With the write cache off a command waits for its place to come round, and the store has one at the drive at a time: 1 MiB then takes a \

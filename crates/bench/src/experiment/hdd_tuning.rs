@@ -15,6 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, sections 5.1 and 5.2, Figures 6, 7 and 8",
     speed: 0.6,
     rows: |_| ROWS.iter().flat_map(|row| [name(row, Settings::Default), name(row, Settings::Tuned)]).collect(),
+    extra: super::NONE,
     needs,
     run,
 };

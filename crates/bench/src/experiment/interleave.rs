@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "SMRSTORE, sections 3.1 and 4 (55 open zones, write cache off); the paper has no figure of it",
     speed: 1.0,
     rows: |_| cells().iter().map(Cell::name).collect(),
+    extra: super::NONE,
     needs: |_| Needs { work: 0, memory: 256 << 20 },
     run,
 };

@@ -16,6 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, section 1, Figure 2: F2FS loses 15 to 20 % of capacity",
     speed: 1.0,
     rows: |options| rows(options).into_iter().map(|(name, ..)| name).collect(),
+    extra: super::NONE,
     needs: |_| Needs { work: 0, memory: 9 << 30 },
     run,
 };

@@ -17,6 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "BlueFS, section 5.8, Figure 16; GearDB, section 2",
     speed: 0.4,
     rows: |_| PLANS.iter().flat_map(|plan| [name(plan, true), name(plan, false)]).collect(),
+    extra: super::NONE,
     needs,
     run,
 };

@@ -12,6 +12,11 @@ fn meminfo(name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// Bytes of memory that are free, or may be: the cache of files is.
+pub(super) fn free_memory() -> u64 {
+    meminfo("MemAvailable").unwrap_or(u64::MAX)
+}
+
 fn machine() -> Machine {
     let word = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let load = word("/proc/loadavg").split_whitespace().next().and_then(|load| load.parse().ok());
@@ -63,7 +68,7 @@ pub(super) fn check(name: &str, needs: Needs, options: &Options) -> Result<(), S
     let scale = options.scale;
     let smaller = "try a smaller scale, as --scale 1/256";
     let dir = &options.work;
-    let memory = meminfo("MemAvailable").unwrap_or(u64::MAX);
+    let memory = free_memory();
     if needs.work > 0 {
         let stat = rustix::fs::statvfs(dir)
             .map_err(|e| format!("{}: {e}; name a directory for drives with --work", dir.display()))?;
