@@ -102,6 +102,31 @@ impl State {
     }
 }
 
+/// A zone that the store takes, and the record that its new life begins with.
+struct NewZone {
+    zone: u32,
+    life: u64,
+    usage: ZoneUse,
+    capacity: u32,
+    head: AlignedBuf,
+}
+
+impl State {
+    /// Its new life begins: from here on others may put records there.
+    fn begin_zone(&mut self, new: NewZone, gather: &Gather) -> u32 {
+        let NewZone { zone, life, usage, capacity, head } = new;
+        let mut z = DataZone::new(ZoneState::Free, life, usage, capacity, 0);
+        z.step(Event::Take);
+        z.tail = 1;
+        self.buffered += head.len() as u64;
+        z.buffer.push(0, head.into(), gather.bytes, &gather.pool);
+        self.journal.push(Entry::ZoneTaken { zone, life, usage });
+        z.taken = self.assign();
+        self.zones.0.insert(zone, z);
+        zone
+    }
+}
+
 impl Core {
     pub(crate) fn create(&self, id: ChunkId, stream: StreamType, durability: Durability) -> Result<()> {
         if usize::from(stream.number()) >= self.facts.limits.len() {
@@ -399,22 +424,19 @@ impl Core {
 
     /// Takes a zone of the volume's pool and begins a new life of it.
     pub(crate) fn take_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<u32> {
+        let new = self.new_zone(usage, urgency)?;
+        Ok(self.state().begin_zone(new, &self.gather))
+    }
+
+    /// A zone of the volume's pool, for a new life.
+    fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
         let zone = self.tenant.take(urgency)?;
         let capacity = self.volume.report_at_open().get(zone.0 as usize).map_or(0, |z| z.capacity / BLOCK as u64);
         let head = ZoneHead { volume: self.volume.uuid(), zone: zone.0, usage, time: (self.options.clock)(), order: 0 };
         let payload = head.encode();
         let life = self.next_number();
-        let image = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
-        let mut state = self.state();
-        let mut z = DataZone::new(ZoneState::Free, life, usage, capacity as u32, 0);
-        z.step(Event::Take);
-        z.tail = 1;
-        state.buffered += image.len() as u64;
-        z.buffer.push(0, image.into(), self.gather.bytes, &self.gather.pool);
-        state.zones.0.insert(zone.0, z);
-        state.journal.push(Entry::ZoneTaken { zone: zone.0, life, usage });
-        state.assign();
-        Ok(zone.0)
+        let head = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
+        Ok(NewZone { zone: zone.0, life, usage, capacity: capacity as u32, head })
     }
 
     pub(crate) fn seal(&self, id: ChunkId, durability: Durability) -> Result<u64> {
@@ -472,23 +494,22 @@ impl Core {
         self.settle(target, durability)
     }
 
-    /// A zone takes no more writes: what it has in memory goes to a new zone.
+    /// A zone takes no more writes: what it has in memory goes to a new zone. All at once, so that nobody else fills that one first.
     ///
     /// # Errors
-    /// Where there is none; then the bytes stay where they are.
+    /// Where there is none, or none with room for all; then the bytes stay where they are.
     pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<()> {
-        let Some(usage) = self.state().zones.get(zone).map(|z| z.usage) else { return Ok(()) };
-        let to = self.take_zone(usage, Urgency::Metadata)?;
+        // Nobody writes there meanwhile, so what is in its buffer is not on the drive.
+        let Some(_pen) = self.pen(zone) else { return Ok(()) };
+        let waits = |state: &State| state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage);
+        let Some(usage) = waits(&self.state()) else { return Ok(()) };
+        let new = self.new_zone(usage, Urgency::Metadata)?;
         let mut state = self.state();
         let Some(z) = state.zones.get_mut(zone) else { return Ok(()) };
         let written = z.buffer.written();
-        let segments = z.buffer.take();
-        z.dead = true;
-        z.tail = z.tail.min(written.max(1));
-        let mut waiting = 0;
+        let segments = z.buffer.front(usize::MAX);
+        let mut moves = Vec::new();
         for segment in &segments {
-            let from = written.max(segment.at);
-            waiting += u64::from(segment.end() - from) * BLOCK as u64;
             let mut bytes = segment.bytes();
             while let Ok(header) = Header::decode_anywhere(bytes) {
                 let (image, rest) = bytes.split_at(header.blocks() as usize * BLOCK);
@@ -501,15 +522,40 @@ impl Core {
                 let here = |c: &Chunk| c.find(header.offset).is_some_and(|f| (f.zone, f.at) == (zone, header.at));
                 let same =
                     slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial && here(c));
-                let Some(slot) = slot.filter(|_| same) else { continue };
-                let copy = AlignedBuf::padded(image, BLOCK).into();
-                let moved = Header { flags: header.flags & MOVED, ..header };
-                let Some(at) = state.put(to, copy, moved, false, &self.gather) else { continue };
-                state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
-                state.fresh.grown(slot);
+                moves.extend(slot.filter(|_| same).map(|slot| (slot, header, image)));
             }
         }
-        state.buffered = state.buffered.saturating_sub(waiting);
+        let need: u64 = moves.iter().map(|(_, header, _)| u64::from(header.blocks())).sum();
+        if need > u64::from(new.capacity.saturating_sub(1)) {
+            drop(state);
+            self.tenant.release(ZoneId(new.zone));
+            return Err(self.error(Fault::NoSpace).into());
+        }
+        let to = state.begin_zone(new, &self.gather);
+        let Some(z) = state.zones.get_mut(zone) else { return Ok(()) };
+        drop(z.buffer.take());
+        z.dead = true;
+        z.tail = z.tail.min(written.max(1));
+        let waiting: u64 = segments.iter().map(|segment| u64::from(segment.end() - written.max(segment.at))).sum();
+        state.buffered = state.buffered.saturating_sub(waiting * BLOCK as u64);
+        for (slot, header, image) in moves {
+            let copy = AlignedBuf::padded(image, BLOCK).into();
+            let moved = Header { flags: header.flags & MOVED, ..header };
+            let Some(at) = state.put(to, copy, moved, false, &self.gather) else {
+                return Err(self.error(Fault::NoSpace).into());
+            };
+            // The chunk's next bytes follow its last ones.
+            let follows = |c: &&Chunk| c.bound && c.groups().last().is_some_and(|g| g.zone == zone);
+            let followed = state.index.chunk(slot).filter(follows).is_some();
+            state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
+            if followed
+                && state.index.chunk(slot).filter(follows).is_none()
+                && let Some(z) = state.zones.get_mut(to)
+            {
+                z.writers += 1;
+            }
+            state.fresh.grown(slot);
+        }
         state.close_zone(zone);
         Ok(())
     }

@@ -2,10 +2,13 @@
 //!
 //! - Everything that is decided (which zone, which block, which order) is decided under the lock of [`State`], in memory; I/O is
 //!   done without it.
-//! - At most one thread has the [`Right`] to write. It writes what has gathered, zone by zone in long turns, and flushes once for
+//! - At most one thread has the [`Right`] to write. It writes what has gathered ([`write`](crate::write)), and flushes once for
 //!   everybody who waits: the group commit. Meanwhile the next group gathers.
+//! - At most one thread writes a zone: it has the zone's [pen](crate::write::Pen). With the drive's write cache off those who append
+//!   write theirs without the right ([`through`](crate::through)).
 //!
-//! Lock order: the right → the metadata log → the state. Nobody waits for the right while holding another one.
+//! Lock order: the right → the metadata log → a zone's pen → the state. Nobody waits for the right or the log while holding a pen, nor
+//! for one pen while holding another.
 
 use crate::entry::Entry;
 use crate::error::Result;
@@ -18,7 +21,7 @@ use crate::policy::lifetime::Deaths;
 use crate::policy::place::Sizes;
 use crate::zone::{DataZone, Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
-use imbrex_zones::{OpenZone, Tenant, Volume};
+use imbrex_zones::{Tenant, Volume};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +32,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// See [`Core::together`].
 const TOGETHER: usize = 16 << 20;
+/// See [`Core::beside`]: what a drive's queue holds.
+const BESIDE: usize = 32;
 
 /// Sizes that follow from the drive.
 #[derive(Clone, Debug)]
@@ -117,6 +122,8 @@ pub(crate) struct State {
     pub(crate) assigned: u64,
     /// Everything up to this one is durable.
     pub(crate) durable: u64,
+    /// The journal is written up to this one.
+    pub(crate) journaled: u64,
     /// Somebody has the right to write.
     writing: bool,
     /// Bytes that are not written yet.
@@ -148,6 +155,7 @@ impl State {
             journal: Vec::new(),
             assigned: 0,
             durable: 0,
+            journaled: 0,
             writing: false,
             buffered: 0,
             appended: 0,
@@ -257,7 +265,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) facts: Facts,
     state: Mutex<State>,
-    changed: Condvar,
+    pub(crate) changed: Condvar,
     pub(crate) meta: Mutex<MetaLog>,
     numbers: AtomicU64,
     pub(crate) counters: crate::stats::Counters,
@@ -269,7 +277,9 @@ pub(crate) struct Core {
     pub(crate) tending: crate::background::Tending,
     /// So many bytes of one zone are copied together for one write. With the drive's write cache off each command waits for its
     /// sector to come round, and a record of 1 MiB by itself would be two; with it on, copying gains nothing.
-    together: usize,
+    pub(crate) together: usize,
+    /// So many zones are written at once.
+    pub(crate) beside: usize,
     /// Nobody else has the volume.
     pub(crate) owned: bool,
 }
@@ -303,7 +313,10 @@ impl Core {
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
         let numbers = AtomicU64::new(volume.mount() << 40);
-        let together = if volume.device().write_cache().unwrap_or(true) { 0 } else { TOGETHER };
+        let cached = volume.device().write_cache().unwrap_or(true);
+        // With its cache on a rotating drive puts writes in order by itself, and long turns are better for it. Where active zones are limited, one
+        // that is closed is finished before the next is begun.
+        let alone = cached && volume.geometry().rotational || tenant.limits_active();
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         Core {
             volume,
@@ -318,7 +331,8 @@ impl Core {
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
             tending: Default::default(),
-            together,
+            together: if cached { 0 } else { TOGETHER },
+            beside: if alone { 1 } else { BESIDE },
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
         }
@@ -399,131 +413,6 @@ impl Core {
         Ok(())
     }
 
-    /// Writes what has gathered: the journal first, then zone by zone in the order of the drive. Returns the number up to
-    /// which all is written.
-    pub(crate) fn write_out(&self, log: &mut MetaLog, right: &Right) -> Result<u64> {
-        loop {
-            let (entries, target, zones) = {
-                let mut state = self.state();
-                let waiting = state.zones.0.iter().filter(|(_, z)| !z.buffer.is_empty());
-                // Those that are closed first, so that they count no more as open when others are opened.
-                let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
-                let zones: Vec<u32> = closed.iter().chain(&open).map(|(zone, _)| **zone).collect();
-                (std::mem::take(&mut state.journal), state.assigned, zones)
-            };
-            if !entries.is_empty()
-                && let Err(error) = self.meta_journal(log, &entries)
-            {
-                let mut state = self.state();
-                state.journal.splice(0..0, entries);
-                return Err(error);
-            }
-            let mut moved = false;
-            self.finish_closed();
-            for zone in zones {
-                moved |= self.write_zone(log, zone, right)?;
-                self.finish_closed();
-            }
-            if !moved {
-                return Ok(target);
-            }
-            // A zone took no more, and its bytes wait for another one now.
-        }
-    }
-
-    /// Writes what a zone has in memory this moment. True: it did not take it, and what is left has another place now.
-    fn write_zone(&self, log: &mut MetaLog, zone: u32, right: &Right) -> Result<bool> {
-        let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
-        let mut tried = 0;
-        loop {
-            let (segments, life, capacity, written) = {
-                let mut state = self.state();
-                let Some(z) = state.zones.get_mut(zone).filter(|z| z.buffer.written() < upto) else { return Ok(false) };
-                (z.buffer.front(self.together), z.life, z.capacity, z.buffer.written())
-            };
-            if written == 0 {
-                self.tenant.activate(ZoneId(zone))?;
-            }
-            let at = u64::from(written) * BLOCK as u64;
-            let capacity = u64::from(capacity) * BLOCK as u64;
-            let mut open = OpenZone { zone: ZoneId(zone), life, at, capacity };
-            let Some((first, more)) = segments.split_first() else { return Ok(false) };
-            // Part of it may be there already, after an error.
-            let mut rest = &first.bytes()[(written - first.at) as usize * BLOCK..];
-            let mut joined = None;
-            if !more.is_empty() {
-                let len = rest.len() + more.iter().map(|segment| segment.bytes().len()).sum::<usize>();
-                let mut all = self.gather.pool.take(len);
-                let mut at = 0;
-                for piece in std::iter::once(rest).chain(more.iter().map(|segment| segment.bytes())) {
-                    all[at..at + piece.len()].copy_from_slice(piece);
-                    at += piece.len();
-                }
-                rest = joined.insert(all);
-            }
-            let end = segments.last().map_or(written, |segment| segment.end());
-            let result = self.volume.write_sequential(&mut open, rest, Tag::new(Cause::UserWrite));
-            drop(joined);
-            let now = match &result {
-                Ok(()) => end,
-                Err(_) => self.report_wp(zone)?.map_or(written, |wp| wp.clamp(written, end)),
-            };
-            {
-                let mut state = self.state();
-                state.buffered = state.buffered.saturating_sub(u64::from(now - written) * BLOCK as u64);
-                if let Some(z) = state.zones.get_mut(zone) {
-                    z.buffer.written_to(now);
-                }
-                self.changed.notify_all();
-            }
-            if let Err(error) = result {
-                self.volume.check_poison()?;
-                tried += 1;
-                tracing::warn!(%error, zone, "a write failed; the zone was asked what it took");
-                if tried > 2 || self.report_wp(zone)?.is_none() {
-                    Self::checkpoint_give_up(log);
-                    self.relocate(zone, right)?;
-                    return Ok(true);
-                }
-            }
-        }
-    }
-
-    fn checkpoint_give_up(log: &mut MetaLog) {
-        Self::checkpoint_abandon(log);
-    }
-
-    /// The zone's write pointer in blocks; `None`: it takes no writes.
-    fn report_wp(&self, zone: u32) -> Result<Option<u32>> {
-        let mut report = [imbrex_device::Zone::EMPTY];
-        self.volume.device().report(ZoneId(zone), &mut report)?;
-        let [report] = report;
-        Ok(report.wp.filter(|_| report.state.writable()).map(|wp| (wp / BLOCK as u64) as u32))
-    }
-
-    /// Finishes the zones that are closed and all of whose bytes are on the drive.
-    fn finish_closed(&self) {
-        let closed: Vec<u32> = {
-            let mut state = self.state();
-            let due = |z: &crate::zone::DataZone| z.state() == ZoneState::Closed && !z.finished && z.buffer.is_empty();
-            state
-                .zones
-                .0
-                .iter_mut()
-                .filter(|(_, z)| due(z))
-                .map(|(zone, z)| {
-                    z.finished = true;
-                    *zone
-                })
-                .collect()
-        };
-        for zone in closed {
-            if let Err(error) = self.tenant.close(ZoneId(zone)) {
-                tracing::warn!(%error, "a zone could not be finished");
-            }
-        }
-    }
-
     /// Gives zones back to the volume's pool that are durably garbage and that nobody reads: when free ones run short, or all of
     /// them. Returns how many.
     pub(crate) fn reset_garbage(&self, all: bool) -> usize {
@@ -535,7 +424,11 @@ impl Core {
             let mut state = self.state();
             let durable = state.durable;
             let due = |z: &crate::zone::DataZone| {
-                z.state() == ZoneState::Garbage && z.garbage_at <= durable && z.readers == 0 && z.buffer.is_empty()
+                z.state() == ZoneState::Garbage
+                    && z.garbage_at <= durable
+                    && z.readers == 0
+                    && !z.writing
+                    && z.buffer.is_empty()
             };
             let gone: Vec<u32> = state.zones.0.iter().filter(|(_, z)| due(z)).map(|(zone, _)| *zone).collect();
             for zone in &gone {

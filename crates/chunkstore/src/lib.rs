@@ -32,6 +32,7 @@ mod store;
 mod tell;
 mod uri;
 mod watch;
+mod write;
 mod zone;
 
 pub use check::{CheckReport, ScrubStep};

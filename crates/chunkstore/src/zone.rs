@@ -67,10 +67,14 @@ pub(crate) struct DataZone {
     pub(crate) live: Vec<u32>,
     /// Chunks whose next bytes go here.
     pub(crate) writers: u32,
+    /// Somebody writes what is in its buffer: who has its [pen](crate::write::Pen).
+    pub(crate) writing: bool,
     /// Reads under way.
     pub(crate) readers: u32,
     /// The cleaner has put records here that the index does not know yet.
     pub(crate) incoming: bool,
+    /// The journal says whose it is with the commit of this number.
+    pub(crate) taken: u64,
     /// What made it garbage is durable with the commit of this number.
     pub(crate) garbage_at: u64,
     /// The drive was told that it is not written any more.
@@ -100,8 +104,10 @@ impl DataZone {
             live_blocks: 0,
             live: Vec::new(),
             writers: 0,
+            writing: false,
             readers: 0,
             incoming: false,
+            taken: 0,
             garbage_at: 0,
             finished: false,
             dead: false,

@@ -3,6 +3,9 @@
 //! Alternating between two zones in 1 MiB writes leaves about a quarter of a disk's bandwidth, 16 MiB turns leave 85 %
 //! (DESIGN §3). So one writer at a time, and whoever has the turn keeps it until it has written a turn's worth or has
 //! nothing more; a synchronous commit goes first.
+//!
+//! A writer that knows better shares its turn with itself: several of its writes, to zones that are no two the same, are at the
+//! drive at once, whose queue puts them in order.
 
 use crate::sync::{Condvar, Mutex, lock, wait};
 use imbrex_device::Priority;
@@ -27,7 +30,9 @@ pub fn next_turn(last: Option<(u64, u64)>, waiters: &[Waiter], turn_bytes: u64) 
 }
 
 struct State {
-    taken: bool,
+    /// Writes under way; more than one only where they share.
+    inside: u32,
+    shared: bool,
     last: Option<(u64, u64)>,
     waiters: Vec<Waiter>,
     arrivals: u64,
@@ -43,33 +48,50 @@ pub(crate) struct Turn {
 impl Turn {
     /// `turn_bytes`: how much a stream may write before another one gets the turn.
     pub(crate) fn new(turn_bytes: u64) -> Self {
-        let state = State { taken: false, last: None, waiters: Vec::new(), arrivals: 0 };
+        let state = State { inside: 0, shared: false, last: None, waiters: Vec::new(), arrivals: 0 };
         Turn { turn_bytes, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Runs `write` (which writes `bytes`) when it is the stream's turn.
     pub(crate) fn run<T>(&self, stream: u64, priority: Priority, bytes: u64, write: impl FnOnce() -> T) -> T {
+        self.run_as(stream, priority, bytes, false, write)
+    }
+
+    /// The same, beside others of the stream that share.
+    pub(crate) fn run_shared<T>(&self, stream: u64, priority: Priority, bytes: u64, write: impl FnOnce() -> T) -> T {
+        self.run_as(stream, priority, bytes, true, write)
+    }
+
+    fn run_as<T>(&self, stream: u64, priority: Priority, bytes: u64, share: bool, write: impl FnOnce() -> T) -> T {
         let mut state = lock(&self.state);
         let me = Waiter { stream, priority, arrival: state.arrivals };
         state.arrivals += 1;
         state.waiters.push(me);
         loop {
-            if !state.taken {
+            let beside = share && state.shared && state.last.is_some_and(|(last, _)| last == stream);
+            if state.inside == 0 || beside {
                 let next = next_turn(state.last, &state.waiters, self.turn_bytes);
                 if next.is_some_and(|i| state.waiters[i] == me) {
                     break;
                 }
-                self.changed.notify_all();
+                // Only where that one can go now: two who tell each other of a third would never rest.
+                if state.inside == 0 || next.is_some_and(|i| state.waiters[i].stream == stream) {
+                    self.changed.notify_all();
+                }
             }
             state = wait(&self.changed, state);
         }
         state.waiters.retain(|w| *w != me);
-        state.taken = true;
+        state.inside += 1;
+        state.shared = share;
         let so_far = match state.last {
             Some((last, n)) if last == stream && n < self.turn_bytes => n,
             _ => 0,
         };
         state.last = Some((stream, so_far + bytes));
+        if share && !state.waiters.is_empty() {
+            self.changed.notify_all();
+        }
         drop(state);
         let give_back = GiveBack(self);
         let result = write();
@@ -83,7 +105,7 @@ struct GiveBack<'a>(&'a Turn);
 
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
-        lock(&self.0.state).taken = false;
+        lock(&self.0.state).inside -= 1;
         self.0.changed.notify_all();
     }
 }
@@ -124,6 +146,32 @@ mod tests {
                     }
                 });
             }
+        });
+    }
+
+    #[test]
+    fn those_that_share_write_side_by_side_and_nobody_else_beside_them() {
+        use std::sync::Barrier;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (turn, both, sharing) = (Turn::new(100), Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    turn.run_shared(1, Priority::Normal, 30, || {
+                        sharing.store(true, Ordering::SeqCst);
+                        // Neither goes on before both are there.
+                        both.wait();
+                        both.wait();
+                        sharing.store(false, Ordering::SeqCst);
+                        both.wait();
+                    })
+                });
+            }
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    turn.run(2, Priority::Normal, 30, || assert!(!sharing.load(Ordering::SeqCst)));
+                }
+            });
         });
     }
 }

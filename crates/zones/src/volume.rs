@@ -130,6 +130,9 @@ struct Handle {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
+/// What the turn knows the writes of [`Volume::write_beside`] by: no zone's stream has this number.
+const BESIDE: u64 = u64::MAX / 2;
+
 fn name_of(device: &dyn ZonedDevice) -> Arc<str> {
     device.identity().name.clone()
 }
@@ -424,6 +427,24 @@ impl Volume {
         // A stream of its own for each zone, in the order of turns.
         let stream = u64::MAX - 1 - u64::from(zone.zone.0);
         core.in_turn(stream, tag.priority, buf.len() as u64, || write_all(core.drive.device.as_ref(), buf, at, tag))?;
+        zone.at += buf.len() as u64;
+        Ok(())
+    }
+
+    /// The same, beside others of these: writes to several zones may be at the drive at once, whose queue puts them in order. They
+    /// share one turn. At most one a zone at a time, which is the caller's business, as is whether the drive gains by it.
+    ///
+    /// # Errors
+    /// Those of [`Volume::write_sequential`].
+    pub fn write_beside(&self, zone: &mut OpenZone, buf: &[u8], tag: Tag) -> Result<()> {
+        let core = &self.handle.core;
+        core.flusher.check()?;
+        let at = core.geometry.start(zone.zone) + zone.at;
+        let write = || write_all(core.drive.device.as_ref(), buf, at, tag);
+        match &core.turn {
+            Some(turn) => turn.run_shared(BESIDE, tag.priority, buf.len() as u64, write),
+            None => write(),
+        }?;
         zone.at += buf.len() as u64;
         Ok(())
     }

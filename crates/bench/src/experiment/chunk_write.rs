@@ -74,8 +74,6 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Durable,
-    /// As if a commit had as many commands at the drive as it has zones: what that would be worth.
-    SideBySide,
     Buffered,
     OneZone,
     Ext4,
@@ -83,13 +81,11 @@ enum Engine {
 }
 
 impl Engine {
-    const ALL: [Engine; 6] =
-        [Engine::Durable, Engine::SideBySide, Engine::Buffered, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+    const ALL: [Engine; 5] = [Engine::Durable, Engine::Buffered, Engine::OneZone, Engine::Ext4, Engine::F2fs];
 
     fn name(self) -> &'static str {
         match self {
             Engine::Durable => "this store",
-            Engine::SideBySide => "this store, were zones written side by side",
             Engine::Buffered => "this store, buffered",
             Engine::OneZone => "one zone",
             Engine::Ext4 => "ext4 on CMR",
@@ -204,8 +200,6 @@ struct Clients<'a> {
     size: u64,
     left: u64,
     buffered: bool,
-    /// Commands of a commit that are at the drive at once.
-    depth: usize,
     bytes: Vec<u8>,
     /// Appends of each job, and when each client's last one came.
     turn: [u64; JOBS],
@@ -264,7 +258,7 @@ impl Clients<'_> {
         let mut commands = std::mem::take(&mut self.asked);
         commands.extend(asked);
         self.committing = Some(std::mem::take(&mut self.gathered));
-        self.steps.begin_deep(COMMIT, commands, self.depth, now);
+        self.steps.begin(COMMIT, commands, now);
         self.measured.commits += 1;
         Ok(())
     }
@@ -356,7 +350,6 @@ fn at_place(
         size: cell.size,
         left: load.appends(cell),
         buffered: cell.engine == Engine::Buffered,
-        depth: if cell.engine == Engine::SideBySide { 32 } else { 1 },
         bytes: vec![7; cell.size as usize],
         turn: [0; JOBS],
         came: [0.0; JOBS * DEPTH],
@@ -440,12 +433,6 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     for (cell, asked) in cells().iter().filter_map(|cell| Some((cell, cell.kernel()?))) {
         run.row(&cell.name(), |run| kernels.write(run, &profile, asked, &cell.wanted(run)))?;
     }
-    run.outcome.notes.push(
-        "With the write cache off a command waits for its place to come round, and the store has one at the drive at a time: 1 MiB then takes a \
-         turn and what its transfer is short of another, 84 MB/s at best. The rows \"were zones written side by side\" play the same commands with up to \
-         32 at the drive, one a zone; they say what that would be worth, not what the store does."
-            .into(),
-    );
     ratios(run);
     for span in Span::ALL {
         [false, true].into_iter().for_each(|cache| chart(run, span, cache));
@@ -473,9 +460,7 @@ fn ratios(run: &mut Run) {
                 run.outcome.ratios.push(ratio);
                 Some(())
             };
-            for under in [Engine::SideBySide, Engine::OneZone] {
-                compare(Engine::Durable, under, MIB);
-            }
+            compare(Engine::Durable, Engine::OneZone, MIB);
             for under in [Engine::Ext4, Engine::F2fs] {
                 for size in SIZES {
                     compare(Engine::Durable, under, size);

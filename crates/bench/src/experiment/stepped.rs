@@ -3,7 +3,7 @@
 //! **How the store's commands get their arrivals.** The store runs inline on a drive in memory that keeps no time, behind a
 //! [`Tap`] that notes every command. An operation is carried out the moment it comes: its bytes move and its decisions fall at once, and the tap has
 //! what it asked of the drive, a chain of commands. [`Steps`] then plays that chain on the drive's [`Timeline`]: the first
-//! command arrives when the operation came (or gets the right to write, below), each further one when the one before is complete, and the operation ends with its
+//! command arrives when the operation came (or gets the right to write, below), each further one when those that it waits for are complete, and the operation ends with its
 //! last. Chains of different clients are at the drive side by side, so they queue there, and the drive chooses among them, as if each had a thread; but
 //! nobody waits, and the same clients give the same times.
 //!
@@ -13,6 +13,9 @@
 //!   memory, and its one clock only dates zones.
 //! - The store lets one thread write at a time (`core.rs`, the right). So chains that write are played one after the other, in the order in
 //!   which they began; reads do not wait for them.
+//! - What a threaded store gives the drive side by side (`write.rs` there) is played so: data of different zones, up to 32 commands, one a
+//!   zone in its order, where the write cache is off or the drive does not rotate. All else of an operation (journal, flush, resets, reads of the cleaner) is played one after the other,
+//!   and what is behind it waits for it. Inline, the store asks for the same commands, zone after zone.
 //! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),
 //!   which is durable for all that have appended by then. Who comes meanwhile is in the next.
 //! - State is ahead of time by the commands that are still being played: a read sees bytes whose write has not ended, and takes them from
@@ -23,12 +26,12 @@
 
 use super::Stop;
 use imbrex_chunkstore::{ChunkStore, FormatOptions, Options};
-use imbrex_device::{Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_device::{Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::time::{Ticket, TimeStats, Timeline};
 use imbrex_emulator::{Config, Emulator, Op, Overrides, Profile, TraceEntry};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Of the drive's clock.
@@ -174,43 +177,78 @@ impl Host {
     }
 }
 
+/// What a command waits for, of those of its operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Those before it in its zone.
+    Zone,
+    /// All before it, as all behind it wait for it.
+    Alone,
+}
+
+impl Order {
+    fn of(command: &TraceEntry) -> Order {
+        match command.op {
+            Op::Write if command.cause == Cause::UserWrite.name() => Order::Zone,
+            // Whoever has written a zone for good finishes it.
+            Op::Finish => Order::Zone,
+            _ => Order::Alone,
+        }
+    }
+}
+
 /// One operation that is being played.
 struct Chain {
     who: usize,
     rest: VecDeque<TraceEntry>,
+    /// It has the right to write, or needs none.
+    begun: bool,
     writes: bool,
-    /// Commands that it may have at the drive at once, and the zones of those that are there.
-    depth: usize,
+    /// Zones of the commands that are at the drive, and what those wait for.
     busy: Vec<u32>,
+    order: Order,
+    /// Zones that it writes, or whose writes of older operations it waits for.
+    zones: BTreeSet<u32>,
 }
 
 impl Chain {
-    /// The next command that may go to the drive now: one a zone in its order, and a flush behind all before it.
-    fn ready(&mut self) -> Option<TraceEntry> {
-        if self.busy.len() >= self.depth {
+    /// The next command that may go to the drive now, where up to `depth` of it may be there at once. `first`: it is the oldest operation that writes
+    /// that zone.
+    fn ready(&mut self, depth: usize, first: impl Fn(u32) -> bool) -> Option<TraceEntry> {
+        let order = Order::of(self.rest.front()?);
+        if !self.busy.is_empty() && (order == Order::Alone || self.order != order || self.busy.len() >= depth) {
             return None;
         }
         let mut passed = self.busy.clone();
-        for (i, command) in self.rest.iter().enumerate() {
-            if command.op == Op::Flush && !passed.is_empty() {
-                return None;
-            }
-            if !passed.contains(&command.zone) {
-                return self.rest.remove(i);
-            }
+        let side_by_side = self.rest.iter().take_while(|command| order == Order::of(command));
+        let may = |(_, command): &(usize, &TraceEntry)| {
+            let free = order == Order::Alone || !passed.contains(&command.zone) && first(command.zone);
             passed.push(command.zone);
-        }
-        None
+            free
+        };
+        let most = if order == Order::Alone { 1 } else { usize::MAX };
+        let (i, _) = side_by_side.enumerate().take(most).find(may)?;
+        self.order = order;
+        self.rest.remove(i)
+    }
+
+    /// Whether it is done with a zone.
+    fn has_left(&self, zone: u32) -> bool {
+        !self.busy.contains(&zone)
+            && !self.rest.iter().any(|command| command.zone == zone && Order::of(command) == Order::Zone)
     }
 }
 
 /// Of a chain that begins: it has no command at the drive.
 const NO_ZONE: u32 = u32::MAX;
+/// Commands of one operation that are at the drive at once, as the store does it: see `Core::beside` there.
+const BESIDE: usize = 32;
 
 /// The virtual clock: what the clients' operations ask of the drive, played side by side.
 pub(super) struct Steps {
     line: Timeline,
     zone_size: u64,
+    depth: usize,
     /// Where each zone of the store's drive begins on the whole drive.
     places: Vec<u64>,
     chains: BTreeMap<u64, Chain>,
@@ -222,14 +260,18 @@ pub(super) struct Steps {
     /// The chain that has the right to write, and those that want it.
     right: Option<u64>,
     wanting: VecDeque<u64>,
+    /// Chains that write a zone, the oldest first.
+    writers: BTreeMap<u32, VecDeque<u64>>,
 }
 
 impl Steps {
     /// At time 0, the drive at rest.
     pub(super) fn new(profile: &Profile, write_cache: bool, places: Vec<u64>) -> std::result::Result<Steps, Stop> {
+        let alone = write_cache && profile.rotational || profile.max_active.is_some();
         Ok(Steps {
             line: Timeline::new(profile, write_cache)?,
             zone_size: profile.zone_size,
+            depth: if alone { 1 } else { BESIDE },
             places,
             chains: BTreeMap::new(),
             begun: 0,
@@ -237,22 +279,24 @@ impl Steps {
             due: BinaryHeap::new(),
             right: None,
             wanting: VecDeque::new(),
+            writers: BTreeMap::new(),
         })
     }
 
     /// An operation of `who` begins; without commands it ends then, too. `at` is not before what [`Steps::next`] said last.
     pub(super) fn begin(&mut self, who: usize, commands: Vec<TraceEntry>, at: Nanoseconds) {
-        self.begin_deep(who, commands, 1, at);
-    }
-
-    /// The same, with up to `depth` commands at the drive at once, those of a zone one after the other: what a store would take that did
-    /// so. This one does not.
-    pub(super) fn begin_deep(&mut self, who: usize, commands: Vec<TraceEntry>, depth: usize, at: Nanoseconds) {
         let id = self.begun;
         self.begun += 1;
         let writes = commands.iter().any(|command| command.op != Op::Read);
-        self.chains.insert(id, Chain { who, rest: commands.into(), writes, depth, busy: Vec::new() });
-        if writes && self.right.is_some() {
+        let written = commands.iter().filter(|command| Order::of(command) == Order::Zone);
+        let zones: BTreeSet<u32> = written.map(|command| command.zone).collect();
+        for zone in &zones {
+            self.writers.entry(*zone).or_default().push_back(id);
+        }
+        let (rest, busy, order) = (commands.into(), Vec::new(), Order::Alone);
+        let begun = !writes || self.right.is_none();
+        self.chains.insert(id, Chain { who, rest, begun, writes, busy, order, zones });
+        if !begun {
             self.wanting.push_back(id);
             return;
         }
@@ -282,29 +326,50 @@ impl Steps {
             let at = f64::from_bits(at);
             // What the drive does by itself up to then.
             while line.step(at) {}
-            let Some(chain) = self.chains.get_mut(&id) else { continue };
-            if let Some(i) = chain.busy.iter().position(|busy| *busy == zone) {
-                chain.busy.swap_remove(i);
+            if let Some(ended) = self.go_on(id, zone, at) {
+                return Some((ended, at));
             }
-            while let Some(command) = chain.ready() {
-                chain.busy.push(command.zone);
-                let zone = command.zone;
-                let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
-                self.flying.push((ticket, id, zone));
-            }
-            if !chain.busy.is_empty() {
-                continue;
-            }
-            let (who, wrote) = (chain.who, chain.writes);
-            self.chains.remove(&id);
-            if wrote {
-                self.right = self.wanting.pop_front();
-                if let Some(next) = self.right {
-                    self.due.push(Reverse((at.to_bits(), next, NO_ZONE)));
-                }
-            }
-            return Some((who, at));
         }
+    }
+
+    /// A command of the chain in this zone is complete, or it may go on otherwise. Whose it is, if that was all of it.
+    fn go_on(&mut self, id: u64, zone: u32, at: Nanoseconds) -> Option<usize> {
+        let chain = self.chains.get_mut(&id).filter(|chain| chain.begun)?;
+        if let Some(i) = chain.busy.iter().position(|busy| *busy == zone) {
+            chain.busy.swap_remove(i);
+        }
+        let writers = &self.writers;
+        let first = |zone| writers.get(&zone).and_then(VecDeque::front).is_none_or(|first| *first == id);
+        while let Some(command) = chain.ready(self.depth, first) {
+            chain.busy.push(command.zone);
+            let zone = command.zone;
+            let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
+            self.flying.push((ticket, id, zone));
+        }
+        let left: Vec<u32> = chain.zones.iter().copied().filter(|zone| chain.has_left(*zone)).collect();
+        for zone in left {
+            chain.zones.remove(&zone);
+            let Some(writers) = self.writers.get_mut(&zone) else { continue };
+            writers.retain(|writer| *writer != id);
+            if let Some(next) = writers.front() {
+                self.due.push(Reverse((at.to_bits(), *next, NO_ZONE)));
+            }
+        }
+        if !(chain.busy.is_empty() && chain.rest.is_empty()) {
+            return None;
+        }
+        let (who, wrote) = (chain.who, chain.writes);
+        self.chains.remove(&id);
+        if wrote {
+            self.right = self.wanting.pop_front();
+            if let Some(next) = self.right
+                && let Some(chain) = self.chains.get_mut(&next)
+            {
+                chain.begun = true;
+                self.due.push(Reverse((at.to_bits(), next, NO_ZONE)));
+            }
+        }
+        Some(who)
     }
 
     /// What became of the drive's time.
@@ -391,37 +456,60 @@ mod tests {
         assert!(of(2) < 60.0 && of(0) > 20.0 + 7.0 * 8.0 && of(1) > of(0) + 20.0 + 7.0 * 8.0, "{ends:?}");
     }
 
+    fn written(zone: u32, offset: u64, cause: Cause) -> TraceEntry {
+        TraceEntry { cause: cause.name(), len: 1 << 20, ..command(Op::Write, zone, offset) }
+    }
+
     #[test]
     fn zones_side_by_side_are_written_in_order_each_and_sooner() {
         let profile = Profile::named("seagate-st20000nm001j").unwrap();
-        let zone = |n: u32| (0..4).map(move |i| command(Op::Write, n, (u64::from(n) << 28) + (i << 20)));
+        let zone = |n: u32| (0..4).map(move |i| written(n, (u64::from(n) << 28) + (i << 20), Cause::UserWrite));
         let mut commands: Vec<_> = (0..12).flat_map(zone).collect();
-        commands.iter_mut().for_each(|write| write.len = 1 << 20);
         commands.push(command(Op::Flush, 0, 0));
         let took = |depth| {
             let places = (1000..1012).map(|zone| zone * profile.zone_size).collect();
-            let mut steps = Steps::new(&profile, false, places).unwrap();
-            steps.begin_deep(0, commands.clone(), depth, 0.0);
+            let mut steps = Steps { depth, ..Steps::new(&profile, false, places).unwrap() };
+            steps.begin(0, commands.clone(), 0.0);
             let ends = ends(steps);
             assert_eq!(ends.len(), 1);
             ends[0].1
         };
         assert!(took(12) < 0.8 * took(1), "{} {}", took(12), took(1));
-        let mut chain = Chain { who: 0, rest: commands.clone().into(), writes: true, depth: 2, busy: Vec::new() };
-        let mut offsets = Vec::new();
-        while let Some(next) = chain.ready() {
-            chain.busy.push(next.zone);
-            offsets.push(next.offset);
-        }
-        assert_eq!(offsets, [0, 256 << 20], "one a zone, as many as it may have");
+        assert_eq!(Steps::new(&profile, true, Vec::new()).unwrap().depth, 1, "the cache puts them in order");
+    }
+
+    fn chain(commands: Vec<TraceEntry>) -> Chain {
+        let (busy, order, zones) = (Vec::new(), Order::Alone, BTreeSet::new());
+        Chain { who: 0, rest: commands.into(), begun: true, writes: true, busy, order, zones }
+    }
+
+    fn next(chain: &mut Chain, depth: usize) -> Option<(Op, u64)> {
+        let next = chain.ready(depth, |_| true)?;
+        chain.busy.push(next.zone);
+        Some((next.op, next.offset))
+    }
+
+    #[test]
+    fn one_command_a_zone_is_at_the_drive_and_the_journal_goes_alone() {
+        let data = |zone: u32, at: u64| written(zone, at, Cause::UserWrite);
+        let mut chain = chain(vec![
+            written(9, 1, Cause::Journal),
+            data(0, 2),
+            data(0, 3),
+            data(1, 4),
+            data(2, 5),
+            command(Op::Flush, 0, 6),
+        ]);
+        assert_eq!((next(&mut chain, 2), next(&mut chain, 2)), (Some((Op::Write, 1)), None));
         chain.busy.clear();
-        assert_eq!(chain.ready().map(|next| next.offset), Some(1 << 20));
-        // A flush waits for all before it.
-        chain.rest.drain(..chain.rest.len() - 1);
-        chain.busy.push(5);
-        assert!(chain.ready().is_none());
+        let all: Vec<_> = std::iter::from_fn(|| next(&mut chain, 2)).map(|(_, at)| at).collect();
+        assert_eq!(all, [2, 4], "one a zone, as many as it may have");
+        chain.busy = vec![1];
+        assert_eq!(next(&mut chain, 2), Some((Op::Write, 3)));
+        chain.busy = vec![0];
+        assert_eq!((next(&mut chain, 2), next(&mut chain, 2)), (Some((Op::Write, 5)), None), "a flush waits for all");
         chain.busy.clear();
-        assert_eq!(chain.ready().map(|next| next.op), Some(Op::Flush));
+        assert_eq!(next(&mut chain, 2), Some((Op::Flush, 6)));
     }
 
     #[test]

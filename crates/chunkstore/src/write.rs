@@ -1,0 +1,219 @@
+//! What has gathered goes to the drive: the journal, then the zones, several of them side by side.
+//!
+//! The journal is first, so that of a zone in which there is something it is known whose it is as soon as can be; nothing depends on it, because
+//! nothing is acknowledged before both are there: after a crash any of these writes may be there or not. The zones of a commit do not
+//! depend on each other either. On a rotating drive with its write cache off each command waits for its place to come round, so as many as
+//! the drive's queue holds are given to it at once, one a zone, and it takes whichever comes round first (SMRSTORE §3.1 runs with a queue
+//! of 32). With threads each zone has one; without, zone follows zone.
+//!
+//! Invariants: of each zone one write is at the drive at a time, in the order of its blocks; who does it has the zone's [`Pen`]. An error of one zone
+//! stops no other: what the others wrote counts.
+
+use crate::core::{Core, Right};
+use crate::error::Result;
+use crate::format::BLOCK;
+use crate::journal::MetaLog;
+use crate::zone::{DataZone, ZoneState};
+use imbrex_device::{Cause, Tag, ZoneId};
+use imbrex_zones::OpenZone;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// So often a write is tried again where its zone still takes some.
+const TRIES: u32 = 2;
+
+/// The right to write one zone; given back when dropped.
+pub(crate) struct Pen<'a> {
+    core: &'a Core,
+    zone: u32,
+}
+
+impl Drop for Pen<'_> {
+    fn drop(&mut self) {
+        if let Some(z) = self.core.state().zones.get_mut(self.zone) {
+            z.writing = false;
+        }
+        self.core.changed.notify_all();
+    }
+}
+
+/// What became of a zone's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// They are on the drive.
+    All,
+    /// It takes no more of them: what is left needs another place.
+    Refused,
+}
+
+impl Core {
+    /// Writes what has gathered: the journal first, then the zones. Returns the number up to which all is written.
+    pub(crate) fn write_out(&self, log: &mut MetaLog, right: &Right) -> Result<u64> {
+        loop {
+            let (entries, target, zones) = {
+                let mut state = self.state();
+                let waiting = state.zones.0.iter().filter(|(_, z)| !z.buffer.is_empty());
+                // Those that are closed first, so that they count no more as open when others are opened.
+                let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
+                let zones: Vec<u32> = closed.iter().chain(&open).map(|(zone, _)| **zone).collect();
+                (std::mem::take(&mut state.journal), state.assigned, zones)
+            };
+            if !entries.is_empty()
+                && let Err(error) = self.meta_journal(log, &entries)
+            {
+                let mut state = self.state();
+                state.journal.splice(0..0, entries);
+                return Err(error);
+            }
+            self.state().journaled = target;
+            self.changed.notify_all();
+            self.finish_closed();
+            let refused = self.write_zones(&zones)?;
+            if refused.is_empty() {
+                return Ok(target);
+            }
+            // Their bytes wait for other zones now.
+            Self::checkpoint_abandon(log);
+            for zone in refused {
+                self.relocate(zone, right)?;
+            }
+        }
+    }
+
+    /// Writes what these zones have in memory this moment. Returns those that did not take it.
+    fn write_zones(&self, zones: &[u32]) -> Result<Vec<u32>> {
+        let next = AtomicUsize::new(0);
+        let outcome = Mutex::new((Vec::new(), Ok(())));
+        let work = || {
+            while let Some(zone) = zones.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let wrote = self.write_zone(*zone);
+                self.finish_closed();
+                let mut outcome = crate::core::lock(&outcome);
+                match wrote {
+                    Ok(Wrote::All) => {}
+                    Ok(Wrote::Refused) => outcome.0.push(*zone),
+                    Err(error) if outcome.1.is_ok() => outcome.1 = Err(error),
+                    // The first says enough.
+                    Err(_) => {}
+                }
+            }
+        };
+        let helpers = if self.is_threaded() { self.beside.min(zones.len()).saturating_sub(1) } else { 0 };
+        std::thread::scope(|scope| {
+            for _ in 0..helpers {
+                // Without them (the system has no more) this one does it all.
+                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            work();
+        });
+        let (refused, result) = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        result.map(|()| refused)
+    }
+
+    /// Waits for the right to write the zone; `None`: it is no zone of the store any more.
+    pub(crate) fn pen(&self, zone: u32) -> Option<Pen<'_>> {
+        let mut state = self.state();
+        while state.zones.get(zone)?.writing {
+            state = self.wait(state);
+        }
+        state.zones.get_mut(zone)?.writing = true;
+        Some(Pen { core: self, zone })
+    }
+
+    /// Writes what a zone has in memory this moment.
+    fn write_zone(&self, zone: u32) -> Result<Wrote> {
+        let Some(_pen) = self.pen(zone) else { return Ok(Wrote::All) };
+        let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
+        let mut tried = 0;
+        loop {
+            let (segments, life, capacity, written) = {
+                let mut state = self.state();
+                let Some(z) = state.zones.get_mut(zone).filter(|z| z.buffer.written() < upto) else {
+                    return Ok(Wrote::All);
+                };
+                (z.buffer.front(self.together), z.life, z.capacity, z.buffer.written())
+            };
+            if written == 0 {
+                self.tenant.activate(ZoneId(zone))?;
+            }
+            let at = u64::from(written) * BLOCK as u64;
+            let capacity = u64::from(capacity) * BLOCK as u64;
+            let mut open = OpenZone { zone: ZoneId(zone), life, at, capacity };
+            let Some((first, more)) = segments.split_first() else { return Ok(Wrote::All) };
+            // Part of it may be there already, after an error.
+            let mut rest = &first.bytes()[(written - first.at) as usize * BLOCK..];
+            let mut joined = None;
+            if !more.is_empty() {
+                let len = rest.len() + more.iter().map(|segment| segment.bytes().len()).sum::<usize>();
+                let mut all = self.gather.pool.take(len);
+                let mut at = 0;
+                for piece in std::iter::once(rest).chain(more.iter().map(|segment| segment.bytes())) {
+                    all[at..at + piece.len()].copy_from_slice(piece);
+                    at += piece.len();
+                }
+                rest = joined.insert(all);
+            }
+            let end = segments.last().map_or(written, |segment| segment.end());
+            let tag = Tag::new(Cause::UserWrite);
+            let result = match self.beside {
+                1 => self.volume.write_sequential(&mut open, rest, tag),
+                _ => self.volume.write_beside(&mut open, rest, tag),
+            };
+            drop(joined);
+            let now = match &result {
+                Ok(()) => end,
+                Err(_) => self.report_wp(zone)?.map_or(written, |wp| wp.clamp(written, end)),
+            };
+            {
+                let mut state = self.state();
+                state.buffered = state.buffered.saturating_sub(u64::from(now - written) * BLOCK as u64);
+                if let Some(z) = state.zones.get_mut(zone) {
+                    z.buffer.written_to(now);
+                }
+                self.changed.notify_all();
+            }
+            if let Err(error) = result {
+                self.volume.check_poison()?;
+                tried += 1;
+                tracing::warn!(%error, zone, "a write failed; the zone was asked what it took");
+                if tried > TRIES || self.report_wp(zone)?.is_none() {
+                    return Ok(Wrote::Refused);
+                }
+            }
+        }
+    }
+
+    /// The zone's write pointer in blocks; `None`: it takes no writes.
+    fn report_wp(&self, zone: u32) -> Result<Option<u32>> {
+        let mut report = [imbrex_device::Zone::EMPTY];
+        self.volume.device().report(ZoneId(zone), &mut report)?;
+        let [report] = report;
+        Ok(report.wp.filter(|_| report.state.writable()).map(|wp| (wp / BLOCK as u64) as u32))
+    }
+
+    /// Finishes the zones that are closed and all of whose bytes are on the drive.
+    fn finish_closed(&self) {
+        let closed: Vec<u32> = {
+            let mut state = self.state();
+            let due = |z: &DataZone| z.state() == ZoneState::Closed && !z.finished && z.buffer.is_empty();
+            let due = state.zones.0.iter_mut().filter(|(_, z)| due(z));
+            // Nobody may give it back meanwhile, and others begin a new life of it.
+            let begin = |(zone, z): (&u32, &mut DataZone)| {
+                z.finished = true;
+                z.readers += 1;
+                *zone
+            };
+            due.map(begin).collect()
+        };
+        for zone in closed {
+            if let Err(error) = self.tenant.close(ZoneId(zone)) {
+                tracing::warn!(%error, "a zone could not be finished");
+            }
+            if let Some(z) = self.state().zones.get_mut(zone) {
+                z.readers = z.readers.saturating_sub(1);
+            }
+        }
+    }
+}
