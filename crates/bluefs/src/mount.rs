@@ -203,6 +203,7 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     found.damaged |= options.rescue;
     found.left_from = keeps_unwritten.then(|| first_left(&left));
 
+    tenant.begin()?;
     for &(zone, _) in &found.root.zones {
         tenant.adopt(ZoneId(zone))?;
     }

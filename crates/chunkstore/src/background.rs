@@ -102,12 +102,12 @@ impl Attendant {
         Attendant { core: core.clone(), thread: Mutex::new(thread) }
     }
 
-    /// Nothing is done in the background any more once this returns.
+    /// Nothing is done in the background any more once this returns, also if somebody else ends it at the same time.
     pub(crate) fn end(&self) {
         self.core.tending.end();
-        let thread = lock(&self.thread).take();
+        let mut thread = lock(&self.thread);
         // One that panicked has already said so.
-        drop(thread.map(JoinHandle::join));
+        drop(thread.take().map(JoinHandle::join));
     }
 }
 

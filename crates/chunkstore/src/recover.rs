@@ -137,6 +137,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     // Their names are to be there for whoever opens it next.
     let dirty = dirty || new_streams;
     // From here on the drive is changed.
+    tenant.begin()?;
     for zone in &root.metazones {
         tenant.adopt(ZoneId(*zone))?;
     }
@@ -241,6 +242,7 @@ fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> Facts {
 
 /// Makes a store of a tenant that has nothing yet. Repeated from the beginning, if it does not come to its end.
 fn begin(tenant: Tenant, options: Options) -> Result<Core> {
+    tenant.begin()?;
     tenant.adoption_done();
     let volume = tenant.volume().clone();
     volume.recovered()?;

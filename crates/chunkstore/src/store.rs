@@ -142,10 +142,11 @@ impl ChunkStore {
         recover::salvage(drive, options, &mut progress).map(Self::of)
     }
 
-    /// Opens the store of a tenant (named [`TENANT`]) of a volume that is open already, which may have other tenants.
+    /// Opens the store of a tenant (named [`TENANT`]) of a volume that is open already, which may have other tenants. Once: to open it
+    /// again the volume has to be opened anew.
     ///
     /// # Errors
-    /// Those of [`ChunkStore::open`].
+    /// Those of [`ChunkStore::open`]; `Unusable`, too, where the tenant has been opened on this volume before.
     pub fn open_tenant(tenant: Tenant, options: Options) -> Result<ChunkStore> {
         recover::open_tenant(tenant, options).map(Self::of)
     }

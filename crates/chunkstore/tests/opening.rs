@@ -3,10 +3,12 @@
 mod support;
 
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{ChunkStore, OpenStep, StreamType};
+use imbrex_chunkstore::{ChunkStore, Error, OpenStep, StreamType, TENANT};
+use imbrex_device::{Error as DriveError, Fault};
 use imbrex_emulator::{Emulator, Op};
+use imbrex_zones::Volume;
 use std::collections::{BTreeMap, BTreeSet};
-use support::{BUFFERED, bytes, config, drive, format, id, options};
+use support::{BUFFERED, bytes, config, content, drive, format, id, options};
 
 /// What an opening said of its progress.
 type Steps = Vec<(OpenStep, u64, u64)>;
@@ -81,4 +83,30 @@ fn only_zones_that_were_open_since_the_checkpoint_are_read() {
     let (read, _, store) = opening(&emulator);
     let data: Vec<u32> = read.keys().copied().filter(|zone| *zone >= 4 && !meta.contains(zone)).collect();
     assert!(data.is_empty() && store.open_report().clean, "{data:?}");
+}
+
+/// Lives and serial numbers come from the volume's mount, and what it knows of zones is of the moment when it was opened.
+#[test]
+fn a_tenant_is_opened_once_on_a_volume() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let volume = Volume::open(drive(&emulator), options().volume).unwrap();
+    let open = || ChunkStore::open_tenant(volume.tenant(TENANT).unwrap(), options());
+    let store = open().unwrap();
+    store.create(id(1), StreamType::DATA).unwrap();
+    for _ in 0..2 {
+        match open().map(drop) {
+            Err(Error::Drive(DriveError { fault: Fault::Unusable(sentence), .. })) => {
+                assert!(sentence.contains("open the volume anew"), "{sentence}");
+            }
+            other => panic!("{other:?}"),
+        }
+        store.append(id(1), b"goes on").unwrap();
+        store.close().unwrap();
+    }
+    drop(store);
+    assert!(open().is_err(), "it was closed, but the volume was not");
+    drop(volume);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    assert_eq!(content(&store, id(1)), b"goes ongoes on");
 }

@@ -3,12 +3,15 @@
 
 mod support;
 
-use imbrex_chunkstore::{Append, ChunkStore, Durability, Error, StreamType};
+use imbrex_chunkstore::{Append, ChunkStore, Durability, Error, Options, StreamType};
+use imbrex_device::{Cause, Drive};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::Exec;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{bytes, content, drive, format, id, options};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{Heard, bytes, config, content, drive, format, id, options};
 
 /// What every chunk holds at least, and all that it may hold: bytes by number of appends.
 type Model = Mutex<BTreeMap<u64, usize>>;
@@ -115,4 +118,40 @@ fn writers_readers_and_a_cleaner_do_not_disturb_each_other() {
         drop(store);
         whole(&ChunkStore::open(drive(&emulator), options()).unwrap());
     }
+}
+
+/// Nothing is done in the background once any `close` has returned, also where several end the store at the same time.
+#[test]
+fn everybody_who_closes_waits_for_the_background() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    format(&emulator);
+    let (arrived, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (at, on) = (arrived.clone(), go.clone());
+    let before_read = move |_, cause| {
+        while cause == Cause::Check && !on.load(Ordering::SeqCst) {
+            at.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let device = Arc::new(Heard { drive: emulator.clone(), before_read: Box::new(before_read) });
+    let mut threaded = Options { scrub: Some(Duration::from_millis(1)), ..options() };
+    threaded.volume.exec = Exec::Threads(1);
+    let store = ChunkStore::open(Drive { device, survivor: None }, threaded).unwrap();
+    store.create(id(1), StreamType::DATA).unwrap();
+    store.append(id(1), &bytes(9000, 1)).unwrap();
+    while !arrived.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                store.close().unwrap();
+                assert!(go.load(Ordering::SeqCst), "the scrub was still reading");
+            });
+        }
+        // Long enough for who does not wait.
+        std::thread::sleep(Duration::from_millis(200));
+        go.store(true, Ordering::SeqCst);
+    });
 }

@@ -4,8 +4,9 @@
 //! has it once: what the volume knows of a tenant's zones is of the moment when it was opened, so an engine that has ended can
 //! begin again only when the volume has been let go of by all.
 //!
-//! Invariants: the volume's threads and its shared memory end with the last engine ([`Volume::shutdown`] of the others does nothing); an engine
-//! that comes meanwhile waits, and opens it anew.
+//! Invariants: the volume's threads and its shared memory end when the last share is dropped, whoever that is ([`Volume::shutdown`] only notes
+//! that an engine has ended); an engine that comes meanwhile waits, and opens it anew. The shared memory is given up only if every
+//! engine that began has ended with all its bytes on the drive.
 //!
 //! Source: DESIGN §5 (one volume, one pool, one scheduler per drive).
 
@@ -21,13 +22,31 @@ use std::sync::{Arc, LazyLock};
 #[derive(Default)]
 pub(crate) struct Engines {
     /// How many use it now; 0, too, where it is not shared.
-    pub(crate) now: u32,
+    now: u32,
     /// Those that have ever used it.
     ever: BTreeSet<String>,
     /// It is being shut down.
-    pub(crate) over: bool,
+    over: bool,
+    /// Tenants, by owner, whose engine has [begun](crate::Tenant::begin).
+    pub(crate) begun: BTreeSet<u8>,
+    /// How many have ended with everything on the drive.
+    clean: usize,
     /// One that has ended has left something in memory.
-    pub(crate) unclean: bool,
+    unclean: bool,
+}
+
+impl Engines {
+    /// An engine has ended, of which nothing is left in memory where it is `clean`. Whether the volume ends now, with what is told: `None`
+    /// where it ends with the last share.
+    pub(crate) fn ended(&mut self, clean: bool) -> Option<bool> {
+        if self.now > 0 {
+            self.clean += usize::from(clean);
+            self.unclean |= !clean;
+            return None;
+        }
+        self.over = true;
+        Some(clean)
+    }
 }
 
 struct Held {
@@ -94,7 +113,20 @@ impl SharedVolume {
 
 impl Drop for SharedVolume {
     fn drop(&mut self) {
-        let mut engines = lock(self.0.volume.engines());
-        engines.now = engines.now.saturating_sub(1);
+        let clean = {
+            let mut engines = lock(self.0.volume.engines());
+            engines.now = engines.now.saturating_sub(1);
+            if engines.now > 0 {
+                return;
+            }
+            engines.over = true;
+            !engines.unclean && engines.clean >= engines.begun.len()
+        };
+        if let Err(error) = self.0.volume.end(clean) {
+            tracing::warn!(%error, "the volume's shared memory could not be given up");
+        }
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;

@@ -505,18 +505,14 @@ impl Volume {
         (bytes(used), bytes(all))
     }
 
-    /// Ends the background threads. With `clean`, everything is on the drive: the survivor's region is given up. Where [another engine
-    /// ](crate::shared) uses the volume, it does that when it ends.
+    /// An engine has ended: ends the background threads. With `clean`, everything of it is on the drive: the survivor's region is given up.
+    /// Where engines [share](crate::shared) the volume, that is done when the last one lets go of it.
     pub fn shutdown(&self, clean: bool) -> Result<()> {
-        let clean = {
-            let mut engines = lock(&self.handle.engines);
-            engines.unclean |= !clean;
-            if engines.now > 1 {
-                return Ok(());
-            }
-            engines.over = true;
-            !engines.unclean
-        };
+        let ended = lock(&self.handle.engines).ended(clean);
+        ended.map_or(Ok(()), |clean| self.end(clean))
+    }
+
+    pub(crate) fn end(&self, clean: bool) -> Result<()> {
         self.handle.stop();
         let core = &self.handle.core;
         match &core.drive.survivor {

@@ -53,6 +53,23 @@ impl Tenant {
         lock(&self.core().left).of(self.owner)
     }
 
+    /// Its engine begins, and is about to change the drive. Once for a volume that is open: what the volume knows of the zones is of
+    /// the moment when it was opened, and an engine that begins again would take that for what is there.
+    ///
+    /// # Errors
+    /// `Unusable` where it has begun before.
+    pub fn begin(&self) -> Result<()> {
+        if lock(self.volume.engines()).begun.insert(self.owner) {
+            return Ok(());
+        }
+        let core = self.core();
+        let name = lock(&core.label).tenants[usize::from(self.owner) - 1].name.clone();
+        let sentence = format!(
+            "its {name} is open, or has been since the volume was opened; close everything on the drive, and then open the volume anew"
+        );
+        Err(super::unusable(core.drive.device.as_ref(), sentence))
+    }
+
     /// This tenant's metadata refers to the zone.
     pub fn adopt(&self, zone: ZoneId) -> Result<()> {
         let adopted = lock(&self.core().pool).adopt(zone, self.owner);
