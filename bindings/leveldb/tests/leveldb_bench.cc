@@ -1,9 +1,11 @@
 // What LevelDB's own db_bench does, which Debian does not ship: fills a database in random order, and reads it at random.
 //
 //   leveldb_bench [--uri=imbrex://DRIVE] --db=PATH [--num=N] [--reads=N] [--seed=N] [--write-buffer=BYTES] [--file-size=BYTES]
-//                 [--cache=BYTES] [--in-order=1] [--scan=N]
+//                 [--cache=BYTES] [--in-order=1] [--scan=N] [--told=1]
 //
-// --in-order fills in the order of the keys ("fillseq"); --scan reads so many in their order afterwards ("readseq").
+// --in-order fills in the order of the keys ("fillseq"); --scan reads so many in their order afterwards ("readseq"). With --told it says
+// "readrandom is next" before that part, as before readseq, and "end is next" behind the last, and goes on when it gets a line at its
+// standard input: so whoever started it can tell what of the drive's work belongs to which.
 //
 // Keys of 16 and values of 4096 bytes, no compression. As many reads as puts, unless told otherwise. Without --uri the database is on the host's file system. A full compaction stands
 // between filling and reading, so that both sides of a comparison read the same tables. Prints lines "fillrandom N ops/sec, …" and
@@ -45,6 +47,18 @@ std::string KeyOf(uint64_t number) {
   return buffer;
 }
 
+// Says what comes next, and waits to be told to go on. False: nobody will.
+bool Told(const char* next) {
+  printf("%s is next\n", next);
+  fflush(stdout);
+  for (int c = getchar(); c != '\n'; c = getchar()) {
+    if (c == EOF) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Prints the rate since it was made, and the processor time that all threads took for it.
 class Stopwatch {
  public:
@@ -76,6 +90,7 @@ int Main(int argc, char** argv) {
   uint64_t seed = 1;
   uint64_t scan = 0;
   bool in_order = false;
+  bool told = false;
   uint64_t cache_bytes = 0;
   leveldb::Options options;
   for (int i = 1; i < argc; ++i) {
@@ -102,6 +117,8 @@ int Main(int argc, char** argv) {
       scan = number;
     } else if (name == "--in-order") {
       in_order = number > 0;
+    } else if (name == "--told") {
+      told = number > 0;
     } else if (name == "--cache" && number > 0) {
       cache_bytes = number;
     } else {
@@ -151,6 +168,9 @@ int Main(int argc, char** argv) {
   filling.Print(in_order ? "fillseq" : "fillrandom", num);
 
   db->CompactRange(nullptr, nullptr);
+  if (told && !Told("readrandom")) {
+    return Fail("nobody told it to read");
+  }
   std::string value;
   const Stopwatch reading;
   for (uint64_t i = 0; i < reads; ++i) {
@@ -163,6 +183,9 @@ int Main(int argc, char** argv) {
   }
   reading.Print("readrandom", reads);
   if (scan > 0) {
+    if (told && !Told("readseq")) {
+      return Fail("nobody told it to scan");
+    }
     const Stopwatch scanning;
     const std::unique_ptr<leveldb::Iterator> at(db->NewIterator(leveldb::ReadOptions()));
     uint64_t seen = 0;
@@ -176,6 +199,9 @@ int Main(int argc, char** argv) {
       return Fail("scanning: " + at->status().ToString());
     }
     scanning.Print("readseq", seen);
+  }
+  if (told && !Told("end")) {
+    return Fail("nobody told it to end");
   }
   return 0;
 }

@@ -3,11 +3,11 @@
 use super::Stop;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// How often it is looked at.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// Clock ticks in a second, in `/proc/PID/stat`; Linux shows 100 to every program.
 const TICKS: f64 = 100.0;
@@ -26,6 +26,17 @@ impl Running {
     ///
     /// What it runs under kills it should this process be killed (`setpriv`, of util-linux), where that is installed.
     pub(super) fn start(command: &Command, dir: &Path) -> Result<Running, Stop> {
+        Self::begin(command, dir, Stdio::null())
+    }
+
+    /// The same of a program that waits for words at its standard input.
+    pub(super) fn start_told(command: &Command, dir: &Path) -> Result<(Running, ChildStdin), Stop> {
+        let mut running = Self::begin(command, dir, Stdio::piped())?;
+        let input = running.child.stdin.take().ok_or("the program has no standard input")?;
+        Ok((running, input))
+    }
+
+    fn begin(command: &Command, dir: &Path, input: Stdio) -> Result<Running, Stop> {
         let name = command.get_program().to_string_lossy().into_owned();
         let (stdout, stderr) = (dir.join("stdout"), dir.join("stderr"));
         let file = |path: &Path| File::create(path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())));
@@ -40,15 +51,24 @@ impl Running {
         if let Some(dir) = command.get_current_dir() {
             guarded.current_dir(dir);
         }
-        guarded.stdin(Stdio::null()).stdout(file(&stdout)?).stderr(file(&stderr)?);
+        guarded.stdin(input).stdout(file(&stdout)?).stderr(file(&stderr)?);
         let child = guarded
             .spawn()
             .map_err(|e| Stop::Failed(format!("setpriv: {e}; install util-linux, which has it, to run {name}")))?;
         Ok(Running { child, name, stdout, stderr, cpu_seconds: 0.0 })
     }
 
-    /// Waits for its end, and calls `look` every tenth of a second; `look` says whether to go on.
-    pub(super) fn wait(&mut self, mut look: impl FnMut(&str) -> Result<(), Stop>) -> Result<(), Stop> {
+    /// Waits for its end, and calls `look` every tenth of a second with what it printed so far; `look` says whether to go on.
+    pub(super) fn wait(&mut self, look: impl FnMut(&str) -> Result<(), Stop>) -> Result<(), Stop> {
+        self.wait_each(POLL, look)
+    }
+
+    /// The same, another time.
+    pub(super) fn wait_each(
+        &mut self,
+        pause: Duration,
+        mut look: impl FnMut(&str) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         loop {
             let ended = self.child.try_wait().map_err(|e| Stop::Failed(format!("{}: {e}", self.name)))?;
             look(&self.output())?;
@@ -57,7 +77,7 @@ impl Running {
                 Some(status) => return Err(self.failure(status)),
                 None => {
                     self.cpu_seconds = cpu_seconds(self.child.id()).unwrap_or(self.cpu_seconds);
-                    std::thread::sleep(POLL);
+                    std::thread::sleep(pause);
                 }
             }
         }
@@ -75,6 +95,11 @@ impl Running {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Its number; with a program that it runs under, that one's, which becomes it.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it printed so far.
@@ -105,7 +130,8 @@ fn text(path: &Path) -> String {
     std::fs::read(path).map_or(String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn cpu_seconds(pid: u32) -> Option<f64> {
+/// Processor seconds that a process used so far, to a hundredth.
+pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything: state is field 3, user and system time are 14 and 15.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
@@ -134,6 +160,7 @@ pub(super) fn machine_ticks() -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -159,6 +186,28 @@ mod tests {
         assert!(why.contains("it broke") && why.contains('3'), "{why}");
         let missing = Running::start(&Command::new("/no/such/program"), dir.path());
         assert!(missing.is_err() || missing.unwrap().wait(|_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn a_program_that_waits_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "echo a is next; read word; echo $word done; read word; echo $word too";
+        let (mut running, mut input) = Running::start_told(&shell(script), dir.path()).unwrap();
+        let mut told = 0;
+        running
+            .wait_each(POLL / 20, |text| {
+                if told == 0 && text == "a is next\n" || told == 1 && text.contains("one done\n") {
+                    input.write_all([b"one\n", b"two\n"][told]).unwrap();
+                    told += 1;
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(running.output(), "a is next\none done\ntwo too\n");
+        // Others find an end there.
+        let mut other = Running::start(&shell("read word || echo nothing"), dir.path()).unwrap();
+        other.wait(|_| Ok(())).unwrap();
+        assert_eq!(other.output(), "nothing\n");
     }
 
     #[test]

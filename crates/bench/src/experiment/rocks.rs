@@ -4,15 +4,17 @@
 //! compaction, buffers and read-ahead; keys, values and blocks keep their size.
 
 use super::chart::Series;
-use super::child::{Running, machine_ticks};
+use super::child::{POLL, Running, cpu_seconds, machine_ticks};
 use super::hosts::Disk;
 use super::result::Row;
 use super::sample::Sampler;
 use super::sensitivity::{self, Recorded};
 use super::{Run, Stop, checks};
-use imbrex_emulator::{image_trace_length, read_timed_trace};
+use imbrex_emulator::{Observer, image_trace_length, read_timed_trace};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -175,55 +177,128 @@ impl Pace {
 
 /// A program that ran on a drive.
 pub(super) struct Watched {
+    /// Of all of it, or of each of its parts.
+    pub(super) rows: Vec<Row>,
+    /// What looked at all of it, or at its last part.
     pub(super) sampler: Sampler,
     pub(super) output: String,
     pub(super) complaints: String,
 }
 
-/// Runs a program on a drive, looks at both until it ends, and fills the row with what the drive counted and the processors did.
-pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &mut Row) -> Result<Watched, Stop> {
-    let mut sampler = Sampler::new(on.image, on.pace.speed())?;
-    let from = image_trace_length(on.image).map_err(|e| e.to_string())?;
-    let ticks = machine_ticks();
-    let mut running = Running::start(&on.command, dir)?;
+/// What a program says when it is about to begin a part, or has ended the last one, and waits to be told to go on.
+fn announces(output: &str, part: &str) -> bool {
+    output.lines().any(|line| line.strip_suffix(" is next") == Some(part))
+}
+
+/// What is counted from a moment on until the row is filled.
+struct Counted {
+    sampler: Sampler,
+    /// Commands that the drive had recorded until then.
+    from: Option<u64>,
+    ticks: Option<(f64, f64)>,
+    cpu_seconds: f64,
+}
+
+impl Counted {
+    fn new(on: &On, cpu_seconds: f64) -> Result<Counted, Stop> {
+        let from = image_trace_length(on.image).map_err(|e| e.to_string())?;
+        let sampler = Sampler::new(on.image, on.pace.speed())?;
+        Ok(Counted { sampler, from, ticks: machine_ticks(), cpu_seconds })
+    }
+
+    fn row(&mut self, on: &On, row: &Row, cpu_seconds: f64) -> Row {
+        let mut row = row.clone();
+        self.sampler.look();
+        self.sampler.fill(&mut row);
+        row.figures.insert("CPU s of the program".into(), cpu_seconds - self.cpu_seconds);
+        if let (Some((busy, all)), Some((busy_now, all_now))) = (self.ticks, machine_ticks()) {
+            row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
+        }
+        row.settings.insert("time".into(), on.pace.options());
+        row
+    }
+}
+
+/// Runs a program on a drive, looks at both until it ends, and fills a copy of `row` with what the drive counted and the processors did.
+///
+/// Where `parts` are named there is a row of each, and what comes before the first is in none: the program says `NAME is next` before each
+/// of them, and `end is next` behind the last, and begins when it is told to by a line at its standard input. The drive's counters are
+/// set to 0 meanwhile, and a replay has all that was recorded before in it and counts the part.
+pub(super) fn watch(run: &Run, on: &On, dir: &Path, row: &Row, parts: &[&str]) -> Result<Watched, Stop> {
     let name = run.doing();
-    running.wait(|_| {
+    let mut counted = Counted::new(on, 0.0)?;
+    let (mut running, mut input) = if parts.is_empty() {
+        (Running::start(&on.command, dir)?, None)
+    } else {
+        Running::start_told(&on.command, dir).map(|(running, input)| (running, Some(input)))?
+    };
+    let pid = running.id();
+    // Rows, and which commands they are of.
+    let mut rows: Vec<(Row, Option<(u64, u64)>)> = Vec::new();
+    let mut marks = parts.iter().copied().chain(["end"]).enumerate().peekable();
+    let mut looked = Instant::now();
+    let pause = if parts.is_empty() { POLL } else { POLL / 20 };
+    running.wait_each(pause, |output| {
         if run.stopped() {
             return Err(Stop::Interrupted);
         }
-        sampler.look();
-        run.says(&format!("{name}: {:.0} s of the drive", sampler.elapsed()));
+        if looked.elapsed() >= POLL.saturating_sub(pause) {
+            looked = Instant::now();
+            counted.sampler.look();
+            run.says(&format!("{name}: {:.0} s of the drive", counted.sampler.elapsed()));
+        }
+        if let Some(input) = &mut input
+            && let Some((number, _)) = marks.next_if(|(_, part)| announces(output, part))
+        {
+            let cpu = cpu_seconds(pid).unwrap_or(0.0);
+            if number > 0 {
+                let row = counted.row(on, row, cpu);
+                let until = image_trace_length(on.image).map_err(|e| e.to_string())?;
+                rows.push((row, counted.from.zip(until)));
+            }
+            Observer::reset_stats(on.image).map_err(|e| e.to_string())?;
+            counted = Counted::new(on, cpu)?;
+            // If it is gone, that is seen next.
+            let _ = input.write_all(b"\n");
+        }
         Ok(())
     })?;
-    sampler.look();
-    sampler.fill(row);
-    row.figures.insert("CPU s of the program".into(), running.cpu_seconds());
-    if let (Some((busy, all)), Some((busy_now, all_now))) = (ticks, machine_ticks()) {
-        row.cpu_saturation = Some((busy_now - busy) / (all_now - all).max(1.0));
+    if parts.is_empty() {
+        let row = counted.row(on, row, running.cpu_seconds());
+        rows.push((row, counted.from.map(|from| (from, u64::MAX))));
+    } else if marks.peek().is_some() {
+        return Err(Stop::Failed(
+            "the program did not say when its parts begin; `make build` makes what belongs together".into(),
+        ));
     }
-    row.settings.insert("time".into(), on.pace.options());
     // Once is enough of a row that is repeated.
-    if let Some(from) = from
-        && !name.contains(" (run ")
-    {
+    if rows.iter().any(|(_, recorded)| recorded.is_some()) && !name.contains(" (run ") {
         let trace = read_timed_trace(on.image).map_err(|e| e.to_string())?.unwrap_or_default();
         run.says(&format!("{name}: what assumptions are worth"));
-        let recorded = Recorded { disk: on.disk, trace, from };
-        row.replayed = Some(sensitivity::measure(run, &recorded, row.device_seconds.unwrap_or(0.0))?);
-        sensitivity::judge(row);
+        for (row, recorded) in &mut rows {
+            let Some((from, until)) = *recorded else { continue };
+            let recorded = Recorded::new(on.disk, &trace, from..until);
+            row.replayed = Some(sensitivity::measure(run, &recorded, row.device_seconds.unwrap_or(0.0))?);
+            sensitivity::judge(row);
+        }
     }
-    match on.pace {
-        Pace::Real(_) => checks::cpu_bound(row),
-        // Nothing could have been busy meanwhile.
-        Pace::Account => row.flags.push("service times were added up: the host's own time counts as none".into()),
-    }
-    Ok(Watched { sampler, output: running.output(), complaints: running.complaints() })
+    let judged = rows.into_iter().map(|(mut row, _)| {
+        match on.pace {
+            Pace::Real(_) => checks::cpu_bound(&mut row),
+            // Nothing could have been busy meanwhile.
+            Pace::Account => row.flags.push("service times were added up: the host's own time counts as none".into()),
+        }
+        row
+    });
+    let rows = judged.collect();
+    Ok(Watched { rows, sampler: counted.sampler, output: running.output(), complaints: running.complaints() })
 }
 
 /// Runs a job and fills a row with what came of it. `row` has name, drive and rule.
-pub(super) fn measure(run: &Run, job: &Job, mut on: On, dir: &Path, mut row: Row) -> Result<(Row, Traces), Stop> {
+pub(super) fn measure(run: &Run, job: &Job, mut on: On, dir: &Path, row: Row) -> Result<(Row, Traces), Stop> {
     job.arguments(&mut on.command);
-    let Watched { sampler, output, complaints } = watch(run, &on, dir, &mut row)?;
+    let Watched { mut rows, sampler, output, complaints } = watch(run, &on, dir, &row, &[])?;
+    let Some(mut row) = rows.pop() else { return Err("nothing was measured".into()) };
     let speed = on.pace.speed();
     let Some(timed) = timed(&output, job.measured) else {
         return Err(Stop::Failed(format!("db_bench printed no result of {}; try its command by hand", job.measured)));
@@ -350,6 +425,12 @@ mod tests {
         assert_eq!(timed(out, "fillrandom"), Some(Timed { seconds: 4.431, operations: 800_000 }));
         assert_eq!(timed(out, "fillseq"), None);
         assert_eq!(timed("fillrandom : nonsense ops/sec", "fillrandom"), None);
+        let parts = "fillrandom 7 ops/sec\nreadrandom is next\n";
+        assert!(
+            announces(parts, "readrandom")
+                && !announces(parts, "readseq")
+                && !announces("readrandom is ne", "readrandom")
+        );
         let err = "2026/11/21-17:07:15  ... thread 0: (35000,70000) ops and (34990.3,34990.3) ops/second in (1.0,2.5) seconds\nodd\n";
         assert_eq!(progress(err, 2.0), [(5.0, 70_000.0)]);
     }

@@ -21,6 +21,8 @@ pub struct Run<'a> {
     ranks: Vec<(usize, usize)>,
     doing: String,
     speed: f64,
+    /// The same of rows with real mechanics.
+    real_speed: f64,
     repeats: usize,
     /// Which of its runs the row that is measured now is in, from 0.
     repeat: usize,
@@ -49,6 +51,7 @@ impl<'a> Run<'a> {
             ranks: Vec::new(),
             doing: String::new(),
             speed,
+            real_speed: FEWER_SPEED,
             repeats: options.repeats.max(1),
             repeat: 0,
             missing: None,
@@ -65,9 +68,14 @@ impl<'a> Run<'a> {
     pub(crate) fn speed(&self, rule: Rule) -> f64 {
         match (self.options.short, self.options.speed, rule) {
             (true, ..) => 1000.0,
-            (_, None, Rule::Fewer) => FEWER_SPEED,
+            (_, None, Rule::Fewer) => self.real_speed,
             _ => self.speed,
         }
+    }
+
+    /// Where mechanics are real and no speed is asked for, clocks run so fast from now on.
+    pub(crate) fn real_mechanics_at(&mut self, speed: f64) {
+        self.real_speed = speed;
     }
 
     /// Whether this row is wanted.

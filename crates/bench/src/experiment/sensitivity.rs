@@ -16,6 +16,7 @@ use imbrex_emulator::time::{NAMES, Recording, TimeStats};
 use imbrex_emulator::{Config, Op, Profile, TimedEntry, TraceEntry};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +36,7 @@ const CHARTS: usize = 4;
 /// What the commands of a row would have taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
-    /// Commands that were replayed.
+    /// Commands that were replayed and counted.
     pub commands: u64,
     /// Commands before them that the record had no room for.
     pub forgotten: u64,
@@ -271,27 +272,37 @@ fn moved(trace: &[TimedEntry], old: &Config, new: &Config) -> Vec<TimedEntry> {
 
 /// What was recorded of a row.
 pub(super) struct Recorded<'a> {
-    pub(super) disk: &'a Disk,
-    pub(super) trace: Vec<TimedEntry>,
-    /// Commands before this are of what came before the row: they are replayed and not counted.
-    pub(super) from: u64,
+    disk: &'a Disk,
+    /// Up to the row's end.
+    trace: &'a [TimedEntry],
+    /// Commands before this are of what came before the row: they are replayed, so that head, cache and translation are where they were,
+    /// and not counted.
+    from: u64,
 }
 
-impl Recorded<'_> {
+impl<'a> Recorded<'a> {
+    /// A row of these commands, of all that its drive recorded.
+    pub(super) fn new(disk: &'a Disk, trace: &'a [TimedEntry], row: Range<u64>) -> Recorded<'a> {
+        let end = trace.partition_point(|timed| timed.entry.sequence < row.end);
+        Recorded { disk, trace: trace.get(..end).unwrap_or(trace), from: row.start }
+    }
+
+    fn recording(&self, disk: &Disk, trace: &[TimedEntry]) -> Recording {
+        Recording::new(trace).preconditioned(disk.preconditioned.then_some(0))
+    }
+
     fn on(&self, disk: &Disk, scale: u32, usual: (&Config, &Recording)) -> Result<TimeStats, String> {
         let (was, recording) = usual;
         let config = disk.config(scale)?;
         let other = if config.max_io != was.max_io {
-            Some(cut_again(&self.trace, u64::from(was.max_io), u64::from(config.max_io)))
+            Some(cut_again(self.trace, u64::from(was.max_io), u64::from(config.max_io)))
         } else if config.conventional != was.conventional {
-            Some(moved(&self.trace, was, &config))
+            Some(moved(self.trace, was, &config))
         } else {
             None
         };
         match other {
-            Some(trace) => {
-                Recording::new(&trace).preconditioned(disk.preconditioned.then_some(0)).replay(&config, self.from)
-            }
+            Some(trace) => self.recording(disk, &trace).replay(&config, self.from),
             None => recording.replay(&config, self.from),
         }
     }
@@ -301,11 +312,11 @@ impl Recorded<'_> {
 pub(super) fn measure(run: &Run, recorded: &Recorded, measured: f64) -> Result<Replayed, Stop> {
     let (disk, scale) = (recorded.disk, run.options.scale);
     let config = disk.config(scale)?;
-    let recording = Recording::new(&recorded.trace).preconditioned(disk.preconditioned.then_some(0));
+    let recording = recorded.recording(disk, recorded.trace);
     let usual = recording.replay(&config, recorded.from)?;
     let first = recorded.trace.first().map_or(0, |timed| timed.entry.sequence);
     let mut replayed = Replayed {
-        commands: recording.commands() as u64,
+        commands: recording.commands(recorded.from) as u64,
         forgotten: first,
         measured,
         busy: usual.total.busy(),
@@ -517,6 +528,47 @@ mod tests {
             [entry(0, Op::Write, 300 * zone + 5, 4096, 0.0, 1.0), entry(1, Op::Write, 524 * zone + 7, 4096, 0.0, 1.0)];
         let moved: Vec<u64> = moved(&trace, &was, &fewer).iter().map(|t| t.entry.offset).collect();
         assert_eq!(moved, [38 * zone + 5, 262 * zone + 7]);
+    }
+
+    #[test]
+    fn of_a_part_what_was_before_is_replayed_and_not_counted() {
+        let disk = Disk::named("hitachi-hua72303", Rule::Fewer).unwrap();
+        // Filled with 199 MiB, which are flushed, read at random, read in order: one command after another, 5 ms each.
+        let write = |i: u64| (Op::Write, i << 20, 1 << 20);
+        let random = |i: u64| (Op::Read, (i * 7919 % 20_000) << 20, 16 << 10);
+        let order = |i: u64| (Op::Read, (30_000 << 20) + (i << 16), 64 << 10);
+        let flush = std::iter::once((Op::Flush, 0, 0));
+        let all = (0..199).map(write).chain(flush).chain((0..100).map(random)).chain((0..100).map(order));
+        let of = |(i, (op, at, len)): (usize, (Op, u64, u32))| {
+            entry(i as u64, op, at, len, i as f64 * 0.005, (i as f64 + 0.9) * 0.005)
+        };
+        let trace: Vec<TimedEntry> = all.enumerate().map(of).collect();
+        let time = |from: u64, until: u64, disk: &Disk| {
+            let recorded = Recorded::new(disk, &trace, from..until);
+            let recording = recorded.recording(disk, recorded.trace);
+            let config = disk.config(64).unwrap();
+            let time = recorded.on(disk, 64, (&config, &recording)).unwrap();
+            let commands = time.latency.values().map(|latency| latency.commands).sum::<u64>();
+            assert_eq!((commands, recording.commands(from)), (until.min(400) - from, (until.min(400) - from) as usize));
+            time
+        };
+        let [filling, reading, scanning, whole] =
+            [(0, 200), (200, 300), (300, u64::MAX), (0, u64::MAX)].map(|(from, until)| time(from, until, &disk));
+        let sum = filling.total.busy() + reading.total.busy() + scanning.total.busy();
+        assert!((sum / whole.total.busy() - 1.0).abs() < 0.05, "{sum} {whole:?}");
+        assert!(reading.total.busy() > 10.0 * scanning.total.busy(), "{reading:?} {scanning:?}");
+        assert!(reading.elapsed < 0.8 * whole.elapsed && scanning.elapsed < reading.elapsed, "{reading:?} {whole:?}");
+        // Where the head is when a part begins is what came before: the first of these is no seek from the edge.
+        let (here, there) = (time(350, 351, &disk), Recorded::new(&disk, &trace[350..], 350..351));
+        let alone = there.recording(&disk, there.trace).replay(&disk.config(64).unwrap(), 350).unwrap();
+        assert!(here.total.seek < alone.total.seek, "{here:?} {alone:?}");
+        // What a slower drive makes of the part alone.
+        let slow = |name: &str| {
+            let now = value(&disk.profile, name).unwrap();
+            Disk { profile: with(&disk.profile, &[(name, now * 0.5)]).unwrap(), ..disk.clone() }
+        };
+        let turns = slow("rotation_rpm");
+        assert!(time(200, 300, &turns).total.rotation > 1.6 * reading.total.rotation);
     }
 
     #[test]

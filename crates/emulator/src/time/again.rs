@@ -101,9 +101,9 @@ impl Recording {
         Recording { preconditioned, ..self }
     }
 
-    /// How many commands there are.
-    pub fn commands(&self) -> usize {
-        self.commands.len()
+    /// How many commands there are from the sequence number `from` on.
+    pub fn commands(&self, from: u64) -> usize {
+        self.commands.iter().filter(|(entry, ..)| entry.sequence >= from).count()
     }
 
     /// The drive's time for the commands from the sequence number `from` on, on a drive of `config` at rest at its outer edge; those
