@@ -254,7 +254,14 @@ pub(super) fn detach(args: Detach) -> Outcome {
     // Experiments leave more than drives: what killed ones left goes in any case.
     let (undone, mut failed) = undo_left();
     let (wanted, left): (Vec<_>, Vec<_>) = match &args.dir {
-        Some(dir) => (vec![served_in(dir, &undone)?].into_iter().flatten().collect(), Vec::new()),
+        Some(dir) => match served_in(dir, &undone) {
+            Ok(found) => (Vec::from_iter(found), Vec::new()),
+            // What could not be undone is the reason, and what could be is said nevertheless.
+            Err(why) => {
+                failed.extend(failed.is_empty().then_some(why));
+                Default::default()
+            }
+        },
         None => attached::find().into_iter().partition(|attached| !attached.is_served()),
     };
     let mut done = Vec::new();
@@ -289,20 +296,20 @@ pub(super) fn detach(args: Detach) -> Outcome {
 }
 
 /// The drive served in `dir`; `None` where it was a dead experiment's and is undone already.
-fn served_in(dir: &Path, undone: &[PathBuf]) -> Result<Option<Attached>, Failure> {
+fn served_in(dir: &Path, undone: &[PathBuf]) -> Result<Option<Attached>, String> {
     if undone.iter().any(|work| dir.starts_with(work)) {
         return Ok(None);
     }
     let name = dir.display();
     let Some(found) = attached::find_in(dir) else {
-        return Err(Failure::failed(format!(
+        return Err(format!(
             "{name}: no drive is served there; `imbrex drive detach --all` takes away what dead servers left"
-        )));
+        ));
     };
     match owner(&found.dir) {
-        Some(pid) => Err(Failure::failed(format!(
+        Some(pid) => Err(format!(
             "{name}: this belongs to the experiment of process {pid}; end that, and it takes all of it away"
-        ))),
+        )),
         None => Ok(Some(found)),
     }
 }
