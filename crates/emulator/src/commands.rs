@@ -344,18 +344,20 @@ impl Inner {
             let mut log = lock(&self.pre_images);
             let _data = self.slot(zone).data.write().unwrap_or_else(PoisonError::into_inner);
             let cached = self.state.write_cache();
+            let read = |out: &mut [u8]| self.store.read(zone.0, offset, out);
             let mut before = Vec::new();
-            if cached || matches!(self.store, Store::File(_)) {
-                before.resize(buf.len(), 0);
-                self.store.read(zone.0, offset, &mut before)?;
-            }
             if cached {
-                log.push(&self.state, self.geometry.start(zone) + offset, &before);
+                log.push(&self.state, self.geometry.start(zone) + offset, buf.len(), read)?;
+            } else if matches!(self.store, Store::File(_)) {
+                before.resize(buf.len(), 0);
+                read(&mut before)?;
             }
             if let Err(error) = self.store.write(zone.0, offset, buf) {
-                self.put_back(zone, offset, &before);
                 if cached {
+                    log.newest(&self.state).inspect(|before| self.put_back(zone, offset, before));
                     log.undo_push(&self.state);
+                } else {
+                    self.put_back(zone, offset, &before);
                 }
                 return Err(error);
             }

@@ -8,6 +8,7 @@
 use crate::config::Config;
 use crate::state::{PAGE, State};
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -123,12 +124,20 @@ pub(crate) struct PreImages {
     lap: u64,
     head: u64,
     tail: u64,
+    /// Room of a record that was destaged, for the next one.
+    spare: Option<Arc<[u8]>>,
+    /// Where bytes are put together before they go into the ring.
+    scratch: Vec<u8>,
 }
 
 impl PreImages {
     /// An empty log on the heap.
     pub(crate) fn in_memory(state: &State) -> PreImages {
-        PreImages { records: VecDeque::new(), mapped: false, lap: state.layout.ring_len as u64, head: 0, tail: 0 }
+        Self::of(VecDeque::new(), false, state.layout.ring_len as u64, (0, 0))
+    }
+
+    fn of(records: VecDeque<Record>, mapped: bool, lap: u64, (tail, head): (u64, u64)) -> PreImages {
+        PreImages { records, mapped, lap, head, tail, spare: None, scratch: Vec::new() }
     }
 
     /// The log that stands in an image's ring.
@@ -140,7 +149,7 @@ impl PreImages {
             .into_iter()
             .map(|r| Record { at: r.at, len: r.bytes.len(), position: r.position, bytes: None })
             .collect();
-        Ok(PreImages { records, mapped: true, lap: ring.len() as u64, head, tail })
+        Ok(Self::of(records, true, ring.len() as u64, (tail, head)))
     }
 
     /// A copy on the heap.
@@ -148,7 +157,7 @@ impl PreImages {
         let records = (0..self.records.len())
             .map(|i| Record { bytes: Some(self.shared(state, i)), ..self.records[i].clone() })
             .collect();
-        PreImages { records, mapped: false, ..*self }
+        Self::of(records, false, self.lap, (self.tail, self.head))
     }
 
     /// Number of writes at risk.
@@ -174,14 +183,26 @@ impl PreImages {
         }
     }
 
+    /// What stood there before the newest write.
+    pub(crate) fn newest(&self, state: &State) -> Option<Arc<[u8]>> {
+        Some(self.shared(state, self.len().checked_sub(1)?))
+    }
+
     /// What stood there before the `i`th write.
     pub(crate) fn before(&self, state: &State, i: usize) -> Arc<[u8]> {
         self.shared(state, i)
     }
 
-    /// Records that `before` is about to be overwritten at `at`. The oldest writes are destaged until it fits.
-    pub(crate) fn push(&mut self, state: &State, at: u64, before: &[u8]) {
-        let size = record_bytes(before.len());
+    /// Records that `len` bytes at `at` are about to be overwritten; `read` copies what stands there. The oldest writes are destaged until
+    /// it fits. After an error nothing is recorded.
+    pub(crate) fn push(
+        &mut self,
+        state: &State,
+        at: u64,
+        len: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let size = record_bytes(len);
         assert!(size <= self.lap, "a command longer than the pre-images' ring");
         let room = self.lap - self.head % self.lap;
         if room < size {
@@ -194,18 +215,36 @@ impl PreImages {
         }
         let position = self.head;
         self.make_room(state, position + size);
-        if self.mapped {
-            self.write(state, position, &encode(KIND_RECORD, at, position, before), before);
-        }
+        let bytes = if self.mapped {
+            let mut before = std::mem::take(&mut self.scratch);
+            before.resize(len, 0);
+            let done = read(&mut before);
+            if done.is_ok() {
+                self.write(state, position, &encode(KIND_RECORD, at, position, &before), &before);
+            }
+            self.scratch = before;
+            done?;
+            None
+        } else {
+            // Copied once, to where it stays.
+            let mut bytes = self.spare.take().filter(|spare| spare.len() == len).unwrap_or_else(|| vec![0; len].into());
+            match Arc::get_mut(&mut bytes) {
+                Some(room) => read(room)?,
+                None => return Err(io::Error::other("the room of a pre-image is shared")),
+            }
+            Some(bytes)
+        };
         self.set_head(state, position + size);
-        let bytes = (!self.mapped).then(|| before.into());
-        self.records.push_back(Record { at, len: before.len(), position, bytes });
+        self.records.push_back(Record { at, len, position, bytes });
+        Ok(())
     }
 
     /// Destages the oldest writes until the ring may reach up to `end`.
     fn make_room(&mut self, state: &State, end: u64) {
         while end - self.tail > self.lap {
-            self.records.pop_front();
+            let oldest = self.records.pop_front().and_then(|oldest| oldest.bytes);
+            // A fork may have it, too.
+            self.spare = oldest.and_then(|mut bytes| Arc::get_mut(&mut bytes).is_some().then_some(bytes));
             self.set_tail(state, self.records.front().map_or(self.head, |oldest| oldest.position));
         }
     }
@@ -258,6 +297,40 @@ mod tests {
         state
     }
 
+    fn push(log: &mut PreImages, state: &State, at: u64, before: &[u8]) {
+        let read = |out: &mut [u8]| {
+            out.copy_from_slice(before);
+            Ok(())
+        };
+        log.push(state, at, before.len(), read).unwrap();
+    }
+
+    #[test]
+    fn what_a_fork_has_stays_when_room_is_used_again_and_a_failed_read_is_no_record() {
+        let (state, mapped) = (State::in_memory(&Config::tiny()), with_ring());
+        let mut heap = PreImages::in_memory(&state);
+        let many = heap.lap / record_bytes(4096);
+        (0..many).for_each(|i| push(&mut heap, &state, i * 4096, &[i as u8; 4096]));
+        let held: Vec<Arc<[u8]>> = (0..heap.len()).map(|i| heap.before(&state, i)).collect();
+        let fork = heap.copy(&state);
+        (0..many / 2).for_each(|i| push(&mut heap, &state, i * 4096, &[!(i as u8); 4096]));
+        drop(held);
+        (0..many).for_each(|i| push(&mut heap, &state, i * 4096, &[!(i as u8); 4096]));
+        for i in 0..fork.len() {
+            let (at, _) = fork.range(i);
+            assert!(fork.before(&state, i).iter().all(|byte| *byte == (at / 4096) as u8), "{i}");
+        }
+        assert_eq!(heap.newest(&state).unwrap()[0], !((many - 1) as u8));
+        for (log, state) in [(&mut heap, &state), (&mut PreImages::in_ring(&mapped).unwrap(), &mapped)] {
+            let before = log.len();
+            assert!(log.push(state, 0, 4096, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+            assert!(log.len() <= before);
+            push(log, state, 4096, &[9; 4096]);
+            assert!(log.newest(state).unwrap().iter().all(|byte| *byte == 9));
+        }
+        assert!(PreImages::in_ring(&mapped).is_ok());
+    }
+
     #[test]
     fn a_ring_holds_what_memory_holds_over_many_laps() {
         let state = with_ring();
@@ -268,7 +341,7 @@ mod tests {
             let blocks = [1, 2, 9, 64][rng.random_range(0..4)];
             let before = vec![round as u8; blocks * 4096];
             for log in [&mut mapped, &mut heap] {
-                log.push(&state, round * 4096, &before);
+                push(log, &state, round * 4096, &before);
                 match round % 50 {
                     17 => log.undo_push(&state),
                     33 => log.clear(&state),
@@ -289,8 +362,8 @@ mod tests {
     fn every_damaged_byte_is_found() {
         let state = with_ring();
         let mut log = PreImages::in_ring(&state).unwrap();
-        log.push(&state, 4096, &[7; 4096]);
-        log.push(&state, 8192, &[8; 4096]);
+        push(&mut log, &state, 4096, &[7; 4096]);
+        push(&mut log, &state, 8192, &[8; 4096]);
         let mut ring = vec![0; state.layout.ring_len];
         state.region.copy_out(state.layout.ring, &mut ring);
         assert_eq!(decode_ring(&ring, 0, log.head).unwrap().len(), 2);

@@ -273,7 +273,7 @@ impl Clock {
         let desk = &mut *guard;
         let present = desk.seats.values().map(|seat| seat.last).fold(f64::INFINITY, f64::min);
         let present = if present.is_finite() { present } else { desk.engine.now() };
-        let seat = desk.seats.entry(me).or_insert(Seat { waits: None, last: present, seen: Instant::now() });
+        let seat = desk.seats.entry(me).or_insert_with(|| Seat { waits: None, last: present, seen: Instant::now() });
         let arrival = seat.last.max(present);
         let ticket = desk.engine.submit(asked.arriving(arrival), &mut desk.ledger);
         seat.waits = Some(ticket);
