@@ -8,7 +8,7 @@ use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneHead, ZoneUse, data_
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
-use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, place};
+use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, place, shares};
 use crate::pool::{BufPool, Image};
 use crate::zone::{DataZone, Event, ZoneState};
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
@@ -287,7 +287,7 @@ impl Core {
         if let Some(zone) = zones.last().filter(|_| bound)
             && let Some(z) = state.zones.get(*zone)
         {
-            if z.room() >= need {
+            if z.room() >= need && !(zones.len() == 1 && self.outgrows(state, slot, z)) {
                 return Some(*zone);
             }
             // What is left of it is too little for most appends.
@@ -320,7 +320,15 @@ impl Core {
         let free = self.free();
         let random = state.random();
         let last = if self.facts.separate { kind } else { 0 };
-        match place(placement.pick, &pool, Ask { need, expect }, most, free, state.last[last], random) {
+        match place(
+            placement.pick,
+            &pool,
+            Ask { need, expect, capacity: self.zone_blocks() },
+            most,
+            free,
+            state.last[last],
+            random,
+        ) {
             Choice::Use(zone) => {
                 state.last[last] = zone;
                 if let Some(z) = state.zones.get_mut(zone) {
@@ -344,13 +352,38 @@ impl Core {
         }
     }
 
+    /// Blocks of a zone that chunks can have.
+    fn zone_blocks(&self) -> u32 {
+        (self.facts.zone_bytes / BLOCK as u64) as u32 - 1
+    }
+
     /// Blocks that a chunk is expected to take from now on, if that is known.
     fn expected(&self, state: &State, slot: u32) -> Option<u32> {
         let chunk = state.index.chunk(slot)?;
-        let len = state.sizes.get(usize::from(chunk.stream.number()))?.expected()?;
+        let len = state.sizes.get(usize::from(chunk.stream.number()))?.expected(chunk.len.saturating_add(1))?;
         let blocks = blocks_of(len.saturating_sub(chunk.len));
         // One that fills a zone shall not find that all of them are a block too small.
-        Some(blocks.min((self.facts.zone_bytes / BLOCK as u64) as u32 - 1))
+        Some(blocks.min(self.zone_blocks()))
+    }
+
+    /// Whether the chunk, all of which is in this zone so far, [goes on in another one](crate::policy::place::outgrows): only where free zones
+    /// are not short, so that nobody is refused room that is there.
+    fn outgrows(&self, state: &State, slot: u32, zone: &DataZone) -> bool {
+        if self.options.placement.pick != Pick::Fit || !self.facts.separate || self.free() < 2 {
+            return false;
+        }
+        let Some(chunk) = state.index.chunk(slot) else { return false };
+        let sizes = state.sizes.get(usize::from(chunk.stream.number()));
+        let Some(usual) = sizes.and_then(|sizes| sizes.expected(1)) else { return false };
+        let Some(expect) = self.expected(state, slot) else { return false };
+        if !outgrows(blocks_of(chunk.len), blocks_of(usual), expect, zone.room()) {
+            return false;
+        }
+        let of_kind = |z: &&DataZone| z.state().is_open() && z.usage == ZoneUse::Data(chunk.stream);
+        let all = state.zones.0.values().filter(|z| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_))).count();
+        let open = state.zones.0.values().filter(of_kind).count();
+        let kind = usize::from(chunk.stream.number());
+        open < allowance(open, self.facts.pools[kind], all, self.facts.shared)
     }
 
     /// Blocks that the chunks that go on in a zone are expected to take.
@@ -456,9 +489,11 @@ impl Core {
                 sizes.sealed(len);
             }
         }
-        let little = match state.sizes.get(kind).and_then(|sizes| sizes.expected()) {
-            // No chunk is expected to fit behind it.
-            Some(expected) if self.options.placement.pick == Pick::Fit => blocks_of(expected),
+        let little = match state.sizes.get(kind).and_then(|sizes| sizes.expected(1)).map(blocks_of) {
+            // No chunk is expected to fit behind it, nor to begin there.
+            Some(expected) if self.options.placement.pick == Pick::Fit && !shares(expected, self.zone_blocks()) => {
+                expected
+            }
             _ => 0,
         };
         if let Some((zone, z)) = zone.and_then(|zone| state.zones.get(zone).map(|z| (zone, z)))

@@ -6,7 +6,9 @@
 //!
 //! The store's own way, ④, keeps room in a zone for what its chunks will become. How long they become it knows from the chunks of that
 //! kind that were sealed last ([`Sizes`]). So chunks that fill a zone have one to themselves, even where a shorter one has left most of
-//! another zone, and short ones share as few zones as they fit in, which are written in longer turns.
+//! another zone, and short ones share as few zones as they fit in, which are written in longer turns. Where short ones share zones, these are
+//! filled to the end: to cut a chunk there costs nothing, and room that is left costs cleaning. One that grows beyond what was expected of it
+//! [leaves](outgrows) them: what dies with one chunk stands together.
 
 /// How a zone is chosen among those that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +91,29 @@ impl Sizes {
         self.next = (self.next + 1) % Self::MOST;
     }
 
-    /// What a chunk is expected to become, in bytes: three of four were as long or shorter. To split a long one costs more than the room behind a
-    /// short one. `None`: too few are known.
-    pub fn expected(&self) -> Option<u32> {
-        let mut sorted = self.ring.clone();
+    /// What a chunk that becomes at least `least` bytes long is expected to become, in bytes: of those that did, three of four became as long or
+    /// shorter. To split a long one costs more than the room behind a short one. Where none did, it is expected to end there. `None`: too few are known.
+    pub fn expected(&self, least: u32) -> Option<u32> {
+        if self.ring.len() < Self::ENOUGH {
+            return None;
+        }
+        let mut sorted: Vec<u32> = self.ring.iter().copied().filter(|len| *len >= least).collect();
         sorted.sort_unstable();
-        sorted.get((sorted.len() * 3).div_ceil(4).saturating_sub(1)).copied().filter(|_| sorted.len() >= Self::ENOUGH)
+        Some(sorted.get((sorted.len() * 3).div_ceil(4).saturating_sub(1)).copied().unwrap_or(least))
     }
+}
+
+/// Whether a chunk goes on in another zone while its own has room: it has outgrown what was expected when it began, and what is
+/// expected of it now is more than what is left there and more than what it has. The end of the zone would cut it anyway, later; so most of it stands by
+/// itself, and its zone is left to short ones. All in blocks: what it `has`, what a chunk is `usual`ly expected to become, what it is expected to take
+/// from now on, and what is left of its zone.
+pub fn outgrows(has: u32, usual: u32, expect: u32, room: u32) -> bool {
+    has >= usual && expect > room && expect >= has
+}
+
+/// Chunks so short share zones to the last block.
+pub fn shares(expect: u32, capacity: u32) -> bool {
+    expect <= capacity / 2
 }
 
 /// How many zones a kind may have open that has `open` now, with a share of `share` in `pool`, of which all kinds have `all`: what others
@@ -111,6 +129,8 @@ pub struct Ask {
     pub need: u32,
     /// Blocks that the chunk is expected to take from now on, if that is known.
     pub expect: Option<u32>,
+    /// Blocks of a zone.
+    pub capacity: u32,
 }
 
 /// Where bytes go.
@@ -131,7 +151,9 @@ pub fn place(pick: Pick, pool: &[OpenZone], ask: Ask, most: usize, free: usize, 
     let need = ask.need;
     let fit: Vec<&OpenZone> = pool.iter().filter(|zone| zone.room >= need).collect();
     let pick = match (pick, ask.expect) {
-        (Pick::Fit, Some(expect)) => return place_whole(pool, &fit, expect.max(need), most.max(1), free),
+        (Pick::Fit, Some(expect)) => {
+            return place_whole(pool, &fit, Ask { expect: Some(expect.max(need)), ..ask }, most.max(1), free);
+        }
         (Pick::Fit, None) => Pick::RoundRobin,
         (pick, _) => pick,
     };
@@ -153,9 +175,18 @@ pub fn place(pick: Pick, pool: &[OpenZone], ask: Ask, most: usize, free: usize, 
 }
 
 /// See [`Pick::Fit`]; `fit` are those of the pool that take the next append.
-fn place_whole(pool: &[OpenZone], fit: &[&OpenZone], expect: u32, most: usize, free: usize) -> Choice {
+fn place_whole(pool: &[OpenZone], fit: &[&OpenZone], ask: Ask, most: usize, free: usize) -> Choice {
+    let expect = ask.expect.unwrap_or(ask.need);
     let whole = fit.iter().filter(|zone| zone.spare() >= expect);
     if let Some(zone) = whole.min_by_key(|zone| (zone.spare(), zone.zone)) {
+        return Choice::Use(zone.zone);
+    }
+    if shares(expect, ask.capacity)
+        && let Some(zone) = fit
+            .iter()
+            .filter(|zone| zone.spare() >= ask.need)
+            .max_by_key(|zone| (zone.spare(), std::cmp::Reverse(zone.zone)))
+    {
         return Choice::Use(zone.zone);
     }
     // What is left of a zone that nobody writes to is given up: nobody is expected to fit there.
@@ -183,7 +214,7 @@ mod tests {
     use super::*;
 
     fn ask(need: u32) -> Ask {
-        Ask { need, expect: None }
+        Ask { need, expect: None, capacity: 100 }
     }
 
     fn zone(zone: u32, room: u32, writers: u32) -> OpenZone {
@@ -235,36 +266,69 @@ mod tests {
     #[test]
     fn a_chunk_goes_where_all_of_it_fits_or_to_a_zone_of_its_own() {
         let pool = [zone(1, 90, 0), zone(4, 60, 2), zone(7, 20, 0)];
-        let at = |expect, most, free| place(Pick::Fit, &pool, Ask { need: 4, expect }, most, free, 0, 0);
+        let at = |expect, most, free| place(Pick::Fit, &pool, Ask { need: 4, expect, capacity: 100 }, most, free, 0, 0);
         assert_eq!(at(Some(15), 4, 9), Choice::Use(7), "the fullest that takes it");
         assert_eq!(at(Some(30), 4, 9), Choice::Use(4), "zones are shared by those that fit");
         assert_eq!(at(Some(99), 4, 9), Choice::Replace(7), "nobody writes there, and the least is lost");
         let busy = [zone(4, 60, 2)];
-        assert_eq!(place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99) }, 4, 9, 0, 0), Choice::Open);
-        assert_eq!(place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99) }, 1, 9, 0, 0), Choice::Use(4));
+        assert_eq!(place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99), capacity: 60 }, 4, 9, 0, 0), Choice::Open);
+        assert_eq!(
+            place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99), capacity: 60 }, 1, 9, 0, 0),
+            Choice::Use(4)
+        );
         assert_eq!(at(Some(99), 3, 0), Choice::Use(1), "there is no other: where most is left");
         assert_eq!(at(None, 4, 9), Choice::Use(1), "nothing is known: the one that nobody uses");
         let promised = [OpenZone { promised: 50, ..zone(1, 90, 5) }];
-        assert_eq!(place(Pick::Fit, &promised, Ask { need: 4, expect: Some(45) }, 2, 9, 0, 0), Choice::Open);
-        assert_eq!(place(Pick::Fit, &promised, Ask { need: 4, expect: Some(40) }, 2, 9, 0, 0), Choice::Use(1));
         assert_eq!(
-            place(Pick::Fit, &[zone(1, 3, 1)], Ask { need: 4, expect: Some(40) }, 1, 9, 0, 0),
+            place(Pick::Fit, &promised, Ask { need: 4, expect: Some(45), capacity: 60 }, 2, 9, 0, 0),
+            Choice::Open
+        );
+        assert_eq!(
+            place(Pick::Fit, &promised, Ask { need: 4, expect: Some(40), capacity: 60 }, 2, 9, 0, 0),
+            Choice::Use(1)
+        );
+        assert_eq!(
+            place(Pick::Fit, &[zone(1, 3, 1)], Ask { need: 4, expect: Some(40), capacity: 60 }, 1, 9, 0, 0),
             Choice::Replace(1)
         );
-        assert_eq!(place(Pick::Fit, &[], Ask { need: 4, expect: Some(40) }, 1, 0, 0, 0), Choice::Open);
+        assert_eq!(place(Pick::Fit, &[], Ask { need: 4, expect: Some(40), capacity: 60 }, 1, 0, 0, 0), Choice::Open);
+    }
+
+    #[test]
+    fn short_chunks_fill_their_zones_to_the_end() {
+        let ask = |expect| Ask { need: 4, expect: Some(expect), capacity: 100 };
+        let pool = [zone(1, 9, 0), zone(4, 30, 0), OpenZone { promised: 20, ..zone(7, 40, 1) }];
+        let at = |expect| place(Pick::Fit, &pool, ask(expect), 4, 9, 0, 0);
+        assert_eq!(at(30), Choice::Use(4));
+        assert_eq!(at(50), Choice::Use(4), "it is cut where most of it fits");
+        assert_eq!(at(51), Choice::Replace(1), "a long one is not");
+        let promised = [OpenZone { promised: 20, ..zone(7, 23, 1) }];
+        assert_eq!(place(Pick::Fit, &promised, ask(30), 4, 9, 0, 0), Choice::Open, "others are not cut for it");
+    }
+
+    #[test]
+    fn a_chunk_that_has_outgrown_its_zone_leaves_it() {
+        assert!(outgrows(6, 6, 57, 20));
+        assert!(!outgrows(5, 6, 57, 20), "it may still become what was expected");
+        assert!(!outgrows(6, 6, 57, 57), "it fits");
+        assert!(!outgrows(30, 6, 29, 20), "most of it is there already");
     }
 
     #[test]
     fn what_a_chunk_becomes_is_known_from_the_last_ones() {
         let mut sizes = Sizes::default();
         (0..7).for_each(|_| sizes.sealed(5));
-        assert_eq!(sizes.expected(), None, "too few");
+        assert_eq!(sizes.expected(1), None, "too few");
         sizes.sealed(5);
-        assert_eq!(sizes.expected(), Some(5));
+        assert_eq!(sizes.expected(1), Some(5));
+        assert_eq!(sizes.expected(6), Some(6), "none was as long");
         (0..8).for_each(|_| sizes.sealed(100));
-        assert_eq!(sizes.expected(), Some(100), "half are longer");
-        (0..25).for_each(|_| sizes.sealed(7));
-        assert_eq!(sizes.expected(), Some(7), "what was long ago is forgotten");
+        assert_eq!(sizes.expected(1), Some(100), "half are longer");
+        (0..22).for_each(|_| sizes.sealed(7));
+        assert_eq!(sizes.expected(1), Some(7), "most of them");
+        assert_eq!(sizes.expected(8), Some(100), "it is none of those");
+        (0..12).for_each(|_| sizes.sealed(7));
+        assert_eq!(sizes.expected(8), Some(8), "what was long ago is forgotten");
     }
 
     #[test]
@@ -278,12 +342,12 @@ mod tests {
         #[test]
         fn a_choice_can_be_carried_out(
             rooms in proptest::collection::vec((0u32..100, 0u32..3, 0u32..100), 0..8), need in 1u32..50, expect in 1u32..100,
-            most in 1usize..8, free in 0usize..3,
+            most in 1usize..8, free in 0usize..3, capacity in 1u32..200,
         ) {
             let pool: Vec<OpenZone> = rooms.iter().enumerate()
                 .map(|(i, (room, writers, promised))| OpenZone { zone: i as u32, room: *room, writers: *writers, promised: *promised }).collect();
             for pick in [Pick::RoundRobin, Pick::Fit, Pick::Random, Pick::One] {
-                match place(pick, &pool, Ask { need, expect: Some(expect) }, most, free, 0, 5) {
+                match place(pick, &pool, Ask { need, expect: Some(expect), capacity }, most, free, 0, 5) {
                     Choice::Use(zone) => proptest::prop_assert!(pool[zone as usize].room >= need),
                     // It is what the caller hears, too, when there is none.
                     Choice::Open => proptest::prop_assert!(free == 0 || pool.len() < most.max(1)),
