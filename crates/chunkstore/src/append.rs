@@ -69,8 +69,9 @@ impl State {
         let entry = Entry::ZoneClosed { zone, life: z.life, tail: z.tail };
         self.journal.push(entry);
         self.assign();
-        self.collect(zone);
         self.count_lives();
+        self.look_at(zone);
+        self.collect(zone);
     }
 
     /// Puts a data record at the end of a zone; `None`: it has no room for it, or takes nothing any more. `fresh`: its slices are
@@ -138,6 +139,7 @@ impl Core {
         }
         self.check_index(&state)?;
         let serial = self.next_number();
+        state.lives.tick(serial);
         state.index.insert(Chunk::new(id, serial, stream));
         state.index_bytes += CHUNK_COST;
         state.journal.push(Entry::Create { id, serial, stream });
@@ -235,9 +237,12 @@ impl Core {
         let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
         state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
         state.fresh.grown(slot);
-        let now = state.now();
+        state.lives.tick(sequence);
+        let all = &mut *state;
+        if let Some(chunk) = all.index.chunk(slot) {
+            all.lives.grew(chunk, blocks);
+        }
         if let Some(z) = state.zones.get_mut(zone) {
-            z.aged(blocks, now);
             z.live_blocks += blocks;
             if new {
                 z.live.push(slot);
@@ -516,13 +521,10 @@ impl Core {
         state.index_bytes = state.index_bytes.saturating_sub(cost(&chunk));
         state.scrub.forget(id);
         state.journal.push(Entry::Delete { id, serial: chunk.serial });
+        state.lives.died(&chunk);
         let target = state.assign();
         for group in chunk.groups() {
             let blocks = group.blocks();
-            if let Some((kind, born)) = state.zones.get(group.zone).map(|z| (z.kind(), z.born)) {
-                let age = state.now().saturating_sub(born);
-                state.deaths.died(kind, age, u64::from(blocks));
-            }
             state.forget_group(group.zone, slot, blocks);
         }
         drop(state);

@@ -50,8 +50,7 @@ struct Move {
     from: u32,
     start: u32,
     records: Vec<RecordIndex>,
-    /// When it was written, and how much of what is like it dies ([`State::rate`](crate::core::State::rate)).
-    born: u64,
+    /// How much of what is like it dies ([`Rates::of`](crate::policy::lifetime::Rates::of)).
     rate: f64,
     /// For it, a zone of the cleaner may be closed that has room for fewer blocks than this.
     give_up: u32,
@@ -75,7 +74,10 @@ impl Core {
     /// The closed zone that is most worth cleaning.
     fn choose_victim(&self, what: Victim, but: &[u32]) -> Option<u32> {
         let counts = self.tenant.counts();
-        let state = self.state();
+        let mut state = self.state();
+        if what == Victim::Any && self.options.victims == Victims::Lifetime {
+            state.look_on();
+        }
         // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
         let open = state.zones.0.values().filter(|z| matches!(z.usage, ZoneUse::Cleaner(_)));
         let room = counts.free > counts.reserve || open.map(|z| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
@@ -83,7 +85,6 @@ impl Core {
             z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
         });
         let closed = closed.filter(|(zone, _)| !but.contains(zone));
-        let (rates, now) = (state.deaths.rates(), state.now());
         // Room for less than a record may have been left because none fitted: to move the others would win it in no other zone
         // either, and go on for ever.
         let crumbs = |z: &DataZone| (z.capacity / 8).max(data_blocks(self.facts.most_append));
@@ -108,7 +109,7 @@ impl Core {
                     z.tail.saturating_sub(1)
                 },
                 age: state.assigned - z.touched,
-                rate: rates.of(z.kind(), now.saturating_sub(z.born)),
+                rate: z.rate,
             });
         }
         victim(self.options.victims, &candidates)
@@ -183,7 +184,6 @@ impl Core {
         {
             let mut state = self.state();
             let slots = state.zones.get(zone).map(|z| z.live.clone()).unwrap_or_default();
-            let (born, rate) = state.zones.get(zone).map_or((0, 1.0), |z| (z.born, state.rate(z)));
             // To give up as much as is won could go on for ever: what was closed early would be the next victim.
             let wins = |z: &DataZone| if z.dead { u32::MAX } else { z.capacity.saturating_sub(1 + z.live_blocks) };
             let give_up = state.zones.get(zone).filter(|_| give_up).map_or(0, wins);
@@ -200,8 +200,8 @@ impl Core {
                     }
                     if !records.is_empty() {
                         let (id, serial, stream) = (chunk.id, chunk.serial, chunk.stream);
-                        let start = group.start;
-                        moves.push(Move { slot, id, serial, stream, from: zone, start, records, born, rate, give_up });
+                        let (start, rate) = (group.start, state.lives.rate(chunk));
+                        moves.push(Move { slot, id, serial, stream, from: zone, start, records, rate, give_up });
                     }
                 }
                 if bytes >= most {
@@ -276,7 +276,7 @@ impl Core {
                         let mut state = self.state();
                         let Some(at) = state.put(to, image, header, false, &self.gather) else { break };
                         if let Some(z) = state.zones.get_mut(to) {
-                            z.aged(blocks, one.born);
+                            z.expects(blocks, one.rate);
                             z.incoming = true;
                         }
                         copied += len;
@@ -350,15 +350,11 @@ impl Core {
                     _ => None,
                 })
                 .collect();
-            // What is expected to live as long stands together, of its own kind if it can.
-            let far = |zone: u32| state.zones.get(zone).map_or(f64::MAX, |z| (state.rate(z) / one.rate).log2().abs());
+            // What is expected to live as long stands together, whatever its kind.
+            let far = |zone: u32| state.zones.get(zone).map_or(f64::MAX, |z| (z.rate / one.rate).log2().abs());
             let lifetimes = self.options.victims == Victims::Lifetime;
             if lifetimes {
-                open.sort_by(|a, b| {
-                    let key = |(zone, same, _): &(u32, bool, u32)| (far(*zone) > FAR, !same, far(*zone));
-                    let (a, b) = (key(a), key(b));
-                    (a.0, a.1).cmp(&(b.0, b.1)).then(a.2.total_cmp(&b.2))
-                });
+                open.sort_by(|(a, ..), (b, ..)| far(*a).total_cmp(&far(*b)));
             }
             let Some(chunk) = state.index.chunk(one.slot) else { return Ok(None) };
             // In a zone where it has something, only what joins it.
@@ -371,20 +367,23 @@ impl Core {
                 group.is_none() && here.all(|group| group.end() == one.start || group.start == end)
             };
             let fits = |(zone, _, room): &&(u32, bool, u32)| *room >= blocks && joins(*zone);
-            let near = |(zone, same, _): &&(u32, bool, u32)| *same && (!lifetimes || far(*zone) <= FAR);
+            let near = |(zone, same, _): &&(u32, bool, u32)| if lifetimes { far(*zone) <= FAR } else { *same };
             let same = open.iter().filter(near).find(fits);
             // Where few zones are left, kinds of streams share what the cleaner has.
             let counts = self.tenant.counts();
             let scarce = counts.free <= counts.reserve && !open.is_empty();
             let crowded = scarce || open.len() >= self.facts.cleaner_zones.min(OPEN);
-            let any = same.or_else(|| open.iter().find(fits).filter(|_| crowded));
+            // So much of a zone may be lost.
+            let most = (self.facts.zone_bytes / BLOCK as u64 / WASTE) as u32;
+            // Rather than with what lives otherwise it goes to a new one in place of one that is full.
+            let spent = open.iter().find(|(.., room)| *room < blocks.min(most)).filter(|_| lifetimes && !scarce);
+            let any = same.or_else(|| open.iter().find(fits).filter(|_| crowded && spent.is_none()));
             if let Some((zone, ..)) = any {
                 return Ok(Some(*zone));
             }
-            let full = open.iter().min_by_key(|(.., room)| *room).filter(|_| crowded);
+            let full = spent.or_else(|| open.iter().min_by_key(|(.., room)| *room)).filter(|_| crowded);
             // Where it would only not join what the chunk has there, it stays where it is until others have filled that zone: to close them
             // for each such piece would take more zones than cleaning frees.
-            let most = (self.facts.zone_bytes / BLOCK as u64 / WASTE) as u32;
             if full.is_some_and(|(.., room)| *room >= blocks.max(most).max(one.give_up)) && group.is_none() {
                 return Ok(None);
             }

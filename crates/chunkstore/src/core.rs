@@ -17,9 +17,8 @@ use crate::id::StreamType;
 use crate::index::Index;
 use crate::journal::MetaLog;
 use crate::options::Options;
-use crate::policy::lifetime::Deaths;
 use crate::policy::place::Sizes;
-use crate::zone::{DataZone, Event, ZoneState, ZoneTable};
+use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::{Tenant, Volume};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,10 +139,7 @@ pub(crate) struct State {
     pub(crate) random: u64,
     /// How long the last chunks of each kind became.
     pub(crate) sizes: Vec<Sizes>,
-    pub(crate) deaths: Deaths,
-    /// Up to here what lives was counted, and here older figures faded last, in blocks that were given to the store.
-    counted: u64,
-    faded: u64,
+    pub(crate) lives: crate::lives::Lives,
     pub(crate) scrub: crate::scrub::Scrub,
 }
 
@@ -165,37 +161,8 @@ impl State {
             last: vec![0; streams.max(1)],
             random: seed | 1,
             sizes: vec![Sizes::default(); streams],
-            deaths: Deaths::new([], 1),
-            counted: 0,
-            faded: 0,
+            lives: Default::default(),
             scrub: Default::default(),
-        }
-    }
-
-    /// Blocks that the store was given so far: the time by which lives are told.
-    pub(crate) fn now(&self) -> u64 {
-        self.appended / BLOCK as u64
-    }
-
-    /// What is estimated to die of a zone's blocks, see [`Rates::of`](crate::policy::lifetime::Rates::of).
-    pub(crate) fn rate(&self, zone: &DataZone) -> f64 {
-        self.deaths.rate(zone.kind(), self.now().saturating_sub(zone.born))
-    }
-
-    /// Counts what has lived since it was counted last. Cheap enough for once a zone that is written.
-    pub(crate) fn count_lives(&mut self) {
-        let now = self.now();
-        let time = now - self.counted;
-        self.counted = now;
-        let mut live = 0;
-        for zone in self.zones.0.values().filter(|zone| zone.live_blocks > 0) {
-            live += u64::from(zone.live_blocks);
-            self.deaths.lived(zone.kind(), now.saturating_sub(zone.born), u64::from(zone.live_blocks), time);
-        }
-        // When about everything could have been written anew.
-        if now - self.faded > live.max(1) {
-            self.deaths.fade();
-            self.faded = now;
         }
     }
 
@@ -307,18 +274,16 @@ impl Drop for Right<'_> {
 
 impl Core {
     pub(crate) fn new(tenant: Tenant, options: Options, facts: Facts, mut state: State, meta: MetaLog) -> Core {
-        let lifetimes = options.streams.iter().map(|stream| stream.lifetime.as_secs_f64());
-        state.deaths = Deaths::new(lifetimes, u32::try_from(facts.zone_bytes / BLOCK as u64).unwrap_or(u32::MAX));
         state.learn_sizes();
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
-        let numbers = AtomicU64::new(volume.mount() << 40);
+        let first = volume.mount() << 40;
         let cached = volume.device().write_cache().unwrap_or(true);
         // With its cache on a rotating drive puts writes in order by itself, and long turns are better for it. Where active zones are limited, one
         // that is closed is finished before the next is begun.
         let alone = cached && volume.geometry().rotational || tenant.limits_active();
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
-        Core {
+        let core = Core {
             volume,
             tenant,
             options,
@@ -326,7 +291,7 @@ impl Core {
             state: Mutex::new(state),
             changed: Condvar::new(),
             meta: Mutex::new(meta),
-            numbers,
+            numbers: AtomicU64::new(first),
             counters: Default::default(),
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
@@ -335,7 +300,9 @@ impl Core {
             beside: if alone { 1 } else { BESIDE },
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
-        }
+        };
+        core.learn_lives(first);
+        core
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -17,6 +17,7 @@ pub mod format;
 mod id;
 pub mod index;
 mod journal;
+mod lives;
 mod look;
 mod meter;
 mod options;

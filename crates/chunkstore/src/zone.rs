@@ -85,8 +85,8 @@ pub(crate) struct DataZone {
     pub(crate) unreadable: bool,
     /// The last append that went there, or that died there: the time by which ages are told.
     pub(crate) touched: u64,
-    /// When its records were first written, on average: in blocks that the store had been given by then.
-    pub(crate) born: u64,
+    /// What is estimated to die of it, see [`Rates::of`](crate::policy::lifetime::Rates::of), when that was looked up last.
+    pub(crate) rate: f64,
     /// What is not written yet.
     pub(crate) buffer: ZoneBuffer,
 }
@@ -113,7 +113,7 @@ impl DataZone {
             dead: false,
             unreadable: false,
             touched: 0,
-            born: 0,
+            rate: 0.0,
             buffer: ZoneBuffer::new(tail),
         }
     }
@@ -138,11 +138,10 @@ impl DataZone {
         if self.state.is_open() && !self.dead { self.capacity.saturating_sub(self.tail) } else { 0 }
     }
 
-    /// Its last `blocks` blocks are of that time.
-    pub(crate) fn aged(&mut self, blocks: u32, born: u64) {
-        let before = u128::from(self.tail.saturating_sub(blocks));
-        let sum = u128::from(self.born) * before + u128::from(born) * u128::from(blocks);
-        self.born = (sum / (before + u128::from(blocks)).max(1)) as u64;
+    /// Of its last `blocks` blocks so much is estimated to die.
+    pub(crate) fn expects(&mut self, blocks: u32, rate: f64) {
+        let before = f64::from(self.tail.saturating_sub(1 + blocks));
+        self.rate = (self.rate * before + rate * f64::from(blocks)) / (before + f64::from(blocks)).max(1.0);
     }
 
     /// Which kind of stream it is for, by number.

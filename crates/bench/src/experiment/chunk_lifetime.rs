@@ -101,8 +101,10 @@ fn extra((_, percent, way): &Cell) -> bool {
 fn run(run: &mut Run) -> Result<(), Stop> {
     let profile = Profile::named(DRIVE).ok_or_else(|| format!("the profile {DRIVE} is gone"))?;
     setting(run, &profile);
-    let (zones, over) = if run.options.short { (16, 0.2) } else { (160, 3.0) };
+    let (zones, settle, over) = if run.options.short { (16, 0.1, 0.2) } else { (160, 3.0, 3.0) };
     run.setting("zones that count as capacity", format!("{zones} of {} MiB", profile.zone_size / PART / MIB));
+    // Chunks that live long gather while others are deleted; before, they are as rare as they are written.
+    run.setting("capacities written over before it is measured", settle);
     run.setting("capacities written over", over);
     for source in Lives::Alike.sources() {
         let size = source.most.map_or("as large as a zone takes".into(), |most| format!("{} KiB", most >> 10));
@@ -118,6 +120,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             zones,
             zone_size: profile.zone_size / PART,
             filled: f64::from(percent) / 100.0,
+            settle,
             overwrite: over,
             paced: false,
             cache: true,

@@ -232,6 +232,7 @@ fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -
         zones: zones(run),
         zone_size: zone_size(run, profile),
         filled: f64::from(cell.percent) / 100.0,
+        settle: 0.0,
         overwrite: overwrite(run),
         paced: cell.paced,
         cache: cell.cache,

@@ -56,6 +56,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         zones: zones(run.options),
         zone_size: zone_size(run.options, &profile),
         filled: 0.8,
+        settle: 0.0,
         overwrite: over,
         paced: false,
         cache: false,

@@ -34,7 +34,9 @@ pub(super) struct Play {
     pub(super) zone_size: u64,
     /// So much of it is filled.
     pub(super) filled: f64,
-    /// How many capacities are written then.
+    /// How many capacities are written then before it is measured: until what lives is what such deletes leave.
+    pub(super) settle: f64,
+    /// How many capacities are written after that.
     pub(super) overwrite: f64,
     /// At the paper's rate; else as fast as it goes.
     pub(super) paced: bool,
@@ -114,6 +116,7 @@ struct Player<'a> {
     /// The end of the phase before, with the drive's figures and what was moved then.
     before: (Nanoseconds, TimeStats, u64),
     deleting: bool,
+    settled: bool,
     done: bool,
     played: Played,
 }
@@ -216,9 +219,13 @@ impl Player<'_> {
         self.now.took.push(now - self.came[client]);
         self.now.appends += 1;
         self.now.user += len;
+        if self.deleting && !self.settled && self.now.user as f64 >= self.play.settle * self.capacity as f64 {
+            self.settled = true;
+            self.phase(now);
+        }
         let written = self.now.data as f64 / self.capacity as f64;
-        self.done |= self.deleting
-            && (self.now.user as f64 >= self.play.overwrite * self.capacity as f64 || written >= self.play.most);
+        let over = self.settled && self.now.user as f64 >= self.play.overwrite * self.capacity as f64;
+        self.done |= self.deleting && (over || written >= self.play.most);
     }
 
     fn run(mut self, stopped: &dyn Fn() -> bool) -> Result<Played, Stop> {
@@ -335,6 +342,7 @@ pub(super) fn play(
         turns: Turns::default(),
         now: Phase::default(),
         deleting: false,
+        settled: play.settle <= 0.0,
         done: false,
         played: Played { capacity, drive_zones, ..Played::default() },
     };
@@ -355,6 +363,7 @@ mod tests {
             zones: 40,
             zone_size: 16 * MIB,
             filled: 0.9,
+            settle: 0.0,
             overwrite: 1.0,
             paced: false,
             cache: true,
