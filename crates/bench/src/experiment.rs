@@ -35,6 +35,7 @@ mod running;
 mod sample;
 pub mod sensitivity;
 mod stepped;
+mod streams;
 
 use result::{Config, Outcome};
 pub(crate) use running::Run;

@@ -107,7 +107,7 @@ pub(crate) fn random(index: u64) -> u64 {
 }
 
 /// Puts segments of the chunk, from this offset of its file on, into `out`, whole ones.
-fn fill(out: &mut [u8], chunk: u64, at: u64) {
+pub(crate) fn fill(out: &mut [u8], chunk: u64, at: u64) {
     for (n, segment) in out.chunks_exact_mut(SEGMENT as usize).enumerate() {
         let place = at + n as u64 * SEGMENT;
         let (payload, footer) = segment.split_at_mut(PAYLOAD_LEN);

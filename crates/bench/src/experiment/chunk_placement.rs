@@ -66,7 +66,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let lines = run.at_once(&ROWS.each_ref().map(name), A_STORE, |i, stopped| {
         let (way, placement, victims) = ROWS[i];
         let played = play(&profile, &load, Options { placement, victims, ..Options::default() }, stopped)?;
-        Ok((row_of(&profile, &played), (over_time(way, &played), cdf(way, &played.utilisation))))
+        Ok((row_of(&profile, &played), (over_time(way, &played.over_time), cdf(way, &played.utilisation))))
     })?;
     let (rates, cdfs): (Vec<Series>, Vec<Series>) = lines.into_iter().flatten().unzip();
     let bars = |run: &Run, figure: &str| -> Vec<(String, f64, Option<f64>)> {

@@ -85,6 +85,8 @@ pub(super) struct Piece {
     /// Where it is a new one, its kind.
     pub(super) create: Option<StreamType>,
     pub(super) id: ChunkId,
+    /// Where in the chunk it goes, and how long it is.
+    pub(super) at: u64,
     pub(super) len: u64,
 }
 
@@ -169,8 +171,18 @@ impl Chunks {
         }
         let none = Chunk { id: ChunkId::of_number(u64::MAX), len: 0, class: 0 };
         let chunk = self.open[source][at].get_or_insert(none);
+        let at = chunk.len;
         chunk.len += len;
-        Piece { seal: full.map(|chunk| chunk.id), create, id: chunk.id, len }
+        Piece { seal: full.map(|chunk| chunk.id), create, id: chunk.id, at, len }
+    }
+
+    /// Begins with these sealed chunks, by source, its own from this number on.
+    pub(super) fn resume(&mut self, next: u64, sealed: Vec<(usize, ChunkId, u64)>) {
+        self.next = next;
+        for (source, id, len) in sealed {
+            self.sealed[self.first[source]].1.push((id, len));
+            self.sealed_bytes += len;
+        }
     }
 
     /// A sealed chunk that is deleted now: any, in proportion to what its class weighs.
@@ -219,6 +231,7 @@ mod tests {
             let piece = chunks.piece(turn);
             let open = || chunks.open[turn.source].iter().flatten();
             assert_eq!(piece.create.is_some(), open().any(|c| c.len == piece.len && c.id == piece.id));
+            assert!(open().any(|c| c.id == piece.id && c.len == piece.at + piece.len));
             sealed += u64::from(piece.seal.is_some());
         }
         let part = |i: usize| chunks.issued[i] as f64 / chunks.issued.iter().sum::<u64>() as f64;

@@ -156,7 +156,7 @@ impl Player<'_> {
     }
 
     fn append(&mut self, client: usize, now: Nanoseconds) -> Result<(), Stop> {
-        let Piece { seal, create, id, len } = self.chunks.piece(self.next[client]);
+        let Piece { seal, create, id, len, .. } = self.chunks.piece(self.next[client]);
         self.came[client] = now;
         if let Some(full) = seal {
             self.took(|store| store.seal_with(full, Durability::Buffered))?;

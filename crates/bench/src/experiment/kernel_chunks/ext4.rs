@@ -30,7 +30,7 @@ const READ_FILES: u64 = 40;
 const LENGTH: u64 = 4 * MIB;
 const READS: u64 = 1500;
 
-fn setup(run: &Run, profile: &Profile, cache: bool, dir: &Path) -> Result<Setup, Stop> {
+pub(super) fn setup(run: &Run, profile: &Profile, cache: bool, dir: &Path) -> Result<Setup, Stop> {
     let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
     Ok(Setup {
         work: run.options.work.clone(),
@@ -44,7 +44,7 @@ fn setup(run: &Run, profile: &Profile, cache: bool, dir: &Path) -> Result<Setup,
     })
 }
 
-fn started(setup: &Setup) -> Result<Baseline, Stop> {
+pub(super) fn started(setup: &Setup) -> Result<Baseline, Stop> {
     Baseline::start(setup).map_err(|why| Stop::Failed(why.to_string()))
 }
 
@@ -53,22 +53,26 @@ fn once(run: &Run, baseline: &Baseline, args: &Args) -> Result<Ran, Stop> {
     if run.stopped() {
         return Err(Stop::Interrupted);
     }
-    baseline.begin()?;
-    let answer = segments::run(args)?;
-    let (stats, time) = (baseline.drive_stats()?, baseline.drive_time()?);
-    let time = time.ok_or("the drive kept no time; run it again")?;
+    let (answer, drive) = counted(baseline, || Ok(segments::run(args)?))?;
     let speed = run.speed(Rule::Fewer);
     let Answer { operations, payload, seconds, seconds_with_sync, took } = answer;
     Ok(Ran {
         seconds: speed * if args.settle { seconds_with_sync } else { seconds },
         operations,
         payload,
-        written: stats.total.bytes_written,
-        read: stats.total.bytes_read,
-        flushes: stats.total.flushes,
         took: took.into_iter().map(|seconds| seconds * speed).collect(),
-        ..Ran::of(&time)
+        ..drive
     })
+}
+
+/// What something does, and what the drive counted meanwhile.
+pub(super) fn counted<T>(baseline: &Baseline, what: impl FnOnce() -> Result<T, Stop>) -> Result<(T, Ran), Stop> {
+    baseline.begin()?;
+    let done = what()?;
+    let (stats, time) = (baseline.drive_stats()?, baseline.drive_time()?);
+    let time = time.ok_or("the drive kept no time; run it again")?;
+    let (total, ran) = (&stats.total, Ran::of(&time));
+    Ok((done, Ran { written: total.bytes_written, read: total.bytes_read, flushes: total.flushes, ..ran }))
 }
 
 /// Appends of all these sizes, with `fdatasync` and without.
