@@ -5,6 +5,9 @@
 //! happens to one metazone loses nothing. In a ring records follow each other from zone to zone; when a checkpoint is
 //! complete and durable, the zones before the one where it begins are reset.
 //!
+//! Within a zone the drive keeps a front of what was not flushed; from one zone to the next a flush sees to that order. So what a power
+//! loss takes of a ring is always its end.
+//!
 //! Only who has the [right to write](crate::core::Right) writes here.
 
 use crate::core::Core;
@@ -111,6 +114,9 @@ impl Core {
                 tracing::warn!(%error, "a metazone could not be finished");
             }
         }
+        // What stands in the next zone never outlives what stands before it: else after a power loss the journal has a gap where only its
+        // end was not flushed.
+        self.volume.sync(Cause::Journal.into())?;
         loop {
             let free = |zone: &MetaZone| zone.order == 0 && !zone.dead;
             let Some(i) = log.rings[ring].zones.iter().position(free) else {

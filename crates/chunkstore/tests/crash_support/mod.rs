@@ -414,3 +414,15 @@ pub fn checkpoints(_: u64) -> Vec<Op> {
     ops.extend([Checkpoint, Scrub, Checkpoint]);
     ops
 }
+
+/// Nothing durable for long: what the journal has not flushed goes on from one metazone to the next.
+pub fn unflushed(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create(0, 0, Durable)];
+    for n in 1..150u64 {
+        ops.extend([Create(n, (n % 3) as u8, Buffered), Append(n, 52_000, n as u8, Buffered)]);
+        if n > 8 {
+            ops.push(Delete(n - 8, Buffered));
+        }
+    }
+    ops
+}
