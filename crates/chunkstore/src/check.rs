@@ -1,6 +1,6 @@
 //! Keeping data right: the full check, and the scrub, which is the same in steps.
 
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::entry::LOST;
 use crate::error::{Error, Result};
 use crate::format::{BLOCK, HEADER, Header, Kind, data_blocks};
@@ -77,6 +77,9 @@ struct Indexed {
 impl Core {
     pub(crate) fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport { problems: self.check_zones(), ..CheckReport::default() };
+        if lock(&self.meta).has_one_copy() {
+            report.problems.push(crate::journal::ONE_COPY.into());
+        }
         let mut after = None;
         loop {
             let (page, all) = {

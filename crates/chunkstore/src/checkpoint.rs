@@ -33,7 +33,7 @@ impl Core {
             return Ok(());
         }
         let number = log.checkpoint + 1;
-        let ring = (number % 2) as usize;
+        let ring = log.ring_of(number);
         let payload = CheckpointStart { number, journal: log.journal }.encode();
         let header = Header::of_payload(Kind::CheckpointStart, number, 0, &payload);
         let order = self.meta_write(log, ring, header, &payload, Cause::Checkpoint)?;
@@ -136,7 +136,7 @@ impl Core {
             let due = state.appended - state.checkpointed >= self.options.checkpoint_bytes;
             (due, state.index_bytes, state.fresh.cost)
         };
-        let room = log.rings[0].room().min(log.rings[1].room());
+        let room = log.room();
         // Two checkpoints (one in each ring) and some journal have to fit whatever happens.
         let tight = room < size * 2 + untold + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
         if due || tight && log.grown > 0 {
@@ -145,7 +145,7 @@ impl Core {
         if tight && log.progress.is_some() {
             while self.checkpoint_step(log, right)? {}
             // The other ring still keeps what is older.
-            let room = log.rings[0].room().min(log.rings[1].room());
+            let room = log.room();
             if room < size * 2 + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {
                 self.checkpoint_whole(log, right)?;
             }

@@ -5,6 +5,9 @@
 //! happens to one metazone loses nothing. In a ring records follow each other from zone to zone; when a checkpoint is
 //! complete and durable, the zones before the one where it begins are reset.
 //!
+//! A ring of which fewer than two zones take writes is *lost*: a checkpoint that begins where the one before ends could never give a
+//! zone back. Nothing is written to it any more in this mount, and all checkpoints stand in the other one.
+//!
 //! Within a zone the drive keeps a front of what was not flushed; from one zone to the next a flush sees to that order. So what a power
 //! loss takes of a ring is always its end.
 //!
@@ -40,9 +43,24 @@ pub(crate) struct Ring {
     pub(crate) zones: Vec<MetaZone>,
     pub(crate) current: Option<usize>,
     pub(crate) order: u64,
+    /// It was said that it is lost.
+    pub(crate) told: bool,
 }
 
 impl Ring {
+    /// See the module.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.zones.iter().filter(|zone| !zone.dead).count() < 2
+    }
+
+    /// One of its zones takes no writes any more. Says so, once, where it is lost with it.
+    fn died(&mut self, i: usize) {
+        self.zones[i].dead = true;
+        if self.is_lost() && !std::mem::replace(&mut self.told, true) {
+            tracing::error!("{ONE_COPY}");
+        }
+    }
+
     /// Bytes that can be written before a checkpoint has to make room.
     pub(crate) fn room(&self) -> u64 {
         let current = self.current.and_then(|i| self.zones.get(i));
@@ -53,6 +71,10 @@ impl Ring {
         rest + free
     }
 }
+
+/// What is said of a ring that is lost.
+pub(crate) const ONE_COPY: &str = "One of the two copies of the chunk store's metadata has too few metazones left that take writes; the \
+                                   other one is all there is. Move the chunks to another drive.";
 
 /// Journal and checkpoints.
 #[derive(Debug, Default)]
@@ -66,6 +88,29 @@ pub(crate) struct MetaLog {
     pub(crate) grown: u64,
     /// The checkpoint that is being written.
     pub(crate) progress: Option<crate::checkpoint::Progress>,
+}
+
+impl MetaLog {
+    /// The rings that are written.
+    fn alive(&self) -> impl Iterator<Item = usize> {
+        (0..2).filter(|ring| !self.rings[*ring].is_lost())
+    }
+
+    /// Whether only one copy is written.
+    pub(crate) fn has_one_copy(&self) -> bool {
+        self.rings.iter().any(Ring::is_lost)
+    }
+
+    /// The ring that a checkpoint goes to.
+    pub(crate) fn ring_of(&self, checkpoint: u64) -> usize {
+        let ring = (checkpoint % 2) as usize;
+        if self.rings[ring].is_lost() && !self.rings[1 - ring].is_lost() { 1 - ring } else { ring }
+    }
+
+    /// Bytes that can be written to each ring before a checkpoint has to make room.
+    pub(crate) fn room(&self) -> u64 {
+        self.alive().map(|ring| self.rings[ring].room()).min().unwrap_or(0)
+    }
 }
 
 impl Core {
@@ -97,7 +142,7 @@ impl Core {
                     self.volume.check_poison()?;
                     tracing::warn!(%error, "a metazone took no record; the next one is used");
                     // What it took of the record is passed over by whoever reads it.
-                    zone.dead = true;
+                    log.rings[ring].died(i);
                     log.rings[ring].current = None;
                     last = Some(error);
                 }
@@ -127,7 +172,7 @@ impl Core {
                 Err(error) => {
                     self.volume.check_poison()?;
                     tracing::warn!(%error, "a metazone could not be begun; the next one is used");
-                    log.rings[ring].zones[i].dead = true;
+                    log.rings[ring].died(i);
                 }
             }
         }
@@ -161,8 +206,7 @@ impl Core {
     /// Writes entries to both rings. Not a flush.
     ///
     /// # Errors
-    /// Where neither ring takes them. Where only one does, that is told in the log and the other is tried again with the
-    /// next checkpoint.
+    /// Where neither ring takes them. Where only one does, that is told in the log and the other is tried again, unless it is lost.
     pub(crate) fn meta_journal(&self, log: &mut MetaLog, entries: &[Entry]) -> Result<()> {
         let mut payload = Vec::new();
         let mut rest = entries.iter().peekable();
@@ -172,14 +216,18 @@ impl Core {
             if full || rest.peek().is_none() {
                 let number = log.journal + 1;
                 let header = Header::of_payload(Kind::Journal, number, 0, &payload);
-                let first = self.meta_write(log, 0, header, &payload, Cause::Journal);
-                let second = self.meta_write(log, 1, header, &payload, Cause::Journal);
-                match (first, second) {
-                    (Err(error), Err(_)) => return Err(error),
-                    (Err(error), _) | (_, Err(error)) => {
-                        tracing::error!(%error, "only one copy of the journal could be written");
+                let mut failed = None;
+                let mut written = false;
+                for ring in log.alive().collect::<Vec<_>>() {
+                    match self.meta_write(log, ring, header, &payload, Cause::Journal) {
+                        Ok(_) => written = true,
+                        Err(error) => failed = Some(error),
                     }
-                    _ => {}
+                }
+                match failed {
+                    _ if !written => return Err(failed.unwrap_or_else(|| self.error(Fault::ReadOnly).into())),
+                    Some(error) => tracing::error!(%error, "only one copy of the journal could be written"),
+                    None => {}
                 }
                 log.journal = number;
                 log.grown += payload.len().next_multiple_of(BLOCK) as u64;
@@ -191,7 +239,8 @@ impl Core {
 
     /// A checkpoint that begins in the zone of this order is complete and durable: what is before it in its ring is of no use.
     pub(crate) fn meta_release(&self, log: &mut MetaLog, ring: usize, order: u64) {
-        for zone in &mut log.rings[ring].zones {
+        for i in 0..log.rings[ring].zones.len() {
+            let zone = &mut log.rings[ring].zones[i];
             if zone.order != 0 && zone.order < order {
                 zone.order = 0;
                 zone.tail = 0;
@@ -202,7 +251,7 @@ impl Core {
                     Ok(()) => zone.dirty = false,
                     Err(error) => {
                         tracing::warn!(%error, "a metazone could not be reset and is given up");
-                        zone.dead = true;
+                        log.rings[ring].died(i);
                     }
                 }
             }

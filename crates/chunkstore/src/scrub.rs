@@ -79,8 +79,11 @@ impl Scrub {
     }
 
     fn verified(&mut self, id: ChunkId, from: u32, to: u32) {
-        if !self.marks.is_empty() {
-            self.marks.retain(|(of, offset), _| *of != id || !(from..=to).contains(offset));
+        if from <= to {
+            let gone: Vec<_> = self.marks.range((id, from)..=(id, to)).map(|(place, _)| *place).collect();
+            for place in gone {
+                self.marks.remove(&place);
+            }
         }
     }
 }
@@ -152,4 +155,27 @@ impl Core {
 
 fn told(problems: Vec<Problem>) -> Vec<String> {
     problems.iter().map(Problem::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_verified_loses_its_marks_and_nothing_else_does() {
+        let mut scrub = Scrub::default();
+        for (n, offset) in [(1, 0), (1, 9000), (2, 0), (2, 9000), (2, 18_000), (3, 0)] {
+            let id = ChunkId::of_number(n);
+            scrub.marks.insert((id, offset), Mark { id, serial: 1, offset, len: 9000, zone: 1 });
+        }
+        let left = |scrub: &Scrub| -> Vec<_> { scrub.marks.values().map(|mark| (mark.id, mark.offset)).collect() };
+        let id = ChunkId::of_number;
+        // Nothing was verified.
+        scrub.verified(id(2), 9000, 8999);
+        assert_eq!(left(&scrub).len(), 6);
+        scrub.verified(id(2), 9000, 17_999);
+        assert_eq!(left(&scrub), [(id(1), 0), (id(1), 9000), (id(2), 0), (id(2), 18_000), (id(3), 0)]);
+        scrub.forget(id(1));
+        assert_eq!(left(&scrub), [(id(2), 0), (id(2), 18_000), (id(3), 0)]);
+    }
 }

@@ -148,6 +148,46 @@ fn one_lost_metazone_loses_nothing() {
     assert!(told > 0, "nothing was ever lost: the test does nothing");
 }
 
+/// A whole copy of the metadata takes no writes any more: the other one is all there is, checkpoints go on in it, and that is said.
+#[test]
+fn a_copy_of_the_metadata_that_dies_is_told_and_the_other_goes_on() {
+    for (ring, reopened) in [(0, false), (1, false), (0, true), (1, true)] {
+        let emulator = Emulator::memory(&config()).unwrap();
+        format(&emulator);
+        let expected = history(&emulator);
+        let zones: Vec<u32> = metazones(&emulator).into_iter().skip(ring).step_by(2).collect();
+        let kill = || zones.iter().for_each(|zone| emulator.faults().make_read_only(ZoneId(*zone)).unwrap());
+        let open = || ChunkStore::open(drive(&emulator), options()).unwrap();
+        let mut store = open();
+        let says = |told: &[String]| told.iter().any(|what| what.contains("One of the two copies"));
+        kill();
+        if reopened {
+            drop(store);
+            store = open();
+            assert!(says(&store.open_report().damage), "{:?}", store.open_report());
+        }
+        // Several times what the metazones take.
+        for n in 0..300 {
+            store.create(id(900), StreamType::DATA).unwrap();
+            store.append(id(900), &bytes(20_000, n)).unwrap();
+            store.delete(id(900)).unwrap();
+        }
+        store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
+        compare(&store, &expected, "goes on");
+        let report = store.check(|_, _| {}).unwrap();
+        assert!(says(&report.problems) && report.problems.len() == 1, "{report:?}");
+        store.create(id(900), StreamType::DATA).unwrap();
+        let checkpoint = store.open_report().checkpoint;
+        drop(store);
+        let store = open();
+        assert!(store.open_report().checkpoint > checkpoint + 4, "{:?}", store.open_report());
+        store.delete(id(900)).unwrap();
+        compare(&store, &expected, "opened again");
+        store.close().unwrap();
+    }
+}
+
 /// A block that cannot be read in a zone that is scanned costs the record that it is in; what is behind it in the zone and in
 /// the chunk is there, and the gap is told.
 #[test]

@@ -161,6 +161,10 @@ pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport, progre
             }
         }
         log.rings[ring].settle();
+        if log.rings[ring].is_lost() {
+            log.rings[ring].told = true;
+            report.damage.push(crate::journal::ONE_COPY.into());
+        }
     }
     let [even, odd] = newest;
     let number = |complete: &Option<Complete>| complete.as_ref().map_or(0, |c| c.start.number);
