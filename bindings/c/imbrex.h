@@ -204,6 +204,22 @@ typedef struct {
   uint32_t background_jobs;
 } imbrex_advice;
 
+// What a salvage has found.
+typedef struct {
+  // Chunks that are there.
+  uint64_t chunks;
+  // Records that were found in zones that were read; 0 where journal and checkpoints were whole.
+  uint64_t records;
+  // Zones that were read.
+  uint64_t zones;
+  // Sentences about damage, each of which is logged as a warning.
+  uint64_t damage;
+  // Of a new label: written zones that are not this store's, which are kept as they are.
+  uint32_t kept_zones;
+  // The label was lost, and was made anew.
+  bool relabelled;
+} imbrex_chunk_salvaged;
+
 // Name of a chunk; ids sort by their bytes.
 typedef struct {
   // Any bytes.
@@ -421,6 +437,18 @@ void imbrex_random_free(imbrex_random *file);
 // another handle of the same. The drive is released when the last handle is closed. IMBREX_LOG and IMBREX_METRICS count as with
 // imbrex_fs_open().
 imbrex_error *imbrex_chunk_open(const char *uri, imbrex_chunk_store **out);
+
+// Opens the chunk store of a URI that imbrex_chunk_open() refuses: its journal and checkpoints are lost, and the index is made anew from
+// what stands in the zones, all of which are read. What was deleted may be back and what was sealed may be open, as far as the journal does
+// not say so any more. With `relabel` also the store of a drive that has lost both copies of its label: a new one is written in their
+// place; `volume` are the 16 bytes of the UUID where zones of several stores are there, else NULL. Written zones that are not this store's
+// are kept as they are, and no engine gets them. With read-only=on in the URI nothing on the drive changes, and the handle shows what would be
+// there. `what` may be NULL. The process must not have the store open; a salvage that did not return is to be repeated.
+imbrex_error *imbrex_chunk_salvage(const char *uri,
+                                   bool relabel,
+                                   const uint8_t *volume,
+                                   imbrex_chunk_store **out,
+                                   imbrex_chunk_salvaged *what);
 
 // Gives a handle of a chunk store back. What was not durable may be lost with the process' last handle: see imbrex_chunk_sync().
 // NULL is fine.

@@ -5,7 +5,7 @@ use crate::error::{
 };
 use crate::log::listen;
 use imbrex_bluefs::Result;
-use imbrex_chunkstore::{Append, ChunkId, ChunkInfo, ChunkStore, Durability, StreamType};
+use imbrex_chunkstore::{Append, ChunkId, ChunkInfo, ChunkStore, Durability, Relabel, StreamType};
 use std::ffi::c_char;
 
 /// Bytes of a chunk's id.
@@ -61,6 +61,23 @@ pub struct imbrex_chunk_space {
     free: u64,
     /// What cleaning makes room of.
     dead: u64,
+}
+
+/// What a salvage has found.
+#[repr(C)]
+pub struct imbrex_chunk_salvaged {
+    /// Chunks that are there.
+    chunks: u64,
+    /// Records that were found in zones that were read; 0 where journal and checkpoints were whole.
+    records: u64,
+    /// Zones that were read.
+    zones: u64,
+    /// Sentences about damage, each of which is logged as a warning.
+    damage: u64,
+    /// Of a new label: written zones that are not this store's, which are kept as they are.
+    kept_zones: u32,
+    /// The label was lost, and was made anew.
+    relabelled: bool,
 }
 
 impl From<ChunkInfo> for imbrex_chunk_info {
@@ -128,6 +145,54 @@ pub unsafe extern "C" fn imbrex_chunk_open(uri: *const c_char, out: *mut *mut im
         // SAFETY: the crate's contract.
         let store = ChunkStore::open_uri(unsafe { text(uri)? })?;
         crate::metrics::chunks_opened(&store);
+        // SAFETY: the crate's contract.
+        unsafe { give(out, Box::into_raw(Box::new(imbrex_chunk_store { store }))) }
+    })
+}
+
+/// Opens the chunk store of a URI that imbrex_chunk_open() refuses: its journal and checkpoints are lost, and the index is made anew from
+/// what stands in the zones, all of which are read. What was deleted may be back and what was sealed may be open, as far as the journal does
+/// not say so any more. With `relabel` also the store of a drive that has lost both copies of its label: a new one is written in their
+/// place; `volume` are the 16 bytes of the UUID where zones of several stores are there, else NULL. Written zones that are not this store's
+/// are kept as they are, and no engine gets them. With read-only=on in the URI nothing on the drive changes, and the handle shows what would be
+/// there. `what` may be NULL. The process must not have the store open; a salvage that did not return is to be repeated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_salvage(
+    uri: *const c_char,
+    relabel: bool,
+    volume: *const u8,
+    out: *mut *mut imbrex_chunk_store,
+    what: *mut imbrex_chunk_salvaged,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        watch_forks();
+        listen();
+        // SAFETY: NULL, or 16 bytes, which need not be aligned.
+        let volume = unsafe { volume.cast::<[u8; 16]>().as_ref() };
+        let how = match (relabel, volume) {
+            (true, Some(volume)) => Relabel::Volume(*volume),
+            (true, None) => Relabel::Only,
+            (false, None) => Relabel::No,
+            (false, Some(_)) => return Err(invalid("a volume is named, but no new label is asked for").into()),
+        };
+        // SAFETY: the crate's contract.
+        let store = ChunkStore::salvage_uri(unsafe { text(uri)? }, &[], how, |_, _, _| {})?;
+        crate::metrics::chunks_opened(&store);
+        let report = store.open_report();
+        report.damage.iter().for_each(|what| tracing::warn!("salvage: {what}"));
+        let salvaged = imbrex_chunk_salvaged {
+            chunks: store.stats().chunks,
+            records: report.records,
+            zones: report.scanned_zones,
+            damage: report.damage.len() as u64,
+            kept_zones: report.relabelled.map_or(0, |new| new.kept),
+            relabelled: report.relabelled.is_some(),
+        };
+        if !what.is_null() {
+            // SAFETY: the crate's contract.
+            unsafe { put(what, salvaged)? };
+        }
         // SAFETY: the crate's contract.
         unsafe { give(out, Box::into_raw(Box::new(imbrex_chunk_store { store }))) }
     })

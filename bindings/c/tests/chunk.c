@@ -26,7 +26,42 @@ static void done(imbrex_error *error) {
   CHECK(error == NULL);
 }
 
+/* The label of the drive is lost. */
+static int salvage(const char *uri, const char *look) {
+  imbrex_chunk_store *store = NULL;
+  imbrex_chunk_salvaged what = {0};
+  uint8_t volume[16] = {1, 2, 3};
+  CHECK(code(imbrex_chunk_open(uri, &store)) != IMBREX_OK);
+  CHECK(code(imbrex_chunk_salvage(uri, false, NULL, &store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_salvage(uri, false, volume, &store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_salvage(uri, true, volume, &store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_salvage(NULL, true, NULL, &store, &what)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_salvage(uri, true, NULL, NULL, &what)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(store == NULL && what.chunks == 0);
+  /* A look changes nothing. */
+  done(imbrex_chunk_salvage(look, true, NULL, &store, &what));
+  CHECK(what.relabelled && what.chunks == 1);
+  imbrex_chunk_close(store);
+  CHECK(code(imbrex_chunk_open(uri, &store)) != IMBREX_OK);
+  done(imbrex_chunk_salvage(uri, true, NULL, &store, NULL));
+  CHECK(code(imbrex_chunk_salvage(uri, true, NULL, &store, &what)) == IMBREX_BUSY);
+  imbrex_chunk_id a = {{0}};
+  a.bytes[23] = 1;
+  uint8_t buf[64];
+  size_t got = 0;
+  done(imbrex_chunk_read(store, &a, 0, buf, sizeof buf, &got));
+  CHECK(got == 11 && memcmp(buf, "hello world", 11) == 0);
+  imbrex_chunk_close(store);
+  done(imbrex_chunk_salvage(uri, false, NULL, &store, &what));
+  CHECK(!what.relabelled && what.kept_zones == 0 && what.zones > 0 && what.records == 2 && what.damage == 0);
+  imbrex_chunk_close(store);
+  done(imbrex_chunk_open(uri, &store));
+  imbrex_chunk_close(store);
+  return 0;
+}
+
 int main(int count, char **arguments) {
+  if (count == 3) return salvage(arguments[1], arguments[2]);
   CHECK(count == 2);
   imbrex_chunk_store *store = NULL, *again = NULL;
   done(imbrex_chunk_open(arguments[1], &store));

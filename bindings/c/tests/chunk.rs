@@ -1,7 +1,7 @@
 //! The chunk store's API, from C: compiles `chunk.c` against the header that is checked in, and runs it.
 
 use imbrex_chunkstore::{ChunkStore, FormatOptions};
-use imbrex_device::Drive;
+use imbrex_device::{AlignedBuf, Cause, Drive, ZonedDevice};
 use imbrex_emulator::{Config, Emulator, OpenOptions};
 use std::path::Path;
 use std::process::Command;
@@ -65,4 +65,15 @@ fn a_c_program_keeps_chunks() {
     told("imbrex_mount_damage{DRIVE}", 0.0);
     assert!(value("imbrex_commands_total{DRIVE,cause=\"user_read\",command=\"read\"}") >= Some(1.0), "{text}");
     assert!(value("imbrex_chunk_free_bytes{DRIVE}") > Some(f64::from(40 << 20)), "{text}");
+
+    // The same drive without its label, whose copies stand at the beginnings of the first two zones.
+    let device = Emulator::open(&path, OpenOptions::default()).expect("the drive");
+    for zone in 0..2 {
+        device.write_at(&AlignedBuf::zeroed(64 << 10), zone << 20, Cause::Other.into()).expect("written");
+    }
+    drop(device);
+    let uri = format!("imbrex://{}?survivor-size=1M", path.display());
+    let ran = Command::new(&program).args([&uri, &format!("{uri}&read-only=on")]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.is_empty(), "{said}");
 }

@@ -22,7 +22,7 @@ use crate::options::Options;
 use imbrex_device::{AlignedBuf, Cause, Drive, Error, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
 use imbrex_zones::label::{NOBODY, TenantRecord};
-use imbrex_zones::{Volume, ZoneHeader};
+use imbrex_zones::{NewLabel, Volume, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -365,7 +365,8 @@ fn remount(drive: &Drive, zones: &[Zone], stretches: &[Stretch], (volume, owner)
             _ => NOBODY,
         };
         let owners = zones.iter().map(owner_of).collect();
-        Volume::relabel(&covered, volume, (1..=owner).map(tenant).collect(), owners)?;
+        let tenants = (1..=owner).map(tenant).collect();
+        Volume::relabel(&covered, NewLabel { uuid: volume, generation: 1, mount: 0, tenants, owners })?;
         match mount(&covered, Options { rescue: true, ..Options::default() }) {
             Ok(fs) => {
                 let files = |fs: &BlueFs| fs.watch().figures().map_or(0, |figures| figures.files);

@@ -46,7 +46,7 @@ pub(crate) struct Facts {
     /// Zones that may be open at once, by kind of stream; and for all together, where kinds share them.
     pub(crate) pools: Vec<usize>,
     pub(crate) pool: usize,
-    /// Zones of all kinds up to which one lends to another: their shares together, which round down to less than the pool; 0: none.
+    /// Zones of all kinds up to which one lends to another: their shares together; 0: none.
     pub(crate) shared: usize,
     /// Kinds of streams have zones of their own; not where the drive's limit is too low for that.
     pub(crate) separate: bool,
@@ -85,21 +85,19 @@ impl Facts {
         };
         let pool = open_limit.map_or(options.open_zones, |limit| limit.min(options.open_zones));
         let pool = (pool as usize).min(zones as usize / 4).max(1);
-        let shares: u32 = options.streams.iter().map(|s| s.pool).sum();
-        // One for each, and the rest by share.
-        let rest = pool.saturating_sub(options.streams.len());
-        let share = |s: &crate::options::StreamSettings| 1 + rest * s.pool as usize / shares.max(1) as usize;
+        let shares: Vec<u32> = options.streams.iter().map(|s| s.pool).collect();
+        let pools = crate::options::share_out(pool, &shares);
         Facts {
             most_append: most_data(blocks.saturating_sub(1)).min(most_data((MAX_RECORD / BLOCK) as u32)).min(16 << 20),
             most_records: usize::try_from(meta / 64).unwrap_or(usize::MAX).clamp(64, 1 << 20),
             limits: options.streams.iter().map(limit).collect(),
-            pools: options.streams.iter().map(share).collect(),
             pool,
             // Where the drive has few, a metazone that took no write counts until it is reset, so all of them are not for chunks.
             shared: match open_limit {
                 Some(limit) if limit < 16 => 0,
-                _ => options.streams.iter().map(share).sum(),
+                _ => pools.iter().sum(),
             },
+            pools,
             separate: options.placement.separate && pool >= options.streams.len(),
             part_bytes: (meta / 32).clamp(BLOCK as u64, 1 << 20) as usize,
             journal_payload: (meta / 32).clamp(BLOCK as u64, 256 << 10) as usize,

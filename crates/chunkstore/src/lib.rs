@@ -44,7 +44,7 @@ pub use meter::{Histogram, Measured, Operation};
 pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};
 pub use policy::place::{Pick, Placement};
 pub use policy::victim::Victims;
-pub use recover::{OpenReport, OpenStep, RESERVE, TENANT};
+pub use recover::{KEPT, LostStore, OpenReport, OpenStep, RESERVE, Relabel, Relabelled, TENANT};
 pub use scrub::{Damaged, Scrubbed};
 pub use stats::Stats;
 pub use store::{ChunkStore, Limits};

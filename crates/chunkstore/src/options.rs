@@ -211,6 +211,18 @@ pub struct ChunkInfo {
     pub zones: u32,
 }
 
+/// Shares a pool out: one zone for each kind of stream, and the rest by share. What rounding down leaves is the largest share's.
+pub(crate) fn share_out(pool: usize, shares: &[u32]) -> Vec<usize> {
+    let rest = pool.saturating_sub(shares.len());
+    let all: usize = shares.iter().map(|share| *share as usize).sum();
+    let mut pools: Vec<usize> = shares.iter().map(|share| 1 + rest * *share as usize / all.max(1)).collect();
+    let left = pool.saturating_sub(pools.iter().sum());
+    if let Some((_, largest)) = shares.iter().zip(&mut pools).max_by_key(|(share, _)| **share) {
+        *largest += left;
+    }
+    pools
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,5 +253,20 @@ mod tests {
         let many: Vec<(&str, u32)> = many.iter().map(|name| (name.as_str(), 1)).collect();
         assert_eq!(merged(&many), None);
         assert_eq!(merged(&many[..11]).unwrap().len(), 13);
+    }
+
+    #[test]
+    fn a_pool_is_shared_out_whole() {
+        assert_eq!(share_out(55, &[10, 5, 40]), [10, 5, 40], "the paper's");
+        assert_eq!(share_out(7, &[10, 5, 40]), [1, 1, 5]);
+        for pool in 3..200 {
+            let pools = share_out(pool, &[10, 5, 40]);
+            assert_eq!(pools.iter().sum::<usize>(), pool);
+            assert!(pools.iter().all(|zones| *zones > 0), "{pools:?}");
+        }
+        // Kinds share zones where there are fewer than kinds.
+        assert_eq!(share_out(2, &[10, 5, 40]), [1, 1, 1]);
+        assert_eq!(share_out(5, &[0, 0]), [1, 4]);
+        assert_eq!(share_out(5, &[]), [0; 0]);
     }
 }

@@ -7,9 +7,15 @@
 //!
 //! Nothing is written before all that is done. A crash in the middle of it is simply repeated: what was read is still there.
 
+mod heads;
 mod meta;
+mod relabel;
 mod replay;
 mod salvage;
+
+pub use heads::LostStore;
+pub(crate) use relabel::relabel;
+pub use relabel::{KEPT, Relabel, Relabelled};
 
 use crate::append::cost;
 use crate::core::{Core, Facts, State, lock};
@@ -49,6 +55,8 @@ pub struct OpenReport {
     pub records: u64,
     /// Damage that was found, a sentence each.
     pub damage: Vec<String>,
+    /// Of a salvage: the label was lost, and was made anew.
+    pub relabelled: Option<Relabelled>,
 }
 
 /// How many metazones a drive of so many sequential zones gets: the paper's 400 of 74,508, both rings together, but three a ring.
@@ -89,6 +97,8 @@ pub(crate) fn open_whole(tenant: Tenant, options: Options, progress: Progress) -
 /// What an opening is doing. In each step, so many of so many zones are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenStep {
+    /// Of a salvage without a label: reads the beginnings of all zones.
+    Heads,
     /// Reads metazones: journal and checkpoints.
     Metazones,
     /// Scans the datazones that were open, or taken since the checkpoint.
@@ -101,9 +111,21 @@ pub enum OpenStep {
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(OpenStep, u64, u64);
 
 /// Opens a store whose checkpoints are lost: the index is rebuilt from the records in all zones.
-pub(crate) fn salvage(drive: Drive, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
+pub(crate) fn salvage(drive: Drive, options: Options, how: Relabel, progress: Progress) -> Result<(Core, OpenReport)> {
+    let relabelled = relabel(&drive, how, &options.clock, progress)?;
     let volume = Volume::open(drive, options.volume.clone())?;
-    let (mut core, report) = open_as(volume.tenant(TENANT)?, options, true, progress)?;
+    salvage_whole(volume.tenant(TENANT)?, options, relabelled, progress)
+}
+
+/// The same on a volume that nobody else uses meanwhile, of whose label this is to be told.
+pub(crate) fn salvage_whole(
+    tenant: Tenant,
+    options: Options,
+    relabelled: Option<Relabelled>,
+    progress: Progress,
+) -> Result<(Core, OpenReport)> {
+    let (mut core, mut report) = open_as(tenant, options, true, progress)?;
+    report.relabelled = relabelled;
     core.owned = true;
     Ok((core, report))
 }
@@ -124,15 +146,30 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     let root = Root::decode(&bytes).map_err(|why| {
         DriveError::unusable(&name, format!("the chunk store's root is damaged: {why}; restore the drive from a copy"))
     })?;
+    if root.unfinished && !salvaging {
+        let sentence = "its label was made anew, and the salvage after that did not come to its end; run `imbrex chunk salvage` again";
+        return Err(DriveError::unusable(&name, sentence).into());
+    }
     let mut report = OpenReport::default();
     let found = meta::read(&tenant, &root, &mut report, progress)?;
     let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
     let facts = facts(&tenant, &options, &found.log);
     let rebuilt = match salvaging {
         false => Rebuilt::new(&tenant, &found, &mut report, progress)?,
-        true => salvage::salvage(&tenant, &root.metazones, &found.journal, &mut report, progress)?,
+        true => {
+            let known = match root.unfinished {
+                true => salvage::by_metazones(&tenant, &root, &found, &mut report, progress)?,
+                false => None,
+            };
+            let rebuilt = match known {
+                Some(rebuilt) => rebuilt,
+                None => salvage::salvage(&tenant, &root.metazones, &found.journal, &mut report, progress)?,
+            };
+            tenant.volume().comes_after(salvage::newest_number(&found, &rebuilt) >> 40);
+            rebuilt
+        }
     };
-    let dirty = report.records > 0 || report.journal_records > 0 || !found.whole || rebuilt.changed;
+    let dirty = salvaging || report.records > 0 || report.journal_records > 0 || !found.whole || rebuilt.changed;
     report.clean = !dirty;
     // Their names are to be there for whoever opens it next.
     let dirty = dirty || new_streams;
@@ -163,6 +200,11 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
             // Neither ring has an older one that counts.
             core.checkpoint_whole(&mut log, &right)?;
         }
+    }
+    if root.unfinished {
+        core.volume.sync(Tag::new(Cause::Checkpoint))?;
+        let root = Root { unfinished: false, ..root };
+        core.tenant.set_root(&root.encode().unwrap_or_default())?;
     }
     Ok((core, report))
 }
@@ -254,7 +296,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
         zones.push(tenant.take(Urgency::Metadata)?.0);
     }
     zones.sort_unstable();
-    let root = Root { metazones: zones };
+    let root = Root { metazones: zones, unfinished: false };
     let bytes = root.encode().ok_or_else(|| {
         let sentence = "its free zones stand in too many places for the metazones; format it anew";
         DriveError::unusable(&volume.name(), sentence)

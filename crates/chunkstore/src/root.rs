@@ -5,6 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"IMBXCHNK";
 const VERSION: u32 = 1;
+/// The version of a root whose index a salvage has still to make: no other opening, and no older program, may believe its metazones.
+const UNFINISHED: u32 = 2;
 /// Most runs of neighbouring metazones.
 const MAX_RUNS: usize = 100;
 
@@ -25,6 +27,8 @@ const _: () = assert!(HEADER == 24);
 pub struct Root {
     /// Their numbers; the first, third, … are the first ring, the others the second.
     pub metazones: Vec<u32>,
+    /// The label was made anew of the zones' heads, and the salvage that makes the index has not come to its end.
+    pub unfinished: bool,
 }
 
 impl Root {
@@ -42,7 +46,7 @@ impl Root {
         }
         let raw = RawRoot {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if self.unfinished { UNFINISHED } else { VERSION }.into(),
             length: ((HEADER + runs.len() * 8) as u32).into(),
             crc: 0.into(),
             runs: (runs.len() as u32).into(),
@@ -71,7 +75,7 @@ impl Root {
         if raw.length.get() as usize != bytes.len() || crc32c::crc32c(&unsummed) != raw.crc.get() {
             return Err("its checksum is wrong");
         }
-        if raw.version.get() > VERSION {
+        if raw.version.get() > UNFINISHED {
             return Err("it was written by a newer Imbrex; use that one");
         }
         let runs = <[[U32; 2]]>::ref_from_bytes(runs).map_err(|_| "its length makes no sense")?;
@@ -87,7 +91,7 @@ impl Root {
             }
             metazones.extend(first..end);
         }
-        Ok(Root { metazones })
+        Ok(Root { metazones, unfinished: raw.version.get() == UNFINISHED })
     }
 }
 
@@ -97,15 +101,17 @@ mod tests {
 
     #[test]
     fn a_root_reads_back_and_a_damaged_one_does_not() {
-        let root = Root { metazones: vec![4, 5, 6, 9, 10, 700] };
-        let bytes = root.encode().unwrap();
-        assert_eq!(Root::decode(&bytes), Ok(root));
-        for at in 0..bytes.len() {
-            let mut bytes = bytes.clone();
-            bytes[at] ^= 4;
-            assert!(Root::decode(&bytes).is_err(), "byte {at}");
-            assert!(Root::decode(&bytes[..at]).is_err());
+        for unfinished in [false, true] {
+            let root = Root { metazones: vec![4, 5, 6, 9, 10, 700], unfinished };
+            let bytes = root.encode().unwrap();
+            assert_eq!(Root::decode(&bytes), Ok(root));
+            for at in 0..bytes.len() {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 4;
+                assert!(Root::decode(&bytes).is_err(), "byte {at}");
+                assert!(Root::decode(&bytes[..at]).is_err());
+            }
         }
-        assert!(Root { metazones: (0..300).map(|n| n * 2).collect() }.encode().is_none());
+        assert!(Root { metazones: (0..300).map(|n| n * 2).collect(), unfinished: false }.encode().is_none());
     }
 }

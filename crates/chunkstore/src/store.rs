@@ -11,7 +11,7 @@ use crate::look;
 use crate::meter::Operation;
 use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
-use crate::recover::{self, OpenReport, OpenStep, RESERVE, TENANT};
+use crate::recover::{self, OpenReport, OpenStep, RESERVE, Relabel, TENANT};
 use crate::scrub::Scrubbed;
 use crate::stats::Stats;
 use crate::uri::Opened;
@@ -133,13 +133,44 @@ impl ChunkStore {
     ///
     /// # Errors
     /// Those of [`ChunkStore::open`], but for the checkpoints.
-    pub fn salvage(drive: Drive, options: Options, mut progress: impl FnMut(u64, u64)) -> Result<ChunkStore> {
-        let mut progress = |step, done, all| {
-            if step == OpenStep::Salvage {
-                progress(done, all);
-            }
-        };
-        recover::salvage(drive, options, &mut progress).map(Self::of)
+    pub fn salvage(drive: Drive, options: Options, progress: impl FnMut(u64, u64)) -> Result<ChunkStore> {
+        Self::salvage_as(drive, options, Relabel::No, progress)
+    }
+
+    /// The same of a drive that may have lost both copies of its label, too: with `how` a new one is written first, from what the zones say,
+    /// to where the lost ones stood ([`OpenReport::relabelled`]). Zones that are not this store's, and are not empty, are kept as
+    /// they are, and no engine gets them. If the metazones are whole, everything is as it was; else every zone is read. A salvage that did not
+    /// come to its end is begun again: until then the store does not open.
+    ///
+    /// ```
+    /// # use imbrex_chunkstore::{ChunkId, ChunkStore, FormatOptions, Options, Relabel, StreamType};
+    /// # let emulator = imbrex_emulator::Emulator::memory(&imbrex_emulator::Config::tiny())?;
+    /// # let drive = || imbrex_device::Drive { device: std::sync::Arc::new(emulator.clone()), survivor: None };
+    /// # ChunkStore::format(&drive(), &FormatOptions::default())?;
+    /// # let id = ChunkId::random();
+    /// # let store = ChunkStore::open(drive(), Options::default())?;
+    /// # store.create(id, StreamType::DATA)?;
+    /// # store.append(id, b"bytes")?;
+    /// # drop(store);
+    /// emulator.faults().flip_bits(16, 1)?; // A label stands at the beginning of the first zone,
+    /// emulator.faults().flip_bits((1 << 20) + 16, 1)?; // and of the second.
+    /// assert!(ChunkStore::open(drive(), Options::default()).is_err());
+    /// let store = ChunkStore::salvage_as(drive(), Options::default(), Relabel::Only, |_done, _all| {})?;
+    /// assert_eq!(store.stat(id)?.len, 5);
+    /// assert_eq!(store.open_report().relabelled.map(|new| new.kept), Some(0));
+    /// # Ok::<(), imbrex_chunkstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::salvage`]; `Unusable` with a whole sentence where the label is lost and `how` does not allow for a new one, where zones of
+    /// several stores are there and `how` does not say which, and where no label can be written without risk.
+    pub fn salvage_as(
+        drive: Drive,
+        options: Options,
+        how: Relabel,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<ChunkStore> {
+        recover::salvage(drive, options, how, &mut |_, done, all| progress(done, all)).map(Self::of)
     }
 
     /// Opens the store of a tenant (named [`TENANT`]) of a volume that is open already, which may have other tenants. Once: to open it

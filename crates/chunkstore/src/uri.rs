@@ -7,10 +7,10 @@ use crate::id::StreamType;
 use crate::options::{FormatOptions, Options, StreamSettings};
 use crate::policy::place::Placement;
 use crate::policy::victim::Victims;
-use crate::recover::{self, OpenStep, TENANT};
+use crate::recover::{self, OpenStep, Relabel, TENANT};
 use crate::store::ChunkStore;
 use crate::watch::Watched;
-use imbrex_device::{Drive, Error as DriveError, ZoneState, ZonedDevice, report_all};
+use imbrex_device::{Drive, Error as DriveError, Fault, ZoneState, ZonedDevice, report_all};
 use imbrex_drives::counted::{Counters, count};
 use imbrex_drives::{Locator, Uri, parse_size, parse_uri};
 use imbrex_zones::Volume;
@@ -101,6 +101,41 @@ impl ChunkStore {
         more: &[(&str, &str)],
         mut progress: impl FnMut(OpenStep, u64, u64),
     ) -> Result<ChunkStore> {
+        Self::open_named(uri, more, None, &mut progress)
+    }
+
+    /// [`ChunkStore::salvage_as`] of a drive that a URI names and that this process does not have open.
+    ///
+    /// ```
+    /// # use imbrex_chunkstore::{ChunkStore, Relabel};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("drive.img");
+    /// # drop(imbrex_emulator::Emulator::create(&path, &imbrex_emulator::Config::tiny(), false)?);
+    /// # let uri = format!("imbrex://{}?format=on", path.display());
+    /// drop(ChunkStore::open_uri(&uri)?);
+    /// let store = ChunkStore::salvage_uri(&uri, &[], Relabel::No, |_step, _done, _all| {})?;
+    /// assert!(ChunkStore::salvage_uri(&uri, &[], Relabel::No, |_, _, _| {}).is_err(), "it is open");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::salvage_as`]; `Busy` where this process has the store open.
+    pub fn salvage_uri(
+        uri: &str,
+        more: &[(&str, &str)],
+        how: Relabel,
+        mut progress: impl FnMut(OpenStep, u64, u64),
+    ) -> Result<ChunkStore> {
+        Self::open_named(uri, more, Some(how), &mut progress)
+    }
+
+    /// Opens a store by its name, or salvages it.
+    fn open_named(
+        uri: &str,
+        more: &[(&str, &str)],
+        salvage: Option<Relabel>,
+        progress: &mut dyn FnMut(OpenStep, u64, u64),
+    ) -> Result<ChunkStore> {
         let mut parsed = parse_uri(uri, URI_OPTIONS)?;
         for (name, value) in more {
             parsed.options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
@@ -109,14 +144,19 @@ impl ChunkStore {
         let open = parsed.open_options()?;
         let memory = Locator::is_memory(&parsed.locator);
         let mut key = imbrex_drives::key(&parsed.locator);
+        let busy = || Error::from(DriveError::new(&uri.into(), Fault::Busy { pid: Some(std::process::id()) }));
         if open.read_only {
             // Who only looks sees what this process is doing.
             match OPEN.get(&key) {
+                Some(_) if salvage.is_some() => return Err(busy()),
                 Some(shared) => return Ok(Self::sharing(shared)),
                 None => key.push_str(" read-only"),
             }
         }
+        let mut here = false;
         let opened = OPEN.get_or_open(key.clone(), || {
+            here = true;
+            let mut relabelled = None;
             let looks = open.read_only && !memory;
             let mut refused = None;
             let mut volume = || -> Result<(Volume, Arc<Counters>)> {
@@ -126,6 +166,9 @@ impl ChunkStore {
                 let drive = Drive { device, survivor: drive.survivor };
                 wish.check(drive.device.as_ref(), uri)?;
                 let drive = if looks { imbrex_drives::overlay::cover(drive)? } else { drive };
+                if let Some(how) = salvage {
+                    relabelled = recover::relabel(&drive, how, &wish.options.clock, progress)?;
+                }
                 refused = match memory || (wish.format && !looks) {
                     true => Self::format(&drive, &FormatOptions::default()).err(),
                     false => None,
@@ -142,7 +185,12 @@ impl ChunkStore {
             let options = Options { slowdown: wish.options.slowdown.filter(|_| !looks), ..wish.options.clone() };
             let opened = opened.and_then(|(volume, counters, shared)| {
                 wish.check(volume.device().as_ref(), uri)?;
-                let store = recover::open_whole(volume.tenant(TENANT)?, options, &mut progress).map(Self::of)?;
+                let tenant = volume.tenant(TENANT)?;
+                let core = match salvage {
+                    None => recover::open_whole(tenant, options, progress)?,
+                    Some(_) => recover::salvage_whole(tenant, options, relabelled, progress)?,
+                };
+                let store = Self::of(core);
                 Ok(Opened { watched: Watched::new(store.clone(), counters), store, _shared: shared })
             });
             match (refused, opened) {
@@ -151,6 +199,9 @@ impl ChunkStore {
                 (_, opened) => opened,
             }
         })?;
+        if salvage.is_some() && !here {
+            return Err(busy());
+        }
         Ok(Self::sharing(opened))
     }
 

@@ -79,10 +79,12 @@ enum Verb {
     /// Move what is live out of zones that are mostly dead, so that they become free.
     #[command(after_help = "Examples:\n  imbrex chunk clean drive.img\n  imbrex chunk clean drive.img --bytes 1G")]
     Clean(Clean),
-    /// Rebuild the index of a drive whose metazones are lost, by reading every zone.
+    /// Rebuild the index of a drive whose metazones are lost, by reading every zone; with --relabel also of one that has lost its label.
     #[command(
-        after_help = "Examples:\n  imbrex chunk salvage drive.img --dry-run   # what would be there; changes nothing\n  \
-                            imbrex chunk salvage drive.img"
+        after_help = "Examples:\n  imbrex chunk salvage drive.img --dry-run            # what would be there; changes nothing\n  \
+                            imbrex chunk salvage drive.img\n  \
+                            imbrex chunk salvage drive.img --relabel --dry-run  # both copies of the label are lost\n  \
+                            imbrex chunk salvage drive.img --relabel"
     )]
     Salvage(Salvage),
 }
@@ -239,10 +241,22 @@ struct Salvage {
     /// Only say what would be found; the drive stays as it is.
     #[arg(long)]
     dry_run: bool,
+    /// Where both copies of the label are lost, write a new one in their place, from what the zones say. Written zones that are not the
+    /// store's are kept as they are, and no engine gets them.
+    #[arg(long)]
+    relabel: bool,
+    /// Of several chunk stores that have zones on it, the one that the label shall be of.
+    #[arg(long, value_name = "UUID", value_parser = volume, requires = "relabel")]
+    volume: Option<[u8; 16]>,
 }
 
 fn id(text: &str) -> Result<ChunkId, String> {
     text.parse()
+}
+
+fn volume(text: &str) -> Result<[u8; 16], String> {
+    let wrong = |_| "write the UUID as salvage without --volume lists it".to_owned();
+    text.parse::<uuid::Uuid>().map(uuid::Uuid::into_bytes).map_err(wrong)
 }
 
 /// Bytes of a chunk.
@@ -338,6 +352,7 @@ fn recovery_bar() -> ProgressBar {
 
 fn what(step: OpenStep) -> &'static str {
     match step {
+        OpenStep::Heads => "looking for zones of a chunk store",
         OpenStep::Metazones => "reading journal and checkpoints",
         OpenStep::Scan => "scanning what was written last",
         OpenStep::Salvage => "salvaging",

@@ -26,11 +26,6 @@ impl Named {
         Named { drive: drive.to_owned(), host_sync: false, json: false }
     }
 
-    /// Whether flushes shall reach the host's disk.
-    pub fn host_sync(&self) -> bool {
-        self.host_sync
-    }
-
     /// What makes of an opening a look, for which nothing on the drive changes, not even what would be repaired. A drive in memory is
     /// nobody else's, and new each time.
     pub fn as_a_look(&self) -> Options<'static> {

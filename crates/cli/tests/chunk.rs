@@ -2,6 +2,8 @@
 
 mod support;
 
+use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
+use imbrex_emulator::{Emulator, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Output, Stdio};
 use support::*;
@@ -253,6 +255,73 @@ fn what_salvage_finds_is_what_there_was() {
     assert!(done(at.chunk("salvage", &[])).contains("1 chunks of 1 records in 1 zones"));
     assert!(at.chunk("get", &[A]).stdout == all);
     is_whole(&at);
+}
+
+/// Both copies of the label are overwritten: zones of 1 MiB, the label in the first two.
+fn lose_label(at: &Place) {
+    let device = Emulator::open(&at.path, OpenOptions::default()).unwrap();
+    for zone in 0..2 {
+        device.write_at(&AlignedBuf::zeroed(64 << 10), zone << 20, Cause::Other.into()).unwrap();
+    }
+}
+
+#[test]
+fn a_lost_label_is_made_anew_when_that_is_asked_for() {
+    let at = stored();
+    let all = bytes(60_000);
+    done(at.chunk_given("put", &["--id", A], &all));
+    done(at.chunk_given("put", &["--id", B], b"deleted"));
+    done(at.chunk("rm", &[B]));
+    lose_label(&at);
+    says(&fails(at.chunk("get", &[A]), 1), &["no Imbrex label"]);
+    let sentence = fails(at.chunk("salvage", &[]), 1);
+    says(&sentence, &["lost both copies of its label", "1 zones of chunks", "--relabel", "zones 0 and 1"]);
+    says(&fails(at.chunk("salvage", &["--dry-run"]), 1), &["--relabel"]);
+    let uuid = sentence.split_once("on it: ").unwrap().1.split(' ').next().unwrap();
+    let other = "00000000-0000-4000-8000-000000000000";
+    says(&fails(at.chunk("salvage", &["--relabel", "--volume", other]), 1), &[other, uuid]);
+    says(&fails(at.chunk("salvage", &["--volume", uuid]), 2), &["--relabel"]);
+    says(&fails(at.chunk("salvage", &["--relabel", "--volume", "mine"]), 2), &["UUID"]);
+    let before = content(&at.path);
+    let look = json(at.chunk("salvage", &["--relabel", "--dry-run", "--json"]));
+    assert_eq!((&look["chunks"], &look["volume"], &look["kept_zones"]), (&1.into(), &uuid.into(), &0.into()));
+    assert!(content(&at.path) == before, "what was only looked at has changed");
+    let said = done(at.chunk("salvage", &["--relabel", "--volume", uuid]));
+    says(&said, &["the label was made anew, of volume", uuid, "1 chunks; journal and checkpoints are whole"]);
+    assert!(at.chunk("get", &[A]).stdout == all);
+    assert_eq!(done(at.chunk("ls", &[])).lines().count(), 1);
+    is_whole(&at);
+    let said = done(at.chunk("salvage", &["--relabel"]));
+    assert!(!said.contains("made anew"), "{said}");
+}
+
+/// The zones of the file system beside it are kept: nothing is written there, and `imbrex fs salvage` still gets its files out.
+#[test]
+fn a_lost_label_costs_a_file_system_on_the_same_drive_nothing_more() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.chunk("format", &["--with-fs"]));
+    let file = bytes(1_500_000);
+    done(at.run(&["fs", "cp", at.drive(), &at.file("in", &file), ":/a.sst"]));
+    done(at.chunk_given("put", &["--id", A], b"chunk"));
+    lose_label(&at);
+    let said = done(at.chunk("salvage", &["--relabel"]));
+    says(&said, &["written zones are not this store's", "stay as they are"]);
+    assert_eq!(done(at.chunk("get", &[A])), "chunk");
+    // All the room that there is, twice.
+    let free = json(at.chunk("df", &["--json"]))["free"].as_u64().unwrap() as usize;
+    assert!(free > 40 << 20, "{free}");
+    let big = at.file("big", &bytes(free));
+    for _ in 0..2 {
+        let (put, _) = ids(&at.chunk("put", &[&big]));
+        done(at.chunk("rm", &put.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+    is_whole(&at);
+    says(&fails(at.run(&["fs", "ls", at.drive(), "/"]), 1), &["kept", "bluefs"]);
+    let to = at.path.with_file_name("out");
+    done(at.run(&["fs", "salvage", at.drive(), to.to_str().unwrap()]));
+    let found = std::fs::read(to.join("a.sst")).or_else(|_| std::fs::read(to.join("lost+found/a.sst"))).unwrap();
+    assert!(found == file);
 }
 
 #[test]

@@ -92,7 +92,8 @@ pub enum LabelError {
     },
     /// A label that is damaged; the text says what is wrong with it.
     #[error(
-        "has a damaged label ({0}); restore the drive from a copy, or format it anew with `imbrex fs format --force`"
+        "has a damaged label ({0}); restore the drive from a copy, or take what `imbrex fs salvage` (files) and `imbrex chunk salvage` \
+         (chunks) find without it; `imbrex fs format --force` makes it anew and empty"
     )]
     Corrupt(&'static str),
 }

@@ -5,9 +5,11 @@
 
 mod labels;
 mod left;
+mod relabel;
 mod tenant;
 mod work;
 
+pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 
 use crate::OpenZone;
@@ -104,7 +106,7 @@ pub(crate) struct VolumeCore {
     opened: Instant,
     /// Nanoseconds that have passed besides.
     passed: AtomicU64,
-    mount: u64,
+    mount: AtomicU64,
     first_generation: u64,
     label_repaired: Option<String>,
     /// Generation of the label that is whole wherever it can be.
@@ -302,7 +304,7 @@ impl Volume {
             patients: Patients::default(),
             opened: Instant::now(),
             passed: AtomicU64::new(0),
-            mount: label.mount + 1,
+            mount: AtomicU64::new(label.mount + 1),
             first_generation: label.generation,
             label_repaired,
             in_force: AtomicU64::new(label.generation),
@@ -384,7 +386,7 @@ impl Volume {
 
     /// Number of this mount, from 1.
     pub fn mount(&self) -> u64 {
-        self.handle.core.mount
+        self.handle.core.mount.load(Ordering::Acquire)
     }
 
     /// The drive's geometry.
@@ -533,7 +535,8 @@ impl Volume {
 impl VolumeCore {
     pub(crate) fn key(&self) -> SurvivorKey {
         let identity = self.drive.device.identity();
-        SurvivorKey { volume: self.uuid, medium: identity.medium, power_epoch: identity.power_epoch, mount: self.mount }
+        let mount = self.mount.load(Ordering::Acquire);
+        SurvivorKey { volume: self.uuid, medium: identity.medium, power_epoch: identity.power_epoch, mount }
     }
 
     pub(crate) fn memory(&self) -> Arc<SegmentMemory> {

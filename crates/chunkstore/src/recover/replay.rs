@@ -23,6 +23,8 @@ pub(crate) struct Rebuilt {
     pub(super) distrust: bool,
     /// How far the scrub was.
     pub(crate) scrub: crate::entry::notes::ScrubEntry,
+    /// Of a salvage: the highest number that a record has.
+    pub(super) newest: u64,
     /// Seals, and the lengths that chunks had then.
     pub(super) seals: BTreeMap<ChunkId, u32>,
 }

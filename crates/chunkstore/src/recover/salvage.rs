@@ -4,16 +4,19 @@
 //! of the journal says which chunks were deleted and sealed; without it, chunks come back whose zones were not reset since, and all are
 //! open. Bytes that no record has leave gaps, which are told.
 
+use super::heads::{Found, look};
+use super::meta::FoundMeta;
 use super::replay::{Rebuilt, found_zone};
 use super::{FoundZone, OpenReport, OpenStep, Progress};
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex, entries};
 use crate::error::Result;
-use crate::format::{BLOCK, Header, Kind, ZoneUse, zone_head};
+use crate::format::{BLOCK, Header, Kind, ZoneUse};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
+use crate::root::Root;
 use crate::scan::scan;
 use crate::zone::ZoneState;
-use imbrex_device::{AlignedBuf, Cause, Written, ZoneId};
+use imbrex_device::{Cause, Written, Zone, ZoneId, ZoneState as DriveState};
 use imbrex_zones::Tenant;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +36,7 @@ pub(crate) fn salvage(
     let mut chunks: BTreeMap<ChunkId, (u64, StreamType, Records)> = BTreeMap::new();
     let zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)).collect();
     let all = zones.len() as u64;
+    let mut newest = 0;
     for (done, zone) in zones.into_iter().enumerate() {
         progress(OpenStep::Salvage, done as u64, all);
         let Some(state) = volume.report_at_open().get(zone.0 as usize) else { continue };
@@ -47,12 +51,17 @@ pub(crate) fn salvage(
         if to == 0 {
             continue;
         }
-        let Some(found) = head(tenant, zone.0, to)? else {
+        let Some(found) = head(tenant, state) else {
             report.damage.push(format!("Zone {zone} has no head that can be read, and is given up."));
             continue;
         };
+        if matches!(found.usage, ZoneUse::Meta(_)) {
+            // Of a superzone before this one: the journal that counts is read.
+            continue;
+        }
         let mut each = |header: &Header, _: &[u8]| {
             if let (Kind::Data, Some(stream)) = (header.kind, StreamType::new(header.stream)) {
+                newest = newest.max(header.sequence).max(header.serial);
                 let chunk = chunks.entry(header.chunk).or_insert((header.serial, stream, Records::new()));
                 if chunk.0 < header.serial {
                     *chunk = (header.serial, stream, Records::new());
@@ -73,6 +82,7 @@ pub(crate) fn salvage(
         }
         rebuilt.zones.insert(zone.0, FoundZone { tail: scanned.end, state: ZoneState::Closed, ..found });
     }
+    rebuilt.newest = newest;
     let (deleted, sealed) = told(journal, &mut chunks);
     for (id, (serial, stream, records)) in chunks {
         if deleted.contains(&serial) {
@@ -86,31 +96,72 @@ pub(crate) fn salvage(
     Ok(rebuilt)
 }
 
-/// What a zone's first block says it is; where that cannot be read, the first record that can.
-fn head(tenant: &Tenant, zone: u32, to: u32) -> Result<Option<FoundZone>> {
+/// A zone of this volume that holds records, as its beginning says.
+fn head(tenant: &Tenant, zone: &Zone) -> Option<FoundZone> {
     let volume = tenant.volume();
-    let mut block = AlignedBuf::zeroed(BLOCK);
-    for at in 0..to.min(1024) {
-        let address = volume.geometry().start(ZoneId(zone)) + u64::from(at) * BLOCK as u64;
-        if volume.read(&mut block, address, Cause::Recovery.into()).is_err() {
-            continue;
+    match look(volume.device().as_ref(), zone) {
+        Found::Head(head, life) if head.volume == volume.uuid() => {
+            Some(found_zone(tenant, zone.id.0, life, head.usage))
         }
-        if at == 0 {
-            match zone_head(&block) {
-                Some((head, _)) if head.volume != volume.uuid() => return Ok(None),
-                Some((head, life)) => return Ok(Some(found_zone(tenant, zone, life, head.usage))),
-                None => {}
-            }
-        }
-        if let Ok(header) = Header::decode_anywhere(&block)
-            && header.at == at
-            && header.kind == Kind::Data
-        {
-            let usage = ZoneUse::Data(StreamType::new(header.stream).unwrap_or(StreamType::DATA));
-            return Ok(Some(found_zone(tenant, zone, header.life, usage)));
-        }
+        Found::Records(life, stream) => Some(found_zone(tenant, zone.id.0, life, ZoneUse::Data(stream))),
+        _ => None,
     }
-    Ok(None)
+}
+
+/// After the label was made anew: the index as the metazones tell it, if they are whole and no zone of the drive speaks of anything
+/// that they do not know of. A metazone whose head is lost, too, is none that the new label knows of, and what was in it would not
+/// be missed; but its zone is written, and nobody can tell what it is.
+pub(crate) fn by_metazones(
+    tenant: &Tenant,
+    root: &Root,
+    found: &FoundMeta,
+    report: &mut OpenReport,
+    progress: Progress,
+) -> Result<Option<Rebuilt>> {
+    if !found.whole || found.start.is_none() {
+        return Ok(None);
+    }
+    let mut told = OpenReport { checkpoint: report.checkpoint, ..OpenReport::default() };
+    let rebuilt = Rebuilt::new(tenant, found, &mut told, progress)?;
+    let newest = newest_number(found, &rebuilt);
+    let volume = tenant.volume();
+    let label = volume.label_zones();
+    let sequential = volume.report_at_open().iter().filter(|zone| zone.state != DriveState::Conventional);
+    let is_known = |zone: &Zone| {
+        let known = rebuilt.zones.get(&zone.id.0);
+        match look(volume.device().as_ref(), zone) {
+            Found::Empty | Found::Other => true,
+            Found::Head(head, _) if head.volume != volume.uuid() => true,
+            Found::Head(head, life) => match head.usage {
+                ZoneUse::Meta(_) => root.metazones.contains(&zone.id.0),
+                // One that was given back, and not reset yet, has nothing of use; it was taken before something that is known of.
+                _ => life < newest || known.is_some_and(|known| known.life == life),
+            },
+            Found::Records(..) | Found::Unknown | Found::Gone => known.is_some(),
+        }
+    };
+    let whole = !rebuilt.distrust && told.damage.is_empty();
+    if !whole || !sequential.filter(|zone| !label.contains(&zone.id)).all(is_known) {
+        return Ok(None);
+    }
+    *report = OpenReport { damage: std::mem::take(&mut report.damage), relabelled: report.relabelled, ..told };
+    Ok(Some(rebuilt))
+}
+
+/// The highest number that anything of the store has, from which the mounts before this one are known.
+pub(crate) fn newest_number(found: &FoundMeta, rebuilt: &Rebuilt) -> u64 {
+    let zones = rebuilt.zones.values().map(|zone| zone.life);
+    let metazones = found.log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.life);
+    let chunks = rebuilt.chunks.values().map(|chunk| chunk.serial);
+    let journal = found.journal.values().filter_map(|payload| entries(payload)).flatten().map(|entry| match entry {
+        Entry::Create { serial, .. }
+        | Entry::Seal { serial, .. }
+        | Entry::Delete { serial, .. }
+        | Entry::Moved { serial, .. }
+        | Entry::Told { serial, .. } => serial,
+        Entry::ZoneTaken { life, .. } | Entry::ZoneClosed { life, .. } | Entry::ZoneTold { life, .. } => life,
+    });
+    zones.chain(metazones).chain(chunks).chain(journal).chain([rebuilt.newest]).max().unwrap_or(0)
 }
 
 /// What is left of the journal: serial numbers that were deleted, and lengths of those that were sealed. Chunks without a byte

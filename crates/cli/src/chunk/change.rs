@@ -1,14 +1,13 @@
 //! What changes a store, but for bytes: format, seal, rm, clean, salvage.
 
-use super::{Clean, Format, Ids, Salvage, Store};
+use super::{Clean, Format, Ids, Salvage, Store, recovery_bar, what};
 use crate::engine::uri_of;
 use crate::fs::progress;
 use crate::output::{Failure, Outcome, count, print, print_json, size};
 use imbrex_bluefs::BlueFs;
-use imbrex_chunkstore::{ChunkStore, Durability, FormatOptions, Options, URI_OPTIONS};
+use imbrex_chunkstore::{ChunkStore, Durability, FormatOptions, Relabel, Relabelled, URI_OPTIONS};
 use imbrex_drives::{SCHEME, parse_uri};
 use imbrex_zones::TenantSpec;
-use indicatif::ProgressBar;
 use serde_json::json;
 use std::time::Duration;
 
@@ -115,27 +114,45 @@ pub(super) fn clean(args: Clean) -> Outcome {
 }
 
 pub(super) fn salvage(args: Salvage) -> Outcome {
-    let uri = parse_uri(&uri_of(&args.store.drive)?, URI_OPTIONS)?;
-    let mut open = uri.open_options()?;
-    open.read_only |= args.dry_run;
-    open.host_sync |= args.store.host_sync();
-    let drive = imbrex_drives::open(&uri.locator, &open)?;
-    let drive = if open.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
-    let bar = ProgressBar::no_length();
+    let how = match (args.volume, args.relabel) {
+        (Some(volume), _) => Relabel::Volume(volume),
+        (None, true) => Relabel::Only,
+        (None, false) => Relabel::No,
+    };
+    let options = if args.dry_run { args.store.as_a_look() } else { Vec::new() };
+    let bar = recovery_bar();
     bar.enable_steady_tick(Duration::from_millis(200));
-    let store = ChunkStore::salvage(drive, Options::default(), |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
+    let opened = args.store.open_with(options, |uri, options| {
+        ChunkStore::salvage_uri(uri, options, how, |step, done, all| {
+            bar.set_message(what(step));
+            bar.set_length(all);
+            bar.set_position(done);
+        })
+    });
     bar.finish_and_clear();
+    let store = opened?;
     let (report, chunks) = (store.open_report().clone(), store.stats().chunks);
-    if !open.read_only {
+    if !args.dry_run {
         store.close()?;
     }
+    let uuid = |new: Relabelled| uuid::Uuid::from_bytes(new.store.volume).to_string();
     if args.store.json {
         return print_json(&json!({
             "chunks": chunks, "records": report.records, "zones": report.scanned_zones, "damage": report.damage,
+            "volume": report.relabelled.map(uuid), "kept_zones": report.relabelled.map(|new| new.kept),
         }));
+    }
+    if let Some(new) = report.relabelled {
+        print(format_args!("the label was made anew, of volume {}", uuid(new)))?;
+        if new.kept > 0 {
+            let kept = count(u64::from(new.kept));
+            print(format_args!(
+                "{kept} written zones are not this store's, or nobody can tell whose they are: they stay as they are, and nothing uses them"
+            ))?;
+        }
+    }
+    if report.relabelled.is_some() && report.scanned_zones == 0 && report.damage.is_empty() {
+        return print(format_args!("{} chunks; journal and checkpoints are whole, so all is as it was", count(chunks)));
     }
     let (records, zones) = (count(report.records), count(report.scanned_zones));
     print(format_args!("{} chunks of {records} records in {zones} zones", count(chunks)))?;

@@ -34,7 +34,7 @@ pub(super) struct Found {
 
 impl LabelZones {
     /// Of a drive that was formatted with so many conventional zones; `None` where it has too few zones.
-    fn of(conventional: u32, zones: u32) -> Option<LabelZones> {
+    pub(super) fn of(conventional: u32, zones: u32) -> Option<LabelZones> {
         let (first, ring) = if conventional >= 2 { (0, false) } else { (conventional, true) };
         (u64::from(zones) > u64::from(first) + 2)
             .then_some(LabelZones { zones: [ZoneId(first), ZoneId(first + 1)], ring })
@@ -431,32 +431,6 @@ impl Volume {
             }
         }
         Ok(())
-    }
-}
-
-impl Volume {
-    /// Writes a label to a drive that has lost its own, as far as others can tell what stood in it: the UUID, the tenants,
-    /// and the owner of each zone (those that hold labels are marked as such here). Nothing else is changed.
-    ///
-    /// # Errors
-    /// `Unusable` where the drive has fewer than three zones; `InvalidInput` where this is no label.
-    pub fn relabel(drive: &Drive, uuid: [u8; 16], tenants: Vec<TenantRecord>, mut owners: Vec<u8>) -> Result<()> {
-        let device = drive.device.as_ref();
-        let conventional = *conventional_count(&report_all(device)?).start();
-        let zones = LabelZones::of(conventional, device.geometry().zones)
-            .ok_or_else(|| unusable(device, "has fewer than three zones"))?;
-        for zone in zones.zones() {
-            if let Some(owner) = owners.get_mut(zone.0 as usize) {
-                *owner = label::LABEL;
-            }
-        }
-        let geometry = geometry_of(device.geometry(), conventional);
-        let label = Label { uuid, geometry, generation: 1, mount: 0, tenants, owners };
-        label.check().map_err(|what| Error::invalid(&name_of(device), what))?;
-        match zones.write(device, &label, None, |tag| device.flush(tag))? {
-            true => Ok(()),
-            false => Err(cannot_write(device)),
-        }
     }
 }
 

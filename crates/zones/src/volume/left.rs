@@ -114,7 +114,8 @@ impl Volume {
             Some(survivor) => survivor.create_filled(&core.key(), core.options.survivor_bytes, &mut fill).map(drop),
             None => fill(&zeroed_region(core.options.survivor_bytes)),
         };
-        if let Err(error) = made.and_then(|()| core.update_label(|label| label.mount = core.mount)) {
+        let mount = core.key().mount;
+        if let Err(error) = made.and_then(|()| core.update_label(|label| label.mount = mount)) {
             // The old region is as it was, or the new one has all that is needed of it, and is found.
             left.held.clear();
             return Err(error);
