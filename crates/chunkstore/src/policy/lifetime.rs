@@ -348,9 +348,13 @@ mod tests {
         }
 
         #[test]
-        fn times_ascend_with_numbers(mut numbers in proptest::collection::vec(0u64..u64::MAX, 1..50), next in 0u64..u64::MAX) {
-            let births = Births::new(numbers.iter().copied(), next);
-            numbers.push(next);
+        fn times_ascend_with_numbers(
+            known in proptest::collection::vec((0u64..4, 0u64..9), 1..9),
+            asked in proptest::collection::vec((0u64..4, 0u64..9), 1..50),
+        ) {
+            let number = |(mount, n): (u64, u64)| mount << MOUNT | n;
+            let births = Births::new(known.into_iter().map(number), number((3, 9)));
+            let mut numbers: Vec<u64> = asked.into_iter().map(number).collect();
             numbers.sort_unstable();
             proptest::prop_assert!(numbers.iter().map(|number| births.time(*number)).is_sorted());
         }
