@@ -458,7 +458,7 @@ void imbrex_chunk_close(imbrex_chunk_store *store);
 imbrex_error *imbrex_chunk_random_id(imbrex_chunk_id *out);
 
 // Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
-// the next imbrex_chunk_sync() or durable call of anybody.
+// the next imbrex_chunk_sync(), durable create, seal or delete of anybody, or durable append to the same chunk.
 imbrex_error *imbrex_chunk_create(const imbrex_chunk_store *store,
                                   const imbrex_chunk_id *id,
                                   uint8_t stream,

@@ -214,7 +214,7 @@ pub unsafe extern "C" fn imbrex_chunk_random_id(out: *mut imbrex_chunk_id) -> *m
 }
 
 /// Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
-/// the next imbrex_chunk_sync() or durable call of anybody.
+/// the next imbrex_chunk_sync(), durable create, seal or delete of anybody, or durable append to the same chunk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_chunk_create(
     store: *const imbrex_chunk_store,

@@ -140,10 +140,11 @@ impl Core {
         self.check_index(&state)?;
         let serial = self.next_number();
         state.lives.tick(serial);
-        state.index.insert(Chunk::new(id, serial, stream));
+        let slot = state.index.insert(Chunk::new(id, serial, stream));
         state.index_bytes += CHUNK_COST;
         state.journal.push(Entry::Create { id, serial, stream });
         let target = state.assign();
+        state.creates.insert(slot, target);
         drop(state);
         self.settle(target, durability)
     }
@@ -252,7 +253,10 @@ impl Core {
         drop(state);
         self.counters.appends.fetch_add(1, Ordering::Relaxed);
         self.counters.appended.fetch_add(u64::from(len), Ordering::Relaxed);
-        self.settle(target, how.durability)?;
+        match how.durability {
+            Durability::Durable => self.make_durable(slot, serial, offset + len, target)?,
+            Durability::Buffered => self.settle(target, how.durability)?,
+        }
         Ok(u64::from(offset))
     }
 
@@ -316,12 +320,14 @@ impl Core {
         let kind = usize::from(stream.number());
         let fits = placement.pick == Pick::Fit;
         let all = state.zones.0.values().filter(|z| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_))).count();
-        let most = match (self.facts.separate, fits) {
+        let expect = if fits { self.expected(state, slot) } else { None };
+        // To borrow zones gains nothing where it is not known how long chunks become; it only makes turns shorter.
+        let known = state.sizes.get(kind).is_some_and(|sizes| sizes.expected(1).is_some());
+        let most = match (self.facts.separate, fits && known) {
             (true, true) => allowance(pool.len(), self.facts.pools[kind], all, self.facts.shared),
             (true, false) => self.facts.pools[kind],
             (false, _) => self.facts.pool,
         };
-        let expect = if fits { self.expected(state, slot) } else { None };
         let free = self.free();
         let random = state.random();
         let last = if self.facts.separate { kind } else { 0 };
@@ -519,6 +525,7 @@ impl Core {
         state.unbind(slot);
         let Some(chunk) = state.index.remove(slot) else { return Err(Error::NotFound(id)) };
         state.index_bytes = state.index_bytes.saturating_sub(cost(&chunk));
+        state.creates.remove(&slot);
         state.scrub.forget(id);
         state.journal.push(Entry::Delete { id, serial: chunk.serial });
         state.lives.died(&chunk);
@@ -537,7 +544,7 @@ impl Core {
     /// Where there is none, or none with room for all; then the bytes stay where they are.
     pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<()> {
         // Nobody writes there meanwhile, so what is in its buffer is not on the drive.
-        let Some(_pen) = self.pen(zone) else { return Ok(()) };
+        let Some(_pen) = self.pen(zone, u32::MAX) else { return Ok(()) };
         let waits = |state: &State| state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage);
         let Some(usage) = waits(&self.state()) else { return Ok(()) };
         let new = self.new_zone(usage, Urgency::Metadata)?;

@@ -62,6 +62,8 @@ pub(crate) struct Facts {
     pub(crate) cleaner_zones: usize,
     /// Bytes of a datazone.
     pub(crate) zone_bytes: u64,
+    /// Where appends are durable by themselves: a commit after so many bytes, where there is work that goes with commits.
+    pub(crate) tick: u64,
 }
 
 /// Bytes that fill a zone of `blocks` blocks when they are appended in pieces of `piece`: the zone head, the records, and in what
@@ -105,6 +107,7 @@ impl Facts {
             clean_below: options.clean_below.unwrap_or((zones / 64).max(4)),
             cleaner_zones: if open_limit.is_some_and(|limit| limit < 8) { 1 } else { 2 },
             zone_bytes: zone,
+            tick: (zone / 16).min(16 << 20),
         }
     }
 }
@@ -121,6 +124,8 @@ pub(crate) struct State {
     pub(crate) durable: u64,
     /// The journal is written up to this one.
     pub(crate) journaled: u64,
+    /// Chunks that the journal does not know yet, by slot, and the numbers up to which it is to be written for that.
+    pub(crate) creates: std::collections::BTreeMap<u32, u64>,
     /// Somebody has the right to write.
     writing: bool,
     /// Bytes that are not written yet.
@@ -128,6 +133,8 @@ pub(crate) struct State {
     /// Bytes that were ever appended or moved, records included, and as many at the last checkpoint's start.
     pub(crate) appended: u64,
     pub(crate) checkpointed: u64,
+    /// As many at the last commit.
+    pub(crate) committed: u64,
     /// Bytes that a checkpoint of the index takes.
     pub(crate) index_bytes: u64,
     /// What the journal was not told yet.
@@ -150,10 +157,12 @@ impl State {
             assigned: 0,
             durable: 0,
             journaled: 0,
+            creates: Default::default(),
             writing: false,
             buffered: 0,
             appended: 0,
             checkpointed: 0,
+            committed: 0,
             index_bytes: 0,
             fresh: Default::default(),
             last: vec![0; streams.max(1)],
@@ -173,6 +182,17 @@ impl State {
                 sizes.sealed(len);
             }
         }
+    }
+
+    /// Whether somebody has the right to write.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing
+    }
+
+    /// The journal is written up to this number.
+    pub(crate) fn journaled_to(&mut self, number: u64) {
+        self.journaled = number;
+        self.creates.retain(|_, created| *created > number);
     }
 
     /// A number for something that is decided now.
@@ -245,6 +265,8 @@ pub(crate) struct Core {
     pub(crate) together: usize,
     /// So many zones are written at once.
     pub(crate) beside: usize,
+    /// Appends are durable by themselves: what is written is there.
+    pub(crate) through: bool,
     /// Nobody else has the volume.
     pub(crate) owned: bool,
 }
@@ -280,6 +302,7 @@ impl Core {
         // With its cache on a rotating drive puts writes in order by itself, and long turns are better for it. Where active zones are limited, one
         // that is closed is finished before the next is begun.
         let alone = cached && volume.geometry().rotational || tenant.limits_active();
+        let through = !cached && !tenant.limits_active();
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         let core = Core {
             volume,
@@ -296,6 +319,7 @@ impl Core {
             tending: Default::default(),
             together: if cached { 0 } else { TOGETHER },
             beside: if alone { 1 } else { BESIDE },
+            through,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
         };
@@ -333,10 +357,15 @@ impl Core {
 
     /// Returns when everything up to number `target` is durable: leads a commit, or waits for the one that covers it.
     pub(crate) fn commit(&self, target: u64) -> Result<()> {
+        self.lead_until(|state| state.durable >= target)
+    }
+
+    /// Returns when this is so, which commits bring about: leads one, or waits for those of others.
+    pub(crate) fn lead_until(&self, done: impl Fn(&State) -> bool) -> Result<()> {
         loop {
             let mut state = self.state();
             loop {
-                if state.durable >= target {
+                if done(&state) {
                     return Ok(());
                 }
                 if !state.writing {
@@ -361,6 +390,10 @@ impl Core {
     /// Writes and flushes everything that is there now.
     pub(crate) fn commit_now(&self, right: &Right) -> Result<()> {
         let mut log = lock(&self.meta);
+        {
+            let mut state = self.state();
+            state.committed = state.appended;
+        }
         let target = self.write_out(&mut log, right)?;
         self.volume.sync(Tag::new(Cause::UserWrite))?;
         self.counters.commits.fetch_add(1, Ordering::Relaxed);

@@ -31,6 +31,7 @@ mod scrub;
 mod stats;
 mod store;
 mod tell;
+mod through;
 mod uri;
 mod watch;
 mod write;

@@ -177,11 +177,12 @@ pub struct FormatOptions {
 /// When an append, and whatever else changes something, has happened for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When it is durable: written to the drive, with one flush for everybody who waits.
+    /// When it is durable: written to the drive, with one flush for everybody who waits; with the drive's write cache off an append waits for
+    /// nobody else.
     #[default]
     Durable,
-    /// At once: it is in this process' memory, and durable after the next [`ChunkStore::sync`](crate::ChunkStore::sync) or
-    /// durable call of anybody. A process that dies before takes it along.
+    /// At once: it is in this process' memory, and durable after the next [`ChunkStore::sync`](crate::ChunkStore::sync), durable create, seal
+    /// or delete of anybody, or durable append to the same chunk. A process that dies before takes it along.
     Buffered,
 }
 

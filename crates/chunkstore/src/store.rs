@@ -315,6 +315,22 @@ impl ChunkStore {
         self.core.counters.meter.measure(Operation::Sync, |()| 0, || self.core.commit(target))
     }
 
+    /// Makes durable what has been appended to a chunk, and that it was created; other chunks' bytes may be, too. With the drive's write
+    /// cache off only their zones are written, where [`ChunkStore::sync`] writes all.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Drive`].
+    pub fn sync_chunk(&self, id: ChunkId) -> Result<()> {
+        let (slot, serial, len, target) = {
+            let state = self.core.state();
+            let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
+            let chunk = state.index.chunk(slot).ok_or(Error::NotFound(id))?;
+            (slot, chunk.serial, chunk.len, state.assigned)
+        };
+        let sync = || self.core.make_durable(slot, serial, len, target);
+        self.core.counters.meter.measure(Operation::Sync, |()| 0, sync)
+    }
+
     /// Most bytes that a chunk of this kind of stream takes; 0: there is no such kind.
     pub fn chunk_limit(&self, stream: StreamType) -> u32 {
         self.core.limit(stream)

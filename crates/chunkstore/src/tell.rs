@@ -114,12 +114,16 @@ impl State {
 impl Core {
     /// Right behind a flush: tells the journal what was appended, if that is enough by now; sooner where the journal will be written anyway.
     pub(crate) fn tell_if_due(&self, state: &mut State) {
-        let grown = state.appended - state.fresh.told;
-        let every = self.options.tell_bytes;
-        let large = state.fresh.cost >= 2 * self.facts.part_bytes as u64;
-        if state.fresh.due || grown >= every || large || grown >= every / 4 && !state.journal.is_empty() {
+        let some = state.appended - state.fresh.told >= self.options.tell_bytes / 4;
+        if state.fresh.due || self.is_tell_due(state) || some && !state.journal.is_empty() {
             state.tell();
         }
+    }
+
+    /// Whether so much was appended that the journal is to be told of it whatever else it is written for.
+    pub(crate) fn is_tell_due(&self, state: &State) -> bool {
+        let large = state.fresh.cost >= 2 * self.facts.part_bytes as u64;
+        large || state.appended - state.fresh.told >= self.options.tell_bytes
     }
 
     /// Makes everything durable, and puts into the journal where it stands.

@@ -9,7 +9,7 @@
 //! Invariants: of each zone one write is at the drive at a time, in the order of its blocks; who does it has the zone's [`Pen`]. An error of one zone
 //! stops no other: what the others wrote counts.
 
-use crate::core::{Core, Right};
+use crate::core::{Core, Right, State};
 use crate::error::Result;
 use crate::format::BLOCK;
 use crate::journal::MetaLog;
@@ -55,7 +55,7 @@ impl Core {
                 let waiting = state.zones.0.iter().filter(|(_, z)| !z.buffer.is_empty());
                 // Those that are closed first, so that they count no more as open when others are opened.
                 let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
-                let zones: Vec<u32> = closed.iter().chain(&open).map(|(zone, _)| **zone).collect();
+                let zones: Vec<(u32, u32)> = closed.iter().chain(&open).map(|(zone, z)| (**zone, z.tail)).collect();
                 (std::mem::take(&mut state.journal), state.assigned, zones)
             };
             if !entries.is_empty()
@@ -65,7 +65,7 @@ impl Core {
                 state.journal.splice(0..0, entries);
                 return Err(error);
             }
-            self.state().journaled = target;
+            self.state().journaled_to(target);
             self.changed.notify_all();
             self.finish_closed();
             let refused = self.write_zones(&zones)?;
@@ -80,13 +80,13 @@ impl Core {
         }
     }
 
-    /// Writes what these zones have in memory this moment. Returns those that did not take it.
-    fn write_zones(&self, zones: &[u32]) -> Result<Vec<u32>> {
+    /// Writes what these zones have in memory, up to these blocks at least. Returns those that did not take it.
+    fn write_zones(&self, zones: &[(u32, u32)]) -> Result<Vec<u32>> {
         let next = AtomicUsize::new(0);
         let outcome = Mutex::new((Vec::new(), Ok(())));
         let work = || {
-            while let Some(zone) = zones.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let wrote = self.write_zone(*zone);
+            while let Some((zone, upto)) = zones.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let wrote = self.pen(*zone, *upto).map_or(Ok(Wrote::All), |pen| self.write_with(&pen));
                 self.finish_closed();
                 let mut outcome = crate::core::lock(&outcome);
                 match wrote {
@@ -112,19 +112,30 @@ impl Core {
         result.map(|()| refused)
     }
 
-    /// Waits for the right to write the zone; `None`: it is no zone of the store any more.
-    pub(crate) fn pen(&self, zone: u32) -> Option<Pen<'_>> {
+    /// Waits for the right to write the zone; `None`: others have written it up to block `upto`, or it is no zone of the store any more.
+    pub(crate) fn pen(&self, zone: u32, upto: u32) -> Option<Pen<'_>> {
         let mut state = self.state();
-        while state.zones.get(zone)?.writing {
+        loop {
+            if let Some(pen) = self.try_pen(&mut state, zone) {
+                return Some(pen);
+            }
+            if state.zones.get(zone)?.buffer.written() >= upto {
+                return None;
+            }
             state = self.wait(state);
         }
-        state.zones.get_mut(zone)?.writing = true;
+    }
+
+    /// The same without waiting; `None`: somebody else has it.
+    pub(crate) fn try_pen(&self, state: &mut State, zone: u32) -> Option<Pen<'_>> {
+        let z = state.zones.get_mut(zone).filter(|z| !z.writing)?;
+        z.writing = true;
         Some(Pen { core: self, zone })
     }
 
-    /// Writes what a zone has in memory this moment.
-    fn write_zone(&self, zone: u32) -> Result<Wrote> {
-        let Some(_pen) = self.pen(zone) else { return Ok(Wrote::All) };
+    /// Writes what the pen's zone has in memory this moment.
+    pub(crate) fn write_with(&self, pen: &Pen<'_>) -> Result<Wrote> {
+        let zone = pen.zone;
         let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
         let mut tried = 0;
         loop {

@@ -6,7 +6,9 @@
 
 mod crash_support;
 
-use crash_support::{Op, Scripted, checkpoints, cleaning, config, full, random, short, turnover, unflushed, zns};
+use crash_support::{
+    Op, Scripted, checkpoints, cleaning, config, full, random, short, through, turnover, unflushed, zns,
+};
 use imbrex_crashkit::{Config, Plan, explore, seeds};
 use std::sync::Arc;
 
@@ -64,6 +66,18 @@ fn metazones_that_are_left_unflushed_survive() {
 #[test]
 fn random_workloads_survive() {
     run(random, 60);
+}
+
+#[test]
+fn appends_that_are_durable_by_themselves_survive() {
+    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(3_200);
+    for seed in seeds(2) {
+        for conventional in [4, 0] {
+            let config = Config { write_cache: false, conventional, ..config() };
+            let plan = Plan { max_states: (all / 2).max(1), cuts_per_write: 3, ..Plan::new(seed) };
+            explore(&Arc::new(Scripted(through)), &config, &plan).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
 }
 
 #[test]

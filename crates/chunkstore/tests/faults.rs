@@ -3,17 +3,25 @@
 
 mod crash_support;
 
-use crash_support::{Op, Scripted, cleaning, config, short, turnover, zns};
-use imbrex_crashkit::{FaultKind, FaultPlan, fault_sweep, seeds};
+use crash_support::{Op, Scripted, cleaning, config, short, through, turnover, zns};
+use imbrex_crashkit::{Config, FaultKind, FaultPlan, fault_sweep, seeds};
 use std::sync::Arc;
 
 fn sweep(script: fn(u64) -> Vec<Op>, kinds: &[FaultKind], runs: u64) {
+    // Where the label stands in sequential zones, a drive whose label's zone dies is one to look at, not to write to.
+    let mortal = kinds.contains(&FaultKind::ZoneReadOnly);
+    sweep_on(&[config(), cache_off(), zns()][..if mortal { 2 } else { 3 }], script, kinds, runs);
+}
+
+fn cache_off() -> Config {
+    Config { write_cache: false, ..config() }
+}
+
+fn sweep_on(drives: &[Config], script: fn(u64) -> Vec<Op>, kinds: &[FaultKind], runs: u64) {
     for seed in seeds(1) {
-        // Where the label stands in sequential zones, a drive whose label's zone dies is one to look at, not to write to.
-        let mortal = kinds.contains(&FaultKind::ZoneReadOnly);
-        for config in [config(), zns()].into_iter().take(if mortal { 1 } else { 2 }) {
+        for config in drives {
             let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, ..FaultPlan::new(seed) };
-            match fault_sweep(&Arc::new(Scripted(script)), &config, &plan) {
+            match fault_sweep(&Arc::new(Scripted(script)), config, &plan) {
                 Ok(report) => assert!(report.runs > 0, "{report:?}"),
                 Err(failure) => panic!("{failure}"),
             }
@@ -30,6 +38,7 @@ fn failed_reads_lose_nothing() {
 fn failed_writes_lose_nothing() {
     sweep(short, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
     sweep(cleaning, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
+    sweep_on(&[cache_off()], through, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
 }
 
 #[test]
@@ -52,4 +61,5 @@ fn failed_flushes_lose_nothing() {
 fn zones_that_turn_read_only_lose_nothing() {
     sweep(short, &[FaultKind::ZoneReadOnly], 300);
     sweep(cleaning, &[FaultKind::ZoneReadOnly], 300);
+    sweep_on(&[cache_off()], through, &[FaultKind::ZoneReadOnly], 300);
 }

@@ -70,7 +70,8 @@ fn read(store: &ChunkStore, model: &Model, stop: &AtomicBool) {
 
 #[test]
 fn writers_readers_and_a_cleaner_do_not_disturb_each_other() {
-    for config in [Config::tiny(), Config { conventional: 0, rotational: false, ..Config::tiny() }] {
+    let through = Config { write_cache: false, rotational: true, ..Config::tiny() };
+    for config in [Config::tiny(), through, Config { conventional: 0, rotational: false, ..Config::tiny() }] {
         let emulator = Emulator::memory(&config).unwrap();
         format(&emulator);
         let mut threaded = options();

@@ -16,6 +16,9 @@
 //! - What a threaded store gives the drive side by side (`write.rs` there) is played so: data of different zones, up to 32 commands, one a
 //!   zone in its order, where the write cache is off or the drive does not rotate. All else of an operation (journal, flush, resets, reads of the cleaner) is played one after the other,
 //!   and what is behind it waits for it. Inline, the store asks for the same commands, zone after zone.
+//! - All commands of a user's read are at the drive at once (`read.rs` there), in chunks and as long as it is.
+//! - With the write cache off an append is durable by itself (`through.rs` there): an operation that only writes data needs no right, and waits
+//!   for older ones in its own zone alone.
 //! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),
 //!   which is durable for all that have appended by then. Who comes meanwhile is in the next.
 //! - State is ahead of time by the commands that are still being played: a read sees bytes whose write has not ended, and takes them from
@@ -182,6 +185,8 @@ impl Host {
 enum Order {
     /// Those before it in its zone.
     Zone,
+    /// None of its kind.
+    Nothing,
     /// All before it, as all behind it wait for it.
     Alone,
 }
@@ -192,6 +197,7 @@ impl Order {
             Op::Write if command.cause == Cause::UserWrite.name() => Order::Zone,
             // Whoever has written a zone for good finishes it.
             Op::Finish => Order::Zone,
+            Op::Read if command.cause == Cause::UserRead.name() => Order::Nothing,
             _ => Order::Alone,
         }
     }
@@ -216,17 +222,18 @@ impl Chain {
     /// that zone.
     fn ready(&mut self, depth: usize, first: impl Fn(u32) -> bool) -> Option<TraceEntry> {
         let order = Order::of(self.rest.front()?);
+        let depth = if order == Order::Nothing { BESIDE } else { depth };
         if !self.busy.is_empty() && (order == Order::Alone || self.order != order || self.busy.len() >= depth) {
             return None;
         }
         let mut passed = self.busy.clone();
         let side_by_side = self.rest.iter().take_while(|command| order == Order::of(command));
         let may = |(_, command): &(usize, &TraceEntry)| {
-            let free = order == Order::Alone || !passed.contains(&command.zone) && first(command.zone);
+            let free = order != Order::Zone || !passed.contains(&command.zone) && first(command.zone);
             passed.push(command.zone);
             free
         };
-        let most = if order == Order::Alone { 1 } else { usize::MAX };
+        let most = if order == Order::Zone { usize::MAX } else { 1 };
         let (i, _) = side_by_side.enumerate().take(most).find(may)?;
         self.order = order;
         self.rest.remove(i)
@@ -285,11 +292,18 @@ impl Steps {
 
     /// An operation of `who` begins; without commands it ends then, too. `at` is not before what [`Steps::next`] said last.
     pub(super) fn begin(&mut self, who: usize, commands: Vec<TraceEntry>, at: Nanoseconds) {
+        self.begin_in(who, commands, None, at);
+    }
+
+    /// The same of one that does not end before what older ones write in a zone is there, even if it has no commands of its own. What writes data and
+    /// nothing else needs no right.
+    pub(super) fn begin_in(&mut self, who: usize, commands: Vec<TraceEntry>, zone: Option<u32>, at: Nanoseconds) {
         let id = self.begun;
         self.begun += 1;
-        let writes = commands.iter().any(|command| command.op != Op::Read);
+        let data = zone.is_some() && commands.iter().all(|command| Order::of(command) == Order::Zone);
+        let writes = !data && commands.iter().any(|command| command.op != Op::Read);
         let written = commands.iter().filter(|command| Order::of(command) == Order::Zone);
-        let zones: BTreeSet<u32> = written.map(|command| command.zone).collect();
+        let zones: BTreeSet<u32> = written.map(|command| command.zone).chain(zone).collect();
         for zone in &zones {
             self.writers.entry(*zone).or_default().push_back(id);
         }
@@ -346,7 +360,8 @@ impl Steps {
             let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
             self.flying.push((ticket, id, zone));
         }
-        let left: Vec<u32> = chain.zones.iter().copied().filter(|zone| chain.has_left(*zone)).collect();
+        let left = |zone: &u32| chain.has_left(*zone) && (!chain.rest.is_empty() || first(*zone));
+        let left: Vec<u32> = chain.zones.iter().copied().filter(left).collect();
         for zone in left {
             chain.zones.remove(&zone);
             let Some(writers) = self.writers.get_mut(&zone) else { continue };
@@ -355,7 +370,7 @@ impl Steps {
                 self.due.push(Reverse((at.to_bits(), *next, NO_ZONE)));
             }
         }
-        if !(chain.busy.is_empty() && chain.rest.is_empty()) {
+        if !(chain.busy.is_empty() && chain.rest.is_empty() && chain.zones.is_empty()) {
             return None;
         }
         let (who, wrote) = (chain.who, chain.writes);
@@ -425,12 +440,16 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_many_are_at_the_drive_together_and_those_of_one_follow_each_other() {
+    fn reads_are_at_the_drive_together_and_those_of_the_cleaner_follow_each_other() {
         // There and back across the whole stroke, eight times.
         let reads: Vec<_> = (0..16).map(|i| command(Op::Read, i % 2, (i as u64 % 2 * 256 + i as u64) << 20)).collect();
         let (mut many, _) = steps();
         reads.iter().enumerate().for_each(|(who, read)| many.begin(who, vec![read.clone()], 0.0));
         let many = ends(many);
+        let (mut long, _) = steps();
+        long.begin(0, reads.clone(), 0.0);
+        assert_eq!(ends(long), [(0, many[15].1)]);
+        let reads = reads.into_iter().map(|read| TraceEntry { cause: Cause::Cleaning.name(), ..read }).collect();
         assert_eq!(many.len(), 16);
         assert!(many.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
         let (mut one, _) = steps();
@@ -476,6 +495,21 @@ mod tests {
         };
         assert!(took(12) < 0.8 * took(1), "{} {}", took(12), took(1));
         assert_eq!(Steps::new(&profile, true, Vec::new()).unwrap().depth, 1, "the cache puts them in order");
+    }
+
+    #[test]
+    fn what_only_writes_data_waits_for_older_writes_of_its_zone_alone() {
+        let (mut steps, zone) = steps();
+        let data = |zone: u32, at: u64| written(zone, at, Cause::UserWrite);
+        // A commit: the journal first, then zone 0.
+        let journal = (0..8).map(|i| written(1, zone + (i << 20), Cause::Journal));
+        steps.begin(0, journal.chain([data(0, 0)]).collect(), 0.0);
+        steps.begin_in(1, vec![data(0, 1 << 20)], Some(0), 0.0);
+        steps.begin_in(2, Vec::new(), Some(0), 0.0);
+        steps.begin_in(3, vec![data(1, zone + (100 << 20))], Some(1), 0.0);
+        let ends = ends(steps);
+        let order: Vec<_> = ends.iter().map(|(who, _)| *who).collect();
+        assert_eq!(order, [3, 0, 1, 2], "{ends:?}");
     }
 
     fn chain(commands: Vec<TraceEntry>) -> Chain {

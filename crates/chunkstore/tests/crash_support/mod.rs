@@ -155,13 +155,15 @@ impl Subject for Scripted {
 
     fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
         let mut store = open(&drive)?;
-        let mut waiting = Vec::new();
+        let mut waiting: Vec<(u64, Op)> = Vec::new();
+        let device = &drive.device;
+        let through = device.geometry().max_active.is_none() && !device.write_cache().map_err(|e| e.to_string())?;
         for op in (self.0)(seed) {
             let number = log.begun(op);
             if op == Remount {
                 // A process that ends takes along what is only in its memory.
                 store.sync().map_err(|e| e.to_string())?;
-                waiting.drain(..).for_each(|number| log.synced(number));
+                waiting.drain(..).for_each(|(number, _)| log.synced(number));
                 drop(store);
                 store = open(&drive)?;
             }
@@ -176,9 +178,14 @@ impl Subject for Scripted {
                 }
                 other => other.map_err(|e| format!("{op:?}: {e}"))?,
             }
-            waiting.push(number);
+            waiting.push((number, op));
             if op.durability() == Durable {
-                waiting.drain(..).for_each(|number| log.synced(number));
+                // An append that is durable by itself takes only its own chunk along.
+                let along =
+                    |(_, other): &(u64, Op)| !(through && matches!(op, Append(..))) || other.chunk() == op.chunk();
+                let (durable, still): (Vec<_>, Vec<_>) = waiting.drain(..).partition(along);
+                waiting = still;
+                durable.into_iter().for_each(|(number, _)| log.synced(number));
             }
         }
         Ok(())
@@ -362,6 +369,26 @@ pub fn random(seed: u64) -> Vec<Op> {
             _ => Sync,
         };
         ops.push(op);
+    }
+    ops
+}
+
+/// Appends to chunks of all kinds, each durable by itself or not at all, in zones that fill, are cleaned, and get a checkpoint.
+pub fn through(seed: u64) -> Vec<Op> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut ops: Vec<Op> = (0..6).map(|n| Create(n, (n % 3) as u8, Buffered)).collect();
+    for round in 0..48u64 {
+        let n = rng.random_range(0..6);
+        let how = if rng.random_bool(0.6) { Durable } else { Buffered };
+        ops.push(Append(n, [300, 4096, 9000, 30_000][rng.random_range(0..4)], round as u8, how));
+        match round {
+            8 | 30 => ops.push(BeginCheckpoint),
+            10 | 14 | 33 => ops.push(Step),
+            // What is made anew must be found by its second name.
+            12 | 22 | 36 => ops.extend([Delete(n, Buffered), Create(n, 1, Buffered), Append(n, 5000, 200, Durable)]),
+            20 | 28 | 40 => ops.push(Clean),
+            _ => {}
+        }
     }
     ops
 }

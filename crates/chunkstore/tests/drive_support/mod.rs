@@ -17,6 +17,8 @@ pub struct Seen {
     writing: BTreeMap<u32, usize>,
     pub most_of_a_zone: usize,
     pub most: usize,
+    /// Writes that came.
+    pub writes: usize,
     /// Reads at the drive, and the most that there ever were.
     reading: usize,
     pub most_reads: usize,
@@ -24,6 +26,8 @@ pub struct Seen {
     held: BTreeSet<u32>,
     /// Zones that take no writes.
     failing: BTreeSet<u32>,
+    /// So many writes are carried out, and then none any more.
+    left: Option<usize>,
     /// So many writes, or reads, meet at the drive before one of them is carried out.
     meet: usize,
     meet_reads: usize,
@@ -62,10 +66,16 @@ impl Watched {
         self.seen().failing.insert(zone);
     }
 
+    /// After so many more writes it takes none any more.
+    pub fn die_after(&self, writes: usize) {
+        self.seen().left = Some(writes);
+    }
+
     pub fn let_go(&self) {
         let mut seen = self.seen();
         seen.held.clear();
         seen.failing.clear();
+        seen.left = None;
         self.changed.notify_all();
     }
 
@@ -108,12 +118,15 @@ impl ZonedDevice for Watched {
         let zone = self.geometry().zone_of(at).0;
         let failing = {
             let mut seen = self.seen();
+            seen.writes += 1;
             *seen.writing.entry(zone).or_default() += 1;
             seen.most_of_a_zone = seen.most_of_a_zone.max(seen.writing[&zone]);
             seen.most = seen.most.max(seen.writing.values().sum());
             self.changed.notify_all();
             seen = self.until(seen, |seen| !seen.held.contains(&zone) && seen.most >= seen.meet);
-            seen.failing.contains(&zone)
+            let dead = seen.left == Some(0);
+            seen.left = seen.left.map(|left| left.saturating_sub(1));
+            dead || seen.failing.contains(&zone)
         };
         let result = match failing {
             true => Err(Error::new(&self.identity().name, Fault::ReadOnly).at(ZoneId(zone), at)),
