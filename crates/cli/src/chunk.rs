@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Example:\n  imbrex chunk format drive.img && id=$(imbrex chunk put drive.img photo.jpg)\n  \
+    after_help = "Example:\n  imbrex drive create drive.img --profile tiny   # an emulated drive, where there is no /dev/sdb\n  \
+    imbrex chunk format drive.img && id=$(imbrex chunk put drive.img photo.jpg)\n  \
     imbrex chunk get drive.img $id > copy.jpg\n\n\
     A drive is a path, or a URI with options, as 'imbrex:///data/drive.img?open-zones=8'."
 )]
@@ -215,13 +216,13 @@ struct Scrub {
     #[command(flatten)]
     store: Store,
     /// Bytes a second at most.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     rate: Option<u64>,
     /// Go on behind this id.
     #[arg(long, value_name = "ID", value_parser = id)]
     after: Option<ChunkId>,
     /// Stop after about so many bytes.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     bytes: Option<u64>,
 }
 
@@ -230,7 +231,7 @@ struct Clean {
     #[command(flatten)]
     store: Store,
     /// Move about so many bytes at most.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     bytes: Option<u64>,
 }
 
@@ -252,6 +253,14 @@ struct Salvage {
 
 fn id(text: &str) -> Result<ChunkId, String> {
     text.parse()
+}
+
+/// A size that is not 0: nothing would be done.
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("that is nothing; give one byte at least, or leave it out".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn volume(text: &str) -> Result<[u8; 16], String> {
@@ -383,7 +392,7 @@ fn stream(store: &ChunkStore, name: &str) -> Result<StreamType, Failure> {
     store.stream_of(name).ok_or_else(|| {
         let known = store.stream_names().join(", ");
         Failure::failed(format!(
-            "there is no stream {name:?}; there are {known}, and others once ?streams=NAME:DAYS:POOL stood behind the drive"
+            "there is no stream {name:?}; there are {known}; ?streams=NAME:DAYS:POOL behind the drive's name, as ?streams=logs:30:8, makes one"
         ))
     })
 }

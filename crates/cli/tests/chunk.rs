@@ -154,7 +154,7 @@ fn lists_come_in_pages_and_removed_chunks_are_gone() {
     assert_eq!((&second["chunks"][0]["id"], &second["next"]), (&C.into(), &serde_json::Value::Null));
     let long = done(at.chunk("ls", &["--long", "--after", A]));
     assert_eq!(long.lines().count(), 2);
-    says(&long, &[B, " 48 ", "data", "sealed", "1 records in 1 zone"]);
+    says(&long, &[B, " 48 ", "data", "sealed", "1 record in 1 zone"]);
     assert_eq!(json(at.chunk("rm", &["--json", A, C, A]))["removed"], 2);
     assert_eq!(done(at.chunk("ls", &[])), format!("{B}\n"));
     says(&fails(at.chunk("get", &[A]), 1), &["no chunk", A, "imbrex chunk ls"]);
@@ -480,7 +480,7 @@ fn wrong_arguments_are_told_apart_from_failures() {
     let at = stored();
     done(at.chunk_given("put", &["--id", A], b"0123456789"));
     done(at.chunk_given("put", &["--id", B, "--open"], b""));
-    let usage: [(&str, &[&str], &str); 10] = [
+    let usage: [(&str, &[&str], &str); 13] = [
         ("get", &["12"], "48 hexadecimal digits"),
         ("get", &[A, "--range", "5"], "FROM+BYTES"),
         ("get", &[A, "--range", "0+0"], "one byte at least"),
@@ -491,6 +491,9 @@ fn wrong_arguments_are_told_apart_from_failures() {
         ("put", &["--piece", "1G"], "--piece"),
         ("ls", &["--limit", "0"], "--limit"),
         ("stat", &[&A[1..]], "48 hexadecimal digits"),
+        ("scrub", &["--rate", "0"], "one byte at least"),
+        ("scrub", &["--bytes", "0"], "one byte at least"),
+        ("clean", &["--bytes", "0"], "one byte at least"),
     ];
     for (verb, more, part) in usage {
         says(&fails(at.chunk_given(verb, more, b"x"), 2), &[part]);
@@ -507,7 +510,7 @@ fn wrong_arguments_are_told_apart_from_failures() {
         ("append", &[C], b"", "at least one byte"),
         ("append", &[C, "--offset", "5"], b"x", "there is no chunk"),
         ("put", &["--id", A], b"x", "exists already"),
-        ("put", &["--stream", "logs"], b"x", "there are data, metadata, gc"),
+        ("put", &["--stream", "logs"], b"x", "there are data, metadata, gc; ?streams="),
         ("put", &["/nowhere/x"], b"", "check the path"),
         ("put", &["/"], b"", "is a directory"),
         ("seal", &[C], b"", "there is no chunk"),

@@ -83,26 +83,31 @@ fn what_is_lost_and_damaged_is_listed() {
     assert!(!done(at.chunk("stat", &[])).contains("offline"));
 }
 
-/// Ctrl-C takes back what a put has stored, as any failure does; and the drive is whole.
+/// Ctrl-C takes back what a put has stored, as any failure does, also where it ends whoever writes to the pipe; and the drive is whole.
 #[test]
 fn an_interrupted_put_leaves_nothing() {
-    let at = stored();
-    done(at.chunk_given("put", &["--id", B], b"before"));
-    let uri = format!("imbrex://{}?buffer=1M", at.drive());
-    let mut command = at.command(&["chunk", "put", &uri, "--piece", "64K"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Several chunks, and never an end: it waits for more when the signal comes.
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(&bytes(4_500_000)).unwrap();
-    let pid = child.id().to_string();
-    let sent = std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
-    assert!(sent.success());
-    let output = child.wait_with_output().unwrap();
-    says(&fails(output, 1), &["interrupted", "nothing of it is stored"]);
-    drop(stdin);
-    assert_eq!(done(at.chunk("ls", &[])), format!("{B}\n"));
-    assert_eq!(json(at.chunk("stat", &["--json"]))["clean"], true);
-    assert!(done(at.chunk("check", &[])).contains("nothing is wrong"));
+    for ends in [false, true] {
+        let at = stored();
+        done(at.chunk_given("put", &["--id", B], b"before"));
+        let uri = format!("imbrex://{}?buffer=1M", at.drive());
+        let mut command = at.command(&["chunk", "put", &uri, "--piece", "64K"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Several chunks; it waits for more when the signal comes.
+        let mut stdin = child.stdin.take();
+        stdin.as_mut().unwrap().write_all(&bytes(4_500_000)).unwrap();
+        let pid = child.id().to_string();
+        let sent = std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
+        assert!(sent.success());
+        if ends {
+            drop(stdin.take());
+        }
+        let output = child.wait_with_output().unwrap();
+        says(&fails(output, 1), &["interrupted", "nothing of it is stored"]);
+        drop(stdin);
+        assert_eq!(done(at.chunk("ls", &[])), format!("{B}\n"));
+        assert_eq!(json(at.chunk("stat", &["--json"]))["clean"], true);
+        assert!(done(at.chunk("check", &[])).contains("nothing is wrong"));
+    }
 }
 
 #[test]

@@ -51,15 +51,20 @@ fn line(store: &ChunkStore, info: &ChunkInfo, long: bool) -> String {
         return info.id.to_string();
     }
     format!(
-        "{} {:>10} {:8} {:6} {:>6} records in {} zone{}",
+        "{} {:>10} {:8} {:6} {:>6} record{} in {} zone{}",
         info.id,
         info.len,
         store.stream_name(info.stream),
         state(info),
         info.records,
+        plural(u64::from(info.records)),
         info.zones,
-        if info.zones == 1 { "" } else { "s" }
+        plural(u64::from(info.zones))
     )
+}
+
+fn plural(n: u64) -> &'static str {
+    if n == 1 { "" } else { "s" }
 }
 
 pub(super) fn df(args: Store) -> Outcome {

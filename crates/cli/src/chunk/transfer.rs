@@ -93,15 +93,16 @@ fn take_back(store: &ChunkStore, made: &[Made]) -> Result<(), Error> {
     store.close()
 }
 
-/// Ctrl-C and SIGTERM take back what was stored, also while the input says nothing, and end the process.
-fn take_back_at_signals(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) {
+/// Ctrl-C and SIGTERM take back what was stored, also while the input says nothing, and end the process. Says whether there was one.
+fn take_back_at_signals(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         if let Err(error) = signal_hook::flag::register(signal, interrupted.clone()) {
             tracing::warn!(%error, "an interruption leaves chunks behind");
-            return;
+            return Arc::default();
         }
     }
+    let seen = interrupted.clone();
     let (store, made, bar) = (store.clone(), made.clone(), bar.clone());
     std::thread::spawn(move || {
         while !interrupted.load(Ordering::Relaxed) {
@@ -123,6 +124,7 @@ fn take_back_at_signals(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) {
         let _ = writeln!(io::stderr(), "{sentence}");
         std::process::exit(1);
     });
+    seen
 }
 
 pub(super) fn put(args: Put) -> Outcome {
@@ -130,8 +132,12 @@ pub(super) fn put(args: Put) -> Outcome {
     let store = args.store.open()?;
     let made = AllMade::default();
     let bar = input.bar();
-    take_back_at_signals(&store, &made, &bar);
+    let interrupted = take_back_at_signals(&store, &made, &bar);
     let done = fill_chunks(&store, &mut input, &args, &made, &bar);
+    // Ctrl-C ends whoever writes to the pipe, too: the end of the input is then none of what was to be stored.
+    while interrupted.load(Ordering::Relaxed) {
+        std::thread::park();
+    }
     bar.finish_and_clear();
     let made = lock(&made);
     if let Err(failure) = done {
