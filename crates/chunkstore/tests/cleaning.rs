@@ -4,7 +4,7 @@ mod support;
 
 use imbrex_chunkstore::Options;
 use imbrex_chunkstore::{ChunkStore, Durability, RESERVE, StreamType, TENANT, Victims};
-use imbrex_device::{Cause, Drive, Error, Fault, ZoneId};
+use imbrex_device::{Cause, Error, Fault, ZoneId};
 use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -165,7 +165,7 @@ fn a_victim_that_cannot_be_read_fails_no_append() {
         format(&emulator);
         let bad: Arc<Mutex<BTreeSet<ZoneId>>> = Arc::default();
         let (heard, faults) = (bad.clone(), emulator.clone());
-        let before_read = move |zone, cause| {
+        let hears = move |zone, cause| {
             let mut bad = heard.lock().unwrap();
             if cause != Cause::Cleaning || (bad.len() > 2 && !bad.contains(&zone)) {
                 return Ok(());
@@ -176,10 +176,8 @@ fn a_victim_that_cannot_be_read_fails_no_append() {
             }
             Err(Error::new(&"tiny".into(), Fault::Io(Arc::new(std::io::Error::other("the cable")))))
         };
-        let device = Heard { drive: emulator.clone(), before_read: Box::new(before_read) };
         let wants = Options { clean_below: Some(40), ..options() };
-        let heard = Drive { device: Arc::new(device), survivor: None };
-        let store = ChunkStore::open(heard, wants).unwrap();
+        let store = ChunkStore::open(Heard::before(&emulator, hears), wants).unwrap();
         let mut next = 0;
         let mut live = BTreeSet::new();
         // A third lives; 52 zones take 400 of them.

@@ -2,15 +2,23 @@
 //! sealed stays sealed, nothing else is there, and no zone is lost. Checkpoints and recovery itself are crashed, too.
 //!
 //! `IMBREX_CHUNK_STATES` says how many states each test looks at (3,200: a share of that on
-//! each drive, 23,000 altogether), `IMBREX_CRASH_ROUNDS` of how many seeds.
+//! each drive, 29,000 altogether), `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 mod crash_support;
 
 use crash_support::{
-    Op, Scripted, checkpoints, cleaning, config, full, random, short, through, turnover, unflushed, zns,
+    Op, Scripted, checkpoints, cleaning, config, damaged, full, random, short, through, turnover, unflushed, zns,
 };
 use imbrex_crashkit::{Config, Plan, explore, seeds};
 use std::sync::Arc;
+
+fn look_at(script: fn(u64) -> Vec<Op>, drive: &str, config: &Config, plan: &Plan) {
+    match explore(&Arc::new(Scripted(script)), config, plan) {
+        // For long runs, which are counted.
+        Ok(report) => println!("seed {}, {drive}: {} of {} states", plan.seed, report.states, report.possible),
+        Err(failure) => panic!("{drive}: {failure}"),
+    }
+}
 
 fn run(script: fn(u64) -> Vec<Op>, share: u64) {
     let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(3_200);
@@ -24,11 +32,7 @@ fn run(script: fn(u64) -> Vec<Op>, share: u64) {
         ];
         for (drive, config, states) in drives {
             let plan = Plan { max_states: states.max(1), cuts_per_write: 3, ..Plan::new(seed) };
-            match explore(&Arc::new(Scripted(script)), &config, &plan) {
-                // For long runs, which are counted.
-                Ok(report) => println!("seed {seed}, {drive}: {} of {} states", report.states, report.possible),
-                Err(failure) => panic!("{drive}: {failure}"),
-            }
+            look_at(script, drive, &config, &plan);
         }
     }
 }
@@ -59,6 +63,11 @@ fn zones_that_are_used_again_survive() {
 }
 
 #[test]
+fn marks_of_what_is_damaged_survive() {
+    run(damaged, 40);
+}
+
+#[test]
 fn metazones_that_are_left_unflushed_survive() {
     run(unflushed, 40);
 }
@@ -75,7 +84,12 @@ fn appends_that_are_durable_by_themselves_survive() {
         for conventional in [4, 0] {
             let config = Config { write_cache: false, conventional, ..config() };
             let plan = Plan { max_states: (all / 2).max(1), cuts_per_write: 3, ..Plan::new(seed) };
-            explore(&Arc::new(Scripted(through)), &config, &plan).unwrap_or_else(|failure| panic!("{failure}"));
+            look_at(
+                through,
+                if conventional == 0 { "no conventional zones" } else { "write cache off" },
+                &config,
+                &plan,
+            );
         }
     }
 }

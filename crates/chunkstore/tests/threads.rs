@@ -4,7 +4,7 @@
 mod support;
 
 use imbrex_chunkstore::{Append, ChunkStore, Durability, Error, Options, StreamType};
-use imbrex_device::{Cause, Drive};
+use imbrex_device::Cause;
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use std::collections::BTreeMap;
@@ -128,17 +128,16 @@ fn everybody_who_closes_waits_for_the_background() {
     format(&emulator);
     let (arrived, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (at, on) = (arrived.clone(), go.clone());
-    let before_read = move |_, cause| {
+    let hears = move |_, cause| {
         while cause == Cause::Check && !on.load(Ordering::SeqCst) {
             at.store(true, Ordering::SeqCst);
             std::thread::yield_now();
         }
         Ok(())
     };
-    let device = Arc::new(Heard { drive: emulator.clone(), before_read: Box::new(before_read) });
     let mut threaded = Options { scrub: Some(Duration::from_millis(1)), ..options() };
     threaded.volume.exec = Exec::Threads(1);
-    let store = ChunkStore::open(Drive { device, survivor: None }, threaded).unwrap();
+    let store = ChunkStore::open(Heard::before(&emulator, hears), threaded).unwrap();
     store.create(id(1), StreamType::DATA).unwrap();
     store.append(id(1), &bytes(9000, 1)).unwrap();
     while !arrived.load(Ordering::SeqCst) {

@@ -5,14 +5,16 @@
 #[path = "../support/mod.rs"]
 pub mod support;
 
+use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, RESERVE, StreamType, TENANT};
 use imbrex_crashkit::{Config, Crash, History, Log, Subject};
-use imbrex_device::{Drive, ZoneState};
+use imbrex_device::{Cause, Drive, Tag, ZoneState, ZonedDevice};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
-use support::{bytes, id};
+use std::sync::Arc;
+use support::{Heard, bytes, id};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -83,8 +85,30 @@ fn options() -> imbrex_chunkstore::Options {
     }
 }
 
+/// Each record of this chunk is damaged for whoever verifies it.
+pub const DAMAGED: u64 = 66;
+
+fn read_damaged(drive: &dyn ZonedDevice, buf: &mut [u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+    drive.read_at(buf, at, tag)?;
+    if tag.cause == Cause::Check {
+        for block in buf.chunks_mut(BLOCK) {
+            if Header::decode_anywhere(block).is_ok_and(|h| h.kind == Kind::Data && h.chunk == id(DAMAGED)) {
+                block[HEADER + 70] ^= 1;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn open(drive: &Drive) -> Result<ChunkStore, String> {
-    ChunkStore::open(drive.clone(), options()).map_err(|e| format!("open: {e}"))
+    let device = Heard { drive: drive.device.clone(), reads: Box::new(read_damaged) };
+    let drive = Drive { device: Arc::new(device), survivor: drive.survivor.clone() };
+    ChunkStore::open(drive, options()).map_err(|e| format!("open: {e}"))
+}
+
+/// What the scrub has marked, by chunk and offset.
+fn marks(store: &ChunkStore) -> Vec<(ChunkId, u32)> {
+    store.scrubbed().damaged.iter().map(|mark| (mark.id, mark.offset)).collect()
 }
 
 fn perform(store: &ChunkStore, op: Op) -> imbrex_chunkstore::Result<()> {
@@ -136,10 +160,16 @@ fn no_zone_is_lost(store: &ChunkStore, drive: &Drive) -> Result<(), String> {
     Ok(())
 }
 
-/// The store's own check finds nothing wrong.
+/// The store's own check finds nothing wrong, but for what is damaged.
 fn sound(store: &ChunkStore) -> Result<(), String> {
-    let report = store.check(|_, _| {}).map_err(|e| e.to_string())?;
-    if report.problems.is_empty() { Ok(()) } else { Err(format!("the check says {:?}", report.problems)) }
+    let mut report = store.check(|_, _| {}).map_err(|e| e.to_string())?;
+    let damaged = store.stat(id(DAMAGED)).map_or(0, |info| info.records as usize);
+    let found = report.problems.len();
+    report.problems.retain(|what| !what.contains(&id(DAMAGED).to_string()));
+    match report.problems.is_empty() && found == damaged {
+        true => Ok(()),
+        false => Err(format!("the check says {:?}, and {found} of {damaged} damaged records", report.problems)),
+    }
 }
 
 impl Subject for Scripted {
@@ -235,12 +265,22 @@ impl Subject for Scripted {
         no_zone_is_lost(&store, &drive)?;
         // The scrub goes on from wherever it was, to the end.
         let passes = store.scrubbed().passes;
+        let marked = marks(&store);
+        let here =
+            |mark: &(ChunkId, u32)| mark.0 == id(DAMAGED) && store.stat(mark.0).is_ok_and(|info| mark.1 < info.len);
+        if history.fault().is_none() && !marked.iter().all(here) {
+            return Err(format!("marked is what is not damaged: {marked:?}"));
+        }
         let step = store.scrub_on(u64::MAX).map_err(|e| e.to_string())?;
-        if history.fault().is_none() && !(step.problems.is_empty() && store.scrubbed().damaged.is_empty()) {
-            return Err(format!("the scrub says {:?}", step.problems));
+        // What is behind it in this pass is in the next one.
+        store.scrub_on(u64::MAX).map_err(|e| e.to_string())?;
+        let damaged = store.stat(id(DAMAGED)).map_or(0, |info| info.records as usize);
+        let marked = marks(&store);
+        if history.fault().is_none() && !(marked.len() == damaged && marked.iter().all(here)) {
+            return Err(format!("the scrub says {:?} and has marked {marked:?} of {damaged} records", step.problems));
         }
         let ended = store.scrubbed();
-        if step.next.is_some() || ended.passes > passes + 1 || ended.next.is_some() {
+        if step.next.is_some() || ended.passes > passes + 2 || ended.next.is_some() {
             return Err(format!("the scrub does not end: {step:?}, {ended:?}"));
         }
         // It goes on working, and what was found stays.
@@ -259,10 +299,17 @@ impl Subject for Scripted {
         }
         no_zone_is_lost(&store, &drive).map_err(|why| format!("opened again: {why}"))?;
         sound(&store).map_err(|why| format!("opened again: {why}"))?;
+        // What no checkpoint knew of is found again; what a close has written is known.
+        for _ in 0..2 {
+            store.scrub_on(u64::MAX).map_err(|e| e.to_string())?;
+        }
+        if marks(&store) != marked {
+            return Err(format!("the scrub has marked {marked:?}, and then {:?}", marks(&store)));
+        }
         store.close().map_err(|e| e.to_string())?;
         drop(store);
         let store = open(&drive)?;
-        match store.open_report().clean && found(&store)? == before {
+        match store.open_report().clean && found(&store)? == before && marks(&store) == marked {
             true => Ok(()),
             false => Err(format!("a clean opening is not: {:?}", store.open_report())),
         }
@@ -451,5 +498,30 @@ pub fn unflushed(_: u64) -> Vec<Op> {
             ops.push(Delete(n - 8, Buffered));
         }
     }
+    ops
+}
+
+/// What is damaged is marked, moved, deleted and made anew, with checkpoints that know of the marks or do not yet.
+pub fn damaged(_: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for round in 0..3u64 {
+        for n in [round * 10 + 1, DAMAGED, round * 10 + 70] {
+            ops.extend([Create(n, 0, Buffered), Append(n, 9000, n as u8, Buffered), Append(n, 20_000, 7, Durable)]);
+        }
+        ops.extend([Scrub, BeginCheckpoint, Scrub, Step, Append(DAMAGED, 5000, 3, Durable), Scrub, Step, Checkpoint]);
+        ops.extend(
+            (round * 10 + 2..round * 10 + 6).flat_map(|n| [Create(n, 0, Buffered), Append(n, 60_000, 9, Buffered)]),
+        );
+        ops.extend([Scrub, Scrub, Delete(round * 10 + 1, Buffered), Clean, Scrub, Scrub, Checkpoint]);
+        match round {
+            0 => ops.push(Remount),
+            1 => ops.push(Clean),
+            _ => ops.push(Seal(DAMAGED, Durable)),
+        }
+        if round < 2 {
+            ops.extend([Delete(DAMAGED, if round == 0 { Durable } else { Buffered }), Scrub]);
+        }
+    }
+    ops.extend([Scrub, Scrub, Scrub, Checkpoint, Delete(80, Durable)]);
     ops
 }

@@ -74,10 +74,28 @@ pub fn content(store: &ChunkStore, id: ChunkId) -> Vec<u8> {
 
 pub const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
 
-/// A drive whose reads are heard before they happen; one that is answered with an error fails.
+/// How a [`Heard`] drive reads.
+pub type Reads = Box<dyn Fn(&dyn ZonedDevice, &mut [u8], u64, Tag) -> imbrex_device::Result<()> + Send + Sync>;
+
+/// A drive that somebody else reads for.
 pub struct Heard {
-    pub drive: Emulator,
-    pub before_read: Box<dyn Fn(ZoneId, Cause) -> imbrex_device::Result<()> + Send + Sync>,
+    pub drive: Arc<dyn ZonedDevice>,
+    pub reads: Reads,
+}
+
+impl Heard {
+    /// Reads are heard before they happen; one that is answered with an error fails.
+    pub fn before(
+        emulator: &Emulator,
+        hears: impl Fn(ZoneId, Cause) -> imbrex_device::Result<()> + Send + Sync + 'static,
+    ) -> Drive {
+        let reads = move |drive: &dyn ZonedDevice, buf: &mut [u8], at: u64, tag: Tag| {
+            hears(drive.geometry().zone_of(at), tag.cause)?;
+            drive.read_at(buf, at, tag)
+        };
+        let device = Heard { drive: Arc::new(emulator.clone()), reads: Box::new(reads) };
+        Drive { device: Arc::new(device), survivor: None }
+    }
 }
 
 impl ZonedDevice for Heard {
@@ -91,8 +109,7 @@ impl ZonedDevice for Heard {
         self.drive.report(from, out)
     }
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
-        (self.before_read)(ZoneId((at / self.geometry().zone_size) as u32), tag.cause)?;
-        self.drive.read_at(buf, at, tag)
+        (self.reads)(self.drive.as_ref(), buf, at, tag)
     }
     fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
         self.drive.write_at(buf, at, tag)
