@@ -13,6 +13,7 @@ use crate::core::{Core, Right, State};
 use crate::error::Result;
 use crate::format::BLOCK;
 use crate::journal::MetaLog;
+use crate::pool::Image;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Cause, Tag, ZoneId};
 use imbrex_zones::OpenZone;
@@ -138,6 +139,9 @@ impl Core {
         let zone = pen.zone;
         let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
         let mut tried = 0;
+        // Command by command where others append meanwhile: what is left of a record goes with what has gathered behind it.
+        let command = self.volume.geometry().max_io as usize / BLOCK * BLOCK;
+        let most = if self.through { command.max(BLOCK) } else { usize::MAX };
         loop {
             let (segments, life, capacity, written) = {
                 let mut state = self.state();
@@ -153,24 +157,35 @@ impl Core {
             let capacity = u64::from(capacity) * BLOCK as u64;
             let mut open = OpenZone { zone: ZoneId(zone), life, at, capacity };
             let Some((first, more)) = segments.split_first() else { return Ok(Wrote::All) };
-            // Part of it may be there already, after an error.
-            let mut rest = &first.bytes()[(written - first.at) as usize * BLOCK..];
-            let mut joined = None;
-            if !more.is_empty() {
-                let len = rest.len() + more.iter().map(|segment| segment.bytes().len()).sum::<usize>();
-                let mut all = self.gather.pool.take(len);
-                let mut at = 0;
-                for piece in std::iter::once(rest).chain(more.iter().map(|segment| segment.bytes())) {
-                    all[at..at + piece.len()].copy_from_slice(piece);
-                    at += piece.len();
-                }
-                rest = joined.insert(all);
+            // Part of it may be there already, after an error or because it was longer than a command.
+            let rest = &first.bytes()[(written - first.at) as usize * BLOCK..];
+            let mut left = most;
+            let mut pieces = Vec::new();
+            for piece in std::iter::once(rest).chain(more.iter().map(|segment| segment.bytes())) {
+                let piece = &piece[..piece.len().min(left)];
+                left -= piece.len();
+                pieces.push(piece);
             }
-            let end = segments.last().map_or(written, |segment| segment.end());
+            pieces.retain(|piece| !piece.is_empty());
+            let len = pieces.iter().map(|piece| piece.len()).sum();
+            let mut joined = None;
+            let bytes = match &pieces[..] {
+                [one] => one,
+                _ => {
+                    let all: &mut Image = joined.insert(self.gather.pool.take(len));
+                    let mut at = 0;
+                    for piece in pieces {
+                        all[at..at + piece.len()].copy_from_slice(piece);
+                        at += piece.len();
+                    }
+                    &all[..]
+                }
+            };
+            let end = written + (len / BLOCK) as u32;
             let tag = Tag::new(Cause::UserWrite);
             let result = match self.beside {
-                1 => self.volume.write_sequential(&mut open, rest, tag),
-                _ => self.volume.write_beside(&mut open, rest, tag),
+                1 => self.volume.write_sequential(&mut open, bytes, tag),
+                _ => self.volume.write_beside(&mut open, bytes, tag),
             };
             drop(joined);
             let now = match &result {

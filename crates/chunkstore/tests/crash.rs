@@ -81,8 +81,9 @@ fn random_workloads_survive() {
 fn appends_that_are_durable_by_themselves_survive() {
     let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(3_200);
     for seed in seeds(2) {
-        for conventional in [4, 0] {
-            let config = Config { write_cache: false, conventional, ..config() };
+        // Commands that are shorter than records, too.
+        for (conventional, max_io) in [(4, config().max_io), (0, 16 << 10)] {
+            let config = Config { write_cache: false, conventional, max_io, ..config() };
             let plan = Plan { max_states: (all / 2).max(1), cuts_per_write: 3, ..Plan::new(seed) };
             look_at(
                 through,

@@ -18,7 +18,7 @@
 //!   and what is behind it waits for it. Inline, the store asks for the same commands, zone after zone.
 //! - All commands of a user's read are at the drive at once (`read.rs` there), in chunks and as long as it is.
 //! - With the write cache off an append is durable by itself (`through.rs` there): an operation that only writes data needs no right, and waits
-//!   for older ones in its own zone alone.
+//!   for older ones in its own zone alone. Of what waits there each command takes as much as fits.
 //! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),
 //!   which is durable for all that have appended by then. Who comes meanwhile is in the next.
 //! - State is ahead of time by the commands that are still being played: a read sees bytes whose write has not ended, and takes them from
@@ -256,12 +256,14 @@ pub(super) struct Steps {
     line: Timeline,
     zone_size: u64,
     depth: usize,
+    /// Longest command that what stands behind each other in a zone is put into, whoever wrote it; 0: none is.
+    joined: u32,
     /// Where each zone of the store's drive begins on the whole drive.
     places: Vec<u64>,
     chains: BTreeMap<u64, Chain>,
     begun: u64,
     /// Commands at the drive, whose they are, and their zones.
-    flying: Vec<(Ticket, u64, u32)>,
+    flying: Vec<(Ticket, Vec<u64>, u32)>,
     /// Chains that go on, by time (bits of a number that is not negative are in its order) and by age, because a command in this zone is complete.
     due: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// The chain that has the right to write, and those that want it.
@@ -279,6 +281,7 @@ impl Steps {
             line: Timeline::new(profile, write_cache)?,
             zone_size: profile.zone_size,
             depth: if alone { 1 } else { BESIDE },
+            joined: if write_cache || profile.max_active.is_some() { 0 } else { profile.max_io },
             places,
             chains: BTreeMap::new(),
             begun: 0,
@@ -324,9 +327,9 @@ impl Steps {
     pub(super) fn next(&mut self) -> Option<(usize, Nanoseconds)> {
         loop {
             let Steps { line, flying, due, .. } = self;
-            flying.retain(|(ticket, chain, zone)| match line.completion(*ticket) {
+            flying.retain(|(ticket, chains, zone)| match line.completion(*ticket) {
                 Some(end) => {
-                    due.push(Reverse((end.to_bits(), *chain, *zone)));
+                    due.extend(chains.iter().map(|chain| Reverse((end.to_bits(), *chain, *zone))));
                     false
                 }
                 None => true,
@@ -352,14 +355,20 @@ impl Steps {
         if let Some(i) = chain.busy.iter().position(|busy| *busy == zone) {
             chain.busy.swap_remove(i);
         }
-        let writers = &self.writers;
-        let first = |zone| writers.get(&zone).and_then(VecDeque::front).is_none_or(|first| *first == id);
-        while let Some(command) = chain.ready(self.depth, first) {
+        loop {
+            let writers = &self.writers;
+            let first = |zone| writers.get(&zone).and_then(VecDeque::front).is_none_or(|first| *first == id);
+            let Some(chain) = self.chains.get_mut(&id) else { break };
+            let Some(command) = chain.ready(self.depth, first) else { break };
             chain.busy.push(command.zone);
             let zone = command.zone;
+            let (command, whose) = self.with_those_behind(command, id);
             let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
-            self.flying.push((ticket, id, zone));
+            self.flying.push((ticket, whose, zone));
         }
+        let writers = &self.writers;
+        let first = |zone| writers.get(&zone).and_then(VecDeque::front).is_none_or(|first| *first == id);
+        let chain = self.chains.get_mut(&id)?;
         let left = |zone: &u32| chain.has_left(*zone) && (!chain.rest.is_empty() || first(*zone));
         let left: Vec<u32> = chain.zones.iter().copied().filter(left).collect();
         for zone in left {
@@ -385,6 +394,46 @@ impl Steps {
             }
         }
         Some(who)
+    }
+
+    /// A write, as long as a command may be, of what stands behind it in its zone and waits, too, of this chain and of others that need no right; and
+    /// whose last of the zone it may be.
+    fn with_those_behind(&mut self, mut command: TraceEntry, id: u64) -> (TraceEntry, Vec<u64>) {
+        let mut whose = vec![id];
+        if Order::of(&command) != Order::Zone || command.op != Op::Write {
+            return (command, whose);
+        }
+        for other in self.writers.get(&command.zone).into_iter().flatten() {
+            let Some(chain) = self.chains.get_mut(other) else { break };
+            if *other != id && (chain.writes || !chain.begun) {
+                break;
+            }
+            loop {
+                let run = chain.rest.iter().take_while(|next| Order::of(next) == Order::Zone);
+                let Some(i) = run.enumerate().find(|(_, next)| next.zone == command.zone).map(|(i, _)| i) else {
+                    break;
+                };
+                let next = &mut chain.rest[i];
+                let left = self.joined.saturating_sub(command.len);
+                if next.op != Op::Write || next.offset != command.offset + u64::from(command.len) || left == 0 {
+                    return (command, whose);
+                }
+                if next.len > left {
+                    command.len += left;
+                    next.offset += u64::from(left);
+                    next.len -= left;
+                    return (command, whose);
+                }
+                command.len += next.len;
+                chain.rest.remove(i);
+                if !whose.contains(other) {
+                    whose.push(*other);
+                    chain.order = Order::Zone;
+                    chain.busy.push(command.zone);
+                }
+            }
+        }
+        (command, whose)
     }
 
     /// What became of the drive's time.
@@ -510,6 +559,21 @@ mod tests {
         let ends = ends(steps);
         let order: Vec<_> = ends.iter().map(|(who, _)| *who).collect();
         assert_eq!(order, [3, 0, 1, 2], "{ends:?}");
+    }
+
+    #[test]
+    fn what_waits_in_a_zone_goes_in_commands_as_long_as_can_be() {
+        let (mut steps, _) = steps();
+        let record = |i: u64, who: &mut Steps| {
+            let at = i * (1 << 20 | 1 << 14);
+            let tail = TraceEntry { len: 1 << 14, ..written(0, at + (1 << 20), Cause::UserWrite) };
+            who.begin_in(i as usize, vec![written(0, at, Cause::UserWrite), tail], Some(0), 0.0);
+        };
+        (0..4).for_each(|i| record(i, &mut steps));
+        let ends: Vec<_> = std::iter::from_fn(|| steps.next()).map(|(who, _)| who).collect();
+        assert_eq!(ends, [0, 1, 2, 3]);
+        // Eight if each were written for itself.
+        assert_eq!(steps.stats().latency["user_write"].commands, 5);
     }
 
     fn chain(commands: Vec<TraceEntry>) -> Chain {
