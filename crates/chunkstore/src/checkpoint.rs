@@ -103,7 +103,11 @@ impl Core {
             log.progress = Some(progress);
             return Ok(true);
         }
-        self.write_out(log, right)?;
+        // Where a zone takes no more of its bytes, they have another place than the parts say: then it is abandoned.
+        log.progress = Some(progress);
+        let wrote = self.write_out(log, right);
+        let Some(progress) = log.progress.take() else { return wrote.map(|_| false) };
+        wrote?;
         self.volume.sync(Cause::Checkpoint.into())?;
         let payload = CheckpointEnd { number: progress.number, parts: u64::from(progress.parts) }.encode();
         let header = Header::of_payload(Kind::CheckpointEnd, progress.number, 0, &payload);
@@ -121,10 +125,13 @@ impl Core {
         log.progress = None;
     }
 
-    /// Writes a whole checkpoint.
+    /// Writes a whole checkpoint, or what is missing of the one under way; one that is abandoned meanwhile is begun anew.
     pub(crate) fn checkpoint_whole(&self, log: &mut MetaLog, right: &Right) -> Result<()> {
-        self.checkpoint_begin(log, right)?;
-        while self.checkpoint_step(log, right)? {}
+        let before = log.checkpoint;
+        while log.checkpoint == before {
+            self.checkpoint_begin(log, right)?;
+            while self.checkpoint_step(log, right)? {}
+        }
         Ok(())
     }
 
@@ -143,7 +150,7 @@ impl Core {
             self.checkpoint_begin(log, right)?;
         }
         if tight && log.progress.is_some() {
-            while self.checkpoint_step(log, right)? {}
+            self.checkpoint_whole(log, right)?;
             // The other ring still keeps what is older.
             let room = log.room();
             if room < size * 2 + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {

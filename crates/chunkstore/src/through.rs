@@ -52,7 +52,9 @@ impl State {
         for group in chunk.groups().iter().filter(|group| group.start < end) {
             let Some(z) = self.zones.get(group.zone) else { return Need::Commit };
             journal = journal.max(z.taken);
-            if !is_written(group, end, z.buffer.written()) {
+            // Where nothing waits in memory all is on the drive, also if nobody knows any more how far a zone was written: one that was offline
+            // when the store was opened.
+            if !z.buffer.is_empty() && !is_written(group, end, z.buffer.written()) {
                 write = Some(group.zone);
             }
         }
@@ -125,6 +127,15 @@ mod tests {
     use crate::id::{ChunkId, StreamType};
     use crate::index::Chunk;
     use crate::zone::{DataZone, ZoneState};
+    use imbrex_device::AlignedBuf;
+    use std::sync::Arc;
+
+    /// Of a zone that is written up to this block, and has one more in memory.
+    fn buffer(written: u32) -> ZoneBuffer {
+        let mut buffer = ZoneBuffer::new(written);
+        buffer.push(written, AlignedBuf::zeroed(crate::format::BLOCK).into(), 0, &Arc::default());
+        buffer
+    }
 
     /// A chunk of two records in zone 5, of which the journal was told with number 7, and one in zone 6, with 9; each of one block.
     fn state() -> (State, u32) {
@@ -136,7 +147,7 @@ mod tests {
         let slot = state.index.insert(chunk);
         for (zone, taken, written) in [(5, 7, 5), (6, 9, 2)] {
             let mut z = DataZone::new(ZoneState::Activated, 1, ZoneUse::Data(StreamType::DATA), 64, 8);
-            (z.taken, z.buffer) = (taken, ZoneBuffer::new(written));
+            (z.taken, z.buffer) = (taken, buffer(written));
             state.zones.0.insert(zone, z);
         }
         state.journaled = 9;
@@ -144,7 +155,7 @@ mod tests {
     }
 
     fn written(state: &mut State, zone: u32, block: u32) {
-        state.zones.get_mut(zone).unwrap().buffer = ZoneBuffer::new(block);
+        state.zones.get_mut(zone).unwrap().buffer = buffer(block);
     }
 
     #[test]
@@ -159,6 +170,13 @@ mod tests {
         assert_eq!(state.need(slot, 3, 3000), Need::Write(5), "recovery would drop what is behind the gap");
         assert_eq!((state.need(slot, 3, 2000), state.need(slot, 3, 1000)), (Need::Write(5), Need::Nothing));
         assert_eq!(state.need(slot, 4, 1000), Need::Commit, "another chunk is in its place");
+    }
+
+    #[test]
+    fn where_nothing_is_in_memory_nothing_is_to_be_written() {
+        let (mut state, slot) = state();
+        state.zones.get_mut(5).unwrap().buffer = ZoneBuffer::new(0);
+        assert_eq!(state.need(slot, 3, 3000), Need::Nothing, "else whoever appends would write for ever");
     }
 
     #[test]
@@ -177,7 +195,7 @@ mod tests {
     fn a_record_that_was_given_another_place_needs_that_ones_entry() {
         let (mut state, slot) = state();
         let mut z = DataZone::new(ZoneState::Activated, 2, ZoneUse::Data(StreamType::DATA), 64, 8);
-        (z.taken, z.buffer) = (11, ZoneBuffer::new(8));
+        (z.taken, z.buffer) = (11, buffer(8));
         state.zones.0.insert(8, z);
         assert!(state.index.chunk_mut(slot).unwrap().relocate(5, 1000, 8, 1));
         assert_eq!(state.need(slot, 3, 2000), Need::Journal(11), "it is written, and nobody would look there");

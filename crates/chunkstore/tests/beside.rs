@@ -9,7 +9,7 @@ use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use support::{bytes, config, content, format, id, options};
+use support::{bytes, config, content, drive, format, id, options};
 
 const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
 
@@ -129,6 +129,51 @@ fn those_who_wait_for_one_zone_share_its_next_write() {
     });
     // What gathered behind the first is one more; the first is counted when it came.
     assert_eq!(drive.seen().writes, 1);
+}
+
+/// A piece of the checkpoint has told of bytes that are in memory, and before its last piece their zone refuses them.
+#[test]
+fn a_checkpoint_does_not_tell_of_places_that_took_no_bytes() {
+    for config in [config(), cache_off()] {
+        let (drive, store) = watched(config, |_| {});
+        let zones = three(&store);
+        store.begin_checkpoint().unwrap();
+        store.append_with(id(0), &bytes(9000, 9), BUFFERED).unwrap();
+        assert!(store.step().unwrap());
+        drive.fail(zones[0]);
+        assert!(store.step().unwrap());
+        store.sync().unwrap();
+        drive.let_go();
+        drop(store);
+        let store = ChunkStore::open(Drive { device: drive, survivor: None }, options()).unwrap();
+        assert!(content(&store, id(0)) == [bytes(3000, 0), bytes(9000, 9)].concat());
+        assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
+    }
+}
+
+/// Nothing says any more how far its zone was written.
+#[test]
+fn a_chunk_whose_zone_is_offline_goes_on() {
+    let options = || Options { tell_bytes: 1, ..options() };
+    let emulator = Emulator::memory(&cache_off()).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    store.create(id(1), StreamType::DATA).unwrap();
+    for n in 0..2 {
+        store.append(id(1), &bytes(5000, n)).unwrap();
+        store.sync().unwrap();
+    }
+    // With it the journal is told where they stand.
+    store.create(id(2), StreamType::DATA).unwrap();
+    let zone = store.places(id(1)).unwrap()[0].zone;
+    drop(store);
+    emulator.faults().make_offline(imbrex_device::ZoneId(zone)).unwrap();
+    let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+    assert_eq!(store.stat(id(1)).unwrap().len, 10_000);
+    assert_eq!(store.append(id(1), &bytes(5000, 2)).unwrap(), 10_000);
+    let mut out = vec![0; 5000];
+    store.read(id(1), 10_000, &mut out).unwrap();
+    assert!(out == bytes(5000, 2));
 }
 
 /// What became of a chunk: appends that were acknowledged, and that were begun.

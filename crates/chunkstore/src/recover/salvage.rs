@@ -20,8 +20,18 @@ use imbrex_device::{Cause, Written, Zone, ZoneId, ZoneState as DriveState};
 use imbrex_zones::Tenant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A record that was found: offset in the chunk → where it stands.
-type Records = BTreeMap<u32, (u32, RecordIndex)>;
+/// A record that was found: offset in the chunk → its number, and where it stands.
+type Records = BTreeMap<u32, (u64, u32, RecordIndex)>;
+
+/// Of two records for the same place in the chunk the newer one counts: what stood behind a gap after a power loss had never been
+/// acknowledged, and other bytes came after it. Of two copies, which cleaning leaves, any is as good; runs in one zone stay runs.
+fn keep(records: &mut Records, zone: u32, header: &Header) {
+    let record = RecordIndex { end: header.offset + header.data, at: header.at };
+    let known = records.entry(header.offset).or_insert((header.sequence, zone, record));
+    if known.0 < header.sequence {
+        *known = (header.sequence, zone, record);
+    }
+}
 
 /// Reads every zone that the tenant owns and that is no metazone.
 pub(crate) fn salvage(
@@ -67,9 +77,7 @@ pub(crate) fn salvage(
                     *chunk = (header.serial, stream, Records::new());
                 }
                 if chunk.0 == header.serial {
-                    // Of two copies, which cleaning leaves, any is as good; runs in one zone stay runs.
-                    let record = RecordIndex { end: header.offset + header.data, at: header.at };
-                    chunk.2.entry(header.offset).or_insert((zone.0, record));
+                    keep(&mut chunk.2, zone.0, header);
                 }
             }
             Ok(())
@@ -190,7 +198,7 @@ fn told(
 fn put_together(chunk: Chunk, records: &Records, report: &mut OpenReport) -> Chunk {
     let mut groups: Vec<GroupEntry> = Vec::new();
     let mut end = 0;
-    for (offset, (zone, record)) in records {
+    for (offset, (_, zone, record)) in records {
         if *offset < end {
             // Another one has these bytes.
             continue;
@@ -207,4 +215,24 @@ fn put_together(chunk: Chunk, records: &Records, report: &mut OpenReport) -> Chu
         end = record.end;
     }
     chunk.with_groups(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a power loss left behind a gap is older than what was appended after it.
+    #[test]
+    fn the_newer_of_two_records_for_one_place_counts() {
+        let found = [(5, 300, 100, 4), (5, 100, 100, 5), (6, 100, 100, 9), (6, 0, 100, 3), (7, 100, 100, 9)];
+        let mut records = Records::new();
+        for (zone, offset, data, sequence) in found {
+            let of = Header::of_payload(Kind::Data, sequence, 0, &[]);
+            keep(&mut records, zone, &Header { offset, data, at: zone * 10, ..of });
+        }
+        let chunk = Chunk::new(ChunkId::of_number(1), 1, StreamType::DATA);
+        let chunk = put_together(chunk, &records, &mut OpenReport::default());
+        let places: Vec<_> = chunk.groups().iter().map(|group| (group.zone, group.start, group.end())).collect();
+        assert_eq!(places, [(6, 0, 200), (5, 200, 400)]);
+    }
 }
