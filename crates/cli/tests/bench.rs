@@ -149,7 +149,8 @@ fn kernels_did_their_share(result: &Value) {
 #[test]
 fn four_streams_fill_a_drive_and_hold_it_full_while_chunks_die() {
     let result = short(&place(), "chunk-multistream", &["ext4", "F2FS"]);
-    assert_eq!(result["rows"].as_array().unwrap().len(), 3 * 2 * 2 * 4);
+    // The kernel's file systems have rows at 80 % there.
+    assert_eq!(result["rows"].as_array().unwrap().len(), 3 * 2 * 2 * 2 + 2 * 2 * 2);
     for percent in [80, 90, 95] {
         for load in ["the paper's rate, write cache off", "as fast as it goes, write cache on"] {
             let of = |engine: &str| row(&result, &format!("{engine}, {percent} % full, {load}"));
@@ -161,7 +162,7 @@ fn four_streams_fill_a_drive_and_hold_it_full_while_chunks_die() {
             assert!((0.98..1.02).contains(&apart), "{percent} {load}: {apart}");
             assert!(of("this store")["write_amplification"].as_f64().unwrap() > 1.0);
             // Files of the kernel's, where this machine can have them: both phases wrote what they shall, and chunks went.
-            if of("ext4 on CMR")["not_run"].is_null() {
+            if percent == 80 && of("ext4 on CMR")["not_run"].is_null() {
                 assert!(over("ext4 on CMR") >= 0.5, "{percent} {load}");
                 let figures = &of("ext4 on CMR")["figures"];
                 assert!(figures["chunks deleted a second"].as_f64().unwrap() > 0.0, "{figures}");

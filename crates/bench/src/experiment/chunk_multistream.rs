@@ -76,6 +76,11 @@ impl Cell {
         }
     }
 
+    /// Whether it is a file system of the kernel.
+    fn kernel(&self) -> bool {
+        matches!(self.engine, Engine::Ext4 | Engine::F2fs)
+    }
+
     fn load(&self) -> String {
         let rate = if self.paced { "the paper's rate" } else { "as fast as it goes" };
         format!("{} % full, {rate}, write cache {}", self.percent, if self.cache { "on" } else { "off" })
@@ -83,7 +88,9 @@ impl Cell {
 }
 
 fn extra(options: &RunOptions) -> Vec<String> {
-    cells().iter().filter(|cell| !options.short && cell.extra()).map(Cell::name).collect()
+    // Each row on a file system of the kernel sets a drive up, so the short form has a few.
+    let left_out = |cell: &&Cell| if options.short { cell.kernel() && cell.percent > 80 } else { cell.extra() };
+    cells().iter().filter(left_out).map(Cell::name).collect()
 }
 
 fn cells() -> Vec<Cell> {
@@ -265,8 +272,7 @@ fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -
 fn run(run: &mut Run) -> Result<(), Stop> {
     let profile = Profile::named(DRIVE).ok_or_else(|| format!("the profile {DRIVE} is gone"))?;
     setting(run, &profile);
-    let (ours, kernels): (Vec<Cell>, Vec<Cell>) =
-        cells().into_iter().partition(|cell| [Engine::Ours, Engine::OneZone].contains(&cell.engine));
+    let (kernels, ours): (Vec<Cell>, Vec<Cell>) = cells().into_iter().partition(Cell::kernel);
     let names: Vec<String> = ours.iter().map(Cell::name).collect();
     let options = run.options;
     let all = run.at_once(&names, A_STORE, |i, stopped| {
