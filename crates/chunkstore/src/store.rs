@@ -74,6 +74,27 @@ impl ChunkStore {
         Self::format_shared(drive, options, Vec::new())
     }
 
+    /// The same of a drive that was opened [as it is](imbrex_drives::OpenOptions::as_it_is) and is this store's alone: where it has 8 or more
+    /// conventional zones beside what the band table takes, they become sequential ones first, and every opening by the drive's name finds them so. Returns
+    /// the drive as it is to be opened.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::format`].
+    pub fn format_alone(drive: Drive, options: &FormatOptions) -> Result<Drive> {
+        let mut force = options.force;
+        let drive = imbrex_drives::all_sequential(drive, |drive| -> Result<()> {
+            look::check_size(drive)?;
+            if !options.force {
+                Volume::check_unused(drive)?;
+            }
+            // Nothing of what stands there is of use any more.
+            force = true;
+            Ok(())
+        })?;
+        Self::format(&drive, &FormatOptions { force, ..options.clone() })?;
+        Ok(drive)
+    }
+
     /// Makes an empty store of a drive that it shares with other engines, whose part is as empty; the first of them gets the
     /// conventional zones.
     ///

@@ -30,7 +30,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make an empty chunk store on a drive.
+    /// Make an empty chunk store on a drive. Its conventional zones serve as sequential ones, unless a file system shares it.
     #[command(after_help = "Examples:\n  imbrex chunk format drive.img\n  \
                             imbrex chunk format drive.img --with-fs   # shared with imbrex fs\n  \
                             imbrex chunk format drive.img --stream logs:30:8 --stream cold:365:4:64M")]

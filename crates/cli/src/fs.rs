@@ -278,7 +278,7 @@ impl Deref for Mount {
 }
 
 fn format(args: Format) -> Outcome {
-    let open = imbrex_drives::OpenOptions { survivor: false, ..Default::default() };
+    let open = imbrex_drives::OpenOptions { survivor: false, as_it_is: true, ..Default::default() };
     let locator = match args.drive.starts_with(SCHEME) {
         true => parse_uri(&args.drive, URI_OPTIONS)?.locator,
         false => args.drive.clone(),

@@ -135,8 +135,8 @@ fn conventional_zones_serve_as_sequential_ones() {
     fails(&["drive", "create", "--banded", &drive, "--force", "--band", "2M"], 2, "leave out");
     let made = json(&["drive", "create", "--banded", &drive, "--force", "--json"]);
     let bands = made["bands"].as_u64().unwrap() as usize;
-    // The name without the option leads to nothing that could be mistaken for the volume.
-    fails(&["fs", "ls", &path, "/"], 1, "?conventional=as-sequential");
+    // Without the option, too; but who formats without it is asked whether the bands may go.
+    fails(&["fs", "ls", &path, "/"], 1, "has no Imbrex label");
     fails(&["fs", "format", &path], 1, "--force");
     done(&["fs", "format", &drive]);
     let zones = json(&["drive", "zones", &drive, "--json"]);

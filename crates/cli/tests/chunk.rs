@@ -311,7 +311,7 @@ fn a_lost_label_costs_a_file_system_on_the_same_drive_nothing_more() {
     // All the room that there is, twice.
     let free = json(at.chunk("df", &["--json"]))["free"].as_u64().unwrap() as usize;
     assert!(free > 40 << 20, "{free}");
-    let big = at.file("big", &bytes(free));
+    let big = at.file("big", bytes(free));
     for _ in 0..2 {
         let (put, _) = ids(&at.chunk("put", &[&big]));
         done(at.chunk("rm", &put.iter().map(String::as_str).collect::<Vec<_>>()));

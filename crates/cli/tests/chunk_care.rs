@@ -117,3 +117,50 @@ fn a_limit_of_a_stream_that_no_zone_has_room_for_is_refused() {
     let sentence = fails(at.run(&["chunk", "ls", &uri]), 1);
     says(&sentence, &["logs", "2097152 is more than fits one of the drive's zones", "ask for"]);
 }
+
+/// Where a drive has conventional zones and chunks have it alone, those serve as sequential ones, and nobody has to say so again.
+#[test]
+fn conventional_zones_take_chunks_without_being_asked() {
+    let at = place();
+    let make = |more: &[&str]| {
+        let mut args = vec!["drive", "create", at.drive(), "--profile", "tiny", "--conventional", "24", "--force"];
+        args.extend(more);
+        done(at.run(&args));
+    };
+    make(&[]);
+    // What stands there is not destroyed without being asked.
+    done(at.run(&["fs", "format", at.drive()]));
+    done(at.run(&["fs", "cp", at.drive(), &at.file("in", b"precious"), ":/x"]));
+    says(&fails(at.chunk("format", &[]), 1), &["already formatted", "--force"]);
+    assert_eq!(done(at.run(&["fs", "cat", at.drive(), "/x"])), "precious");
+    let total = json(at.chunk("format", &["--force", "--json"]))["total"].as_u64().unwrap();
+    assert!(total > 50 << 20, "{total} bytes: conventional zones are not used");
+    let zones = json(at.run(&["drive", "zones", at.drive(), "--json"]));
+    assert!(zones.as_array().unwrap().iter().all(|zone| zone["state"] != "conventional"));
+    // More than the drive's own 40 sequential zones hold.
+    let all = bytes(45_000_000);
+    let put = at.chunk("put", &[&at.file("big", &all)]);
+    assert!(put.status.success());
+    let ids = text(&put.stdout);
+    let ids: Vec<&str> = ids.lines().collect();
+    assert!(at.chunk("get", &ids).stdout == all);
+    done(at.run(&["drive", "power-loss", at.drive(), "--seed", "3"]));
+    assert!(at.chunk("get", &ids).stdout == all);
+    done(at.chunk("check", &[]));
+    let named = format!("{}?conventional=as-sequential", at.drive());
+    assert_eq!(done(at.run(&["chunk", "ls", &named])).lines().count(), ids.len());
+    says(&fails(at.chunk("format", &[]), 1), &["already formatted"]);
+    done(at.chunk("format", &["--force"]));
+    assert_eq!(done(at.chunk("ls", &[])), "");
+    // A file system has a use of its own for them.
+    says(&fails(at.run(&["fs", "format", at.drive()]), 1), &["--force"]);
+    done(at.chunk("format", &["--with-fs", "--force"]));
+    let zones = json(at.run(&["drive", "zones", at.drive(), "--json"]));
+    let is_conventional = |zone: &&serde_json::Value| zone["state"] == "conventional";
+    assert_eq!(zones.as_array().unwrap().iter().filter(is_conventional).count(), 24);
+    // A store that was made before that goes on as it is; and so does one with few of them.
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny", "--conventional", "8", "--force"]));
+    done(at.chunk("format", &[]));
+    let zones = json(at.run(&["drive", "zones", at.drive(), "--json"]));
+    assert_eq!(zones.as_array().unwrap().iter().filter(is_conventional).count(), 8);
+}

@@ -17,6 +17,8 @@ mod time;
 mod uri;
 
 pub use banded::{BANDED, BANDED_OPTIONS, BandedDisk, USUAL_BAND};
-pub use locator::{AS_SEQUENTIAL, Locator, MEMORY_OPTIONS, OpenOptions, ZONED_OPTIONS, key, make_sequential, open};
+pub use locator::{
+    AS_SEQUENTIAL, Locator, MEMORY_OPTIONS, OpenOptions, ZONED_OPTIONS, all_sequential, key, make_sequential, open,
+};
 pub use time::{TIME_OPTIONS, Time};
 pub use uri::{DRIVE_OPTIONS, SCHEME, Uri, parse_bool, parse_size, parse_uri};

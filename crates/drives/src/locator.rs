@@ -40,11 +40,13 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Unwritten bytes are kept in shared memory against the death of the process.
     pub survivor: bool,
+    /// A drive with a [band table](AS_SEQUENTIAL) on its conventional zones is opened without looking for that: by whoever formats it.
+    pub as_it_is: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { host_sync: false, read_only: false, survivor: true }
+        OpenOptions { host_sync: false, read_only: false, survivor: true, as_it_is: false }
     }
 }
 
@@ -234,18 +236,15 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         Locator::Image(path, time) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
             let drive = Emulator::open(&path, how).map_err(|error| explain(error, &path))?;
-            Ok(lasting(Arc::new(timed(drive, time)?), options))
+            as_cut(Arc::new(timed(drive, time)?), options)
         }
         Locator::Device(path) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
-            Ok(lasting(Arc::new(KernelDevice::open(&path, access)?), options))
+            as_cut(Arc::new(KernelDevice::open(&path, access)?), options)
         }
         Locator::Sequential(path, time) => {
             let device = open_as_it_is(&path, time, options)?;
-            let below = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
-            let access = if options.read_only { Access::ReadOnly } else { Access::Write };
-            let drive = SequentialOnly::open(device, below, access).map_err(|error| no_table(error, &path))?;
-            Ok(lasting(Arc::new(drive), options))
+            sequential(device, options).map_err(|error| no_table(error, &path))
         }
         Locator::Banded(disk) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
@@ -254,9 +253,44 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
     }
 }
 
+/// The drive, with its conventional zones as sequential ones where there is a band table on them.
+fn as_cut(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
+    match !options.as_it_is && SequentialOnly::is_cut(&device)? {
+        true => sequential(device, options),
+        false => Ok(lasting(device, options)),
+    }
+}
+
+fn sequential(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
+    let below = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
+    let access = if options.read_only { Access::ReadOnly } else { Access::Write };
+    Ok(lasting(Arc::new(SequentialOnly::open(device, below, access)?), options))
+}
+
+/// Conventional zones that make fewer bands are left alone: the table's flushes would cost more than they are worth.
+const LEAST_BANDS: u32 = 8;
+
+/// A drive that was opened [as it is](OpenOptions::as_it_is), all of which shall be sequential zones: where it has conventional ones that make
+/// 8 bands at least, they are cut, and what is on them is destroyed; `allowed` is asked before that. From then on every opening finds the band table.
+///
+/// # Errors
+/// Those of `allowed`; of the drive.
+pub fn all_sequential<E: From<Error>>(drive: Drive, allowed: impl FnOnce(&Drive) -> Result<(), E>) -> Result<Drive, E> {
+    let options = OpenOptions { survivor: drive.survivor.is_some(), ..OpenOptions::default() };
+    if SequentialOnly::is_cut(&drive.device)? {
+        return Ok(sequential(drive.device, &options)?);
+    }
+    if SequentialOnly::possible_bands(drive.device.as_ref())? < LEAST_BANDS {
+        return Ok(drive);
+    }
+    allowed(&drive)?;
+    SequentialOnly::format(&drive.device)?;
+    Ok(sequential(drive.device, &options)?)
+}
+
 /// The emulated drive or zoned block device at `path`.
 fn open_as_it_is(path: &Path, time: Time, options: &OpenOptions) -> Result<Arc<dyn ZonedDevice>> {
-    let options = OpenOptions { survivor: false, ..*options };
+    let options = OpenOptions { survivor: false, as_it_is: true, ..*options };
     if is_device(path) {
         return open(&path.to_string_lossy(), &options).map(|drive| drive.device);
     }

@@ -31,6 +31,7 @@ impl Uri {
             host_sync: is_on("host-sync", false)?,
             read_only: is_on("read-only", false)?,
             survivor: is_on("survivor", true)?,
+            as_it_is: false,
         })
     }
 
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(uri.size("cache").unwrap(), Some(2 << 30));
         assert_eq!(uri.size("none").unwrap(), None);
         let options = uri.open_options().unwrap();
-        assert_eq!(options, OpenOptions { host_sync: true, read_only: false, survivor: false });
+        assert_eq!(options, OpenOptions { host_sync: true, read_only: false, survivor: false, as_it_is: false });
         let memory = parse_uri("imbrex://mem:?profile=tiny&cache=4M&size=1G", &["cache"]).unwrap();
         assert_eq!(memory.locator, "mem:?profile=tiny&size=1G");
         assert_eq!(memory.size("cache").unwrap(), Some(4 << 20));

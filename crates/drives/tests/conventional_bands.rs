@@ -190,6 +190,27 @@ fn one_flush_covers_bands_and_zones_and_a_power_loss_takes_the_rest() {
     assert!(seen.len() > 1, "power losses differ");
 }
 
+/// What is written to a band is durable with a flush only, though the drive under it keeps what it has acknowledged.
+#[test]
+fn a_drive_without_a_write_cache_has_one_with_bands() {
+    let config = Config { conventional: 16, write_cache: false, ..Config::tiny() };
+    let (drive, survivor) = (mixed(&config), Arc::new(HeapSurvivor::new()));
+    let first = open_mixed(&drive, &survivor);
+    assert!(first.write_cache().unwrap());
+    let block = AlignedBuf::zeroed(4096);
+    first.write_at(&block, 0, TAG).unwrap();
+    let without = Arc::new(drive.after_power_loss(1).unwrap());
+    first.flush(TAG).unwrap();
+    let with = Arc::new(drive.after_power_loss(1).unwrap());
+    let written = |drive: &Arc<Emulator>| report_all(&open_mixed(drive, &Arc::new(HeapSurvivor::new()))).unwrap()[0].wp;
+    assert_eq!((written(&without), written(&with)), (Some(0), Some(4096)));
+    // Asked for, it is off: then every write is durable by itself.
+    first.set_write_cache(false).unwrap();
+    assert!(!first.write_cache().unwrap());
+    first.write_at(&block, 4096, TAG).unwrap();
+    assert_eq!(written(&Arc::new(drive.after_power_loss(1).unwrap())), Some(8192));
+}
+
 #[test]
 fn names_lead_to_drives_as_they_are_and_as_sequential_ones() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,7 +237,12 @@ fn names_lead_to_drives_as_they_are_and_as_sequential_ones() {
     assert_eq!(report_all(drive.device.as_ref()).unwrap().iter().filter(|z| z.wp.is_some()).count() as u32, 48 + bands);
     says(&plain, "in use by process");
     assert_ne!(imbrex_drives::key(&plain), imbrex_drives::key(&name));
+    let zones = drive.device.geometry().zones;
     drop(drive);
+    // The name alone finds the bands, too; whoever formats may ask for the drive as it is.
+    assert_eq!(open(&plain).unwrap().device.geometry().zones, zones);
+    let as_it_is = OpenOptions { as_it_is: true, ..OpenOptions::default() };
+    assert_eq!(imbrex_drives::open(&plain, &as_it_is).unwrap().device.geometry().zones, 64);
     let looks = OpenOptions { read_only: true, ..OpenOptions::default() };
     let both = [0, 1].map(|_| imbrex_drives::open(&name, &looks).unwrap());
     assert!(matches!(both[0].device.write_at(&buf, 0, TAG).unwrap_err().fault, Fault::ReadOnly));

@@ -22,14 +22,19 @@ pub(super) fn format(args: Format) -> Outcome {
     let streams = args.streams.join(",");
     let own: &[(&str, &str)] = if streams.is_empty() { &[] } else { &[("streams", &streams)] };
     let uri = uri_of(&args.drive)?;
-    let open = imbrex_drives::OpenOptions { survivor: false, ..Default::default() };
+    let open = imbrex_drives::OpenOptions { survivor: false, as_it_is: true, ..Default::default() };
     let drive = imbrex_drives::open(&locator, &open)?;
     // What makes no sense is said before anything is destroyed.
     ChunkStore::check_uri(&uri, own, &drive)?;
     let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), reserve: imbrex_bluefs::RESERVE };
-    let others = if args.with_fs { vec![fs] } else { Vec::new() };
-    ChunkStore::format_shared(&drive, &FormatOptions { uuid: None, force: args.force }, others)?;
-    drop(drive);
+    let options = FormatOptions { uuid: None, force: args.force };
+    if args.with_fs {
+        // A file system has a use of its own for conventional zones.
+        ChunkStore::format_shared(&drive, &options, vec![fs])?;
+        drop(drive);
+    } else {
+        drop(ChunkStore::format_alone(drive, &options)?);
+    }
     if args.with_fs && !imbrex_drives::Locator::is_memory(&locator) {
         // So that a drive that is too small for both is refused now.
         BlueFs::open_uri_with(&uri_of(&locator)?, &[("cache", "1M")])?.sync_all()?;

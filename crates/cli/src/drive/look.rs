@@ -164,8 +164,20 @@ pub(super) fn info(args: Image) -> Outcome {
     ]))
 }
 
-/// The zones as they are now, and their size, whoever has the drive.
+/// The zones as they are now, and their size, whoever has the drive; while nobody has it, those that its band table makes of conventional ones.
 pub fn look(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
+    let seen = observed(locator)?;
+    if seen.0.first().is_none_or(|zone| zone.state != ZoneState::Conventional) {
+        return Ok(seen);
+    }
+    let options = OpenOptions { read_only: true, ..Default::default() };
+    match imbrex_drives::open(locator, &options) {
+        Ok(drive) => Ok((imbrex_device::report_all(drive.device.as_ref())?, seen.1)),
+        Err(_) => Ok(seen),
+    }
+}
+
+fn observed(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
     if let Some(path) = device_path(locator)? {
         let device = kernel::observe(&path)?;
         return Ok((imbrex_device::report_all(&device)?, device.geometry().zone_size));

@@ -134,11 +134,12 @@ fn no_header(name: &Arc<str>, why: NoHeader) -> Error {
 
 impl Banded {
     /// Makes a band table on `base` for `layout` (from [`Layout::plan`]). The sequential bands are empty, and the first
-    /// conventional ones begin with zeros; cut short, there is no table.
+    /// conventional ones begin with zeros; cut short, there is no table. Without a UUID it gets a random one.
     pub fn format(base: &dyn Base, layout: &Layout) -> Result<Layout> {
         let name = &base.facts().name;
         let fail = |fault| Error::new(name, fault);
-        let layout = Layout { uuid: *uuid::Uuid::new_v4().as_bytes(), ..*layout };
+        let uuid = if layout.uuid == [0; 16] { *uuid::Uuid::new_v4().as_bytes() } else { layout.uuid };
+        let layout = Layout { uuid, ..*layout };
         let write = |at: u64, bytes: &[u8]| base.write(&AlignedBuf::padded(bytes, PAGE), at).map_err(fail);
         // An older table is none before the new one is begun.
         write(0, &[0])?;

@@ -8,11 +8,11 @@
 //! loses nothing where there is a survivor; without one it costs the bands what a power loss costs.
 
 use super::base::Base;
-use super::layout::PAGE;
-use super::{Banded, ConventionalZones, ERASED_BANDS, Layout};
+use super::layout::{NoHeader, PAGE};
+use super::{Banded, ConventionalZones, ERASED_BANDS, Layout, no_header, recover};
 use crate::kernel::Access;
 use crate::{
-    AlignedBuf, Error, Geometry, Identity, Result, Survivor, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice,
+    AlignedBuf, Error, Fault, Geometry, Identity, Result, Survivor, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice,
     report_all,
 };
 use std::sync::Arc;
@@ -50,13 +50,54 @@ fn plan(device: &dyn ZonedDevice) -> Result<Layout> {
     Ok(Layout { data_at, bands: u32::try_from(bands).unwrap_or(u32::MAX), ..plan })
 }
 
+/// Whether each band is one zone of the drive, and none is conventional.
+fn is_whole_zones(layout: &Layout, own: &Geometry) -> bool {
+    layout.band == own.zone_size && layout.data_at.is_multiple_of(own.zone_size) && layout.conventional == 0
+}
+
 impl SequentialOnly {
+    /// How many bands the drive's conventional zones would make; 0: none, or too few.
+    ///
+    /// Errors: those of a report of zones.
+    pub fn possible_bands(device: &dyn ZonedDevice) -> Result<u32> {
+        match plan(device) {
+            Ok(plan) => Ok(plan.bands),
+            Err(Error { fault: Fault::Unusable(_), .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is a band table on the drive's conventional zones whose bands are zones.
+    ///
+    /// Errors: as [`Banded::open`] where there is one that cannot be used.
+    pub fn is_cut(device: &Arc<dyn ZonedDevice>) -> Result<bool> {
+        let base = match ConventionalZones::new(device.clone(), None) {
+            Ok(base) => base,
+            Err(Error { fault: Fault::Unusable(_), .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let name = &device.identity().name;
+        let header = recover::read_header(&base).map_err(|fault| Error::new(name, fault))?;
+        match header {
+            Ok((layout, _)) => Ok(is_whole_zones(&layout, device.geometry())),
+            Err(NoHeader::Foreign) => Ok(false),
+            Err(why) => Err(no_header(name, why)),
+        }
+    }
+
     /// Makes a band table on the drive's conventional zones, which destroys what is in them.
     ///
     /// Errors: `Unusable` where there are none, or too few.
     pub fn format(device: &Arc<dyn ZonedDevice>) -> Result<Layout> {
+        Self::format_as(device, [0; 16])
+    }
+
+    /// The same with this UUID for the table, for tests that do everything twice.
+    ///
+    /// Errors: those of [`SequentialOnly::format`].
+    pub fn format_as(device: &Arc<dyn ZonedDevice>, uuid: [u8; 16]) -> Result<Layout> {
         let base = ConventionalZones::new(device.clone(), None)?;
-        let plan = plan(device.as_ref())?;
+        let plan = Layout { uuid, ..plan(device.as_ref())? };
         // Bands are not read before they are written; but who opens the drive as it is shall find no old label in one.
         let zeros = AlignedBuf::zeroed(PAGE);
         for band in 0..plan.bands.min(ERASED_BANDS) {
@@ -77,9 +118,8 @@ impl SequentialOnly {
         let base = ConventionalZones::new(device.clone(), survivor)?;
         let bands = Banded::open(Box::new(base), access)?;
         let (own, layout) = (device.geometry().clone(), *bands.layout());
-        let zone = own.zone_size;
-        let fits = layout.band == zone && layout.data_at.is_multiple_of(zone) && layout.conventional == 0;
-        let shift = u32::try_from(layout.data_at / zone).ok().filter(|shift| fits && own.zones > *shift);
+        let fits = is_whole_zones(&layout, &own);
+        let shift = u32::try_from(layout.data_at / own.zone_size).ok().filter(|shift| fits && own.zones > *shift);
         let Some(shift) = shift else {
             let sentence = "the band table on its conventional zones was made for another use; make it anew";
             return Err(Error::unusable(&device.identity().name, sentence));
@@ -163,7 +203,7 @@ impl ZonedDevice for SequentialOnly {
         }
         self.bands.read_at(first, at, tag)?;
         self.read_at(rest, border, tag).map_err(|error| match error.fault {
-            crate::Fault::Media { len } => Error { fault: crate::Fault::Media { len: len + in_bands as u64 }, ..error },
+            Fault::Media { len } => Error { fault: Fault::Media { len: len + in_bands as u64 }, ..error },
             _ => error,
         })
     }
@@ -191,8 +231,9 @@ impl ZonedDevice for SequentialOnly {
         self.device.zone_op(op, ZoneId(own), tag).map_err(|error| self.here(error))
     }
 
+    /// On where either part needs a flush: how far a band is written is durable with one only, whatever the drive does with the bytes.
     fn write_cache(&self) -> Result<bool> {
-        Ok(self.bands.write_cache()? && self.device.write_cache()?)
+        Ok(self.bands.write_cache()? || self.device.write_cache()?)
     }
 
     /// With `off` the bands flush after every write, and the drive does what it does.

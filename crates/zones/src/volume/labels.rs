@@ -365,6 +365,19 @@ fn read_slot(device: &dyn ZonedDevice, at: u64) -> Result<Result<Label, LabelErr
 }
 
 impl Volume {
+    /// Whether [`Volume::format`] without `force` would find a drive that holds nothing.
+    ///
+    /// # Errors
+    /// `Unusable` with a whole sentence where it holds something.
+    pub fn check_unused(drive: &Drive) -> Result<()> {
+        let device = drive.device.as_ref();
+        let report = report_all(device)?;
+        match LabelZones::of(*conventional_count(&report).start(), device.geometry().zones) {
+            Some(zones) => refuse_foreign(device, zones, &report),
+            None => Ok(()),
+        }
+    }
+
     /// Makes an empty volume of a drive.
     ///
     /// # Errors
