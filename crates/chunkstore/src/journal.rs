@@ -18,7 +18,7 @@ use crate::entry::Entry;
 use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, ZoneHead, ZoneUse, record};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
-use imbrex_zones::OpenZone;
+use imbrex_zones::{OpenZone, Tenant};
 
 /// A metazone.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct MetaZone {
     pub(crate) dead: bool,
     /// Must be reset before it is used.
     pub(crate) dirty: bool,
+    /// It is one of the drive's active zones, for all that is known.
+    pub(crate) active: bool,
 }
 
 /// One copy of the metadata.
@@ -58,6 +60,19 @@ impl Ring {
         self.zones[i].dead = true;
         if self.is_lost() && !std::mem::replace(&mut self.told, true) {
             tracing::error!("{ONE_COPY}");
+        }
+    }
+
+    /// Finishes the zones that are active and that no record goes to any more, whether they are full but for what is too little or took a
+    /// record no more: where active zones are limited, the label's share is lost with one too many. What fails is tried again the next time.
+    pub(crate) fn finish_left(&mut self, tenant: &Tenant) {
+        let current = self.current;
+        let left = self.zones.iter_mut().enumerate().filter(|(i, zone)| zone.active && Some(*i) != current);
+        for (_, zone) in left {
+            match tenant.close(zone.zone) {
+                Ok(()) => zone.active = false,
+                Err(error) => tracing::warn!(%error, "a metazone could not be finished"),
+            }
         }
     }
 
@@ -153,12 +168,8 @@ impl Core {
 
     /// Begins the next free zone of a ring.
     fn next_metazone(&self, log: &mut MetaLog, ring: usize) -> Result<usize> {
-        if let Some(left) = log.rings[ring].current.take() {
-            // It is full but for what is too little.
-            if let Err(error) = self.tenant.close(log.rings[ring].zones[left].zone) {
-                tracing::warn!(%error, "a metazone could not be finished");
-            }
-        }
+        log.rings[ring].current = None;
+        log.rings[ring].finish_left(&self.tenant);
         // What stands in the next zone never outlives what stands before it: else after a power loss the journal has a gap where only its
         // end was not flushed.
         self.volume.sync(Cause::Journal.into())?;
@@ -173,6 +184,7 @@ impl Core {
                     self.volume.check_poison()?;
                     tracing::warn!(%error, "a metazone could not be begun; the next one is used");
                     log.rings[ring].died(i);
+                    log.rings[ring].finish_left(&self.tenant);
                 }
             }
         }
@@ -184,7 +196,7 @@ impl Core {
         let zone = &mut log.rings[ring].zones[i];
         if zone.dirty {
             self.tenant.reset(zone.zone)?;
-            zone.dirty = false;
+            (zone.dirty, zone.active) = (false, false);
         }
         let head = ZoneHead {
             volume: self.volume.uuid(),
@@ -195,6 +207,7 @@ impl Core {
         };
         let payload = head.encode();
         let bytes = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
+        zone.active = true;
         self.tenant.activate(zone.zone)?;
         let mut open = OpenZone { zone: zone.zone, life, at: 0, capacity: zone.capacity };
         self.volume.write_sequential(&mut open, &bytes, Cause::Journal.into())?;
@@ -248,7 +261,7 @@ impl Core {
                     continue;
                 }
                 match self.tenant.reset(zone.zone) {
-                    Ok(()) => zone.dirty = false,
+                    Ok(()) => (zone.dirty, zone.active) = (false, false),
                     Err(error) => {
                         tracing::warn!(%error, "a metazone could not be reset and is given up");
                         log.rings[ring].died(i);

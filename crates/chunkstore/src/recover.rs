@@ -151,7 +151,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         return Err(DriveError::unusable(&name, sentence).into());
     }
     let mut report = OpenReport::default();
-    let found = meta::read(&tenant, &root, &mut report, progress)?;
+    let mut found = meta::read(&tenant, &root, &mut report, progress)?;
     let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
     let facts = facts(&tenant, &options, &found.log);
     let rebuilt = match salvaging {
@@ -188,6 +188,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
             tenant.close(ZoneId(*zone))?;
             z.finished = true;
         }
+        found.log.rings.iter_mut().for_each(|ring| ring.finish_left(&tenant));
     }
     volume.recovered()?;
     let core = Core::new(tenant, options, facts, state, found.log);
@@ -312,6 +313,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
             tail: 0,
             dead: false,
             dirty: false,
+            active: false,
         });
     }
     let facts = facts(&tenant, &options, &log);

@@ -38,7 +38,7 @@ fn failed_reads_lose_nothing() {
 fn failed_writes_lose_nothing() {
     sweep(short, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
     sweep(cleaning, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
-    sweep_on(&[cache_off()], through, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
+    sweep_on(&[cache_off(), zns()], through, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
 }
 
 #[test]

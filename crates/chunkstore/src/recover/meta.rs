@@ -70,6 +70,7 @@ pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport, progre
             tail: wp,
             dead: !(zone.state.writable() || zone.state == imbrex_device::ZoneState::Full),
             dirty: zone.wp != Some(0),
+            active: zone.state.is_open() || zone.state == imbrex_device::ZoneState::Closed,
         };
         if wp > 0 {
             let mut block = AlignedBuf::zeroed(BLOCK);
