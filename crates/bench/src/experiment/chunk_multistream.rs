@@ -2,7 +2,7 @@
 //! [virtual clock](super::stepped): four streams fill the drive, then sealed chunks die at random. [`super::oss_run`] says what is scaled.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::chunk_write::{DRIVE, at_part};
+use super::chunk_write::{COMMITS, DRIVE, at_part};
 use super::kernel_chunks::streams;
 use super::oss::{Source, shrunk, table3};
 use super::oss_run::{CLIENTS, Phase, Play, Played, play};
@@ -161,14 +161,19 @@ pub(super) fn row_of(profile: &Profile, played: &Played) -> Row {
         ("ms an append, clean, 99 %", at_part(&clean.took, 0.99)),
         ("ms an append, deleting, median", at_part(&deleting.took, 0.5)),
         ("ms an append, deleting, 99 %", at_part(&deleting.took, 0.99)),
-        ("turns a commit, clean", clean.turns as f64 / clean.commits.max(1) as f64),
-        ("turns a commit, deleting", deleting.turns as f64 / deleting.commits.max(1) as f64),
-        ("MiB a commit, deleting", deleting.user as f64 / 1048576.0 / deleting.commits.max(1) as f64),
         ("journal and checkpoints over data", deleting.meta as f64 / deleting.data.max(1) as f64),
         ("closed zones that are full of live data, %", 100.0 * full / played.utilisation.len().max(1) as f64),
         ("zones of the store's drive", f64::from(played.drive_zones)),
     ];
     row.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+    if deleting.commits > 0 {
+        let commits = [
+            ("turns a commit, clean", clean.turns as f64 / clean.commits.max(1) as f64),
+            ("turns a commit, deleting", deleting.turns as f64 / deleting.commits as f64),
+            ("MiB a commit, deleting", deleting.user as f64 / 1048576.0 / deleting.commits as f64),
+        ];
+        row.figures.extend(commits.map(|(name, value)| (name.to_owned(), value)));
+    }
     for (i, name) in ["seek", "rotation", "transfer", "zone ops"].into_iter().enumerate() {
         row.figures.insert(format!("seconds a GiB, clean: {name}"), clean.kinds[i] * GIB / clean.user.max(1) as f64);
         row.figures
@@ -230,6 +235,7 @@ pub(super) fn setting(run: &mut Run, profile: &Profile) {
     );
     run.setting("capacities written over", overwrite(run.options));
     run.setting("appends under way", CLIENTS);
+    run.setting("group commit", COMMITS);
     for source in sources(run.options) {
         let size = source.most.map_or("as large as a zone takes".into(), |most| format!("{} MiB", most >> 20));
         let pieces = (source.pieces.0 >> 10, source.pieces.1 >> 10);

@@ -12,7 +12,7 @@ use super::stepped::{Host, Nanoseconds, Steps, Turns, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, Placement, StreamType};
-use imbrex_emulator::{Op, Profile};
+use imbrex_emulator::{Op, Profile, TraceEntry};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "chunk-write",
@@ -41,6 +41,10 @@ pub(super) const ZONES: u32 = 256;
 /// What a client does between an answer and its next append, and how far apart those are that are answered together. Assumed: a
 /// few system calls; a drive takes longer for anything.
 pub(super) const TURNAROUND: Nanoseconds = 20_000.0;
+
+/// When an append of a load on the store is durable.
+pub(super) const COMMITS: &str = "begins when somebody has appended and none is under way; nobody waits for others (commit-wait=0); with the write cache off each append is \
+     durable by itself, and a command takes as much as fits of what waits in its zone";
 
 /// How much of the drive a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +210,7 @@ struct Clients<'a> {
     came: [Nanoseconds; JOBS * DEPTH],
     /// What was appended and waits for a commit; what appending it asked of the drive; and who is in the one under way.
     gathered: Vec<usize>,
-    asked: Vec<imbrex_emulator::TraceEntry>,
+    asked: Vec<TraceEntry>,
     committing: Option<Vec<usize>>,
     /// With the write cache off each append is durable by itself.
     through: bool,
@@ -219,8 +223,16 @@ fn chunk(job: usize, file: u64) -> ChunkId {
     ChunkId::of_number((job as u64) << 32 | file)
 }
 
+/// Makes durable by itself what was appended to a chunk, with the write cache off: what that asked of the drive, and the zone whose older writes it
+/// waits for.
+pub(super) fn make_durable(host: &Host, id: ChunkId) -> Result<(Vec<TraceEntry>, Option<u32>), Stop> {
+    let ((), written) = host.took(|store| store.sync_chunk(id))?;
+    let places = host.store.places(id).map_err(why)?;
+    Ok((written, places.last().map(|place| place.zone)))
+}
+
 impl Clients<'_> {
-    fn played(&mut self, commands: &[imbrex_emulator::TraceEntry]) {
+    fn played(&mut self, commands: &[TraceEntry]) {
         self.measured.turns.add(commands);
         self.measured.flushes += commands.iter().filter(|one| one.op == Op::Flush).count() as u64;
     }
@@ -242,10 +254,8 @@ impl Clients<'_> {
         if self.buffered {
             self.steps.begin(COMMIT + 1 + client, asked, now);
         } else if self.through {
-            let ((), written) = self.host.took(|store| store.sync_chunk(id))?;
+            let (written, zone) = make_durable(self.host, id)?;
             self.played(&written);
-            let places = self.host.store.places(id).map_err(why)?;
-            let zone = places.last().map(|place| place.zone);
             self.steps.begin_in(COMMIT + 1 + client, asked.into_iter().chain(written).collect(), zone, now);
         } else {
             self.asked.extend(asked);
@@ -426,11 +436,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         "load",
         format!("{JOBS} jobs, {DEPTH} appends under way in each, {FILES} chunks of each in turn, stream data"),
     );
-    run.setting(
-        "group commit",
-        "begins when somebody has appended and none is under way; nobody waits for others (commit-wait=0); with the write cache off each append is \
-         durable by itself, and a command takes as much as fits of what waits in its zone",
-    );
+    run.setting("group commit", COMMITS);
     run.setting(
         "buffered",
         "four times the bytes and appends; 256 MiB may wait in memory; a sync at the end, whose time counts",

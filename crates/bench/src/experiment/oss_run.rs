@@ -3,11 +3,13 @@
 //!
 //! **What is scaled.** Zones are as large as they are, lie evenly over the drive's whole stroke, and there are fewer of them. What does not
 //! become less with them, a handful of 74,508 on a whole drive, is beside those that count as capacity: metazones, label, reserve, the
-//! cleaner's two, and one for each chunk that is open and may fill a zone. Utilisation is what sealed chunks hold of what the others take. A commit
-//! is as in [`super::chunk_write`]: whoever finds none under way begins one.
+//! cleaner's two, and one for each chunk that is open and may fill a zone. Utilisation is what sealed chunks hold of what the others take.
+//!
+//! **What is durable.** As in [`super::chunk_write`]: with the write cache on whoever finds no commit under way begins one; with it off each append is
+//! durable by itself, and what its client asked for before it (seal, delete, create) goes with the commit that a new chunk needs.
 
 use super::Stop;
-use super::chunk_write::TURNAROUND;
+use super::chunk_write::{TURNAROUND, make_durable};
 use super::oss::{Chunks, MIB, Piece, Source, Turn};
 use super::stepped::{Host, Nanoseconds, Steps, Turns, why};
 use imbrex_chunkstore::format::{BLOCK, ZoneUse, data_blocks};
@@ -18,7 +20,7 @@ use imbrex_emulator::{Op, Profile, TraceEntry};
 
 /// Appends that are under way at once, as in one job of the paper's load generator.
 pub(super) const CLIENTS: usize = 32;
-/// What [`Steps`] knows a commit by.
+/// What [`Steps`] knows a commit by, and an append that is durable by itself by the client's number behind it.
 const COMMIT: usize = CLIENTS;
 /// In the sentence of a store that finds none.
 const NO_SPACE: &str = "no space left";
@@ -106,6 +108,8 @@ struct Player<'a> {
     target: u64,
     capacity: u64,
     came: [Nanoseconds; CLIENTS],
+    /// Bytes of a client's append that is durable by itself.
+    appended: [u64; CLIENTS],
     /// What a client appends next.
     next: [Turn; CLIENTS],
     gathered: Vec<(usize, u64)>,
@@ -173,8 +177,16 @@ impl Player<'_> {
         let appended = self.took(|store| store.append_with(id, &bytes[..len as usize], BUFFERED));
         self.bytes = bytes;
         appended?;
-        self.gathered.push((client, len));
-        self.commit(now)
+        if self.play.cache {
+            self.gathered.push((client, len));
+            return self.commit(now);
+        }
+        let (written, zone) = make_durable(self.host, id)?;
+        self.noted(&written);
+        let commands = std::mem::take(&mut self.asked).into_iter().chain(written).collect();
+        self.appended[client] = len;
+        self.steps.begin_in(COMMIT + 1 + client, commands, zone, now);
+        Ok(())
     }
 
     fn commit(&mut self, now: Nanoseconds) -> Result<(), Stop> {
@@ -234,7 +246,7 @@ impl Player<'_> {
         }
         let mut end = 0.0;
         while let Some((who, now)) = self.steps.next() {
-            if who != COMMIT {
+            if who < COMMIT {
                 match self.append(who, now) {
                     // What was measured up to here counts, and the row says so. The chunk that it was for is not what it should be.
                     Err(Stop::Failed(why)) if self.deleting && why.contains(NO_SPACE) => {
@@ -245,7 +257,10 @@ impl Player<'_> {
                 continue;
             }
             end = now;
-            let all = self.committing.take().unwrap_or_default();
+            let all = match who {
+                COMMIT => self.committing.take().unwrap_or_default(),
+                one => vec![(one - COMMIT - 1, self.appended[one - COMMIT - 1])],
+            };
             self.played.over_time.push((now / 1e9, all.iter().map(|(_, len)| len).sum()));
             for (client, len) in &all {
                 self.answered(*client, *len, now);
@@ -335,6 +350,7 @@ pub(super) fn play(
         target: (play.filled * capacity as f64) as u64,
         capacity,
         came: [0.0; CLIENTS],
+        appended: [0; CLIENTS],
         next: [Turn::default(); CLIENTS],
         gathered: Vec::new(),
         asked: Vec::new(),
@@ -356,7 +372,7 @@ mod tests {
     use super::*;
     use imbrex_chunkstore::{Placement, Victims};
 
-    fn short(placement: Placement) -> Played {
+    fn short(placement: Placement, cache: bool) -> Played {
         let profile = Profile::named(DRIVE).unwrap();
         let load = Play {
             sources: shrunk(table3(), 16),
@@ -366,7 +382,7 @@ mod tests {
             settle: 0.0,
             overwrite: 1.0,
             paced: false,
-            cache: true,
+            cache,
             most: 8.0,
             seed: 1,
         };
@@ -376,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_drive_is_filled_and_holds_what_it_has_while_chunks_die() {
-        let ours = short(Placement::default());
+        let ours = short(Placement::default(), true);
         let capacity = ours.capacity as f64;
         assert!(ours.stopped_at.is_none() && ours.deleted > 0);
         assert!(ours.clean.user as f64 > 0.9 * capacity && ours.deleting.user as f64 >= capacity);
@@ -384,8 +400,31 @@ mod tests {
         let answered: u64 = ours.over_time.iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(answered, ours.clean.user + ours.deleting.user);
         assert!(ours.clean.data > ours.clean.user && ours.utilisation.is_sorted());
-        let one = short(Placement::ONE_ZONE);
+        let one = short(Placement::ONE_ZONE, true);
         assert!(one.clean.turns < ours.clean.turns);
+        let moved = (one.deleting.cleaning(), ours.deleting.cleaning());
+        assert!(moved.0 > moved.1, "{moved:?}");
+    }
+
+    #[test]
+    fn with_the_write_cache_off_each_append_is_durable_by_itself() {
+        let ours = short(Placement::default(), false);
+        assert!(ours.stopped_at.is_none() && ours.deleted > 0);
+        for phase in [&ours.clean, &ours.deleting] {
+            assert!(phase.busy <= 1.001 * phase.seconds && phase.appends > 0, "{} {}", phase.busy, phase.seconds);
+            assert_eq!((phase.commits, phase.took.len() as u64), (0, phase.appends));
+        }
+        let answered: u64 = ours.over_time.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(answered, ours.clean.user + ours.deleting.user);
+        let mut times: Vec<u64> = ours.over_time.iter().map(|(at, _)| at.to_bits()).collect();
+        times.dedup();
+        let appends = ours.clean.appends + ours.deleting.appends;
+        assert!(
+            times.len() as u64 > appends / 4,
+            "32 that wait are not answered together: {} of {appends}",
+            times.len()
+        );
+        let one = short(Placement::ONE_ZONE, false);
         let moved = (one.deleting.cleaning(), ours.deleting.cleaning());
         assert!(moved.0 > moved.1, "{moved:?}");
     }
