@@ -9,6 +9,8 @@ const VERSION: u32 = 1;
 const UNFINISHED: u32 = 2;
 /// Most runs of neighbouring metazones.
 const MAX_RUNS: usize = 100;
+/// Most metazones, so that no root asks for more memory than any store needs: the paper's drive has 400.
+const MAX_ZONES: usize = 1 << 20;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
 #[repr(C)]
@@ -78,6 +80,9 @@ impl Root {
         if raw.version.get() > UNFINISHED {
             return Err("it was written by a newer Imbrex; use that one");
         }
+        if raw.version.get() < VERSION {
+            return Err("its version makes no sense");
+        }
         let runs = <[[U32; 2]]>::ref_from_bytes(runs).map_err(|_| "its length makes no sense")?;
         if raw.runs.get() as usize != runs.len() || runs.len() > MAX_RUNS {
             return Err("its length makes no sense");
@@ -85,7 +90,10 @@ impl Root {
         let mut metazones: Vec<u32> = Vec::new();
         for [first, count] in runs {
             let (first, count) = (first.get(), count.get());
-            let end = first.checked_add(count).filter(|_| count <= 1 << 20).ok_or("its zones make no sense")?;
+            let end = first
+                .checked_add(count)
+                .filter(|_| metazones.len() + count as usize <= MAX_ZONES)
+                .ok_or("its zones make no sense")?;
             if metazones.last().is_some_and(|last| *last >= first) {
                 return Err("its zones make no sense");
             }
@@ -112,6 +120,10 @@ mod tests {
                 assert!(Root::decode(&bytes[..at]).is_err());
             }
         }
+        let whole = Root { metazones: (0..MAX_ZONES as u32).collect(), unfinished: false };
+        assert_eq!(Root::decode(&whole.encode().unwrap()), Ok(whole));
+        let many = Root { metazones: (0..=MAX_ZONES as u32 + 1).filter(|n| *n != 9).collect(), unfinished: false };
+        assert!(Root::decode(&many.encode().unwrap()).is_err(), "one more than there may be, in two runs");
         assert!(Root { metazones: (0..300).map(|n| n * 2).collect(), unfinished: false }.encode().is_none());
     }
 }

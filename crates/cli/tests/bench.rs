@@ -177,8 +177,9 @@ fn each_strategy_of_placement_and_each_way_to_choose_victims_has_a_row() {
     let placed = short(&place(), "chunk-placement", &[]);
     let rows = placed["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 10);
-    let appends: Vec<f64> = rows.iter().map(|row| row["operations"].as_f64().unwrap()).collect();
-    assert!(appends.iter().all(|n| (n / appends[0] - 1.0).abs() < 0.02), "{appends:?}");
+    // The drive is full with the seal that makes it so: what chunks that are open hold then is up to a zone more or less, of 24.
+    let bytes: Vec<f64> = rows.iter().map(|row| row["bytes_user"].as_f64().unwrap()).collect();
+    assert!(bytes.iter().all(|n| (n / bytes[0] - 1.0).abs() < 1.0 / 24.0), "{bytes:?}");
     let cleaned = short(&place(), "chunk-lifetime", &[]);
     assert_eq!(cleaned["rows"].as_array().unwrap().len(), 3 * 3 * 5);
 }
