@@ -458,7 +458,7 @@ void imbrex_chunk_close(imbrex_chunk_store *store);
 imbrex_error *imbrex_chunk_random_id(imbrex_chunk_id *out);
 
 // Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
-// the next imbrex_chunk_sync(), durable create, seal or delete of anybody, or durable append to the same chunk.
+// the next imbrex_chunk_sync(), durable create, seal or delete of anybody, or imbrex_chunk_sync_chunk() or durable append of the same chunk.
 imbrex_error *imbrex_chunk_create(const imbrex_chunk_store *store,
                                   const imbrex_chunk_id *id,
                                   uint8_t stream,
@@ -513,6 +513,11 @@ imbrex_error *imbrex_chunk_room(const imbrex_chunk_store *store, imbrex_chunk_sp
 
 // Makes everything durable that has returned.
 imbrex_error *imbrex_chunk_sync(const imbrex_chunk_store *store);
+
+// Makes durable what has been appended to a chunk, and that it was created; other chunks' bytes may be, too. With the drive's write cache off
+// only their zones are written, where imbrex_chunk_sync() writes all.
+imbrex_error *imbrex_chunk_sync_chunk(const imbrex_chunk_store *store,
+                                      const imbrex_chunk_id *id);
 
 // Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover: for the end of a program.
 // The store may be used on.

@@ -214,7 +214,7 @@ pub unsafe extern "C" fn imbrex_chunk_random_id(out: *mut imbrex_chunk_id) -> *m
 }
 
 /// Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
-/// the next imbrex_chunk_sync(), durable create, seal or delete of anybody, or durable append to the same chunk.
+/// the next imbrex_chunk_sync(), durable create, seal or delete of anybody, or imbrex_chunk_sync_chunk() or durable append of the same chunk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_chunk_create(
     store: *const imbrex_chunk_store,
@@ -408,6 +408,20 @@ pub unsafe extern "C" fn imbrex_chunk_room(
 pub unsafe extern "C" fn imbrex_chunk_sync(store: *const imbrex_chunk_store) -> *mut imbrex_error {
     // SAFETY: the crate's contract.
     guard_chunk(|| unsafe { reference(store)? }.store.sync().map_err(Failed::from))
+}
+
+/// Makes durable what has been appended to a chunk, and that it was created; other chunks' bytes may be, too. With the drive's write cache off
+/// only their zones are written, where imbrex_chunk_sync() writes all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_sync_chunk(
+    store: *const imbrex_chunk_store,
+    id: *const imbrex_chunk_id,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        // SAFETY: the crate's contract.
+        let (store, id) = unsafe { (reference(store)?, id_of(id)?) };
+        store.store.sync_chunk(id).map_err(Failed::from)
+    })
 }
 
 /// Makes everything durable and writes a checkpoint, so that the next opening has nothing to recover: for the end of a program.

@@ -149,6 +149,9 @@ int main(int count, char **arguments) {
   CHECK(code(imbrex_chunk_list(store, NULL, page, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_room(store, NULL)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_sync(NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_sync_chunk(NULL, &a)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_sync_chunk(store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_sync_chunk(store, &b)) == IMBREX_NOT_FOUND);
   CHECK(code(imbrex_chunk_checkpoint(NULL)) == IMBREX_INVALID_ARGUMENT);
   CHECK(imbrex_chunk_limit(NULL, 0) == 0 && imbrex_chunk_most_append(NULL) == 0);
   imbrex_chunk_close(NULL);
@@ -157,6 +160,19 @@ int main(int count, char **arguments) {
   done(imbrex_chunk_checkpoint(store));
   imbrex_chunk_close(store);
   imbrex_chunk_close(again);
+
+  /* Nothing but the sync of one chunk makes this one durable. */
+  done(imbrex_chunk_open(arguments[1], &store));
+  done(imbrex_chunk_create(store, &b, IMBREX_STREAM_DATA, false));
+  done(imbrex_chunk_append(store, &b, hello, 5, IMBREX_ANY_OFFSET, false, NULL));
+  done(imbrex_chunk_sync_chunk(store, &b));
+  imbrex_chunk_close(store);
+  done(imbrex_chunk_open(arguments[1], &store));
+  done(imbrex_chunk_read(store, &b, 0, buf, sizeof buf, &got));
+  CHECK(got == 5 && memcmp(buf, "hello", 5) == 0);
+  done(imbrex_chunk_delete(store, &b, true));
+  imbrex_chunk_close(store);
+
   done(imbrex_chunk_open(arguments[1], &store));
   done(imbrex_chunk_read(store, &a, 0, buf, sizeof buf, &got));
   CHECK(got == 11 && memcmp(buf, "hello world", 11) == 0);
