@@ -127,7 +127,7 @@ impl Setup {
     pub fn new(imbrex: impl Into<PathBuf>, profile: &str) -> Setup {
         Setup {
             imbrex: imbrex.into(),
-            work: "/dev/shm".into(),
+            work: crate::experiment::WORK.into(),
             profile: profile.into(),
             scale: 1,
             mechanics: Mechanics::Scaled,
@@ -203,7 +203,7 @@ pub fn check(file_system: FileSystem) -> Result<(), NotRun> {
         }
     }
     let (mkfs, package) = file_system.mkfs();
-    for (program, package) in [(mkfs, package), ("losetup", "mount"), ("mount", "mount")] {
+    for (program, package) in [(mkfs, package), ("losetup", "mount"), ("mount", "mount"), ("setpriv", "util-linux")] {
         let there = Command::new(program).arg("-V").stdin(Stdio::null()).output();
         if let Err(error) = there {
             return not(format!("needs {program}, of the package {package} ({error})"));
@@ -293,8 +293,12 @@ impl Baseline {
         self.device = device.into();
         self.tune(setup, u64::from(config.max_io), &before)?;
         let (mkfs, _) = setup.file_system.mkfs();
-        run(Command::new(mkfs).args(setup.mkfs_arguments()).arg(&self.device))
-            .map_err(|why| format!("{mkfs} failed: {why}"))?;
+        // It has the device open, so it must not outlive this process: nobody could take the device away.
+        run(Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", mkfs])
+            .args(setup.mkfs_arguments())
+            .arg(&self.device))
+        .map_err(|why| format!("{mkfs} failed: {why}"))?;
         self.mount()?;
         if setup.directory == Directory::Own {
             fs::create_dir(self.dir()).map_err(|error| format!("{} cannot be made ({error})", self.dir().display()))?;

@@ -37,11 +37,15 @@ pub mod sensitivity;
 mod stepped;
 mod streams;
 
+pub use hosts::remove_left;
 use result::{Config, Outcome};
 pub(crate) use running::Run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Where drives of experiments live, unless told otherwise: in memory, so that only a drive's model takes time.
+pub const WORK: &str = "/dev/shm";
 
 /// What is scaled, and what keeps its size (DESIGN, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -109,7 +109,7 @@ struct RunArgs {
     #[arg(long)]
     short: bool,
     /// Where drives live meanwhile.
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    #[arg(long, value_name = "DIR", default_value = experiment::WORK)]
     work: PathBuf,
     /// Where librocksdb_imbrex.so and libleveldb_imbrex.so are; beside this program, or in ../lib, by default.
     #[arg(long, value_name = "DIR")]

@@ -215,6 +215,64 @@ fn what_a_killed_runner_leaves_is_undone_by_the_next() {
     assert_eq!(all_settings(), before);
 }
 
+#[test]
+fn a_mkfs_that_runs_ends_with_its_runner() {
+    let test = "a_mkfs_that_runs_ends_with_its_runner";
+    if let Some(work) = std::env::var_os(RUNNER) {
+        drop(Baseline::start(&setup(&PathBuf::from(work), FileSystem::Ext4)));
+        panic!("nobody killed it");
+    }
+    if let Err(why) = check(FileSystem::Ext4) {
+        return not_run(test, &why);
+    }
+    let _turn = turn();
+    let (dir, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Has the device open, as the real one, and takes its time.
+    let mkfs = programs.path().join("mkfs.ext4");
+    fs::write(&mkfs, "#!/bin/sh\nfor last; do :; done\n[ -b \"$last\" ] || exit 0\nexec 3<>\"$last\"\necho $$ >\"$0.runs\"\nexec sleep 1000\n")
+        .unwrap();
+    fs::set_permissions(&mkfs, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let mut runner = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact"])
+        .env(RUNNER, dir.path())
+        .env("PATH", path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = programs.path().join("mkfs.ext4.runs");
+    let process = loop {
+        match fs::read_to_string(&said).unwrap_or_default().trim() {
+            "" => assert!(runner.try_wait().unwrap().is_none(), "it ended before mkfs ran"),
+            process => break process.to_owned(),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert!(is_running(&process));
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    let detach = Command::new(env!("CARGO_BIN_EXE_imbrex")).args(["drive", "detach", "--all"]).output().unwrap();
+    assert!(detach.status.success(), "{}", String::from_utf8_lossy(&detach.stderr));
+    assert_eq!(left(dir.path()), "");
+    assert!(!is_running(&process));
+}
+
+#[test]
+fn the_drives_of_an_experiment_that_was_killed_are_removed() {
+    let _turn = turn();
+    let shm = Path::new("/dev/shm");
+    if !shm.is_dir() {
+        return not_run("the_drives_of_an_experiment_that_was_killed_are_removed", &NotRun("no /dev/shm".into()));
+    }
+    // No process has the largest number.
+    let dead = tempfile::Builder::new().prefix("imbrex-experiment-4194304-").tempdir_in(shm).unwrap();
+    fs::write(dead.path().join("drive.img"), "x").unwrap();
+    let mine = tempfile::Builder::new().prefix(&format!("imbrex-experiment-{}-", std::process::id())).tempdir_in(shm);
+    let detach = Command::new(env!("CARGO_BIN_EXE_imbrex")).args(["drive", "detach", "--all"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&detach.stdout).contains(dead.path().to_str().unwrap()));
+    assert!(!dead.path().exists() && mine.unwrap().path().exists());
+}
+
 fn is_running(process: &str) -> bool {
     // Its parent is gone, so whoever adopted it may not have looked yet that it ended.
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

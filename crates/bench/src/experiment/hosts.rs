@@ -86,22 +86,24 @@ pub(super) fn conventional_twin(profile: &Profile) -> Profile {
 
 /// A directory for one row, in `work`; what a killed experiment left there goes first.
 pub(super) fn workplace(work: &Path) -> Result<TempDir, String> {
-    sweep(work);
+    remove_left(work);
     let made = tempfile::Builder::new().prefix(&format!("imbrex-experiment-{}-", std::process::id())).tempdir_in(work);
     made.map_err(|e| format!("{}: {e}; name a directory for drives with --work", work.display()))
 }
 
-/// Removes the directories of experiments whose process is gone.
-fn sweep(work: &Path) {
+/// Removes the directories of experiments in `work` whose process is gone. Returns those that went.
+pub fn remove_left(work: &Path) -> Vec<PathBuf> {
+    let mut gone = Vec::new();
     for entry in std::fs::read_dir(work).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(rest) = name.strip_prefix("imbrex-experiment-") else { continue };
         let Some(pid) = rest.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
             // Nobody else's business if it does not go.
-            let _ = std::fs::remove_dir_all(entry.path());
+            gone.extend(std::fs::remove_dir_all(entry.path()).is_ok().then(|| entry.path()));
         }
     }
+    gone
 }
 
 /// What a file system at rest holds.
@@ -331,6 +333,8 @@ mod tests {
         let mine = work.path().join(format!("imbrex-experiment-{}-x", std::process::id()));
         let other = work.path().join("imbrex-experiment-notes");
         [&dead, &mine, &other].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        assert_eq!(remove_left(work.path()), [dead.clone()]);
+        std::fs::create_dir(&dead).unwrap();
         drop(workplace(work.path()).unwrap());
         assert!(!dead.exists() && mine.exists() && other.exists());
     }

@@ -12,6 +12,7 @@ use file::Served;
 use fuser::{BackgroundSession, Config, MountOption};
 use imbrex_bench::baseline::attached::{self, Attached, FILE, SOURCE};
 use imbrex_bench::baseline::{owner, undo_left};
+use imbrex_bench::experiment::{WORK, remove_left};
 use imbrex_device::{Cause, Tag, ZonedDevice};
 use imbrex_drives::{Locator, Time};
 use imbrex_emulator::time::Pace;
@@ -54,7 +55,7 @@ pub(super) struct Detach {
     /// The directory in which a drive is served, or was.
     #[arg(group = "what")]
     dir: Option<PathBuf>,
-    /// All of this machine whose server is gone.
+    /// All of this machine whose server is gone, and what experiments that were killed left in /dev/shm.
     #[arg(long, group = "what")]
     all: bool,
     /// Print JSON.
@@ -252,7 +253,7 @@ fn words(attached: &Attached) -> String {
 
 pub(super) fn detach(args: Detach) -> Outcome {
     // Experiments leave more than drives: what killed ones left goes in any case.
-    let (undone, mut failed) = undo_left();
+    let (mut undone, mut failed) = undo_left();
     let (wanted, left): (Vec<_>, Vec<_>) = match &args.dir {
         Some(dir) => match served_in(dir, &undone) {
             Ok(found) => (Vec::from_iter(found), Vec::new()),
@@ -264,6 +265,9 @@ pub(super) fn detach(args: Detach) -> Outcome {
         },
         None => attached::find().into_iter().partition(|attached| !attached.is_served()),
     };
+    if args.all {
+        undone.extend(remove_left(Path::new(WORK)));
+    }
     let mut done = Vec::new();
     for attached in &wanted {
         // One that fails does not keep the others.
