@@ -333,7 +333,7 @@ mod tests {
         let mine = work.path().join(format!("imbrex-experiment-{}-x", std::process::id()));
         let other = work.path().join("imbrex-experiment-notes");
         [&dead, &mine, &other].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
-        assert_eq!(remove_left(work.path()), [dead.clone()]);
+        assert_eq!(remove_left(work.path()), std::slice::from_ref(&dead));
         std::fs::create_dir(&dead).unwrap();
         drop(workplace(work.path()).unwrap());
         assert!(!dead.exists() && mine.exists() && other.exists());
