@@ -249,6 +249,8 @@ impl Core {
                 z.live.push(slot);
             }
         }
+        let expected = self.expected(&state, slot).unwrap_or(0);
+        state.promise(slot, expected);
         let target = state.assign();
         drop(state);
         self.counters.appends.fetch_add(1, Ordering::Relaxed);
@@ -313,7 +315,7 @@ impl Core {
         let open = state.zones.0.iter().filter(|(_, z)| z.state().is_open() && !z.dead && takes(z.usage));
         // A zone that the chunk has left it does not come back to: what it has in one zone is one run of its bytes.
         let room = |zone: &u32, z: &DataZone| if zones.contains(zone) { 0 } else { z.room() };
-        let promised = |z: &DataZone| self.promised(state, z);
+        let promised = |z: &DataZone| u32::try_from(z.promised).unwrap_or(u32::MAX);
         let pool: Vec<_> = open
             .map(|(zone, z)| OpenZone { zone: *zone, room: room(zone, z), writers: z.writers, promised: promised(z) })
             .collect();
@@ -395,19 +397,6 @@ impl Core {
         let open = state.zones.0.values().filter(of_kind).count();
         let kind = usize::from(chunk.stream.number());
         open < allowance(open, self.facts.pools[kind], all, self.facts.shared)
-    }
-
-    /// Blocks that the chunks that go on in a zone are expected to take.
-    fn promised(&self, state: &State, zone: &DataZone) -> u32 {
-        if zone.writers == 0 {
-            return 0;
-        }
-        let writes = |slot: &&u32| {
-            let last = state.index.chunk(**slot).filter(|chunk| chunk.bound)?.groups().last()?.zone;
-            state.zones.get(last).filter(|z| std::ptr::eq(*z, zone))
-        };
-        let bound = zone.live.iter().filter(|slot| writes(slot).is_some());
-        bound.map(|slot| self.expected(state, *slot).unwrap_or(0)).fold(0, u32::saturating_add)
     }
 
     /// All zones that may be open are, and a kind has not got its share: one that was lent to another is closed.
@@ -591,7 +580,10 @@ impl Core {
             // The chunk's next bytes follow its last ones.
             let follows = |c: &&Chunk| c.bound && c.groups().last().is_some_and(|g| g.zone == zone);
             let followed = state.index.chunk(slot).filter(follows).is_some();
+            let promised = state.promises.get(&slot).copied().unwrap_or(0);
+            state.promise(slot, 0);
             state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
+            state.promise(slot, promised);
             if followed
                 && state.index.chunk(slot).filter(follows).is_none()
                 && let Some(z) = state.zones.get_mut(to)

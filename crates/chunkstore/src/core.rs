@@ -18,6 +18,8 @@ use crate::index::Index;
 use crate::journal::MetaLog;
 use crate::options::Options;
 use crate::policy::place::Sizes;
+#[cfg(doc)]
+use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::{Tenant, Volume};
@@ -144,6 +146,8 @@ pub(crate) struct State {
     pub(crate) random: u64,
     /// How long the last chunks of each kind became.
     pub(crate) sizes: Vec<Sizes>,
+    /// Blocks that chunks that go on in a zone are expected to take there, by slot; in [`DataZone::promised`] their sum.
+    pub(crate) promises: std::collections::BTreeMap<u32, u32>,
     pub(crate) lives: crate::lives::Lives,
     pub(crate) scrub: crate::scrub::Scrub,
 }
@@ -168,6 +172,7 @@ impl State {
             last: vec![0; streams.max(1)],
             random: seed | 1,
             sizes: vec![Sizes::default(); streams],
+            promises: Default::default(),
             lives: Default::default(),
             scrub: Default::default(),
         }
@@ -234,11 +239,25 @@ impl State {
 
     /// A chunk's next bytes do not go to its last zone any more.
     pub(crate) fn unbind(&mut self, slot: u32) {
+        self.promise(slot, 0);
         let Some(chunk) = self.index.chunk_mut(slot).filter(|chunk| chunk.bound) else { return };
         chunk.bound = false;
         let zone = chunk.groups().last().map(|group| group.zone);
         if let Some(zone) = zone.and_then(|zone| self.zones.get_mut(zone)) {
             zone.writers = zone.writers.saturating_sub(1);
+        }
+    }
+
+    /// A chunk that goes on in its last zone is expected to take so many blocks there, instead of what was expected before.
+    pub(crate) fn promise(&mut self, slot: u32, blocks: u32) {
+        let bound = self.index.chunk(slot).filter(|chunk| chunk.bound);
+        let Some(zone) = bound.and_then(|chunk| chunk.groups().last()).map(|group| group.zone) else { return };
+        let before = match blocks {
+            0 => self.promises.remove(&slot),
+            _ => self.promises.insert(slot, blocks),
+        };
+        if let Some(z) = self.zones.get_mut(zone) {
+            z.promised = (z.promised + u64::from(blocks)).saturating_sub(u64::from(before.unwrap_or(0)));
         }
     }
 }
@@ -445,3 +464,6 @@ impl Core {
         self.facts.limits.get(usize::from(stream.number())).copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

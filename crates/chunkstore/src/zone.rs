@@ -67,6 +67,8 @@ pub(crate) struct DataZone {
     pub(crate) live: Vec<u32>,
     /// Chunks whose next bytes go here.
     pub(crate) writers: u32,
+    /// Blocks that these are expected to take from now on, as of the last append of each.
+    pub(crate) promised: u64,
     /// Somebody writes what is in its buffer: who has its [pen](crate::write::Pen).
     pub(crate) writing: bool,
     /// Reads under way.
@@ -104,6 +106,7 @@ impl DataZone {
             live_blocks: 0,
             live: Vec::new(),
             writers: 0,
+            promised: 0,
             writing: false,
             readers: 0,
             incoming: false,
