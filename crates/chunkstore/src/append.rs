@@ -1,10 +1,10 @@
 //! Create, append, seal, delete: what is decided in memory, and which zone a chunk's bytes go to (SMRSTORE §5.1, §5.4).
 
 use crate::clean::Victim;
-use crate::core::{Core, Right, State, lock};
+use crate::core::{Core, State, lock};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
-use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneHead, ZoneUse, data_blocks, put_data, record, seal_data};
+use crate::format::{BLOCK, HEADER, Header, Kind, ZoneHead, ZoneUse, data_blocks, put_data, record, seal_data};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
@@ -104,17 +104,17 @@ impl State {
 }
 
 /// A zone that the store takes, and the record that its new life begins with.
-struct NewZone {
-    zone: u32,
+pub(crate) struct NewZone {
+    pub(crate) zone: u32,
     life: u64,
     usage: ZoneUse,
-    capacity: u32,
+    pub(crate) capacity: u32,
     head: AlignedBuf,
 }
 
 impl State {
     /// Its new life begins: from here on others may put records there.
-    fn begin_zone(&mut self, new: NewZone, gather: &Gather) -> u32 {
+    pub(crate) fn begin_zone(&mut self, new: NewZone, gather: &Gather) -> u32 {
         let NewZone { zone, life, usage, capacity, head } = new;
         let mut z = DataZone::new(ZoneState::Free, life, usage, capacity, 0);
         z.step(Event::Take);
@@ -462,7 +462,7 @@ impl Core {
     }
 
     /// A zone of the volume's pool, for a new life.
-    fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
+    pub(crate) fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
         let zone = self.tenant.take(urgency)?;
         let capacity = self.volume.report_at_open().get(zone.0 as usize).map_or(0, |z| z.capacity / BLOCK as u64);
         let head = ZoneHead { volume: self.volume.uuid(), zone: zone.0, usage, time: (self.options.clock)(), order: 0 };
@@ -525,75 +525,6 @@ impl Core {
         }
         drop(state);
         self.settle(target, durability)
-    }
-
-    /// A zone takes no more writes: what it has in memory goes to a new zone. All at once, so that nobody else fills that one first.
-    ///
-    /// # Errors
-    /// Where there is none, or none with room for all; then the bytes stay where they are.
-    pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<()> {
-        // Nobody writes there meanwhile, so what is in its buffer is not on the drive.
-        let Some(_pen) = self.pen(zone, u32::MAX) else { return Ok(()) };
-        let waits = |state: &State| state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage);
-        let Some(usage) = waits(&self.state()) else { return Ok(()) };
-        let new = self.new_zone(usage, Urgency::Metadata)?;
-        let mut state = self.state();
-        let Some(z) = state.zones.get_mut(zone) else { return Ok(()) };
-        let written = z.buffer.written();
-        let segments = z.buffer.front(usize::MAX);
-        let mut moves = Vec::new();
-        for segment in &segments {
-            let mut bytes = segment.bytes();
-            while let Ok(header) = Header::decode_anywhere(bytes) {
-                let (image, rest) = bytes.split_at(header.blocks() as usize * BLOCK);
-                bytes = rest;
-                if header.kind != Kind::Data || header.at + header.blocks() <= written {
-                    continue;
-                }
-                let slot = state.index.find(&header.chunk);
-                // What the cleaner has just copied is not in the index yet; it stays where it was.
-                let here = |c: &Chunk| c.find(header.offset).is_some_and(|f| (f.zone, f.at) == (zone, header.at));
-                let same =
-                    slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial && here(c));
-                moves.extend(slot.filter(|_| same).map(|slot| (slot, header, image)));
-            }
-        }
-        let need: u64 = moves.iter().map(|(_, header, _)| u64::from(header.blocks())).sum();
-        if need > u64::from(new.capacity.saturating_sub(1)) {
-            drop(state);
-            self.tenant.release(ZoneId(new.zone));
-            return Err(self.error(Fault::NoSpace).into());
-        }
-        let to = state.begin_zone(new, &self.gather);
-        let Some(z) = state.zones.get_mut(zone) else { return Ok(()) };
-        drop(z.buffer.take());
-        z.dead = true;
-        z.tail = z.tail.min(written.max(1));
-        let waiting: u64 = segments.iter().map(|segment| u64::from(segment.end() - written.max(segment.at))).sum();
-        state.buffered = state.buffered.saturating_sub(waiting * BLOCK as u64);
-        for (slot, header, image) in moves {
-            let copy = AlignedBuf::padded(image, BLOCK).into();
-            let moved = Header { flags: header.flags & MOVED, ..header };
-            let Some(at) = state.put(to, copy, moved, false, &self.gather) else {
-                return Err(self.error(Fault::NoSpace).into());
-            };
-            // The chunk's next bytes follow its last ones.
-            let follows = |c: &&Chunk| c.bound && c.groups().last().is_some_and(|g| g.zone == zone);
-            let followed = state.index.chunk(slot).filter(follows).is_some();
-            let promised = state.promises.get(&slot).copied().unwrap_or(0);
-            state.promise(slot, 0);
-            state.regroup(slot, |chunk| chunk.relocate(zone, header.offset, to, at));
-            state.promise(slot, promised);
-            if followed
-                && state.index.chunk(slot).filter(follows).is_none()
-                && let Some(z) = state.zones.get_mut(to)
-            {
-                z.writers += 1;
-            }
-            state.fresh.grown(slot);
-        }
-        state.close_zone(zone);
-        Ok(())
     }
 
     /// The device zone of a number.

@@ -25,6 +25,7 @@ pub mod policy;
 mod pool;
 mod read;
 mod recover;
+mod relocate;
 pub mod root;
 mod scan;
 mod scrub;
