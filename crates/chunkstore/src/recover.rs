@@ -28,7 +28,7 @@ use crate::options::Options;
 use crate::root::Root;
 use crate::scrub::Scrub;
 use crate::zone::{DataZone, ZoneState};
-use imbrex_device::{Cause, Drive, Error as DriveError, Geometry, Tag, ZoneId};
+use imbrex_device::{Drive, Error as DriveError, Geometry, ZoneId};
 use imbrex_zones::{Tenant, Urgency, Volume};
 use replay::Rebuilt;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         }
     }
     if root.unfinished {
-        core.volume.sync(Tag::new(Cause::Checkpoint))?;
+        // Both checkpoints are durable: each has ended with a flush.
         let root = Root { unfinished: false, ..root };
         core.tenant.set_root(&root.encode().unwrap_or_default())?;
     }
@@ -326,7 +326,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
         core.checkpoint_whole(&mut log, &right)?;
         core.checkpoint_whole(&mut log, &right)?;
     }
-    core.volume.sync(Tag::new(Cause::Checkpoint))?;
+    // They are durable: each has ended with a flush.
     core.tenant.set_root(&bytes)?;
     Ok(core)
 }

@@ -1,10 +1,12 @@
 //! A drive that has lost both copies of its label: what a salvage makes anew from the heads of the zones, and what it leaves alone.
 
+mod drive_support;
 mod support;
 
+use drive_support::Watched;
 use imbrex_chunkstore::format::{Header, Kind, ZoneHead, ZoneUse, record};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Error, KEPT, Relabel, StreamType, TENANT};
-use imbrex_device::{AlignedBuf, Cause, Tag, Written, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
+use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Written, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Volume, ZoneHeader};
 use std::collections::BTreeMap;
@@ -92,6 +94,30 @@ fn compare(store: &ChunkStore, expected: &Expected, what: &str) {
 fn metazones(emulator: &Emulator) -> Vec<u32> {
     let tenant = Volume::open(drive(emulator), options().volume).unwrap().tenant(TENANT).unwrap();
     imbrex_chunkstore::root::Root::decode(&tenant.root()).unwrap().metazones
+}
+
+/// When the label says that the store is whole, nothing that it is made of can be lost with the drive's power.
+#[test]
+fn the_label_is_written_over_nothing_that_is_not_flushed() {
+    for config in drives() {
+        for metazones_lost in [false, true] {
+            let emulator = Emulator::memory(&Config { write_cache: true, ..config.clone() }).unwrap();
+            let expected = history(&emulator);
+            if metazones_lost {
+                for zone in metazones(&emulator) {
+                    emulator.zone_op(ZoneOp::Reset, ZoneId(zone), TAG).unwrap();
+                }
+            }
+            lose_label(&emulator, false);
+            let watched = Watched::new(emulator);
+            let drive = Drive { device: watched.clone(), survivor: None };
+            let store = ChunkStore::salvage_as(drive, options(), Relabel::Only, |_, _| {}).unwrap();
+            let seen = watched.seen();
+            assert!(seen.writes > 4 && seen.labels_over_unflushed == 0, "{}", seen.labels_over_unflushed);
+            drop(seen);
+            assert!(expected.keys().all(|id| store.stat(*id).is_ok()));
+        }
+    }
 }
 
 #[test]

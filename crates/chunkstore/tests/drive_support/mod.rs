@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own share")]
 
-use imbrex_device::{Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_device::{Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::Emulator;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -19,6 +19,9 @@ pub struct Seen {
     pub most: usize,
     /// Writes that came.
     pub writes: usize,
+    /// Zones with writes that are not flushed, labels' left out; and how often a label was written while there were some.
+    unflushed: BTreeSet<u32>,
+    pub labels_over_unflushed: usize,
     /// Reads at the drive, and the most that there ever were.
     reading: usize,
     pub most_reads: usize,
@@ -119,6 +122,11 @@ impl ZonedDevice for Watched {
         let failing = {
             let mut seen = self.seen();
             seen.writes += 1;
+            if tag.cause != Cause::Label {
+                seen.unflushed.insert(zone);
+            } else if !seen.unflushed.is_empty() {
+                seen.labels_over_unflushed += 1;
+            }
             *seen.writing.entry(zone).or_default() += 1;
             seen.most_of_a_zone = seen.most_of_a_zone.max(seen.writing[&zone]);
             seen.most = seen.most.max(seen.writing.values().sum());
@@ -136,6 +144,7 @@ impl ZonedDevice for Watched {
         result
     }
     fn flush(&self, tag: Tag) -> Result<()> {
+        self.seen().unflushed.clear();
         self.drive.flush(tag)
     }
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
