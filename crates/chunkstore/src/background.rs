@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::BLOCK;
 use crate::policy::throttle::{self, Pace, Seen};
 use imbrex_device::{Zone, ZoneState as DriveState, report_all};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +41,9 @@ pub(crate) struct Tending {
     changed: Condvar,
     /// Somebody cleans in the background, so users need not do it before zones are really short.
     attended: AtomicBool,
+    /// The same of who has no threads and [steps](crate::ChunkStore::step): for so many zones more that users take. Who has stepped once need
+    /// not do so ever again.
+    stepped: AtomicU32,
     pace: Mutex<Pace>,
 }
 
@@ -53,13 +56,20 @@ impl Tending {
         }
     }
 
-    pub(crate) fn is_attended(&self) -> bool {
+    fn is_attended(&self) -> bool {
         self.attended.load(Ordering::Relaxed)
+    }
+
+    /// The same, for somebody who takes a zone now.
+    pub(crate) fn attends_to_one_more(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        self.is_attended() || self.stepped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
     fn end(&self) {
         lock(&self.signal).over = true;
         self.attended.store(false, Ordering::Relaxed);
+        self.stepped.store(0, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
@@ -214,7 +224,7 @@ impl Core {
         if self.options.slowdown.is_none() {
             return Ok(false);
         }
-        self.tending.attended.store(true, Ordering::Relaxed);
+        self.tending.stepped.store(self.facts.clean_below.div_ceil(2), Ordering::Relaxed);
         self.burst(throttle::MOST).map(|done| done.is_some())
     }
 

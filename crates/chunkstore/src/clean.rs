@@ -460,10 +460,11 @@ impl Core {
     /// falls behind those who need zones do it, too.
     pub(crate) fn clean_ahead(&self) -> Result<()> {
         let (free, below) = (self.free_for_users(), self.facts.clean_below);
-        if throttle::is_due(free, below) {
-            self.tending.ring();
+        if !throttle::is_due(free, below) {
+            return Ok(());
         }
-        let want = throttle::users_below(below, self.tending.is_attended());
+        self.tending.ring();
+        let want = throttle::users_below(below, self.tending.attends_to_one_more());
         if free >= want {
             return Ok(());
         }

@@ -23,7 +23,7 @@ use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::{Tenant, Volume};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Locks, also after a panic of another holder: what is behind the locks here is valid between any two statements.
@@ -282,6 +282,8 @@ pub(crate) struct Core {
     /// So many bytes of one zone are copied together for one write. With the drive's write cache off each command waits for its
     /// sector to come round, and a record of 1 MiB by itself would be two; with it on, copying gains nothing.
     pub(crate) together: usize,
+    /// Threads that help those who read.
+    pub(crate) helpers: AtomicUsize,
     /// So many zones are written at once.
     pub(crate) beside: usize,
     /// Appends are durable by themselves: what is written is there.
@@ -337,6 +339,7 @@ impl Core {
             cleaning: Mutex::new(()),
             tending: Default::default(),
             together: if cached { 0 } else { TOGETHER },
+            helpers: AtomicUsize::new(0),
             beside: if alone { 1 } else { BESIDE },
             through,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },

@@ -208,11 +208,14 @@ impl Core {
         let payload = head.encode();
         let bytes = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
         zone.active = true;
+        // Also where the write fails: the drive may have the head, and of two zones of one order nobody could tell which is the first.
+        log.rings[ring].order = order;
+        let zone = &mut log.rings[ring].zones[i];
         self.tenant.activate(zone.zone)?;
         let mut open = OpenZone { zone: zone.zone, life, at: 0, capacity: zone.capacity };
         self.volume.write_sequential(&mut open, &bytes, Cause::Journal.into())?;
         (zone.life, zone.order, zone.tail, zone.dirty) = (life, order, open.at, true);
-        (log.rings[ring].order, log.rings[ring].current) = (order, Some(i));
+        log.rings[ring].current = Some(i);
         Ok(())
     }
 
@@ -269,5 +272,47 @@ impl Core {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ChunkStore, FormatOptions, Options};
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+    use std::sync::Arc;
+
+    /// A drive may have written a head and say that it has not.
+    #[test]
+    fn no_two_metazones_of_a_ring_have_one_order() {
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() };
+        let emulator = Emulator::memory(&config).unwrap();
+        let open = || {
+            let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+            let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+            ChunkStore::open(drive, Options { volume, ..Options::default() }).unwrap()
+        };
+        let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+        ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
+        let orders = |store: &ChunkStore| {
+            let log = crate::core::lock(&store.core.meta);
+            let mut orders: Vec<u64> = log.rings[0].zones.iter().map(|zone| zone.order).filter(|n| *n > 0).collect();
+            orders.sort_unstable();
+            orders
+        };
+        let store = open();
+        {
+            let mut log = crate::core::lock(&store.core.meta);
+            let free: Vec<usize> = (0..3).filter(|i| log.rings[0].zones[*i].order == 0).collect();
+            emulator.faults().fail_write_late(1);
+            store.core.begin_metazone(&mut log, 0, free[0]).unwrap_err();
+            store.core.begin_metazone(&mut log, 0, free[1]).unwrap();
+        }
+        let before = orders(&store);
+        drop(store);
+        let after = orders(&open());
+        assert!(after.len() == before.len() + 1, "the head is there: {before:?} {after:?}");
+        assert!(after.windows(2).all(|pair| pair[0] < pair[1]), "{after:?}");
     }
 }

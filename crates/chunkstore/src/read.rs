@@ -1,7 +1,8 @@
 //! Reading: any range of a chunk, slice by slice, each verified before a byte of it is given out (SMRSTORE §5.2).
 //!
 //! A mebibyte of a chunk is longer than one command of most drives, by its framing. On a rotating drive all commands of a read are
-//! given to it at once, so that nobody else's has the head in between; without threads, one after the other.
+//! given to it at once, so that nobody else's has the head in between; without threads, one after the other. The threads for that are of
+//! the store, not of the read: where many read at once, each has fewer, down to none.
 
 use crate::core::{Core, lock};
 use crate::entry::LOST;
@@ -10,14 +11,36 @@ use crate::format::{BLOCK, FOOTER, SLICE, check_slice, slice_at};
 use crate::id::ChunkId;
 use crate::pool::Image;
 use imbrex_device::{Cause, Error as DriveError, Fault, Tag};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Most bytes of one piece.
 const MOST: u32 = 1 << 20;
-/// Most bytes that are read at once, and most commands.
+/// Most bytes that are read at once.
 const AT_ONCE: usize = 16 << 20;
-const COMMANDS: usize = 32;
+/// Most threads that help all who read: with the one that reads, what a drive's queue holds.
+const HELPERS: usize = 31;
+
+/// Threads that help one read, of those that help all; they are given back when this is dropped.
+struct Helpers<'a> {
+    busy: &'a AtomicUsize,
+    count: usize,
+}
+
+impl Helpers<'_> {
+    /// As many of `want` as nobody else has.
+    fn take(busy: &AtomicUsize, want: usize) -> Helpers<'_> {
+        let more = |now: usize| Some(now + want.min(HELPERS.saturating_sub(now)));
+        let before = busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).unwrap_or(HELPERS);
+        Helpers { busy, count: want.min(HELPERS.saturating_sub(before)) }
+    }
+}
+
+impl Drop for Helpers<'_> {
+    fn drop(&mut self) {
+        self.busy.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
 
 /// How to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +171,8 @@ impl Core {
             let parts = piece.image[..len].chunks_mut(most).enumerate();
             commands.extend(parts.map(|(n, part)| (i, address + (n * most) as u64, part)));
         }
-        let beside = if self.is_threaded() && geometry.rotational { COMMANDS } else { 1 };
-        let helpers = commands.len().min(beside).saturating_sub(1);
+        let want = if self.is_threaded() && geometry.rotational { commands.len().saturating_sub(1) } else { 0 };
+        let helpers = Helpers::take(&self.helpers, want);
         commands.reverse();
         let (commands, failed) = (Mutex::new(commands), Mutex::new(Vec::new()));
         let work = || {
@@ -161,7 +184,7 @@ impl Core {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 0..helpers {
+            for _ in 0..helpers.count {
                 // Without them (the system has no more) this one does it all.
                 if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
                     break;
@@ -247,5 +270,23 @@ impl Piece {
     fn blocks(&self, block: u64) -> (u64, usize) {
         let first = self.from / block * block;
         (first, ((self.from + self.stored as u64).next_multiple_of(block) - first) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_share_their_helpers() {
+        let busy = AtomicUsize::new(0);
+        let first = Helpers::take(&busy, 20);
+        let second = Helpers::take(&busy, 20);
+        let third = Helpers::take(&busy, 20);
+        assert_eq!((first.count, second.count, third.count), (20, 11, 0));
+        drop(second);
+        assert_eq!(Helpers::take(&busy, 5).count, 5);
+        drop((first, third));
+        assert_eq!(busy.load(Ordering::Relaxed), 0);
     }
 }

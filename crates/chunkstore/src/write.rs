@@ -219,7 +219,7 @@ impl Core {
         Ok(report.wp.filter(|_| report.state.writable()).map(|wp| (wp / BLOCK as u64) as u32))
     }
 
-    /// Finishes the zones that are closed and all of whose bytes are on the drive.
+    /// Finishes the zones that are closed and all of whose bytes are on the drive. What fails is tried again with the next commit.
     fn finish_closed(&self) {
         let closed: Vec<u32> = {
             let mut state = self.state();
@@ -234,11 +234,13 @@ impl Core {
             due.map(begin).collect()
         };
         for zone in closed {
-            if let Err(error) = self.tenant.close(ZoneId(zone)) {
+            let finished = self.tenant.close(ZoneId(zone));
+            if let Err(error) = &finished {
                 tracing::warn!(%error, "a zone could not be finished");
             }
             if let Some(z) = self.state().zones.get_mut(zone) {
                 z.readers = z.readers.saturating_sub(1);
+                z.finished = z.dead || finished.is_ok();
             }
         }
     }

@@ -5,7 +5,7 @@ mod support;
 
 use drive_support::Watched;
 use imbrex_chunkstore::{Append, ChunkStore, Durability, Error, Options, StreamType};
-use imbrex_device::Drive;
+use imbrex_device::{Drive, Zone, ZoneId, ZoneState, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -149,6 +149,26 @@ fn a_checkpoint_does_not_tell_of_places_that_took_no_bytes() {
         assert!(content(&store, id(0)) == [bytes(3000, 0), bytes(9000, 9)].concat());
         assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
     }
+}
+
+#[test]
+fn a_zone_that_could_not_be_finished_is_finished_with_the_next_commit() {
+    let large = Config { zone_size: 1 << 20, zone_capacity: 1 << 20, capacity: 64 << 20, ..config() };
+    let (drive, store) = watched(large, |_| {});
+    store.create(id(1), StreamType::DATA).unwrap();
+    drive.seen().fail_finishes = 1;
+    // More than a zone takes; three blocks of it are left.
+    for i in 0..38 {
+        store.append_with(id(1), &bytes(25_000, i), BUFFERED).unwrap();
+    }
+    store.create(id(2), StreamType::DATA).unwrap();
+    store.append(id(2), &bytes(60_000, 1)).unwrap();
+    assert_eq!(drive.seen().fail_finishes, 0, "a zone was closed");
+    store.append(id(2), &bytes(1000, 2)).unwrap();
+    let zone = store.places(id(1)).unwrap()[0].zone;
+    let mut report = [Zone::EMPTY];
+    drive.report(ZoneId(zone), &mut report).unwrap();
+    assert_eq!(report[0].state, ZoneState::Full);
 }
 
 /// Nothing says any more how far its zone was written.

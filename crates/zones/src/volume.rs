@@ -241,7 +241,10 @@ impl Volume {
         check_active(device, label_zones.rings())?;
         dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
         let other = 1 - chosen.copy;
-        if chosen.repair_other && dead[other].is_none() {
+        let active = report.iter().filter(|zone| zone.state.is_open() || zone.state == ZoneState::Closed).count();
+        if geometry.max_active.is_some_and(|most| active >= most.get() as usize) {
+            // A crash has left as many as there may be. The engine finishes what is not needed, and then both copies are written anew.
+        } else if chosen.repair_other && dead[other].is_none() {
             tracing::warn!(drive = %device.identity().name, "one copy of the label is damaged or old: repairing it");
             // Never both at once: the good copy, which the last mount may not have flushed any more, is durable before the
             // bad one is touched.

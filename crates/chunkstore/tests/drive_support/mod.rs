@@ -29,6 +29,8 @@ pub struct Seen {
     held: BTreeSet<u32>,
     /// Zones that take no writes.
     failing: BTreeSet<u32>,
+    /// So many zones cannot be finished.
+    pub fail_finishes: usize,
     /// So many writes are carried out, and then none any more.
     left: Option<usize>,
     /// So many writes, or reads, meet at the drive before one of them is carried out.
@@ -148,6 +150,12 @@ impl ZonedDevice for Watched {
         self.drive.flush(tag)
     }
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        let mut seen = self.seen();
+        if op == ZoneOp::Finish && seen.fail_finishes > 0 {
+            seen.fail_finishes -= 1;
+            return Err(Error::new(&self.identity().name, Fault::TooManyActive).at(zone, 0));
+        }
+        drop(seen);
         self.drive.zone_op(op, zone, tag)
     }
     fn write_cache(&self) -> Result<bool> {
