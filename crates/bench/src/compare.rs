@@ -23,7 +23,7 @@ use std::process::ExitCode;
 #[command(after_help = "Example:\n  imbrex-bench --pairs 7 --only rocksdb")]
 struct Cli {
     /// Runs of each side of a comparison.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 3)]
     pairs: usize,
     /// Records of the RocksDB rows; a synchronous row takes a fiftieth, a LevelDB row, whose records are ten times as large, a fifth; those on a full
     /// drive twice as many.

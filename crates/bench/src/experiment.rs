@@ -5,6 +5,7 @@
 //! leaves what there is. [`result`] is what is written, [`checks`] what must be said about it, [`report`] the page.
 
 pub mod agreement;
+pub mod beside;
 mod bluefs_async;
 mod bluefs_space;
 mod bluefs_sync;
@@ -100,6 +101,8 @@ pub struct Options {
     pub command: String,
     /// Where the same command leaves the results of other experiments: what one of them measured is not measured again.
     pub shared: Option<PathBuf>,
+    /// What is at work at the same time, for the report.
+    pub beside: Option<String>,
 }
 
 impl Options {
@@ -256,6 +259,12 @@ fn prepare(out: &Path, force: bool) -> Result<(), String> {
 
 /// Refuses, before anything begins, what cannot end well.
 pub fn check(experiment: &Experiment, options: &Options) -> Result<(), String> {
+    asked(experiment, options)?;
+    room(experiment, options)
+}
+
+/// Refuses what makes no sense, however large the machine is.
+pub fn asked(experiment: &Experiment, options: &Options) -> Result<(), String> {
     if options.out.exists() && !options.force {
         return Err(format!(
             "{} exists already; name another directory with --out, or replace what is in it with --force",
@@ -269,13 +278,23 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<(), String> {
     if let Some(only) = options.only.iter().find(|only| !names.iter().any(|name| name.contains(only.as_str()))) {
         return Err(format!("{} has no row {only:?}; its rows are: {}", experiment.name, names.join("; ")));
     }
+    Ok(())
+}
+
+/// Refuses what does not fit this machine, with what it would need.
+pub fn room(experiment: &Experiment, options: &Options) -> Result<(), String> {
+    machine::check(experiment.name, needs(experiment, options), options)
+}
+
+/// What an experiment takes in this form.
+fn needs(experiment: &Experiment, options: &Options) -> Needs {
     let mut needs = (experiment.needs)(options);
     if options.sensitivity && !options.short && needs.work > 0 {
         // What a drive records, and replays of that side by side.
         needs.work += u64::from(sensitivity::ENTRIES) * 48;
         needs.memory += 512 << 20;
     }
-    machine::check(experiment.name, needs, options)
+    needs
 }
 
 /// Runs an experiment and leaves result and report in `options.out`. The error is a sentence; where something was measured before,
@@ -299,6 +318,9 @@ pub fn run(
         ..Outcome::default()
     };
     let mut run = Run::new(options, outcome, watcher, interrupted.clone(), (names, extra.clone(), rows), speed);
+    if let Some(what) = &options.beside {
+        run.setting("at work beside it", what);
+    }
     let ended = (experiment.run)(&mut run);
     let mut outcome = run.outcome;
     let left: Vec<&str> = extra.iter().map(String::as_str).filter(|name| !options.wants(name, &extra)).collect();
@@ -361,6 +383,7 @@ pub(crate) mod tests {
             short: true,
             command: String::new(),
             shared: None,
+            beside: None,
         }
     }
 

@@ -2,14 +2,14 @@
 
 use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_bench::experiment::agreement::{self, Agreement};
-use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, report};
+use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, beside, report};
 use imbrex_bench::segments;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// `imbrex bench …`
 #[derive(clap::Args)]
@@ -202,6 +202,7 @@ fn options(args: &RunArgs, out: PathBuf) -> Options {
         short: args.short,
         command: std::env::args().collect::<Vec<_>>().join(" "),
         shared: None,
+        beside: None,
     }
 }
 
@@ -276,7 +277,8 @@ fn table(experiment: &str, agreement: &Agreement) -> String {
     lines.join("\n")
 }
 
-fn compare(args: &Compare) -> Outcome {
+/// Compares results; `left` says what was not run.
+fn compare(args: &Compare, left: &[String]) -> Outcome {
     let mut agreements = Vec::new();
     for mut results in results(&args.dirs)? {
         let named: Vec<_> = results.iter().map(|(dir, one)| (dir.display().to_string(), one.clone())).collect();
@@ -284,7 +286,8 @@ fn compare(args: &Compare) -> Outcome {
         if let ([_], true) = (named.as_slice(), args.dirs.len() > 1) {
             continue;
         }
-        let agreement = agreement::compare(&named).map_err(Failure::failed)?;
+        let mut agreement = agreement::compare(&named).map_err(Failure::failed)?;
+        agreement.notes.extend_from_slice(left);
         for (dir, outcome) in results.iter_mut().filter(|_| !args.dry_run) {
             agreement::mark(outcome, &agreement);
             experiment::store(dir, outcome).map_err(Failure::failed)?;
@@ -312,31 +315,64 @@ fn series(experiment: &Experiment) -> Vec<(u32, f64)> {
     vec![(64, base), (32, base * 2.0), (16, base * 4.0), (64, base * 2.0)]
 }
 
+/// Runs an experiment at several scales and speeds, and compares them. A scale that this machine has no room for is left out, and the comparison says so.
 fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
-    let all: Vec<Options> = series(experiment)
-        .into_iter()
-        .skip(usize::from(args.base.is_some()))
-        .map(|(scale, speed)| {
-            let out = args.out.join(format!("at-1-{scale}-speed-{speed}"));
-            Options { scale, speed: Some(speed), ..options(args, out) }
-        })
-        .collect();
+    let all = series(experiment).into_iter().skip(usize::from(args.base.is_some())).map(|(scale, speed)| {
+        let out = args.out.join(format!("at-1-{scale}-speed-{speed}"));
+        Options { scale, speed: Some(speed), ..options(args, out) }
+    });
     // What cannot end well is said before the first begins.
     if let Some(base) = &args.base {
         results(std::slice::from_ref(base))?;
     }
-    for options in &all {
-        experiment::check(experiment, options).map_err(Failure::failed)?;
+    let (mut fit, mut left) = (Vec::new(), Vec::new());
+    for options in all {
+        experiment::asked(experiment, &options).map_err(Failure::failed)?;
+        match experiment::room(experiment, &options) {
+            Ok(()) => fit.push(options),
+            Err(why) => left.push(format!("left out: {why}")),
+        }
     }
-    for options in &all {
+    if fit.len() + args.base.iter().count() < 2 {
+        return Err(Failure::failed(format!("nothing is left to compare: {}", left.join("; "))));
+    }
+    left.iter().try_for_each(print)?;
+    for options in &fit {
         print(format!("== {} at 1/{}, speed {}", experiment.name, options.scale, options.speed.unwrap_or(1.0)))?;
         run_one(experiment, options, false, interrupted)?;
         report::index(&args.out).map_err(Failure::failed)?;
     }
-    let dirs = args.base.iter().cloned().chain(all.into_iter().map(|options| options.out)).collect();
-    compare(&Compare { dirs, dry_run: false, json: args.json })
+    let dirs = args.base.iter().cloned().chain(fit.into_iter().map(|options| options.out)).collect();
+    compare(&Compare { dirs, dry_run: false, json: args.json }, &left)
 }
 
+/// How far the experiments beside the others are.
+#[derive(Default)]
+struct Quiet(Mutex<(f64, String)>);
+
+impl Watcher for Quiet {
+    fn at(&self, done: f64, what: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (done, what.to_owned());
+    }
+}
+
+/// What an experiment came to, printed with its name before it; a sentence where it failed, which stops no other.
+fn tell(
+    experiment: &Experiment,
+    ended: Result<experiment::result::Outcome, String>,
+    args: &RunArgs,
+) -> Result<Option<String>, Failure> {
+    let dir = args.out.join(experiment.name);
+    let failed = match ended {
+        Ok(outcome) if args.json => print_json(&outcome).map(|()| None)?,
+        Ok(outcome) => print(summary(&outcome, &dir)).map(|()| None)?,
+        Err(sentence) => Some(sentence),
+    };
+    report::index(&args.out).map_err(Failure::failed)?;
+    Ok(failed)
+}
+
+/// Runs all, in their order, but for those that run beside them: what nothing times does not wait for its turn where memory holds both.
 fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     if args.agreement {
         return Err(Failure::usage("--agreement runs one experiment several times; name that instead of all"));
@@ -344,29 +380,92 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     if !args.only.is_empty() {
         return Err(Failure::usage("--only names a row of one experiment; name that instead of all"));
     }
+    let all: Vec<(&Experiment, Options)> = ALL
+        .iter()
+        .map(|experiment| {
+            let options = options(args, args.out.join(experiment.name));
+            (experiment, Options { shared: Some(args.out.clone()), ..options })
+        })
+        .collect();
     // What cannot end well is said of all of them before the first begins.
-    for experiment in ALL {
-        experiment::check(experiment, &options(args, args.out.join(experiment.name))).map_err(Failure::failed)?;
+    for (experiment, options) in &all {
+        experiment::check(experiment, options).map_err(Failure::failed)?;
     }
-    let of = |experiment: &Experiment| Options {
-        shared: Some(args.out.clone()),
-        ..options(args, args.out.join(experiment.name))
-    };
-    let mut stopped = Vec::new();
-    for experiment in ALL {
-        print(format!("== {}: {}", experiment.name, experiment.about))?;
-        let outcome = run_one(experiment, &of(experiment), args.json, interrupted);
-        match outcome {
-            Err(Failure::Failed(sentence)) => stopped.push(sentence),
-            other => other?,
-        }
-        report::index(&args.out).map_err(Failure::failed)?;
-        if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
-            break;
-        }
-    }
+    let named = |experiment: &Experiment| beside::BESIDE.contains(&experiment.name);
+    let (aside, others): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|(experiment, _)| named(experiment));
+    let sentences = if beside::possible(&aside, &others) {
+        let told = |all: Vec<(&'static Experiment, Options)>| -> Vec<(&'static Experiment, Options)> {
+            all.into_iter()
+                .map(|(one, options)| (one, Options { beside: Some(beside::told(one)), ..options }))
+                .collect()
+        };
+        run_both(&told(others), &told(aside), args, interrupted)
+    } else {
+        run_both(&all, &[], args, interrupted)
+    }?;
     print(format!("the index of all is {}", args.out.join("index.html").display()))?;
-    if stopped.is_empty() { Ok(()) } else { Err(Failure::failed(stopped.join("; "))) }
+    if sentences.is_empty() { Ok(()) } else { Err(Failure::failed(sentences.join("; "))) }
+}
+
+/// Runs experiments one after the other, and at idle priority those `aside` at the same time. What came of those is told between
+/// the others and behind the last. The sentences say what failed.
+fn run_both(
+    others: &[(&'static Experiment, Options)],
+    aside: &[(&'static Experiment, Options)],
+    args: &RunArgs,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<Vec<String>, Failure> {
+    let (said, heard) = mpsc::channel();
+    let quiet = Quiet::default();
+    let mut failed = Vec::new();
+    std::thread::scope(|scope| {
+        let quiet = &quiet;
+        scope.spawn(move || {
+            for (experiment, options) in aside {
+                let ended = beside::step_back().and_then(|()| experiment::run(experiment, options, quiet, interrupted));
+                // Nobody hears it where somebody asked to stop.
+                if said.send((*experiment, ended)).is_err() || interrupted.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let mut all = || -> Outcome {
+            let header = |experiment: &Experiment| print(format!("== {}: {}", experiment.name, experiment.about));
+            for (experiment, options) in others {
+                if interrupted.load(Ordering::Relaxed) {
+                    break;
+                }
+                header(experiment)?;
+                let ended = experiment::run(experiment, options, &Bar::new(args.json), interrupted);
+                failed.extend(tell(experiment, ended, args)?);
+                for (experiment, ended) in heard.try_iter() {
+                    header(experiment)?;
+                    failed.extend(tell(experiment, ended, args)?);
+                }
+            }
+            loop {
+                let bar = Bar::new(args.json);
+                let ended = loop {
+                    match heard.recv_timeout(std::time::Duration::from_millis(250)) {
+                        Err(mpsc::RecvTimeoutError::Timeout) => {
+                            let (done, what) = quiet.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                            bar.at(done.min(0.999), &what);
+                        }
+                        other => break other,
+                    }
+                };
+                bar.at(1.0, "");
+                let Ok((experiment, ended)) = ended else { return Ok(()) };
+                header(experiment)?;
+                failed.extend(tell(experiment, ended, args)?);
+            }
+        };
+        let ended = all();
+        // Whoever cannot be told does not wait for those that still run.
+        interrupted.fetch_or(ended.is_err(), Ordering::Relaxed);
+        ended
+    })?;
+    Ok(failed)
 }
 
 /// Does what the command line says.
@@ -374,7 +473,7 @@ pub fn run(args: Args) -> Outcome {
     match args.verb {
         Verb::List(args) => list(&args),
         Verb::Draw(args) => draw(&args),
-        Verb::Compare(args) => compare(&args),
+        Verb::Compare(args) => compare(&args, &[]),
         Verb::Segments(args) => print_json(&segments::run(&args).map_err(Failure::failed)?),
         Verb::Run(args) => {
             let interrupted: Arc<AtomicBool> = Arc::default();
@@ -403,5 +502,55 @@ mod tests {
         for nonsense in ["0", "1/0", "2/64", "1/", "", "-1", "1/70000", "x"] {
             assert!(scale(nonsense).is_err(), "{nonsense}");
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    fn line(out: &Path) -> RunArgs {
+        let out = out.to_string_lossy().into_owned();
+        <Line as clap::Parser>::parse_from(["run", "all", "--short", "--out", &out, "--work", &out]).args
+    }
+
+    fn both(args: &RunArgs, stop: bool) -> Result<Vec<String>, Failure> {
+        let one = |name: &str| {
+            let experiment = experiment::named(name).unwrap();
+            vec![(experiment, options(args, args.out.join(name)))]
+        };
+        run_both(&one("interleave"), &one("calibration"), args, &Arc::new(AtomicBool::new(stop)))
+    }
+
+    #[test]
+    fn what_runs_beside_the_others_stands_on_the_same_page_and_ends_with_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = line(dir.path());
+        assert!(both(&args, false).unwrap().is_empty());
+        let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
+        let place = |name: &str| page.find(&format!("{name}/report.html")).unwrap();
+        assert!(place("calibration") < place("interleave"), "in the order of all, whichever ended first");
+        // Both refuse what is there, and one does not hide the other.
+        let sentences = both(&args, false).unwrap();
+        assert!(sentences.len() == 2 && sentences.iter().all(|why| why.contains("--force")), "{sentences:?}");
+        // Who asked to stop waits for nobody.
+        let other = tempfile::tempdir().unwrap();
+        assert!(both(&line(other.path()), true).unwrap().iter().all(|why| why.contains("interrupted")));
+        assert!(!other.path().join("interleave").exists());
+    }
+
+    #[test]
+    fn a_scale_that_there_is_no_room_for_is_left_out_of_a_comparison() {
+        let dir = tempfile::tempdir().unwrap();
+        // No machine has room for drives at /proc, which is no reason to run nothing where none is needed.
+        let mut args = line(dir.path());
+        args.work = "/proc".into();
+        let leveldb = experiment::named("leveldb-bluefs").unwrap();
+        let sentence = match run_series(leveldb, &args, &Arc::default()) {
+            Err(Failure::Failed(sentence)) => sentence,
+            _ => panic!("it ran without room"),
+        };
+        assert!(sentence.contains("nothing is left to compare") && sentence.contains("at 1/16"), "{sentence}");
     }
 }

@@ -147,14 +147,15 @@ impl Drop for Running {
     }
 }
 
-/// Processor time of the whole machine since it started: busy and all, in ticks.
+/// Processor time of the whole machine since it started: busy and all, in ticks. What runs at a low priority gives way, and does not count as busy.
 pub(super) fn machine_ticks() -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let numbers: Vec<f64> =
         stat.lines().next()?.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     let all: f64 = numbers.iter().take(8).sum();
+    let low: f64 = numbers.iter().skip(1).take(1).sum();
     let idle: f64 = numbers.iter().skip(3).take(2).sum();
-    Some((all - idle, all))
+    Some((all - idle - low, all))
 }
 
 #[cfg(test)]

@@ -63,6 +63,11 @@ fn in_memory(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_ok_and(|stat| stat.f_type == TMPFS)
 }
 
+/// Memory that it takes, with its drives where they are in memory.
+pub(super) fn taken(needs: Needs, options: &Options) -> u64 {
+    needs.memory.saturating_add(if in_memory(&options.work) { needs.work } else { 0 })
+}
+
 /// Refuses what does not fit, with what it would need.
 pub(super) fn check(name: &str, needs: Needs, options: &Options) -> Result<(), String> {
     let scale = options.scale;
@@ -83,7 +88,7 @@ pub(super) fn check(name: &str, needs: Needs, options: &Options) -> Result<(), S
             ));
         }
     }
-    let taken = needs.memory.saturating_add(if in_memory(dir) { needs.work } else { 0 });
+    let taken = taken(needs, options);
     if taken > memory {
         return Err(format!(
             "{name} at 1/{scale} takes {} of memory, and {} are free; {smaller}",

@@ -128,7 +128,7 @@ pub struct Row {
     pub zone_resets: Option<u64>,
     /// Part of the time in which the drive was busy.
     pub drive_utilisation: Option<f64>,
-    /// Part of the machine's processor time that was used while it ran, by everybody.
+    /// Part of the machine's processor time that was used while it ran, by everybody but what runs at a low priority and gives way.
     pub cpu_saturation: Option<f64>,
     /// Commands at the drive, on average over the time.
     pub queue_depth: Option<f64>,

@@ -1,0 +1,80 @@
+//! Experiments that run beside the others: nothing in them is timed by the world's clock, so it is the same to them when they get a
+//! processor, and at idle priority they take none that somebody else wants.
+
+use super::{Experiment, Options, chunk_lifetime, chunk_placement, kernel_amplification, machine, needs};
+use std::process::{Command, Stdio};
+
+/// Their names, in the order in which they run: bytes that a kernel counts in a VM, and drives with a virtual clock. One that has a single
+/// row by the world's clock is not among them.
+pub const BESIDE: [&str; 3] =
+    [kernel_amplification::EXPERIMENT.name, chunk_placement::EXPERIMENT.name, chunk_lifetime::EXPERIMENT.name];
+
+/// What the report of one of them says of the others, and the reports of the others of them.
+pub fn told(experiment: &Experiment) -> String {
+    if BESIDE.contains(&experiment.name) {
+        "experiments by the world's clock; it runs at idle priority itself, and nothing in it is timed by that clock"
+            .into()
+    } else {
+        format!("until they end, at idle priority: {}; nothing in them is timed", BESIDE.join(", "))
+    }
+}
+
+/// Whether memory holds the largest of those `aside` and the largest of the `others` at once, and priorities can be changed here. Where not, they
+/// run in their turn.
+pub fn possible(aside: &[(&Experiment, Options)], others: &[(&Experiment, Options)]) -> bool {
+    let largest = |all: &[(&Experiment, Options)]| {
+        all.iter().map(|(one, options)| machine::taken(needs(one, options), options)).max().unwrap_or(0)
+    };
+    // A thread of its own, since the way back is not open to everybody.
+    let tried = std::thread::scope(|scope| scope.spawn(step_back).join());
+    matches!(tried, Ok(Ok(()))) && largest(aside).saturating_add(largest(others)) <= machine::free_memory()
+}
+
+/// From now on this thread, and all that it starts, gets a processor only where nobody else wants one. The error is a sentence.
+pub fn step_back() -> Result<(), String> {
+    // The kernel counts what runs at a low priority apart, whoever has it; `chrt` (of util-linux) makes it wait for all others.
+    rustix::process::nice(19).map_err(|e| format!("the priority of a thread cannot be changed ({e})"))?;
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let status = Command::new("chrt")
+        .args(["--idle", "--pid", "0", &thread])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("chrt ended with {status}")),
+        Err(error) => Err(format!("chrt: {error}; install util-linux, which has it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Policy and nice value of the calling thread.
+    fn priority() -> (String, String) {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // Behind the name, which may hold anything: state is field 3, the nice value 19, the policy 41 (5: idle).
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
+        (fields[38].to_owned(), fields[16].to_owned())
+    }
+
+    #[test]
+    fn a_thread_that_steps_back_takes_what_it_starts_along_and_nobody_else() {
+        let mine = priority();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                step_back().unwrap();
+                let idle = ("5".to_owned(), "19".to_owned());
+                assert_eq!(priority(), idle);
+                assert_eq!(std::thread::scope(|scope| scope.spawn(priority).join().unwrap()), idle);
+                let program = Command::new("cat").arg("/proc/self/stat").output().unwrap();
+                let stat = String::from_utf8(program.stdout).unwrap();
+                let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
+                assert_eq!((fields[38], fields[16]), ("5", "19"));
+            });
+        });
+        assert_eq!(priority(), mine);
+    }
+}
