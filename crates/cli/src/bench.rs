@@ -10,6 +10,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 /// `imbrex bench …`
 #[derive(clap::Args)]
@@ -142,7 +143,7 @@ impl Bar {
         if let Some(bar) = &bar {
             let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {elapsed:>5}  {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.enable_steady_tick(std::time::Duration::from_millis(250));
+            bar.enable_steady_tick(Duration::from_millis(250));
         }
         Bar(bar)
     }
@@ -346,6 +347,9 @@ fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicB
     compare(&Compare { dirs, dry_run: false, json: args.json }, &left)
 }
 
+/// How often it is looked at who runs beside the others.
+const WAIT: Duration = Duration::from_millis(250);
+
 /// How far the experiments beside the others are.
 #[derive(Default)]
 struct Quiet(Mutex<(f64, String)>);
@@ -393,15 +397,15 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     }
     let named = |experiment: &Experiment| beside::BESIDE.contains(&experiment.name);
     let (aside, others): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|(experiment, _)| named(experiment));
-    let sentences = if beside::possible(&aside, &others) {
+    let sentences = if beside::possible() {
         let told = |all: Vec<(&'static Experiment, Options)>| -> Vec<(&'static Experiment, Options)> {
             all.into_iter()
                 .map(|(one, options)| (one, Options { beside: Some(beside::told(one)), ..options }))
                 .collect()
         };
-        run_both(&told(others), &told(aside), args, interrupted)
+        run_both(&told(others), told(aside), args, interrupted)
     } else {
-        run_both(&all, &[], args, interrupted)
+        run_both(&all, Vec::new(), args, interrupted)
     }?;
     print(format!("the index of all is {}", args.out.join("index.html").display()))?;
     if sentences.is_empty() { Ok(()) } else { Err(Failure::failed(sentences.join("; "))) }
@@ -411,22 +415,28 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
 /// the others and behind the last. The sentences say what failed.
 fn run_both(
     others: &[(&'static Experiment, Options)],
-    aside: &[(&'static Experiment, Options)],
+    mut aside: Vec<(&'static Experiment, Options)>,
     args: &RunArgs,
     interrupted: &Arc<AtomicBool>,
 ) -> Result<Vec<String>, Failure> {
     let (said, heard) = mpsc::channel();
-    let quiet = Quiet::default();
+    let (quiet, done) = (Quiet::default(), AtomicBool::new(false));
     let mut failed = Vec::new();
     std::thread::scope(|scope| {
-        let quiet = &quiet;
+        let (quiet, done) = (&quiet, &done);
         scope.spawn(move || {
-            for (experiment, options) in aside {
-                let ended = beside::step_back().and_then(|()| experiment::run(experiment, options, quiet, interrupted));
-                // Nobody hears it where somebody asked to stop.
-                if said.send((*experiment, ended)).is_err() || interrupted.load(Ordering::Relaxed) {
-                    return;
-                }
+            while !aside.is_empty() && !interrupted.load(Ordering::Relaxed) {
+                // The first that memory has room for; behind the others, the first.
+                let alone = done.load(Ordering::Relaxed).then_some(0);
+                let Some(next) = alone.or_else(|| aside.iter().position(|one| beside::fits(one, others))) else {
+                    std::thread::sleep(WAIT);
+                    continue;
+                };
+                let (experiment, options) = aside.remove(next);
+                let ended =
+                    beside::step_back().and_then(|()| experiment::run(experiment, &options, quiet, interrupted));
+                // Somebody hears it as long as this runs.
+                let _ = said.send((experiment, ended));
             }
         });
         let mut all = || -> Outcome {
@@ -443,10 +453,11 @@ fn run_both(
                     failed.extend(tell(experiment, ended, args)?);
                 }
             }
+            done.store(true, Ordering::Relaxed);
             loop {
                 let bar = Bar::new(args.json);
                 let ended = loop {
-                    match heard.recv_timeout(std::time::Duration::from_millis(250)) {
+                    match heard.recv_timeout(WAIT) {
                         Err(mpsc::RecvTimeoutError::Timeout) => {
                             let (done, what) = quiet.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
                             bar.at(done.min(0.999), &what);
@@ -520,7 +531,7 @@ mod tests {
             let experiment = experiment::named(name).unwrap();
             vec![(experiment, options(args, args.out.join(name)))]
         };
-        run_both(&one("interleave"), &one("calibration"), args, &Arc::new(AtomicBool::new(stop)))
+        run_both(&one("interleave"), one("calibration"), args, &Arc::new(AtomicBool::new(stop)))
     }
 
     #[test]

@@ -19,15 +19,16 @@ pub fn told(experiment: &Experiment) -> String {
     }
 }
 
-/// Whether memory holds the largest of those `aside` and the largest of the `others` at once, and priorities can be changed here. Where not, they
-/// run in their turn.
-pub fn possible(aside: &[(&Experiment, Options)], others: &[(&Experiment, Options)]) -> bool {
-    let largest = |all: &[(&Experiment, Options)]| {
-        all.iter().map(|(one, options)| machine::taken(needs(one, options), options)).max().unwrap_or(0)
-    };
-    // A thread of its own, since the way back is not open to everybody.
-    let tried = std::thread::scope(|scope| scope.spawn(step_back).join());
-    matches!(tried, Ok(Ok(()))) && largest(aside).saturating_add(largest(others)) <= machine::free_memory()
+/// Whether priorities can be changed here, tried on a thread of its own.
+pub fn possible() -> bool {
+    std::thread::scope(|scope| matches!(scope.spawn(step_back).join(), Ok(Ok(()))))
+}
+
+/// Whether memory holds this experiment and the largest of the `others`, which comes sooner or later.
+pub fn fits(aside: &(&Experiment, Options), others: &[(&'static Experiment, Options)]) -> bool {
+    let taken = |(experiment, options): &(&Experiment, Options)| machine::taken(needs(experiment, options), options);
+    let largest = others.iter().map(taken).max().unwrap_or(0);
+    taken(aside).saturating_add(largest) <= machine::free_memory()
 }
 
 /// From now on this thread, and all that it starts, gets a processor only where nobody else wants one. The error is a sentence.
@@ -65,6 +66,8 @@ mod tests {
         let mine = priority();
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                assert!(possible());
+                assert_eq!(priority(), mine);
                 step_back().unwrap();
                 let idle = ("5".to_owned(), "19".to_owned());
                 assert_eq!(priority(), idle);

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |options| rows(options).into_iter().map(|(name, ..)| name).collect(),
     extra: super::NONE,
-    needs: |_| Needs { work: 0, memory: 9 << 30 },
+    needs: |_| Needs { work: 0, memory: 5 << 30 },
     run,
 };
 
