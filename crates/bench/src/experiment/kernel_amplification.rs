@@ -93,7 +93,7 @@ fn in_the_vm(run: &Run, size: u64, zone: u64, full: &[u64]) -> Result<(String, S
         Err(Stop::Failed(why)) => return nothing(why),
         Err(stop) => return Err(stop),
     };
-    run.says("in the VM; a quarter of an hour");
+    run.says("in the VM; some ten minutes");
     let ended = running.wait(|_| if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) });
     let why = match ended {
         Err(Stop::Interrupted) => {
