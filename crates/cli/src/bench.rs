@@ -403,21 +403,22 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
                 .map(|(one, options)| (one, Options { beside: Some(beside::told(one)), ..options }))
                 .collect()
         };
-        run_both(&told(others), told(aside), args, interrupted)
+        run_both(&told(others), told(aside), args, interrupted, beside::step_back)
     } else {
-        run_both(&all, Vec::new(), args, interrupted)
+        run_both(&all, Vec::new(), args, interrupted, beside::step_back)
     }?;
     print(format!("the index of all is {}", args.out.join("index.html").display()))?;
     if sentences.is_empty() { Ok(()) } else { Err(Failure::failed(sentences.join("; "))) }
 }
 
-/// Runs experiments one after the other, and at idle priority those `aside` at the same time. What came of those is told between
+/// Runs experiments one after the other, and those `aside` at the same time, each behind `step_back`. What came of those is told between
 /// the others and behind the last. The sentences say what failed.
 fn run_both(
     others: &[(&'static Experiment, Options)],
     mut aside: Vec<(&'static Experiment, Options)>,
     args: &RunArgs,
     interrupted: &Arc<AtomicBool>,
+    step_back: fn() -> Result<(), String>,
 ) -> Result<Vec<String>, Failure> {
     let (said, heard) = mpsc::channel();
     let (quiet, done) = (Quiet::default(), AtomicBool::new(false));
@@ -426,15 +427,23 @@ fn run_both(
         let (quiet, done) = (&quiet, &done);
         scope.spawn(move || {
             while !aside.is_empty() && !interrupted.load(Ordering::Relaxed) {
-                // The first that memory has room for; behind the others, the first.
-                let alone = done.load(Ordering::Relaxed).then_some(0);
-                let Some(next) = alone.or_else(|| aside.iter().position(|one| beside::fits(one, others))) else {
+                // The first that memory has room for; behind the others, the first, and then it gives way to nobody.
+                let alone = done.load(Ordering::Relaxed);
+                let fits = || aside.iter().position(|one| beside::fits(one, others));
+                let Some(next) = alone.then_some(0).or_else(fits) else {
                     std::thread::sleep(WAIT);
                     continue;
                 };
                 let (experiment, options) = aside.remove(next);
-                let ended =
-                    beside::step_back().and_then(|()| experiment::run(experiment, &options, quiet, interrupted));
+                let run = || {
+                    if !alone {
+                        step_back()?;
+                    }
+                    experiment::run(experiment, &options, quiet, interrupted)
+                };
+                // A thread of its own, since what has stepped back once stays there.
+                let ended = std::thread::scope(|scope| scope.spawn(run).join());
+                let ended = ended.unwrap_or_else(|_| Err(format!("{} panicked", experiment.name)));
                 // Somebody hears it as long as this runs.
                 let _ = said.send((experiment, ended));
             }
@@ -531,7 +540,8 @@ mod tests {
             let experiment = experiment::named(name).unwrap();
             vec![(experiment, options(args, args.out.join(name)))]
         };
-        run_both(&one("interleave"), one("calibration"), args, &Arc::new(AtomicBool::new(stop)))
+        // On a machine whose processors all have work it would wait as long as that lasts.
+        run_both(&one("interleave"), one("calibration"), args, &Arc::new(AtomicBool::new(stop)), || Ok(()))
     }
 
     #[test]
