@@ -435,6 +435,7 @@ fn run_both(
                     continue;
                 };
                 let (experiment, options) = aside.remove(next);
+                let options = Options { beside: options.beside.filter(|_| !alone), ..options };
                 let run = || {
                     if !alone {
                         step_back()?;
