@@ -174,10 +174,11 @@ impl Experiment {
 pub const ALL: &[Experiment] = &[
     calibration::EXPERIMENT,
     interleave::EXPERIMENT,
+    // Others begin beside the experiments behind it.
+    bluefs_sync::EXPERIMENT,
     bluefs_async::EXPERIMENT,
     // It has rows of the one before.
     hdd_tuning::EXPERIMENT,
-    bluefs_sync::EXPERIMENT,
     bluefs_space::EXPERIMENT,
     leveldb_bluefs::EXPERIMENT,
     kernel_amplification::EXPERIMENT,

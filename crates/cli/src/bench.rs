@@ -399,9 +399,10 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
     let (aside, others): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|(experiment, _)| named(experiment));
     let sentences = if beside::possible() {
         let told = |all: Vec<(&'static Experiment, Options)>| -> Vec<(&'static Experiment, Options)> {
-            all.into_iter()
-                .map(|(one, options)| (one, Options { beside: Some(beside::told(one)), ..options }))
-                .collect()
+            let quiet = all.iter().rposition(|(one, _)| one.name == beside::ALONE).map_or(0, |at| at + 1);
+            let beside = |at, one| (at >= quiet).then(|| beside::told(one));
+            let all = all.into_iter().enumerate();
+            all.map(|(at, (one, options))| (one, Options { beside: beside(at, one), ..options })).collect()
         };
         run_both(&told(others), told(aside), args, interrupted, beside::step_back)
     } else {
@@ -421,15 +422,18 @@ fn run_both(
     step_back: fn() -> Result<(), String>,
 ) -> Result<Vec<String>, Failure> {
     let (said, heard) = mpsc::channel();
-    let (quiet, done) = (Quiet::default(), AtomicBool::new(false));
+    let (quiet, begin, done) = (Quiet::default(), AtomicBool::new(false), AtomicBool::new(false));
     let mut failed = Vec::new();
     std::thread::scope(|scope| {
-        let (quiet, done) = (&quiet, &done);
+        let (quiet, begin, done) = (&quiet, &begin, &done);
         scope.spawn(move || {
             while !aside.is_empty() && !interrupted.load(Ordering::Relaxed) {
                 // The first that memory has room for; behind the others, the first, and then it gives way to nobody.
                 let alone = done.load(Ordering::Relaxed);
-                let fits = || aside.iter().position(|one| beside::fits(one, others));
+                let fits = || {
+                    let begun = begin.load(Ordering::Relaxed);
+                    aside.iter().position(|one| begun && beside::fits(one, others))
+                };
                 let Some(next) = alone.then_some(0).or_else(fits) else {
                     std::thread::sleep(WAIT);
                     continue;
@@ -456,6 +460,8 @@ fn run_both(
                     break;
                 }
                 header(experiment)?;
+                // From the first on that says so in its report.
+                begin.fetch_or(options.beside.is_some(), Ordering::Relaxed);
                 let ended = experiment::run(experiment, options, &Bar::new(args.json), interrupted);
                 failed.extend(tell(experiment, ended, args)?);
                 for (experiment, ended) in heard.try_iter() {
@@ -539,7 +545,8 @@ mod tests {
     fn both(args: &RunArgs, stop: bool) -> Result<Vec<String>, Failure> {
         let one = |name: &str| {
             let experiment = experiment::named(name).unwrap();
-            vec![(experiment, options(args, args.out.join(name)))]
+            let options = options(args, args.out.join(name));
+            vec![(experiment, Options { beside: Some(beside::told(experiment)), ..options })]
         };
         // On a machine whose processors all have work it would wait as long as that lasts.
         run_both(&one("interleave"), one("calibration"), args, &Arc::new(AtomicBool::new(stop)), || Ok(()))
