@@ -225,6 +225,21 @@ fn write(store: &ChunkStore, model: &Model, thread: u64) -> Error {
     unreachable!()
 }
 
+/// Every chunk has whole appends, all that were acknowledged among them.
+fn all_is_there(store: &ChunkStore, model: &Model, what: &str) {
+    for (n, (acknowledged, begun)) in model.lock().unwrap().iter() {
+        let found = content(store, id(*n));
+        let mut all = Vec::new();
+        let mut whole = *acknowledged == 0 && found.is_empty();
+        for i in 0..*begun {
+            all.extend(piece(*n, i));
+            whole |= i + 1 >= *acknowledged && found == all;
+        }
+        assert!(whole, "{what}: chunk {n} has {} bytes, of {acknowledged} appends and {begun}", found.len());
+    }
+    assert!(store.check(|_, _| {}).unwrap().problems.is_empty(), "{what}");
+}
+
 #[test]
 fn what_was_acknowledged_is_there_whenever_the_drive_stops() {
     for round in 0..60 {
@@ -251,17 +266,35 @@ fn what_was_acknowledged_is_there_whenever_the_drive_stops() {
         drop(store);
         drive.let_go();
         let store = ChunkStore::open(Drive { device: drive, survivor: None }, options()).unwrap();
-        for (n, (acknowledged, begun)) in model.into_inner().unwrap() {
-            let found = content(&store, id(n));
-            let mut all = Vec::new();
-            let mut whole = acknowledged == 0 && found.is_empty();
-            for i in 0..begun {
-                all.extend(piece(n, i));
-                whole |= i + 1 >= acknowledged && found == all;
+        all_is_there(&store, &model, &format!("round {round}"));
+    }
+}
+
+/// Several threads append, and the power fails after any number of commands, with writes of several of them under way.
+#[test]
+fn what_was_acknowledged_is_there_whenever_the_power_fails() {
+    for (round, cache) in (0..120).flat_map(|round| [(round, false), (round, true)]) {
+        let config = if cache { Config { rotational: true, ..config() } } else { cache_off() };
+        let (drive, store) = watched(config, |options| options.checkpoint_bytes = 200 << 10);
+        three(&store);
+        drive.power_fails_after(round * 2 + 1);
+        let model = Model::default();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..5)
+                .map(|thread| {
+                    let (store, model) = (&store, &model);
+                    scope.spawn(move || write(store, model, thread))
+                })
+                .collect();
+            for thread in threads {
+                assert!(matches!(thread.join().unwrap(), Error::Drive(_)), "round {round}");
             }
-            assert!(whole, "round {round}: chunk {n} has {} bytes, of {acknowledged} appends and {begun}", found.len());
-        }
-        assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
+        });
+        drop(store);
+        let left = drive.after_power_loss(round as u64);
+        let store = ChunkStore::open(support::drive(&left), options()).unwrap();
+        assert_eq!(store.open_report().damage, Vec::<String>::new(), "round {round}, cache {cache}");
+        all_is_there(&store, &model, &format!("round {round}, cache {cache}"));
     }
 }
 

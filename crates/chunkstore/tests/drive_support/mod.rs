@@ -33,6 +33,10 @@ pub struct Seen {
     pub fail_finishes: usize,
     /// So many writes are carried out, and then none any more.
     left: Option<usize>,
+    /// So many commands are carried out, and then the power fails.
+    power: Option<usize>,
+    /// Zones whose writes were at the drive at that moment.
+    torn: BTreeSet<u32>,
     /// So many writes, or reads, meet at the drive before one of them is carried out.
     meet: usize,
     meet_reads: usize,
@@ -74,6 +78,42 @@ impl Watched {
     /// After so many more writes it takes none any more.
     pub fn die_after(&self, writes: usize) {
         self.seen().left = Some(writes);
+    }
+
+    /// After so many more commands the power fails; of the writes that come then, as from other threads at that moment, a few are carried out
+    /// in part, one a zone.
+    pub fn power_fails_after(&self, commands: usize) {
+        self.seen().power = Some(commands);
+    }
+
+    /// What is left when the power comes back.
+    pub fn after_power_loss(&self, seed: u64) -> Emulator {
+        self.drive.after_power_loss(seed).unwrap()
+    }
+
+    /// Whether the power has failed before this command.
+    fn is_dark(&self) -> bool {
+        let mut seen = self.seen();
+        let dark = seen.power == Some(0);
+        seen.power = seen.power.map(|left| left.saturating_sub(1));
+        dark
+    }
+
+    /// The write that was under way in this zone when the power failed, in part.
+    fn tear(&self, buf: &[u8], at: u64, zone: u32, tag: Tag) {
+        let mut seen = self.seen();
+        if seen.torn.len() < 4 && seen.torn.insert(zone) {
+            let blocks = buf.len() / 4096 + 1;
+            let part = &buf[..(at as usize / 4096 * 7 + seen.writes * 5) % blocks * 4096];
+            if !part.is_empty() {
+                // Behind the write pointer where others were to come before it.
+                drop(self.drive.write_at(part, at, tag));
+            }
+        }
+    }
+
+    fn dark(&self) -> Error {
+        Error::io(&self.identity().name, std::io::Error::other("no power"))
     }
 
     pub fn let_go(&self) {
@@ -138,7 +178,12 @@ impl ZonedDevice for Watched {
             seen.left = seen.left.map(|left| left.saturating_sub(1));
             dead || seen.failing.contains(&zone)
         };
+        let dark = self.is_dark();
+        if dark {
+            self.tear(buf, at, zone, tag);
+        }
         let result = match failing {
+            _ if dark => Err(self.dark()),
             true => Err(Error::new(&self.identity().name, Fault::ReadOnly).at(ZoneId(zone), at)),
             false => self.drive.write_at(buf, at, tag),
         };
@@ -146,10 +191,16 @@ impl ZonedDevice for Watched {
         result
     }
     fn flush(&self, tag: Tag) -> Result<()> {
+        if self.is_dark() {
+            return Err(self.dark());
+        }
         self.seen().unflushed.clear();
         self.drive.flush(tag)
     }
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        if self.is_dark() {
+            return Err(self.dark());
+        }
         let mut seen = self.seen();
         if op == ZoneOp::Finish && seen.fail_finishes > 0 {
             seen.fail_finishes -= 1;
