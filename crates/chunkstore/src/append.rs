@@ -4,14 +4,14 @@ use crate::clean::Victim;
 use crate::core::{Core, State, lock};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
-use crate::format::{BLOCK, HEADER, Header, Kind, ZoneHead, ZoneUse, data_blocks, put_data, record, seal_data};
+use crate::format::{BLOCK, HEADER, Header, Kind, ZoneUse, data_blocks, put_data, seal_data};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
 use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, place, shares};
 use crate::pool::{BufPool, Image};
 use crate::zone::{DataZone, Event, ZoneState};
-use imbrex_device::{AlignedBuf, Fault, ZoneId};
+use imbrex_device::{Fault, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,31 +100,6 @@ impl State {
         self.fresh.put(zone);
         z.buffer.push(at, image, gather.bytes, &gather.pool);
         Some(at)
-    }
-}
-
-/// A zone that the store takes, and the record that its new life begins with.
-pub(crate) struct NewZone {
-    pub(crate) zone: u32,
-    life: u64,
-    usage: ZoneUse,
-    pub(crate) capacity: u32,
-    head: AlignedBuf,
-}
-
-impl State {
-    /// Its new life begins: from here on others may put records there.
-    pub(crate) fn begin_zone(&mut self, new: NewZone, gather: &Gather) -> u32 {
-        let NewZone { zone, life, usage, capacity, head } = new;
-        let mut z = DataZone::new(ZoneState::Free, life, usage, capacity, 0);
-        z.step(Event::Take);
-        z.tail = 1;
-        self.buffered += head.len() as u64;
-        z.buffer.push(0, head.into(), gather.bytes, &gather.pool);
-        self.journal.push(Entry::ZoneTaken { zone, life, usage });
-        z.taken = self.assign();
-        self.zones.0.insert(zone, z);
-        zone
     }
 }
 
@@ -453,23 +428,6 @@ impl Core {
         let (moved, freed) = self.clean(self.facts.zone_bytes, Victim::Any)?;
         self.reset_garbage(true);
         Ok(moved > 0 || freed)
-    }
-
-    /// Takes a zone of the volume's pool and begins a new life of it.
-    pub(crate) fn take_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<u32> {
-        let new = self.new_zone(usage, urgency)?;
-        Ok(self.state().begin_zone(new, &self.gather))
-    }
-
-    /// A zone of the volume's pool, for a new life.
-    pub(crate) fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
-        let zone = self.tenant.take(urgency)?;
-        let capacity = self.volume.report_at_open().get(zone.0 as usize).map_or(0, |z| z.capacity / BLOCK as u64);
-        let head = ZoneHead { volume: self.volume.uuid(), zone: zone.0, usage, time: (self.options.clock)(), order: 0 };
-        let payload = head.encode();
-        let life = self.next_number();
-        let head = record(Header::of_payload(Kind::ZoneHead, 0, 0, &payload), life, 0, &payload);
-        Ok(NewZone { zone: zone.0, life, usage, capacity: capacity as u32, head })
     }
 
     pub(crate) fn seal(&self, id: ChunkId, durability: Durability) -> Result<u64> {

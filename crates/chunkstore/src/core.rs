@@ -143,6 +143,8 @@ pub(crate) struct State {
     pub(crate) fresh: crate::tell::Fresh,
     /// The zone that was chosen last, by kind of stream.
     pub(crate) last: Vec<u32>,
+    /// The zone that was taken last.
+    pub(crate) taken: u32,
     pub(crate) random: u64,
     /// How long the last chunks of each kind became.
     pub(crate) sizes: Vec<Sizes>,
@@ -170,6 +172,7 @@ impl State {
             index_bytes: 0,
             fresh: Default::default(),
             last: vec![0; streams.max(1)],
+            taken: 0,
             random: seed | 1,
             sizes: vec![Sizes::default(); streams],
             promises: Default::default(),

@@ -31,6 +31,7 @@ mod scan;
 mod scrub;
 mod stats;
 mod store;
+mod take;
 mod tell;
 mod through;
 mod uri;

@@ -255,6 +255,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
             }
         }
     }
+    state.taken = state.zones.0.iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone);
     let zones: Vec<u32> = state.zones.0.keys().copied().collect();
     zones.into_iter().for_each(|zone| state.collect(zone));
     Ok(state)

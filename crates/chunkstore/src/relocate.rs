@@ -3,11 +3,11 @@
 //! Invariant: the new zone is nobody else's before all of it stands there. So either all of it finds room, or nothing is moved and the bytes
 //! stay where they are.
 
-use crate::append::NewZone;
 use crate::core::{Core, Right, State};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED};
 use crate::index::Chunk;
+use crate::take::NewZone;
 use crate::write::Pen;
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;

@@ -3,7 +3,7 @@
 mod support;
 
 use imbrex_chunkstore::Options;
-use imbrex_chunkstore::{ChunkStore, Durability, RESERVE, StreamType, TENANT, Victims};
+use imbrex_chunkstore::{ChunkStore, Durability, Placement, RESERVE, StreamType, TENANT, Victims};
 use imbrex_device::{Cause, Error, Fault, ZoneId};
 use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeSet;
@@ -240,4 +240,46 @@ fn pieces_that_cannot_join_do_not_go_from_zone_to_zone_for_ever() {
     assert!(store.stats().moved_bytes < 4 << 20, "{:?}", store.stats());
     let all: Vec<u8> = (0..5).flat_map(|turn| bytes(700_000, turn)).collect();
     assert!(content(&store, id(0)) == all);
+}
+
+/// A drive that is full of chunks, of which a third dies, all over it; some zones are taken there, and more die where the first of these are. By how many
+/// zones the next one that is taken lies behind the last.
+fn next_behind_the_last(round: bool, write_cache: bool) -> i64 {
+    let emulator = Emulator::memory(&Config { write_cache, ..config() }).unwrap();
+    format(&emulator);
+    let placement = Placement { round, ..Placement::default() };
+    let store = ChunkStore::open(drive(&emulator), Options { placement, slowdown: None, ..options() }).unwrap();
+    let zone = |n: u64| i64::from(store.places(id(n)).unwrap()[0].zone);
+    let put = |n: u64| {
+        store.create_with(id(n), DATA, Durability::Buffered).unwrap();
+        store.append_with(id(n), &bytes(200_000, n), BUFFERED).unwrap();
+        store.seal_with(id(n), Durability::Buffered).unwrap();
+    };
+    let delete = |n: u64| store.delete_with(id(n), Durability::Buffered).unwrap();
+    let mut n = 0;
+    while store.stats().free_zones > RESERVE + 1 {
+        put(n);
+        n += 1;
+    }
+    assert!(n > 30, "{n}");
+    (0..n).step_by(3).for_each(delete);
+    store.sync().unwrap();
+    // So many that free zones are short, and what has died is given back.
+    (1000..1012).for_each(put);
+    assert!(zone(1009) < zone(1010) && zone(1010) < zone(1011), "where the first have died");
+    (1008..1010).for_each(delete);
+    store.sync().unwrap();
+    put(2000);
+    store.sync().unwrap();
+    assert!(content(&store, id(2000)) == bytes(200_000, 2000));
+    zone(2000) - zone(1011)
+}
+
+#[test]
+fn zones_are_taken_round_the_drive() {
+    let (round, first) = (next_behind_the_last(true, false), next_behind_the_last(false, false));
+    assert!((1..=4).contains(&round), "{round}");
+    assert!(first < 0, "{first}");
+    let cached = next_behind_the_last(true, true);
+    assert!(cached < 0, "{cached}: the drive puts what it has in memory in order");
 }

@@ -73,6 +73,11 @@ impl TenantZones {
     fn free(&self, unowned: usize) -> usize {
         self.empty.len() + self.dirty.len() + self.resetting as usize + unowned
     }
+
+    /// The first one from this zone on that is free, empty or to be reset.
+    fn next(&self, from: u32) -> Option<u32> {
+        [&self.empty, &self.dirty].into_iter().filter_map(|zones| zones.range(from..).next().copied()).min()
+    }
 }
 
 /// Sequential zones of one tenant, counted.
@@ -178,8 +183,14 @@ impl Pool {
         }
     }
 
-    /// A zone for the tenant.
+    /// A zone for the tenant: the first that is empty, else the first that is to be reset.
     pub fn take(&mut self, owner: u8, urgency: Urgency) -> Take {
+        self.take_behind(None, owner, urgency)
+    }
+
+    /// A zone for the tenant. `behind`: the next behind this zone, round the drive, of those that are free and its own, whether they are empty or to
+    /// be reset; and before that it makes so many its own, if there are.
+    pub fn take_behind(&mut self, behind: Option<(ZoneId, usize)>, owner: u8, urgency: Urgency) -> Take {
         let unowned = self.unowned.len();
         let tenant = &self.tenants[usize::from(owner) - 1];
         let keep = match urgency {
@@ -192,7 +203,14 @@ impl Pool {
         }
         // In the same moment: else the zone and the promise of it would both count.
         let used = u32::from(urgency == Urgency::Promised);
-        if let Some(&zone) = tenant.empty.first() {
+        if unowned > 0 && behind.is_some_and(|(_, least)| tenant.free(0) < least) {
+            return self.claim();
+        }
+        let next = match behind {
+            Some((last, _)) => tenant.next(last.0.saturating_add(1)).or_else(|| tenant.next(0)),
+            None => tenant.empty.first().or(tenant.dirty.first()).copied(),
+        };
+        if let Some(zone) = next.filter(|zone| tenant.empty.contains(zone)) {
             let tenant = self.tenant(owner);
             tenant.empty.remove(&zone);
             tenant.leased += 1;
@@ -200,7 +218,7 @@ impl Pool {
             self.zones[zone as usize].1 = Use::Leased;
             return Take::Empty(ZoneId(zone));
         }
-        if let Some(&zone) = tenant.dirty.first() {
+        if let Some(zone) = next {
             let tenant = self.tenant(owner);
             tenant.dirty.remove(&zone);
             tenant.promised -= used.min(tenant.promised);
@@ -210,6 +228,11 @@ impl Pool {
         if unowned == 0 {
             return Take::Wait;
         }
+        self.claim()
+    }
+
+    /// The next that nobody owns.
+    fn claim(&self) -> Take {
         Take::Claim(self.unowned.iter().take(self.claim_batch).map(|&z| ZoneId(z)).collect())
     }
 
@@ -350,6 +373,24 @@ mod tests {
         pool.reset_done(ZoneId(3), true);
         assert_eq!(pool.next_dirty(), None);
         assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(3)));
+    }
+
+    #[test]
+    fn zones_are_taken_round_the_drive() {
+        let (mut pool, report) = pool();
+        pool.adopt(ZoneId(3), 1).unwrap();
+        pool.adoption_done(1, &report);
+        let behind = |pool: &mut Pool, zone, least, urgency| pool.take_behind(Some((ZoneId(zone), least)), 1, urgency);
+        let Take::Claim(zones) = behind(&mut pool, 2, 3, Urgency::User) else { panic!() };
+        assert_eq!(behind(&mut pool, 2, 2, Urgency::User), Take::Reset(ZoneId(4)), "the next one, to be reset or not");
+        pool.reset_done(ZoneId(4), true);
+        pool.claimed(&zones, 1);
+        assert_eq!(behind(&mut pool, 4, 9, Urgency::User), Take::Empty(ZoneId(6)), "there are no more to choose from");
+        assert_eq!(behind(&mut pool, 7, 9, Urgency::User), Take::Empty(ZoneId(2)), "from the first on again");
+        assert_eq!(behind(&mut pool, 2, 9, Urgency::User), Take::NoSpace, "the reserve");
+        assert_eq!(behind(&mut pool, u32::MAX, 9, Urgency::Metadata), Take::Reset(ZoneId(7)));
+        pool.reset_done(ZoneId(7), true);
+        assert_eq!((pool.counts(1).leased, pool.counts(1).free), (5, 0));
     }
 
     #[test]

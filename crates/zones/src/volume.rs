@@ -600,10 +600,10 @@ impl VolumeCore {
         Ok(())
     }
 
-    fn take(&self, owner: u8, urgency: Urgency) -> Result<ZoneId> {
+    fn take(&self, mut behind: Option<(ZoneId, usize)>, owner: u8, urgency: Urgency) -> Result<ZoneId> {
         loop {
             self.flusher.check()?;
-            let answer = lock(&self.pool).take(owner, urgency);
+            let answer = lock(&self.pool).take_behind(behind, owner, urgency);
             match answer {
                 Take::Empty(zone) => return Ok(zone),
                 Take::Reset(zone) => {
@@ -620,12 +620,17 @@ impl VolumeCore {
                     }
                 }
                 Take::Claim(zones) => {
-                    self.update_label(|label| {
+                    let claimed = self.update_label(|label| {
                         for zone in &zones {
                             label.owners[zone.0 as usize] = owner;
                         }
-                    })?;
-                    lock(&self.pool).claimed(&zones, owner);
+                    });
+                    match (claimed, &mut behind) {
+                        (Ok(()), _) => lock(&self.pool).claimed(&zones, owner),
+                        // Only for the choice: what is there will do.
+                        (Err(_), Some((_, least))) if *least > 0 => *least = 0,
+                        (Err(error), _) => return Err(error),
+                    }
                 }
                 Take::Wait => {
                     let pool = lock(&self.pool);

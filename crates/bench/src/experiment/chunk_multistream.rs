@@ -174,6 +174,12 @@ pub(super) fn row_of(profile: &Profile, played: &Played) -> Row {
         ];
         row.figures.extend(commits.map(|(name, value)| (name.to_owned(), value)));
     }
+    for (name, phase) in [("clean", clean), ("deleting", deleting)] {
+        let gib = phase.user.max(1) as f64 / GIB;
+        row.figures.insert(format!("open zones, {name}"), phase.open.1 as f64 / phase.open.0.max(1) as f64);
+        row.figures.insert(format!("seeks a GiB, {name}"), phase.seeks as f64 / gib);
+        row.figures.insert(format!("ms a seek, {name}"), phase.kinds[0] * 1e3 / phase.seeks.max(1) as f64);
+    }
     for (i, name) in ["seek", "rotation", "transfer", "zone ops"].into_iter().enumerate() {
         row.figures.insert(format!("seconds a GiB, clean: {name}"), clean.kinds[i] * GIB / clean.user.max(1) as f64);
         row.figures

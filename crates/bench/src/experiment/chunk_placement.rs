@@ -25,10 +25,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 type Way = (&'static str, Placement, Victims);
 
 const fn of(separate: bool, match_limit: bool, pick: Pick) -> Placement {
-    Placement { separate, match_limit, pick }
+    Placement { separate, match_limit, pick, round: false }
 }
 
-const ROWS: [Way; 10] = [
+const ROUND: Placement = Placement { round: true, ..of(true, true, Pick::Fit) };
+
+const ROWS: [Way; 11] = [
     ("no strategy: 64 MiB, at random", Placement::RANDOM, Victims::Greedy),
     ("one zone", Placement::ONE_ZONE, Victims::Greedy),
     ("1: streams apart", of(true, false, Pick::Random), Victims::Greedy),
@@ -38,7 +40,8 @@ const ROWS: [Way; 10] = [
     ("1 and 3", of(true, false, Pick::RoundRobin), Victims::Greedy),
     ("1, 2 and 3: the paper's", Placement::STREAMS, Victims::Greedy),
     ("1, 2 and room for what chunks become", of(true, true, Pick::Fit), Victims::Greedy),
-    ("this store: the same, victims by lifetime", of(true, true, Pick::Fit), Victims::Lifetime),
+    ("the same, zones round the drive", ROUND, Victims::Greedy),
+    ("this store: the same, victims by lifetime", ROUND, Victims::Lifetime),
 ];
 
 fn name(way: &Way) -> String {

@@ -67,6 +67,9 @@ pub(super) struct Phase {
     pub(super) flushes: u64,
     pub(super) resets: u64,
     pub(super) turns: u64,
+    pub(super) seeks: u64,
+    /// Open zones, each time that a chunk is sealed: how many times, and of all of them the sum.
+    pub(super) open: (u64, u64),
     pub(super) took: Vec<Nanoseconds>,
 }
 
@@ -164,6 +167,9 @@ impl Player<'_> {
         self.came[client] = now;
         if let Some(full) = seal {
             self.took(|store| store.seal_with(full, Durability::Buffered))?;
+            let open = self.host.store.zones();
+            let open = open.iter().filter(|z| z.state.is_open() && !matches!(z.usage, ZoneUse::Meta(_))).count();
+            self.now.open = (self.now.open.0 + 1, self.now.open.1 + open as u64);
             while self.chunks.sealed_bytes > self.target {
                 self.begin_deleting(now);
                 let Some(gone) = self.chunks.dies() else { break };
@@ -214,6 +220,7 @@ impl Player<'_> {
             stats.total.transfer - old.total.transfer,
             stats.total.zone_ops - old.total.zone_ops,
         ];
+        phase.seeks = stats.seeks - old.seeks;
         phase.moved = moved - old_moved;
         phase.turns = std::mem::take(&mut self.turns).turns;
         phase.took.sort_by(f64::total_cmp);

@@ -23,7 +23,8 @@ pub enum Pick {
     One,
 }
 
-/// How chunks are placed; the default separates kinds, matches the limit, and keeps room for what chunks become.
+/// How chunks are placed; the default separates kinds, matches the limit, keeps room for what chunks become, and takes
+/// zones round the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Strategy ①: kinds of streams do not share zones.
@@ -32,21 +33,25 @@ pub struct Placement {
     pub match_limit: bool,
     /// Strategy ③ or ④, or what is compared with them.
     pub pick: Pick,
+    /// Strategy ⑤: where appends are durable by themselves (write cache off) zones are taken round the drive, the next free one behind the last, so that zones that are open at the same time lie near each other
+    /// and the head's ways are short; else the first that is free, which while chunks die is wherever one has.
+    pub round: bool,
 }
 
 impl Default for Placement {
     fn default() -> Self {
-        Placement { separate: true, match_limit: true, pick: Pick::Fit }
+        Placement { separate: true, match_limit: true, pick: Pick::Fit, round: true }
     }
 }
 
 impl Placement {
     /// The paper's three strategies.
-    pub const STREAMS: Placement = Placement { separate: true, match_limit: true, pick: Pick::RoundRobin };
+    pub const STREAMS: Placement =
+        Placement { separate: true, match_limit: true, pick: Pick::RoundRobin, round: false };
     /// The paper's "no optimisation": 64 MiB chunks of all kinds, at random over the open zones.
-    pub const RANDOM: Placement = Placement { separate: false, match_limit: false, pick: Pick::Random };
+    pub const RANDOM: Placement = Placement { separate: false, match_limit: false, pick: Pick::Random, round: false };
     /// One zone for everything, as F2FS places it.
-    pub const ONE_ZONE: Placement = Placement { separate: false, match_limit: true, pick: Pick::One };
+    pub const ONE_ZONE: Placement = Placement { separate: false, match_limit: true, pick: Pick::One, round: false };
 }
 
 /// An open zone.

@@ -96,7 +96,16 @@ impl Tenant {
     /// # Errors
     /// `NoSpace` where there is none for this urgency.
     pub fn take(&self, urgency: Urgency) -> Result<ZoneId> {
-        self.core().take(self.owner, urgency)
+        self.core().take(None, self.owner, urgency)
+    }
+
+    /// An empty zone: the next behind `last`, round the drive, of those that are the tenant's own. So that there is one near, `least` of them
+    /// are, where there are so many.
+    ///
+    /// # Errors
+    /// `NoSpace` where there is none for this urgency.
+    pub fn take_behind(&self, last: ZoneId, least: usize, urgency: Urgency) -> Result<ZoneId> {
+        self.core().take(Some((last, least)), self.owner, urgency)
     }
 
     /// Promises a zone for bytes that are about to be acknowledged: taken later with [`Urgency::Promised`], or given back with
