@@ -36,7 +36,7 @@ mod running;
 mod sample;
 pub mod sensitivity;
 mod stepped;
-mod streams;
+pub mod streams;
 
 pub use hosts::remove_left;
 use result::{Config, Outcome};

@@ -2,7 +2,7 @@
 
 use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_bench::experiment::agreement::{self, Agreement};
-use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, beside, report};
+use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, beside, report, streams};
 use imbrex_bench::segments;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -33,6 +33,9 @@ enum Verb {
     /// Appends and reads of a chunk server on a kernel's file system, which experiments run.
     #[command(hide = true)]
     Segments(segments::Args),
+    /// The streams of an object store as files of a kernel's file system, which an experiment runs.
+    #[command(hide = true)]
+    Streams(streams::Args),
 }
 
 #[derive(clap::Args)]
@@ -502,6 +505,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Draw(args) => draw(&args),
         Verb::Compare(args) => compare(&args, &[]),
         Verb::Segments(args) => print_json(&segments::run(&args).map_err(Failure::failed)?),
+        Verb::Streams(args) => print_json(&streams::both(&args).map_err(Failure::failed)?),
         Verb::Run(args) => {
             let interrupted: Arc<AtomicBool> = Arc::default();
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

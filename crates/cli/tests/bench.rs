@@ -168,6 +168,17 @@ fn four_streams_fill_a_drive_and_hold_it_full_while_chunks_die() {
                 assert!(figures["chunks deleted a second"].as_f64().unwrap() > 0.0, "{figures}");
                 assert!(figures["MB/s, clean"].as_f64().unwrap() > 0.0, "{figures}");
             }
+            if percent == 80 && of("F2FS")["not_run"].is_null() {
+                assert!(over("F2FS") >= 1.2, "{load}");
+                let (figures, resets) = (&of("F2FS")["figures"], of("F2FS")["zone_resets"].as_f64().unwrap());
+                assert!(
+                    figures["chunks deleted a second"].as_f64().unwrap() > 0.0 && resets > 0.0,
+                    "{figures} {resets}"
+                );
+                let written = figures["bytes written for each of a file, clean"].as_f64().unwrap();
+                assert!((1.0..1.2).contains(&written), "{figures}");
+                assert!(figures["WA of cleaning"].as_f64().unwrap() >= 1.0, "{figures}");
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_write::{COMMITS, DRIVE, at_part};
-use super::kernel_chunks::streams;
+use super::kernel_chunks::{Kernel, streams};
 use super::oss::{Source, shrunk, table3};
 use super::oss_run::{CLIENTS, Phase, Play, Played, play};
 use super::result::{Figure, Ratio, Row};
@@ -20,10 +20,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     rows: |_| cells().iter().map(Cell::name).collect(),
     extra,
     needs: |options| {
-        // The directory for drives holds what is written to ext4.
-        let ext4 =
-            cells().iter().any(|cell| cell.engine == Engine::Ext4 && options.wants(&cell.name(), &extra(options)));
-        Needs { work: if ext4 { streams::work(options.short) } else { 0 }, memory: 2 << 30 }
+        let mut needs = Needs { work: 0, memory: 2 << 30 };
+        for cell in cells().iter().filter(|cell| options.wants(&cell.name(), &extra(options))) {
+            let kernel = cell.engine.kernel().map(|kernel| streams::needs(options, kernel)).unwrap_or_default();
+            needs = Needs { work: needs.work.max(kernel.work), memory: needs.memory.max(kernel.memory) };
+        }
+        needs
     },
     run,
 };
@@ -45,6 +47,15 @@ impl Engine {
             Engine::OneZone => "one zone",
             Engine::Ext4 => "ext4 on CMR",
             Engine::F2fs => "F2FS",
+        }
+    }
+
+    /// The file system, where it is one of the kernel's.
+    fn kernel(self) -> Option<Kernel> {
+        match self {
+            Engine::Ext4 => Some(Kernel::Ext4),
+            Engine::F2fs => Some(Kernel::F2fs),
+            Engine::Ours | Engine::OneZone => None,
         }
     }
 }
@@ -72,13 +83,10 @@ impl Cell {
         match self.engine {
             Engine::Ours => self.percent > 90 || self.percent > 80 && self.paced,
             Engine::OneZone => self.percent > 80 || self.paced,
-            Engine::Ext4 | Engine::F2fs => self.percent > 80 || self.paced || self.cache,
+            Engine::Ext4 => self.percent > 80 || self.paced || self.cache,
+            // Minutes of an emulated processor.
+            Engine::F2fs => true,
         }
-    }
-
-    /// Whether it is a file system of the kernel.
-    fn kernel(&self) -> bool {
-        matches!(self.engine, Engine::Ext4 | Engine::F2fs)
     }
 
     fn load(&self) -> String {
@@ -89,7 +97,8 @@ impl Cell {
 
 fn extra(options: &RunOptions) -> Vec<String> {
     // Each row on a file system of the kernel sets a drive up, so the short form has a few.
-    let left_out = |cell: &&Cell| if options.short { cell.kernel() && cell.percent > 80 } else { cell.extra() };
+    let left_out =
+        |cell: &&Cell| if options.short { cell.engine.kernel().is_some() && cell.percent > 80 } else { cell.extra() };
     cells().iter().filter(left_out).map(Cell::name).collect()
 }
 
@@ -284,7 +293,7 @@ fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -
 fn run(run: &mut Run) -> Result<(), Stop> {
     let profile = Profile::named(DRIVE).ok_or_else(|| format!("the profile {DRIVE} is gone"))?;
     setting(run, &profile);
-    let (kernels, ours): (Vec<Cell>, Vec<Cell>) = cells().into_iter().partition(Cell::kernel);
+    let (kernels, ours): (Vec<Cell>, Vec<Cell>) = cells().into_iter().partition(|cell| cell.engine.kernel().is_some());
     let names: Vec<String> = ours.iter().map(Cell::name).collect();
     let options = run.options;
     let all = run.at_once(&names, A_STORE, |i, stopped| {
@@ -299,16 +308,16 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     })?;
     let mut played: BTreeMap<Cell, Lines> =
         ours.into_iter().zip(all).filter_map(|(cell, lines)| Some((cell, lines?))).collect();
-    // By the world's clock, so alone.
-    for cell in kernels {
+    // By the world's clock or in a VM, so alone.
+    for (cell, kernel) in kernels.into_iter().filter_map(|cell| Some((cell, cell.engine.kernel()?))) {
         run.row(&cell.name(), |run| {
-            if cell.engine == Engine::F2fs {
-                return Err("this load on F2FS in the VM is not built yet".into());
-            }
             let (filled, paced, cache) = (f64::from(cell.percent) / 100.0, cell.paced, cell.cache);
-            let one = streams::ext4(run, &profile, streams::Asked { filled, paced, cache })?;
-            played.insert(cell, (over_time(cell.engine.name(), &one.over_time()), None));
-            Ok(one.row(run, &profile))
+            let (mut row, answered) = streams::play(run, &profile, kernel, streams::Asked { filled, paced, cache })?;
+            if kernel == Kernel::F2fs && cell.percent == 80 {
+                row.paper = Some(Figure::new(0.385, "deleting over clean: 61.5 % are lost", "SMRSTORE, section 1"));
+            }
+            played.insert(cell, (over_time(cell.engine.name(), &answered), None));
+            Ok(row)
         })?;
     }
     ratios(run);

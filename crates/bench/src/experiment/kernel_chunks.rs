@@ -12,6 +12,7 @@
 mod blocktrace;
 mod ext4;
 mod f2fs;
+mod f2fs_streams;
 pub(super) mod streams;
 
 use super::chunk_write::Span;

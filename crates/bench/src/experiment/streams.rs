@@ -3,6 +3,7 @@
 //! seals a chunk deletes others, any, while more are sealed than shall be.
 //!
 //! Filling and deleting are a run each, so that what the drive does meanwhile is told apart: the second finds sealed what the first left.
+//! `imbrex bench streams` is both as a program, for the VM.
 
 use super::Stop;
 use super::oss::{Chunks, MIB, Piece, Source, table3};
@@ -10,11 +11,14 @@ use super::oss_run::CLIENTS;
 use crate::segments::{PAYLOAD, SEGMENT, fill};
 use imbrex_chunkstore::ChunkId;
 use imbrex_device::AlignedBuf;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,18 +44,55 @@ pub(super) struct Load {
 }
 
 /// What came of it, by the world's clock.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
-    pub(super) seconds: f64,
-    pub(super) appends: u64,
-    /// Bytes with their footers, and those of the user.
-    pub(super) bytes: u64,
-    pub(super) payload: u64,
-    pub(super) deleted: u64,
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// When it began, by the machine's monotonic clock.
+    pub began: f64,
+    /// From there to the last answer.
+    pub seconds: f64,
+    /// How many appends.
+    pub appends: u64,
+    /// Bytes with their footers.
+    pub bytes: u64,
+    /// Bytes of the user.
+    pub payload: u64,
+    /// Chunks that went.
+    pub deleted: u64,
     /// Of each append, sorted, in seconds.
-    pub(super) took: Vec<f64>,
+    pub took: Vec<f64>,
     /// When each was answered, and the user's bytes in it.
-    pub(super) over_time: Vec<(f64, u64)>,
+    pub over_time: Vec<(f64, u64)>,
+}
+
+/// `imbrex bench streams …`: for an experiment, which runs it.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Example:\n  imbrex bench streams /mnt/chunks --filled 80 --over 2 --part 16 --sync")]
+pub struct Args {
+    /// Where the files are; an empty directory of a file system that has nothing else.
+    pub dir: PathBuf,
+    /// So many per cent are filled of what the file system offers beside the open chunks.
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=95))]
+    pub filled: u32,
+    /// So many times that is written then, while sealed chunks go.
+    #[arg(long, default_value_t = 2.0)]
+    pub over: f64,
+    /// Chunks are so many times shorter than the paper's.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub part: u64,
+    /// An append ends with fdatasync.
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// Filling, and deleting.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Both {
+    /// Bytes of what counts as capacity.
+    pub capacity: u64,
+    /// Until so much was sealed.
+    pub clean: Answer,
+    /// While chunks went.
+    pub deleting: Answer,
 }
 
 /// The paper's streams with shorter chunks. Appends are as long as there.
@@ -228,6 +269,7 @@ pub(super) fn run(load: &Load, stopped: &(dyn Fn() -> bool + Sync)) -> Result<An
     }
     let state = State { chunks, files: HashMap::new(), answer: Answer::default(), asked: 0 };
     let play = Play { load, limits, state: Mutex::new(state), stopped };
+    let clock = clock_gettime(ClockId::Monotonic);
     let began = Instant::now();
     let ended: Vec<Result<(), String>> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| play.client(began))).collect();
@@ -240,10 +282,57 @@ pub(super) fn run(load: &Load, stopped: &(dyn Fn() -> bool + Sync)) -> Result<An
         return Err(Stop::Interrupted);
     }
     let state = play.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut answer = Answer { seconds, ..state.answer };
+    let mut answer = Answer { began: clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9, seconds, ..state.answer };
     answer.took.sort_by(f64::total_cmp);
     answer.over_time.sort_by(|a, b| a.0.total_cmp(&b.0));
     Ok(answer)
+}
+
+/// How often [`uncached`] goes over the files.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// Until `done`, keeps out of the page cache what is in files: a file system that takes no writes past it (F2FS on zones) must not find there what it
+/// moves, since a drive holds so much more than memory does.
+fn uncached(dir: &Path, done: &AtomicBool) {
+    while !done.load(Ordering::Relaxed) {
+        std::thread::sleep(SWEEP);
+        // A file that is gone in between has nothing there.
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let file = File::open(entry.path());
+            let _ = file.map(|file| rustix::fs::fadvise(file, 0, None, Advice::DontNeed));
+        }
+    }
+}
+
+/// Fills a file system, and holds it so while chunks go. The error is a sentence.
+pub fn both(args: &Args) -> Result<Both, String> {
+    let of = |stop| if let Stop::Failed(why) = stop { why } else { "it was interrupted".to_owned() };
+    fs::create_dir_all(&args.dir).map_err(|error| failed(&args.dir, error))?;
+    let offered = rustix::fs::statvfs(&args.dir).map_err(|error| failed(&args.dir, error))?;
+    let (offered, open) = (offered.f_bavail.saturating_mul(offered.f_frsize), open_bytes(args.part));
+    let capacity = offered.saturating_sub(open);
+    if capacity < open || !args.part.is_power_of_two() || !(0.0..=100.0).contains(&args.over) {
+        return Err(format!(
+            "{offered} bytes are too little where chunks that are open take {open}; take a larger file system, or a larger --part, which is a power of two; --over is at most 100"
+        ));
+    }
+    let load = Load {
+        dir: args.dir.clone(),
+        part: args.part,
+        target: (f64::from(args.filled) / 100.0 * capacity as f64) as u64,
+        over: None,
+        sync: args.sync,
+        pace: None,
+    };
+    let over = Some((args.over * capacity as f64) as u64);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| uncached(&args.dir, &done));
+        let ran = run(&load, &|| false).and_then(|clean| Ok((clean, run(&Load { over, ..load }, &|| false)?)));
+        done.store(true, Ordering::Relaxed);
+        let (clean, deleting) = ran.map_err(of)?;
+        Ok(Both { capacity, clean, deleting })
+    })
 }
 
 #[cfg(test)]
@@ -272,5 +361,16 @@ mod tests {
         let older = older.filter(|entry| number(entry.file_name().to_str().unwrap().parse().unwrap()) < SECOND).count();
         assert!(older < sizes().len(), "{older}");
         assert_eq!(run(&load, &|| true).err(), Some(Stop::Interrupted));
+    }
+
+    #[test]
+    fn a_program_that_plays_them_refuses_what_makes_no_sense() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = Args { dir: dir.path().join("chunks"), filled: 80, over: 2.0, part: 16, sync: true };
+        for wrong in [Args { part: 3, ..args.clone() }, Args { over: f64::NAN, ..args.clone() }] {
+            assert!(both(&wrong).unwrap_err().contains("a power of two"));
+        }
+        let proc = Args { dir: "/proc/self".into(), ..args };
+        assert!(both(&proc).unwrap_err().starts_with("0 bytes are too little"), "a file system that offers nothing");
     }
 }

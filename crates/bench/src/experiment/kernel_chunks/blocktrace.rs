@@ -18,7 +18,7 @@ pub(super) struct Command {
     pub(super) op: Op,
     pub(super) offset: u64,
     pub(super) len: u32,
-    issued: f64,
+    pub(super) issued: f64,
     answered: f64,
     /// By itself, without a flush.
     durable: bool,
@@ -141,6 +141,19 @@ pub(super) fn play(
     zone_size: u64,
     place: impl Fn(u64) -> u64,
 ) -> Result<Ran, String> {
+    Ok(play_over_time(profile, cache, commands, order, zone_size, place)?.0)
+}
+
+/// The same, and for the moments of the trace at which something was answered, ascending, the second of the drive's clock up to which it had all
+/// that was answered then.
+pub(super) fn play_over_time(
+    profile: &Profile,
+    cache: bool,
+    commands: &[Command],
+    order: Order,
+    zone_size: u64,
+    place: impl Fn(u64) -> u64,
+) -> Result<(Ran, Vec<(f64, f64)>), String> {
     let mut line = Timeline::new(profile, cache)?;
     let (mut waits, followers) = match order {
         Order::AsAnswered => followed(commands, zone_size),
@@ -156,6 +169,7 @@ pub(super) fn play(
         roots.enumerate().map(|(rank, number)| Reverse(((rank as f64 * TURNAROUND).to_bits(), number))).collect();
     let mut flying: Vec<(Ticket, usize)> = Vec::new();
     let (mut end, mut ended) = (0.0_f64, Vec::new());
+    let mut moments = Vec::with_capacity(commands.len());
     loop {
         flying.retain(|(ticket, number)| match line.completion(*ticket) {
             Some(at) => {
@@ -166,6 +180,7 @@ pub(super) fn play(
         });
         for (number, at) in ended.drain(..) {
             end = end.max(at);
+            moments.push((commands[number].answered, at / 1e9));
             if room < commands.len() {
                 due.push(Reverse(((at + TURNAROUND).to_bits(), room)));
                 room += 1;
@@ -202,7 +217,15 @@ pub(super) fn play(
     }
     let sum = |op: Op| commands.iter().filter(|one| one.op == op).map(|one| u64::from(one.len)).sum();
     let flushes = commands.iter().filter(|one| one.op == Op::Flush).count() as u64;
-    Ok(Ran { seconds: end / 1e9, written: sum(Op::Write), read: sum(Op::Read), flushes, ..Ran::of(&line.stats()) })
+    moments.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut latest = 0.0_f64;
+    for (_, at) in &mut moments {
+        latest = latest.max(*at);
+        *at = latest;
+    }
+    let ran =
+        Ran { seconds: end / 1e9, written: sum(Op::Write), read: sum(Op::Read), flushes, ..Ran::of(&line.stats()) };
+    Ok((ran, moments))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::blocktrace::{Command, Order, parse, play};
 use super::{Both, HOW, Ran, count, nothing};
 use crate::segments::Answer;
 use imbrex_emulator::{Op, Profile};
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -51,35 +52,42 @@ pub(super) fn device(what: &str) -> &'static str {
     }
 }
 
-fn load(dir: &Path, name: &str) -> Result<Trace, String> {
+/// What a run in the VM left: what the program said, and the trace.
+pub(super) fn load<A: DeserializeOwned>(dir: &Path, name: &str) -> Result<(A, Vec<Command>), String> {
     let text = |end: &str| {
         let path = dir.join(format!("{name}.{end}"));
         std::fs::read_to_string(&path).map_err(|error| format!("the VM left no {name}.{end} ({error})"))
     };
     let answer = serde_json::from_str(&text("json")?).map_err(|error| format!("{name}.json: {error}"))?;
-    Ok(Trace { answer, commands: parse(&text("trace")?)? })
+    Ok((answer, parse(&text("trace")?)?))
 }
 
-/// Runs the VM for `what`, write or read, with these sizes.
-pub(super) fn record(run: &Run, what: &str, sizes: &[u64]) -> Result<Traces, Stop> {
-    let script = script(run.options, "kernel-segments")?;
-    let dir = workplace(&run.options.work)?;
-    let most = if what == "read" { READS } else { APPENDS };
-    let bytes = if what == "read" { u64::MAX } else { BYTES };
-    let runs = sizes.iter().map(|size| format!("{size}:{}", count(run, *size, bytes, most)));
-    let mut command = std::process::Command::new(script);
-    let taken = if run.options.short && what == "read" { MIB } else { TAKEN };
-    command.arg(dir.path()).args([what.to_owned(), taken.to_string()]).args(runs);
-    command.env("BUILD_DIR", &run.options.build).env("IMBREX_LATE_MS", if run.options.short { "1" } else { "80" });
-    let mut running = Running::start(&command, dir.path())?;
+/// Runs `scripts/kernel-segments` in the VM with a directory for what it leaves; `late`: milliseconds after which the device answers. How many conventional
+/// zones it has.
+pub(super) fn in_the_vm(run: &Run, dir: &Path, late: u32, args: impl IntoIterator<Item = String>) -> Result<u64, Stop> {
+    let mut command = std::process::Command::new(script(run.options, "kernel-segments")?);
+    command.arg(dir).args(args);
+    command.env("BUILD_DIR", &run.options.build).env("IMBREX_LATE_MS", late.to_string());
+    let mut running = Running::start(&command, dir)?;
     run.says("F2FS in the VM; some minutes");
     let ended = running.wait(|_| if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) });
     if let Err(why) = ended {
         running.terminate();
         return Err(why);
     }
-    let zones = std::fs::read_to_string(dir.path().join("conventional")).ok().and_then(|text| text.trim().parse().ok());
-    let conventional = zones.ok_or("the VM did not say how many conventional zones its device has")?;
+    let zones = std::fs::read_to_string(dir.join("conventional")).ok().and_then(|text| text.trim().parse().ok());
+    Ok(zones.ok_or("the VM did not say how many conventional zones its device has")?)
+}
+
+/// Runs the VM for `what`, write or read, with these sizes.
+pub(super) fn record(run: &Run, what: &str, sizes: &[u64]) -> Result<Traces, Stop> {
+    let dir = workplace(&run.options.work)?;
+    let most = if what == "read" { READS } else { APPENDS };
+    let bytes = if what == "read" { u64::MAX } else { BYTES };
+    let runs = sizes.iter().map(|size| format!("{size}:{}", count(run, *size, bytes, most)));
+    let taken = if run.options.short && what == "read" { MIB } else { TAKEN };
+    let args = [what.to_owned(), taken.to_string()].into_iter().chain(runs);
+    let conventional = in_the_vm(run, dir.path(), if run.options.short { 1 } else { 80 }, args)?;
     let mut all = Traces { conventional, ..Traces::default() };
     for size in sizes {
         for (cache, name) in [(false, "off"), (true, "on")] {
@@ -88,7 +96,8 @@ pub(super) fn record(run: &Run, what: &str, sizes: &[u64]) -> Result<Traces, Sto
                     continue;
                 }
                 let name = format!("{what}-{name}-{size}-{}", if sync { "sync" } else { "nosync" });
-                all.runs.insert((cache, *size, sync), load(dir.path(), &name)?);
+                let (answer, commands) = load(dir.path(), &name)?;
+                all.runs.insert((cache, *size, sync), Trace { answer, commands });
             }
         }
     }

@@ -7,9 +7,9 @@
 use super::super::chunk_write::{Span, at_part};
 use super::super::hosts::workplace;
 use super::super::result::Row;
-use super::super::streams::{Answer, Load, open_bytes, run as play};
-use super::super::{Rule, Run, Stop};
-use super::{Kernel, Ran, drive_name, ext4};
+use super::super::streams::{Answer, Load, open_bytes, run as files};
+use super::super::{Needs, Options, Rule, Run, Stop};
+use super::{Kernel, Ran, drive_name, ext4, f2fs_streams};
 use crate::baseline::Setup;
 use imbrex_emulator::Profile;
 use rustix::fs::FallocateFlags;
@@ -29,28 +29,26 @@ pub(in super::super) struct Asked {
 }
 
 /// Both phases, and what was written over.
-pub(in super::super) struct Played {
-    clean: Phase,
-    deleting: Phase,
-    capacity: u64,
-    /// Zones that count as capacity, and all that were free in the beginning; bytes of each.
-    zones: (u64, u64, u64),
-    /// So many times shorter are chunks.
-    part: u64,
+pub(super) struct Played {
+    pub(super) clean: Phase,
+    pub(super) deleting: Phase,
+    pub(super) capacity: u64,
+    /// What a row says of how it was played.
+    pub(super) settings: Vec<(&'static str, String)>,
 }
 
 /// One of them, by the drive's clock.
-struct Phase {
-    ran: Ran,
+pub(super) struct Phase {
+    pub(super) ran: Ran,
     /// With footers.
-    bytes: u64,
-    deleted: u64,
-    sync: bool,
-    over_time: Vec<(f64, u64)>,
+    pub(super) bytes: u64,
+    pub(super) deleted: u64,
+    /// Of the user.
+    pub(super) over_time: Vec<(f64, u64)>,
 }
 
 impl Phase {
-    fn of(answer: Answer, drive: Ran, sync: bool, speed: f64) -> Phase {
+    fn of(answer: Answer, drive: Ran, speed: f64) -> Phase {
         let ran = Ran {
             seconds: speed * answer.seconds,
             operations: answer.appends,
@@ -59,45 +57,37 @@ impl Phase {
             ..drive
         };
         let over_time = answer.over_time.into_iter().map(|(at, bytes)| (at * speed, bytes)).collect();
-        Phase { ran, bytes: answer.bytes, deleted: answer.deleted, sync, over_time }
+        Phase { ran, bytes: answer.bytes, deleted: answer.deleted, over_time }
     }
 }
 
 impl Played {
     /// Both together, with the figures that rows of the store have.
-    pub(in super::super) fn row(&self, run: &Run, profile: &Profile) -> Row {
-        let Played { clean, deleting, capacity, zones: (zones, free, zone), part } = self;
+    pub(super) fn row(&self, drive: &str) -> Row {
+        let Played { clean, deleting, capacity, settings } = self;
         let mut all = clean.ran.clone();
         all.add(deleting.ran.clone());
-        let mut row = all.row(&drive_name(Kernel::Ext4, profile), true);
+        let mut row = all.row(drive, true);
         row.figures.clear();
-        let ms = |phase: &Phase, part: f64| at_part(&phase.ran.took, part) * 1e9;
         let figures = [
             ("MB/s, clean", clean.ran.rate()),
             ("MB/s, deleting", deleting.ran.rate()),
             ("deleting over clean", deleting.ran.rate() / clean.ran.rate().max(1e-9)),
-            // A file system that writes in place moves nothing.
-            ("WA of cleaning", 1.0),
             ("capacities written over", deleting.bytes as f64 / *capacity as f64),
             ("chunks deleted a second", deleting.deleted as f64 / deleting.ran.seconds.max(1e-9)),
-            ("ms an append, clean, 99 %", ms(clean, 0.99)),
-            ("ms an append, deleting, median", ms(deleting, 0.5)),
-            ("ms an append, deleting, 99 %", ms(deleting, 0.99)),
         ];
         row.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
-        let shorter = format!(
-            "{zones} zones of {} MiB count as capacity, {free} holes of that size over the whole stroke; chunks {part} times shorter",
-            zone / MIB
-        );
-        row.settings.insert("shorter than the store's rows".into(), shorter);
-        let how = if clean.sync { "with fdatasync" } else { "without fdatasync: what is answered is on the medium" };
-        row.settings.insert("an append".into(), how.into());
-        row.settings.insert("clock".into(), format!("with the world's, {} times as fast", run.speed(Rule::Fewer)));
+        let took =
+            [("clean, 99 %", clean, 0.99), ("deleting, median", deleting, 0.5), ("deleting, 99 %", deleting, 0.99)];
+        for (name, phase, part) in took.into_iter().filter(|(_, phase, _)| !phase.ran.took.is_empty()) {
+            row.figures.insert(format!("ms an append, {name}"), at_part(&phase.ran.took, part) * 1e9);
+        }
+        row.settings.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         row
     }
 
     /// Seconds of the drive's clock, and the user's bytes that were answered then.
-    pub(in super::super) fn over_time(&self) -> Vec<(f64, u64)> {
+    pub(super) fn over_time(&self) -> Vec<(f64, u64)> {
         let behind = self.deleting.over_time.iter().map(|(at, bytes)| (self.clean.ran.seconds + at, *bytes));
         self.clean.over_time.iter().copied().chain(behind).collect()
     }
@@ -124,10 +114,13 @@ impl Size {
     }
 }
 
-/// Bytes of the directory for drives that a row takes: all zones, and tables.
-pub(in super::super) fn work(short: bool) -> u64 {
-    let size = Size::of(short);
-    size.free * size.zone + (512 << 20)
+/// What a row takes: ext4 has all zones and tables in the directory for drives, F2FS a trace there and a VM.
+pub(in super::super) fn needs(options: &Options, kernel: Kernel) -> Needs {
+    let size = Size::of(options.short);
+    match kernel {
+        Kernel::Ext4 => Needs { work: size.free * size.zone + (512 << 20), memory: 0 },
+        Kernel::F2fs => Needs { work: 64 << 20, memory: f2fs_streams::MEMORY },
+    }
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> Stop {
@@ -161,8 +154,8 @@ fn holes(dir: &Path, length: u64, size: Size) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The streams on ext4.
-pub(in super::super) fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<Played, Stop> {
+/// The streams on ext4: the row, and the user's bytes over time.
+fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, Vec<(f64, u64)>), Stop> {
     let size = Size::of(run.options.short);
     let dir = workplace(&run.options.work)?;
     let (first, zones) = Span::Whole.zones(profile);
@@ -191,11 +184,39 @@ pub(in super::super) fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Resu
     };
     let phase = |load: &Load| -> Result<Phase, Stop> {
         run.says(&format!("{}: {}", run.doing(), if load.over.is_some() { "deleting" } else { "filling" }));
-        let (answer, drive) = ext4::counted(&baseline, || play(load, &|| run.stopped()))?;
-        Ok(Phase::of(answer, drive, load.sync, speed))
+        let (answer, drive) = ext4::counted(&baseline, || files(load, &|| run.stopped()))?;
+        Ok(Phase::of(answer, drive, speed))
     };
     let clean = phase(&load)?;
     let deleting = phase(&Load { over: Some((size.over * capacity as f64) as u64), ..load.clone() })?;
     baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
-    Ok(Played { clean, deleting, capacity, zones: (size.zones, size.free, size.zone), part: size.part })
+    let Size { zone, zones, free, part, .. } = size;
+    let shorter = format!(
+        "{zones} zones of {} MiB count as capacity, {free} holes of that size over the whole stroke; chunks {part} times shorter",
+        zone / MIB
+    );
+    let how = if asked.cache { "with fdatasync" } else { "without fdatasync: what is answered is on the medium" };
+    let settings = vec![
+        ("shorter than the store's rows", shorter),
+        ("an append", how.into()),
+        ("clock", format!("with the world's, {speed} times as fast")),
+    ];
+    let played = Played { clean, deleting, capacity, settings };
+    let mut row = played.row(&drive_name(Kernel::Ext4, profile));
+    // A file system that writes in place moves nothing.
+    row.figures.insert("WA of cleaning".into(), 1.0);
+    Ok((row, played.over_time()))
+}
+
+/// The streams on a file system of the kernel: the row, and the user's bytes over time.
+pub(in super::super) fn play(
+    run: &Run,
+    profile: &Profile,
+    kernel: Kernel,
+    asked: Asked,
+) -> Result<(Row, Vec<(f64, u64)>), Stop> {
+    match kernel {
+        Kernel::Ext4 => ext4(run, profile, asked),
+        Kernel::F2fs => f2fs_streams::streams(run, profile, asked),
+    }
 }
