@@ -189,7 +189,7 @@ impl Pool {
     }
 
     /// A zone for the tenant. `behind`: the next behind this zone, round the drive, of those that are free and its own, whether they are empty or to
-    /// be reset; and before that it makes so many its own, if there are.
+    /// be reset; and before that it makes so many its own, if there are, but no more than it does at a time.
     pub fn take_behind(&mut self, behind: Option<(ZoneId, usize)>, owner: u8, urgency: Urgency) -> Take {
         let unowned = self.unowned.len();
         let tenant = &self.tenants[usize::from(owner) - 1];
@@ -203,7 +203,8 @@ impl Pool {
         }
         // In the same moment: else the zone and the promise of it would both count.
         let used = u32::from(urgency == Urgency::Promised);
-        if unowned > 0 && behind.is_some_and(|(_, least)| tenant.free(0) < least) {
+        // Each claim is a label to be written: on a small drive not one after the other.
+        if unowned > 0 && behind.is_some_and(|(_, least)| tenant.free(0) < least.min(self.claim_batch)) {
             return self.claim();
         }
         let next = match behind {
