@@ -225,6 +225,16 @@ fn write(store: &ChunkStore, model: &Model, thread: u64) -> Error {
     unreachable!()
 }
 
+/// Four threads write until the drive gives nothing but errors.
+fn all_write(store: &ChunkStore, model: &Model) {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..5).map(|thread| scope.spawn(move || write(store, model, thread))).collect();
+        for thread in threads {
+            assert!(matches!(thread.join().unwrap(), Error::Drive(_)));
+        }
+    });
+}
+
 /// Every chunk has whole appends, all that were acknowledged among them.
 fn all_is_there(store: &ChunkStore, model: &Model, what: &str) {
     for (n, (acknowledged, begun)) in model.lock().unwrap().iter() {
@@ -251,17 +261,7 @@ fn what_was_acknowledged_is_there_whenever_the_drive_stops() {
             drive.fail(zones[round % 3]);
         }
         let model = Model::default();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (1..5)
-                .map(|thread| {
-                    let (store, model) = (&store, &model);
-                    scope.spawn(move || write(store, model, thread))
-                })
-                .collect();
-            for thread in threads {
-                assert!(matches!(thread.join().unwrap(), Error::Drive(_)), "round {round}");
-            }
-        });
+        all_write(&store, &model);
         assert!(drive.seen().most_of_a_zone <= 1);
         drop(store);
         drive.let_go();
@@ -279,17 +279,7 @@ fn what_was_acknowledged_is_there_whenever_the_power_fails() {
         three(&store);
         drive.power_fails_after(round * 2 + 1);
         let model = Model::default();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (1..5)
-                .map(|thread| {
-                    let (store, model) = (&store, &model);
-                    scope.spawn(move || write(store, model, thread))
-                })
-                .collect();
-            for thread in threads {
-                assert!(matches!(thread.join().unwrap(), Error::Drive(_)), "round {round}");
-            }
-        });
+        all_write(&store, &model);
         drop(store);
         let left = drive.after_power_loss(round as u64);
         let store = ChunkStore::open(support::drive(&left), options()).unwrap();
