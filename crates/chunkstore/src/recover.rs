@@ -76,7 +76,7 @@ pub(crate) fn check_free(name: &Arc<str>, free: u32, geometry: &Geometry) -> Res
     let bytes = (u64::from(geometry.zones) + u64::from(least - free)) * size;
     let sentence = format!(
         "has {free} free sequential zones of {size} bytes, and a chunk store needs {least}: {want} metazones, {RESERVE} for \
-         cleaning, 3 for chunks; use a drive like it of {bytes} bytes at least, or one with smaller zones"
+         cleaning, 3 for chunks; use a drive like it, with as many conventional zones, of {bytes} bytes at least, or one with smaller zones"
     );
     Err(DriveError::unusable(name, sentence).into())
 }

@@ -578,7 +578,7 @@ fn drives_of_others_and_drives_too_small_are_told() {
         done(at.fs("cp", &[&at.file("in", "kept"), ":/kept"]));
         let sentence = fails(at.chunk("format", &["--force"]), 1);
         says(&sentence, &["a chunk store needs 11", "6 metazones"]);
-        let least = sentence.split("use a drive like it of ").nth(1).unwrap().split(' ').next().unwrap();
+        let least = sentence.split("with as many conventional zones, of ").nth(1).unwrap().split(' ').next().unwrap();
         assert_eq!(done(at.fs("cat", &["/kept"])), "kept", "nothing was destroyed");
         done(small(least, &["--conventional", conventional]).chunk("format", &[]));
         let less = (least.parse::<u64>().unwrap() - (1 << 20)).to_string();
