@@ -44,7 +44,7 @@ matrix: build ## every drive profile, block size, write cache and cache: load, v
 bench: build ## every experiment once at 1/64 (build/experiments/index.html), then both sides of every comparison by the wall clock
 	@scripts/bench $(BENCH_ARGS)
 
-bench-full: build ## experiments with repeats, then at other scales and speeds, compared (a few hours)
+bench-full: build ## experiments with repeats, and at other scales and speeds, compared (some two hours on four processors)
 	@scripts/bench --full
 
 fuzz: setup ## fuzz every decoder
