@@ -10,6 +10,7 @@ use std::sync::Once;
 const FONT: &[u8] = include_bytes!("../../fonts/DejaVuSans-subset.ttf");
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 380;
+const MARGIN: u32 = 10;
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0x1f, 0x6f, 0xb4),
     RGBColor(0xd9, 0x5f, 0x0e),
@@ -122,6 +123,7 @@ fn tick_between(value: f64, span: f64) -> String {
 }
 
 type Drawn = Result<(), String>;
+type Area<B> = DrawingArea<B, plotters::coord::Shift>;
 
 fn failed<E: std::fmt::Display>(error: E) -> String {
     error.to_string()
@@ -149,18 +151,41 @@ impl Chart {
         Ok(file)
     }
 
-    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, plotters::coord::Shift>) -> Drawn {
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn {
         with_font();
         area.fill(&WHITE).map_err(failed)?;
+        let above = self.caption(area)? + MARGIN;
         match &self.shape {
-            Shape::Lines(series) => self.lines(area, series)?,
-            Shape::Bars(bars) => self.bars(area, bars)?,
-            Shape::Tornado { middle, bars } => self.tornado(area, *middle, bars)?,
+            Shape::Lines(series) => self.lines(area, above, series)?,
+            Shape::Bars(bars) => self.bars(area, above, bars)?,
+            Shape::Tornado { middle, bars } => self.tornado(area, above, *middle, bars)?,
         }
         area.present().map_err(failed)
     }
 
-    fn lines<B: DrawingBackend>(&self, area: &DrawingArea<B, plotters::coord::Shift>, series: &[Series]) -> Drawn {
+    /// Writes the title, in as many lines as it takes; how high they are, in pixels.
+    fn caption<B: DrawingBackend>(&self, area: &Area<B>) -> Result<u32, String> {
+        let style = ("sans-serif", 16).into_text_style(area);
+        let fits = |line: &str| {
+            let size = area.estimate_text_size(line, &style).map_err(failed)?;
+            Ok::<bool, String>(size.0 + 2 * MARGIN <= WIDTH)
+        };
+        let mut below = area.clone();
+        let mut line = String::new();
+        for word in self.title.split(' ') {
+            let longer = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
+            if line.is_empty() || fits(&longer)? {
+                line = longer;
+            } else {
+                below = below.titled(&line, style.clone()).map_err(failed)?;
+                line = word.to_owned();
+            }
+        }
+        let below = below.titled(&line, style).map_err(failed)?;
+        Ok(HEIGHT - below.dim_in_pixel().1)
+    }
+
+    fn lines<B: DrawingBackend>(&self, area: &Area<B>, above: u32, series: &[Series]) -> Drawn {
         let all = || series.iter().flat_map(|series| &series.points).filter(|(x, y)| x.is_finite() && y.is_finite());
         let smallest =
             |of: fn(&(f64, f64)) -> f64| all().map(of).filter(|v| *v > 0.0).min_by(f64::total_cmp).unwrap_or(0.1);
@@ -170,14 +195,16 @@ impl Chart {
         let top = headroom(top, self.y.log);
         // Four kinds of axes are four types.
         match (self.x.log, self.y.log) {
-            (false, false) => self.mesh(area, series, 0.0..right, 0.0..top),
-            (true, false) => self.mesh(area, series, (left..right * 1.0001).log_scale(), 0.0..top),
-            (false, true) => self.mesh(area, series, 0.0..right, (bottom..top).log_scale()),
-            (true, true) => self.mesh(area, series, (left..right * 1.0001).log_scale(), (bottom..top).log_scale()),
+            (false, false) => self.mesh((area, above), series, 0.0..right, 0.0..top),
+            (true, false) => self.mesh((area, above), series, (left..right * 1.0001).log_scale(), 0.0..top),
+            (false, true) => self.mesh((area, above), series, 0.0..right, (bottom..top).log_scale()),
+            (true, true) => {
+                self.mesh((area, above), series, (left..right * 1.0001).log_scale(), (bottom..top).log_scale())
+            }
         }
     }
 
-    fn mesh<B, X, Y>(&self, area: &DrawingArea<B, plotters::coord::Shift>, series: &[Series], x: X, y: Y) -> Drawn
+    fn mesh<B, X, Y>(&self, (area, above): (&Area<B>, u32), series: &[Series], x: X, y: Y) -> Drawn
     where
         B: DrawingBackend,
         X: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
@@ -188,8 +215,8 @@ impl Chart {
         // The legend stands beside the lines, so that it hides none of them.
         let (area, legend) = area.split_horizontally(WIDTH - 210);
         let mut chart = ChartBuilder::on(&area)
-            .caption(&self.title, ("sans-serif", 16))
-            .margin(10)
+            .margin(MARGIN)
+            .margin_top(above)
             .x_label_area_size(42)
             .y_label_area_size(62)
             .build_cartesian_2d(x, y)
@@ -222,7 +249,8 @@ impl Chart {
     /// From the middle to either side.
     fn tornado<B: DrawingBackend>(
         &self,
-        area: &DrawingArea<B, plotters::coord::Shift>,
+        area: &Area<B>,
+        above: u32,
         middle: f64,
         bars: &[(String, Option<f64>, Option<f64>)],
     ) -> Drawn {
@@ -234,8 +262,8 @@ impl Chart {
         let widest = bars.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let names = (widest as u32 * 7 + 24).clamp(120, WIDTH / 2);
         let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, ("sans-serif", 16))
-            .margin(10)
+            .margin(MARGIN)
+            .margin_top(above)
             .x_label_area_size(42)
             .y_label_area_size(names)
             .build_cartesian_2d(left - room..right + room, 0.0..rows)
@@ -273,19 +301,15 @@ impl Chart {
         Ok(())
     }
 
-    fn bars<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, plotters::coord::Shift>,
-        bars: &[(String, f64, Option<f64>)],
-    ) -> Drawn {
+    fn bars<B: DrawingBackend>(&self, area: &Area<B>, above: u32, bars: &[(String, f64, Option<f64>)]) -> Drawn {
         let largest = bars.iter().flat_map(|(_, ours, theirs)| [*ours, theirs.unwrap_or(0.0)]).fold(0.0, f64::max);
         let rows = bars.len().max(1) as f64;
         // About so many pixels for a letter; what is longer still is cut by the bars.
         let widest = bars.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let names = (widest as u32 * 7 + 24).clamp(120, WIDTH / 2);
         let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, ("sans-serif", 16))
-            .margin(10)
+            .margin(MARGIN)
+            .margin_top(above)
             .x_label_area_size(42)
             .y_label_area_size(names)
             .build_cartesian_2d(0.0..headroom(largest, false) * 1.08, 0.0..rows)
@@ -370,9 +394,23 @@ mod tests {
             let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
             reader.next_frame(&mut pixels).unwrap();
             // The caption is there: dark pixels in its rows.
-            let caption = &pixels[(10 * WIDTH * 3) as usize..(30 * WIDTH * 3) as usize];
+            let caption = &pixels[..(25 * WIDTH * 3) as usize];
             assert!(caption.iter().filter(|byte| **byte < 80).count() > 300);
         }
+    }
+
+    #[test]
+    fn a_title_that_is_longer_than_a_line_is_read_to_its_end() {
+        let words = ["as long as the name of a ratio of two rows"; 6];
+        let svg = Chart { title: words.join(" "), ..lines(false) }.svg().unwrap();
+        // Its words stand in lines of their own, none of which is wider than the picture.
+        let lines: Vec<&str> =
+            svg.lines().filter(|line| words[0].split(' ').any(|word| line.trim().starts_with(word))).collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() < 140), "{svg}");
+        assert_eq!(
+            lines.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" "),
+            words.join(" ")
+        );
     }
 
     #[test]
