@@ -85,9 +85,7 @@ impl Core {
             z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
         });
         let closed = closed.filter(|(zone, _)| !but.contains(zone));
-        // Room for less than a record may have been left because none fitted: to move the others would win it in no other zone
-        // either, and go on for ever.
-        let crumbs = |z: &DataZone| (z.capacity / 8).max(data_blocks(self.facts.most_append));
+        let crumbs = data_blocks(self.facts.most_append);
         let mut candidates = Vec::new();
         for (zone, z) in closed {
             if z.dead {
@@ -103,11 +101,7 @@ impl Core {
             candidates.push(Candidate {
                 zone: *zone,
                 live: z.live_blocks,
-                capacity: if z.capacity.saturating_sub(z.tail) > crumbs(z) {
-                    z.capacity - 1
-                } else {
-                    z.tail.saturating_sub(1)
-                },
+                capacity: z.worth(crumbs),
                 age: state.assigned - z.touched,
                 rate: z.rate,
             });

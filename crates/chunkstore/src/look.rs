@@ -3,7 +3,7 @@
 use crate::core::{Core, fill_of, lock};
 use crate::entry::{LOST, ZoneState};
 use crate::error::{Error, Result};
-use crate::format::{BLOCK, ZoneUse};
+use crate::format::{BLOCK, ZoneUse, data_blocks};
 use crate::id::ChunkId;
 use crate::recover::{RESERVE, check_free};
 use crate::store::ChunkStore;
@@ -18,7 +18,7 @@ pub struct Space {
     pub live: u64,
     /// What surely can be appended in such pieces, to one chunk after the other, before anything is cleaned.
     pub free: u64,
-    /// What deleted chunks have left in zones that hold live ones, too; cleaning makes room of it.
+    /// What deleted chunks have left in zones that hold live ones, too, and what is left at the end of closed zones; cleaning makes room of it.
     pub dead: u64,
 }
 
@@ -156,11 +156,19 @@ impl ChunkStore {
         let mut space = Space { total: (free + state.zones.0.len() as u64) * whole, ..Space::default() };
         space.live = state.index.range(None).map(|chunk| u64::from(chunk.len)).sum();
         space.free = free.saturating_sub(u64::from(RESERVE)) * whole;
+        let crumbs = data_blocks(core.facts.most_append);
         for zone in state.zones.0.values() {
-            match zone.state() {
-                ZoneState::Garbage => space.free += whole,
-                _ => space.dead += u64::from(zone.tail.saturating_sub(1 + zone.live_blocks)) * BLOCK as u64,
-            }
+            let worth = match zone.state() {
+                // It comes back neither way.
+                _ if zone.dead => 0,
+                ZoneState::Garbage => {
+                    space.free += whole;
+                    0
+                }
+                ZoneState::Closed => zone.worth(crumbs),
+                _ => zone.tail.saturating_sub(1),
+            };
+            space.dead += u64::from(worth.saturating_sub(zone.live_blocks)) * BLOCK as u64;
         }
         space
     }

@@ -141,6 +141,15 @@ impl DataZone {
         if self.state.is_open() && !self.dead { self.capacity.saturating_sub(self.tail) } else { 0 }
     }
 
+    /// Blocks of a closed zone that cleaning it can win, those of live records included: all that were written there, and what is left at its end
+    /// where that is more than `crumbs`, the blocks of the largest append, and more than an eighth of the zone. Less may have been left because no
+    /// record fitted: to move the others would win it in no other zone either, and go on for ever.
+    pub(crate) fn worth(&self, crumbs: u32) -> u32 {
+        let end = self.capacity.saturating_sub(self.tail);
+        let all = if end > crumbs.max(self.capacity / 8) { self.capacity } else { self.tail };
+        all.saturating_sub(1)
+    }
+
     /// Of its last `blocks` blocks so much is estimated to die.
     pub(crate) fn expects(&mut self, blocks: u32, rate: f64) {
         let before = f64::from(self.tail.saturating_sub(1 + blocks));
@@ -188,6 +197,19 @@ impl ZoneTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::StreamType;
+
+    #[test]
+    fn an_end_that_no_record_fits_is_not_worth_cleaning_for() {
+        let worth = |tail, crumbs| {
+            DataZone::new(ZoneState::Closed, 1, ZoneUse::Data(StreamType::DATA), 800, tail).worth(crumbs)
+        };
+        assert_eq!(
+            [worth(800, 10), worth(700, 10), worth(699, 10), worth(500, 300), worth(499, 300)],
+            [799, 699, 799, 499, 799]
+        );
+        assert_eq!((worth(0, 10), worth(1, 800)), (799, 0));
+    }
 
     /// Figure 12, arrow by arrow, and no other.
     #[test]

@@ -283,3 +283,37 @@ fn zones_are_taken_round_the_drive() {
     let cached = next_behind_the_last(true, true);
     assert!(cached < 0, "{cached}: the drive puts what it has in memory in order");
 }
+
+/// Chunks that fill a zone are usual, so that one of a mebibyte gets a zone for itself, which is closed behind it. What is left of such zones is not
+/// free and is nobody's: it is told as what cleaning makes room of, and it does.
+#[test]
+fn what_is_left_at_the_end_of_closed_zones_is_told_and_won() {
+    const ZONE: u64 = 64 << 20;
+    let config = Config { zone_size: ZONE, zone_capacity: ZONE, capacity: 32 * ZONE, ..Config::tiny() };
+    let emulator = Emulator::memory_packed(&config).unwrap();
+    format(&emulator);
+    let store = ChunkStore::open(drive(&emulator), Options { buffer_bytes: 64 << 20, ..options() }).unwrap();
+    let mut n = 0;
+    let mut put = |mebibytes: u64| {
+        store.create_with(id(n), DATA, Durability::Buffered).unwrap();
+        for _ in 0..mebibytes {
+            store.append_with(id(n), &[7; 1 << 20], BUFFERED).unwrap();
+        }
+        store.seal(id(n)).unwrap();
+        n += 1;
+    };
+    (0..8).for_each(|_| put(63));
+    let before = store.space();
+    assert_eq!(before.dead, 0, "{before:?}");
+    (0..4).for_each(|_| put(1));
+    let small = store.space();
+    assert!(before.free - small.free > 3 * (63 << 20), "each has a zone for itself: {before:?} {small:?}");
+    // All of these zones but a mebibyte, with its framing, and the first block.
+    let end = ZONE - (1036 << 10) - 4096;
+    assert_eq!(small.dead, 4 * end, "{small:?}");
+    while store.clean(1 << 20).unwrap() > 0 {}
+    store.close().unwrap();
+    let cleaned = store.space();
+    assert!(cleaned.free - small.free > 3 * (63 << 20) && cleaned.dead <= end, "{small:?} {cleaned:?}");
+    assert!(cleaned.live == small.live && content(&store, id(11)) == [7; 1 << 20]);
+}

@@ -307,3 +307,79 @@ fn unreadable_checkpoints(emulator: &Emulator, start: u64) {
         }
     }
 }
+
+/// Somebody has reset zones while the store was not open, of one all and of another the end: what stood there is told when it is opened and by
+/// the check, chunk by chunk, everything else is there, and nothing new goes to these zones.
+#[test]
+fn a_write_pointer_that_stands_before_what_was_written_is_told() {
+    for sealed in [false, true] {
+        for kept in [0, 60_000] {
+            let emulator = Emulator::memory(&config()).unwrap();
+            format(&emulator);
+            let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+            for n in 0..6 {
+                // Two share a zone that nobody else has.
+                let stream = if n % 3 == 2 { StreamType::METADATA } else { StreamType::DATA };
+                store.create(id(n), stream).unwrap();
+                for i in 0..4 {
+                    store.append(id(n), &bytes(27_000, n << 8 | i)).unwrap();
+                }
+                if sealed {
+                    store.seal(id(n)).unwrap();
+                }
+            }
+            let all = |n: u64| (0..4).flat_map(|i| bytes(27_000, n << 8 | i)).collect::<Vec<u8>>();
+            let zone = store.places(id(2)).unwrap()[0].zone;
+            assert_eq!(store.places(id(5)).unwrap().iter().filter(|place| place.zone == zone).count(), 1);
+            store.close().unwrap();
+            drop(store);
+            cut(&emulator, zone, kept);
+            let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+            let damage = store.open_report().damage.clone();
+            let says = |part: &str| damage.iter().any(|what| what.contains(part));
+            assert!(
+                damage.len() == 1 && says(&format!("Zone {zone} is written up to byte {}", kept / 4096 * 4096)),
+                "{damage:?}"
+            );
+            let lost = if kept == 0 { 8 * 27_000 } else { 7 * 27_000 };
+            assert!(says(&format!("{lost} bytes of 2 chunks")), "{damage:?}");
+            let problems = store.check(|_, _| {}).unwrap().problems;
+            let named = |n| problems.iter().filter(|what| what.contains(&id(n).to_string())).count();
+            assert_eq!((named(2), named(5)), (if kept == 0 { 4 } else { 3 }, 4), "{problems:#?}");
+            assert_eq!(problems.len(), if kept == 0 { 8 } else { 7 }, "{problems:#?}");
+            let mut out = vec![0; 27_000];
+            assert_eq!(store.read(id(2), 0, &mut out).is_ok(), kept > 0);
+            assert!(kept == 0 || out == bytes(27_000, 2 << 8));
+            assert!(matches!(store.read(id(2), 27_000, &mut out), Err(Error::Damaged { .. })));
+            for n in [0, 1, 3, 4] {
+                assert!(content(&store, id(n)) == all(n), "chunk {n}");
+            }
+            // It goes on, elsewhere.
+            for n in 10..16 {
+                store.create(id(n), StreamType::new(n as u8 % 3).unwrap()).unwrap();
+                store.append(id(n), &bytes(27_000, n)).unwrap();
+                assert!(store.places(id(n)).unwrap().iter().all(|place| place.zone != zone));
+            }
+            for n in [2, 5] {
+                store.delete(id(n)).unwrap();
+            }
+            assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
+            drop(store);
+            let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+            assert!(store.open_report().damage.is_empty(), "{:?}", store.open_report());
+            assert!((10..16).all(|n| content(&store, id(n)) == bytes(27_000, n)));
+        }
+    }
+}
+
+/// Resets a zone, but for its first `kept` bytes (whole blocks of them).
+fn cut(emulator: &Emulator, zone: u32, kept: usize) {
+    use imbrex_device::{AlignedBuf, Cause, ZoneOp, ZonedDevice};
+    let at = emulator.geometry().start(ZoneId(zone));
+    let mut first = AlignedBuf::zeroed(256 << 10);
+    emulator.read_at(&mut first, at, Cause::Other.into()).unwrap();
+    emulator.zone_op(ZoneOp::Reset, ZoneId(zone), Cause::Other.into()).unwrap();
+    if kept >= 4096 {
+        emulator.write_at(&first[..kept / 4096 * 4096], at, Cause::Other.into()).unwrap();
+    }
+}

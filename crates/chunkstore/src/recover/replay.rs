@@ -3,7 +3,7 @@
 use super::{FoundZone, OpenReport, OpenStep, Progress, meta::FoundMeta, no_checkpoint, takes_writes};
 use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex, entries};
 use crate::error::Result;
-use crate::format::{BLOCK, Header, Kind, MOVED, ZoneUse};
+use crate::format::{BLOCK, Header, Kind, MOVED, ZoneUse, data_blocks};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::scan::scan;
@@ -67,6 +67,7 @@ impl Rebuilt {
             }
         }
         rebuilt.scan(tenant, report, progress)?;
+        rebuilt.tell_lost_ends(tenant, report);
         for (id, len) in std::mem::take(&mut rebuilt.seals) {
             // What was not durable had not been acknowledged, and so had not the seal.
             if let Some(chunk) = rebuilt.chunks.get_mut(&id).filter(|chunk| chunk.len == len) {
@@ -211,9 +212,10 @@ impl Rebuilt {
                 }
                 self.changed |= wp != from;
             }
-            if found.state.is_open() && zone.written() == Written::Gone {
+            if found.state.is_open() && (zone.written() == Written::Gone || wp < from) {
                 // Nothing comes there any more, and what stood there is not to be had.
                 found.state = ZoneState::Closed;
+                self.changed |= zone.written() != Written::Gone;
             } else if found.state.is_open() {
                 found.tail = wp;
                 if wp == 0 {
@@ -245,6 +247,45 @@ impl Rebuilt {
             });
         }
         Ok(())
+    }
+
+    /// Write pointers that stand before what chunks have in their zones: somebody has reset these, or the drive has. Nothing in the index
+    /// changes, so who reads what stood there is told, too, and the other bytes of these chunks are there.
+    fn tell_lost_ends(&self, tenant: &Tenant, report: &mut OpenReport) {
+        // By zone: its write pointer in blocks, lost bytes, and of which chunks.
+        let mut ends: BTreeMap<u32, (u32, u64, Vec<ChunkId>)> = BTreeMap::new();
+        for (number, found) in &self.zones {
+            let zone = tenant.volume().report_at_open().get(*number as usize);
+            if let Some(Written::To(wp)) = zone.map(|zone| zone.written())
+                && wp < u64::from(found.tail) * BLOCK as u64
+            {
+                ends.insert(*number, ((wp / BLOCK as u64) as u32, 0, Vec::new()));
+            }
+        }
+        if ends.is_empty() {
+            return;
+        }
+        for chunk in self.chunks.values() {
+            for group in chunk.groups() {
+                let Some((wp, bytes, chunks)) = ends.get_mut(&group.zone) else { continue };
+                let gone = |(start, record): &(u32, RecordIndex)| {
+                    record.at != LOST && record.at + data_blocks(record.end - start) > *wp
+                };
+                let lost: u64 = group.spans().filter(gone).map(|(start, record)| u64::from(record.end - start)).sum();
+                *bytes += lost;
+                if lost > 0 && chunks.last() != Some(&chunk.id) {
+                    chunks.push(chunk.id);
+                }
+            }
+        }
+        for (zone, (wp, bytes, chunks)) in ends.into_iter().filter(|(_, (_, bytes, _))| *bytes > 0) {
+            report.damage.push(format!(
+                "Zone {zone} is written up to byte {} only, and {bytes} bytes of {} chunks that stood behind that are lost; \
+                 `imbrex chunk check` names them: restore these chunks from copies, and remove them here.",
+                u64::from(wp) * BLOCK as u64,
+                chunks.len()
+            ));
+        }
     }
 
     /// A record goes behind what the chunk has. After damage it may leave a gap, whose bytes are lost; without, what is missing
