@@ -101,7 +101,7 @@ fn read_damaged(drive: &dyn ZonedDevice, buf: &mut [u8], at: u64, tag: Tag) -> i
 }
 
 fn open(drive: &Drive) -> Result<ChunkStore, String> {
-    let device = Heard { drive: drive.device.clone(), reads: Box::new(read_damaged) };
+    let device = Heard { drive: drive.device.clone(), reads: Box::new(read_damaged), writes: Box::new(|_| {}) };
     let drive = Drive { device: Arc::new(device), survivor: drive.survivor.clone() };
     ChunkStore::open(drive, options()).map_err(|e| format!("open: {e}"))
 }

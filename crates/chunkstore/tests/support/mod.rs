@@ -77,10 +77,14 @@ pub const BUFFERED: Append = Append { offset: None, durability: Durability::Buff
 /// How a [`Heard`] drive reads.
 pub type Reads = Box<dyn Fn(&dyn ZonedDevice, &mut [u8], u64, Tag) -> imbrex_device::Result<()> + Send + Sync>;
 
-/// A drive that somebody else reads for.
+/// What hears the bytes of each write before it happens.
+pub type Writes = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// A drive that somebody else reads for, and whose writes are heard.
 pub struct Heard {
     pub drive: Arc<dyn ZonedDevice>,
     pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl Heard {
@@ -93,7 +97,7 @@ impl Heard {
             hears(drive.geometry().zone_of(at), tag.cause)?;
             drive.read_at(buf, at, tag)
         };
-        let device = Heard { drive: Arc::new(emulator.clone()), reads: Box::new(reads) };
+        let device = Heard { drive: Arc::new(emulator.clone()), reads: Box::new(reads), writes: Box::new(|_| {}) };
         Drive { device: Arc::new(device), survivor: None }
     }
 }
@@ -112,6 +116,7 @@ impl ZonedDevice for Heard {
         (self.reads)(self.drive.as_ref(), buf, at, tag)
     }
     fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        (self.writes)(buf);
         self.drive.write_at(buf, at, tag)
     }
     fn flush(&self, tag: Tag) -> imbrex_device::Result<()> {
