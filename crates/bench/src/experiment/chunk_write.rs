@@ -4,22 +4,30 @@
 //! A clean store fills its drive from the front, so the zones that are open together lie side by side. A row is measured at several
 //! places spread over the part of the drive that it is about, with a new store at each, whose metazones are at the drive's front; its
 //! rate is all bytes over all time.
+//!
+//! [`one_stream`] has the rows of one that writes one chunk after another.
+
+mod clients;
+mod one_stream;
+
+pub(super) use clients::make_durable;
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::kernel_chunks::{self, Kernel};
 use super::result::{Figure, Ratio, Row};
-use super::stepped::{Host, Nanoseconds, Steps, Turns, why};
+use super::stepped::{Host, Nanoseconds, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
+use clients::{Chunks, Clients, How, Measured, Next};
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, Placement, StreamType};
-use imbrex_emulator::{Op, Profile, TraceEntry};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Options, Placement, StreamType};
+use imbrex_emulator::{Profile, TraceEntry};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "chunk-write",
     about: "Appends to many chunks of a clean store: 4 jobs, 4 under way in each, 128 chunks of each, 4 KiB to 1 MiB",
     paper: "SMRSTORE, section 6.1, Figure 14",
     speed: 1.0,
-    rows: |_| cells().iter().map(Cell::name).collect(),
+    rows: |_| cells().iter().map(Cell::name).chain(one_stream::names()).collect(),
     extra: |options| cells().iter().filter(|cell| !options.short && cell.extra()).map(Cell::name).collect(),
     // The directory for drives holds what is written to ext4.
     needs: |options| Needs { work: if options.short { 256 << 20 } else { 1536 << 20 }, memory: 3 << 30 },
@@ -182,152 +190,34 @@ impl Load {
     }
 }
 
-/// What was measured at one place or, added up, at all.
-#[derive(Default)]
-struct Measured {
-    seconds: f64,
-    busy: f64,
-    kinds: [f64; 4],
-    appends: u64,
-    commits: u64,
-    user: u64,
-    turns: Turns,
-    flushes: u64,
-    /// Of each append, in nanoseconds.
-    took: Vec<Nanoseconds>,
-}
-
-/// The clients of a store: what each does next, and what waits for a commit.
-struct Clients<'a> {
-    host: &'a Host,
-    steps: Steps,
-    size: u64,
-    left: u64,
-    buffered: bool,
-    bytes: Vec<u8>,
-    /// Appends of each job, and when each client's last one came.
-    turn: [u64; JOBS],
-    came: [Nanoseconds; JOBS * DEPTH],
-    /// What was appended and waits for a commit; what appending it asked of the drive; and who is in the one under way.
-    gathered: Vec<usize>,
-    asked: Vec<TraceEntry>,
-    committing: Option<Vec<usize>>,
-    /// With the write cache off each append is durable by itself.
-    through: bool,
-    measured: Measured,
-}
-
-/// What [`Steps`] knows a commit by, and an append that is written without one by the client's number behind it.
-const COMMIT: usize = JOBS * DEPTH;
 fn chunk(job: usize, file: u64) -> ChunkId {
     ChunkId::of_number((job as u64) << 32 | file)
 }
 
-/// Makes durable by itself what was appended to a chunk, with the write cache off: what that asked of the drive, and the zone whose older writes it
-/// waits for.
-pub(super) fn make_durable(host: &Host, id: ChunkId) -> Result<(Vec<TraceEntry>, Option<u32>), Stop> {
-    let ((), written) = host.took(|store| store.sync_chunk(id))?;
-    let places = host.store.places(id).map_err(why)?;
-    Ok((written, places.last().map(|place| place.zone)))
+/// The files of each job in turn.
+struct Files {
+    size: u64,
+    left: u64,
+    /// Appends of each job.
+    turn: [u64; JOBS],
+    /// All of it shall be on the drive in the end.
+    synced: bool,
 }
 
-impl Clients<'_> {
-    fn played(&mut self, commands: &[TraceEntry]) {
-        self.measured.turns.add(commands);
-        self.measured.flushes += commands.iter().filter(|one| one.op == Op::Flush).count() as u64;
-    }
-
-    /// The client's next append, if there are any left.
-    fn append(&mut self, client: usize, now: Nanoseconds) -> Result<(), Stop> {
+impl Chunks for Files {
+    fn next(&mut self, _: &Host, client: usize) -> Result<Option<Next>, Stop> {
         if self.left == 0 {
-            return Ok(());
+            return Ok(None);
         }
         self.left -= 1;
         let job = client / DEPTH;
         let id = chunk(job, self.turn[job] % FILES);
         self.turn[job] += 1;
-        self.came[client] = now;
-        let how = Append { offset: None, durability: Durability::Buffered };
-        let bytes = &self.bytes;
-        let (_, asked) = self.host.took(|store| store.append_with(id, bytes, how))?;
-        self.played(&asked);
-        if self.buffered {
-            self.steps.begin(COMMIT + 1 + client, asked, now);
-        } else if self.through {
-            let (written, zone) = make_durable(self.host, id)?;
-            self.played(&written);
-            self.steps.begin_in(COMMIT + 1 + client, asked.into_iter().chain(written).collect(), zone, now);
-        } else {
-            self.asked.extend(asked);
-            self.gathered.push(client);
-            self.commit(now)?;
-        }
-        Ok(())
+        Ok(Some(Next { id, bytes: self.size, asked: Vec::new() }))
     }
 
-    /// Starts a commit of what has gathered, unless one is under way.
-    fn commit(&mut self, now: Nanoseconds) -> Result<(), Stop> {
-        if self.committing.is_some() || self.gathered.is_empty() {
-            return Ok(());
-        }
-        let ((), asked) = self.host.took(ChunkStore::sync)?;
-        self.played(&asked);
-        let mut commands = std::mem::take(&mut self.asked);
-        commands.extend(asked);
-        self.committing = Some(std::mem::take(&mut self.gathered));
-        self.steps.begin(COMMIT, commands, now);
-        self.measured.commits += 1;
-        Ok(())
-    }
-
-    fn answered(&mut self, client: usize, now: Nanoseconds) {
-        self.measured.took.push(now - self.came[client]);
-        self.measured.appends += 1;
-        self.measured.user += self.size;
-    }
-
-    fn run(&mut self, stopped: impl Fn() -> bool) -> Result<(), Stop> {
-        for client in 0..JOBS * DEPTH {
-            self.steps.begin(client, Vec::new(), client as f64 * TURNAROUND);
-        }
-        let mut end = 0.0;
-        while let Some((who, now)) = self.steps.next() {
-            match who {
-                COMMIT => {
-                    end = now;
-                    for (rank, client) in self.committing.take().unwrap_or_default().into_iter().enumerate() {
-                        self.answered(client, now);
-                        self.steps.begin(client, Vec::new(), now + (rank + 1) as f64 * TURNAROUND);
-                    }
-                    self.commit(now)?;
-                    if stopped() {
-                        return Err(Stop::Interrupted);
-                    }
-                }
-                client if client < COMMIT => self.append(client, now)?,
-                client => {
-                    end = now;
-                    let client = client - COMMIT - 1;
-                    self.answered(client, now);
-                    self.steps.begin(client, Vec::new(), now + TURNAROUND);
-                }
-            }
-        }
-        if self.buffered {
-            // All of it shall be on the drive.
-            let ((), asked) = self.host.took(ChunkStore::sync)?;
-            self.played(&asked);
-            self.steps.begin(COMMIT, asked, end);
-            self.measured.commits += 1;
-            while let Some((_, now)) = self.steps.next() {
-                end = now;
-            }
-        }
-        let stats = self.steps.stats();
-        self.measured.seconds = end / 1e9;
-        self.measured.busy = stats.total.busy();
-        self.measured.kinds = [stats.total.seek, stats.total.rotation, stats.total.transfer, stats.total.zone_ops];
-        Ok(())
+    fn end(&mut self, host: &Host) -> Result<Vec<TraceEntry>, Stop> {
+        if self.synced { Ok(host.took(ChunkStore::sync)?.1) } else { Ok(Vec::new()) }
     }
 }
 
@@ -361,23 +251,10 @@ fn at_place(
     host.store.sync().map_err(why)?;
     let part = (place as f64 + 0.5) / load.places as f64;
     let steps = Steps::new(profile, cell.cache, layout(&host, profile, cell.span, part))?;
-    let mut clients = Clients {
-        host: &host,
-        steps,
-        size: cell.size,
-        left: load.appends(cell),
-        buffered: cell.engine == Engine::Buffered,
-        bytes: vec![7; cell.size as usize],
-        turn: [0; JOBS],
-        came: [0.0; JOBS * DEPTH],
-        gathered: Vec::new(),
-        asked: Vec::new(),
-        committing: None,
-        through: !cell.cache,
-        measured: Measured::default(),
-    };
-    clients.run(stopped)?;
-    Ok(clients.measured)
+    let buffered = cell.engine == Engine::Buffered;
+    let how = if buffered { How::Buffered { sync: None } } else { How::Durable };
+    let files = Files { size: cell.size, left: load.appends(cell), turn: [0; JOBS], synced: buffered };
+    Clients::new((&host, steps), files, (JOBS * DEPTH, cell.size), how, cell.cache).run(stopped)
 }
 
 /// The part of all that is as small or smaller, in milliseconds.
@@ -389,18 +266,12 @@ pub(super) fn at_part(sorted: &[Nanoseconds], part: f64) -> f64 {
 fn measure(profile: &Profile, cell: &Cell, load: Load, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
     let mut all = Measured::default();
     for place in 0..load.places {
-        let one = at_place(profile, cell, load, place, stopped)?;
-        all.seconds += one.seconds;
-        all.busy += one.busy;
-        all.kinds.iter_mut().zip(one.kinds).for_each(|(sum, part)| *sum += part);
-        all.appends += one.appends;
-        all.commits += one.commits;
-        all.user += one.user;
-        all.turns.bytes += one.turns.bytes;
-        all.turns.turns += one.turns.turns;
-        all.flushes += one.flushes;
-        all.took.extend(one.took);
+        all.add(at_place(profile, cell, load, place, stopped)?);
     }
+    Ok(row(profile, all))
+}
+
+fn row(profile: &Profile, mut all: Measured) -> Row {
     all.took.sort_by(f64::total_cmp);
     let mut row = Row::new("", &profile.name);
     row.rule = Rule::Fewer.name().into();
@@ -421,7 +292,7 @@ fn measure(profile: &Profile, cell: &Cell, load: Load, stopped: &dyn Fn() -> boo
     if all.commits > 0 {
         row.figures.insert("appends a commit".into(), all.appends as f64 / all.commits as f64);
     }
-    Ok(row.amplified())
+    row.amplified()
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -445,6 +316,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let ours: Vec<Cell> = cells().into_iter().filter(|cell| cell.kernel().is_none()).collect();
     let names: Vec<String> = ours.iter().map(Cell::name).collect();
     run.at_once(&names, A_STORE, |i, stopped| Ok((measure(&profile, &ours[i], load, stopped)?, ())))?;
+    one_stream::run(run, &profile)?;
     // By the world's clock, so alone.
     let mut kernels = kernel_chunks::Measured::default();
     for (cell, asked) in cells().iter().filter_map(|cell| Some((cell, cell.kernel()?))) {
