@@ -11,7 +11,7 @@ const FONT: &[u8] = include_bytes!("../../fonts/DejaVuSans-subset.ttf");
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 380;
 const MARGIN: u32 = 10;
-const COLOURS: [RGBColor; 10] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1f, 0x6f, 0xb4),
     RGBColor(0xd9, 0x5f, 0x0e),
     RGBColor(0x2c, 0x8c, 0x4a),
@@ -22,6 +22,8 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(0x5f, 0x5f, 0x5f),
     RGBColor(0x9a, 0x9a, 0x10),
     RGBColor(0x0f, 0x9b, 0xa8),
+    RGBColor(0x10, 0x10, 0x10),
+    RGBColor(0xe8, 0xa8, 0x20),
 ];
 
 /// An axis.
@@ -110,6 +112,11 @@ fn tick(value: f64) -> String {
         v if v >= 1.0 => format!("{value:.1}"),
         _ => format!("{value:.3}").trim_end_matches('0').to_owned(),
     }
+}
+
+/// A figure beside a bar: three digits at least, so that bars can be told apart by it.
+fn figure(value: f64) -> String {
+    if value.abs() < 100.0 { super::report::number(value) } else { tick(value) }
 }
 
 /// As many digits as tell numbers apart that lie in a span.
@@ -213,7 +220,9 @@ impl Chart {
         Y::CoordDescType: plotters::coord::ranged1d::ValueFormatter<f64>,
     {
         // The legend stands beside the lines, so that it hides none of them.
-        let (area, legend) = area.split_horizontally(WIDTH - 210);
+        let widest = series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        let names = (widest as u32 * 7 + 44).clamp(210, WIDTH / 2);
+        let (area, legend) = area.split_horizontally(WIDTH - names);
         let mut chart = ChartBuilder::on(&area)
             .margin(MARGIN)
             .margin_top(above)
@@ -332,7 +341,7 @@ impl Chart {
             chart.draw_series([bar(top - 0.15, middle, *ours, COLOURS[0])]).map_err(failed)?;
             let value = |value: f64, y: f64| {
                 let (x, y) = chart.backend_coord(&(value, y));
-                Text::new(tick(value), (x + 4, y - 6), ("sans-serif", 12))
+                Text::new(figure(value), (x + 4, y - 6), ("sans-serif", 12))
             };
             let mut texts = vec![value(*ours, (top - 0.15 + middle) / 2.0)];
             if let Some(theirs) = theirs {
