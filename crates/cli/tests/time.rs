@@ -138,8 +138,15 @@ fn where_the_time_went_is_seen_by_several_processes_while_the_drive_is_used() {
     for part in ["device time", "user_read", "host think time counts as none"] {
         assert!(text.contains(part), "{text}");
     }
+    let said = || done(drive("stats", &at.path, &[])).contains("host think time counts as none");
     drop(used);
     assert_eq!(json(drive("stats", &at.path, &["--json"]))["time"]["seek"], 0.0);
+    assert!(!said(), "nothing was added up since the reset");
+    let again = Emulator::open(&at.path, OpenOptions::default()).unwrap();
+    again.keep_own_time(Pace::Account).unwrap();
+    again.read_at(&mut buf, 0, Cause::UserRead.into()).unwrap();
+    drop(again);
+    assert!(said(), "also when nobody has it any more");
 }
 
 #[test]

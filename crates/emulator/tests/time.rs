@@ -75,6 +75,10 @@ fn what_an_image_counts_is_seen_by_others_meanwhile_and_afterwards() {
     let after = seen(&at.path);
     assert_eq!((after.by_cause.get("wal"), after.pace), (before.by_cause.get("wal"), None));
     assert_eq!(after.latency["wal"].commands, 17);
+    assert!(live.added_up && after.added_up, "also when nobody has it any more");
+    Observer::reset_stats(&at.path).unwrap();
+    reads(&open(&at.path, PACE), 2);
+    assert!(!seen(&at.path).added_up);
 }
 
 #[test]

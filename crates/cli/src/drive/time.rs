@@ -148,6 +148,7 @@ pub(super) fn describe(stats: &TimeStats) -> String {
     match stats.pace {
         Some(Pace::Account) => lines.push("service times are added up; host think time counts as none".into()),
         Some(Pace::Real { speed }) => lines.push(format!("callers wait, {speed} drive seconds in one")),
+        None if stats.added_up => lines.push("service times were added up; host think time counts as none".into()),
         None => {}
     }
     if let Some(cache) = stats.persistent_cache {

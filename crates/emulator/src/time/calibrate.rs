@@ -137,6 +137,7 @@ mod tests {
 
     #[test]
     fn every_figure_with_stated_place_and_span_is_kept_within_5_percent() {
+        let doc = include_str!("../../../../docs/drive-model.md");
         let mut asked = 0;
         for profile in Profile::all() {
             for fact in &profile.facts {
@@ -150,6 +151,9 @@ mod tests {
                     fact.what,
                     fact.unit
                 );
+                let Fact { what, value, unit, source, .. } = fact;
+                let line = format!("| {} | {what} ({source}) | {value} {unit} | {model:.1} |", profile.name);
+                assert!(doc.contains(&line), "docs/drive-model.md lacks the line\n{line}");
             }
         }
         assert_eq!(asked, 12);

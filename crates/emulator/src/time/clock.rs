@@ -118,6 +118,8 @@ pub struct TimeStats {
     pub persistent_cache: Option<PersistentCache>,
     /// How whoever has the drive keeps time; nobody does where there is none.
     pub pace: Option<Pace>,
+    /// Whether some of this time was added up ([`Pace::Account`]): what the host thought in between counts as none in it.
+    pub added_up: bool,
 }
 
 /// What stands in the persistent cache of a drive-managed drive.
@@ -288,6 +290,7 @@ impl Clock {
                     *seat = Seat { waits: None, last: end, seen: Instant::now() };
                 }
                 desk.ledger.publish(&desk.engine);
+                desk.ledger.adds_up();
                 return (arrival, end);
             }
             match desk.waits_for_host(me, self.grace) {

@@ -30,6 +30,8 @@ const TRANSLATES: usize = 4;
 /// How whoever has the drive keeps time: 0 not at all, 1 account, 2 pace; and the speed, a double.
 const PACE: usize = 5;
 const SPEED: usize = 6;
+/// 1 where service times were added up since the counters were reset, whoever did; that is told when nobody has the drive any more.
+const ADDED_UP: usize = 7;
 const CAUSES_AT: usize = 16;
 /// Causes that have room, so that new ones need no new format.
 pub(crate) const CAUSES: usize = 64;
@@ -92,6 +94,11 @@ impl Ledger {
         self.store(SPEED, f64::to_bits(speed));
     }
 
+    /// Some of the time from here on is added up.
+    pub(crate) fn adds_up(&self) {
+        self.store(ADDED_UP, 1);
+    }
+
     /// Publishes where the engine is.
     pub(crate) fn publish(&self, engine: &Engine) {
         self.store(CLOCK, engine.now() as u64);
@@ -109,6 +116,7 @@ impl Ledger {
             self.store(word, 0);
         }
         self.store(BASE, self.load(CLOCK));
+        self.store(ADDED_UP, 0);
     }
 
     pub(crate) fn stats(&self) -> TimeStats {
@@ -130,6 +138,7 @@ impl Ledger {
         let elapsed = self.load(CLOCK).saturating_sub(self.load(BASE)) as f64 / 1e9;
         let persistent_cache = (self.load(TRANSLATES) == 1)
             .then(|| PersistentCache { extents: self.load(EXTENTS) as usize, bytes: self.load(BYTES) });
+        let added_up = self.load(ADDED_UP) == 1;
         let pace = match self.load(PACE) {
             1 => Some(Pace::Account),
             2 => Some(Pace::Real { speed: f64::from_bits(self.load(SPEED)) }),
@@ -138,7 +147,7 @@ impl Ledger {
         let idle = (elapsed - total.busy()).max(0.0);
         let [writes, read_seeks] = seeks;
         let seeks = writes.saturating_add(read_seeks);
-        TimeStats { elapsed, idle, total, by_cause, latency, seeks, read_seeks, persistent_cache, pace }
+        TimeStats { elapsed, idle, total, by_cause, latency, seeks, read_seeks, persistent_cache, pace, added_up }
     }
 
     fn latency(&self, at: usize) -> Latency {

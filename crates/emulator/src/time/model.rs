@@ -69,3 +69,16 @@ impl Model {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_parts() {
+        assert_eq!((parse_scale("1/64"), parse_scale("32"), parse_scale("1/1")), (Ok(64), Ok(32), Ok(1)));
+        for nonsense in ["0", "1/0", "2/64", "1/", "", "-1", "1/70000", "x"] {
+            assert!(parse_scale(nonsense).is_err(), "{nonsense}");
+        }
+    }
+}
