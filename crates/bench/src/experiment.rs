@@ -236,15 +236,20 @@ fn save(out: &Path, outcome: &Outcome) -> Result<(), String> {
     std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file)).map_err(|e| failed(&file, e))
 }
 
+/// Refuses a directory for results that is there already, unless older ones are replaced. The error is a sentence.
+pub fn fresh(out: &Path, force: bool) -> Result<(), String> {
+    if out.exists() && !force {
+        return Err(format!(
+            "{} exists already; name another directory with --out, or replace what is in it with --force",
+            out.display()
+        ));
+    }
+    Ok(())
+}
+
 /// Makes the directory, or clears an older result out of it.
-fn prepare(out: &Path, force: bool) -> Result<(), String> {
+fn prepare(out: &Path) -> Result<(), String> {
     if out.exists() {
-        if !force {
-            return Err(format!(
-                "{} exists already; name another directory with --out, or replace what is in it with --force",
-                out.display()
-            ));
-        }
         let entries = std::fs::read_dir(out).map_err(|e| failed(out, e))?;
         for entry in entries.flatten() {
             let path = entry.path();
@@ -266,12 +271,7 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<(), String> {
 
 /// Refuses what makes no sense, however large the machine is.
 pub fn asked(experiment: &Experiment, options: &Options) -> Result<(), String> {
-    if options.out.exists() && !options.force {
-        return Err(format!(
-            "{} exists already; name another directory with --out, or replace what is in it with --force",
-            options.out.display()
-        ));
-    }
+    fresh(&options.out, options.force)?;
     let names = (experiment.rows)(options);
     if options.inserts.is_some() && experiment.name != bluefs_async::EXPERIMENT.name {
         return Err(format!("only {} can have another number of inserts", bluefs_async::EXPERIMENT.name));
@@ -307,7 +307,7 @@ pub fn run(
     interrupted: &Arc<AtomicBool>,
 ) -> Result<Outcome, String> {
     check(experiment, options)?;
-    prepare(&options.out, options.force)?;
+    prepare(&options.out)?;
     let names = (experiment.rows)(options);
     let (extra, all) = ((experiment.extra)(options), names.len());
     let rows = names.iter().filter(|name| options.wants(name, &extra)).count();
@@ -332,6 +332,7 @@ pub fn run(
             left.join("; ")
         ));
     }
+    checks::artefacts(&mut outcome);
     sensitivity::ratios(&mut outcome);
     sensitivity::charts(&mut outcome);
     outcome.complete = ended.is_ok();

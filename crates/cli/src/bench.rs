@@ -4,6 +4,7 @@ use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_bench::experiment::agreement::{self, Agreement};
 use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, beside, report, streams};
 use imbrex_bench::segments;
+use imbrex_emulator::time::parse_scale;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -76,7 +77,7 @@ struct RunArgs {
     /// One of `imbrex bench list`, or all: each then has a directory of its own in --out, and an index page.
     name: String,
     /// How much smaller than the paper's.
-    #[arg(long, value_name = "1/N", default_value = "1/64", value_parser = scale)]
+    #[arg(long, value_name = "1/N", default_value = "1/64", value_parser = parse_scale)]
     scale: u32,
     /// Where result.json, report.html and the charts go.
     #[arg(long, value_name = "DIR")]
@@ -121,15 +122,6 @@ struct RunArgs {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// `1/64` or `64`.
-fn scale(text: &str) -> Result<u32, String> {
-    let number = text.strip_prefix("1/").unwrap_or(text);
-    match number.parse() {
-        Ok(scale @ 1..=65_536) => Ok(scale),
-        _ => Err("a scale is 1/N, N from 1 to 65536, as 1/64".into()),
-    }
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -326,6 +318,7 @@ fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicB
         Options { scale, speed: Some(speed), ..options(args, out) }
     });
     // What cannot end well is said before the first begins.
+    experiment::fresh(&args.out, args.force).map_err(Failure::failed)?;
     if let Some(base) = &args.base {
         results(std::slice::from_ref(base))?;
     }
@@ -340,10 +333,14 @@ fn run_series(experiment: &Experiment, args: &RunArgs, interrupted: &Arc<AtomicB
     if fit.len() + args.base.iter().count() < 2 {
         return Err(Failure::failed(format!("nothing is left to compare: {}", left.join("; "))));
     }
-    left.iter().try_for_each(print)?;
+    // In JSON there is the comparison alone.
+    let say = |what: String| if args.json { Ok(()) } else { print(what) };
+    left.iter().cloned().try_for_each(say)?;
     for options in &fit {
-        print(format!("== {} at 1/{}, speed {}", experiment.name, options.scale, options.speed.unwrap_or(1.0)))?;
-        run_one(experiment, options, false, interrupted)?;
+        say(format!("== {} at 1/{}, speed {}", experiment.name, options.scale, options.speed.unwrap_or(1.0)))?;
+        let outcome =
+            experiment::run(experiment, options, &Bar::new(args.json), interrupted).map_err(Failure::failed)?;
+        say(summary(&outcome, &options.out))?;
         report::index(&args.out).map_err(Failure::failed)?;
     }
     let dirs = args.base.iter().cloned().chain(fit.into_iter().map(|options| options.out)).collect();
@@ -363,20 +360,30 @@ impl Watcher for Quiet {
     }
 }
 
-/// What an experiment came to, printed with its name before it; a sentence where it failed, which stops no other.
-fn tell(
-    experiment: &Experiment,
-    ended: Result<experiment::result::Outcome, String>,
-    args: &RunArgs,
-) -> Result<Option<String>, Failure> {
-    let dir = args.out.join(experiment.name);
-    let failed = match ended {
-        Ok(outcome) if args.json => print_json(&outcome).map(|()| None)?,
-        Ok(outcome) => print(summary(&outcome, &dir)).map(|()| None)?,
-        Err(sentence) => Some(sentence),
-    };
-    report::index(&args.out).map_err(Failure::failed)?;
-    Ok(failed)
+/// What came of all experiments so far.
+#[derive(Default)]
+struct Told {
+    /// In JSON they are told together, in the end.
+    results: Vec<experiment::result::Outcome>,
+    /// Sentences of those that failed, which stop no other.
+    failed: Vec<String>,
+}
+
+impl Told {
+    /// What an experiment came to.
+    fn tell(
+        &mut self,
+        experiment: &Experiment,
+        ended: Result<experiment::result::Outcome, String>,
+        args: &RunArgs,
+    ) -> Outcome {
+        match ended {
+            Ok(outcome) if args.json => self.results.push(outcome),
+            Ok(outcome) => print(summary(&outcome, &args.out.join(experiment.name)))?,
+            Err(sentence) => self.failed.push(sentence),
+        }
+        report::index(&args.out).map(drop).map_err(Failure::failed)
+    }
 }
 
 /// Runs all, in their order, but for those that run beside them: what nothing times does not wait for its turn where memory holds both.
@@ -395,38 +402,43 @@ fn run_all(args: &RunArgs, interrupted: &Arc<AtomicBool>) -> Outcome {
         })
         .collect();
     // What cannot end well is said of all of them before the first begins.
+    experiment::fresh(&args.out, args.force).map_err(Failure::failed)?;
     for (experiment, options) in &all {
         experiment::check(experiment, options).map_err(Failure::failed)?;
     }
     let named = |experiment: &Experiment| beside::BESIDE.contains(&experiment.name);
     let (aside, others): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|(experiment, _)| named(experiment));
-    let sentences = if beside::possible() {
-        let told = |all: Vec<(&'static Experiment, Options)>| -> Vec<(&'static Experiment, Options)> {
+    let told = if beside::possible() {
+        let said = |all: Vec<(&'static Experiment, Options)>| -> Vec<(&'static Experiment, Options)> {
             let quiet = all.iter().rposition(|(one, _)| one.name == beside::ALONE).map_or(0, |at| at + 1);
             let beside = |at, one| (at >= quiet).then(|| beside::told(one));
             let all = all.into_iter().enumerate();
             all.map(|(at, (one, options))| (one, Options { beside: beside(at, one), ..options })).collect()
         };
-        run_both(&told(others), told(aside), args, interrupted, beside::step_back)
+        run_both(&said(others), said(aside), args, interrupted, beside::step_back)
     } else {
         run_both(&all, Vec::new(), args, interrupted, beside::step_back)
     }?;
-    print(format!("the index of all is {}", args.out.join("index.html").display()))?;
-    if sentences.is_empty() { Ok(()) } else { Err(Failure::failed(sentences.join("; "))) }
+    if args.json {
+        print_json(&told.results)?;
+    } else {
+        print(format!("the index of all is {}", args.out.join("index.html").display()))?;
+    }
+    if told.failed.is_empty() { Ok(()) } else { Err(Failure::failed(told.failed.join("; "))) }
 }
 
 /// Runs experiments one after the other, and those `aside` at the same time, each behind `step_back`. What came of those is told between
-/// the others and behind the last. The sentences say what failed.
+/// the others and behind the last.
 fn run_both(
     others: &[(&'static Experiment, Options)],
     mut aside: Vec<(&'static Experiment, Options)>,
     args: &RunArgs,
     interrupted: &Arc<AtomicBool>,
     step_back: fn() -> Result<(), String>,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Told, Failure> {
     let (said, heard) = mpsc::channel();
     let (quiet, begin, done) = (Quiet::default(), AtomicBool::new(false), AtomicBool::new(false));
-    let mut failed = Vec::new();
+    let mut told = Told::default();
     std::thread::scope(|scope| {
         let (quiet, begin, done) = (&quiet, &begin, &done);
         scope.spawn(move || {
@@ -457,7 +469,9 @@ fn run_both(
             }
         });
         let mut all = || -> Outcome {
-            let header = |experiment: &Experiment| print(format!("== {}: {}", experiment.name, experiment.about));
+            let header = |experiment: &Experiment| {
+                if args.json { Ok(()) } else { print(format!("== {}: {}", experiment.name, experiment.about)) }
+            };
             for (experiment, options) in others {
                 if interrupted.load(Ordering::Relaxed) {
                     break;
@@ -466,10 +480,10 @@ fn run_both(
                 // From the first on that says so in its report.
                 begin.fetch_or(options.beside.is_some(), Ordering::Relaxed);
                 let ended = experiment::run(experiment, options, &Bar::new(args.json), interrupted);
-                failed.extend(tell(experiment, ended, args)?);
+                told.tell(experiment, ended, args)?;
                 for (experiment, ended) in heard.try_iter() {
                     header(experiment)?;
-                    failed.extend(tell(experiment, ended, args)?);
+                    told.tell(experiment, ended, args)?;
                 }
             }
             done.store(true, Ordering::Relaxed);
@@ -487,7 +501,7 @@ fn run_both(
                 bar.at(1.0, "");
                 let Ok((experiment, ended)) = ended else { return Ok(()) };
                 header(experiment)?;
-                failed.extend(tell(experiment, ended, args)?);
+                told.tell(experiment, ended, args)?;
             }
         };
         let ended = all();
@@ -495,7 +509,7 @@ fn run_both(
         interrupted.fetch_or(ended.is_err(), Ordering::Relaxed);
         ended
     })?;
-    Ok(failed)
+    Ok(told)
 }
 
 /// Does what the command line says.
@@ -527,14 +541,6 @@ pub fn run(args: Args) -> Outcome {
 mod tests {
     use super::*;
 
-    #[test]
-    fn scales_are_parts() {
-        assert_eq!((scale("1/64"), scale("32"), scale("1/1")), (Ok(64), Ok(32), Ok(1)));
-        for nonsense in ["0", "1/0", "2/64", "1/", "", "-1", "1/70000", "x"] {
-            assert!(scale(nonsense).is_err(), "{nonsense}");
-        }
-    }
-
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
@@ -546,7 +552,7 @@ mod tests {
         <Line as clap::Parser>::parse_from(["run", "all", "--short", "--out", &out, "--work", &out]).args
     }
 
-    fn both(args: &RunArgs, stop: bool) -> Result<Vec<String>, Failure> {
+    fn both(args: &RunArgs, stop: bool) -> Result<Told, Failure> {
         let one = |name: &str| {
             let experiment = experiment::named(name).unwrap();
             let options = options(args, args.out.join(name));
@@ -560,16 +566,22 @@ mod tests {
     fn what_runs_beside_the_others_stands_on_the_same_page_and_ends_with_them() {
         let dir = tempfile::tempdir().unwrap();
         let args = line(dir.path());
-        assert!(both(&args, false).unwrap().is_empty());
+        let told = both(&args, false).unwrap();
+        assert!(told.failed.is_empty() && told.results.is_empty());
         let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
         let place = |name: &str| page.find(&format!("{name}/report.html")).unwrap();
         assert!(place("calibration") < place("interleave"), "in the order of all, whichever ended first");
         // Both refuse what is there, and one does not hide the other.
-        let sentences = both(&args, false).unwrap();
+        let sentences = both(&args, false).unwrap().failed;
         assert!(sentences.len() == 2 && sentences.iter().all(|why| why.contains("--force")), "{sentences:?}");
+        // In JSON all of it is one value, printed in the end.
+        let told = both(&RunArgs { json: true, force: true, ..args }, false).unwrap();
+        let mut names: Vec<&str> = told.results.iter().map(|result| result.experiment.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["calibration", "interleave"]);
         // Who asked to stop waits for nobody.
         let other = tempfile::tempdir().unwrap();
-        assert!(both(&line(other.path()), true).unwrap().iter().all(|why| why.contains("interrupted")));
+        assert!(both(&line(other.path()), true).unwrap().failed.iter().all(|why| why.contains("interrupted")));
         assert!(!other.path().join("interleave").exists());
     }
 
@@ -577,7 +589,7 @@ mod tests {
     fn a_scale_that_there_is_no_room_for_is_left_out_of_a_comparison() {
         let dir = tempfile::tempdir().unwrap();
         // No machine has room for drives at /proc, which is no reason to run nothing where none is needed.
-        let mut args = line(dir.path());
+        let mut args = line(&dir.path().join("series"));
         args.work = "/proc".into();
         let leveldb = experiment::named("leveldb-bluefs").unwrap();
         let sentence = match run_series(leveldb, &args, &Arc::default()) {

@@ -3,6 +3,7 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::result::{Figure, Ratio, Row};
+use super::sample::{kinds, stayed};
 use super::sensitivity::{self, Replayed};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_emulator::time::{Replay, TimeStats, answer, replay};
@@ -72,7 +73,7 @@ fn fill(run: &Run, profile: &Profile, part: u64) -> Result<(Row, Vec<(f64, f64)>
     let unit = profile.zone_size.max(profile.time()?.map_or(0, |p| p.band_mib as u64 * MIB * 128));
     let piece = (profile.capacity / PIECES / unit).max(1) * unit;
     let mut row = Row::new("", &profile.name);
-    let (mut seconds, mut busy, mut bytes, mut commands) = (0.0, 0.0, 0, 0);
+    let (mut seconds, mut busy, mut stay, mut bytes, mut commands) = (0.0, 0.0, 0.0, 0, 0);
     let mut curve = Vec::new();
     for i in 0..PIECES {
         if run.stopped() {
@@ -89,17 +90,23 @@ fn fill(run: &Run, profile: &Profile, part: u64) -> Result<(Row, Vec<(f64, f64)>
         let took = stats.elapsed * (len as f64 / (n * MIB) as f64);
         curve.push((seconds + took / 2.0, (n * MIB) as f64 / MIB as f64 / stats.elapsed));
         seconds += took;
-        busy += stats.total.busy() * (took / stats.elapsed);
+        let whole = took / stats.elapsed;
+        busy += stats.total.busy() * whole;
+        stay += stayed(&stats) * whole;
         bytes += n * MIB;
         commands += n;
-        row.seconds.entry("seek".into()).and_modify(|s| *s += stats.total.seek).or_insert(stats.total.seek);
-        row.seconds.entry("transfer".into()).and_modify(|s| *s += stats.total.transfer).or_insert(stats.total.transfer);
+        for (kind, spent) in kinds(&stats.total) {
+            *row.seconds.entry(kind).or_default() += spent * whole;
+        }
     }
     let average = profile.capacity as f64 / MIB as f64 / seconds;
     (row.device_seconds, row.wall_seconds) = (Some(busy), Some(seconds));
     row.operations = Some(commands);
     (row.bytes_user, row.bytes_drive) = (Some(bytes), Some(bytes));
     row.drive_utilisation = Some((busy / seconds).min(1.0));
+    row.queue_depth = Some(stay / seconds);
+    // One behind each piece.
+    row.flushes = Some(PIECES);
     row.figures.insert("average, MiB/s".into(), average);
     row.rule = Rule::Whole.name().into();
     let published = profile.facts.iter().find(|fact| fact.what == "sequential bandwidth, average");

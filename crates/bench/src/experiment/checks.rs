@@ -1,6 +1,6 @@
 //! What must be said about rows before anybody believes them (DESIGN, sections 4 and 8). Pure functions.
 
-use super::result::Row;
+use super::result::{Outcome, Row};
 
 /// Below this the processor, not the drive, decided how long it took.
 const BUSY: f64 = 0.8;
@@ -25,6 +25,16 @@ pub fn artefact(a: &Row, b: &Row) -> Option<String> {
     })
 }
 
+/// Flags every ratio between the times of two rows that wrote so differently.
+pub fn artefacts(outcome: &mut Outcome) {
+    let rows = &outcome.rows;
+    for ratio in &mut outcome.ratios {
+        let Some([slow, fast]) = &ratio.between else { continue };
+        let row = |name: &String| rows.iter().find(|row| row.name == *name);
+        ratio.flags.extend(row(slow).zip(row(fast)).and_then(|(slow, fast)| artefact(slow, fast)));
+    }
+}
+
 /// How far results that should be the same lie apart, as a part of the smallest; `None` with fewer than two.
 pub fn apart(values: &[f64]) -> Option<f64> {
     let smallest = values.iter().copied().min_by(f64::total_cmp)?;
@@ -34,6 +44,7 @@ pub fn apart(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::result::Ratio;
     use super::*;
 
     #[test]
@@ -53,6 +64,21 @@ mod tests {
         assert!(artefact(&row(3.0), &row(3.4)).unwrap().contains("13 %"));
         assert!(artefact(&row(3.4), &row(3.0)).is_some());
         assert!(artefact(&Row::default(), &row(3.0)).is_none());
+    }
+
+    #[test]
+    fn a_ratio_between_rows_that_wrote_differently_says_so() {
+        let row = |name: &str, wa| Row { write_amplification: Some(wa), ..Row::new(name, "d") };
+        let between = |slow: &str, fast: &str| Ratio::of("r", &[1.0]).unwrap().between(slow, fast);
+        let mut outcome = Outcome {
+            rows: vec![row("a", 3.0), row("b", 3.1), row("c", 4.0)],
+            ratios: vec![between("a", "b"), between("a", "c"), between("c", "gone"), Ratio::default()],
+            ..Outcome::default()
+        };
+        artefacts(&mut outcome);
+        let flags: Vec<usize> = outcome.ratios.iter().map(|ratio| ratio.flags.len()).collect();
+        assert_eq!(flags, [0, 1, 0, 0]);
+        assert!(outcome.ratios[1].flags[0].contains("33 %"), "{:?}", outcome.ratios[1].flags);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) struct Running {
 impl Running {
     /// Starts `command`; its output goes to files in `dir`.
     ///
-    /// What it runs under kills it should this process be killed (`setpriv`, of util-linux), where that is installed.
+    /// It runs under `setpriv` (of util-linux), by which it is killed should this process be.
     pub(super) fn start(command: &Command, dir: &Path) -> Result<Running, Stop> {
         Self::begin(command, dir, Stdio::null())
     }

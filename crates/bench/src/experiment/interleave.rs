@@ -3,6 +3,7 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::result::{Ratio, Row};
+use super::sample::timed;
 use super::sensitivity::{self, Replayed};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_emulator::time::{Replay, TimeStats, replay};
@@ -100,19 +101,12 @@ fn measure(profile: &Profile, cell: Cell, fill: u64, least: u64) -> Result<Row, 
     let written: u64 = trace.iter().map(|entry| u64::from(entry.len)).sum();
     let mut row = Row::new("", &profile.name);
     row.rule = Rule::Whole.name().into();
-    (row.device_seconds, row.wall_seconds) = (Some(stats.total.busy()), Some(stats.elapsed));
+    timed(&mut row, &stats);
+    row.wall_seconds = Some(stats.elapsed);
+    // One behind the last command.
+    row.flushes = Some(1);
     row.operations = Some(trace.len() as u64);
     (row.bytes_user, row.bytes_drive) = (Some(written), Some(written));
-    row.drive_utilisation = (stats.elapsed > 0.0).then(|| (stats.total.busy() / stats.elapsed).min(1.0));
-    let total = stats.total;
-    row.seconds = [
-        ("seek", total.seek),
-        ("rotation", total.rotation),
-        ("transfer", total.transfer),
-        ("zone ops", total.zone_ops),
-    ]
-    .map(|(name, seconds)| (name.to_owned(), seconds))
-    .into();
     row.figures.insert("MiB/s".into(), written as f64 / MIB as f64 / stats.elapsed);
     Ok(row.amplified())
 }

@@ -17,7 +17,8 @@ pub(super) mod streams;
 
 use super::chunk_write::Span;
 use super::result::{Figure, Row};
-use super::{Rule, Run, Stop};
+use super::sample::stayed;
+use super::{Rule, Run, Stop, checks};
 use imbrex_emulator::Profile;
 use imbrex_emulator::time::TimeStats;
 use std::collections::BTreeMap;
@@ -61,7 +62,7 @@ impl Ran {
         Ran {
             busy: total.busy(),
             kinds: [total.seek, total.rotation, total.transfer, total.zone_ops],
-            stayed: time.latency.values().map(|one| one.mean * one.commands as f64).sum(),
+            stayed: stayed(time),
             ..Ran::default()
         }
     }
@@ -198,6 +199,7 @@ impl Measured {
             Kernel::Ext4 => {
                 let speed = run.speed(Rule::Fewer);
                 row.settings.insert("clock".into(), format!("with the world's, {speed} times as fast"));
+                checks::cpu_bound(&mut row);
             }
             Kernel::F2fs => {
                 row.settings

@@ -1,6 +1,7 @@
 //! The page of an experiment: one file, nothing from elsewhere, no script. And the page that links several.
 
 use super::agreement::{Agreement, column};
+use super::failed;
 use super::result::{Config, Figure, Outcome, Ratio, Row};
 use super::sensitivity::Replayed;
 use std::collections::BTreeSet;
@@ -383,10 +384,6 @@ fn page(outcome: &Outcome) -> Result<String, std::fmt::Error> {
     config(&mut out, &outcome.config)?;
     writeln!(out, "</body></html>")?;
     Ok(out)
-}
-
-fn failed(path: &Path, error: impl std::fmt::Display) -> String {
-    format!("{}: {error}; see that there is room, and that it may be written", path.display())
 }
 
 /// Writes `report.html` and a PNG file for each chart into `dir`.

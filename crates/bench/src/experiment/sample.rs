@@ -3,7 +3,7 @@
 use super::chart::Series;
 use super::result::Row;
 use imbrex_device::ZoneState;
-use imbrex_emulator::time::Seconds;
+use imbrex_emulator::time::{Seconds, TimeStats};
 use imbrex_emulator::{Counts, Observer};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -82,22 +82,12 @@ impl Sampler {
     /// Fills in what became of the drive's time.
     fn time(&self, row: &mut Row) {
         let Ok(Some(time)) = self.observer.time() else { return };
-        row.device_seconds = Some(time.total.busy());
-        row.seconds = kinds(&time.total);
-        row.seconds.insert("idle".into(), time.idle);
-        row.seconds_by_cause = time.by_cause.iter().map(|(cause, of)| ((*cause).to_owned(), kinds(of))).collect();
-        if time.elapsed > 0.0 {
-            row.drive_utilisation = Some((time.total.busy() / time.elapsed).min(1.0));
-            // Little: commands at the drive are their rate times the time that each stays.
-            let stayed: f64 = time.latency.values().map(|l| l.mean * l.commands as f64).sum();
-            row.queue_depth = Some(stayed / time.elapsed);
-        }
+        timed(row, &time);
         if time.elapsed > 0.0 {
             // By the drive's own clock, which a scaled drive's mechanics run in.
             row.figures.insert("seeks/s of the drive".into(), time.seeks as f64 / time.elapsed);
             row.figures.insert("seeks/s of the drive, for reads".into(), time.read_seeks as f64 / time.elapsed);
         }
-        row.latency = time.latency.iter().map(|(cause, latency)| ((*cause).to_owned(), *latency)).collect();
     }
 
     /// Bytes read and written a second, in MiB.
@@ -116,7 +106,25 @@ impl Sampler {
     }
 }
 
-fn kinds(of: &Seconds) -> BTreeMap<String, f64> {
+/// Fills in how long a drive was busy, with what, and how long commands stayed there.
+pub(super) fn timed(row: &mut Row, time: &TimeStats) {
+    row.device_seconds = Some(time.total.busy());
+    row.seconds = kinds(&time.total);
+    row.seconds.insert("idle".into(), time.idle);
+    row.seconds_by_cause = time.by_cause.iter().map(|(cause, of)| ((*cause).to_owned(), kinds(of))).collect();
+    if time.elapsed > 0.0 {
+        row.drive_utilisation = Some((time.total.busy() / time.elapsed).min(1.0));
+        row.queue_depth = Some(stayed(time) / time.elapsed);
+    }
+    row.latency = time.latency.iter().map(|(cause, latency)| ((*cause).to_owned(), *latency)).collect();
+}
+
+/// What commands stayed at the drive, added up: over the time it is how many were there (Little).
+pub(super) fn stayed(time: &TimeStats) -> f64 {
+    time.latency.values().map(|latency| latency.mean * latency.commands as f64).sum()
+}
+
+pub(super) fn kinds(of: &Seconds) -> BTreeMap<String, f64> {
     let Seconds { seek, rotation, transfer, zone_ops, cleaning } = *of;
     [("seek", seek), ("rotation", rotation), ("transfer", transfer), ("zone ops", zone_ops), ("cleaning", cleaning)]
         .map(|(name, seconds)| (name.to_owned(), seconds))
