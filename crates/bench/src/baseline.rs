@@ -16,6 +16,7 @@ mod record;
 pub use group::PageCache;
 pub use record::{owner, undo_left};
 
+use crate::process::cpu_seconds;
 use attached::{FILE, run};
 use group::Group;
 use imbrex_emulator::time::{Mechanics, TimeStats};
@@ -423,10 +424,7 @@ impl Baseline {
 
     /// Processor seconds of the server so far.
     pub fn server_cpu(&self) -> f64 {
-        let stat = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).ok();
-        let text = self.server.as_ref().and_then(|server| stat(server.id())).unwrap_or_default();
-        let ticks = |at: usize| text.rsplit_once(") ")?.1.split(' ').nth(at)?.parse::<f64>().ok();
-        (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / rustix::param::clock_ticks_per_second().max(1) as f64
+        self.server.as_ref().and_then(|server| cpu_seconds(server.id())).unwrap_or(0.0)
     }
 
     /// Writes out what the page cache holds, and flushes the drive.

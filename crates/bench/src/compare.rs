@@ -46,7 +46,8 @@ fn spread(values: &[f64]) -> (f64, f64, f64) {
     sorted.sort_by(f64::total_cmp);
     match sorted.as_slice() {
         [] => (f64::NAN, f64::NAN, f64::NAN),
-        all => (all[all.len() / 2], all[0], all[all.len() - 1]),
+        // Of an even number the mean of the two in the middle.
+        all => ((all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0, all[0], all[all.len() - 1]),
     }
 }
 

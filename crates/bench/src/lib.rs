@@ -9,4 +9,5 @@
 pub mod baseline;
 pub mod compare;
 pub mod experiment;
+mod process;
 pub mod segments;

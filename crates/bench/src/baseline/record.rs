@@ -7,6 +7,7 @@
 
 use super::attached::{self, FILE};
 use super::group;
+use crate::process::started;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
@@ -33,13 +34,6 @@ pub(super) struct Record {
     /// Files of the kernel with settings, and what was in them.
     pub(super) settings: Vec<(PathBuf, String)>,
     pub(super) group: Option<PathBuf>,
-}
-
-/// When the process was started; `None` where there is none of this number.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may hold anything.
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
 fn boot() -> String {

@@ -8,6 +8,7 @@
 //! the program runs; processor time counts from when the drive is there.
 
 use super::{interleaved, spread};
+use crate::process::cpu_seconds;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -52,13 +53,6 @@ struct Run {
     slowest: f64,
 }
 
-fn seconds(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-    // Fields 14 and 15 of the whole line, in clock ticks of a hundredth of a second.
-    Some((fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?) / 100.0)
-}
-
 /// The program's figures now; `None`: it does not answer, as before its drive is open and after its end.
 fn look(port: u16, pid: u32) -> Option<Moment> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -66,7 +60,7 @@ fn look(port: u16, pid: u32) -> Option<Moment> {
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
-    let mut moment = Moment { cpu: seconds(pid)?, ..Moment::default() };
+    let mut moment = Moment { cpu: cpu_seconds(pid)?, ..Moment::default() };
     for line in text.lines() {
         let Some((name, value)) = line.rsplit_once(' ') else { continue };
         let Ok(value) = value.parse::<f64>() else { continue };

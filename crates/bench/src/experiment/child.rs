@@ -1,6 +1,7 @@
 //! A program that an experiment runs: its output goes to files, and it does not outlive the experiment.
 
 use super::Stop;
+use crate::process::cpu_seconds;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -8,9 +9,6 @@ use std::time::Duration;
 
 /// How often it is looked at.
 pub(super) const POLL: Duration = Duration::from_millis(100);
-
-/// Clock ticks in a second, in `/proc/PID/stat`; Linux shows 100 to every program.
-const TICKS: f64 = 100.0;
 
 /// A running program. Dropped, it is killed.
 pub(super) struct Running {
@@ -128,15 +126,6 @@ impl Running {
 
 fn text(path: &Path) -> String {
     std::fs::read(path).map_or(String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Processor seconds that a process used so far, to a hundredth.
-pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold anything: state is field 3, user and system time are 14 and 15.
-    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS)
 }
 
 impl Drop for Running {

@@ -226,7 +226,8 @@ impl Ratio {
         let mut sorted: Vec<f64> = all.iter().copied().filter(|ratio| ratio.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (smallest, largest) = (*sorted.first()?, *sorted.last()?);
-        let median = *sorted.get(sorted.len() / 2)?;
+        // Of an even number the mean of the two in the middle.
+        let median = (sorted.get((sorted.len() - 1) / 2)? + sorted.get(sorted.len() / 2)?) / 2.0;
         Some(Ratio { name: name.into(), median, smallest, largest, all: all.to_vec(), ..Ratio::default() })
     }
 
@@ -253,6 +254,7 @@ mod tests {
     fn a_ratio_knows_its_spread_and_a_row_its_amplification() {
         let ratio = Ratio::of("a over b", &[1.2, 1.0, 1.1]).unwrap();
         assert_eq!((ratio.median, ratio.smallest, ratio.largest), (1.1, 1.0, 1.2));
+        assert_eq!(Ratio::of("of two", &[1.5, 1.0]).map(|ratio| ratio.median), Some(1.25));
         assert!(Ratio::of("of nothing", &[]).is_none());
         assert!(Ratio::of("of nonsense", &[f64::NAN]).is_none());
         let row = Row { bytes_user: Some(10), bytes_drive: Some(25), ..Row::new("r", "d") }.amplified();

@@ -4,12 +4,13 @@
 //! compaction, buffers and read-ahead; keys, values and blocks keep their size.
 
 use super::chart::Series;
-use super::child::{POLL, Running, cpu_seconds, machine_ticks};
+use super::child::{POLL, Running, machine_ticks};
 use super::hosts::Disk;
 use super::result::Row;
 use super::sample::Sampler;
 use super::sensitivity::{self, Recorded};
 use super::{Run, Stop, checks};
+use crate::process::cpu_seconds;
 use imbrex_emulator::{Observer, image_trace_length, read_timed_trace};
 use std::io::Write;
 use std::path::Path;
