@@ -287,16 +287,16 @@ impl Core {
             ZoneUse::Data(other) => !self.facts.separate || other == stream,
             _ => false,
         };
-        let open = state.zones.0.iter().filter(|(_, z)| z.state().is_open() && !z.dead && takes(z.usage));
+        let open = state.zones.open().filter(|(_, z)| !z.dead && takes(z.usage));
         // A zone that the chunk has left it does not come back to: what it has in one zone is one run of its bytes.
-        let room = |zone: &u32, z: &DataZone| if zones.contains(zone) { 0 } else { z.room() };
+        let room = |zone: u32, z: &DataZone| if zones.contains(&zone) { 0 } else { z.room() };
         let promised = |z: &DataZone| u32::try_from(z.promised).unwrap_or(u32::MAX);
         let pool: Vec<_> = open
-            .map(|(zone, z)| OpenZone { zone: *zone, room: room(zone, z), writers: z.writers, promised: promised(z) })
+            .map(|(zone, z)| OpenZone { zone, room: room(zone, z), writers: z.writers, promised: promised(z) })
             .collect();
         let kind = usize::from(stream.number());
         let fits = placement.pick == Pick::Fit;
-        let all = state.zones.0.values().filter(|z| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_))).count();
+        let all = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_))).count();
         let expect = if fits { self.expected(state, slot) } else { None };
         // To borrow zones gains nothing where it is not known how long chunks become; it only makes turns shorter.
         let known = state.sizes.get(kind).is_some_and(|sizes| sizes.expected(1).is_some());
@@ -367,9 +367,8 @@ impl Core {
         if !outgrows(blocks_of(chunk.len), blocks_of(usual), expect, zone.room()) {
             return false;
         }
-        let of_kind = |z: &&DataZone| z.state().is_open() && z.usage == ZoneUse::Data(chunk.stream);
-        let all = state.zones.0.values().filter(|z| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_))).count();
-        let open = state.zones.0.values().filter(of_kind).count();
+        let all = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_))).count();
+        let open = state.zones.open().filter(|(_, z)| z.usage == ZoneUse::Data(chunk.stream)).count();
         let kind = usize::from(chunk.stream.number());
         open < allowance(open, self.facts.pools[kind], all, self.facts.shared)
     }
@@ -377,7 +376,7 @@ impl Core {
     /// All zones that may be open are, and a kind has not got its share: one that was lent to another is closed.
     fn call_back(&self, state: &mut State) {
         let mut open = vec![0usize; self.facts.pools.len()];
-        let zones = || state.zones.0.iter().filter(|(_, z)| z.state().is_open() && matches!(z.usage, ZoneUse::Data(_)));
+        let zones = || state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_)));
         for (_, z) in zones() {
             if let Some(n) = open.get_mut(z.kind()) {
                 *n += 1;
@@ -385,8 +384,8 @@ impl Core {
         }
         let over =
             |z: &DataZone| open.get(z.kind()).zip(self.facts.pools.get(z.kind())).is_some_and(|(n, share)| n > share);
-        let lent = zones().filter(|(_, z)| over(z)).min_by_key(|(zone, z)| (z.writers, z.room(), **zone));
-        if let Some(zone) = lent.map(|(zone, _)| *zone) {
+        let lent = zones().filter(|(_, z)| over(z)).min_by_key(|(zone, z)| (z.writers, z.room(), *zone));
+        if let Some(zone) = lent.map(|(zone, _)| zone) {
             state.close_zone(zone);
         }
     }

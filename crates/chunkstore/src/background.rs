@@ -201,7 +201,7 @@ impl Core {
 
     /// Bytes of all chunks.
     fn live_bytes(&self) -> u64 {
-        self.state().zones.0.values().map(|z| u64::from(z.live_blocks)).sum::<u64>() * BLOCK as u64
+        self.state().zones.all().values().map(|z| u64::from(z.live_blocks)).sum::<u64>() * BLOCK as u64
     }
 
     /// Cleans about so many bytes, if that is due. `None`: it is not, or nothing is to be gained.

@@ -238,7 +238,7 @@ impl Core {
                 problems.push(format!("Zone {zone} holds records behind its end."));
             }
         }
-        for (zone, z) in &state.zones.0 {
+        for (zone, z) in state.zones.all() {
             if z.live_blocks > 0 && !groups.contains_key(zone) {
                 problems.push(format!("Zone {zone} has live blocks of no chunk."));
             }

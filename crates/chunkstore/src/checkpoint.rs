@@ -48,7 +48,7 @@ impl Core {
                 state: z.state(),
                 usage: z.usage,
             };
-            state.zones.0.iter().map(entry).collect()
+            state.zones.all().iter().map(entry).collect()
         };
         let mut part = PartWriter::default();
         for zone in &zones {

@@ -79,9 +79,10 @@ impl Core {
             state.look_on();
         }
         // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
-        let open = state.zones.0.values().filter(|z| matches!(z.usage, ZoneUse::Cleaner(_)));
-        let room = counts.free > counts.reserve || open.map(|z| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
-        let closed = state.zones.0.iter().filter(|(_, z)| {
+        let open = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Cleaner(_)));
+        let room =
+            counts.free > counts.reserve || open.map(|(_, z)| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
+        let closed = state.zones.all().iter().filter(|(_, z)| {
             z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
         });
         let closed = closed.filter(|(zone, _)| !but.contains(zone));
@@ -223,11 +224,11 @@ impl Core {
     fn carry_out(&self, moves: Vec<Move>) -> Result<Moved> {
         let result = self.copy_and_switch(moves);
         let mut state = self.state();
-        let held = state.zones.0.iter_mut().filter(|(_, z)| z.incoming);
+        let held = state.zones.iter_mut().filter(|(_, z)| z.incoming);
         let held: Vec<u32> = held
             .map(|(zone, z)| {
                 z.incoming = false;
-                *zone
+                zone
             })
             .collect();
         held.into_iter().for_each(|zone| state.collect(zone));
@@ -337,10 +338,9 @@ impl Core {
             let mut state = self.state();
             let mut open: Vec<(u32, bool, u32)> = state
                 .zones
-                .0
-                .iter()
+                .open()
                 .filter_map(|(zone, z)| match z.usage {
-                    ZoneUse::Cleaner(stream) if z.state().is_open() => Some((*zone, stream == one.stream, z.room())),
+                    ZoneUse::Cleaner(stream) => Some((zone, stream == one.stream, z.room())),
                     _ => None,
                 })
                 .collect();
@@ -398,11 +398,8 @@ impl Core {
                 // Another kind's zone is better than none.
                 let state = self.state();
                 let other =
-                    state.zones.0.iter().find(|(_, z)| {
-                        matches!(z.usage, ZoneUse::Cleaner(_)) && z.state().is_open() && z.room() >= blocks
-                    });
+                    state.zones.open().find(|(_, z)| matches!(z.usage, ZoneUse::Cleaner(_)) && z.room() >= blocks);
                 if let Some((zone, _)) = other.filter(|_| group.is_none()) {
-                    let zone = *zone;
                     let alone = state.index.chunk(one.slot).is_some_and(|c| c.groups().iter().all(|g| g.zone != zone));
                     return Ok(alone.then_some(zone));
                 }

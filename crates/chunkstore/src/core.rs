@@ -453,9 +453,9 @@ impl Core {
                     && !z.writing
                     && z.buffer.is_empty()
             };
-            let gone: Vec<u32> = state.zones.0.iter().filter(|(_, z)| due(z)).map(|(zone, _)| *zone).collect();
+            let gone: Vec<u32> = state.zones.all().iter().filter(|(_, z)| due(z)).map(|(zone, _)| *zone).collect();
             for zone in &gone {
-                if let Some(mut z) = state.zones.0.remove(zone) {
+                if let Some(mut z) = state.zones.remove(*zone) {
                     z.step(Event::Reset);
                 }
             }

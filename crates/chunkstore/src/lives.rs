@@ -77,7 +77,7 @@ impl Core {
             let blocks = chunk.groups().iter().map(|group| group.blocks()).sum();
             state.lives.grew(chunk, blocks);
         }
-        let zones: Vec<u32> = state.zones.0.keys().copied().collect();
+        let zones: Vec<u32> = state.zones.all().keys().copied().collect();
         zones.into_iter().for_each(|zone| state.look_at(zone));
     }
 }
@@ -113,7 +113,7 @@ impl State {
     /// Looks at some of the closed zones, in turn: what lives there has grown older, or died.
     pub(crate) fn look_on(&mut self) {
         let from = self.lives.looked;
-        let all = self.zones.0.range((Excluded(from), Unbounded)).chain(self.zones.0.range(..=from));
+        let all = self.zones.all().range((Excluded(from), Unbounded)).chain(self.zones.all().range(..=from));
         let mut left = LOOKS;
         let mut due = Vec::new();
         for (zone, z) in all.filter(|(_, z)| z.state() == ZoneState::Closed && !z.live.is_empty()) {
@@ -157,7 +157,7 @@ mod tests {
     /// Blocks that live as their ages have it, and as their zones do.
     fn live(store: &ChunkStore) -> (u64, u64) {
         let state = store.core.state();
-        (state.lives.deaths.live(), state.zones.0.values().map(|z| u64::from(z.live_blocks)).sum())
+        (state.lives.deaths.live(), state.zones.all().values().map(|z| u64::from(z.live_blocks)).sum())
     }
 
     /// Numbers since a chunk was made.
@@ -197,7 +197,7 @@ mod tests {
         let state = &mut *state;
         let closed = |state: &crate::core::State| {
             let closed =
-                state.zones.0.iter().filter(|(_, z)| z.state() == crate::ZoneState::Closed && !z.live.is_empty());
+                state.zones.all().iter().filter(|(_, z)| z.state() == crate::ZoneState::Closed && !z.live.is_empty());
             closed.map(|(zone, z)| (*zone, z.rate)).collect::<Vec<_>>()
         };
         let before = closed(state);

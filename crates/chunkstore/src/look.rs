@@ -95,7 +95,7 @@ impl Core {
     /// See [`ChunkStore::lost`].
     pub(crate) fn lost(&self) -> Vec<Lost> {
         let state = self.state();
-        let gone: Vec<u32> = state.zones.0.iter().filter(|(_, z)| z.unreadable).map(|(zone, _)| *zone).collect();
+        let gone: Vec<u32> = state.zones.all().iter().filter(|(_, z)| z.unreadable).map(|(zone, _)| *zone).collect();
         let mut lost = Vec::new();
         for zone in gone {
             let Some(z) = state.zones.get(zone) else { continue };
@@ -153,11 +153,11 @@ impl ChunkStore {
         let whole = fill(least / BLOCK as u64);
         let free = u64::from(core.tenant.counts().free);
         let state = core.state();
-        let mut space = Space { total: (free + state.zones.0.len() as u64) * whole, ..Space::default() };
+        let mut space = Space { total: (free + state.zones.all().len() as u64) * whole, ..Space::default() };
         space.live = state.index.range(None).map(|chunk| u64::from(chunk.len)).sum();
         space.free = free.saturating_sub(u64::from(RESERVE)) * whole;
         let crumbs = data_blocks(core.facts.most_append);
-        for zone in state.zones.0.values() {
+        for zone in state.zones.all().values() {
             let worth = match zone.state() {
                 // It comes back neither way.
                 _ if zone.dead => 0,
@@ -192,7 +192,7 @@ impl ChunkStore {
             }
         }
         let state = self.core.state();
-        all.extend(state.zones.0.iter().map(|(number, z)| ZoneInfo {
+        all.extend(state.zones.all().iter().map(|(number, z)| ZoneInfo {
             zone: *number,
             usage: z.usage,
             state: z.state(),
@@ -213,7 +213,7 @@ impl ChunkStore {
             ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => Some((stream, zone.state())),
             ZoneUse::Meta(_) => None,
         };
-        state.zones.0.values().filter_map(of).collect()
+        state.zones.all().values().filter_map(of).collect()
     }
 
     /// Where a chunk stands, by offset.

@@ -184,8 +184,8 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     if tenant.limits_active() {
         // What a crash left open must not count any more when the label is written.
         volume.quiesce()?;
-        for (zone, z) in state.zones.0.iter_mut().filter(|(_, z)| !z.state().is_open() && !z.finished) {
-            tenant.close(ZoneId(*zone))?;
+        for (zone, z) in state.zones.iter_mut().filter(|(_, z)| !z.state().is_open() && !z.finished) {
+            tenant.close(ZoneId(zone))?;
             z.finished = true;
         }
         found.log.rings.iter_mut().for_each(|ring| ring.finish_left(&tenant));
@@ -242,7 +242,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
         z.dead = found.dead;
         let report = tenant.volume().report_at_open().get(zone as usize);
         z.unreadable = report.is_some_and(|report| report.state == imbrex_device::ZoneState::Offline);
-        state.zones.0.insert(zone, z);
+        state.zones.insert(zone, z);
     }
     for chunk in rebuilt.chunks.into_values() {
         let groups: Vec<(u32, u32)> = chunk.groups().iter().map(|g| (g.zone, g.blocks())).collect();
@@ -255,9 +255,10 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
             }
         }
     }
-    state.taken = state.zones.0.iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone);
-    let zones: Vec<u32> = state.zones.0.keys().copied().collect();
+    state.taken = state.zones.all().iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone);
+    let zones: Vec<u32> = state.zones.all().keys().copied().collect();
     zones.into_iter().for_each(|zone| state.collect(zone));
+    state.zones.settle();
     Ok(state)
 }
 

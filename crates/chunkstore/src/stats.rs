@@ -80,7 +80,7 @@ impl Core {
         let scrubbed = self.scrubbed();
         let state = self.state();
         let count = |of| state.zones.count(of) as u32;
-        let used = state.zones.0.values().filter(|z| z.state() != ZoneState::Opened);
+        let used = state.zones.all().values().filter(|z| z.state() != ZoneState::Opened);
         let mut utilisation: Vec<u16> =
             used.map(|z| (u64::from(z.live_blocks) * 1000 / u64::from(z.capacity.max(1))) as u16).collect();
         utilisation.sort_unstable();

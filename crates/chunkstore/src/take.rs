@@ -33,7 +33,7 @@ impl State {
         z.buffer.push(0, head.into(), gather.bytes, &gather.pool);
         self.journal.push(Entry::ZoneTaken { zone, life, usage });
         z.taken = self.assign();
-        self.zones.0.insert(zone, z);
+        self.zones.insert(zone, z);
         zone
     }
 }

@@ -148,7 +148,7 @@ mod tests {
         for (zone, taken, written) in [(5, 7, 5), (6, 9, 2)] {
             let mut z = DataZone::new(ZoneState::Activated, 1, ZoneUse::Data(StreamType::DATA), 64, 8);
             (z.taken, z.buffer) = (taken, buffer(written));
-            state.zones.0.insert(zone, z);
+            state.zones.insert(zone, z);
         }
         state.journaled = 9;
         (state, slot)
@@ -196,7 +196,7 @@ mod tests {
         let (mut state, slot) = state();
         let mut z = DataZone::new(ZoneState::Activated, 2, ZoneUse::Data(StreamType::DATA), 64, 8);
         (z.taken, z.buffer) = (11, buffer(8));
-        state.zones.0.insert(8, z);
+        state.zones.insert(8, z);
         assert!(state.index.chunk_mut(slot).unwrap().relocate(5, 1000, 8, 1));
         assert_eq!(state.need(slot, 3, 2000), Need::Journal(11), "it is written, and nobody would look there");
         assert_eq!(state.need(slot, 3, 1000), Need::Nothing);

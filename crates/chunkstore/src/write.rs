@@ -53,10 +53,10 @@ impl Core {
         loop {
             let (entries, target, zones) = {
                 let mut state = self.state();
-                let waiting = state.zones.0.iter().filter(|(_, z)| !z.buffer.is_empty());
+                let waiting = state.zones.active().filter(|(_, z)| !z.buffer.is_empty());
                 // Those that are closed first, so that they count no more as open when others are opened.
                 let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
-                let zones: Vec<(u32, u32)> = closed.iter().chain(&open).map(|(zone, z)| (**zone, z.tail)).collect();
+                let zones: Vec<(u32, u32)> = closed.iter().chain(&open).map(|(zone, z)| (*zone, z.tail)).collect();
                 (std::mem::take(&mut state.journal), state.assigned, zones)
             };
             if !entries.is_empty()
@@ -223,15 +223,17 @@ impl Core {
     fn finish_closed(&self) {
         let closed: Vec<u32> = {
             let mut state = self.state();
+            state.zones.settle();
             let due = |z: &DataZone| z.state() == ZoneState::Closed && !z.finished && z.buffer.is_empty();
-            let due = state.zones.0.iter_mut().filter(|(_, z)| due(z));
-            // Nobody may give it back meanwhile, and others begin a new life of it.
-            let begin = |(zone, z): (&u32, &mut DataZone)| {
-                z.finished = true;
-                z.readers += 1;
-                *zone
-            };
-            due.map(begin).collect()
+            let due: Vec<u32> = state.zones.active().filter(|(_, z)| due(z)).map(|(zone, _)| zone).collect();
+            // Nobody may give them back meanwhile, and others begin a new life of one.
+            for zone in &due {
+                if let Some(z) = state.zones.get_mut(*zone) {
+                    z.finished = true;
+                    z.readers += 1;
+                }
+            }
+            due
         };
         for zone in closed {
             let finished = self.tenant.close(ZoneId(zone));

@@ -13,7 +13,7 @@
 use crate::buffer::ZoneBuffer;
 pub use crate::entry::ZoneState;
 use crate::format::ZoneUse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What happens to a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +156,13 @@ impl DataZone {
         self.rate = (self.rate * before + rate * f64::from(blocks)) / (before + f64::from(blocks)).max(1.0);
     }
 
+    /// Nothing goes there any more, nothing waits for it in memory, and the drive knows that, or need not: so it stays until it is free. Whoever tells the
+    /// drive has it as a reader, and may fail.
+    fn is_settled(&self) -> bool {
+        let told = self.finished || self.state == ZoneState::Garbage;
+        !self.state.is_open() && self.buffer.is_empty() && told && self.readers == 0
+    }
+
     /// Which kind of stream it is for, by number.
     pub(crate) fn kind(&self) -> usize {
         match self.usage {
@@ -177,20 +184,64 @@ impl DataZone {
 }
 
 /// Every datazone that is not free, by number.
+///
+/// Invariant: those that are not [settled](DataZone::is_settled) are in the list of the active ones. These are some dozens, of tens of thousands, and
+/// whoever places a chunk or commits looks at no others.
 #[derive(Default)]
-pub(crate) struct ZoneTable(pub(crate) BTreeMap<u32, DataZone>);
+pub(crate) struct ZoneTable {
+    all: BTreeMap<u32, DataZone>,
+    active: BTreeSet<u32>,
+}
 
 impl ZoneTable {
+    /// All of them.
+    pub(crate) fn all(&self) -> &BTreeMap<u32, DataZone> {
+        &self.all
+    }
+
     pub(crate) fn get(&self, zone: u32) -> Option<&DataZone> {
-        self.0.get(&zone)
+        self.all.get(&zone)
     }
 
     pub(crate) fn get_mut(&mut self, zone: u32) -> Option<&mut DataZone> {
-        self.0.get_mut(&zone)
+        self.all.get_mut(&zone)
+    }
+
+    /// All of them, by number.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut DataZone)> {
+        self.all.iter_mut().map(|(zone, z)| (*zone, z))
+    }
+
+    /// A zone is not free any more.
+    pub(crate) fn insert(&mut self, zone: u32, z: DataZone) {
+        self.active.insert(zone);
+        self.all.insert(zone, z);
+    }
+
+    /// It is free.
+    pub(crate) fn remove(&mut self, zone: u32) -> Option<DataZone> {
+        self.active.remove(&zone);
+        self.all.remove(&zone)
+    }
+
+    /// The active ones, and some that have settled since the last [`settle`](ZoneTable::settle); ascending.
+    pub(crate) fn active(&self) -> impl Iterator<Item = (u32, &DataZone)> {
+        self.active.iter().filter_map(|zone| Some((*zone, self.all.get(zone)?)))
+    }
+
+    /// Those of them that new records may go to.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (u32, &DataZone)> {
+        self.active().filter(|(_, z)| z.state.is_open())
+    }
+
+    /// Strikes those off the list that have settled.
+    pub(crate) fn settle(&mut self) {
+        let all = &self.all;
+        self.active.retain(|zone| all.get(zone).is_some_and(|z| !z.is_settled()));
     }
 
     pub(crate) fn count(&self, state: ZoneState) -> usize {
-        self.0.values().filter(|zone| zone.state == state).count()
+        self.all.values().filter(|zone| zone.state == state).count()
     }
 }
 

@@ -19,10 +19,24 @@ fn walked(state: &State, zone: u32) -> (u32, u64) {
     slots.fold((0, 0), |(n, sum), slot| (n + 1, sum + state.promises.get(&slot).map_or(0, |n| u64::from(*n))))
 }
 
+/// How many zones are in the list of the active ones, and are active; none of these is missing there.
+fn listed(state: &State) -> (usize, usize) {
+    let settled = |z: &crate::zone::DataZone| {
+        let told = z.finished || z.state() == ZoneState::Garbage;
+        !z.state().is_open() && z.buffer.is_empty() && told
+    };
+    let listed: Vec<u32> = state.zones.active().map(|(zone, _)| zone).collect();
+    let active = state.zones.all().iter().filter(|(_, z)| !settled(z));
+    let missing = active.clone().find(|(zone, _)| !listed.contains(zone));
+    assert_eq!(missing.map(|(zone, _)| zone), None, "{listed:?}");
+    (listed.len(), active.count())
+}
+
 #[test]
 fn what_is_promised_of_a_zone_is_what_is_expected_of_its_chunks() {
     let how = Append { offset: None, durability: Durability::Buffered };
     let (mut promised, mut died) = (0, 0);
+    let (mut left_out, mut lingering) = (0, 0);
     for seed in 0..8 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() };
@@ -43,9 +57,7 @@ fn what_is_promised_of_a_zone_is_what_is_expected_of_its_chunks() {
                 3..6 => drop(store.clean(100 << 10)),
                 6..8 if step > 300 && died < 4 * (seed + 1) => {
                     // What waits for it in memory goes elsewhere.
-                    let open = |state: &State| {
-                        state.zones.0.iter().find(|(_, z)| z.state().is_open() && z.writers > 0).map(|(zone, _)| *zone)
-                    };
+                    let open = |state: &State| state.zones.open().find(|(_, z)| z.writers > 0).map(|(zone, _)| zone);
                     if let Some(zone) = open(&store.core.state()) {
                         emulator.faults().make_read_only(ZoneId(zone)).unwrap();
                         died += 1;
@@ -57,10 +69,13 @@ fn what_is_promised_of_a_zone_is_what_is_expected_of_its_chunks() {
                 _ => drop(store.create_with(id, StreamType::new(rng.random_range(0..3)).unwrap(), how.durability)),
             }
             let state = store.core.state();
+            let (listed, active) = listed(&state);
+            left_out = left_out.max(state.zones.all().len() - listed);
+            lingering = lingering.max(listed - active);
             if let Some(slot) = state.index.find(&id) {
                 expected.insert(slot, state.promises.get(&slot).copied());
             }
-            for (zone, z) in state.zones.0.iter().filter(|(_, z)| !z.dead) {
+            for (zone, z) in state.zones.all().iter().filter(|(_, z)| !z.dead) {
                 assert_eq!((z.writers, z.promised), walked(&state, *zone), "seed {seed}, step {step}, zone {zone}");
                 promised += z.promised;
             }
@@ -75,4 +90,6 @@ fn what_is_promised_of_a_zone_is_what_is_expected_of_its_chunks() {
         }
     }
     assert!(promised > 10_000 && died > 8, "{promised} blocks, {died} zones");
+    // What a commit finishes is struck off with the next one.
+    assert!(left_out > 20 && lingering < 4, "{left_out} are not in the list, and {lingering} need not be");
 }
