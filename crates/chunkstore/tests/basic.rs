@@ -75,6 +75,25 @@ fn a_chunk_as_long_as_its_limit_fills_one_zone() {
     assert_eq!((info.zones, info.len as usize), (1, limit), "the limit is what one append of this size leaves");
 }
 
+/// In the pieces that the limit is about, too; shorter ones, which take more framing, spill into a second zone, and none is refused.
+#[test]
+fn pieces_of_a_mebibyte_fill_one_zone_and_shorter_ones_may_need_another() {
+    const ZONE: u64 = 8 << 20;
+    let config = Config { zone_size: ZONE, zone_capacity: ZONE, capacity: 24 * ZONE, ..Config::tiny() };
+    let (_, store) = fresh(&config);
+    let limit = store.chunk_limit(StreamType::DATA) as usize;
+    assert!(limit as u64 > ZONE - (1 << 20), "{limit}");
+    for (n, piece, zones) in [(1, 1 << 20, 1), (2, 8 << 10, 2)] {
+        store.create(id(n), StreamType::DATA).unwrap();
+        let all = bytes(limit, n);
+        for part in all.chunks(piece) {
+            store.append_with(id(n), part, BUFFERED).unwrap();
+        }
+        assert!(matches!(store.append(id(n), b"x"), Err(Error::Limit { .. })));
+        assert_eq!((store.stat(id(n)).unwrap().zones, content(&store, id(n)) == all), (zones, true), "{piece}");
+    }
+}
+
 #[test]
 fn chunks_are_listed_page_by_page() {
     let (_, store) = fresh(&config());
