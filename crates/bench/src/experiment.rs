@@ -37,6 +37,8 @@ mod sample;
 pub mod sensitivity;
 mod stepped;
 pub mod streams;
+#[cfg(test)]
+mod throttled;
 
 pub use hosts::remove_left;
 use result::{Config, Outcome};
