@@ -254,6 +254,20 @@ typedef struct {
   uint64_t dead;
 } imbrex_chunk_space;
 
+// Bytes of a chunk that are not there as they were written.
+typedef struct {
+  // The chunk.
+  imbrex_chunk_id id;
+  // Offset in the chunk of the first byte.
+  uint64_t offset;
+  // Bytes; where they are damaged and not lost, some of them are.
+  uint64_t len;
+  // The zone where they stood.
+  uint32_t zone;
+  // The zone is offline, and nothing of it can be read. Else the scrub has found them damaged.
+  bool lost;
+} imbrex_chunk_damage;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -510,6 +524,33 @@ imbrex_error *imbrex_chunk_list(const imbrex_chunk_store *store,
 
 // How much room there is.
 imbrex_error *imbrex_chunk_room(const imbrex_chunk_store *store, imbrex_chunk_space *out);
+
+// Stores the number of a kind of stream by its name: "data", "metadata", "gc", or one of the store's own (streams= in the URI, or
+// `imbrex chunk format --stream`).
+imbrex_error *imbrex_chunk_stream(const imbrex_chunk_store *store,
+                                  const char *name,
+                                  uint8_t *out);
+
+// Moves about `most` bytes out of zones that are mostly dead, or that take no more writes, which is done in the background, too. Stores how
+// many were moved, 0 where nothing is to be gained.
+imbrex_error *imbrex_chunk_clean(const imbrex_chunk_store *store,
+                                 uint64_t most,
+                                 uint64_t *moved);
+
+// Goes on with the scrub of the background: verifies about `most` bytes from where it is, and stores how many it were, and whether all
+// chunks are verified now; the next call begins anew then. What is damaged is told by imbrex_chunk_damaged(), and is no error here.
+imbrex_error *imbrex_chunk_scrub(const imbrex_chunk_store *store,
+                                 uint64_t most,
+                                 uint64_t *bytes,
+                                 bool *over);
+
+// Stores what is known to be lost, because its zone is offline, and behind that what the scrub has found damaged: `most` at most, without the first
+// `skip`, and in `count` how many. Fewer than `most` are the last. To be restored from copies, or removed.
+imbrex_error *imbrex_chunk_damaged(const imbrex_chunk_store *store,
+                                   size_t skip,
+                                   imbrex_chunk_damage *damaged,
+                                   size_t most,
+                                   size_t *count);
 
 // Makes everything durable that has returned.
 imbrex_error *imbrex_chunk_sync(const imbrex_chunk_store *store);

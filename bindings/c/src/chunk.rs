@@ -80,6 +80,22 @@ pub struct imbrex_chunk_salvaged {
     relabelled: bool,
 }
 
+/// Bytes of a chunk that are not there as they were written.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct imbrex_chunk_damage {
+    /// The chunk.
+    id: imbrex_chunk_id,
+    /// Offset in the chunk of the first byte.
+    offset: u64,
+    /// Bytes; where they are damaged and not lost, some of them are.
+    len: u64,
+    /// The zone where they stood.
+    zone: u32,
+    /// The zone is offline, and nothing of it can be read. Else the scrub has found them damaged.
+    lost: bool,
+}
+
 impl From<ChunkInfo> for imbrex_chunk_info {
     fn from(info: ChunkInfo) -> Self {
         imbrex_chunk_info {
@@ -400,6 +416,101 @@ pub unsafe extern "C" fn imbrex_chunk_room(
         let space = imbrex_chunk_space { total: space.total, live: space.live, free: space.free, dead: space.dead };
         // SAFETY: the crate's contract.
         unsafe { give(out, space) }
+    })
+}
+
+/// Stores the number of a kind of stream by its name: "data", "metadata", "gc", or one of the store's own (streams= in the URI, or
+/// `imbrex chunk format --stream`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_stream(
+    store: *const imbrex_chunk_store,
+    name: *const c_char,
+    out: *mut u8,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let (store, name) = unsafe { (reference(store)?, text(name)?) };
+        let stream = store.store.stream_of(name).ok_or_else(|| {
+            let names = store.store.stream_names().join(", ");
+            invalid(&format!("there is no stream {name:?}; there are {names}"))
+        })?;
+        // SAFETY: the crate's contract.
+        unsafe { give(out, stream.number()) }
+    })
+}
+
+/// Moves about `most` bytes out of zones that are mostly dead, or that take no more writes, which is done in the background, too. Stores how
+/// many were moved, 0 where nothing is to be gained.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_clean(
+    store: *const imbrex_chunk_store,
+    most: u64,
+    moved: *mut u64,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(moved)?;
+        // SAFETY: the crate's contract.
+        let bytes = unsafe { reference(store)? }.store.clean(most)?;
+        // SAFETY: the crate's contract.
+        unsafe { give(moved, bytes) }
+    })
+}
+
+/// Goes on with the scrub of the background: verifies about `most` bytes from where it is, and stores how many it were, and whether all
+/// chunks are verified now; the next call begins anew then. What is damaged is told by imbrex_chunk_damaged(), and is no error here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_scrub(
+    store: *const imbrex_chunk_store,
+    most: u64,
+    bytes: *mut u64,
+    over: *mut bool,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(bytes)?;
+        wanted(over)?;
+        // SAFETY: the crate's contract.
+        let step = unsafe { reference(store)? }.store.scrub_on(most)?;
+        // SAFETY: the crate's contract.
+        unsafe {
+            give(bytes, step.bytes)?;
+            give(over, step.next.is_none())
+        }
+    })
+}
+
+/// Stores what is known to be lost, because its zone is offline, and behind that what the scrub has found damaged: `most` at most, without the first
+/// `skip`, and in `count` how many. Fewer than `most` are the last. To be restored from copies, or removed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_chunk_damaged(
+    store: *const imbrex_chunk_store,
+    skip: usize,
+    damaged: *mut imbrex_chunk_damage,
+    most: usize,
+    count: *mut usize,
+) -> *mut imbrex_error {
+    guard_chunk(|| {
+        wanted(count)?;
+        wanted(damaged)?;
+        // SAFETY: the crate's contract.
+        let store = &unsafe { reference(store)? }.store;
+        let of = |id: ChunkId, offset: u32, len: u32, zone: u32, lost: bool| imbrex_chunk_damage {
+            id: imbrex_chunk_id { bytes: id.0 },
+            offset: u64::from(offset),
+            len: u64::from(len),
+            zone,
+            lost,
+        };
+        let lost = store.lost().into_iter().map(|one| of(one.id, one.offset, one.len, one.zone, true));
+        let marked = store.scrubbed().damaged.into_iter().map(|one| of(one.id, one.offset, one.len, one.zone, false));
+        let mut written = 0;
+        for one in lost.chain(marked).skip(skip).take(most) {
+            // SAFETY: there is room for `most`.
+            unsafe { damaged.add(written).write(one) };
+            written += 1;
+        }
+        // SAFETY: the crate's contract.
+        unsafe { give(count, written) }
     })
 }
 

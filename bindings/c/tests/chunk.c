@@ -60,7 +60,44 @@ static int salvage(const char *uri, const char *look) {
   return 0;
 }
 
+/* One chunk is damaged, or the other one's zone is offline. */
+static int damaged(const char *uri, bool offline) {
+  imbrex_chunk_store *store = NULL;
+  imbrex_chunk_damage list[2];
+  imbrex_chunk_id a = {{0}}, b = {{0}};
+  a.bytes[23] = 1;
+  b.bytes[23] = 2;
+  size_t got = 9;
+  uint64_t bytes = 0;
+  bool over = false;
+  done(imbrex_chunk_open(uri, &store));
+  done(imbrex_chunk_damaged(store, 0, list, 2, &got));
+  CHECK(got == (offline ? 1 : 0));
+  if (offline) {
+    CHECK(list[0].lost && list[0].offset == 0 && list[0].len == 5 && memcmp(&list[0].id, &b, sizeof b) == 0);
+    done(imbrex_chunk_damaged(store, 1, list, 2, &got));
+    CHECK(got == 0);
+    done(imbrex_chunk_delete(store, &b, true));
+  } else {
+    done(imbrex_chunk_scrub(store, 1 << 20, &bytes, &over));
+    CHECK(over && bytes == 11);
+    done(imbrex_chunk_damaged(store, 0, list, 2, &got));
+    CHECK(got == 1 && !list[0].lost && list[0].offset == 0 && list[0].len == 5 && memcmp(&list[0].id, &a, sizeof a) == 0);
+    done(imbrex_chunk_delete(store, &a, true));
+    done(imbrex_chunk_create(store, &b, IMBREX_STREAM_METADATA, false));
+    done(imbrex_chunk_append(store, &b, (const uint8_t *)"hello", 5, IMBREX_ANY_OFFSET, false, NULL));
+  }
+  done(imbrex_chunk_damaged(store, 0, list, 2, &got));
+  CHECK(got == 0);
+  done(imbrex_chunk_clean(store, UINT64_MAX, &bytes));
+  CHECK(bytes == 0);
+  done(imbrex_chunk_checkpoint(store));
+  imbrex_chunk_close(store);
+  return 0;
+}
+
 int main(int count, char **arguments) {
+  if (count == 4) return damaged(arguments[1], strcmp(arguments[3], "offline") == 0);
   if (count == 3) return salvage(arguments[1], arguments[2]);
   CHECK(count == 2);
   imbrex_chunk_store *store = NULL, *again = NULL;
@@ -148,6 +185,22 @@ int main(int count, char **arguments) {
   CHECK(code(imbrex_chunk_list(store, NULL, NULL, 1, &got)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_list(store, NULL, page, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_room(store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  bool over = false;
+  uint8_t stream = 9;
+  imbrex_chunk_damage damage;
+  CHECK(code(imbrex_chunk_stream(store, "logs", &stream)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_stream(store, NULL, &stream)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_stream(store, "gc", NULL)) == IMBREX_INVALID_ARGUMENT && stream == 9);
+  done(imbrex_chunk_stream(store, "gc", &stream));
+  CHECK(stream == IMBREX_STREAM_GC);
+  CHECK(code(imbrex_chunk_clean(NULL, 1, &at)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_clean(store, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_scrub(NULL, 1, &at, &over)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_scrub(store, 1, NULL, &over)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_scrub(store, 1, &at, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_damaged(NULL, 0, &damage, 1, &got)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_damaged(store, 0, NULL, 1, &got)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_damaged(store, 0, &damage, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_sync(NULL)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_sync_chunk(NULL, &a)) == IMBREX_INVALID_ARGUMENT);
   CHECK(code(imbrex_chunk_sync_chunk(store, NULL)) == IMBREX_INVALID_ARGUMENT);

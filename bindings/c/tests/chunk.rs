@@ -1,7 +1,7 @@
 //! The chunk store's API, from C: compiles `chunk.c` against the header that is checked in, and runs it.
 
-use imbrex_chunkstore::{ChunkStore, FormatOptions};
-use imbrex_device::{AlignedBuf, Cause, Drive, ZonedDevice};
+use imbrex_chunkstore::{ChunkStore, FormatOptions, Options};
+use imbrex_device::{AlignedBuf, Cause, Drive, ZoneId, ZonedDevice};
 use imbrex_emulator::{Config, Emulator, OpenOptions};
 use std::path::Path;
 use std::process::Command;
@@ -76,4 +76,26 @@ fn a_c_program_keeps_chunks() {
     let ran = Command::new(&program).args([&uri, &format!("{uri}&read-only=on")]).output().expect("it runs");
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success() && said.is_empty(), "{said}");
+
+    // A bit of its chunk is another one; and then the zone of its next chunk is offline.
+    for what in ["flipped", "offline"] {
+        let open = || Emulator::open(&path, OpenOptions::default()).expect("the drive");
+        let store = ChunkStore::open(Drive { device: Arc::new(open()), survivor: None }, Options::default())
+            .expect("the store");
+        let chunk = store.list(None, 1)[0].id;
+        let place = store.places(chunk).expect("its places")[0];
+        drop(store);
+        let emulator = open();
+        match place.at {
+            // Behind the header of its first record.
+            Some(at) if what == "flipped" => {
+                emulator.faults().flip_bits((u64::from(place.zone) << 20) + at + 97, 1).expect("flipped");
+            }
+            _ => emulator.faults().make_offline(ZoneId(place.zone)).expect("offline"),
+        }
+        drop(emulator);
+        let ran = Command::new(&program).args([&uri, "damaged", what]).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{what}: {said}");
+    }
 }
