@@ -5,7 +5,7 @@
 use super::chart::{Axis, Chart, Shape};
 use super::child::Running;
 use super::hosts::workplace;
-use super::result::{Figure, Row};
+use super::result::{Figure, Ratio, Row};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
 use std::path::PathBuf;
 use std::process::Command;
@@ -131,6 +131,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             bars.push((name, amplification, None));
         }
     }
+    ratios(run, full);
     if !bars.is_empty() {
         run.outcome.charts.push(Chart {
             file: "amplification".into(),
@@ -143,9 +144,46 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     Ok(())
 }
 
+/// What the kernel's file systems write for the same, over what bluefs does.
+fn ratios(run: &mut Run, full: &[u64]) {
+    let [ours, others @ ..] = &SYSTEMS;
+    for full in full {
+        for other in others {
+            let of = |name: &str| format!("{name}, {full} % full");
+            let pairs = run.pairs(&of(other.1), &of(ours.1), |row| row.write_amplification);
+            let name = format!("{full} % full: bytes written on {} over those on {}", other.1, ours.1);
+            run.outcome.ratios.extend(Ratio::of(name, &pairs));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{Nobody, options};
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_the_vm_says_becomes_rows_and_each_system_is_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let (build, scripts) = (dir.path().join("build"), dir.path().join("scripts"));
+        [&build, &scripts].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        let script = scripts.join("kernel-amplification");
+        let says = "#!/bin/sh\necho amplification bluefs $3 1000 2000 7 9\necho amplification f2fs $3 1000 3000 7 9\n\
+                    echo amplification btrfs $3 not-run no room\n";
+        std::fs::write(&script, says).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let options = Options { build, ..options(dir.path()) };
+        // Without a VM it takes nothing.
+        let experiment = Experiment { needs: |_| Needs::default(), ..EXPERIMENT };
+        let outcome = super::super::run(&experiment, &options, &Nobody, &Arc::default()).unwrap();
+        let rows: Vec<_> = outcome.rows.iter().map(|row| (row.write_amplification, row.not_run.as_deref())).collect();
+        let nothing = (None, Some("the VM said nothing of it"));
+        assert_eq!(rows, [(Some(2.0), None), (Some(3.0), None), (None, Some("no room")), nothing]);
+        let ratios: Vec<_> = outcome.ratios.iter().map(|ratio| (ratio.name.as_str(), ratio.median)).collect();
+        assert_eq!(ratios, [("30 % full: bytes written on F2FS over those on bluefs", 1.5)]);
+    }
 
     #[test]
     fn lines_of_the_vm_are_understood() {
