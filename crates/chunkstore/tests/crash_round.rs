@@ -1,8 +1,9 @@
 //! The crash explorer where zones are taken round the drive: few zones, the write cache off, and chunks that come and go until the store has
 //! gone round again and again, with cleaning, checkpoints and reopening on the way. Each run counts the rounds, so that it cannot come to look at
-//! something else.
+//! something else. The same with the write cache on, where it is the first free zone that is taken.
 //!
-//! `IMBREX_CHUNK_STATES` says how many states it looks at (3,200: half of that on each drive), `IMBREX_CRASH_ROUNDS` of how many seeds.
+//! `IMBREX_CHUNK_STATES` says how many states it looks at (3,200: half of that on each drive with the cache off, and a quarter with it on),
+//! `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 mod crash_support;
 
@@ -102,9 +103,10 @@ fn rounds(taken: &Taken) -> Vec<(usize, usize)> {
     rounds
 }
 
-/// The script on a drive of so many datazones, and that it went round it as it should.
+/// The script on a drive of so many datazones, and, with the write cache off, that it went round it as it should.
 struct Round {
     zones: u32,
+    write_cache: bool,
 }
 
 const SCRIPT: Scripted = Scripted(script);
@@ -136,7 +138,7 @@ impl Subject for Round {
         let zones: usize = whole.iter().map(|(all, _)| all).sum();
         let cleaned = rounds.iter().filter(|(_, cleaner)| *cleaner > 0).count();
         // Where the first that is free is taken, as with the write cache on, a step back comes sooner.
-        match whole.len() >= 3 && zones * 2 >= whole.len() * self.zones as usize && cleaned > 1 {
+        match self.write_cache || whole.len() >= 3 && zones * 2 >= whole.len() * self.zones as usize && cleaned > 1 {
             true => Ok(()),
             false => {
                 Err(format!("not round the drive three times, with cleaning: zones, and of the cleaner {rounds:?}"))
@@ -154,25 +156,27 @@ impl Subject for Round {
 }
 
 /// Six zones are metazones, and where there are no conventional ones two are the label's.
-fn drive(zones: u32, conventional: u32, max_io: u32) -> Config {
+fn drive(zones: u32, write_cache: bool, conventional: u32, max_io: u32) -> Config {
     let label = if conventional == 0 { 2 } else { 0 };
     let capacity = u64::from(conventional + label + 6 + zones) * config().zone_size;
-    Config { write_cache: false, conventional, capacity, max_io, ..config() }
+    Config { write_cache, conventional, capacity, max_io, ..config() }
 }
 
 #[test]
 fn zones_that_are_taken_round_the_drive_survive() {
     let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(3_200);
     for seed in seeds(1) {
-        // With three zones that are open for chunks; and with two that kinds of streams share, where free ones are short, and commands that are
-        // shorter than records.
-        for (zones, conventional, max_io) in [(12, 4, config().max_io), (9, 0, 16 << 10)] {
-            let plan = Plan { max_states: (all / 2).max(1), cuts_per_write: 3, ..Plan::new(seed) };
-            match explore(&Arc::new(Round { zones }), &drive(zones, conventional, max_io), &plan) {
-                Ok(report) => {
-                    println!("seed {seed}, {zones} datazones: {} of {} states", report.states, report.possible)
-                }
-                Err(failure) => panic!("seed {seed}, {zones} datazones: {failure}"),
+        // With three zones that are open for chunks; with two that kinds of streams share, where free ones are short, and commands that are
+        // shorter than records; and zones that are used again at once, the first that is free.
+        let drives = [(12, false, 4, config().max_io), (9, false, 0, 16 << 10), (12, true, 4, config().max_io)];
+        for (zones, write_cache, conventional, max_io) in drives {
+            let share = if write_cache { 4 } else { 2 };
+            let plan = Plan { max_states: (all / share).max(1), cuts_per_write: 3, ..Plan::new(seed) };
+            let config = drive(zones, write_cache, conventional, max_io);
+            let drive = format!("{zones} datazones, write cache {}", if write_cache { "on" } else { "off" });
+            match explore(&Arc::new(Round { zones, write_cache }), &config, &plan) {
+                Ok(report) => println!("seed {seed}, {drive}: {} of {} states", report.states, report.possible),
+                Err(failure) => panic!("seed {seed}, {drive}: {failure}"),
             }
         }
     }
