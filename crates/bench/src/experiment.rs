@@ -20,6 +20,8 @@ mod chunk_placement;
 mod chunk_read;
 mod chunk_recovery;
 mod chunk_write;
+#[cfg(test)]
+mod commit_wait;
 mod hdd_tuning;
 mod hosts;
 mod interleave;
