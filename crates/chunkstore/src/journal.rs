@@ -14,7 +14,7 @@
 //! Only who has the [right to write](crate::core::Right) writes here.
 
 use crate::core::Core;
-use crate::entry::Entry;
+use crate::entry::{Entry, ZoneState};
 use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, ZoneHead, ZoneUse, record};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
@@ -37,6 +37,19 @@ pub(crate) struct MetaZone {
     pub(crate) dirty: bool,
     /// It is one of the drive's active zones, for all that is known.
     pub(crate) active: bool,
+}
+
+impl MetaZone {
+    /// Where it is in [Figure 12](crate::zone), in which metazones go round, too, but without a pool: none is open before it is written. `current`:
+    /// records go there now.
+    pub(crate) fn state(&self, current: bool) -> ZoneState {
+        match (self.order > 0, current, self.dirty) {
+            (true, true, _) => ZoneState::Activated,
+            (true, false, _) => ZoneState::Closed,
+            (false, _, true) => ZoneState::Garbage,
+            (false, _, false) => ZoneState::Free,
+        }
+    }
 }
 
 /// One copy of the metadata.
@@ -194,6 +207,7 @@ impl Core {
         let order = log.rings[ring].order + 1;
         let life = self.next_number();
         let zone = &mut log.rings[ring].zones[i];
+        debug_assert!(matches!(zone.state(false), ZoneState::Free | ZoneState::Garbage));
         if zone.dirty {
             self.tenant.reset(zone.zone)?;
             (zone.dirty, zone.active) = (false, false);
@@ -282,6 +296,56 @@ mod tests {
     use imbrex_emulator::{Config, Emulator};
     use imbrex_zones::{Exec, VolumeOptions};
     use std::sync::Arc;
+
+    /// Metazones go from state to state as datazones do, arrow by arrow.
+    #[test]
+    fn metazones_go_round_as_drawn() {
+        use crate::zone::{Event, ZoneState};
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() };
+        let emulator = Emulator::memory(&config).unwrap();
+        let drive = || Drive { device: Arc::new(emulator.clone()), survivor: None };
+        ChunkStore::format(&drive(), &FormatOptions::default()).unwrap();
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive(), Options { volume, ..Options::default() }).unwrap();
+        // Without a new life.
+        fn goes(from: ZoneState, to: ZoneState) -> bool {
+            let next = [Event::Close, Event::Die, Event::Reset].map(|event| from.after(event));
+            from == to || next.into_iter().flatten().any(|next| goes(next, to))
+        }
+        let look = || {
+            let log = crate::core::lock(&store.core.meta);
+            let of = |ring: &super::Ring| {
+                let state = |(i, zone): (usize, &super::MetaZone)| (zone.life, zone.state(ring.current == Some(i)));
+                ring.zones.iter().enumerate().map(state).collect::<Vec<_>>()
+            };
+            log.rings.iter().flat_map(of).collect::<Vec<_>>()
+        };
+        let mut before = look();
+        let mut seen = std::collections::BTreeMap::new();
+        for n in 0..300u64 {
+            let id = crate::ChunkId::of_number(n % 7);
+            if n % 50 == 49 {
+                store.checkpoint().unwrap();
+            } else if store.create(id, crate::StreamType::DATA).is_err() {
+                store.delete(id).unwrap();
+            }
+            let after = look();
+            for ((old, from), (new, to)) in before.iter().zip(&after) {
+                let drawn = match old == new {
+                    true => goes(*from, *to),
+                    false => goes(*from, ZoneState::Free) && goes(ZoneState::Activated, *to),
+                };
+                assert!(drawn, "after {n}: {from:?} of life {old} to {to:?} of life {new}");
+                *seen.entry(to.name()).or_insert(0) += u32::from(from != to);
+            }
+            for ring in after.chunks(3) {
+                assert!(ring.iter().filter(|(_, state)| *state == ZoneState::Activated).count() <= 1, "{after:?}");
+            }
+            before = after;
+        }
+        let states = [ZoneState::Free, ZoneState::Activated, ZoneState::Closed].map(ZoneState::name);
+        assert!(states.iter().all(|state| seen.get(state) > Some(&1)), "{seen:?}");
+    }
 
     /// A drive may have written a head and say that it has not.
     #[test]

@@ -29,7 +29,7 @@ pub struct ZoneInfo {
     pub zone: u32,
     /// What it is for.
     pub usage: ZoneUse,
-    /// Its state; a metazone is opened, or activated when something of use stands in it.
+    /// Its state.
     pub state: ZoneState,
     /// Bytes that it takes.
     pub capacity: u64,
@@ -180,10 +180,10 @@ impl ChunkStore {
         {
             let log = lock(&self.core.meta);
             for (ring, zones) in log.rings.iter().enumerate() {
-                all.extend(zones.zones.iter().map(|z| ZoneInfo {
+                all.extend(zones.zones.iter().enumerate().map(|(i, z)| ZoneInfo {
                     zone: z.zone.0,
                     usage: ZoneUse::Meta(ring as u8),
-                    state: if z.order > 0 { ZoneState::Activated } else { ZoneState::Opened },
+                    state: z.state(zones.current == Some(i)),
                     capacity: z.capacity,
                     written: if z.order > 0 { z.tail } else { 0 },
                     live: if z.order > 0 { z.tail } else { 0 },
