@@ -24,6 +24,15 @@ fn stored() -> Place {
 }
 
 #[test]
+fn a_put_leaves_no_memory_behind() {
+    let at = stored();
+    done(at.chunk_given("put", &["--id", A], b"a line"));
+    // Where the survivor's memory is while the drive is open.
+    let left: Vec<_> = std::fs::read_dir(at.host("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("imbrex-")), "{left:?}");
+}
+
+#[test]
 fn kinds_of_streams_of_one_s_own_are_kept() {
     let at = created();
     // What makes no sense is told before anything is done.

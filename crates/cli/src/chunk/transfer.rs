@@ -81,8 +81,8 @@ struct Made {
 /// The chunks of a put. Whoever holds it is the only one who changes the store.
 type AllMade = Arc<Mutex<Vec<Made>>>;
 
-fn lock(made: &AllMade) -> MutexGuard<'_, Vec<Made>> {
-    made.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Half of it helps nobody.
@@ -93,38 +93,55 @@ fn take_back(store: &ChunkStore, made: &[Made]) -> Result<(), Error> {
     store.close()
 }
 
-/// Ctrl-C and SIGTERM take back what was stored, also while the input says nothing, and end the process. Says whether there was one.
-fn take_back_at_signals(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) -> Arc<AtomicBool> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        if let Err(error) = signal_hook::flag::register(signal, interrupted.clone()) {
-            tracing::warn!(%error, "an interruption leaves chunks behind");
-            return Arc::default();
-        }
+/// Ctrl-C and SIGTERM take back what was stored, also while the input says nothing, and end the process; until this is dropped.
+struct Watch {
+    interrupted: Arc<AtomicBool>,
+    /// Whoever has the store keeps its volume from being shut down, and the survivor's memory with it.
+    store: Arc<Mutex<Option<ChunkStore>>>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        lock(&self.store).take();
     }
-    let seen = interrupted.clone();
-    let (store, made, bar) = (store.clone(), made.clone(), bar.clone());
-    std::thread::spawn(move || {
-        while !interrupted.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
-        }
-        // Nobody goes on from here.
-        let made = lock(&made);
-        bar.finish_and_clear();
-        let sentence = match take_back(&store, &made) {
-            Ok(()) => "imbrex: interrupted, and nothing of it is stored; put it again".to_owned(),
-            Err(error) => {
-                let ids: Vec<String> = made.iter().map(|chunk| chunk.id.to_string()).collect();
-                format!(
-                    "imbrex: interrupted, and what was stored could not be removed ({error}); remove {}",
-                    ids.join(" ")
-                )
+}
+
+impl Watch {
+    fn over(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) -> Watch {
+        let mut watch = Watch { interrupted: Arc::default(), store: Arc::new(Mutex::new(Some(store.clone()))) };
+        for signal in [SIGINT, SIGTERM] {
+            if let Err(error) = signal_hook::flag::register(signal, watch.interrupted.clone()) {
+                tracing::warn!(%error, "an interruption leaves chunks behind");
+                watch.interrupted = Arc::default();
+                return watch;
             }
-        };
-        let _ = writeln!(io::stderr(), "{sentence}");
-        std::process::exit(1);
-    });
-    seen
+        }
+        let (interrupted, store) = (watch.interrupted.clone(), watch.store.clone());
+        let (made, bar) = (made.clone(), bar.clone());
+        std::thread::spawn(move || {
+            while !interrupted.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+            }
+            // The lock is kept: whoever would be done now waits, since nobody goes on from here.
+            let store = lock(&store);
+            let Some(store) = store.as_ref() else { return };
+            let made = lock(&made);
+            bar.finish_and_clear();
+            let sentence = match take_back(store, &made) {
+                Ok(()) => "imbrex: interrupted, and nothing of it is stored; put it again".to_owned(),
+                Err(error) => {
+                    let ids: Vec<String> = made.iter().map(|chunk| chunk.id.to_string()).collect();
+                    format!(
+                        "imbrex: interrupted, and what was stored could not be removed ({error}); remove {}",
+                        ids.join(" ")
+                    )
+                }
+            };
+            let _ = writeln!(io::stderr(), "{sentence}");
+            std::process::exit(1);
+        });
+        watch
+    }
 }
 
 pub(super) fn put(args: Put) -> Outcome {
@@ -132,13 +149,15 @@ pub(super) fn put(args: Put) -> Outcome {
     let store = args.store.open()?;
     let made = AllMade::default();
     let bar = input.bar();
-    let interrupted = take_back_at_signals(&store, &made, &bar);
+    let watch = Watch::over(&store, &made, &bar);
     let done = fill_chunks(&store, &mut input, &args, &made, &bar);
     // Ctrl-C ends whoever writes to the pipe, too: the end of the input is then none of what was to be stored.
-    while interrupted.load(Ordering::Relaxed) {
+    while watch.interrupted.load(Ordering::Relaxed) {
         std::thread::park();
     }
     bar.finish_and_clear();
+    // From here on it is done, or fails by itself; who is taking it back meanwhile is waited for, and ends the process.
+    drop(watch);
     let made = lock(&made);
     if let Err(failure) = done {
         // The failure is what is told, not that of the removal.
