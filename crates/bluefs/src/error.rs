@@ -1,7 +1,7 @@
 //! What can go wrong in a file system.
 
 use crate::meta::MetaError;
-use imbrex_device::Fault;
+use imbrex_device::{Class, Fault};
 use std::fmt;
 
 /// `Result` with [`Error`].
@@ -51,17 +51,27 @@ pub enum Code {
 #[derive(Clone, Debug)]
 pub struct Error {
     code: Code,
+    class: Class,
     message: String,
 }
 
 impl Error {
     /// An error of this kind.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error { code, message: message.into() }
+        let class = match code {
+            Code::Corruption => Class::Damage,
+            Code::Busy | Code::Locked => Class::Busy,
+            _ => Class::Failed,
+        };
+        Error { code, class, message: message.into() }
     }
     /// Its kind.
     pub fn code(&self) -> Code {
         self.code
+    }
+    /// What it means to whoever started the program.
+    pub fn class(&self) -> Class {
+        self.class
     }
     /// What the metadata said, about this path.
     pub(crate) fn meta(path: &str, error: MetaError) -> Self {
@@ -76,7 +86,7 @@ impl Error {
             M::Corrupt(_) => Code::Corruption,
             _ => Code::InvalidArgument,
         };
-        Error { code, message: format!("{path}: {error}") }
+        Error::new(code, format!("{path}: {error}"))
     }
 }
 
@@ -95,15 +105,16 @@ impl From<imbrex_device::Error> for Error {
             Fault::Corrupt { .. } => Code::Corruption,
             Fault::Busy { .. } => Code::Busy,
             Fault::ReadOnly => Code::ReadOnly,
-            Fault::Unusable(_) => Code::InvalidArgument,
+            Fault::Unusable(_) | Fault::Misuse(_) => Code::InvalidArgument,
             Fault::Io(io) => match io.kind() {
                 std::io::ErrorKind::NotFound => Code::NotFound,
                 std::io::ErrorKind::StorageFull => Code::NoSpace,
                 std::io::ErrorKind::InvalidData => Code::Corruption,
+                std::io::ErrorKind::ResourceBusy => Code::Busy,
                 _ => Code::Io,
             },
             _ => Code::Io,
         };
-        Error { code, message: error.to_string() }
+        Error { code, class: error.class(), message: error.to_string() }
     }
 }

@@ -144,7 +144,7 @@ impl Options {
     /// What a URI, taken apart, asks for, and whether it asks to format what is not formatted; `name` is what errors call it.
     pub(crate) fn of_uri(parsed: &Uri, name: &str) -> Result<(Options, bool)> {
         let mut options = Options::default();
-        let refuse = |sentence: String| Error::from(imbrex_device::Error::unusable(&name.into(), sentence));
+        let refuse = |sentence: String| Error::from(imbrex_device::Error::misuse(&name.into(), sentence));
         if let Some(bytes) = parsed.size("cache")? {
             options.cache_bytes = bytes;
         }

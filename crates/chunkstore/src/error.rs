@@ -1,7 +1,7 @@
 //! What can go wrong with chunks.
 
 use crate::id::ChunkId;
-use imbrex_device::Fault;
+use imbrex_device::{Class, Fault};
 
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -122,6 +122,15 @@ impl From<imbrex_device::Error> for Error {
 }
 
 impl Error {
+    /// What this means to whoever started the program.
+    pub fn class(&self) -> Class {
+        match self {
+            Error::Damaged { .. } => Class::Damage,
+            Error::Drive(error) => error.class(),
+            _ => Class::Failed,
+        }
+    }
+
     /// Whether there is no room: then deleting something helps.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::IndexFull { .. } | Error::Drive(imbrex_device::Error { fault: Fault::NoSpace, .. }))

@@ -144,7 +144,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     }
     let name = tenant.volume().name();
     let root = Root::decode(&bytes).map_err(|why| {
-        DriveError::unusable(&name, format!("the chunk store's root is damaged: {why}; restore the drive from a copy"))
+        DriveError::damaged(&name, format!("the chunk store's root is damaged: {why}; restore the drive from a copy"))
     })?;
     if root.unfinished && !salvaging {
         let sentence = "its label was made anew, and the salvage after that did not come to its end; run `imbrex chunk salvage` again";
@@ -365,5 +365,5 @@ pub(crate) struct FoundZone {
 /// Damage that costs the whole store: no checkpoint is whole.
 pub(crate) fn no_checkpoint(volume: &Volume) -> Error {
     let sentence = "has no whole checkpoint in its metazones; `imbrex chunk salvage` finds chunks by their records";
-    DriveError::unusable(&volume.name(), sentence).into()
+    DriveError::damaged(&volume.name(), sentence).into()
 }

@@ -232,7 +232,7 @@ struct Wish {
 impl Wish {
     fn of_uri(parsed: &Uri, name: &str) -> Result<Wish> {
         let mut options = Options::default();
-        let refuse = |sentence: String| Error::from(DriveError::unusable(&name.into(), sentence));
+        let refuse = |sentence: String| Error::from(DriveError::misuse(&name.into(), sentence));
         let number = |option: &str, least: u32, most: u32| -> Result<Option<u32>> {
             let Some(text) = parsed.options.get(option) else { return Ok(None) };
             let fits = text.parse().ok().filter(|n| (least..=most).contains(n));
@@ -318,7 +318,7 @@ impl Wish {
 
     /// Whether the drive can do what was asked for.
     fn check(&self, device: &dyn ZonedDevice, name: &str) -> Result<()> {
-        let refuse = |sentence: String| Err(Error::from(DriveError::unusable(&name.into(), sentence)));
+        let refuse = |sentence: String| Err(Error::from(DriveError::misuse(&name.into(), sentence)));
         let geometry = device.geometry();
         let limits = [geometry.max_open, geometry.max_active].into_iter().flatten().map(|limit| limit.get());
         if let (Some(wish), Some(limit)) = (self.open_zones, limits.min())

@@ -593,7 +593,7 @@ mod tests {
         args.work = "/proc".into();
         let leveldb = experiment::named("leveldb-bluefs").unwrap();
         let sentence = match run_series(leveldb, &args, &Arc::default()) {
-            Err(Failure::Failed(sentence)) => sentence,
+            Err(Failure::Told(_, sentence)) => sentence,
             _ => panic!("it ran without room"),
         };
         assert!(sentence.contains("nothing is left to compare") && sentence.contains("at 1/16"), "{sentence}");

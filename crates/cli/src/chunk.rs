@@ -69,10 +69,10 @@ enum Verb {
     /// Show how much room there is.
     #[command(after_help = "Example:\n  imbrex chunk df drive.img")]
     Df(Store),
-    /// Compare the index with every record, and verify every checksum. Exit code 1 where something is wrong.
+    /// Compare the index with every record, and verify every checksum. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex chunk check drive.img   # changes nothing")]
     Check(Store),
-    /// Verify chunk after chunk at a limited speed; can be gone on with later. Exit code 1 where something is wrong.
+    /// Verify chunk after chunk at a limited speed; can be gone on with later. Exit code 3 where something is wrong.
     #[command(after_help = "Examples:\n  imbrex chunk scrub drive.img --rate 20M\n  \
                             imbrex chunk scrub drive.img --bytes 10G --json        # says where it stopped\n  \
                             imbrex chunk scrub drive.img --bytes 10G --after $next")]
@@ -290,7 +290,7 @@ fn range(text: &str) -> Result<Range, String> {
 
 impl From<imbrex_chunkstore::Error> for Failure {
     fn from(error: imbrex_chunkstore::Error) -> Failure {
-        Failure::failed(error)
+        Failure::of(error.class(), error)
     }
 }
 

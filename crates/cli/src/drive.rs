@@ -330,7 +330,8 @@ fn create(args: Create) -> Outcome {
     };
     let config =
         Config::named(args.profile.as_deref().unwrap_or_default(), &overrides).map_err(|error| match error.fault {
-            imbrex_device::Fault::Unusable(sentence) => Failure::usage(sentence),
+            // The drive has no name yet.
+            imbrex_device::Fault::Misuse(sentence) => Failure::usage(sentence),
             _ => Failure::from(error),
         })?;
     let drive = Emulator::create(&path, &config, args.force)?;

@@ -34,7 +34,7 @@ impl Named {
     }
 
     /// Opens the drive's engine with `open`, which gets the URI and the options. Failures show the drive as the user has written it.
-    pub fn open_with<T, E: ToString>(
+    pub fn open_with<T, E: Into<Failure>>(
         &self,
         mut options: Options,
         open: impl FnOnce(&str, &[(&str, &str)]) -> Result<T, E>,
@@ -45,8 +45,9 @@ impl Named {
         let uri = uri_of(&self.drive)?;
         open(&uri, &options).map_err(|error| {
             // What the user wrote, where it is not what is wrong with the drive that it leads to.
-            let text = error.to_string();
-            Failure::failed(text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive)))
+            let named =
+                |text: String| text.strip_prefix(&uri).map_or(text.clone(), |rest| format!("{}{rest}", self.drive));
+            error.into().reword(named)
         })
     }
 }
@@ -56,7 +57,7 @@ pub fn uri_of(drive: &str) -> Result<String, Failure> {
     let uri = if drive.starts_with(SCHEME) {
         drive.to_owned()
     } else if drive.is_empty() {
-        return Err(Failure::failed("the name of the drive is empty; give the path of a drive image or a device"));
+        return Err(Failure::usage("the name of the drive is empty; give the path of a drive image or a device"));
     } else if drive.starts_with("mem:") || drive.starts_with("banded:") {
         // No paths, but locators.
         format!("{SCHEME}{drive}")

@@ -56,7 +56,7 @@ enum Verb {
     /// Show where a file stands on the drive, or what the file system is.
     #[command(after_help = "Examples:\n  imbrex fs stat drive.img\n  imbrex fs stat drive.img /db/000012.sst")]
     Stat(Stat),
-    /// Verify every checksum and every invariant. Exit code 1 where something is wrong.
+    /// Verify every checksum and every invariant. Exit code 3 where something is wrong.
     #[command(after_help = "Examples:\n  imbrex fs check drive.img            # changes nothing\n  \
                       imbrex fs check drive.img --repair   # what a mount can repair is repaired first")]
     Check(Check),
@@ -222,7 +222,7 @@ struct AdviseArgs {
 
 impl From<imbrex_bluefs::Error> for Failure {
     fn from(error: imbrex_bluefs::Error) -> Failure {
-        Failure::failed(error)
+        Failure::of(error.class(), error)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The `imbrex` command: nouns, then verbs.
 //!
-//! Exit code 0: done; 1: failed, one sentence on stderr says what to do next; 2: the command line was wrong. Facts go to
-//! stdout, with `--json` as JSON.
+//! Facts go to stdout, with `--json` as JSON. A failure is one sentence on stderr that says what to do next, with `--json` the
+//! object `{"error": {"code", "kind", "message"}}` in one line; stdout never has errors. [`EXIT_STATUS`] has the exit codes.
 //!
 //! A library, so that the fuzz targets reach what reads a backup; the program is `main.rs`.
 
@@ -16,20 +16,24 @@ mod output;
 mod picture;
 mod shell;
 mod top;
+mod usage;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use output::Outcome;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 #[doc(hidden)]
 pub use fs::fuzz_restore;
+pub use output::{EXIT_STATUS, ExitStatus};
 
 /// Imbrex: storage on zoned drives without a kernel file system.
 #[derive(Parser)]
 #[command(name = "imbrex", version, about, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n\n\
-                        Set IMBREX_LOG=debug to see what it does.")]
+#[command(after_help = format!("Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n\n\
+                        Exit status:\n{}\n\n\
+                        Set IMBREX_LOG=debug to see what it does.", output::exit_table()))]
 struct Cli {
     #[command(subcommand)]
     noun: Noun,
@@ -76,5 +80,10 @@ pub fn main() -> ExitCode {
     if let Err(error) = limited {
         tracing::warn!(%error, "a limit on the size of files ends this process");
     }
-    output::exit(run(Cli::parse()))
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let as_json = output::wants_json(&words);
+    match Cli::try_parse_from(&words) {
+        Ok(cli) => output::exit(run(cli), as_json),
+        Err(error) => usage::end(&error, as_json),
+    }
 }

@@ -1,6 +1,9 @@
-//! What every subcommand prints with: facts on stdout, failures as one sentence on stderr, exit codes.
+//! What every subcommand prints with: facts on stdout, failures on stderr (one sentence, or with `--json` one object), exit codes.
 
+use imbrex_device::Class;
 use serde::Serialize;
+use serde_json::json;
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,10 +11,8 @@ use std::process::ExitCode;
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
-    /// It failed; the sentence says what to do next. Exit code 1.
-    Failed(String),
-    /// The command line makes no sense; the sentence says how to write it. Exit code 2.
-    Usage(String),
+    /// What kind of failure, and a sentence that says what to do next.
+    Told(Class, String),
     /// Nobody reads the output any more, which is nobody's fault.
     Unread,
 }
@@ -19,36 +20,127 @@ pub enum Failure {
 impl Failure {
     /// A failure with this sentence.
     pub fn failed(sentence: impl Display) -> Failure {
-        Failure::Failed(sentence.to_string())
+        Failure::of(Class::Failed, sentence)
     }
     /// A command line that makes no sense.
     pub fn usage(sentence: impl Display) -> Failure {
-        Failure::Usage(sentence.to_string())
+        Failure::of(Class::Usage, sentence)
+    }
+    /// Bytes that are not what was written.
+    pub fn damage(sentence: impl Display) -> Failure {
+        Failure::of(Class::Damage, sentence)
+    }
+    /// Somebody else has what is asked for.
+    pub fn busy(sentence: impl Display) -> Failure {
+        Failure::of(Class::Busy, sentence)
+    }
+    /// A failure of this class.
+    pub fn of(class: Class, sentence: impl Display) -> Failure {
+        Failure::Told(class, sentence.to_string())
+    }
+
+    /// Both failures as one, of the class of the first.
+    pub fn and(self, other: Failure) -> Failure {
+        match (self, other) {
+            (Failure::Told(class, one), Failure::Told(_, two)) => Failure::Told(class, format!("{one}; {two}")),
+            (Failure::Unread, told) | (told, Failure::Unread) => told,
+        }
+    }
+
+    /// The same failure, told in other words.
+    pub fn reword(self, words: impl FnOnce(String) -> String) -> Failure {
+        match self {
+            Failure::Told(class, sentence) => Failure::Told(class, words(sentence)),
+            Failure::Unread => Failure::Unread,
+        }
     }
 }
 
 impl From<imbrex_device::Error> for Failure {
     fn from(error: imbrex_device::Error) -> Failure {
-        Failure::failed(error)
+        Failure::of(error.class(), error)
     }
+}
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitStatus {
+    /// The number.
+    pub code: u8,
+    /// Its name, `kind` in JSON.
+    pub name: &'static str,
+    /// What it says of the command.
+    pub means: &'static str,
+}
+
+/// All exit codes. Help, man pages and `docs/operations.md` have their tables from here.
+pub const EXIT_STATUS: [ExitStatus; 5] = [
+    ExitStatus { code: 0, name: "done", means: "The command did what was asked." },
+    ExitStatus {
+        code: 1,
+        name: "failed",
+        means: "The command failed. The sentence on stderr says why, and what to do.",
+    },
+    ExitStatus { code: 2, name: "usage", means: "The command line makes no sense. Nothing was tried." },
+    ExitStatus {
+        code: 3,
+        name: "damage",
+        means: "The command found damage: bytes are not what was written, or cannot be read any more.",
+    },
+    ExitStatus {
+        code: 4,
+        name: "busy",
+        means: "Somebody else uses the drive or the directory. Later the command may work.",
+    },
+];
+
+/// The exit code of a class of failures.
+fn status(class: Class) -> ExitStatus {
+    EXIT_STATUS[match class {
+        Class::Failed => 1,
+        Class::Usage => 2,
+        Class::Damage => 3,
+        Class::Busy => 4,
+    }]
+}
+
+/// The table of exit codes as `--help` shows it.
+pub fn exit_table() -> String {
+    let rows = EXIT_STATUS.map(|status| (status.code.to_string(), status.means.to_owned()));
+    rows.map(|(code, means)| format!("  {code}  {means}")).join("\n")
 }
 
 /// What a subcommand returns.
 pub type Outcome = Result<(), Failure>;
 
-/// Reports a failure and turns it into an exit code.
-pub fn exit(outcome: Outcome) -> ExitCode {
+/// Whether these arguments ask for JSON, also where they make no sense otherwise.
+pub fn wants_json<T: AsRef<OsStr>>(words: &[T]) -> bool {
+    let words = words.iter().map(AsRef::as_ref);
+    words.take_while(|word| *word != OsStr::new("--")).any(|word| word == OsStr::new("--json"))
+}
+
+/// Reports a failure, in JSON where that was asked for, and says which exit code it has.
+pub fn report(outcome: Outcome, as_json: bool) -> u8 {
     match outcome {
-        Ok(()) | Err(Failure::Unread) => ExitCode::SUCCESS,
-        Err(Failure::Failed(sentence)) => complain(&sentence, 1),
-        Err(Failure::Usage(sentence)) => complain(&sentence, 2),
+        Ok(()) | Err(Failure::Unread) => 0,
+        Err(Failure::Told(class, sentence)) => {
+            let text = if as_json { error_json(class, &sentence) } else { format!("imbrex: {sentence}") };
+            // Where even stderr is gone there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "{text}");
+            status(class).code
+        }
     }
 }
 
-fn complain(sentence: &str, code: u8) -> ExitCode {
-    // Where even stderr is gone there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "imbrex: {sentence}");
-    ExitCode::from(code)
+/// One line, so that whoever reads a log finds its end.
+fn error_json(class: Class, sentence: &str) -> String {
+    let ExitStatus { code, name, .. } = status(class);
+    json!({ "error": { "code": code, "kind": name, "message": sentence } }).to_string()
+}
+
+/// Reports a failure and turns it into an exit code.
+pub fn exit(outcome: Outcome, as_json: bool) -> ExitCode {
+    ExitCode::from(report(outcome, as_json))
 }
 
 /// Prints a text and a line's end.
@@ -105,6 +197,28 @@ pub fn terminal_width() -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exit_codes_are_counted_from_0() {
+        assert_eq!(EXIT_STATUS.map(|status| status.code), [0, 1, 2, 3, 4]);
+        let all = [Class::Failed, Class::Usage, Class::Damage, Class::Busy];
+        assert_eq!(all.map(|class| status(class).name), ["failed", "usage", "damage", "busy"]);
+    }
+
+    #[test]
+    fn the_manual_has_the_table_of_exit_codes() {
+        let manual = include_str!("../../../docs/operations.md");
+        for ExitStatus { code, name, means } in EXIT_STATUS {
+            let row = format!("| {code} | `{name}` | {means} |");
+            assert!(manual.contains(&row), "docs/operations.md lacks {row}");
+        }
+    }
+
+    #[test]
+    fn json_is_asked_for_by_a_word_of_its_own() {
+        assert!(wants_json(&["imbrex", "fs", "ls", "--json"]) && wants_json(&["--json", "--", "x"]));
+        assert!(!wants_json(&["imbrex", "fs", "cat", "x", "--", "--json"]) && !wants_json(&["--jsonx"]));
+    }
 
     #[test]
     fn sizes_and_counts_read_well() {

@@ -8,6 +8,7 @@ fn imbrex(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_imbrex")).args(args).output().unwrap()
 }
 
+#[track_caller]
 fn done(args: &[&str]) -> String {
     let output = imbrex(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -18,6 +19,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&done(args)).unwrap()
 }
 
+#[track_caller]
 fn fails(args: &[&str], code: i32, says: &str) {
     let output = imbrex(args);
     let sentence = String::from_utf8(output.stderr).unwrap();
@@ -163,7 +165,7 @@ fn conventional_zones_serve_as_sequential_ones() {
 fn what_is_asked_of_conventional_zones_and_cannot_be_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (path, drive) = zoned(dir.path());
-    fails(&["fs", "ls", &format!("{path}?conventional=yes"), "/"], 1, "conventional=as-sequential");
+    fails(&["fs", "ls", &format!("{path}?conventional=yes"), "/"], 2, "conventional=as-sequential");
     fails(&["drive", "info", &drive], 2, &format!("name it {path}"));
     fails(&["drive", "create", "--banded", &format!("{path}x?conventional=as-sequential")], 1, "no such file");
     done(&["drive", "create", &path, "--profile", "tiny", "--conventional", "0", "--force"]);

@@ -32,6 +32,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The output of a command that succeeds.
+#[track_caller]
 fn done(output: Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
@@ -43,6 +44,7 @@ fn json(output: Output) -> Value {
 }
 
 /// The one sentence of a command that fails.
+#[track_caller]
 fn fails(output: Output, code: i32) -> String {
     let sentence = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{sentence}");
@@ -117,7 +119,7 @@ fn create_refuses_what_makes_no_sense_or_destroys() {
         assert!(!at.path.exists());
     }
     assert!(
-        fails(drive("create", &at.path, &["--profile", "tiny", "--capacity", "1M"]), 1).contains("larger capacity")
+        fails(drive("create", &at.path, &["--profile", "tiny", "--capacity", "1M"]), 2).contains("larger capacity")
     );
     std::fs::write(&at.path, "precious").unwrap();
     assert!(fails(drive("create", &at.path, &["--profile", "tiny"]), 1).contains("--force"));
@@ -182,7 +184,7 @@ fn looking_works_while_a_process_has_the_drive_and_changing_does_not() {
     let info = json(drive("info", &at.path, &["--json"]));
     assert_eq!((&info["in_use_by"], &info["unflushed_bytes"]), (&std::process::id().into(), &12_288.into()));
     for (verb, more) in [("reset", ["9", "--force"]), ("finish", ["9", "--json"]), ("power-loss", ["--seed", "1"])] {
-        let sentence = fails(drive(verb, &at.path, &more), 1);
+        let sentence = fails(drive(verb, &at.path, &more), 4);
         assert!(sentence.contains(&format!("in use by process {}", std::process::id())), "{sentence}");
     }
     assert!(done(drive("stats", &at.path, &["--reset"])).contains("wal"));

@@ -1,5 +1,5 @@
 //! The list of `docs/bad-input.md` on every kind of drive that a file can hold: `fs_bad_input.rs` asks everything of a plain
-//! image, this asks each other kind what depends on the kind. One sentence, exit code 1, and nothing lost.
+//! image, this asks each other kind what depends on the kind. One sentence, the right exit code, and nothing lost.
 
 mod support;
 
@@ -129,7 +129,7 @@ fn in_use_by_another_process() {
             std::thread::yield_now();
         }
         for words in [&["ls"][..], &["format", "--force"], &["rm", "/CURRENT"]] {
-            says(&fails(drive.fs(words[0], &words[1..]), 1), &[&holder, "stop it first"]);
+            says(&fails(drive.fs(words[0], &words[1..]), 4), &[&holder, "stop it first"]);
         }
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
@@ -145,7 +145,7 @@ fn cut_short() {
         let cut = std::fs::metadata(&copy).unwrap().len() / 2;
         std::fs::File::options().write(true).open(&copy).unwrap().set_len(cut).unwrap();
         for verb in ["ls", "format", "check"] {
-            says(&fails(drive.at.run(&["fs", verb, &drive.named(&copy)]), 1), &["restore it from a copy"]);
+            says(&fails(drive.at.run(&["fs", verb, &drive.named(&copy)]), 3), &["restore it from a copy"]);
         }
         assert_eq!(std::fs::metadata(&copy).unwrap().len(), cut);
         drive.intact();
@@ -223,7 +223,7 @@ fn names_and_options() {
         says(&fails(drive.fs("cp", &["/dev/null", &long]), 1), &["255 bytes"]);
         let more = if drive.kind.behind.is_empty() { "?colour=3" } else { "&colour=3" };
         let name = format!("{}{more}", drive.name());
-        says(&fails(drive.at.run(&["fs", "ls", &name]), 1), &["no option \"colour\"", "the options are", &name]);
+        says(&fails(drive.at.run(&["fs", "ls", &name]), 2), &["no option \"colour\"", "the options are", &name]);
         drive.intact();
     });
 }

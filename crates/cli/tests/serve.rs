@@ -21,11 +21,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+#[track_caller]
 fn done(output: Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
+#[track_caller]
 fn fails(output: Output, code: i32, says: &str) {
     let sentence = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{sentence}");
@@ -206,7 +208,7 @@ fn the_file_is_the_drive() {
     assert_eq!((&said["time"], &said["speed"]), (&"pace".into(), &1000.0.into()));
     // Its only user.
     let again = imbrex(&["drive", "serve", &at.name("drive.img"), "--at", &at.name("mounted")]);
-    fails(again, 1, &format!("in use by process {}", said["pid"]));
+    fails(again, 4, &format!("in use by process {}", said["pid"]));
     fails(imbrex(&["drive", "serve", &at.name("drive.img"), "--at", &at.name("served")]), 1, "not empty");
     let file = File::options().read(true).write(true).open(said["file"].as_str().unwrap()).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 512 << 20);

@@ -20,6 +20,7 @@ fn drive(verb: &str, path: &Path, more: &[&str]) -> Output {
 }
 
 /// The one sentence of a command that fails.
+#[track_caller]
 fn fails(output: Output, code: i32) -> String {
     let sentence = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{sentence}");
@@ -92,7 +93,7 @@ fn options_of_time_are_understood_wherever_a_drive_is_named() {
         ("speed=2", "goes with time=pace"),
         ("time=pace&time=off", "twice"),
     ] {
-        let sentence = fails(imbrex(&["fs", "df", &name(options)]), 1);
+        let sentence = fails(imbrex(&["fs", "df", &name(options)]), 2);
         assert!(sentence.contains(says), "{options}: {sentence} lacks {says}");
     }
 }

@@ -49,8 +49,45 @@ pub enum Fault {
     },
     /// Not a drive, not formatted, another version: the text is a whole sentence.
     Unusable(Arc<str>),
+    /// What was asked for makes no sense, whatever the drive is (an option that nobody knows): the text is a whole sentence.
+    Misuse(Arc<str>),
     /// The operating system's error.
     Io(Arc<io::Error>),
+}
+
+/// What a failure means to whoever started the program. Each class has an exit code of its own in the `imbrex` command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// It failed, for none of the reasons below.
+    Failed,
+    /// What was asked for makes no sense; nothing was tried.
+    Usage,
+    /// Bytes are not what was written, or cannot be read any more.
+    Damage,
+    /// Somebody else has it now; later it may work.
+    Busy,
+}
+
+impl Fault {
+    /// What this means to whoever started the program.
+    pub fn class(&self) -> Class {
+        match self {
+            Fault::Misuse(_) => Class::Usage,
+            Fault::Offline | Fault::Media { .. } | Fault::Corrupt { .. } => Class::Damage,
+            Fault::Io(error) if error.kind() == io::ErrorKind::InvalidData => Class::Damage,
+            Fault::Busy { .. } => Class::Busy,
+            Fault::Io(error) if error.kind() == io::ErrorKind::ResourceBusy => Class::Busy,
+            Fault::InvalidInput(_)
+            | Fault::WritePointer { .. }
+            | Fault::ZoneFull
+            | Fault::TooManyOpen
+            | Fault::TooManyActive
+            | Fault::ReadOnly
+            | Fault::NoSpace
+            | Fault::Unusable(_)
+            | Fault::Io(_) => Class::Failed,
+        }
+    }
 }
 
 /// An error of a drive: what, on which drive, where.
@@ -93,6 +130,22 @@ impl Error {
     pub fn unusable(drive: &Arc<str>, sentence: impl Into<Arc<str>>) -> Self {
         Self::new(drive, Fault::Unusable(sentence.into()))
     }
+    /// A wish that makes no sense, told in a whole sentence.
+    pub fn misuse(drive: &Arc<str>, sentence: impl Into<Arc<str>>) -> Self {
+        Self::new(drive, Fault::Misuse(sentence.into()))
+    }
+    /// Bytes that are missing or not what they were, told in a whole sentence.
+    pub fn damaged(drive: &Arc<str>, sentence: impl Into<String>) -> Self {
+        Self::io(drive, io::Error::new(io::ErrorKind::InvalidData, sentence.into()))
+    }
+    /// Somebody who is no process of ours has it, told in a whole sentence.
+    pub fn taken(drive: &Arc<str>, sentence: impl Into<String>) -> Self {
+        Self::io(drive, io::Error::new(io::ErrorKind::ResourceBusy, sentence.into()))
+    }
+    /// What this means to whoever started the program.
+    pub fn class(&self) -> Class {
+        self.fault.class()
+    }
 }
 
 impl fmt::Display for Error {
@@ -124,7 +177,7 @@ impl fmt::Display for Error {
             Fault::Corrupt { what } => write!(f, "{what} is damaged; run `imbrex fs check` on the drive"),
             Fault::Busy { pid: Some(pid) } => write!(f, "in use by process {pid}; stop it first"),
             Fault::Busy { pid: None } => write!(f, "in use by another process; stop it first"),
-            Fault::Unusable(sentence) => write!(f, "{sentence}"),
+            Fault::Unusable(sentence) | Fault::Misuse(sentence) => write!(f, "{sentence}"),
             Fault::Io(error) => write!(f, "{error}"),
         }
     }

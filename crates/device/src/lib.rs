@@ -30,7 +30,7 @@ mod zone;
 use std::sync::Arc;
 
 pub use buf::{AlignedBuf, MEM_ALIGN, Part};
-pub use error::{Error, Fault, Result};
+pub use error::{Class, Error, Fault, Result};
 pub use held::Held;
 pub use lock::lock_holder;
 pub use survivor::{Fill, HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};

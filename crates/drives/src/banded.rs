@@ -33,7 +33,7 @@ pub struct BandedDisk {
 impl BandedDisk {
     /// Understands a locator that begins with [`BANDED`].
     pub(crate) fn parse(text: &str) -> Result<BandedDisk> {
-        let refuse = |sentence: String| Error::unusable(&text.into(), sentence);
+        let refuse = |sentence: String| Error::misuse(&text.into(), sentence);
         let place = text.strip_prefix(BANDED).unwrap_or(text);
         let (path, query) = place.split_once('?').unwrap_or((place, ""));
         if path.is_empty() {
@@ -66,7 +66,7 @@ impl BandedDisk {
     pub fn plan(&self, size: u64, good_block: u32) -> Result<Layout> {
         let block = self.block.unwrap_or(good_block);
         Layout::plan(size, block, self.band.unwrap_or(USUAL_BAND), self.conventional)
-            .map_err(|sentence| Error::unusable(&self.name(), sentence))
+            .map_err(|sentence| Error::misuse(&self.name(), sentence))
     }
 
     /// Opens it; makes it first where it shall be made and is not there.

@@ -43,14 +43,14 @@ impl Uri {
     }
 
     fn refuse(&self, sentence: &str) -> Error {
-        Error::unusable(&self.locator.as_str().into(), sentence)
+        Error::misuse(&self.locator.as_str().into(), sentence)
     }
 }
 
 /// Takes a URI apart. `known` are the options of the caller beside [`DRIVE_OPTIONS`]; an option that nobody knows is an
 /// error that names them all. An option without `=` is on.
 pub fn parse_uri(uri: &str, known: &[&str]) -> Result<Uri> {
-    let refuse = |sentence: String| Error::unusable(&uri.into(), sentence);
+    let refuse = |sentence: String| Error::misuse(&uri.into(), sentence);
     let Some(rest) = uri.strip_prefix(SCHEME) else {
         return Err(refuse(format!("a drive's URI begins with {SCHEME}, as {SCHEME}/data/drive.img?cache=2G")));
     };

@@ -126,10 +126,10 @@ impl Config {
 
     /// The built-in profile of this name, or that of the file of this name, or an error that names the built-in ones.
     pub fn named(name: &str, overrides: &Overrides) -> Result<Config> {
-        let profile = Profile::find(name).map_err(|text| Error::unusable(&"emulated drive".into(), text))?;
+        let profile = Profile::find(name).map_err(|text| Error::misuse(&"emulated drive".into(), text))?;
         if profile.name.len() > MOST_NAME {
             let text = format!("{name}: the profile's name is longer than {MOST_NAME} bytes");
-            return Err(Error::unusable(&"emulated drive".into(), text));
+            return Err(Error::misuse(&"emulated drive".into(), text));
         }
         Ok(Config::new(&profile, overrides))
     }
@@ -162,7 +162,7 @@ impl Config {
             Some(sentence) => {
                 let name: Arc<str> =
                     if self.name.is_empty() { "emulated drive".into() } else { self.name.as_str().into() };
-                Err(Error::unusable(&name, sentence))
+                Err(Error::misuse(&name, sentence))
             }
         }
     }

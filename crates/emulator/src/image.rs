@@ -77,7 +77,7 @@ fn refused(path: &Path, kind: ErrorKind, sentence: impl Into<String>) -> Error {
 
 /// Bytes of the image that are missing or not what they were.
 fn damaged<T>(path: &Path, sentence: impl Into<String>) -> Result<T> {
-    Err(refused(path, ErrorKind::InvalidData, sentence))
+    Err(Error::damaged(&name_of(path), sentence))
 }
 
 /// A sentence for an error of the host where there is one.

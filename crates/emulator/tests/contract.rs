@@ -70,5 +70,5 @@ fn large_profiles_are_cheap_in_memory() {
 #[test]
 fn a_configuration_that_makes_no_drive_says_why() {
     let error = Emulator::memory(&Config { block: 100, ..Config::tiny() }).err().unwrap();
-    assert!(matches!(error.fault, Fault::Unusable(_)) && error.to_string().contains("512 or 4096"));
+    assert!(matches!(error.fault, Fault::Misuse(_)) && error.to_string().contains("512 or 4096"));
 }

@@ -27,7 +27,6 @@ use imbrex_device::{
 };
 use labels::{LabelZones, cannot_write, conventional_count, geometry_of};
 use left::Left;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -218,9 +217,7 @@ impl Volume {
             .filter(|(i, _): &(usize, _)| dead[*i].is_none())
             .map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
         let chosen = Label::choose(a, b).map_err(|error| match error {
-            LabelError::Corrupt(_) => {
-                Error::io(&name_of(device), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
-            }
+            LabelError::Corrupt(_) => Error::damaged(&name_of(device), error.to_string()),
             _ => unusable(device, error),
         })?;
         let label = chosen.label;

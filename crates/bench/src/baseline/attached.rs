@@ -8,6 +8,7 @@
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -42,6 +43,30 @@ pub struct Loop {
     pub device: PathBuf,
     /// Where its file systems, and those of its partitions, are mounted, in the order of mounting.
     pub mounts: Vec<PathBuf>,
+}
+
+/// Why something that hangs on a served drive could not be taken away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Somebody uses it: later it may go.
+    pub in_use: bool,
+    /// What to do about it.
+    pub sentence: String,
+}
+
+impl Stuck {
+    fn in_use(sentence: String) -> Stuck {
+        Stuck { in_use: true, sentence }
+    }
+    fn failed(sentence: String) -> Stuck {
+        Stuck { in_use: false, sentence }
+    }
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
 }
 
 struct Mount {
@@ -155,9 +180,9 @@ impl Attached {
         !matches!(fs::read_dir(&self.dir), Err(error) if error.kind() == io::ErrorKind::NotConnected)
     }
 
-    /// Unmounts the file systems, detaches the loop devices, and ends the serving. The error is a sentence; what was undone
-    /// by then stays so, and another call goes on.
-    pub fn detach(&self) -> Result<(), String> {
+    /// Unmounts the file systems, detaches the loop devices, and ends the serving. After an error what was undone by then stays
+    /// so, and another call goes on.
+    pub fn detach(&self) -> Result<(), Stuck> {
         for device in &self.loops {
             for point in device.mounts.iter().rev() {
                 unmount_patiently(point)?;
@@ -169,7 +194,7 @@ impl Attached {
 }
 
 impl Loop {
-    fn release(&self) -> Result<(), String> {
+    fn release(&self) -> Result<(), Stuck> {
         let name = self.device.display();
         let short = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let parts = partitions(&short);
@@ -180,25 +205,29 @@ impl Loop {
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .collect();
         if !users.is_empty() {
-            return Err(format!(
+            return Err(Stuck::in_use(format!(
                 "{name} is a part of {} (device mapper, LVM or RAID); take that down, then run this again",
                 users.join(", ")
-            ));
+            )));
         }
         // The kernel keeps partitions that it was told of, also of a device that is gone.
         for (part, number) in &parts {
             run(Command::new("delpart").arg(&self.device).arg(number)).map_err(|why| {
-                format!("the partition {part} of {name} cannot be taken away ({why}); close what has it open, then run this again")
+                Stuck::in_use(format!(
+                    "the partition {part} of {name} cannot be taken away ({why}); close what has it open, then run this again"
+                ))
             })?;
         }
-        run(Command::new("losetup").arg("--detach").arg(&self.device))
-            .map_err(|why| format!("{name} cannot be detached ({why}); close what has it open, then run this again"))?;
+        run(Command::new("losetup").arg("--detach").arg(&self.device)).map_err(|why| {
+            Stuck::in_use(format!("{name} cannot be detached ({why}); close what has it open, then run this again"))
+        })?;
         // The kernel detaches when the last one who has it open lets go.
         let held = |name: &str| backing(name).is_some();
         let end = Instant::now() + PATIENCE;
         while held(&short) {
             if Instant::now() > end {
-                return Err(format!("{name} is still open somewhere; close what has it open, then run this again"));
+                let sentence = format!("{name} is still open somewhere; close what has it open, then run this again");
+                return Err(Stuck::in_use(sentence));
             }
             std::thread::sleep(PAUSE);
         }
@@ -218,7 +247,7 @@ pub(super) fn run(command: &mut Command) -> Result<String, String> {
     Err(if lines.is_empty() { format!("{program}: {}", output.status) } else { lines.join("; ") })
 }
 
-fn unmount_patiently(point: &Path) -> Result<(), String> {
+fn unmount_patiently(point: &Path) -> Result<(), Stuck> {
     let end = Instant::now() + PATIENCE;
     loop {
         match unmount(point, UnmountFlags::NOFOLLOW) {
@@ -227,20 +256,21 @@ fn unmount_patiently(point: &Path) -> Result<(), String> {
             Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(PAUSE),
             Err(Errno::BUSY) => {
                 let point = point.display();
-                return Err(format!(
+                return Err(Stuck::in_use(format!(
                     "{point} is in use; leave it (`fuser -vm {point}` tells who has it), then run this again"
-                ));
+                )));
             }
             // Users unmount what they mounted by a program with more rights.
             Err(Errno::PERM) => {
                 let point_is = point.display();
                 return run(Command::new("fusermount3").arg("-u").arg("--").arg(point))
                     .map(drop)
-                    .map_err(|why| format!("{point_is} cannot be unmounted ({why}); run this as root"));
+                    .map_err(|why| Stuck::failed(format!("{point_is} cannot be unmounted ({why}); run this as root")));
             }
             Err(error) => {
                 let error = io::Error::from(error);
-                return Err(format!("{} cannot be unmounted ({error}); run this as root", point.display()));
+                let sentence = format!("{} cannot be unmounted ({error}); run this as root", point.display());
+                return Err(Stuck::failed(sentence));
             }
         }
     }

@@ -90,7 +90,10 @@ impl Record {
         if self.boot == boot() {
             step(self.group.as_deref().map_or(Ok(()), group::remove));
             self.restore();
-            step(attached::find_in(&self.served()).map_or(Ok(()), |attached| attached.detach()));
+            step(
+                attached::find_in(&self.served())
+                    .map_or(Ok(()), |attached| attached.detach().map_err(|stuck| stuck.sentence)),
+            );
         }
         step(self.remove_files());
         if !left.is_empty() {

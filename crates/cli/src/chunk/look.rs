@@ -207,7 +207,7 @@ fn judge(found: &[String], as_json: bool) -> Outcome {
     }
     match found.len() {
         0 => Ok(()),
-        n => Err(Failure::failed(format!(
+        n => Err(Failure::damage(format!(
             "{n} problem{}; copy out what is whole with `imbrex chunk get`, and what is not as it is with --rescue",
             if n == 1 { "" } else { "s" }
         ))),

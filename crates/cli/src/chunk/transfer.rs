@@ -2,7 +2,7 @@
 
 use super::{Append, Get, Put, stream};
 use crate::fs::progress;
-use crate::output::{Failure, Outcome, count, print, print_json};
+use crate::output::{Failure, Outcome, count, print, print_json, report};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Error};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -107,7 +107,7 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    fn over(store: &ChunkStore, made: &AllMade, bar: &ProgressBar) -> Watch {
+    fn over(store: &ChunkStore, made: &AllMade, bar: &ProgressBar, as_json: bool) -> Watch {
         let mut watch = Watch { interrupted: Arc::default(), store: Arc::new(Mutex::new(Some(store.clone()))) };
         for signal in [SIGINT, SIGTERM] {
             if let Err(error) = signal_hook::flag::register(signal, watch.interrupted.clone()) {
@@ -128,17 +128,13 @@ impl Watch {
             let made = lock(&made);
             bar.finish_and_clear();
             let sentence = match take_back(store, &made) {
-                Ok(()) => "imbrex: interrupted, and nothing of it is stored; put it again".to_owned(),
+                Ok(()) => "interrupted, and nothing of it is stored; put it again".to_owned(),
                 Err(error) => {
                     let ids: Vec<String> = made.iter().map(|chunk| chunk.id.to_string()).collect();
-                    format!(
-                        "imbrex: interrupted, and what was stored could not be removed ({error}); remove {}",
-                        ids.join(" ")
-                    )
+                    format!("interrupted, and what was stored could not be removed ({error}); remove {}", ids.join(" "))
                 }
             };
-            let _ = writeln!(io::stderr(), "{sentence}");
-            std::process::exit(1);
+            std::process::exit(report(Err(Failure::failed(sentence)), as_json).into());
         });
         watch
     }
@@ -149,7 +145,7 @@ pub(super) fn put(args: Put) -> Outcome {
     let store = args.store.open()?;
     let made = AllMade::default();
     let bar = input.bar();
-    let watch = Watch::over(&store, &made, &bar);
+    let watch = Watch::over(&store, &made, &bar, args.store.json);
     let done = fill_chunks(&store, &mut input, &args, &made, &bar);
     // Ctrl-C ends whoever writes to the pipe, too: the end of the input is then none of what was to be stored.
     while watch.interrupted.load(Ordering::Relaxed) {

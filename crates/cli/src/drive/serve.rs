@@ -10,7 +10,7 @@ use super::image_path;
 use crate::output::{Failure, Outcome, print, print_json, size};
 use file::Served;
 use fuser::{BackgroundSession, Config, MountOption};
-use imbrex_bench::baseline::attached::{self, Attached, FILE, SOURCE};
+use imbrex_bench::baseline::attached::{self, Attached, FILE, SOURCE, Stuck};
 use imbrex_bench::baseline::{owner, undo_left};
 use imbrex_bench::experiment::{WORK, remove_left};
 use imbrex_device::{Cause, Tag, ZonedDevice};
@@ -223,12 +223,18 @@ fn until_stopped(session: BackgroundSession, dir: &Path, stop: &AtomicBool) -> O
 }
 
 fn end(session: BackgroundSession, dir: &Path) -> Outcome {
-    detach_here(dir).map_err(Failure::failed)?;
+    detach_here(dir)?;
     joined(session, dir)
 }
 
-fn detach_here(dir: &Path) -> Result<(), String> {
+fn detach_here(dir: &Path) -> Result<(), Stuck> {
     attached::find_in(dir).map_or(Ok(()), |attached| attached.detach())
+}
+
+impl From<Stuck> for Failure {
+    fn from(stuck: Stuck) -> Failure {
+        if stuck.in_use { Failure::busy(stuck.sentence) } else { Failure::failed(stuck.sentence) }
+    }
 }
 
 fn joined(session: BackgroundSession, dir: &Path) -> Outcome {
@@ -253,7 +259,8 @@ fn words(attached: &Attached) -> String {
 
 pub(super) fn detach(args: Detach) -> Outcome {
     // Experiments leave more than drives: what killed ones left goes in any case.
-    let (mut undone, mut failed) = undo_left();
+    let (mut undone, failed) = undo_left();
+    let mut failed: Vec<Failure> = failed.into_iter().map(Failure::failed).collect();
     let (wanted, left): (Vec<_>, Vec<_>) = match &args.dir {
         Some(dir) => match served_in(dir, &undone) {
             Ok(found) => (Vec::from_iter(found), Vec::new()),
@@ -273,7 +280,7 @@ pub(super) fn detach(args: Detach) -> Outcome {
         // One that fails does not keep the others.
         match attached.detach() {
             Ok(()) => done.push(attached),
-            Err(sentence) => failed.push(sentence),
+            Err(stuck) => failed.push(stuck.into()),
         }
     }
     if args.json {
@@ -296,24 +303,24 @@ pub(super) fn detach(args: Detach) -> Outcome {
             print("nothing is left of served drives")?;
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("; "))) }
+    failed.into_iter().reduce(Failure::and).map_or(Ok(()), Err)
 }
 
 /// The drive served in `dir`; `None` where it was a dead experiment's and is undone already.
-fn served_in(dir: &Path, undone: &[PathBuf]) -> Result<Option<Attached>, String> {
+fn served_in(dir: &Path, undone: &[PathBuf]) -> Result<Option<Attached>, Failure> {
     if undone.iter().any(|work| dir.starts_with(work)) {
         return Ok(None);
     }
     let name = dir.display();
     let Some(found) = attached::find_in(dir) else {
-        return Err(format!(
+        return Err(Failure::failed(format!(
             "{name}: no drive is served there; `imbrex drive detach --all` takes away what dead servers left"
-        ));
+        )));
     };
     match owner(&found.dir) {
-        Some(pid) => Err(format!(
+        Some(pid) => Err(Failure::busy(format!(
             "{name}: this belongs to the experiment of process {pid}; end that, and it takes all of it away"
-        )),
+        ))),
         None => Ok(Some(found)),
     }
 }

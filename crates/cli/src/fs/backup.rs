@@ -220,11 +220,11 @@ fn fill(
         let sent = sink.file(&entry(Is::File), &mut summed);
         if let Some(error) = summed.failure {
             let next = "`imbrex fs check` says what is damaged, `imbrex fs salvage` copies out what is left";
-            return Err(Failure::failed(format!("{path} cannot be read, so there is no backup ({error}); {next}")));
+            return Err(Failure::damage(format!("{path} cannot be read, so there is no backup ({error}); {next}")));
         }
         sent?;
         if summed.at != a.size {
-            return Err(Failure::failed(format!(
+            return Err(Failure::damage(format!(
                 "{path} has {} bytes and should have {}, so there is no backup; run `imbrex fs check`",
                 summed.at, a.size
             )));

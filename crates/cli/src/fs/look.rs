@@ -166,11 +166,11 @@ pub(super) fn check(args: Check) -> Outcome {
             count(report.zones),
             size(report.bytes)
         )),
-        n if repair => Err(Failure::failed(format!(
+        n if repair => Err(Failure::damage(format!(
             "{}; a second check shows what is left of that; copy out what is whole with `imbrex fs cp`",
             problems(n)
         ))),
-        n => Err(Failure::failed(format!(
+        n => Err(Failure::damage(format!(
             "{}; copy out what is whole with `imbrex fs cp` first, then `imbrex fs check --repair` mends what \
              a mount can",
             problems(n)

@@ -236,6 +236,6 @@ pub(super) fn mount(args: FuseArgs) -> Outcome {
         return session.join().map_err(|e| Failure::failed(format!("the mount at {} ended ({e})", args.dir)));
     }
     session.umount_and_join().map_err(|e| {
-        Failure::failed(format!("{} is still in use ({e}); leave it, then run `umount {}`", args.dir, args.dir))
+        Failure::busy(format!("{} is still in use ({e}); leave it, then run `umount {}`", args.dir, args.dir))
     })
 }

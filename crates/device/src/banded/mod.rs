@@ -125,7 +125,7 @@ fn no_header(name: &Arc<str>, why: NoHeader) -> Error {
         ),
         NoHeader::Newer => Error::unusable(name, "its band table was made by a newer version; use that version"),
         NoHeader::Damaged => Error::corrupt(name, "the header of the band table"),
-        NoHeader::Shrunk(needs) => Error::unusable(
+        NoHeader::Shrunk(needs) => Error::damaged(
             name,
             format!("its bands were {needs} bytes with their table, and it is smaller now; restore it from a copy"),
         ),

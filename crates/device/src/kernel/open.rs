@@ -57,7 +57,7 @@ pub(super) fn open_as(
         Access::Write => lock(&file, FlockOperation::NonBlockingLockExclusive, name, &meta)?,
         Access::ReadOnly => {
             if let Some(sentence) = kernels_use(&sysfs, &meta) {
-                return Err(Error::unusable(name, sentence));
+                return Err(Error::taken(name, sentence));
             }
             lock(&file, FlockOperation::NonBlockingLockShared, name, &meta)?;
         }
@@ -113,7 +113,7 @@ fn denied(name: &Arc<str>, error: std::io::Error) -> Error {
 /// Why the kernel does not let us have it alone.
 fn busy(name: &Arc<str>, sysfs: &Sysfs, meta: &Metadata) -> Error {
     match kernels_use(sysfs, meta) {
-        Some(sentence) => Error::unusable(name, sentence),
+        Some(sentence) => Error::taken(name, sentence),
         None => Error::new(name, Fault::Busy { pid: lock_holder(meta) }),
     }
 }

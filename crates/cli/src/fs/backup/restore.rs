@@ -16,7 +16,7 @@ use tar::EntryType;
 const STAGE: &str = "/.imbrex-restore";
 
 fn no_backup(from: &str, why: impl std::fmt::Display) -> Failure {
-    Failure::failed(format!("{from} is not a whole backup ({why}), and nothing of it was kept; restore another one"))
+    Failure::damage(format!("{from} is not a whole backup ({why}), and nothing of it was kept; restore another one"))
 }
 
 struct Restorer<'a> {
