@@ -153,7 +153,6 @@ impl Ahead {
 
     /// Reads these pages into the cache, soon; pieces of `most` pages. Returns those that were not there.
     pub(crate) fn request(&self, file: &Arc<File>, pages: Range<u64>, most: u64) -> Vec<Range<u64>> {
-        let cache = &file.core.cache;
         let serial = file.state.serial;
         let mut state = lock(&self.shared.state);
         if state.stop || !self.start() {
@@ -162,7 +161,7 @@ impl Ahead {
         let mut pieces = Vec::new();
         let mut from = pages.start;
         while from < pages.end {
-            let missing = |page: &u64| !cache.contains(serial, *page) && !state.is_flying(serial, *page);
+            let missing = |page: &u64| !file.in_memory(*page) && !state.is_flying(serial, *page);
             let end =
                 (from..pages.end.min(from + most.max(1))).take_while(missing).last().map_or(from, |last| last + 1);
             if end == from {

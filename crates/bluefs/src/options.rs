@@ -2,6 +2,7 @@
 
 use crate::ahead::WINDOW;
 use crate::error::{Error, Result};
+use crate::read::AROUND;
 use imbrex_drives::{Uri, parse_bool};
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
@@ -42,6 +43,8 @@ pub struct Options {
     pub segment_bytes: usize,
     /// Most that is read ahead in one go, in bytes.
     pub readahead_bytes: u64,
+    /// What is read around a miss at random while the cache has room, on a drive that rotates, in bytes; a page or less: nothing.
+    pub around_bytes: u64,
     /// Page of the cache, in bytes; a power of two.
     pub page_bytes: u32,
     /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
@@ -69,6 +72,7 @@ impl fmt::Debug for Options {
             .field("volume", &self.volume)
             .field("segment_bytes", &self.segment_bytes)
             .field("readahead_bytes", &self.readahead_bytes)
+            .field("around_bytes", &self.around_bytes)
             .field("page_bytes", &self.page_bytes)
             .field("read_only", &self.read_only)
             .field("rescue", &self.rescue)
@@ -88,6 +92,7 @@ impl Default for Options {
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
             readahead_bytes: WINDOW,
+            around_bytes: AROUND,
             page_bytes: imbrex_zones::cache::DEFAULT_PAGE,
             read_only: false,
             rescue: false,
@@ -136,6 +141,7 @@ impl Options {
         let smaller = |bytes: u64| (bytes / u64::from(scale)).max(4096).next_multiple_of(4096);
         self.segment_bytes = smaller(self.segment_bytes as u64) as usize;
         self.readahead_bytes = smaller(self.readahead_bytes);
+        self.around_bytes = smaller(self.around_bytes);
         self.page_bytes = smaller(u64::from(self.page_bytes)).next_power_of_two() as u32;
         self.volume.unit_bytes = smaller(self.volume.unit_bytes as u64).max(16 << 10) as usize;
         self.volume.turn_bytes = smaller(self.volume.turn_bytes);

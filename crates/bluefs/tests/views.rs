@@ -5,6 +5,7 @@ mod support;
 use imbrex_bluefs::{BlueFs, CreateOptions, Options, Reader, SPAN};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
 use support::bytes;
 
@@ -15,10 +16,16 @@ const BLOCK: usize = 4140;
 
 /// A drive with a table on it, mounted with so large a cache; the table was written before that, or after.
 fn mounted(cache_bytes: u64, written_before: bool) -> (BlueFs, Emulator) {
-    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    mounted_on(&Config::tiny(), support::options().volume.exec, cache_bytes, written_before)
+}
+
+fn mounted_on(config: &Config, exec: Exec, cache_bytes: u64, written_before: bool) -> (BlueFs, Emulator) {
+    let emulator = Emulator::memory(config).unwrap();
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
     BlueFs::format(&drive, false).unwrap();
-    let mount = || BlueFs::mount(drive.clone(), Options { cache_bytes, ..support::options() }).unwrap();
+    let volume = VolumeOptions { exec, ..support::options().volume };
+    let options = Options { cache_bytes, volume, rest: None, ..support::options() };
+    let mount = || BlueFs::mount(drive.clone(), options.clone()).unwrap();
     let mut fs = mount();
     let mut file = fs.create(TABLE, CreateOptions::default()).unwrap();
     file.append(&bytes(LEN, 3)).unwrap();
@@ -81,6 +88,56 @@ fn a_missed_block_is_one_command_and_a_found_one_none() {
         assert!(!read(&reader, at, BLOCK));
     }
     assert_eq!(emulator.stats().total.reads, blocks().len() as u64);
+}
+
+#[test]
+fn a_miss_at_random_brings_what_stands_around_it_while_there_is_room() {
+    let rotating = Config { rotational: true, ..Config::tiny() };
+    let page = 16 << 10;
+    // Pages that it reads for a block in the middle, and for one at the end; a window is 256 KiB.
+    let brought = |config: &Config, cache_bytes: u64| {
+        let (fs, emulator) = mounted_on(config, Exec::Threads(1), cache_bytes, true);
+        let reader = fs.open_read(TABLE).unwrap();
+        [300_000, LEN - BLOCK].map(|at| {
+            let before = emulator.stats().total;
+            read(&reader, at, BLOCK);
+            let after = emulator.stats().total;
+            (after.reads - before.reads, (after.bytes_read - before.bytes_read).div_ceil(page))
+        })
+    };
+    // The zone's header stands before the table's bytes, so a zone's end may cut the window in two commands.
+    let [middle, end] = brought(&rotating, 32 << 20);
+    assert!(middle.0 <= 2 && middle.1 >= 16 && end.1 >= 4, "{middle:?} {end:?}");
+    for (config, cache_bytes) in [(&Config::tiny(), 32 << 20), (&rotating, 0)] {
+        let [middle, end] = brought(config, cache_bytes);
+        assert!(middle.1 <= 2 && end.1 <= 2, "{middle:?} {end:?}: only what was asked for");
+    }
+
+    // A full cache keeps what was asked for.
+    let (fs, emulator) = mounted_on(&rotating, Exec::Threads(1), 1 << 20, true);
+    let other = fs.create("/000009.ldb", CreateOptions::default()).unwrap();
+    other.append(&bytes(2 << 20, 4)).unwrap();
+    other.sync().unwrap();
+    let before = emulator.stats().total.bytes_read;
+    read(&fs.open_read(TABLE).unwrap(), 300_000, BLOCK);
+    assert!(emulator.stats().total.bytes_read - before <= 2 * page);
+}
+
+#[test]
+fn a_stream_in_pages_that_a_miss_brought_is_read_ahead() {
+    let rotating = Config { rotational: true, ..Config::tiny() };
+    let commands = |config: &Config| {
+        let (fs, emulator) = mounted_on(config, Exec::Threads(1), 32 << 20, true);
+        let reader = fs.open_read(TABLE).unwrap();
+        let mut out = vec![0; 4096];
+        for at in (20_000..LEN - 4096).step_by(4096) {
+            assert_eq!(reader.read_at(at as u64, &mut out).unwrap(), 4096);
+        }
+        let causes = emulator.stats().by_cause;
+        causes.get("readahead").map_or(0, |cause| cause.reads)
+    };
+    assert!(commands(&rotating) > 0, "a miss every 256 KiB is no stream");
+    assert!(commands(&Config::tiny()) > 0);
 }
 
 #[test]

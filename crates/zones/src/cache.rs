@@ -186,6 +186,11 @@ impl BlockCache {
         u64::from(RUN) * self.page as u64
     }
 
+    /// Whether readers hold a page.
+    pub fn is_pinned(&self, views: &Views, page: u64) -> bool {
+        views.page(page).is_some()
+    }
+
     /// As [`BlockCache::read`], of a page that readers hold.
     pub fn read_pinned(&self, views: &Views, file: u64, page: u64, offset: usize, out: &mut [u8]) -> bool {
         let range = offset..offset.saturating_add(out.len());

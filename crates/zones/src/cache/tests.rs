@@ -392,6 +392,25 @@ fn at_most_half_is_pinned_and_the_rest_makes_room() {
     assert!(there[0] + there[1] > pages * 9 / 10, "{there:?} of {pages}");
 }
 
+/// A page is charged once, pinned or not: else a cache half of which is pinned would hold a half of the other half.
+#[test]
+fn what_is_pinned_and_what_is_cached_fill_the_cache_together() {
+    let capacity = 16 << 20;
+    let cache = filled(6000);
+    let pages = capacity / (PAGE as u64 + ENTRY_COST);
+    let views = cache.views(6000 * PAGE as u64);
+    (0..6000).rev().for_each(|page| _ = cache.view(&views, 1, page * PAGE as u64 + 9, 50));
+    // As readers do: what is pinned or cached is found, all else is read and inserted.
+    let there = |page: u64| cache.is_pinned(&views, page) || cache.contains(1, page);
+    for page in (0..6000).filter(|page| !there(*page)) {
+        cache.insert(1, page, &bytes(1, page, 0, PAGE));
+    }
+    assert!(cache.pinned_bytes() >= capacity / 4, "{}", cache.pinned_bytes());
+    assert!((0..6000).all(|page| !(cache.is_pinned(&views, page) && cache.contains(1, page))));
+    let held = (0..6000).filter(|page| there(*page)).count() as u64;
+    assert!(held >= pages * 9 / 10, "{held} of {pages}");
+}
+
 #[test]
 fn threads_that_pin_the_same_pages_see_right_bytes_and_give_all_back() {
     let cache = filled(500);
