@@ -48,6 +48,9 @@
 // For imbrex_chunk_append(): wherever the chunk ends.
 #define IMBREX_ANY_OFFSET UINT64_MAX
 
+// Most bytes of a chunk's name, and its NUL.
+#define IMBREX_CHUNK_NAME_BYTES 1024
+
 // What kind of an error it is. Later versions may add codes.
 typedef enum {
   // No error.
@@ -220,7 +223,7 @@ typedef struct {
   bool relabelled;
 } imbrex_chunk_salvaged;
 
-// Name of a chunk; ids sort by their bytes.
+// Id of a chunk; ids sort by their bytes.
 typedef struct {
   // Any bytes.
   uint8_t bytes[IMBREX_CHUNK_ID_BYTES];
@@ -228,7 +231,7 @@ typedef struct {
 
 // What a chunk is.
 typedef struct {
-  // Its name.
+  // Its id.
   imbrex_chunk_id id;
   // Bytes.
   uint64_t len;
@@ -267,6 +270,18 @@ typedef struct {
   // The zone is offline, and nothing of it can be read. Else the scrub has found them damaged.
   bool lost;
 } imbrex_chunk_damage;
+
+// A name and what it stands for.
+typedef struct {
+  // Ends with a NUL.
+  char name[IMBREX_CHUNK_NAME_BYTES];
+  // How many chunks it stands for.
+  size_t chunks;
+  // Their bytes.
+  uint64_t len;
+  // All of them take no more appends.
+  bool sealed;
+} imbrex_chunk_named_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -569,6 +584,43 @@ uint64_t imbrex_chunk_limit(const imbrex_chunk_store *store, uint8_t stream);
 
 // Most bytes of one append; 0 for NULL.
 size_t imbrex_chunk_most_append(const imbrex_chunk_store *store);
+
+// Names chunks durably: `count` of them in order, at least one, as for a file that is longer than a chunk may be. A name is a relative path, UTF-8, of
+// at most IMBREX_CHUNK_NAME_BYTES bytes with its NUL. After a crash it is there or not, with all that the chunks held when this was called. A chunk
+// has one name at most: one that these had before is gone. Where other chunks have this name that is an error (IMBREX_EXISTS), or, with `replace`,
+// they are deleted with it.
+imbrex_error *imbrex_chunk_name(const imbrex_chunk_store *store,
+                                const char *name,
+                                const imbrex_chunk_id *ids,
+                                size_t count,
+                                bool replace);
+
+// The chunks of a name have none any more, durably. IMBREX_NOT_FOUND: there is no such name.
+imbrex_error *imbrex_chunk_unname(const imbrex_chunk_store *store, const char *name);
+
+// Stores the ids of the chunks that a name stands for, in order, `most` at most, and in `count` how many there are. `ids` may be NULL where `most` is 0.
+// IMBREX_NOT_FOUND: there is no such name.
+imbrex_error *imbrex_chunk_named(const imbrex_chunk_store *store,
+                                 const char *name,
+                                 imbrex_chunk_id *ids,
+                                 size_t most,
+                                 size_t *count);
+
+// Stores the name of a chunk with its NUL, in a buffer of IMBREX_CHUNK_NAME_BYTES bytes; an empty one where the chunk has none. Stores its place among the
+// chunks that the name stands for, from 0; `place` may be NULL.
+imbrex_error *imbrex_chunk_name_of(const imbrex_chunk_store *store,
+                                   const imbrex_chunk_id *id,
+                                   char *name,
+                                   size_t *place);
+
+// Stores the next names behind `after`, which need not be there, or the first ones where it is NULL, of those that begin with `prefix`, or of all where
+// that is NULL: `most` at most, and in `count` how many. Fewer than `most` are the last.
+imbrex_error *imbrex_chunk_names(const imbrex_chunk_store *store,
+                                 const char *after,
+                                 const char *prefix,
+                                 imbrex_chunk_named_info *names,
+                                 size_t most,
+                                 size_t *count);
 
 #ifdef __cplusplus
 }  // extern "C"

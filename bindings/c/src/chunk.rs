@@ -21,10 +21,10 @@ pub const IMBREX_ANY_OFFSET: u64 = u64::MAX;
 
 /// A chunk store on a drive. Any number of threads may use it at once.
 pub struct imbrex_chunk_store {
-    store: ChunkStore,
+    pub(crate) store: ChunkStore,
 }
 
-/// Name of a chunk; ids sort by their bytes.
+/// Id of a chunk; ids sort by their bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct imbrex_chunk_id {
@@ -36,7 +36,7 @@ pub struct imbrex_chunk_id {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct imbrex_chunk_info {
-    /// Its name.
+    /// Its id.
     id: imbrex_chunk_id,
     /// Bytes.
     len: u64,
@@ -96,10 +96,16 @@ pub struct imbrex_chunk_damage {
     lost: bool,
 }
 
+impl From<ChunkId> for imbrex_chunk_id {
+    fn from(id: ChunkId) -> Self {
+        imbrex_chunk_id { bytes: id.0 }
+    }
+}
+
 impl From<ChunkInfo> for imbrex_chunk_info {
     fn from(info: ChunkInfo) -> Self {
         imbrex_chunk_info {
-            id: imbrex_chunk_id { bytes: info.id.0 },
+            id: info.id.into(),
             len: u64::from(info.len),
             records: info.records,
             zones: info.zones,
@@ -113,7 +119,7 @@ impl From<ChunkInfo> for imbrex_chunk_info {
 ///
 /// # Safety
 /// `id` is NULL or valid.
-unsafe fn id_of(id: *const imbrex_chunk_id) -> Result<ChunkId> {
+pub(crate) unsafe fn id_of(id: *const imbrex_chunk_id) -> Result<ChunkId> {
     // SAFETY: as required of the caller.
     unsafe { id.as_ref() }.map(|id| ChunkId(id.bytes)).ok_or_else(|| invalid("a chunk's id is NULL"))
 }
@@ -122,7 +128,7 @@ unsafe fn id_of(id: *const imbrex_chunk_id) -> Result<ChunkId> {
 ///
 /// # Safety
 /// `out` is NULL or valid for writes.
-unsafe fn give<T>(out: *mut T, value: T) -> std::result::Result<(), Failed> {
+pub(crate) unsafe fn give<T>(out: *mut T, value: T) -> std::result::Result<(), Failed> {
     // SAFETY: as required of the caller.
     unsafe { put(out, value) }.map_err(Failed::from)
 }
@@ -226,7 +232,7 @@ pub unsafe extern "C" fn imbrex_chunk_close(store: *mut imbrex_chunk_store) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_chunk_random_id(out: *mut imbrex_chunk_id) -> *mut imbrex_error {
     // SAFETY: the crate's contract.
-    guard_chunk(|| unsafe { give(out, imbrex_chunk_id { bytes: ChunkId::random().0 }) })
+    guard_chunk(|| unsafe { give(out, ChunkId::random().into()) })
 }
 
 /// Makes a chunk of a kind of stream (IMBREX_STREAM_DATA, …). `durable`: it is there after a crash when this returns; else after
@@ -495,7 +501,7 @@ pub unsafe extern "C" fn imbrex_chunk_damaged(
         // SAFETY: the crate's contract.
         let store = &unsafe { reference(store)? }.store;
         let of = |id: ChunkId, offset: u32, len: u32, zone: u32, lost: bool| imbrex_chunk_damage {
-            id: imbrex_chunk_id { bytes: id.0 },
+            id: id.into(),
             offset: u64::from(offset),
             len: u64::from(len),
             zone,

@@ -142,12 +142,16 @@ impl From<imbrex_chunkstore::Error> for Failed {
     fn from(error: imbrex_chunkstore::Error) -> Failed {
         use imbrex_chunkstore::Error as Chunk;
         let code = match &error {
-            Chunk::NotFound(_) => imbrex_code::IMBREX_NOT_FOUND,
-            Chunk::Exists(_) => imbrex_code::IMBREX_EXISTS,
+            Chunk::NotFound(_) | Chunk::NoSuchName(_) => imbrex_code::IMBREX_NOT_FOUND,
+            Chunk::Exists(_) | Chunk::NameTaken(_) => imbrex_code::IMBREX_EXISTS,
             Chunk::Sealed { .. } => imbrex_code::IMBREX_SEALED,
             Chunk::Offset { .. } => imbrex_code::IMBREX_WRONG_OFFSET,
             Chunk::Limit { .. } | Chunk::TooManyRecords { .. } => imbrex_code::IMBREX_CHUNK_FULL,
             Chunk::TooLong { .. } | Chunk::Empty | Chunk::NoSuchStream(_) => imbrex_code::IMBREX_INVALID_ARGUMENT,
+            Chunk::BadName { .. }
+            | Chunk::NameForNothing(_)
+            | Chunk::NameForTooMany { .. }
+            | Chunk::NameSplit { .. } => imbrex_code::IMBREX_INVALID_ARGUMENT,
             Chunk::Range { .. } => imbrex_code::IMBREX_RANGE,
             Chunk::Damaged { .. } => imbrex_code::IMBREX_CORRUPTION,
             Chunk::IndexFull { .. } => imbrex_code::IMBREX_NO_SPACE,

@@ -21,6 +21,7 @@ mod file;
 mod fs;
 mod log;
 mod metrics;
+mod names;
 
 pub use chunk::*;
 pub use error::{imbrex_code, imbrex_error, imbrex_error_code, imbrex_error_free, imbrex_error_message};
@@ -28,3 +29,4 @@ pub use file::*;
 pub use fs::*;
 #[doc(hidden)]
 pub use metrics::fuzz_metrics_variable;
+pub use names::*;

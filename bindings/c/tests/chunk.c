@@ -96,6 +96,46 @@ static int damaged(const char *uri, bool offline) {
   return 0;
 }
 
+/* Two chunks that have no names, nor have they afterwards, but for "greeting/en". */
+static void names(imbrex_chunk_store *store, const imbrex_chunk_id *a, const imbrex_chunk_id *b) {
+  imbrex_chunk_id both[2] = {*b, *a}, ids[2];
+  imbrex_chunk_named_info page[3];
+  char name[IMBREX_CHUNK_NAME_BYTES];
+  size_t got = 9, place = 9;
+  done(imbrex_chunk_name_of(store, a, name, &place));
+  CHECK(name[0] == 0 && place == 0);
+  done(imbrex_chunk_name(store, "both", both, 2, false));
+  done(imbrex_chunk_name_of(store, a, name, &place));
+  CHECK(strcmp(name, "both") == 0 && place == 1);
+  done(imbrex_chunk_named(store, "both", ids, 1, &got));
+  CHECK(got == 2 && memcmp(&ids[0], b, sizeof *b) == 0);
+  CHECK(code(imbrex_chunk_name(store, "a", a, 1, false)) == IMBREX_INVALID_ARGUMENT);
+  done(imbrex_chunk_unname(store, "both"));
+  CHECK(code(imbrex_chunk_unname(store, "both")) == IMBREX_NOT_FOUND);
+  CHECK(code(imbrex_chunk_named(store, "both", ids, 2, &got)) == IMBREX_NOT_FOUND);
+  done(imbrex_chunk_name(store, "greeting/en", a, 1, false));
+  CHECK(code(imbrex_chunk_name(store, "greeting/en", b, 1, false)) == IMBREX_EXISTS);
+  done(imbrex_chunk_name(store, "other", b, 1, false));
+  done(imbrex_chunk_names(store, NULL, NULL, page, 3, &got));
+  CHECK(got == 2 && strcmp(page[0].name, "greeting/en") == 0 && page[0].len == 11 && page[0].chunks == 1 && page[0].sealed);
+  done(imbrex_chunk_names(store, "greeting/en", NULL, page, 3, &got));
+  CHECK(got == 1 && strcmp(page[0].name, "other") == 0 && !page[0].sealed);
+  done(imbrex_chunk_names(store, NULL, "g", page, 3, &got));
+  CHECK(got == 1);
+  CHECK(code(imbrex_chunk_name(store, "../up", a, 1, false)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_name(store, NULL, a, 1, false)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_name(store, "x", NULL, 1, false)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_name(store, "x", a, 0, false)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_unname(store, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_named(store, "other", NULL, 1, &got)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_named(store, "other", ids, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_name_of(store, a, NULL, &place)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_names(store, NULL, NULL, NULL, 1, &got)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_chunk_names(store, NULL, NULL, page, 1, NULL)) == IMBREX_INVALID_ARGUMENT);
+  done(imbrex_chunk_named(store, "other", NULL, 0, &got));
+  CHECK(got == 1);
+}
+
 int main(int count, char **arguments) {
   if (count == 4) return damaged(arguments[1], strcmp(arguments[3], "offline") == 0);
   if (count == 3) return salvage(arguments[1], arguments[2]);
@@ -167,6 +207,7 @@ int main(int count, char **arguments) {
   imbrex_chunk_space space;
   done(imbrex_chunk_room(store, &space));
   CHECK(space.live == 11 + limit && space.free > 0 && space.total > space.free);
+  names(store, &a, &b);
   done(imbrex_chunk_delete(store, &b, true));
   CHECK(code(imbrex_chunk_stat(store, &b, &info)) == IMBREX_NOT_FOUND);
 
@@ -229,6 +270,9 @@ int main(int count, char **arguments) {
   done(imbrex_chunk_open(arguments[1], &store));
   done(imbrex_chunk_read(store, &a, 0, buf, sizeof buf, &got));
   CHECK(got == 11 && memcmp(buf, "hello world", 11) == 0);
+  imbrex_chunk_id named;
+  done(imbrex_chunk_named(store, "greeting/en", &named, 1, &got));
+  CHECK(got == 1 && memcmp(&named, &a, sizeof a) == 0);
   imbrex_chunk_close(store);
   return 0;
 }

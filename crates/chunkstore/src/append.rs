@@ -62,6 +62,25 @@ impl State {
         Some(result)
     }
 
+    /// A chunk is gone, and with it its name. `None`: there is none of this id.
+    pub(crate) fn delete(&mut self, id: ChunkId) -> Option<()> {
+        let slot = self.index.find(&id)?;
+        self.unbind(slot);
+        let chunk = self.index.remove(slot)?;
+        self.index_bytes = self.index_bytes.saturating_sub(cost(&chunk));
+        self.creates.remove(&slot);
+        self.scrub.forget(id);
+        self.change_names(|names| names.forget(id, chunk.serial));
+        self.journal.push(Entry::Delete { id, serial: chunk.serial });
+        self.lives.died(&chunk);
+        self.assign();
+        for group in chunk.groups() {
+            let blocks = group.blocks();
+            self.forget_group(group.zone, slot, blocks);
+        }
+        Some(())
+    }
+
     /// No more records go to this zone.
     pub(crate) fn close_zone(&mut self, zone: u32) {
         let Some(z) = self.zones.get_mut(zone).filter(|z| z.state().is_open()) else { return };
@@ -125,7 +144,12 @@ impl Core {
     }
 
     fn check_index(&self, state: &State) -> Result<()> {
-        let bytes = state.index_bytes + CHUNK_COST + GROUP_COST + RECORD_COST;
+        self.check_index_for(state, CHUNK_COST + GROUP_COST + RECORD_COST)
+    }
+
+    /// Whether the metazones have room for so many bytes more of checkpoints.
+    pub(crate) fn check_index_for(&self, state: &State, more: u64) -> Result<()> {
+        let bytes = state.index_bytes + more;
         if bytes > self.facts.most_index { Err(Error::IndexFull { bytes }) } else { Ok(()) }
     }
 
@@ -467,19 +491,8 @@ impl Core {
 
     pub(crate) fn delete(&self, id: ChunkId, durability: Durability) -> Result<()> {
         let mut state = self.state();
-        let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
-        state.unbind(slot);
-        let Some(chunk) = state.index.remove(slot) else { return Err(Error::NotFound(id)) };
-        state.index_bytes = state.index_bytes.saturating_sub(cost(&chunk));
-        state.creates.remove(&slot);
-        state.scrub.forget(id);
-        state.journal.push(Entry::Delete { id, serial: chunk.serial });
-        state.lives.died(&chunk);
-        let target = state.assign();
-        for group in chunk.groups() {
-            let blocks = group.blocks();
-            state.forget_group(group.zone, slot, blocks);
-        }
+        state.delete(id).ok_or(Error::NotFound(id))?;
+        let target = state.assigned;
         drop(state);
         self.settle(target, durability)
     }

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind};
 use crate::journal::MetaLog;
 use imbrex_device::Cause;
+use std::sync::Arc;
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Progress {
     order: u64,
     parts: u32,
     next_slot: u32,
+    /// The name that was written last.
+    last_name: Option<Arc<str>>,
     /// What was appended when it began.
     appended: u64,
 }
@@ -37,7 +40,7 @@ impl Core {
         let payload = CheckpointStart { number, journal: log.journal }.encode();
         let header = Header::of_payload(Kind::CheckpointStart, number, 0, &payload);
         let order = self.meta_write(log, ring, header, &payload, Cause::Checkpoint)?;
-        let mut progress = Progress { number, ring, order, parts: 0, next_slot: 0, appended: 0 };
+        let mut progress = Progress { number, ring, order, parts: 0, next_slot: 0, last_name: None, appended: 0 };
         let zones: Vec<ZoneEntry> = {
             let state = self.state();
             progress.appended = state.appended;
@@ -86,18 +89,7 @@ impl Core {
     /// Then the checkpoint is given up; the one before still counts.
     pub(crate) fn checkpoint_step(&self, log: &mut MetaLog, right: &Right) -> Result<bool> {
         let Some(mut progress) = log.progress.take() else { return Ok(false) };
-        let mut part = PartWriter::default();
-        {
-            let state = self.state();
-            let slots = state.index.slots();
-            while progress.next_slot < slots && part.len() < self.facts.part_bytes {
-                if let Some(chunk) = state.index.chunk(progress.next_slot) {
-                    let fields = (chunk.id, chunk.serial, chunk.len, chunk.stream, chunk.sealed);
-                    part.chunk(fields, chunk.groups().iter().map(|g| (g.zone, g.start, g.records())));
-                }
-                progress.next_slot += 1;
-            }
-        }
+        let mut part = self.checkpoint_next(&mut progress);
         if !part.is_empty() {
             self.checkpoint_part(log, &mut progress, &mut part)?;
             log.progress = Some(progress);
@@ -118,6 +110,32 @@ impl Core {
         log.grown = 0;
         self.state().checkpointed = progress.appended;
         Ok(false)
+    }
+
+    /// The next chunks, or, when all have had their turn, the next names; nothing when these have, too.
+    fn checkpoint_next(&self, progress: &mut Progress) -> PartWriter {
+        let mut part = PartWriter::default();
+        let state = self.state();
+        let slots = state.index.slots();
+        while progress.next_slot < slots && part.len() < self.facts.part_bytes {
+            if let Some(chunk) = state.index.chunk(progress.next_slot) {
+                let fields = (chunk.id, chunk.serial, chunk.len, chunk.stream, chunk.sealed);
+                part.chunk(fields, chunk.groups().iter().map(|g| (g.zone, g.start, g.records())));
+            }
+            progress.next_slot += 1;
+        }
+        if !part.is_empty() {
+            return part;
+        }
+        let names = state.names.range(progress.last_name.as_deref());
+        for entry in names.filter_map(|(name, _)| state.names.entry(name)) {
+            part.name(&entry);
+            progress.last_name = Some(entry.name);
+            if part.len() >= self.facts.part_bytes {
+                break;
+            }
+        }
+        part
     }
 
     /// Places of records have changed that the checkpoint under way may have written already: it is not to be believed.

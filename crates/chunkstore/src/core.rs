@@ -152,6 +152,9 @@ pub(crate) struct State {
     pub(crate) promises: std::collections::BTreeMap<u32, u32>,
     pub(crate) lives: crate::lives::Lives,
     pub(crate) scrub: crate::scrub::Scrub,
+    pub(crate) names: crate::names::Names,
+    /// Bytes of the names that are among `journal`.
+    pub(crate) naming: usize,
 }
 
 impl State {
@@ -178,6 +181,8 @@ impl State {
             promises: Default::default(),
             lives: Default::default(),
             scrub: Default::default(),
+            names: Default::default(),
+            naming: 0,
         }
     }
 

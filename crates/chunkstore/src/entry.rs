@@ -1,13 +1,16 @@
 //! What stands in the payloads of metadata: entries of the journal, and the pieces of a checkpoint (SMRSTORE §5.6).
 //!
 //! The journal tells of chunks that were created, sealed and deleted, of zones that were taken and closed, of what the cleaner
-//! moved, and now and then of where records stand that have become durable; not of each append, which the zones tell themselves. A checkpoint is a list of zones and a list of chunks with
+//! moved, of names, and now and then of where records stand that have become durable; not of each append, which the zones tell themselves. A checkpoint is a list of zones and a list of chunks with
 //! all their index groups. Decoders check every length before they use it and never panic.
 
+pub mod names;
 pub mod notes;
 
 use crate::format::{BLOCK, ZoneUse};
 use crate::id::{ChunkId, StreamType};
+use names::NameEntry;
+use std::sync::Arc;
 
 /// Record index: where one record of a chunk stands. It begins in the chunk where the one before it ends (SMRSTORE §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +39,9 @@ pub struct GroupEntry {
 /// A chunk, as it stands in checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkEntry {
-    /// Its name.
+    /// Its id.
     pub id: ChunkId,
-    /// Number that no other chunk of this name has.
+    /// Number that no other chunk of this id has.
     pub serial: u64,
     /// Bytes.
     pub len: u32,
@@ -103,7 +106,7 @@ pub struct ZoneEntry {
 pub enum Entry {
     /// A chunk is there.
     Create {
-        /// Its name.
+        /// Its id.
         id: ChunkId,
         /// Its serial number.
         serial: u64,
@@ -112,7 +115,7 @@ pub enum Entry {
     },
     /// A chunk takes no more appends.
     Seal {
-        /// Its name.
+        /// Its id.
         id: ChunkId,
         /// Its serial number.
         serial: u64,
@@ -121,7 +124,7 @@ pub enum Entry {
     },
     /// A chunk is gone.
     Delete {
-        /// Its name.
+        /// Its id.
         id: ChunkId,
         /// Its serial number.
         serial: u64,
@@ -146,7 +149,7 @@ pub enum Entry {
     },
     /// The first records of a chunk's group in one zone stand in another one now, durably.
     Moved {
-        /// The chunk's name.
+        /// The chunk's id.
         id: ChunkId,
         /// Its serial number.
         serial: u64,
@@ -157,7 +160,7 @@ pub enum Entry {
     },
     /// These records of a chunk are durable and stand here; those before them are known.
     Told {
-        /// The chunk's name.
+        /// The chunk's id.
         id: ChunkId,
         /// Its serial number.
         serial: u64,
@@ -172,6 +175,15 @@ pub enum Entry {
         life: u64,
         /// Up to which block.
         tail: u32,
+    },
+    /// A name stands for these chunks; it stood for no others from here on, and they have no other name.
+    Named(NameEntry),
+    /// A naming ends.
+    Unnamed {
+        /// The name.
+        name: Arc<str>,
+        /// The naming's number.
+        number: u64,
     },
 }
 
@@ -263,6 +275,8 @@ impl Entry {
             Entry::Moved { .. } => (6, [0; 2]),
             Entry::Told { .. } => (7, [0; 2]),
             Entry::ZoneTold { .. } => (8, [0; 2]),
+            Entry::Named(_) => (9, [0; 2]),
+            Entry::Unnamed { .. } => (10, [0; 2]),
         };
         out.extend_from_slice(&[kind, detail, more, 0, 0, 0, 0, 0]);
         match self {
@@ -299,6 +313,12 @@ impl Entry {
                     out.extend_from_slice(&word.to_le_bytes());
                 }
                 put_records(out, &group.records);
+            }
+            Entry::Named(entry) => entry.encode(out),
+            Entry::Unnamed { name, number } => {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&(name.len() as u64).to_le_bytes());
+                names::put_text(out, name);
             }
         }
         let len = (out.len() - from) as u32;
@@ -341,6 +361,11 @@ impl Entry {
                 Entry::Told { id, serial, group: GroupEntry { zone, start, records: body.records(start, count)? } }
             }
             8 => Entry::ZoneTold { life: body.long()?, zone: body.word()?, tail: body.word()? },
+            9 => Entry::Named(NameEntry::decode(&mut body)?),
+            10 => {
+                let (number, len) = (body.long()?, u16::try_from(body.long()?).ok()?);
+                Entry::Unnamed { name: body.name(len)?, number }
+            }
             _ => return None,
         };
         (body.0.is_empty() && zero == 0).then_some((entry, len))
@@ -419,6 +444,8 @@ pub enum Part {
     Scrub(notes::ScrubEntry),
     /// The user's own kinds of streams.
     Streams(Vec<notes::StreamEntry>),
+    /// Names.
+    Names(Vec<NameEntry>),
 }
 
 /// Gathers the payload of a part, so that nobody has to hold all of it twice.
@@ -437,7 +464,7 @@ impl PartWriter {
         self.count += 1;
     }
 
-    /// Adds a zone; a part holds either zones or chunks.
+    /// Adds a zone; a part holds zones, chunks or names.
     pub fn zone(&mut self, entry: &ZoneEntry) {
         self.begin(1);
         self.bytes.extend_from_slice(&entry.zone.to_le_bytes());
@@ -467,6 +494,12 @@ impl PartWriter {
         }
     }
 
+    /// Adds a name.
+    pub fn name(&mut self, entry: &NameEntry) {
+        self.begin(5);
+        entry.encode(&mut self.bytes);
+    }
+
     /// Bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -488,10 +521,23 @@ impl PartWriter {
 }
 
 impl Part {
-    /// The same, but `None` for zones and chunks, too.
+    /// The same, but `None` for zones, chunks and names, too, of which there may be many.
     pub(crate) fn decode_notes(payload: &[u8]) -> Option<Part> {
-        let is_note = payload.first().is_some_and(|kind| *kind > 2);
+        let is_note = matches!(payload.first(), Some(3 | 4));
         is_note.then(|| Part::decode(payload)).flatten()
+    }
+
+    /// Whether it is one of names.
+    pub(crate) fn has_names(payload: &[u8]) -> bool {
+        payload.first() == Some(&5)
+    }
+
+    /// The names of a part; `None`: it is not one of names, or makes no sense.
+    pub(crate) fn decode_names(payload: &[u8]) -> Option<Vec<NameEntry>> {
+        match Part::has_names(payload).then(|| Part::decode(payload))? {
+            Some(Part::Names(names)) => Some(names),
+            _ => None,
+        }
     }
 
     /// From a payload; `None` where any of it makes no sense.
@@ -509,6 +555,7 @@ impl Part {
             }
             3 => Part::Scrub(notes::ScrubEntry::decode(&mut input, count)?),
             4 => Part::Streams(notes::StreamEntry::decode_all(&mut input, count)?),
+            5 => Part::Names(NameEntry::decode_all(&mut input, count)?),
             _ => return None,
         };
         input.0.is_empty().then_some(part)

@@ -10,11 +10,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// drive failed in the middle of it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// No chunk has this name.
+    /// No chunk has this id.
     #[error("there is no chunk {0}; `imbrex chunk ls` lists those that are there")]
     NotFound(ChunkId),
-    /// There is one of this name.
-    #[error("chunk {0} exists already; delete it first, or use another name")]
+    /// There is one of this id.
+    #[error("chunk {0} exists already; use another id, or delete that chunk first")]
     Exists(ChunkId),
     /// The chunk takes no more appends.
     #[error("chunk {id} is sealed at {len} bytes; append to another one")]
@@ -99,6 +99,41 @@ pub enum Error {
     IndexFull {
         /// Bytes that a checkpoint takes.
         bytes: u64,
+    },
+    /// A text that no chunk can be named.
+    #[error("{name:?} cannot be a chunk's name: {why}")]
+    BadName {
+        /// The text.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No chunk has this name.
+    #[error("no chunk is named {0:?}; `imbrex chunk ls --names` lists the names")]
+    NoSuchName(String),
+    /// Another chunk has this name.
+    #[error("a chunk is named {0:?} already; replace it, or use another name")]
+    NameTaken(String),
+    /// A name for no chunk at all, or for one twice.
+    #[error("the name {0:?} is for no chunk, or for one chunk twice; give each of its chunks once")]
+    NameForNothing(String),
+    /// A naming of some of the chunks of another name: these would be left without one.
+    #[error("chunk {id} would lose its name, since {name:?} stands for it and others; name all of them")]
+    NameSplit {
+        /// A chunk that is not among those to be named.
+        id: ChunkId,
+        /// The name that it has.
+        name: String,
+    },
+    /// A name for more chunks than its entry in the journal can hold.
+    #[error("a name stands for {most} chunks at most, and {name:?} would for {chunks}; give the chunks several names")]
+    NameForTooMany {
+        /// The name.
+        name: String,
+        /// For how many.
+        chunks: usize,
+        /// And for how many at most.
+        most: usize,
     },
     /// The drive failed, is full, or cannot be used; says what to do.
     #[error("{0}")]

@@ -21,8 +21,8 @@ pub const HEADER: usize = 96;
 pub const SLICE: usize = 4096;
 /// Bytes of a slice's footer.
 pub const FOOTER: usize = 32;
-/// Version of records.
-pub const VERSION: u32 = 1;
+/// Version of records: 2 since the journal and checkpoints have names. What an earlier one wrote is read.
+pub const VERSION: u32 = 2;
 /// No record is longer, in bytes, padding included.
 pub const MAX_RECORD: usize = 32 << 20;
 
@@ -113,9 +113,9 @@ pub struct Header {
     pub flags: u16,
     /// Data: offset in the chunk.
     pub offset: u32,
-    /// Data: serial number of the chunk, which no other chunk of the same name has.
+    /// Data: serial number of the chunk, which no other chunk of the same id has.
     pub serial: u64,
-    /// Data: the chunk's name.
+    /// Data: the chunk's id.
     pub chunk: ChunkId,
 }
 
@@ -212,7 +212,7 @@ impl Header {
             serial: raw.serial.get(),
             chunk: ChunkId(raw.chunk),
         };
-        match header.is_sound() && raw.reserved.get() == 0 && raw.version.get() == VERSION {
+        match header.is_sound() && raw.reserved.get() == 0 && raw.version.get() > 0 {
             true => Ok(header),
             false => Err(NotARecord::Damaged),
         }
@@ -295,7 +295,7 @@ pub fn check_slice(stored: &[u8], chunk: ChunkId, offset: u32) -> Option<&[u8]> 
     whole.then_some(data)
 }
 
-/// Checksum of a slice: over its data, the chunk's name and the offset.
+/// Checksum of a slice: over its data, the chunk's id and the offset.
 fn footer_crc(data_crc: u32, chunk: &[u8; 24], offset: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(data_crc, chunk), &offset.to_le_bytes())
 }

@@ -1,14 +1,14 @@
-//! What chunks are called, and what kind of stream they come from.
+//! How chunks are told apart, and what kind of stream they come from.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Name of a chunk: 24 bytes, written as 48 hexadecimal digits (SMRSTORE §2.1).
+/// Id of a chunk: 24 bytes, written as 48 hexadecimal digits (SMRSTORE §2.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ChunkId(pub [u8; 24]);
 
 impl ChunkId {
-    /// A name that nobody has had before.
+    /// An id that nobody has had before.
     pub fn random() -> ChunkId {
         let mut id = [0; 24];
         id[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
@@ -16,7 +16,7 @@ impl ChunkId {
         ChunkId(id)
     }
 
-    /// A name made of a number: its last eight bytes, so that such names sort like the numbers.
+    /// An id made of a number: its last eight bytes, so that such ids sort like the numbers.
     pub fn of_number(n: u64) -> ChunkId {
         let mut id = [0; 24];
         id[16..].copy_from_slice(&n.to_be_bytes());
@@ -40,7 +40,7 @@ impl FromStr for ChunkId {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("{text:?} is no chunk's name; give its 48 hexadecimal digits, as `imbrex chunk ls` prints them");
+            || format!("{text:?} is no chunk's id; give its 48 hexadecimal digits, as `imbrex chunk ls` prints them");
         let digits = text.as_bytes();
         if digits.len() != 48 {
             return Err(wrong());
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_reads_back_and_nonsense_does_not() {
+    fn an_id_reads_back_and_nonsense_does_not() {
         let id = ChunkId::random();
         assert_eq!(id.to_string().parse::<ChunkId>(), Ok(id));
         assert_ne!(id, ChunkId::random());

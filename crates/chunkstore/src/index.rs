@@ -4,7 +4,7 @@
 //! chunk has in one zone is one run of its bytes. A chunk keeps its *slot* as long as it lives, so zones can name those that
 //! have something in them by four bytes.
 //!
-//! Memory: 72 bytes a chunk in pages of the table, about 5 in the list that is sorted by name, 4 to 8 in its zone's list, and 8
+//! Memory: 72 bytes a chunk in pages of the table, about 5 in the list that is sorted by id, 4 to 8 in its zone's list, and 8
 //! a record. Sealed chunks take no more than that; an open one has room for an eighth more records than it has. A chunk whose
 //! bytes stand in several zones has 32 bytes more for each group.
 
@@ -87,9 +87,9 @@ enum Groups {
 /// A chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its name.
+    /// Its id.
     pub id: ChunkId,
-    /// Number that no other chunk of this name has.
+    /// Number that no other chunk of this id has.
     pub serial: u64,
     /// Bytes, those included that are not written yet.
     pub len: u32,
@@ -288,12 +288,12 @@ impl Chunk {
     }
 }
 
-/// All chunks, by name and by slot.
+/// All chunks, by id and by slot.
 #[derive(Default)]
 pub struct Index {
     pages: Vec<Box<[Option<Chunk>]>>,
     free: Vec<u32>,
-    /// Slots, sorted by the name of the chunk; no page is empty.
+    /// Slots, sorted by the id of the chunk; no page is empty.
     sorted: Vec<Vec<u32>>,
     len: usize,
 }
@@ -319,7 +319,7 @@ impl Index {
         self.pages.get(slot as usize / PAGE)?[slot as usize % PAGE].as_ref()
     }
 
-    /// The same, to change; its name must stay.
+    /// The same, to change; its id must stay.
     pub fn chunk_mut(&mut self, slot: u32) -> Option<&mut Chunk> {
         self.pages.get_mut(slot as usize / PAGE)?[slot as usize % PAGE].as_mut()
     }
@@ -335,13 +335,13 @@ impl Index {
         (page, within)
     }
 
-    /// The slot of the chunk of this name.
+    /// The slot of the chunk of this id.
     pub fn find(&self, id: &ChunkId) -> Option<u32> {
         let (page, within) = self.place(id);
         self.sorted.get(page)?.get(within).copied().filter(|slot| self.id(*slot) == *id)
     }
 
-    /// Puts in a chunk whose name nobody has.
+    /// Puts in a chunk whose id nobody has.
     pub fn insert(&mut self, chunk: Chunk) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             let first = self.slots();
@@ -391,7 +391,7 @@ impl Index {
         self.pages[slot as usize / PAGE][slot as usize % PAGE].take()
     }
 
-    /// Chunks behind `after` (from the first, where it is none), by name.
+    /// Chunks behind `after` (from the first, where it is none), by id.
     pub fn range(&self, after: Option<&ChunkId>) -> impl Iterator<Item = &Chunk> {
         let (page, within) = match after {
             None => (0, 0),

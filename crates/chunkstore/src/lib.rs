@@ -1,6 +1,6 @@
 //! Floor 4: append-only chunks on a zoned drive, everything a log (SMRSTORE, FAST 2023).
 //!
-//! A [`ChunkStore`] keeps chunks, named by 24 bytes, that are appended to, sealed, read in any range and deleted. Their bytes go
+//! A [`ChunkStore`] keeps chunks, told apart by ids of 24 bytes and perhaps by names, that are appended to, sealed, read in any range and deleted. Their bytes go
 //! to sequential zones as [records](mod@format); an [index] in memory says where; journal and checkpoints in metazones, and
 //! the records themselves, make it again after a crash. `docs/chunk-store.md` walks through it.
 
@@ -20,6 +20,8 @@ mod journal;
 mod lives;
 mod look;
 mod meter;
+pub mod names;
+mod naming;
 mod options;
 pub mod policy;
 mod pool;
@@ -44,6 +46,7 @@ pub use error::{Error, Result};
 pub use id::{ChunkId, StreamType};
 pub use look::{Lost, Place, Space, ZoneInfo};
 pub use meter::{Histogram, Measured, Operation};
+pub use naming::{NameOf, Named};
 pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};
 pub use policy::place::{Pick, Placement};
 pub use policy::victim::Victims;

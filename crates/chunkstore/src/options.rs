@@ -198,7 +198,7 @@ pub struct Append {
 /// What a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
-    /// Its name.
+    /// Its id.
     pub id: crate::ChunkId,
     /// Its kind of stream.
     pub stream: StreamType,

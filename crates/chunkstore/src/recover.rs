@@ -9,6 +9,7 @@
 
 mod heads;
 mod meta;
+mod naming;
 mod relabel;
 mod replay;
 mod salvage;
@@ -151,7 +152,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         return Err(DriveError::unusable(&name, sentence).into());
     }
     let mut report = OpenReport::default();
-    let mut found = meta::read(&tenant, &root, &mut report, progress)?;
+    let mut found = meta::read(&tenant, &root, salvaging, &mut report, progress)?;
     let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
     let facts = facts(&tenant, &options, &found.log);
     let rebuilt = match salvaging {
@@ -163,7 +164,9 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
             };
             let rebuilt = match known {
                 Some(rebuilt) => rebuilt,
-                None => salvage::salvage(&tenant, &root.metazones, &found.journal, &mut report, progress)?,
+                None => {
+                    salvage::salvage(&tenant, &root.metazones, &found.journal, &found.names, &mut report, progress)?
+                }
             };
             tenant.volume().comes_after(salvage::newest_number(&found, &rebuilt) >> 40);
             rebuilt
@@ -234,6 +237,8 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
     let mut state = State::new(options.streams.len(), options.seed);
     let same = |id, serial| rebuilt.chunks.get(&id).is_some_and(|chunk| chunk.serial == serial);
     state.scrub = Scrub::of_entry(rebuilt.scrub, same);
+    state.index_bytes += rebuilt.names.bytes();
+    state.names = rebuilt.names;
     for (zone, found) in rebuilt.zones {
         tenant.adopt(ZoneId(zone))?;
         let mut z = DataZone::new(found.state, found.life, found.usage, found.capacity, found.tail);

@@ -296,7 +296,7 @@ impl ChunkStore {
         self.core.counters.meter.measure(Operation::Seal, |_| 0, || self.core.seal(id, durability))
     }
 
-    /// The chunk is gone, durably; its name may be used again.
+    /// The chunk is gone, durably; its id may be used again.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Drive`].
@@ -322,7 +322,7 @@ impl ChunkStore {
         chunk.map(info).ok_or(Error::NotFound(id))
     }
 
-    /// The next `most` chunks behind `after` by name, from the first where that is none.
+    /// The next `most` chunks behind `after` by id, from the first where that is none.
     pub fn list(&self, after: Option<ChunkId>, most: usize) -> Vec<ChunkInfo> {
         self.core.state().index.range(after.as_ref()).take(most).map(info).collect()
     }
@@ -440,7 +440,7 @@ impl ChunkStore {
         self.core.check(progress)
     }
 
-    /// Verifies about `most` bytes of the chunks behind `after` by name: the next step of a scrub, which may be gone on with at
+    /// Verifies about `most` bytes of the chunks behind `after` by id: the next step of a scrub, which may be gone on with at
     /// any time, also after opening the store again.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ impl Core {
                 // Those that are closed first, so that they count no more as open when others are opened.
                 let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
                 let zones: Vec<(u32, u32)> = closed.iter().chain(&open).map(|(zone, z)| (*zone, z.tail)).collect();
+                state.naming = 0;
                 (std::mem::take(&mut state.journal), state.assigned, zones)
             };
             if !entries.is_empty()

@@ -7,7 +7,7 @@
 mod crash_support;
 
 use crash_support::{
-    Op, Scripted, checkpoints, cleaning, config, damaged, full, random, short, through, turnover, unflushed, zns,
+    Op, Scripted, checkpoints, cleaning, config, damaged, full, names, random, short, through, turnover, unflushed, zns,
 };
 use imbrex_crashkit::{Config, Plan, explore, seeds};
 use std::sync::Arc;
@@ -65,6 +65,11 @@ fn zones_that_are_used_again_survive() {
 #[test]
 fn marks_of_what_is_damaged_survive() {
     run(damaged, 40);
+}
+
+#[test]
+fn names_survive_with_what_they_stand_for() {
+    run(names, 60);
 }
 
 #[test]

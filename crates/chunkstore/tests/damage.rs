@@ -83,6 +83,11 @@ fn history(emulator: &Emulator) -> BTreeMap<ChunkId, (Vec<u8>, bool)> {
         let all = bytes(7000 + n as usize, n);
         store.append(id(n), &all).unwrap();
         expected.insert(id(n), (all, false));
+        if n % 5 == 0 {
+            // By way of another name, and of a chunk that another had this name before.
+            store.name(&[("first", &[id(n)])], false).unwrap();
+            store.name(&[(&format!("name/{n}"), &[id(n)])], false).unwrap();
+        }
         if n % 4 == 1 {
             store.seal(id(n)).unwrap();
             expected.insert(id(n), (bytes(7000 + n as usize, n), true));
@@ -98,10 +103,23 @@ fn history(emulator: &Emulator) -> BTreeMap<ChunkId, (Vec<u8>, bool)> {
     expected
 }
 
+/// The names of these chunks that [`history`] has given.
+fn names<'a>(chunks: impl Iterator<Item = &'a ChunkId>) -> BTreeMap<String, Vec<ChunkId>> {
+    let here: Vec<ChunkId> = chunks.copied().collect();
+    let named = (0..30).step_by(5).filter(|n| here.contains(&id(*n)));
+    named.map(|n| (format!("name/{n}"), vec![id(n)])).collect()
+}
+
+fn found_names(store: &ChunkStore) -> BTreeMap<String, Vec<ChunkId>> {
+    let all = store.names(None, "", usize::MAX);
+    all.into_iter().map(|found| (found.name.to_string(), store.named(&found.name).unwrap())).collect()
+}
+
 fn compare(store: &ChunkStore, expected: &BTreeMap<ChunkId, (Vec<u8>, bool)>, what: &str) {
     let found: Vec<_> = store.list(None, 1000).iter().map(|info| (info.id, info.sealed)).collect();
     let wanted: Vec<_> = expected.iter().map(|(id, (_, sealed))| (*id, *sealed)).collect();
     assert_eq!(found, wanted, "{what}");
+    assert_eq!(found_names(store), names(expected.keys()), "{what}");
     for (id, (all, _)) in expected {
         assert!(&content(store, *id) == all, "{what}: {id}");
     }
@@ -278,6 +296,8 @@ fn without_metazones_chunks_are_salvaged_by_their_records() {
         for gone in sealed_or_deleted.iter().filter(|id| !expected.contains_key(id)) {
             assert_eq!(store.stat(*gone).is_ok(), !keep_journal, "{gone}");
         }
+        let kept = if keep_journal { names(expected.keys()) } else { BTreeMap::new() };
+        assert_eq!(found_names(&store), kept);
         assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
         store.create(id(700), StreamType::DATA).unwrap();
         store.append(id(700), b"more").unwrap();
@@ -286,6 +306,7 @@ fn without_metazones_chunks_are_salvaged_by_their_records() {
         // Metazones that cannot be read can still be written after a reset.
         let store = ChunkStore::open(drive(&emulator), options()).unwrap();
         assert_eq!(store.list(None, 1000), before);
+        assert_eq!(found_names(&store), kept);
         assert_eq!(content(&store, id(700)), b"more");
     }
 }

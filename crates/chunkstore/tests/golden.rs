@@ -1,7 +1,8 @@
 //! Yesterday's drives open today: an image that the code of each version of the format made is opened, checked and read exactly.
 //!
 //! `golden/vN.drive` is a drive whose store was in the middle of its work when its process died: chunks in all states, records that a
-//! checkpoint knows, that the journal was told of, that were moved, and that only their zones know. It begins with the write pointers
+//! checkpoint knows, that the journal was told of, that were moved, and that only their zones know; since version 2 with names that a checkpoint
+//! knows, and that the journal has. It begins with the write pointers
 //! (4 bytes of how many, 8 bytes each, all ones for conventional zones); then come runs of what is not zero (8 bytes offset, 4 bytes
 //! length, the bytes).
 //!
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use support::{BUFFERED, config, content, drive, format, id, options};
 
 /// The newest version of the format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const TAG: Tag = Tag::new(Cause::Other);
 
 fn settings() -> Options {
@@ -43,6 +44,11 @@ fn expected() -> Vec<(u64, Vec<u8>, bool, StreamType)> {
     ]
 }
 
+/// Names that there are since version 2.
+fn names(version: u32) -> Vec<(&'static str, Vec<u64>)> {
+    if version < 2 { Vec::new() } else { vec![("a name", vec![1]), ("dir/two of them", vec![5, 4])] }
+}
+
 fn killed() -> Emulator {
     let emulator = Emulator::memory(&golden_config()).unwrap();
     format(&emulator);
@@ -57,6 +63,7 @@ fn killed() -> Emulator {
     append(1, 9000, 1);
     append(3, 120_000, 9);
     append(2, 30_000, 4);
+    store.name(&[("another name", &[id(2)]), ("a name", &[id(1)]), ("of chunk 3", &[id(3)])], false).unwrap();
     store.checkpoint().unwrap();
     append(1, 50_000, 2);
     append(1, 100, 3);
@@ -70,6 +77,8 @@ fn killed() -> Emulator {
     store.delete(id(3)).unwrap();
     assert!(store.clean(1 << 20).unwrap() > 0);
     create(4, StreamType::GC);
+    store.name(&[("dir/two of them", &[id(5), id(4)])], false).unwrap();
+    store.unname("another name").unwrap();
     append(5, 41_000, 7);
     append(2, 30_000, 5);
     store.sync().unwrap();
@@ -136,7 +145,7 @@ fn path(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{version}.drive"))
 }
 
-fn holds_everything(store: &ChunkStore) {
+fn holds_everything(store: &ChunkStore, version: u32) {
     assert_eq!(store.open_report().damage, Vec::<String>::new());
     let found: Vec<_> =
         store.list(None, 100).iter().map(|i| (i.id, content(store, i.id), i.sealed, i.stream)).collect();
@@ -145,6 +154,15 @@ fn holds_everything(store: &ChunkStore) {
     want.sort_by_key(|(id, ..)| *id);
     assert!(found == want, "{:?}", store.list(None, 100));
     assert!(matches!(store.stat(id(3)), Err(Error::NotFound(_))));
+    let found: Vec<_> = store.names(None, "", 100).into_iter().map(|found| found.name).collect();
+    let want = names(version);
+    assert_eq!(
+        found.iter().map(|name| &**name).collect::<Vec<_>>(),
+        want.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+    );
+    for (name, chunks) in want {
+        assert_eq!(store.named(name).unwrap(), chunks.into_iter().map(id).collect::<Vec<_>>());
+    }
     assert_eq!(store.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
 }
 
@@ -164,7 +182,7 @@ fn a_killed_store_of_every_version_is_recovered() {
             let store = ChunkStore::open(drive(&emulator), settings()).unwrap();
             let report = store.open_report().clone();
             assert!(!report.clean && report.records == 1 && report.journal_records > 2, "{report:?}");
-            holds_everything(&store);
+            holds_everything(&store, version);
             store.create(id(9), StreamType::DATA).unwrap();
             store.append(id(9), &piece(7000, 9)).unwrap();
             store.delete(id(9)).unwrap();
@@ -172,7 +190,7 @@ fn a_killed_store_of_every_version_is_recovered() {
             drop(store);
             let store = ChunkStore::open(drive(&emulator), settings()).unwrap();
             assert!(store.open_report().clean);
-            holds_everything(&store);
+            holds_everything(&store, version);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What the index takes of the heap, counted by the allocator.
 
+use imbrex_chunkstore::entry::names::{Member, NameEntry};
 use imbrex_chunkstore::index::{Chunk, Index};
+use imbrex_chunkstore::names::Names;
 use imbrex_chunkstore::{ChunkId, StreamType};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
@@ -31,9 +33,26 @@ fn heap(chunks: u64, records: u32, shuffled: bool) -> usize {
     held - lists.capacity() * size_of::<Vec<u32>>()
 }
 
+/// A chunk without a name costs nothing more. Not a test of its own: the heap is counted as a whole.
+fn a_name_takes_its_bytes_and_not_much_more() {
+    let (count, text) = (100_000u64, "photos/2026/11/".len() + 8);
+    let before = Region::new(HEAP);
+    let mut names = Names::default();
+    assert_eq!(before.change().bytes_allocated, 0);
+    for n in 0..count {
+        let members = vec![Member { id: ChunkId::of_number(n), serial: n }];
+        names.apply(NameEntry { name: format!("photos/2026/11/{n:08}").into(), number: n + 1, members });
+    }
+    let stats = before.change();
+    let each = (stats.bytes_allocated - stats.bytes_deallocated) as f64 / count as f64 - text as f64;
+    println!("{each:.1} bytes a name of one chunk, beside the name's own");
+    assert!(names.len() as u64 == count && each <= 200.0, "{each} bytes a name");
+}
+
 /// Issue 5: 100 bytes a chunk at most, and 8 a record. The two are told apart by two numbers of records.
 #[test]
 fn a_chunk_takes_a_hundred_bytes_and_a_record_eight() {
+    a_name_takes_its_bytes_and_not_much_more();
     for shuffled in [false, true] {
         let chunks = 100_000;
         let (few, many) = (heap(chunks, 1, shuffled), heap(chunks, 65, shuffled));

@@ -1,7 +1,7 @@
 //! Steps 1 and 2: which metazones are in use, and the newest checkpoint that is whole.
 
 use super::{OpenReport, OpenStep, Progress, takes_writes};
-use crate::entry::{CheckpointEnd, CheckpointStart};
+use crate::entry::{CheckpointEnd, CheckpointStart, Part};
 use crate::error::Result;
 use crate::format::{BLOCK, Kind, ZoneUse, zone_head};
 use crate::journal::{MetaLog, MetaZone};
@@ -20,6 +20,8 @@ pub(crate) struct FoundMeta {
     pub(crate) parts: Vec<Vec<u8>>,
     /// Payloads of all journal records that are there, by number.
     pub(crate) journal: BTreeMap<u64, Vec<u8>>,
+    /// Of a salvage: payloads of all parts that hold names, whether their checkpoint is whole or not.
+    pub(crate) names: Vec<Vec<u8>>,
     /// Both rings were read whole.
     pub(crate) whole: bool,
 }
@@ -40,10 +42,17 @@ struct Complete {
 }
 
 /// Reads all metazones that are in use.
-pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport, progress: Progress) -> Result<FoundMeta> {
+pub(crate) fn read(
+    tenant: &Tenant,
+    root: &Root,
+    salvaging: bool,
+    report: &mut OpenReport,
+    progress: Progress,
+) -> Result<FoundMeta> {
     let volume = tenant.volume();
     let mut log = MetaLog::default();
     let mut journal = BTreeMap::new();
+    let mut names = Vec::new();
     let mut newest: [Option<Complete>; 2] = [None, None];
     let mut whole = true;
     for (i, number) in root.metazones.iter().enumerate() {
@@ -105,6 +114,9 @@ pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport, progre
             done += 1;
             let to = (zone.tail / BLOCK as u64) as u32;
             let mut each = |header: &crate::format::Header, payload: &[u8]| {
+                if salvaging && header.kind == Kind::CheckpointPart && Part::has_names(payload) {
+                    names.push(payload.to_vec());
+                }
                 match header.kind {
                     Kind::CheckpointStart => {
                         let start = CheckpointStart::decode(payload);
@@ -172,10 +184,10 @@ pub(crate) fn read(tenant: &Tenant, root: &Root, report: &mut OpenReport, progre
     let chosen = if number(&even) >= number(&odd) { even } else { odd };
     log.journal = journal.keys().next_back().copied().unwrap_or(0);
     let Some(chosen) = chosen else {
-        return Ok(FoundMeta { log, start: None, parts: Vec::new(), journal, whole });
+        return Ok(FoundMeta { log, start: None, parts: Vec::new(), journal, names, whole });
     };
     report.checkpoint = chosen.start.number;
     log.checkpoint = chosen.start.number;
     log.journal = log.journal.max(chosen.start.journal);
-    Ok(FoundMeta { log, start: Some(chosen.start), parts: chosen.parts, journal, whole })
+    Ok(FoundMeta { log, start: Some(chosen.start), parts: chosen.parts, journal, names, whole })
 }

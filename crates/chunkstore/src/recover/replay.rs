@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED, ZoneUse, data_blocks};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
+use crate::names::Names;
 use crate::scan::scan;
 use crate::zone::ZoneState;
 use imbrex_device::{Cause, Written};
@@ -27,6 +28,7 @@ pub(crate) struct Rebuilt {
     pub(super) newest: u64,
     /// Seals, and the lengths that chunks had then.
     pub(super) seals: BTreeMap<ChunkId, u32>,
+    pub(crate) names: Names,
 }
 
 /// A data record that was found in a zone.
@@ -75,6 +77,7 @@ impl Rebuilt {
                 chunk.shrink();
             }
         }
+        rebuilt.check_names(report);
         Ok(rebuilt)
     }
 
@@ -109,6 +112,7 @@ impl Rebuilt {
             Some(Part::Scrub(scrub)) => self.scrub = scrub,
             // Known before all else.
             Some(Part::Streams(_)) => {}
+            Some(Part::Names(names)) => names.into_iter().for_each(|entry| self.names.apply(entry)),
             None => report.damage.push("A part of the checkpoint makes no sense and is passed over.".into()),
         }
     }
@@ -133,6 +137,7 @@ impl Rebuilt {
                 }
             }
             Entry::Delete { id, serial } => {
+                self.names.forget(id, serial);
                 if self.same(id, serial).is_some() {
                     self.chunks.remove(&id);
                     self.seals.remove(&id);
@@ -168,6 +173,8 @@ impl Rebuilt {
                     found.scan = found.scan.map(|from| from.max(tail.min(found.capacity)));
                 }
             }
+            Entry::Named(entry) => self.names.apply(entry),
+            Entry::Unnamed { name, number } => self.names.end(&name, number),
         }
     }
 

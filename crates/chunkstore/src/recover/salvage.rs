@@ -8,6 +8,7 @@ use super::heads::{Found, look};
 use super::meta::FoundMeta;
 use super::replay::{Rebuilt, found_zone};
 use super::{FoundZone, OpenReport, OpenStep, Progress};
+use crate::entry::names::NameEntry;
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex, entries};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, ZoneUse};
@@ -33,11 +34,12 @@ fn keep(records: &mut Records, zone: u32, header: &Header) {
     }
 }
 
-/// Reads every zone that the tenant owns and that is no metazone.
+/// Reads every zone that the tenant owns and that is no metazone. `names`: pieces of checkpoints that have some, whole checkpoints or not.
 pub(crate) fn salvage(
     tenant: &Tenant,
     metazones: &[u32],
     journal: &BTreeMap<u64, Vec<u8>>,
+    names: &[Vec<u8>],
     report: &mut OpenReport,
     progress: Progress,
 ) -> Result<Rebuilt> {
@@ -92,6 +94,7 @@ pub(crate) fn salvage(
     }
     rebuilt.newest = newest;
     let (deleted, sealed) = told(journal, &mut chunks);
+    rebuilt.salvage_names(names, journal);
     for (id, (serial, stream, records)) in chunks {
         if deleted.contains(&serial) {
             continue;
@@ -101,6 +104,7 @@ pub(crate) fn salvage(
         chunk.sealed = sealed.get(&serial).is_some_and(|len| *len == chunk.len);
         rebuilt.chunks.insert(id, chunk);
     }
+    rebuilt.check_names(report);
     Ok(rebuilt)
 }
 
@@ -168,8 +172,10 @@ pub(crate) fn newest_number(found: &FoundMeta, rebuilt: &Rebuilt) -> u64 {
         | Entry::Moved { serial, .. }
         | Entry::Told { serial, .. } => serial,
         Entry::ZoneTaken { life, .. } | Entry::ZoneClosed { life, .. } | Entry::ZoneTold { life, .. } => life,
+        Entry::Named(NameEntry { number, .. }) | Entry::Unnamed { number, .. } => number,
     });
-    zones.chain(metazones).chain(chunks).chain(journal).chain([rebuilt.newest]).max().unwrap_or(0)
+    let names = rebuilt.names.newest();
+    zones.chain(metazones).chain(chunks).chain([names]).chain(journal).chain([rebuilt.newest]).max().unwrap_or(0)
 }
 
 /// What is left of the journal: serial numbers that were deleted, and lengths of those that were sealed. Chunks without a byte

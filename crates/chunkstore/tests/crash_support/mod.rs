@@ -6,7 +6,7 @@
 pub mod support;
 
 use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
-use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, RESERVE, StreamType, TENANT};
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, RESERVE, StreamType, TENANT};
 use imbrex_crashkit::{Config, Crash, History, Log, Subject};
 use imbrex_device::{Cause, Drive, Tag, ZoneState, ZonedDevice};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
@@ -22,6 +22,9 @@ pub enum Op {
     Append(u64, u32, u8, Durability),
     Seal(u64, Durability),
     Delete(u64, Durability),
+    /// A name, by number, for these chunks, by bits; whatever had it before is gone.
+    Name(u8, u64),
+    Unname(u8),
     Sync,
     Checkpoint,
     BeginCheckpoint,
@@ -46,7 +49,7 @@ impl Op {
         match self {
             Create(.., d) | Append(.., d) | Seal(_, d) | Delete(_, d) => d,
             Clean | Scrub | Step | BeginCheckpoint | Refused(_) => Buffered,
-            Sync | Checkpoint | Remount => Durable,
+            Sync | Checkpoint | Remount | Name(..) | Unname(_) => Durable,
         }
     }
 }
@@ -70,6 +73,38 @@ fn apply(content: &mut Content, op: Op) {
         Delete(..) => *content = None,
         _ => {}
     }
+}
+
+/// What a name of this number is.
+fn name(n: u8) -> String {
+    format!("dir {n}/{}", "x".repeat(500 + usize::from(n) * 37 % 500))
+}
+
+/// Chunks of a naming.
+fn chunks_of(bits: u64) -> Vec<u64> {
+    (0..64).filter(|n| bits >> n & 1 == 1).collect()
+}
+
+/// Names, and what they stand for: chunks with the lengths that they had when they were named.
+type Table = BTreeMap<String, Vec<(ChunkId, usize)>>;
+
+/// What an operation does to names. Returns the chunks that are gone with a name.
+fn apply_to_names(table: &mut Table, op: Op, len: impl Fn(u64) -> usize) -> Vec<ChunkId> {
+    let mut gone = Vec::new();
+    match op {
+        Name(n, bits) => {
+            let chunks: Vec<_> = chunks_of(bits).into_iter().map(|n| (id(n), len(n))).collect();
+            let is_new = |old: &ChunkId| chunks.iter().any(|(new, _)| new == old);
+            gone = table.remove(&name(n)).unwrap_or_default().into_iter().map(|(old, _)| old).collect();
+            gone.retain(|old| !is_new(old));
+            table.retain(|_, of| !of.iter().any(|(old, _)| is_new(old)));
+            table.insert(name(n), chunks);
+        }
+        Unname(n) => drop(table.remove(&name(n))),
+        Delete(n, _) => table.retain(|_, of| of.iter().all(|(chunk, _)| *chunk != id(n))),
+        _ => {}
+    }
+    gone
 }
 
 /// A script on a store.
@@ -120,6 +155,11 @@ fn perform(store: &ChunkStore, op: Op) -> imbrex_chunkstore::Result<()> {
         }
         Seal(n, how) => store.seal_with(id(n), how).map(drop),
         Delete(n, how) => store.delete_with(id(n), how),
+        Name(n, bits) => {
+            let chunks: Vec<ChunkId> = chunks_of(bits).into_iter().map(id).collect();
+            store.name(&[(&name(n), &chunks)], true)
+        }
+        Unname(n) => store.unname(&name(n)),
         Sync => store.sync(),
         Checkpoint => store.checkpoint(),
         BeginCheckpoint => store.begin_checkpoint(),
@@ -143,6 +183,43 @@ fn found(store: &ChunkStore) -> Result<Found, String> {
         all.insert(info.id, (out, info.sealed, info.stream.number()));
     }
     Ok(all)
+}
+
+fn found_names(store: &ChunkStore) -> Result<BTreeMap<String, Vec<ChunkId>>, String> {
+    let mut all = BTreeMap::new();
+    for found in store.names(None, "", usize::MAX) {
+        let chunks = store.named(&found.name).map_err(|e| e.to_string())?;
+        let has = |(place, id): (usize, &ChunkId)| {
+            store.name_of(*id).is_some_and(|of| (&of.name, of.place as usize) == (&found.name, place))
+        };
+        if !chunks.iter().enumerate().all(has) || chunks.len() != found.chunks as usize {
+            return Err(format!("name {:?} is for {chunks:?}, which do not have it", found.name));
+        }
+        all.insert(found.name.to_string(), chunks);
+    }
+    Ok(all)
+}
+
+/// The names are those of one moment, and whatever they stand for is there as it was when it was named.
+fn names_are_right(store: &ChunkStore, all: &Found, moments: &[Table], history: &History<Op>) -> Result<(), String> {
+    let here = found_names(store)?;
+    let ids = |table: &Table| -> BTreeMap<String, Vec<ChunkId>> {
+        table.iter().map(|(name, of)| (name.clone(), of.iter().map(|(id, _)| *id).collect())).collect()
+    };
+    let Some(moment) = moments.iter().find(|moment| ids(moment) == here) else {
+        let allowed: Vec<_> = moments.iter().map(ids).collect();
+        return Err(format!("names are {here:?}, not one of {allowed:?}\nof {:?}", history.entries()));
+    };
+    for (name, of) in moment {
+        if let Some((id, len)) = of.iter().find(|(id, len)| all.get(id).is_none_or(|(bytes, ..)| bytes.len() < *len)) {
+            let here = all.get(id).map(|(bytes, ..)| bytes.len());
+            return Err(format!(
+                "{name:?} stands for {id} of {here:?} bytes, which had {len}\nof {:?}",
+                history.entries()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Every sequential zone is a metazone, a datazone that the store knows, free, or the label's.
@@ -200,6 +277,11 @@ impl Subject for Scripted {
             let len = |store: &ChunkStore| op.chunk().and_then(|n| store.stat(id(n)).ok()).map(|info| info.len);
             let before = len(&store);
             match perform(&store, op) {
+                // Such a name would have split another one.
+                Err(Error::NameSplit { .. } | Error::NotFound(_)) if matches!(op, Name(..)) => {
+                    log.begun(Refused(number));
+                    continue;
+                }
                 Err(error) if error.is_no_space() => {
                     if len(&store) == before {
                         log.begun(Refused(number));
@@ -236,16 +318,36 @@ impl Subject for Scripted {
         let mut expected: BTreeMap<ChunkId, (Vec<Content>, usize)> = BTreeMap::new();
         let refused: Vec<u64> =
             history.entries().iter().filter_map(|e| if let Refused(n) = e.op { Some(n) } else { None }).collect();
+        let mut moments = vec![Table::new()];
+        let mut must_moment = 0;
         for (number, entry) in history.entries().iter().enumerate() {
-            let Some(n) = entry.op.chunk().filter(|_| !refused.contains(&(number as u64))) else { continue };
-            let (states, must) = expected.entry(id(n)).or_insert_with(|| (vec![None], 0));
-            let mut content = states.last().cloned().flatten();
-            apply(&mut content, entry.op);
-            states.push(content);
+            if refused.contains(&(number as u64)) {
+                continue;
+            }
+            let mut table = moments.last().cloned().unwrap_or_default();
+            let len = |n: u64| {
+                let content = expected.get(&id(n)).and_then(|(states, _)| states.last().cloned().flatten());
+                content.map_or(0, |(bytes, ..)| bytes.len())
+            };
+            let gone = apply_to_names(&mut table, entry.op, len);
+            let gone = gone.into_iter().map(|chunk| (chunk, Delete(0, Durable)));
+            for (chunk, op) in entry.op.chunk().map(|n| (id(n), entry.op)).into_iter().chain(gone) {
+                let (states, must) = expected.entry(chunk).or_insert_with(|| (vec![None], 0));
+                let mut content = states.last().cloned().flatten();
+                apply(&mut content, op);
+                states.push(content);
+                if history.is_must(entry) {
+                    *must = states.len() - 1;
+                }
+            }
+            if moments.last() != Some(&table) {
+                moments.push(table);
+            }
             if history.is_must(entry) {
-                *must = states.len() - 1;
+                must_moment = moments.len() - 1;
             }
         }
+        names_are_right(&store, &all, &moments[must_moment..], history)?;
         let brief = |content: &Content| content.as_ref().map(|(all, sealed, stream)| (all.len(), *sealed, *stream));
         for (chunk, (states, must)) in &expected {
             let here = all.get(chunk).cloned();
@@ -291,10 +393,10 @@ impl Subject for Scripted {
             other => other.map_err(|e| format!("writing after the crash: {e}"))?,
         }
         store.sync().map_err(|e| e.to_string())?;
-        let before = found(&store)?;
+        let before = (found(&store)?, found_names(&store)?);
         drop(store);
         let store = open(&drive)?;
-        if found(&store)? != before {
+        if (found(&store)?, found_names(&store)?) != before {
             return Err("opening it again changed something".into());
         }
         no_zone_is_lost(&store, &drive).map_err(|why| format!("opened again: {why}"))?;
@@ -309,7 +411,8 @@ impl Subject for Scripted {
         store.close().map_err(|e| e.to_string())?;
         drop(store);
         let store = open(&drive)?;
-        match store.open_report().clean && found(&store)? == before && marks(&store) == marked {
+        let now = (found(&store)?, found_names(&store)?);
+        match store.open_report().clean && now == before && marks(&store) == marked {
             true => Ok(()),
             false => Err(format!("a clean opening is not: {:?}", store.open_report())),
         }
@@ -487,6 +590,62 @@ pub fn checkpoints(_: u64) -> Vec<Op> {
     }
     ops.extend([Checkpoint, Scrub, Checkpoint]);
     ops
+}
+
+/// Names that are given, taken, replaced and lost, before, while and after a checkpoint sees them.
+pub fn names(seed: u64) -> Vec<Op> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut ops = Vec::new();
+    let mut there = [false; 14];
+    for round in 0..90u64 {
+        let n = rng.random_range(0..14u64);
+        let how = if rng.random_bool(0.3) { Durable } else { Buffered };
+        match (there[n as usize], rng.random_range(0..10)) {
+            (false, _) => {
+                ops.extend([Create(n, (n % 3) as u8, Buffered), Append(n, 9000 + n as u32, round as u8, how)]);
+            }
+            (true, 0) => ops.push(Delete(n, how)),
+            (true, 1) => ops.push(Append(n, 5000, round as u8, how)),
+            (true, 2) => ops.push(BeginCheckpoint),
+            (true, 3..5) => ops.push(Step),
+            (true, 5) if round % 3 == 0 => ops.push(Remount),
+            (true, _) => ops.push(Name(
+                rng.random_range(0..9),
+                1 << n | if rng.random_bool(0.4) { 1 << ((n + 1) % 14) } else { 0 },
+            )),
+        }
+        if round % 9 == 8 {
+            ops.extend([BeginCheckpoint, Name(round as u8, 1 << n), Step]);
+        }
+        there = still_there(&ops);
+    }
+    ops
+}
+
+/// Which chunks there are after these operations, all of which are possible but for namings.
+fn still_there(ops: &[Op]) -> [bool; 14] {
+    let mut there = [false; 14];
+    let mut table = Table::new();
+    for op in ops {
+        if let Name(n, bits) = op {
+            let chunks: Vec<ChunkId> = chunks_of(*bits).into_iter().map(id).collect();
+            let splits = |(name, of): (&String, &Vec<(ChunkId, usize)>)| {
+                let taken = of.iter().filter(|(id, _)| chunks.contains(id)).count();
+                *name != self::name(*n) && taken > 0 && taken < of.len()
+            };
+            if chunks_of(*bits).iter().any(|n| !there[*n as usize]) || table.iter().any(splits) {
+                continue;
+            }
+        }
+        let gone = apply_to_names(&mut table, *op, |_| 0);
+        (0..14).filter(|n| gone.contains(&id(*n))).for_each(|n| there[n as usize] = false);
+        match op {
+            Create(n, ..) => there[*n as usize] = true,
+            Delete(n, _) => there[*n as usize] = false,
+            _ => {}
+        }
+    }
+    there
 }
 
 /// Nothing durable for long: what the journal has not flushed goes on from one metazone to the next.
