@@ -271,10 +271,10 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     let of_homeless = |segment: &&LeftSegment| homeless.contains(&segment.key.file);
     let twice = 4 * left.iter().filter(of_homeless).map(|segment| segment.bytes.len()).sum::<usize>();
     let room = twice <= core.options.volume.survivor_bytes;
-    core.volume.recovered_but(&|key| room && homeless.contains(&key.file) && key.owner == core.tenant.owner())?;
+    core.tenant.recovered_but(&|key| room && homeless.contains(&key.file))?;
     keep_in_memory(&core, &left, &homeless, &mut found.report)?;
     if room && !homeless.is_empty() {
-        core.volume.recovered()?;
+        core.tenant.recovered()?;
     }
     core.recovering.store(false, Ordering::Release);
     for what in &found.report.damage {

@@ -193,7 +193,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         }
         found.log.rings.iter_mut().for_each(|ring| ring.finish_left(&tenant));
     }
-    volume.recovered()?;
+    tenant.recovered()?;
     let core = Core::new(tenant, options, facts, state, found.log);
     report.damage.extend(core.lost_sentences());
     if dirty {
@@ -295,7 +295,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     tenant.begin()?;
     tenant.adoption_done();
     let volume = tenant.volume().clone();
-    volume.recovered()?;
+    tenant.recovered()?;
     let free = tenant.counts().free;
     let want = metazones(free);
     check_free(&volume.name(), free, volume.geometry())?;

@@ -5,6 +5,15 @@
 //! or *dirty* (written, but nobody refers to it: reset before use). A zone that is being reset in the background counts as free all
 //! the while: whoever needs that very one waits for the reset. At mount the tenant adopts what its metadata refers to;
 //! everything else it owns is free. Zones that are read-only or offline are never handed out.
+//!
+//! **Zones that nobody owns** become a tenant's in batches, because each claim is a label to be written. A batch is the claimer's from the moment it
+//! is chosen, so that no other tenant can choose it while the label is on its way; a claim whose label could not be written gives it back.
+//! Until then a tenant's right to such zones is a number. What a tenant needs, its reserve and its promises, and does not have
+//! in free zones of its own is *held* for it: no other tenant takes, promises or counts that. The rest is common: who comes
+//! first takes it, and each tenant counts its share.
+//!
+//! Invariants: what is held for all tenants together is never more than there are zones that nobody owns; what one tenant takes or
+//! promises never lessens what is held for another; all tenants together count each zone that nobody owns once.
 
 use crate::label;
 use imbrex_device::{Zone, ZoneId, ZoneState};
@@ -18,7 +27,7 @@ pub enum Urgency {
     /// Bytes that were acknowledged when this zone was [promised](Pool::promise): uses the promise up, where there is a zone, and may
     /// take half of the reserve should zones have died since.
     Promised,
-    /// Bytes that a dead process had acknowledged, in the mount after it: may take half of the reserve.
+    /// Bytes that a dead process had acknowledged, in the mount after it: as for a promise.
     Recovered,
     /// Moving data so that zones become free: may take half of the reserve.
     Cleaning,
@@ -34,6 +43,8 @@ enum Use {
     Unadopted,
     /// Nobody's; `true`: needs a reset before use.
     Unowned(bool),
+    /// About to become its owner's, who writes that into the label this moment; `true`: needs a reset before use.
+    Claimed(bool),
     Empty,
     Dirty,
     /// `true`: leased as soon as that is done.
@@ -49,9 +60,9 @@ pub enum Take {
     Empty(ZoneId),
     /// This zone is leased once it has been reset: say [`Pool::reset_done`].
     Reset(ZoneId),
-    /// Nobody owns these: make them the tenant's in the label, say [`Pool::claimed`], ask again.
+    /// Nobody owned these: make them the tenant's in the label, say [`Pool::claim_done`], ask again.
     Claim(Vec<ZoneId>),
-    /// All that are free are being reset this moment: ask again once [`Pool::reset_done`] was said of one.
+    /// All that are free are being reset or claimed this moment: ask again once [`Pool::reset_done`] or [`Pool::claim_done`] was said.
     Wait,
     /// There is none for this urgency.
     NoSpace,
@@ -63,15 +74,31 @@ struct TenantZones {
     dirty: BTreeSet<u32>,
     /// How many are being reset, to be empty then.
     resetting: u32,
+    /// How many are on their way into the label.
+    claimed: u32,
     leased: u32,
     reserve: u32,
     promised: u32,
+    /// What a dead process had been promised for bytes that are not on the drive yet.
+    left: u32,
+    /// Of the zones that nobody owns, how many are held for it.
+    held: usize,
 }
 
 impl TenantZones {
-    /// Its free zones; `unowned`: how many it could have beside its own.
-    fn free(&self, unowned: usize) -> usize {
-        self.empty.len() + self.dirty.len() + self.resetting as usize + unowned
+    /// Free zones of its own.
+    fn own(&self) -> usize {
+        self.empty.len() + self.dirty.len() + (self.resetting + self.claimed) as usize
+    }
+
+    /// Zones that a user's write leaves alone.
+    fn kept(&self) -> usize {
+        (self.reserve + self.promised + self.left) as usize
+    }
+
+    /// How many zones that nobody owns should be held for it.
+    fn lacks(&self) -> usize {
+        self.kept().saturating_sub(self.own())
     }
 
     /// The first one from this zone on that is free, empty or to be reset.
@@ -85,7 +112,8 @@ impl TenantZones {
 pub struct PoolCounts {
     /// Leased.
     pub leased: u32,
-    /// Ready for use: empty, waiting for a reset, being reset, or nobody's.
+    /// Ready for use: empty, waiting for a reset, being reset, or nobody's; of those, what is held for this tenant and its share of the rest, so
+    /// that no zone counts for two. It may take more than that, as long as others have not.
     pub free: u32,
     /// Of the free ones, how many are not reset yet.
     pub dirty: u32,
@@ -132,7 +160,48 @@ impl Pool {
             }
             pool.zones.push((owner, usage));
         }
+        pool.settle();
         pool
+    }
+
+    /// A dead process of the tenant had been promised so many zones at most, for bytes of it that are in memory still.
+    pub fn left_promised(&mut self, owner: u8, zones: u32) {
+        self.tenant(owner).left = zones;
+        self.settle();
+    }
+
+    /// Zones that nobody owns and that are held for nobody.
+    fn common(&self) -> usize {
+        self.unowned.len() - self.tenants.iter().map(|tenant| tenant.held).sum::<usize>()
+    }
+
+    /// Zones that nobody owns and that the tenant may make its own.
+    fn claimable(&self, owner: u8) -> usize {
+        self.tenants[usize::from(owner) - 1].held + self.common()
+    }
+
+    /// All zones that the tenant could take now.
+    fn reach(&self, owner: u8) -> usize {
+        self.tenants[usize::from(owner) - 1].own() + self.claimable(owner)
+    }
+
+    /// Of the zones that nobody owns, how many count for this tenant alone: what is held for it, and its share of the rest.
+    fn share(&self, owner: u8) -> usize {
+        let (i, n) = (usize::from(owner) - 1, self.tenants.len());
+        self.tenants[i].held + (self.common() + n - 1 - i) / n
+    }
+
+    /// Holds for each tenant what it lacks, as far as there is something common, and no more than that.
+    fn settle(&mut self) {
+        for tenant in &mut self.tenants {
+            tenant.held = tenant.held.min(tenant.lacks());
+        }
+        let mut common = self.common();
+        for tenant in &mut self.tenants {
+            let more = (tenant.lacks() - tenant.held).min(common);
+            tenant.held += more;
+            common -= more;
+        }
     }
 
     fn tenant(&mut self, owner: u8) -> &mut TenantZones {
@@ -170,6 +239,7 @@ impl Pool {
             };
             self.set(id, usage);
         }
+        self.settle();
     }
 
     fn set(&mut self, id: ZoneId, usage: Use) {
@@ -191,83 +261,115 @@ impl Pool {
     /// A zone for the tenant. `behind`: the next behind this zone, round the drive, of those that are free and its own, whether they are empty or to
     /// be reset; and before that it makes so many its own, if there are, but no more than it does at a time.
     pub fn take_behind(&mut self, behind: Option<(ZoneId, usize)>, owner: u8, urgency: Urgency) -> Take {
-        let unowned = self.unowned.len();
         let tenant = &self.tenants[usize::from(owner) - 1];
         let keep = match urgency {
-            Urgency::User => (tenant.reserve + tenant.promised) as usize,
+            Urgency::User => tenant.kept(),
             Urgency::Promised | Urgency::Recovered | Urgency::Cleaning => tenant.reserve as usize / 2,
             Urgency::Metadata => 0,
         };
-        if tenant.free(unowned) <= keep {
+        if self.reach(owner) <= keep {
             return Take::NoSpace;
         }
-        // In the same moment: else the zone and the promise of it would both count.
-        let used = u32::from(urgency == Urgency::Promised);
+        // One claim at a time: on a small drive each would take more than is needed.
+        let may_claim = tenant.claimed == 0 && self.claimable(owner) > 0;
         // Each claim is a label to be written: on a small drive not one after the other.
-        if unowned > 0 && behind.is_some_and(|(_, least)| tenant.free(0) < least.min(self.claim_batch)) {
-            return self.claim();
+        if may_claim && behind.is_some_and(|(_, least)| tenant.own() < least.min(self.claim_batch)) {
+            return self.claim(owner);
         }
         let next = match behind {
             Some((last, _)) => tenant.next(last.0.saturating_add(1)).or_else(|| tenant.next(0)),
             None => tenant.empty.first().or(tenant.dirty.first()).copied(),
         };
-        if let Some(zone) = next.filter(|zone| tenant.empty.contains(zone)) {
-            let tenant = self.tenant(owner);
-            tenant.empty.remove(&zone);
+        let taken = match next {
+            Some(zone) => self.lease(zone, owner),
+            None if may_claim => return self.claim(owner),
+            None => return Take::Wait,
+        };
+        // In the same moment: else the zone and the promise of it would both count.
+        let tenant = self.tenant(owner);
+        match urgency {
+            Urgency::Promised => tenant.promised = tenant.promised.saturating_sub(1),
+            Urgency::Recovered => tenant.left = tenant.left.saturating_sub(1),
+            Urgency::User | Urgency::Cleaning | Urgency::Metadata => {}
+        }
+        self.settle();
+        taken
+    }
+
+    /// Leases one of the tenant's own free zones.
+    fn lease(&mut self, zone: u32, owner: u8) -> Take {
+        let tenant = self.tenant(owner);
+        if tenant.empty.remove(&zone) {
             tenant.leased += 1;
-            tenant.promised -= used.min(tenant.promised);
             self.zones[zone as usize].1 = Use::Leased;
             return Take::Empty(ZoneId(zone));
         }
-        if let Some(zone) = next {
-            let tenant = self.tenant(owner);
-            tenant.dirty.remove(&zone);
-            tenant.promised -= used.min(tenant.promised);
-            self.zones[zone as usize].1 = Use::Resetting(true);
-            return Take::Reset(ZoneId(zone));
-        }
-        if unowned == 0 {
-            return Take::Wait;
-        }
-        self.claim()
+        tenant.dirty.remove(&zone);
+        self.zones[zone as usize].1 = Use::Resetting(true);
+        Take::Reset(ZoneId(zone))
     }
 
-    /// The next that nobody owns.
-    fn claim(&self) -> Take {
-        Take::Claim(self.unowned.iter().take(self.claim_batch).map(|&z| ZoneId(z)).collect())
+    /// The next that nobody owns: from now on they are the tenant's, whatever others ask for while the label is being written. No more than count
+    /// for it, unless that is none.
+    fn claim(&mut self, owner: u8) -> Take {
+        let most = self.claim_batch.min(self.share(owner).max(1));
+        let zones: Vec<ZoneId> = self.unowned.iter().take(most).map(|&zone| ZoneId(zone)).collect();
+        for zone in &zones {
+            self.unowned.remove(&zone.0);
+            if let (_, Use::Unowned(dirty)) = self.zones[zone.0 as usize] {
+                self.zones[zone.0 as usize] = (owner, Use::Claimed(dirty));
+            }
+        }
+        let tenant = self.tenant(owner);
+        tenant.claimed += zones.len() as u32;
+        tenant.held -= zones.len().min(tenant.held);
+        self.settle();
+        Take::Claim(zones)
     }
 
     /// Promises the tenant one of its free zones, so that bytes which are acknowledged now have a place later. `leave`: how many
     /// zones beyond the reserve it must not take. False: there is none for a user.
     pub fn promise(&mut self, owner: u8, leave: u32) -> bool {
-        let unowned = self.unowned.len();
-        let tenant = self.tenant(owner);
-        let free = tenant.free(unowned);
-        let ok = free as u64 > u64::from(tenant.reserve) + u64::from(tenant.promised) + u64::from(leave);
-        tenant.promised += u32::from(ok);
+        let tenant = &self.tenants[usize::from(owner) - 1];
+        let ok = self.reach(owner) > tenant.kept().saturating_add(leave as usize);
+        self.tenant(owner).promised += u32::from(ok);
+        self.settle();
         ok
     }
 
     /// The zone that was taken for a promise has died before anything was written there.
     pub fn promise_again(&mut self, owner: u8) {
         self.tenant(owner).promised += 1;
+        self.settle();
     }
 
     /// A promise is not needed any more.
     pub fn promise_over(&mut self, owner: u8) {
         let tenant = self.tenant(owner);
         tenant.promised = tenant.promised.saturating_sub(1);
+        self.settle();
     }
 
-    /// The label now says that these belong to the tenant.
-    pub fn claimed(&mut self, zones: &[ZoneId], owner: u8) {
+    /// How [`Take::Claim`] ended. `ok`: the label says that these belong to the tenant; otherwise they are nobody's again.
+    pub fn claim_done(&mut self, zones: &[ZoneId], owner: u8, ok: bool) {
         for &id in zones {
-            if let (_, Use::Unowned(dirty)) = self.zones[id.0 as usize] {
-                self.unowned.remove(&id.0);
-                self.zones[id.0 as usize].0 = owner;
+            let (_, Use::Claimed(dirty)) = self.zones[id.0 as usize] else {
+                unreachable!("zone {id} was claimed by tenant {owner}, and is its own until it says how that ended")
+            };
+            if ok {
                 self.set(id, if dirty { Use::Dirty } else { Use::Empty });
+            } else {
+                self.zones[id.0 as usize] = (label::NOBODY, Use::Unowned(dirty));
+                self.unowned.insert(id.0);
             }
         }
+        let tenant = self.tenant(owner);
+        tenant.claimed -= zones.len() as u32;
+        if !ok {
+            // What was held for it before is held again, whoever else lacks some.
+            tenant.held += zones.len().min(tenant.lacks() - tenant.held);
+        }
+        self.settle();
     }
 
     /// A zone to reset in the background, if any; say [`Pool::reset_done`] after.
@@ -281,9 +383,10 @@ impl Pool {
         Some(ZoneId(zone))
     }
 
-    /// Whether one of the tenant's zones is being reset in the background.
-    pub fn is_resetting(&self, owner: u8) -> bool {
-        self.tenants[usize::from(owner) - 1].resetting > 0
+    /// Whether there is something to wait for: a zone of the tenant is being reset in the background, or on its way into the label.
+    pub fn is_changing(&self, owner: u8) -> bool {
+        let tenant = &self.tenants[usize::from(owner) - 1];
+        tenant.resetting + tenant.claimed > 0
     }
 
     /// How the reset of [`Take::Reset`] or [`Pool::next_dirty`] ended.
@@ -302,6 +405,7 @@ impl Pool {
                 self.zones[zone.0 as usize].1 = Use::Leased;
             }
         }
+        self.settle();
     }
 
     /// The metadata that referred to a leased zone is durably gone, and so is its last reader.
@@ -310,11 +414,12 @@ impl Pool {
         assert_eq!(usage, Use::Leased, "zone {zone} is released but was not leased");
         self.tenant(owner).leased -= 1;
         self.set(zone, if dead { Use::Dead } else { Use::Dirty });
+        self.settle();
     }
 
     /// Whether the zone is reset and ready.
     pub fn is_empty(&self, zone: ZoneId) -> bool {
-        matches!(self.zones.get(zone.0 as usize), Some((_, Use::Empty | Use::Unowned(false))))
+        matches!(self.zones.get(zone.0 as usize), Some((_, Use::Empty | Use::Unowned(false) | Use::Claimed(false))))
     }
 
     /// What the tenant has, and could get.
@@ -322,121 +427,14 @@ impl Pool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         PoolCounts {
             leased: tenant.leased,
-            free: tenant.free(self.unowned.len()) as u32,
+            free: (tenant.own() + self.share(owner)) as u32,
             dirty: tenant.dirty.len() as u32 + tenant.resetting,
             reserve: tenant.reserve,
-            promised: tenant.promised,
+            promised: tenant.promised + tenant.left,
             dead: self.dead,
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn zone(id: u32, state: ZoneState) -> Zone {
-        Zone { id: ZoneId(id), state, capacity: 100, wp: Some(0) }
-    }
-
-    fn pool() -> (Pool, Vec<Zone>) {
-        use ZoneState::*;
-        let states = [Conventional, Conventional, Empty, Full, Closed, ReadOnly, Empty, Full];
-        let report: Vec<_> = states.iter().enumerate().map(|(i, &s)| zone(i as u32, s)).collect();
-        let owners = [label::LABEL, 1, 1, 1, 1, 1, 0, 0];
-        (Pool::new(&report, &owners, &[1]), report)
-    }
-
-    #[test]
-    fn what_is_owned_and_not_adopted_is_free() {
-        let (mut pool, report) = pool();
-        assert_eq!(pool.adopt(ZoneId(3), 1), Ok(()));
-        assert!(pool.adopt(ZoneId(0), 1).is_err());
-        assert!(pool.adopt(ZoneId(1), 1).is_err(), "conventional");
-        assert!(pool.adopt(ZoneId(6), 1).is_err(), "nobody's");
-        assert!(pool.adopt(ZoneId(99), 1).is_err());
-        pool.adoption_done(1, &report);
-        let counts = pool.counts(1);
-        assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
-        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
-        assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
-        pool.reset_done(ZoneId(4), true);
-        let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
-        assert_eq!(zones, [ZoneId(6), ZoneId(7)]);
-        pool.claimed(&zones, 1);
-        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
-        assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "the reserve");
-        assert_eq!(pool.take(1, Urgency::Metadata), Take::Reset(ZoneId(7)));
-        pool.reset_done(ZoneId(7), false);
-        assert_eq!(pool.take(1, Urgency::Metadata), Take::NoSpace);
-        pool.release(ZoneId(3), false);
-        assert_eq!(pool.next_dirty(), Some(ZoneId(3)));
-        pool.reset_done(ZoneId(3), true);
-        assert_eq!(pool.next_dirty(), None);
-        assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(3)));
-    }
-
-    #[test]
-    fn zones_are_taken_round_the_drive() {
-        let (mut pool, report) = pool();
-        pool.adopt(ZoneId(3), 1).unwrap();
-        pool.adoption_done(1, &report);
-        let behind = |pool: &mut Pool, zone, least, urgency| pool.take_behind(Some((ZoneId(zone), least)), 1, urgency);
-        let Take::Claim(zones) = behind(&mut pool, 2, 3, Urgency::User) else { panic!() };
-        assert_eq!(behind(&mut pool, 2, 2, Urgency::User), Take::Reset(ZoneId(4)), "the next one, to be reset or not");
-        pool.reset_done(ZoneId(4), true);
-        pool.claimed(&zones, 1);
-        assert_eq!(behind(&mut pool, 4, 9, Urgency::User), Take::Empty(ZoneId(6)), "there are no more to choose from");
-        assert_eq!(behind(&mut pool, 7, 9, Urgency::User), Take::Empty(ZoneId(2)), "from the first on again");
-        assert_eq!(behind(&mut pool, 2, 9, Urgency::User), Take::NoSpace, "the reserve");
-        assert_eq!(behind(&mut pool, u32::MAX, 9, Urgency::Metadata), Take::Reset(ZoneId(7)));
-        pool.reset_done(ZoneId(7), true);
-        assert_eq!((pool.counts(1).leased, pool.counts(1).free), (5, 0));
-    }
-
-    #[test]
-    fn a_promised_zone_is_for_whom_it_was_promised() {
-        let (mut pool, report) = pool();
-        pool.adoption_done(1, &report);
-        let free = pool.counts(1).free;
-        for _ in 1..free {
-            assert!(!pool.promise(1, free), "more is to be left than there is");
-            assert!(pool.promise(1, 0));
-        }
-        assert!(!pool.promise(1, 0), "the reserve is not promised");
-        assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are promised");
-        pool.promise_over(1);
-        assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));
-        let counts = pool.counts(1);
-        assert!(matches!(pool.take(1, Urgency::Promised), Take::Empty(_) | Take::Reset(_)));
-        let after = pool.counts(1);
-        assert_eq!((after.free, after.promised), (counts.free - 1, counts.promised - 1), "both in one moment");
-        assert!(matches!(pool.take(1, Urgency::Recovered), Take::Empty(_) | Take::Reset(_) | Take::Claim(_)));
-        assert_eq!(pool.counts(1).promised, after.promised, "that was nobody's promise");
-    }
-
-    #[test]
-    fn a_zone_that_is_being_reset_is_free_and_waited_for() {
-        let (mut pool, report) = pool();
-        pool.adoption_done(1, &report);
-        let free = pool.counts(1).free;
-        let resetting: Vec<_> = std::iter::from_fn(|| pool.next_dirty()).collect();
-        assert_eq!(resetting, [ZoneId(3), ZoneId(4)]);
-        assert_eq!((pool.counts(1).free, pool.counts(1).dirty), (free, 2));
-        assert!(pool.promise(1, free - 2), "all but the reserve are to be had");
-        pool.promise_over(1);
-        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
-        let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
-        pool.claimed(&zones, 1);
-        assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
-        assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(7)));
-        assert_eq!(pool.take(1, Urgency::User), Take::Wait, "beside the reserve one is left");
-        pool.reset_done(ZoneId(3), false);
-        assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "it has died, and the last one is the reserve");
-        assert_eq!(pool.take(1, Urgency::Metadata), Take::Wait);
-        pool.reset_done(ZoneId(4), true);
-        assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(4)));
-        pool.reset_done(ZoneId(7), true);
-        assert_eq!(pool.counts(1), PoolCounts { leased: 4, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 });
-    }
-}
+mod tests;

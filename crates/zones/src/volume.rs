@@ -92,8 +92,8 @@ pub(crate) struct VolumeCore {
     label: Mutex<Label>,
     label_zones: LabelZones,
     pool: Mutex<Pool>,
-    /// A zone was reset in the background.
-    reset: Condvar,
+    /// A zone was reset in the background, or a claim has ended.
+    freed: Condvar,
     memory: Mutex<Arc<SegmentMemory>>,
     left: Mutex<Left>,
     report: Vec<Zone>,
@@ -186,7 +186,7 @@ fn check_active(device: &dyn ZonedDevice, rings: u32) -> Result<()> {
 impl Volume {
     /// Opens a formatted drive: reads the label, repairs a damaged copy, finds what a dead process left in memory.
     ///
-    /// Nothing else is written until [`Volume::recovered`].
+    /// Nothing else is written until a tenant has [recovered](Tenant::recovered).
     ///
     /// # Errors
     /// `Unusable` with a whole sentence: no label, a newer version, another geometry. `Io` of kind `InvalidData`: both
@@ -283,20 +283,22 @@ impl Volume {
                             understand; open it once with that version";
             return Err(unusable(device, sentence));
         }
-        let left = parse(&left);
+        let left = Left::new(parse(&left));
         let reserves: Vec<u32> = label.tenants.iter().map(|t| t.reserve).collect();
+        let mut pool = Pool::new(&seen, &label.owners, &reserves);
+        (1..=label.tenants.len() as u8).for_each(|owner| pool.left_promised(owner, left.promised(owner)));
         let core = VolumeCore {
             uuid: label.uuid,
             flusher: Flusher::new(),
             turn: geometry.rotational.then(|| Turn::new(options.turn_bytes)),
-            pool: Mutex::new(Pool::new(&seen, &label.owners, &reserves)),
-            reset: Condvar::new(),
+            pool: Mutex::new(pool),
+            freed: Condvar::new(),
             // Until recovery is over, plain memory: the survivor's region still holds what must not be lost.
             memory: Mutex::new(SegmentMemory::new(
                 zeroed_region(options.survivor_bytes.min(8 << 20)),
                 options.unit_bytes,
             )),
-            left: Mutex::new(Left::new(left)),
+            left: Mutex::new(left),
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
             lives: AtomicU64::new(0),
@@ -622,8 +624,10 @@ impl VolumeCore {
                             label.owners[zone.0 as usize] = owner;
                         }
                     });
+                    lock(&self.pool).claim_done(&zones, owner, claimed.is_ok());
+                    self.freed.notify_all();
                     match (claimed, &mut behind) {
-                        (Ok(()), _) => lock(&self.pool).claimed(&zones, owner),
+                        (Ok(()), _) => {}
                         // Only for the choice: what is there will do.
                         (Err(_), Some((_, least))) if *least > 0 => *least = 0,
                         (Err(error), _) => return Err(error),
@@ -631,8 +635,8 @@ impl VolumeCore {
                 }
                 Take::Wait => {
                     let pool = lock(&self.pool);
-                    if pool.is_resetting(owner) {
-                        drop(wait(&self.reset, pool));
+                    if pool.is_changing(owner) {
+                        drop(wait(&self.freed, pool));
                     }
                 }
                 Take::NoSpace => return Err(self.error(Fault::NoSpace)),

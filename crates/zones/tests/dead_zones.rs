@@ -3,7 +3,7 @@
 
 use imbrex_device::{Drive, Error, Fault, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
-use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
 
 fn drive(emulator: &Emulator) -> Drive {
@@ -35,12 +35,16 @@ fn kill(emulator: &Emulator, zone: u32, offline: bool) {
     }
 }
 
+fn tenant(volume: &Volume) -> Tenant {
+    volume.tenant("toy").unwrap()
+}
+
 fn set(volume: &Volume, root: u64) -> Result<(), Error> {
-    volume.tenant("toy").unwrap().set_root(&root.to_le_bytes())
+    tenant(volume).set_root(&root.to_le_bytes())
 }
 
 fn root(volume: &Volume) -> u64 {
-    u64::from_le_bytes(volume.tenant("toy").unwrap().root().try_into().unwrap())
+    u64::from_le_bytes(tenant(volume).root().try_into().unwrap())
 }
 
 /// The label's zones by number of conventional zones.
@@ -69,7 +73,7 @@ fn one_dead_zone_of_the_label_is_told_and_the_other_goes_on_alone() {
                 let named = format!("zone {} {state}", zones[dead]);
                 assert!(told.len() == 1 && told[0].contains(&named) && told[0].contains("replace"), "{what}: {told:?}");
                 assert_eq!(volume.check_labels().unwrap(), Vec::<String>::new(), "{what}");
-                volume.recovered().unwrap();
+                tenant(&volume).recovered().unwrap();
                 set(&volume, n).unwrap();
             }
         }
@@ -125,10 +129,10 @@ fn a_ring_that_is_alone_is_never_reset_and_says_when_it_is_full() {
             assert!(why.contains("back up") && why.contains("read-only=on") && why.contains("replace"), "{why}");
             // A mount for writing would have to count itself, a look need not.
             drop(volume);
-            let why = open(&emulator).unwrap().recovered().unwrap_err().to_string();
+            let why = tenant(&open(&emulator).unwrap()).recovered().unwrap_err().to_string();
             assert!(why.contains("back up"), "{why}");
             let look = Volume::look(drive(&emulator), options()).unwrap();
-            look.recovered().unwrap();
+            tenant(&look).recovered().unwrap();
             set(&look, 1000).unwrap();
             assert_eq!((root(&look), look.check_labels().unwrap().len()), (1000, 1));
         }
@@ -152,7 +156,7 @@ fn with_both_zones_dead_a_drive_can_be_looked_at_where_one_is_readable() {
             assert!(error.to_string().contains("read-only=on"), "{error}");
             let look = Volume::look(drive(&emulator), options()).unwrap();
             assert_eq!((root(&look), look.dead_labels().unwrap().len()), (7, 2));
-            look.recovered().unwrap();
+            tenant(&look).recovered().unwrap();
             kill(&emulator, zones[1 - dead], true);
             let why = Volume::look(drive(&emulator), options()).err().unwrap().to_string();
             assert!(why.contains("damaged label") && why.contains("restore the drive from a copy"), "{why}");

@@ -6,8 +6,8 @@
 #![cfg(feature = "shuttle")]
 
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, Error, Geometry, HeapSurvivor, Identity, Priority, Result, Tag, Zone, ZoneId, ZoneOp,
-    ZonedDevice,
+    AlignedBuf, Cause, Drive, Error, Fault, Geometry, HeapSurvivor, Identity, Priority, Result, Tag, Zone, ZoneId,
+    ZoneOp, ZonedDevice,
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::{
@@ -36,6 +36,8 @@ struct Watched {
     seen: Mutex<Seen>,
     /// Flushes until the one that fails; those behind it succeed again.
     until_failure: AtomicU32,
+    /// The same of writes.
+    until_write_failure: AtomicU32,
 }
 
 impl Watched {
@@ -68,7 +70,11 @@ impl ZonedDevice for Watched {
             *seen.in_flight.entry(zone).or_default() += 1;
         });
         thread::yield_now();
-        let result = self.drive.write_at(buf, at, tag);
+        let fails = self.until_write_failure.fetch_sub(1, Ordering::Relaxed) == 1;
+        let result = match fails {
+            true => Err(Error::io(&self.identity().name, std::io::Error::other("injected"))),
+            false => self.drive.write_at(buf, at, tag),
+        };
         self.seen(|seen| {
             *seen.in_flight.entry(zone).or_default() -= 1;
             *seen.writes.entry(zone).or_default() += 1;
@@ -103,6 +109,15 @@ fn volume(rotational: bool) -> (Arc<Watched>, Volume, Tenant) {
 }
 
 fn volume_with(rotational: bool, active: Option<u32>) -> (Arc<Watched>, Volume, Tenant) {
+    let (device, volume, [tenant]) = volume_for(rotational, active, [("log", 0)]);
+    (device, volume, tenant)
+}
+
+fn volume_for<const N: usize>(
+    rotational: bool,
+    active: Option<u32>,
+    names: [(&str, u32); N],
+) -> (Arc<Watched>, Volume, [Tenant; N]) {
     let tiny = Profile::named("tiny").unwrap();
     let over =
         Overrides { capacity: Some(1 << 20), zone_size: Some(64 << 10), conventional: Some(3), ..Overrides::default() };
@@ -111,17 +126,18 @@ fn volume_with(rotational: bool, active: Option<u32>) -> (Arc<Watched>, Volume, 
         drive: Emulator::memory(&config).unwrap(),
         seen: Mutex::default(),
         until_failure: AtomicU32::new(0),
+        until_write_failure: AtomicU32::new(0),
     });
     let drive = Drive { device: device.clone(), survivor: Some(Arc::new(HeapSurvivor::new())) };
-    let tenants = vec![TenantSpec { name: "log".into(), reserve: 0 }];
+    let tenants = names.map(|(name, reserve)| TenantSpec { name: name.into(), reserve }).to_vec();
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
     let options =
         VolumeOptions { exec: Exec::Inline, survivor_bytes: 96 << 10, unit_bytes: 4 << 10, turn_bytes: 16 << 10 };
     let volume = Volume::open(drive, options).unwrap();
-    let tenant = volume.tenant("log").unwrap();
-    tenant.adoption_done();
-    volume.recovered().unwrap();
-    (device, volume, tenant)
+    let tenants = names.map(|(name, _)| volume.tenant(name).unwrap());
+    tenants.iter().for_each(Tenant::adoption_done);
+    tenants.iter().for_each(|tenant| tenant.recovered().unwrap());
+    (device, volume, tenants)
 }
 
 /// Remembers where bytes went.
@@ -292,6 +308,56 @@ fn whoever_is_promised_a_zone_that_was_given_back_gets_it() {
         },
         ROUNDS,
     );
+}
+
+/// Two tenants take zones that nobody owns, two threads each; a label may not be written. Each zone is its taker's in the label, and
+/// what was promised to one is had, however many the other takes.
+#[test]
+fn tenants_that_claim_at_once_get_zones_of_their_own() {
+    for failing in 0..6 {
+        shuttle::check_random(
+            move || {
+                let (device, volume, tenants) = volume_for(false, None, [("one", 1), ("two", 1)]);
+                tenants[0].promise(0).unwrap();
+                device.until_write_failure.store(failing, Ordering::Relaxed);
+                let jobs = [
+                    (0, Urgency::Promised, 1),
+                    (0, Urgency::User, 2),
+                    (1, Urgency::User, 2),
+                    (1, Urgency::Metadata, 20),
+                ];
+                let threads: Vec<_> = jobs
+                    .into_iter()
+                    .map(|(who, urgency, most)| {
+                        let tenant = tenants[who].clone();
+                        let take = move |_| {
+                            let result = tenant.take(urgency);
+                            // One label may have failed.
+                            let again = result.as_ref().is_err_and(|error| !matches!(error.fault, Fault::NoSpace));
+                            let result = if again { tenant.take(urgency) } else { result };
+                            assert!(urgency != Urgency::Promised || result.is_ok(), "promised: {result:?}");
+                            result.ok()
+                        };
+                        (who, thread::spawn(move || (0..most).map_while(take).collect::<Vec<ZoneId>>()))
+                    })
+                    .collect();
+                let taken: Vec<_> = threads.into_iter().map(|(who, thread)| (who, thread.join().unwrap())).collect();
+                let all: Vec<ZoneId> = taken.iter().flat_map(|(_, zones)| zones.clone()).collect();
+                let different: BTreeSet<ZoneId> = all.iter().copied().collect();
+                assert_eq!(different.len(), all.len(), "{taken:?}");
+                assert_eq!(tenants[0].counts().free + tenants[1].counts().free + all.len() as u32, 13);
+                drop((tenants, volume));
+                let drive = Drive { device, survivor: None };
+                let options = VolumeOptions { exec: Exec::Inline, survivor_bytes: 96 << 10, ..Default::default() };
+                let volume = Volume::open(drive, options).unwrap();
+                let again = ["one", "two"].map(|name| volume.tenant(name).unwrap());
+                for (who, zones) in taken {
+                    zones.into_iter().for_each(|zone| again[who].adopt(zone).unwrap());
+                }
+            },
+            ROUNDS,
+        );
+    }
 }
 
 #[test]

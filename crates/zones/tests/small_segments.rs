@@ -18,9 +18,9 @@ fn in_blocks(framing: Framing) {
     let tenant = volume.tenant("log").unwrap();
     tenant.adoption_done();
     // From here on memory survives the process.
-    volume.recovered().unwrap();
+    tenant.recovered().unwrap();
     let root = Root { size: u64::MAX, ..Root::default() };
-    let keeper = Arc::new(Keeper { tenant: tenant.clone(), root: Mutex::new(root) });
+    let keeper = Arc::new(Keeper { tenant: tenant.clone(), root: Mutex::new(root), recovering: false.into() });
     let placer = Arc::new(KeeperPlacer(keeper, framing == Framing::Raw));
     let spec = StreamSpec {
         file: FILE,

@@ -53,7 +53,7 @@ fn engines_that_end_at_the_same_time_end_the_volume_once() {
     let (survivor, drive) = formatted();
     for round in 1..=200 {
         let (one, two) = (engine("same time", "one", &drive), engine("same time", "two", &drive));
-        one.0.volume().recovered().unwrap();
+        one.1.recovered().unwrap();
         let barrier = Barrier::new(2);
         std::thread::scope(|scope| {
             for (shared, tenant) in [one, two] {

@@ -1,12 +1,12 @@
 //! What a dead process left in the survivor, by tenant.
 //!
-//! A volume has several tenants, and not all of them are mounted by every process. Invariant: bytes that a dead process of a
-//! tenant left are in the survivor's region, the old or the new one, until that tenant has asked for them and the volume is
-//! told that it has recovered, and does not want to keep them any longer. The new region has its copies of them before it
-//! takes the place of the old one, and takes it before the label counts the mount; a volume believes a region of the mount that the
-//! label counts, and of the next one, which came so far.
+//! A volume has several tenants, and not all of them are mounted by every process, or at the same time. Invariant: bytes that a dead
+//! process of a tenant left are in the survivor's region, the old or the new one, until that tenant has asked for them and says
+//! that it has recovered, and does not want to keep them any longer; what another tenant says changes nothing. The new region has its copies
+//! of them before it takes the place of the old one, and takes it before the label counts the mount; a volume believes a region of the
+//! mount that the label counts, and of the next one, which came so far. As long the pool holds for them the zones that they were promised.
 
-use super::{Volume, unusable};
+use super::{Tenant, unusable};
 use crate::memory::{Hurry, Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
 use crate::sync::lock;
 use imbrex_device::{Cause, Region, Result, zeroed_region};
@@ -18,6 +18,8 @@ pub(super) struct Left {
     segments: Vec<LeftSegment>,
     /// Tenants that have asked.
     asked: BTreeSet<u8>,
+    /// Of those, the ones that have recovered.
+    recovered: BTreeSet<u8>,
     /// The new region is there.
     moved: bool,
     /// In the new region, the bytes of tenants that have not recovered.
@@ -26,7 +28,7 @@ pub(super) struct Left {
 
 impl Left {
     pub(super) fn new(segments: Vec<LeftSegment>) -> Left {
-        Left { segments, asked: BTreeSet::new(), moved: false, held: Vec::new() }
+        Left { segments, asked: BTreeSet::new(), recovered: BTreeSet::new(), moved: false, held: Vec::new() }
     }
 
     /// A tenant asks.
@@ -35,7 +37,13 @@ impl Left {
         self.segments.iter().filter(|segment| segment.key.owner == owner).cloned().collect()
     }
 
-    /// Copies what nobody has asked for into the new region; `Err`: there is no room for all of it.
+    /// How many zones a tenant was promised for it at most: each of its files one.
+    pub(super) fn promised(&self, owner: u8) -> u32 {
+        let keys = self.segments.iter().map(|segment| segment.key).filter(|key| key.owner == owner);
+        keys.map(|key| key.file).collect::<BTreeSet<_>>().len() as u32
+    }
+
+    /// Copies what is left into the new region; `Err`: there is no room for all of it.
     fn copy_to(&mut self, memory: &Arc<SegmentMemory>) -> std::result::Result<(), usize> {
         let mut missing = 0;
         for segment in &self.segments {
@@ -59,10 +67,13 @@ impl Left {
         if missing > 0 { Err(missing) } else { Ok(()) }
     }
 
-    /// What its tenant has on the drive now is not needed any more, unless it says so.
-    fn forget(&mut self, still: &dyn Fn(&SegmentKey) -> bool) {
-        let asked = &self.asked;
-        let needed = |key: &SegmentKey| !asked.contains(&key.owner) || still(key);
+    /// The tenant has on the drive what it asked for, but for what it still wants.
+    fn forget(&mut self, owner: u8, still: &dyn Fn(&SegmentKey) -> bool) {
+        if self.asked.contains(&owner) {
+            self.recovered.insert(owner);
+        }
+        let recovered = &self.recovered;
+        let needed = |key: &SegmentKey| !recovered.contains(&key.owner) || (key.owner == owner && still(key));
         self.segments.retain(|segment| needed(&segment.key));
         self.held.retain(|segment| {
             let keep = needed(segment.key());
@@ -74,10 +85,10 @@ impl Left {
     }
 }
 
-impl Volume {
-    /// Every tenant that has asked for what was left behind has replayed it, and all of it is on the drive: makes that durable.
-    /// The first time it also counts the mount, and from then on unwritten bytes are in a new region of the survivor; what
-    /// other tenants' processes had left goes there with them.
+impl Tenant {
+    /// This tenant has replayed what was [left behind](Tenant::left_behind), and all of it is on the drive: makes that durable. The
+    /// first time that a tenant of the volume says so it also counts the mount, and from then on unwritten bytes are in a new
+    /// region of the survivor; what the other tenants' processes had left goes there with them.
     ///
     /// # Errors
     /// `Unusable` where the new region has no room for what other tenants had left; the old one is as it was.
@@ -88,12 +99,13 @@ impl Volume {
     /// The same, but the bytes of which `still` says so are not on the drive: they stay in memory until the next call.
     ///
     /// # Errors
-    /// Those of [`Volume::recovered`].
+    /// Those of [`Tenant::recovered`].
     pub fn recovered_but(&self, still: &dyn Fn(&SegmentKey) -> bool) -> Result<()> {
-        let core = &self.handle.core;
+        let core = self.core();
         core.sync(Cause::Recovery.into())?;
         let mut left = lock(&core.left);
-        left.forget(still);
+        left.forget(self.owner, still);
+        lock(&core.pool).left_promised(self.owner, left.promised(self.owner));
         if left.moved {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! A label for a drive that has lost its own: whether it has, where the new one would stand, and writing it.
 
+#[cfg(doc)]
+use super::Tenant;
 use super::labels::{LabelZones, cannot_write, conventional_count, geometry_of};
 use super::{Volume, name_of, unusable};
 use crate::label::{self, Label, LabelError, TenantRecord};
@@ -87,7 +89,7 @@ impl Volume {
     }
 
     /// There were this many mounts at least, though the label, which was made anew, does not know of them. To be said before
-    /// [`Volume::recovered`], which makes it durable; this mount comes after them.
+    /// [`Tenant::recovered`], which makes it durable; this mount comes after them.
     pub fn comes_after(&self, mount: u64) {
         self.core().mount.fetch_max(mount.saturating_add(1), Ordering::AcqRel);
     }

@@ -29,7 +29,7 @@ impl Tenant {
         self.owner
     }
 
-    fn core(&self) -> &VolumeCore {
+    pub(super) fn core(&self) -> &VolumeCore {
         &self.volume.handle.core
     }
 
@@ -48,7 +48,7 @@ impl Tenant {
     }
 
     /// What a dead process of this tenant left behind, sorted by file, life and offset. Empty after a power loss. Whoever asks
-    /// sees to it that these bytes are on the drive before the next [`Volume::recovered`], which forgets them.
+    /// sees to it that these bytes are on the drive before its next [`Tenant::recovered`], which forgets them.
     pub fn left_behind(&self) -> Vec<LeftSegment> {
         lock(&self.core().left).of(self.owner)
     }

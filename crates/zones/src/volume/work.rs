@@ -125,7 +125,7 @@ impl VolumeCore {
         let Some(zone) = lock(&self.pool).next_dirty() else { return Ok(false) };
         let result = self.reset_zone(zone, Tag::new(Cause::Pool).at(Priority::Background));
         lock(&self.pool).reset_done(zone, result.is_ok());
-        self.reset.notify_all();
+        self.freed.notify_all();
         if let Err(error) = result {
             tracing::warn!(%error, "a zone that cannot be reset is given up");
         }

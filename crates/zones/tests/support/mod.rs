@@ -12,6 +12,7 @@ use imbrex_zones::{
     Urgency, Volume, VolumeOptions, ZoneHeader,
 };
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub const FILE: u64 = 7;
@@ -119,6 +120,8 @@ impl Root {
 pub struct Keeper {
     pub tenant: Tenant,
     pub root: Mutex<Root>,
+    /// What a dead process had acknowledged is being written.
+    pub recovering: AtomicBool,
 }
 
 impl Keeper {
@@ -151,7 +154,8 @@ pub struct KeeperPlacer(pub Arc<Keeper>, pub bool);
 impl Placer for KeeperPlacer {
     fn next_zone(&self, logical: u64, _: u64) -> Result<NewZone> {
         let tenant = &self.0.tenant;
-        let zone = tenant.take(Urgency::User)?;
+        let recovering = self.0.recovering.load(Ordering::Relaxed);
+        let zone = tenant.take(if recovering { Urgency::Recovered } else { Urgency::User })?;
         let life = tenant.new_life();
         if let Err(error) = self.0.add(Piece { zone: zone.0, life, logical, at: FRONT }) {
             tenant.release(zone);
@@ -287,7 +291,7 @@ impl Engine {
         tenant.adoption_done();
         let found = find(&volume, &root, volume.report_at_open(), framing)?;
         let end = root.base + found.bytes.len() as u64;
-        let keeper = Arc::new(Keeper { tenant: tenant.clone(), root: Mutex::new(root) });
+        let keeper = Arc::new(Keeper { tenant: tenant.clone(), root: Mutex::new(root), recovering: true.into() });
         // The write that this size was announced for never came.
         keeper.change(|root| root.size = if root.size > end { u64::MAX } else { root.size })?;
         let spec = StreamSpec {
@@ -317,7 +321,8 @@ impl Engine {
             }
         }
         engine.stream.drain(Priority::Normal)?;
-        engine.volume.recovered()?;
+        tenant.recovered()?;
+        engine.keeper.recovering.store(false, Ordering::Relaxed);
         Ok(engine)
     }
 

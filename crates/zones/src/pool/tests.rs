@@ -1,0 +1,363 @@
+use super::*;
+use proptest::prelude::*;
+
+fn zone(id: u32, state: ZoneState) -> Zone {
+    Zone { id: ZoneId(id), state, capacity: 100, wp: Some(0) }
+}
+
+fn pool() -> (Pool, Vec<Zone>) {
+    use ZoneState::*;
+    let states = [Conventional, Conventional, Empty, Full, Closed, ReadOnly, Empty, Full];
+    let report: Vec<_> = states.iter().enumerate().map(|(i, &s)| zone(i as u32, s)).collect();
+    let owners = [label::LABEL, 1, 1, 1, 1, 1, 0, 0];
+    (Pool::new(&report, &owners, &[1]), report)
+}
+
+#[test]
+fn what_is_owned_and_not_adopted_is_free() {
+    let (mut pool, report) = pool();
+    assert_eq!(pool.adopt(ZoneId(3), 1), Ok(()));
+    assert!(pool.adopt(ZoneId(0), 1).is_err());
+    assert!(pool.adopt(ZoneId(1), 1).is_err(), "conventional");
+    assert!(pool.adopt(ZoneId(6), 1).is_err(), "nobody's");
+    assert!(pool.adopt(ZoneId(99), 1).is_err());
+    pool.adoption_done(1, &report);
+    let counts = pool.counts(1);
+    assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
+    assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
+    assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
+    pool.reset_done(ZoneId(4), true);
+    let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
+    assert_eq!(zones, [ZoneId(6), ZoneId(7)]);
+    pool.claim_done(&zones, 1, true);
+    assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
+    assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "the reserve");
+    assert_eq!(pool.take(1, Urgency::Metadata), Take::Reset(ZoneId(7)));
+    pool.reset_done(ZoneId(7), false);
+    assert_eq!(pool.take(1, Urgency::Metadata), Take::NoSpace);
+    pool.release(ZoneId(3), false);
+    assert_eq!(pool.next_dirty(), Some(ZoneId(3)));
+    pool.reset_done(ZoneId(3), true);
+    assert_eq!(pool.next_dirty(), None);
+    assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(3)));
+}
+
+#[test]
+fn zones_are_taken_round_the_drive() {
+    let (mut pool, report) = pool();
+    pool.adopt(ZoneId(3), 1).unwrap();
+    pool.adoption_done(1, &report);
+    let behind = |pool: &mut Pool, zone, least, urgency| pool.take_behind(Some((ZoneId(zone), least)), 1, urgency);
+    let Take::Claim(zones) = behind(&mut pool, 2, 3, Urgency::User) else { panic!() };
+    assert_eq!(behind(&mut pool, 2, 2, Urgency::User), Take::Reset(ZoneId(4)), "the next one, to be reset or not");
+    pool.reset_done(ZoneId(4), true);
+    pool.claim_done(&zones, 1, true);
+    assert_eq!(behind(&mut pool, 4, 9, Urgency::User), Take::Empty(ZoneId(6)), "there are no more to choose from");
+    assert_eq!(behind(&mut pool, 7, 9, Urgency::User), Take::Empty(ZoneId(2)), "from the first on again");
+    assert_eq!(behind(&mut pool, 2, 9, Urgency::User), Take::NoSpace, "the reserve");
+    assert_eq!(behind(&mut pool, u32::MAX, 9, Urgency::Metadata), Take::Reset(ZoneId(7)));
+    pool.reset_done(ZoneId(7), true);
+    assert_eq!((pool.counts(1).leased, pool.counts(1).free), (5, 0));
+}
+
+#[test]
+fn a_promised_zone_is_for_whom_it_was_promised() {
+    let (mut pool, report) = pool();
+    pool.adoption_done(1, &report);
+    let free = pool.counts(1).free;
+    for _ in 1..free {
+        assert!(!pool.promise(1, free), "more is to be left than there is");
+        assert!(pool.promise(1, 0));
+    }
+    assert!(!pool.promise(1, 0), "the reserve is not promised");
+    assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are promised");
+    pool.promise_over(1);
+    assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));
+    let counts = pool.counts(1);
+    assert!(matches!(pool.take(1, Urgency::Promised), Take::Empty(_) | Take::Reset(_)));
+    let after = pool.counts(1);
+    assert_eq!((after.free, after.promised), (counts.free - 1, counts.promised - 1), "both in one moment");
+    assert!(matches!(pool.take(1, Urgency::Recovered), Take::Empty(_) | Take::Reset(_) | Take::Claim(_)));
+    assert_eq!(pool.counts(1).promised, after.promised, "that was nobody's promise");
+}
+
+#[test]
+fn a_zone_that_is_being_reset_is_free_and_waited_for() {
+    let (mut pool, report) = pool();
+    pool.adoption_done(1, &report);
+    let free = pool.counts(1).free;
+    let resetting: Vec<_> = std::iter::from_fn(|| pool.next_dirty()).collect();
+    assert_eq!(resetting, [ZoneId(3), ZoneId(4)]);
+    assert_eq!((pool.counts(1).free, pool.counts(1).dirty), (free, 2));
+    assert!(pool.promise(1, free - 2), "all but the reserve are to be had");
+    pool.promise_over(1);
+    assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
+    let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
+    pool.claim_done(&zones, 1, true);
+    assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(6)));
+    assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(7)));
+    assert_eq!(pool.take(1, Urgency::User), Take::Wait, "beside the reserve one is left");
+    pool.reset_done(ZoneId(3), false);
+    assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "it has died, and the last one is the reserve");
+    assert_eq!(pool.take(1, Urgency::Metadata), Take::Wait);
+    pool.reset_done(ZoneId(4), true);
+    assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(4)));
+    pool.reset_done(ZoneId(7), true);
+    assert_eq!(pool.counts(1), PoolCounts { leased: 4, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 });
+}
+
+/// Two tenants with these reserves, and so many zones that nobody owns.
+fn two(unowned: u32, reserves: [u32; 2]) -> Pool {
+    let report: Vec<_> = (0..unowned).map(|i| zone(i, ZoneState::Empty)).collect();
+    let mut pool = Pool::new(&report, &vec![label::NOBODY; unowned as usize], &reserves);
+    (1..=2).for_each(|owner| pool.adoption_done(owner, &report));
+    pool
+}
+
+/// A zone as the volume gets it; `None`: there is none.
+fn get(pool: &mut Pool, owner: u8, urgency: Urgency) -> Option<ZoneId> {
+    loop {
+        match pool.take(owner, urgency) {
+            Take::Empty(zone) => return Some(zone),
+            Take::Reset(zone) => {
+                pool.reset_done(zone, true);
+                return Some(zone);
+            }
+            Take::Claim(zones) => pool.claim_done(&zones, owner, true),
+            Take::Wait => panic!("nobody else is at work"),
+            Take::NoSpace => return None,
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_is_on_its_way_into_the_label_is_nobody_elses() {
+    let mut pool = two(20, [0, 0]);
+    let Take::Claim(first) = pool.take(1, Urgency::User) else { panic!() };
+    let Take::Claim(second) = pool.take(2, Urgency::User) else { panic!() };
+    assert!(first.iter().all(|zone| !second.contains(zone)), "{first:?} {second:?}");
+    assert_eq!(pool.take(1, Urgency::User), Take::Wait, "for its own claim, not with another one");
+    assert!(pool.is_changing(1));
+    pool.claim_done(&second, 2, true);
+    pool.claim_done(&first, 1, false);
+    assert!(!pool.is_changing(1));
+    let Take::Claim(again) = pool.take(1, Urgency::User) else { panic!() };
+    assert_eq!(again, first, "what could not be claimed is nobody's");
+}
+
+#[test]
+fn what_was_promised_to_one_and_its_reserve_are_not_for_the_other() {
+    let mut pool = two(30, [3, 2]);
+    for _ in 0..10 {
+        assert!(pool.promise(1, 0));
+    }
+    let mut taken = 0;
+    while get(&mut pool, 2, Urgency::Metadata).is_some() {
+        taken += 1;
+    }
+    assert_eq!((taken, pool.counts(1).free, pool.counts(2).free), (30 - 10 - 3, 13, 0));
+    for _ in 0..10 {
+        assert!(get(&mut pool, 1, Urgency::Promised).is_some());
+    }
+    assert_eq!(get(&mut pool, 1, Urgency::User), None);
+    for _ in 0..3 {
+        assert!(get(&mut pool, 1, Urgency::Metadata).is_some());
+    }
+    assert_eq!(get(&mut pool, 1, Urgency::Metadata), None);
+}
+
+#[test]
+fn a_reserve_that_was_used_is_not_filled_up_from_the_others() {
+    let mut pool = two(6, [3, 3]);
+    while get(&mut pool, 1, Urgency::Metadata).is_some() {}
+    assert_eq!((pool.counts(1).leased, pool.counts(2).free), (3, 3));
+    for _ in 0..3 {
+        assert!(get(&mut pool, 2, Urgency::Metadata).is_some());
+    }
+}
+
+#[test]
+fn what_a_dead_process_was_promised_is_held_until_somebody_asks_for_it() {
+    let mut pool = two(10, [1, 1]);
+    pool.left_promised(1, 4);
+    while get(&mut pool, 2, Urgency::User).is_some() {}
+    assert_eq!((pool.counts(2).leased, pool.counts(1).free), (4, 5));
+    for left in (0..4).rev() {
+        assert!(get(&mut pool, 1, Urgency::Recovered).is_some());
+        assert_eq!(pool.counts(1).promised, left);
+    }
+    let mut pool = two(10, [1, 1]);
+    pool.left_promised(1, 4);
+    pool.left_promised(1, 0);
+    while get(&mut pool, 2, Urgency::User).is_some() {}
+    assert_eq!(pool.counts(2).leased, 8, "they need no zone any more");
+}
+
+#[test]
+fn each_zone_that_nobody_owns_counts_for_one_tenant_only() {
+    for unowned in 0..40 {
+        let mut pool = two(unowned, [3, 2]);
+        for _ in 0..7 {
+            assert_eq!(pool.counts(1).free + pool.counts(2).free + pool.counts(1).leased, unowned);
+            get(&mut pool, 1, Urgency::User);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Take(u8, Urgency),
+    Behind(u8, u32, usize),
+    Promise(u8, u32),
+    PromiseOver(u8),
+    Release(prop::sample::Index, bool),
+    Clean,
+    Reset(prop::sample::Index, bool),
+    Claim(prop::sample::Index, bool),
+    Left(u8, u32),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    use Urgency::*;
+    let owner = || 1..=2u8;
+    let urgency = prop::sample::select(vec![User, Promised, Recovered, Cleaning, Metadata]);
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        6 => (owner(), urgency).prop_map(|(owner, urgency)| Op::Take(owner, urgency)),
+        2 => (owner(), 0..40u32, 0..8usize).prop_map(|(owner, last, least)| Op::Behind(owner, last, least)),
+        3 => (owner(), 0..4u32).prop_map(|(owner, leave)| Op::Promise(owner, leave)),
+        1 => owner().prop_map(Op::PromiseOver),
+        3 => (index(), prop::bool::weighted(0.1)).prop_map(|(which, dead)| Op::Release(which, dead)),
+        2 => Just(Op::Clean),
+        3 => (index(), prop::bool::weighted(0.9)).prop_map(|(which, ok)| Op::Reset(which, ok)),
+        4 => (index(), prop::bool::weighted(0.7)).prop_map(|(which, ok)| Op::Claim(which, ok)),
+        1 => (owner(), 0..3u32).prop_map(|(owner, zones)| Op::Left(owner, zones)),
+    ]
+}
+
+/// What the volume is doing for the two tenants, and what they have.
+#[derive(Default)]
+struct Doing {
+    leased: Vec<(ZoneId, u8)>,
+    resets: Vec<(ZoneId, u8, bool)>,
+    claims: Vec<(Vec<ZoneId>, u8)>,
+}
+
+impl Doing {
+    fn took(&mut self, pool: &Pool, owner: u8, take: Take) {
+        match take {
+            Take::Empty(zone) => self.leased.push((zone, owner)),
+            Take::Reset(zone) => self.resets.push((zone, owner, true)),
+            Take::Claim(zones) => {
+                assert!(!zones.is_empty());
+                self.claims.push((zones, owner));
+            }
+            Take::Wait => assert!(pool.is_changing(owner), "nobody would ever wake it"),
+            Take::NoSpace => {}
+        }
+    }
+
+    /// Nobody has what somebody else has.
+    fn check(&self, pool: &Pool) {
+        let mut all: Vec<u32> = self.leased.iter().map(|(zone, _)| zone.0).collect();
+        all.extend(self.resets.iter().map(|(zone, ..)| zone.0));
+        all.extend(self.claims.iter().flat_map(|(zones, _)| zones.iter().map(|zone| zone.0)));
+        all.extend(pool.unowned.iter());
+        let leased = self.leased.len();
+        let n = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), n, "a zone is in two hands");
+        let counts = [pool.counts(1), pool.counts(2)];
+        let resetting = self.resets.iter().filter(|(.., lease)| *lease).count();
+        assert_eq!(counts[0].leased + counts[1].leased, leased as u32);
+        let free = pool.zones.len() - leased - resetting - counts[0].dead as usize;
+        assert_eq!((counts[0].free + counts[1].free) as usize, free, "each free zone counts once: {counts:?}");
+        assert!(pool.tenants.iter().map(|tenant| tenant.held).sum::<usize>() <= pool.unowned.len());
+    }
+}
+
+/// What the tenant can rely on: its promises and its reserve, as far as they are there.
+fn sure(pool: &Pool, owner: u8) -> usize {
+    let tenant = &pool.tenants[usize::from(owner) - 1];
+    (tenant.own() + tenant.held).min(tenant.kept())
+}
+
+proptest! {
+    /// Whatever one tenant does, and however it ends: the other one keeps what it was promised and its reserve, and can take all of it.
+    #[test]
+    fn one_tenant_takes_nothing_that_is_for_the_other(
+        unowned in 1..40u32,
+        reserves in [0..4u32, 0..4u32],
+        ops in prop::collection::vec(any_op(), 1..150),
+    ) {
+        let mut pool = two(unowned, reserves);
+        let mut doing = Doing::default();
+        for op in ops {
+            let before = [sure(&pool, 1), sure(&pool, 2)];
+            let whose = match op {
+                Op::Take(owner, urgency) => {
+                    let take = pool.take(owner, urgency);
+                    doing.took(&pool, owner, take);
+                    owner
+                }
+                Op::Behind(owner, last, least) => {
+                    let take = pool.take_behind(Some((ZoneId(last), least)), owner, Urgency::User);
+                    doing.took(&pool, owner, take);
+                    owner
+                }
+                Op::Promise(owner, leave) => {
+                    let (promised, kept) = (pool.counts(owner).promised, sure(&pool, owner));
+                    if pool.promise(owner, leave) {
+                        prop_assert_eq!(pool.counts(owner).promised, promised + 1);
+                        let reserve = pool.counts(owner).reserve;
+                        prop_assert_eq!(sure(&pool, owner), (reserve + promised + 1) as usize);
+                    } else {
+                        prop_assert_eq!(sure(&pool, owner), kept);
+                    }
+                    owner
+                }
+                Op::PromiseOver(owner) => { pool.promise_over(owner); owner }
+                Op::Left(owner, zones) => { pool.left_promised(owner, zones); owner }
+                Op::Release(which, dead) if !doing.leased.is_empty() => {
+                    let (zone, owner) = doing.leased.swap_remove(which.index(doing.leased.len()));
+                    pool.release(zone, dead);
+                    owner
+                }
+                Op::Clean => match pool.next_dirty() {
+                    Some(zone) => {
+                        let owner = pool.zones[zone.0 as usize].0;
+                        doing.resets.push((zone, owner, false));
+                        owner
+                    }
+                    None => continue,
+                },
+                Op::Reset(which, ok) if !doing.resets.is_empty() => {
+                    let (zone, owner, lease) = doing.resets.swap_remove(which.index(doing.resets.len()));
+                    pool.reset_done(zone, ok);
+                    if ok && lease {
+                        doing.leased.push((zone, owner));
+                    }
+                    owner
+                }
+                Op::Claim(which, ok) if !doing.claims.is_empty() => {
+                    let (zones, owner) = doing.claims.swap_remove(which.index(doing.claims.len()));
+                    pool.claim_done(&zones, owner, ok);
+                    owner
+                }
+                _ => continue,
+            };
+            doing.check(&pool);
+            let other = 3 - whose;
+            prop_assert!(sure(&pool, other) >= before[usize::from(other) - 1], "{op:?} took what was the other's");
+        }
+        // What is on its way comes to its end; then each gets all that it can rely on, whoever asks first.
+        for (zones, owner) in doing.claims.drain(..) { pool.claim_done(&zones, owner, true); }
+        for (zone, ..) in doing.resets.drain(..) { pool.reset_done(zone, true); }
+        let sure = [sure(&pool, 1), sure(&pool, 2)];
+        while get(&mut pool, 1, Urgency::Metadata).is_some() {}
+        for _ in 0..sure[1] {
+            prop_assert!(get(&mut pool, 2, Urgency::Metadata).is_some());
+        }
+    }
+}
