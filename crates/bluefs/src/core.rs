@@ -9,8 +9,9 @@
 
 use crate::ahead::Ahead;
 use crate::clean::Cleaner;
+use crate::durable::Durable;
 use crate::error::{Code, Error, Result};
-use crate::file::{File, FileMap, FileState, Writing, lock};
+use crate::file::{File, FileMap, FileState, lock};
 use crate::journal::{Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::log::LogIndex;
@@ -365,7 +366,8 @@ impl Core {
             name,
             size: AtomicU64::new(size),
             placed: AtomicU64::new(size),
-            durable: AtomicU64::new(inode.size),
+            // What was written in place through earlier handles may not be durable yet.
+            durable: Durable::new(inode.size, inode.extents.iter().any(|extent| extent.conventional().is_some())),
             lsn: AtomicU64::new(0),
             modified: AtomicU64::new(inode.modified),
             map: RwLock::new(FileMap { version: 0, extents: inode.extents.clone(), tail: None }),
@@ -395,9 +397,7 @@ impl Core {
         if inode.is_directory() {
             return Err(Error::meta(name, MetaError::IsADirectory));
         }
-        let in_place = inode.extents.iter().any(|extent| extent.conventional().is_some());
-        // What was written in place through earlier handles may not be durable yet.
-        let file = self.new_file(self.state_of(&state.meta, inode, parent, name), in_place);
+        let file = self.new_file(self.state_of(&state.meta, inode, parent, name));
         // What was logged about it before counts as not durable yet.
         file.state.lsn.store(self.appended_lsn.load(Ordering::Acquire), Ordering::Release);
         if state.files.len() >= 1024 && state.files.len().is_power_of_two() {
@@ -408,12 +408,12 @@ impl Core {
     }
 
     /// A file that nobody has a handle of yet.
-    pub(crate) fn new_file(self: &Arc<Self>, state: FileState, dirty: bool) -> Arc<File> {
+    pub(crate) fn new_file(self: &Arc<Self>, state: FileState) -> Arc<File> {
         Arc::new_cyclic(|me| File {
             me: me.clone(),
             state: Arc::new(state),
             core: self.clone(),
-            writing: Mutex::new(Writing { dirty, ..Writing::default() }),
+            writing: Mutex::default(),
             stream: RwLock::new(None),
             successor: OnceLock::new(),
             views: OnceLock::new(),
@@ -428,6 +428,21 @@ impl Core {
     /// Every open file.
     pub(crate) fn open_files(&self) -> Vec<Arc<File>> {
         lock(&self.meta).files.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The small files that were closed and not synced: a power loss would take from them what was written since.
+    pub(crate) fn open_unsynced(self: &Arc<Self>) -> Result<Vec<Arc<File>>> {
+        let mut state = lock(&self.meta);
+        let unsynced = |inode: &&Inode| inode.kind == FileKind::Random && inode.volatile_size.is_some();
+        let unsynced: Vec<Serial> = state.meta.files().filter(unsynced).map(|inode| inode.serial).collect();
+        let mut files = Vec::new();
+        for serial in unsynced {
+            let name = state.meta.name_of(serial).map(|(parent, name)| (parent, name.clone()));
+            if let Some((parent, name)) = name.filter(|_| self.open_file(&state, serial).is_none()) {
+                files.push(self.file(&mut state, serial, parent, name.as_str())?);
+            }
+        }
+        Ok(files)
     }
 
     /// Keeps a file whose closing failed.

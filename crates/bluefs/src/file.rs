@@ -1,10 +1,11 @@
-//! Open files: what they share with the streams that write them, and how bytes become durable.
+//! Open files, and what they share with the streams that write them. How their bytes become durable is [`crate::durable`]'s.
 //!
 //! [`FileState`] is shared by everybody; [`File`] is what handles hold: when the last handle goes, the stream is ended and,
 //! if the file has no name any more, its space is given up. A stream's placer holds only the state, so that a writer thread
 //! never is the last to let go of a [`File`].
 
 use crate::core::Core;
+use crate::durable::Durable;
 use crate::error::{Code, Result};
 use crate::kind::{FileKind, Purpose};
 use crate::log::LogIndex;
@@ -12,7 +13,7 @@ use crate::meta::inline::Inline;
 use crate::meta::{Extent, FreedPlace, Record, Serial};
 use crate::placer::{FilePlacer, patient_segments};
 use crate::share::Class;
-use crate::wal::{Before, WalTail};
+use crate::wal::{Before, Tail, WalTail};
 use imbrex_device::{Cause, Priority, Tag};
 use imbrex_zones::cache::{Filling, Views};
 use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart};
@@ -56,8 +57,7 @@ pub(crate) struct FileState {
     pub(crate) size: AtomicU64,
     /// Bytes below this are on the drive.
     pub(crate) placed: AtomicU64,
-    /// Bytes below this are durable.
-    pub(crate) durable: AtomicU64,
+    pub(crate) durable: Durable,
     /// What the application says of its lifetime; see [`Class`].
     pub(crate) hint: AtomicU8,
     /// Bytes that the application says it will have.
@@ -106,8 +106,6 @@ pub(crate) struct Writing {
     pub(crate) cause: Option<Cause>,
     /// Open for writing so many times.
     pub(crate) writers: u32,
-    /// Bytes were written in place (conventional space) since the last sync.
-    pub(crate) dirty: bool,
 }
 
 /// An open file.
@@ -155,7 +153,7 @@ impl File {
         self.set_stream(writing, None);
     }
 
-    fn default_cause(&self) -> Cause {
+    pub(crate) fn default_cause(&self) -> Cause {
         match self.state.purpose {
             Purpose::Wal => Cause::Wal,
             Purpose::Manifest => Cause::Manifest,
@@ -178,7 +176,7 @@ impl File {
         }
         if !self.state.kind.is_sequential() {
             let at = self.state.size.load(Ordering::Acquire);
-            let why = match self.write_in_place(&mut writing, at, bytes) {
+            let why = match self.write_in_place(&writing, at, bytes) {
                 Err(why) if why.code() == Code::NoSpace && self.can_go_on_as_log(&writing) => why,
                 other => return other,
             };
@@ -236,89 +234,43 @@ impl File {
         let placer = Arc::new(FilePlacer::new(core, state, &before, spec.patient > 0, going_on));
         let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
         if state.purpose == Purpose::Wal {
-            let tail = Arc::new(WalTail::new(&stream, state, before));
-            core.note_wal(state, &tail);
+            let now = Tail { state: state.clone(), stream: stream.clone(), before };
+            let tail = writing.wal.get_or_insert_default();
+            tail.goes_on(now);
+            core.note_wal(state, tail);
             if spec.patient > 0 && !core.logs_wait() {
                 // Somebody synced one just now, and did not know of this one.
                 stream.hurry();
             }
-            writing.wal = Some(tail);
         }
         self.set_stream(writing, Some(stream.clone()));
         Ok(stream)
     }
 
-    /// Makes everything durable that was appended or written before the call, and the file's name with it.
-    pub(crate) fn sync(&self) -> Result<()> {
-        let core = &self.core;
-        let state = &self.state;
-        let (stream, dirty) = {
-            let mut writing = lock(&self.writing);
-            (writing.stream.clone(), std::mem::take(&mut writing.dirty))
-        };
-        let end = state.size.load(Ordering::Acquire);
-        if state.purpose == Purpose::Wal && state.durable.load(Ordering::Acquire) < end {
-            core.note_synced_log();
-        }
-        let result = (|| {
-            if dirty {
-                // In place: the bytes first, then the size that lets them be seen after a power loss.
-                core.volume.sync(Tag::new(Cause::Small).at(Priority::High))?;
-            }
-            if let Some(stream) = &stream {
-                stream.drain(Priority::High)?;
-            }
-            let longer = !state.is_orphan() && state.durable.load(Ordering::Acquire) < end;
-            if core.options.wal.unprepared && state.purpose == Purpose::Wal && state.kind == FileKind::Log && longer {
-                core.volume.sync(Tag::new(Cause::Wal).at(Priority::High))?;
-                core.log_about(state, &[Record::Times { serial: state.serial, modified: core.now() }])?;
-            }
-            let needs_size = state.kind != FileKind::Log && state.durable.load(Ordering::Acquire) < end;
-            if needs_size && !state.is_orphan() {
-                let size = Record::Size { serial: state.serial, size: end, time: core.now(), volatile: false };
-                core.log_about(state, &[size])?;
-            }
-            let lsn = state.lsn.load(Ordering::Acquire);
-            let metadata = !state.is_orphan() && lsn > core.durable_lsn();
-            if metadata {
-                core.sync_journal()?;
-            } else if state.durable.load(Ordering::Acquire) < end {
-                let cause = self.default_cause();
-                core.volume.sync(Tag::new(cause).at(Priority::High))?;
-            }
-            state.durable.fetch_max(end, Ordering::AcqRel);
-            Ok(())
-        })();
-        if result.is_err() && dirty {
-            lock(&self.writing).dirty = true;
-        }
-        result
-    }
-
     /// One writer less. The last one writes what is buffered and fixes the size; where that fails, the file stays open without
     /// a handle until it succeeds ([`Core::finish_kept`]).
     pub(crate) fn close_writer(self: &Arc<Self>) -> Result<()> {
-        let mut writing = lock(&self.writing);
+        let (file, mut writing) = self.lock_current();
         writing.writers = writing.writers.saturating_sub(1);
         if writing.writers > 0 {
             return Ok(());
         }
         if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_patient())
             && stream.placed() < stream.len()
-            && self.core.logs_wait()
+            && file.core.logs_wait()
         {
             // Most logs are closed just before they are deleted. One without a name goes with its last handle.
             stream.seal();
             drop(writing);
-            if !self.state.is_orphan() {
-                self.core.keep_waiting(self.clone());
+            if !file.state.is_orphan() {
+                file.core.keep_waiting(file.clone());
             }
             return Ok(());
         }
-        let result = self.finish(&mut writing);
+        let result = file.finish(&mut writing);
         drop(writing);
-        if result.is_err() && !self.state.is_orphan() {
-            self.core.keep(self.clone());
+        if result.is_err() && !file.state.is_orphan() {
+            file.core.keep(file.clone());
         }
         result
     }
@@ -363,8 +315,8 @@ impl File {
             stream.abandon();
             let size = stream.placed();
             let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
-            self.core.log_about(state, &[seal])?;
-            self.core.refresh(state);
+            self.core.volume.sync(Tag::new(self.default_cause()))?;
+            self.core.log_cut(state, size, &[seal])?;
             state.size.store(size, Ordering::Release);
             self.set_stream(writing, None);
         }

@@ -4,6 +4,7 @@
 //! survives what.
 
 use crate::core::{Core, MetaState};
+use crate::durable::Syncing;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::handles::{LockToken, RandomFile, Reader, Writer, truncate};
@@ -522,11 +523,21 @@ impl BlueFs {
 
     /// Makes everything that was written so far durable.
     pub fn sync_all(&self) -> Result<()> {
-        for file in self.core().open_files() {
-            file.sync()?;
+        let core = self.core();
+        let files: Vec<Arc<File>> = core.open_files().into_iter().chain(core.open_unsynced()?).collect();
+        let mut syncing: Vec<Syncing> = files.iter().map(Syncing::begin).collect();
+        // Side by side, so that one flush is for all of them.
+        while !syncing.is_empty() {
+            let mut next = Vec::new();
+            for mut one in syncing {
+                if one.step()? {
+                    next.push(one);
+                }
+            }
+            syncing = next;
         }
-        self.core().finish_kept()?;
-        self.core().sync_journal()
+        core.finish_kept()?;
+        core.sync_journal()
     }
 }
 

@@ -101,7 +101,7 @@ impl File {
         let file_state = core.state_of(&state.meta, &inode, old.parent, &old.name);
         drop(state);
         *lock(&file_state.orphan) = Some(Vec::new());
-        let next = core.new_file(file_state, false);
+        let next = core.new_file(file_state);
         let (size, ahead) = (old.size.load(Ordering::Acquire), Mutex::default());
         let mut buf = vec![0; size.min(PIECE) as usize];
         let mut at = 0;
@@ -119,7 +119,7 @@ impl File {
             stream.drain(Priority::Normal)?;
             core.volume.sync(Tag::new(Cause::Small))?;
         }
-        next.state.durable.store(size, Ordering::Release);
+        next.state.durable.reached(&next.state.mark());
         Ok(next)
     }
 }

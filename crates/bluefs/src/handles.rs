@@ -1,5 +1,6 @@
 //! The handles that a [`BlueFs`] gives out: writers, readers, files that are both, locks. Each keeps the file system mounted.
 
+use crate::durable::Syncing;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::fs::BlueFs;
@@ -34,6 +35,12 @@ impl Writer {
     /// Makes all that was appended durable, and the file's name.
     pub fn sync(&self) -> Result<()> {
         self.file()?.sync()
+    }
+
+    /// [`Writer::sync`] in steps, between which other calls may come: for tests of what several threads do to one file.
+    #[doc(hidden)]
+    pub fn sync_in_steps(&self) -> Result<SyncInSteps> {
+        Ok(SyncInSteps { syncing: Syncing::begin(self.file()?), _fs: self.fs.clone() })
     }
 
     /// Bytes, unwritten ones included.
@@ -79,7 +86,7 @@ impl Writer {
     /// Writes what is buffered and closes the file. Not a sync.
     pub fn close(&mut self) -> Result<()> {
         match self.file.take() {
-            Some(file) => file.current().close_writer(),
+            Some(file) => file.close_writer(),
             None => Ok(()),
         }
     }
@@ -95,6 +102,21 @@ impl Drop for Writer {
         if let Err(why) = self.close() {
             tracing::warn!(%why, "a file could not be closed");
         }
+    }
+}
+
+/// A sync that is under way.
+#[doc(hidden)]
+pub struct SyncInSteps {
+    syncing: Syncing,
+    _fs: BlueFs,
+}
+
+impl SyncInSteps {
+    /// Does the next step. False: it was the last.
+    #[doc(hidden)]
+    pub fn step(&mut self) -> Result<bool> {
+        self.syncing.step()
     }
 }
 
@@ -212,7 +234,7 @@ impl RandomFile {
     /// Closes it.
     pub fn close(&mut self) -> Result<()> {
         match self.file.take() {
-            Some(file) => file.current().close_writer(),
+            Some(file) => file.close_writer(),
             None => Ok(()),
         }
     }
@@ -266,15 +288,12 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     if writing.writers > 0 && state.kind.is_sequential() {
         records.push(Record::Reopen { serial: state.serial });
     }
-    if core.log_unless_orphan(state, &records)? {
-        core.refresh(state);
-    }
+    core.log_cut(state, size, &records)?;
     state.map_mut().version += 1;
     lock(&state.log).clear();
     state.rewritten.store(true, Ordering::Release);
     state.size.store(size, Ordering::Release);
     state.placed.store(size, Ordering::Release);
-    state.durable.fetch_min(size, Ordering::AcqRel);
     // The next append of a small file goes where the cut bytes stand, and that of a log behind the frames that held them:
     // until the record of the cut is durable, a power loss would show the new ones as if they followed the old.
     let cut = if size > 0 && state.kind != FileKind::Table { core.sync_journal() } else { Ok(()) };

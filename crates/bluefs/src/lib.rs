@@ -24,6 +24,7 @@ mod ahead;
 mod check;
 mod clean;
 mod core;
+mod durable;
 mod error;
 mod file;
 mod fs;
@@ -53,6 +54,8 @@ mod watch;
 pub use check::CheckReport;
 pub use error::{Code, Error, Result};
 pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
+#[doc(hidden)]
+pub use handles::SyncInSteps;
 pub use handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};

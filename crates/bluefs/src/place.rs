@@ -8,6 +8,7 @@ use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
 use crate::read::read_extents;
 use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, Zone, ZoneId, ZoneState};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Conventional space is handed out to a file in pieces of at least this many bytes, and doubles with the file up to
@@ -25,8 +26,8 @@ fn inline_records(addr: u64, bytes: &[u8]) -> Vec<Record> {
 }
 
 impl File {
-    /// Writes at an offset of a file in conventional space; a gap before it reads as zeros.
-    pub(crate) fn write_in_place(&self, writing: &mut Writing, at: u64, bytes: &[u8]) -> Result<()> {
+    /// Writes at an offset of a file in conventional space, with the right to write it; a gap before it reads as zeros.
+    pub(crate) fn write_in_place(&self, _: &Writing, at: u64, bytes: &[u8]) -> Result<()> {
         let state = &self.state;
         let core = &self.core;
         let end = at
@@ -35,6 +36,7 @@ impl File {
             .ok_or_else(|| Error::new(Code::InvalidArgument, format!("{}: offset {at} is too large", state.name)))?;
         let size = state.size.load(Ordering::Acquire);
         core.grow(state, end)?;
+        state.durable.writes_in_place();
         if at > size {
             let mut gap = size;
             let zeros = vec![0; (at - size).min(1 << 20) as usize];
@@ -44,7 +46,6 @@ impl File {
                 gap += n;
             }
         }
-        writing.dirty = true;
         core.overwrite(state, at, bytes)?;
         if end > size {
             let record = Record::Size { serial: state.serial, size: end, time: core.now(), volatile: true };
@@ -56,26 +57,27 @@ impl File {
     }
 
     /// Writes at an offset of any file: in place, or, in a table, by moving the blocks to conventional space first.
-    pub(crate) fn write_at(&self, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_at(self: &Arc<Self>, at: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut writing = lock(&self.writing);
-        let state = &self.state;
+        let (file, writing) = self.lock_current();
+        let (core, state) = (&file.core, &file.state);
         match state.kind {
-            FileKind::Random | FileKind::Directory => self.write_in_place(&mut writing, at, bytes),
+            FileKind::Random | FileKind::Directory => file.write_in_place(&writing, at, bytes),
             FileKind::Log => {
                 let what = "a log can only be appended to; write it anew";
                 Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)))
             }
             FileKind::Table => {
-                if at + bytes.len() as u64 > state.placed.load(Ordering::Acquire) {
+                let end = at.checked_add(bytes.len() as u64);
+                if end.is_none_or(|end| end > state.placed.load(Ordering::Acquire)) {
                     let what = "only written bytes of a table can be overwritten; append to it instead";
                     return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
                 }
-                self.core.move_blocks(state, at, bytes.len() as u64)?;
-                writing.dirty = true;
-                self.core.overwrite(state, at, bytes)
+                core.move_blocks(state, at, bytes.len() as u64)?;
+                state.durable.writes_in_place();
+                core.overwrite(state, at, bytes)
             }
         }
     }

@@ -12,11 +12,17 @@ use imbrex_zones::AppendStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// What keeps the write-ahead logs of a directory in order: a log's bytes may become durable only after its predecessor's.
-pub(crate) struct WalTail {
-    stream: Arc<AppendStream>,
-    state: Arc<FileState>,
-    before: Arc<Before>,
+/// A log as those behind it see it: what keeps the write-ahead logs of a directory in order is that a log's bytes may become durable only
+/// after those before it. It stays the same while the log is cut and goes on, so that who waits for it waits for all of it.
+#[derive(Default)]
+pub(crate) struct WalTail(Mutex<Option<Tail>>);
+
+/// What a log is appended to by, and what it has to wait for itself.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    pub(crate) state: Arc<FileState>,
+    pub(crate) stream: Arc<AppendStream>,
+    pub(crate) before: Arc<Before>,
 }
 
 /// The log that must be durable before another one. Shared by whoever asks for it: a deleted log is left out for all of them, or those
@@ -32,8 +38,8 @@ impl Before {
     pub(crate) fn get(&self) -> Option<Arc<WalTail>> {
         let mut gone = Vec::new();
         let mut slot = lock(&self.0);
-        while let Some(deleted) = slot.take_if(|tail| tail.state.is_orphan()) {
-            slot.clone_from(&lock(&deleted.before.0));
+        while let Some(deleted) = slot.take_if(|tail| tail.is_deleted()) {
+            *slot = deleted.now().and_then(|tail| lock(&tail.before.0).clone());
             gone.push(deleted);
         }
         let before = slot.clone();
@@ -54,39 +60,60 @@ impl Before {
 }
 
 impl WalTail {
-    pub(crate) fn new(stream: &Arc<AppendStream>, state: &Arc<FileState>, before: Arc<Before>) -> WalTail {
-        WalTail { stream: stream.clone(), state: state.clone(), before }
+    /// The log goes on in this way: after its beginning, a cut, or a close.
+    pub(crate) fn goes_on(&self, now: Tail) {
+        let before = lock(&self.0).replace(now);
+        // Let go of without the lock: it may be the last to hold a stream.
+        drop(before);
+    }
+
+    fn now(&self) -> Option<Tail> {
+        lock(&self.0).clone()
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.now().is_some_and(|tail| tail.state.is_orphan())
     }
 
     /// Whether nobody has to wait for it any more.
     pub(crate) fn is_settled(&self) -> bool {
-        self.state.is_orphan()
-            || (self.state.durable.load(Ordering::Acquire) >= self.stream.len() && self.before.is_none())
+        self.now().is_none_or(|Tail { state, before, .. }| {
+            state.is_orphan() || (!state.durable.is_behind(&state.mark()) && before.is_none())
+        })
     }
 
     /// Lets go of the logs before it that were deleted.
-    pub(crate) fn forget_deleted(&self) {
-        self.before.get();
+    fn forget_deleted(&self) {
+        self.now().map(|tail| tail.before.get());
+    }
+
+    fn hurry(&self) {
+        if let Some(tail) = self.now() {
+            tail.stream.hurry();
+        }
     }
 
     /// Makes everything that was appended to this log, and to those before it, durable.
     pub(crate) fn ensure_durable(&self, core: &Core) -> imbrex_device::Result<()> {
-        if let Some(before) = self.before.get() {
-            before.ensure_durable(core)?;
-            self.before.clear();
+        let Some(Tail { state, before, .. }) = self.now() else { return Ok(()) };
+        if let Some(first) = before.get() {
+            first.ensure_durable(core)?;
+            before.clear();
         }
-        let end = self.stream.len();
-        if self.state.is_orphan() || self.state.durable.load(Ordering::Acquire) >= end {
+        // First the moment, then the stream: all bytes of the moment are on the drive, or in this stream.
+        let mark = state.mark();
+        let Some(Tail { state, stream, .. }) = self.now() else { return Ok(()) };
+        if state.is_orphan() || !state.durable.is_behind(&mark) {
             return Ok(());
         }
-        if !self.stream.is_abandoned()
-            && let Err(error) = self.stream.drain(Priority::Normal)
+        if stream.placed() < mark.end()
+            && let Err(error) = stream.drain(Priority::Normal)
         {
             // It was deleted meanwhile: then nobody has to wait for it.
-            return if self.state.is_orphan() { Ok(()) } else { Err(error) };
+            return if state.is_orphan() { Ok(()) } else { Err(error) };
         }
         core.volume.sync(Tag::new(Cause::Wal))?;
-        self.state.durable.fetch_max(end, Ordering::AcqRel);
+        state.durable.reached(&mark);
         Ok(())
     }
 }
@@ -107,7 +134,7 @@ impl Core {
             return;
         }
         let logs: Vec<Arc<WalTail>> = lock(&self.wals).values().flatten().map(|(_, tail)| tail.clone()).collect();
-        logs.iter().for_each(|tail| tail.stream.hurry());
+        logs.iter().for_each(|tail| tail.hurry());
     }
 
     /// Keeps a closed log whose bytes wait.

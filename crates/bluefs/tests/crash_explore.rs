@@ -358,3 +358,171 @@ fn small_files_that_outgrow_their_space_survive() {
         panic!("{failure}");
     }
 }
+
+/// A log that is cut, its successor that is synced, and then both by turns: what was durable before the cut is not after it, and the
+/// successor is durable only after all that stands in the first.
+fn cut_log_and_successor(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.log"),
+        Append("/1.log", 60_000, 1),
+        Truncate("/1.log", 100),
+        Create("/2.log"),
+        Append("/2.log", 300, 2),
+        Sync("/2.log"),
+        Append("/1.log", 500, 3),
+        Sync("/1.log"),
+        Append("/1.log", 700, 4),
+        Sync("/1.log"),
+        Append("/2.log", 900, 5),
+        Truncate("/2.log", 400),
+        Append("/2.log", 100, 6),
+        Sync("/2.log"),
+        Append("/1.log", 70_000, 7),
+        Sync("/1.log"),
+    ]
+}
+
+/// The successor has begun, but nothing of it is written, when the first is cut and goes on.
+fn cut_under_its_successor(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.log"),
+        Append("/1.log", 5000, 1),
+        Create("/2.log"),
+        Append("/2.log", 300, 2),
+        Truncate("/1.log", 100),
+        Append("/1.log", 900, 3),
+        Sync("/2.log"),
+        Append("/2.log", 300, 4),
+        Close("/2.log"),
+        Close("/1.log"),
+    ]
+}
+
+#[test]
+fn logs_that_are_cut_before_their_successors_are_synced_survive() {
+    run(Scripted::new(cut_log_and_successor), 700);
+    let chain = &["/1.log", "/2.log"];
+    run(Arc::new(Scripted { script: cut_under_its_successor, journal_bytes: 64 << 10, chain }), 700);
+}
+
+/// Two threads sync one small file, and a third appends to it and cuts it: in each step of one, all of another.
+fn small_file_of_two_callers(_: u64) -> Vec<Op> {
+    vec![
+        Create("/x"),
+        SyncDir,
+        Append("/x", 5000, 1),
+        SyncStart("/x", 1),
+        Sync("/x"),
+        Append("/x", 700, 2),
+        SyncStart("/x", 2),
+        SyncStep(2),
+        SyncEnd(1),
+        Append("/x", 9000, 3),
+        SyncEnd(2),
+        SyncStart("/x", 1),
+        SyncStep(1),
+        Append("/x", 300, 4),
+        SyncStart("/x", 2),
+        SyncStep(2),
+        SyncStep(2),
+        SyncEnd(1),
+        SyncEnd(2),
+        SyncStart("/x", 1),
+        SyncStep(1),
+        Truncate("/x", 200),
+        Append("/x", 100, 5),
+        SyncEnd(1),
+        Append("/x", 100, 6),
+        Close("/x"),
+        SyncAll,
+    ]
+}
+
+/// The same of a table, whose last block is padded by each sync, and of which bytes were overwritten.
+fn table_of_two_callers(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.sst"),
+        SyncDir,
+        Append("/1.sst", 5000, 1),
+        SyncStart("/1.sst", 1),
+        SyncStep(1),
+        Append("/1.sst", 300, 2),
+        SyncStart("/1.sst", 2),
+        SyncStep(2),
+        SyncEnd(1),
+        SyncEnd(2),
+        Append("/1.sst", 400, 3),
+        SyncStart("/1.sst", 1),
+        SyncStep(1),
+        Append("/1.sst", 500, 4),
+        Sync("/1.sst"),
+        SyncEnd(1),
+        SyncStart("/1.sst", 1),
+        Truncate("/1.sst", 4100),
+        SyncStep(1),
+        Append("/1.sst", 8000, 5),
+        SyncEnd(1),
+        SyncStart("/1.sst", 1),
+        SyncStep(1),
+        Append("/1.sst", 70, 6),
+        Close("/1.sst"),
+        SyncEnd(1),
+        Overwrite("/1.sst", 4000, 7),
+    ]
+}
+
+/// The same of logs that are in order.
+fn logs_of_two_callers(_: u64) -> Vec<Op> {
+    vec![
+        Create("/1.log"),
+        SyncStart("/1.log", 1),
+        Append("/1.log", 5000, 1),
+        SyncEnd(1),
+        Sync("/1.log"),
+        Append("/1.log", 60_000, 2),
+        SyncStart("/1.log", 1),
+        SyncStep(1),
+        Truncate("/1.log", 100),
+        Create("/2.log"),
+        Append("/2.log", 300, 3),
+        SyncStart("/2.log", 2),
+        SyncStep(2),
+        Append("/1.log", 900, 4),
+        SyncEnd(1),
+        Append("/1.log", 900, 5),
+        SyncStart("/1.log", 1),
+        SyncStep(1),
+        SyncDir,
+        SyncEnd(1),
+        SyncEnd(2),
+        Append("/2.log", 300, 6),
+        Sync("/2.log"),
+        Sync("/1.log"),
+    ]
+}
+
+/// A small file goes on as a log while it is synced.
+fn outgrown_while_synced(_: u64) -> Vec<Op> {
+    vec![
+        Create("/t"),
+        Append("/t", 20_000, 1),
+        Sync("/t"),
+        Append("/t", 20_000, 2),
+        SyncStart("/t", 1),
+        Append("/t", 250_000, 3),
+        Append("/t", 250_000, 4),
+        SyncStep(1),
+        Append("/t", 250_000, 5),
+        SyncEnd(1),
+        Append("/t", 300, 6),
+        Sync("/t"),
+    ]
+}
+
+#[test]
+fn files_that_several_threads_sync_at_once_survive() {
+    run(Scripted::new(small_file_of_two_callers), 900);
+    run(Scripted::new(table_of_two_callers), 900);
+    run(Scripted::new(logs_of_two_callers), 900);
+    run(Scripted::new(outgrown_while_synced), 400);
+}

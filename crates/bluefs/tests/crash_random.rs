@@ -1,5 +1,6 @@
 //! Random workloads under every crash: creates, appends, syncs, renames, links, deletions, truncations, overwriting and
-//! files that are unlinked while open, on a few names in three directories. `crash_support` says what must be there after.
+//! files that are unlinked while open, on a few names in three directories, by one thread or by several that sync. `crash_support` says
+//! what must be there after.
 //!
 //! `IMBREX_CRASH_ROUNDS=1000 cargo test -p imbrex-bluefs --test crash_random` explores that many workloads, `48..49` that one.
 
@@ -37,6 +38,11 @@ const NAMES: [(Path, Path); 18] = [
     ("/e/t", "held:/e/t"),
 ];
 
+/// The few names of a workload of several threads, which meet at the same files.
+const CROWDED: [Path; 5] = ["/a.sst", "/t", "/MANIFEST-2", "/d/1.log", "/d/3.log"];
+/// Syncs that may be under way at once.
+const SYNCS: u8 = 3;
+
 /// Files that take zones of their own, dead ones included: so many fit on the drive.
 const MOST_FILES: usize = 10;
 const MOST_BYTES: usize = 280_000;
@@ -60,6 +66,10 @@ struct Author {
     born: Vec<Path>,
     /// Tables of which bytes were overwritten.
     overwritten: BTreeSet<usize>,
+    /// Whether several threads are at work: syncs are cut into steps, between which everything else may come.
+    crowd: bool,
+    /// Syncs under way.
+    syncs: BTreeSet<u8>,
     script: Vec<Op>,
 }
 
@@ -73,7 +83,8 @@ impl Author {
     }
 
     fn some_name(&mut self, fits: impl Fn(&Self, Path) -> bool) -> Option<(Path, Path)> {
-        let all: Vec<(Path, Path)> = NAMES.into_iter().filter(|(path, _)| fits(self, path)).collect();
+        let here = |path: Path| !self.crowd || CROWDED.contains(&path);
+        let all: Vec<(Path, Path)> = NAMES.into_iter().filter(|(path, _)| here(path) && fits(self, path)).collect();
         all.choose(&mut self.rng).copied()
     }
 
@@ -206,10 +217,33 @@ impl Author {
             49..52 => self.write(Op::SyncDir),
             52..54 => self.write(Op::Step),
             54 => self.write(Op::Pack),
-            _ => {
+            55..57 => {
                 self.write(Op::Remount);
                 self.open.clear();
+                self.syncs.clear();
             }
+            _ => self.attempt_to_sync(what)?,
+        }
+        Some(())
+    }
+
+    /// A step of one of several syncs.
+    fn attempt_to_sync(&mut self, what: u32) -> Option<()> {
+        let sync = self.rng.random_range(0..SYNCS);
+        match what {
+            57..63 if !self.syncs.contains(&sync) => {
+                let (path, _) = self.some_handle(|_, _, _| true)?;
+                self.write(Op::SyncStart(path, sync));
+                self.syncs.insert(sync);
+            }
+            63..70 if self.syncs.contains(&sync) => self.write(Op::SyncStep(sync)),
+            70..75 if self.syncs.remove(&sync) => self.write(Op::SyncEnd(sync)),
+            75 => self.write(Op::SyncAll),
+            // More of what goes badly with them.
+            76..78 => self.attempt(40)?,
+            78..82 => self.attempt(17)?,
+            82..88 => self.attempt(5)?,
+            _ => {}
         }
         Some(())
     }
@@ -232,30 +266,36 @@ impl Author {
     }
 }
 
-fn write(seed: u64, remounts: bool) -> Vec<Op> {
+fn write(seed: u64, kinds: u32, crowd: bool) -> Vec<Op> {
     let mut author = Author {
         rng: ChaCha8Rng::seed_from_u64(seed),
         model: Model::default(),
         open: BTreeMap::new(),
         born: Vec::new(),
         overwritten: BTreeSet::new(),
+        crowd,
+        syncs: BTreeSet::new(),
         script: Vec::new(),
     };
-    while author.script.len() < 50 {
-        let what = author.rng.random_range(0..if remounts { 57 } else { 55 });
+    while author.script.len() < if crowd { 80 } else { 50 } {
+        let what = author.rng.random_range(0..kinds);
         let _ = author.attempt(what);
     }
     author.script
 }
 
 fn script(seed: u64) -> Vec<Op> {
-    write(seed, true)
+    write(seed, 57, false)
 }
 
 /// For damage that comes in the middle: a mount would give lost files other names than the script goes on with, and looks
 /// would see flipped bits that only the application can tell.
 fn script_without_remounts(seed: u64) -> Vec<Op> {
-    write(seed, false).into_iter().filter(|op| !matches!(op, Op::ReadHeld(_))).collect()
+    write(seed, 55, false).into_iter().filter(|op| !matches!(op, Op::ReadHeld(_))).collect()
+}
+
+fn script_of_several_threads(seed: u64) -> Vec<Op> {
+    write(seed, 88, true)
 }
 
 fn subject(seed: u64, script: fn(u64) -> Vec<Op>) -> Arc<Scripted> {
@@ -277,6 +317,23 @@ fn random_workloads_survive() {
         let drive = if seed % 2 == 1 { zns() } else { config() };
         let config = Config { write_cache: seed % 8 != 6, ..drive };
         explore(&subject(seed, script), &config, &plan(seed, 200)).map(drop)
+    });
+}
+
+#[test]
+fn random_workloads_of_several_threads_survive() {
+    each_seed(16, |seed| {
+        let drive = if seed % 4 == 1 { zns() } else { config() };
+        let config = Config { write_cache: seed % 8 != 6, ..drive };
+        explore(&subject(seed, script_of_several_threads), &config, &plan(seed, 300)).map(drop)
+    });
+}
+
+#[test]
+fn random_workloads_of_several_threads_lose_nothing_by_a_fault() {
+    each_seed(4, |seed| {
+        let plan = FaultPlan { kinds: FaultKind::PASSING.to_vec(), max_runs: 60, ..FaultPlan::new(seed) };
+        fault_sweep(&subject(seed, script_of_several_threads), &config(), &plan).map(drop)
     });
 }
 

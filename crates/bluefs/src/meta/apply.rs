@@ -301,7 +301,8 @@ impl Meta {
             inode.volatile_size = (size > inode.size).then_some(size);
         } else {
             inode.size = size;
-            inode.volatile_size = None;
+            // What was appended while this size became durable.
+            inode.volatile_size = inode.volatile_size.filter(|volatile| *volatile > size);
         }
         Ok(Effect::default())
     }

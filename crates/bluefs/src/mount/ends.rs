@@ -127,7 +127,7 @@ fn true_end(
             Ok(log.end.filter(|end| !inode.closed || *end < inode.size))
         }
         FileKind::Table => {
-            let mut end = 0;
+            let (mut start, mut end) = (0, 0);
             let stretches = &found.stretches;
             let untold = inode.extents.last().is_some_and(|e| e.is_open() && covered(zones, stretches, e).is_none());
             let known = if untold { vouched(inode, found) } else { inode.known_size() };
@@ -137,7 +137,7 @@ fn true_end(
                     (None, false) => extent.len,
                     (None, true) => known.saturating_sub(extent.logical),
                 };
-                end = extent.logical + here;
+                (start, end) = (extent.logical, extent.logical + here);
                 // A hole that damage left in the middle costs what stood there, not what stands behind it.
                 if here < extent.len && !found.damaged {
                     break;
@@ -146,8 +146,9 @@ fn true_end(
             if inode.closed {
                 return Ok((end < inode.size).then_some(end));
             }
-            // The last block may be padded; where the file ended was recorded before that block was written.
-            let padded = |size: u64| size <= end && end - size < u64::from(volume.geometry().block);
+            // The last block may be padded; where the file ended was recorded before that block was written. What stands before the last
+            // extent was there when that began, whatever size is recorded.
+            let padded = |size: u64| (start..=end).contains(&size) && end - size < u64::from(volume.geometry().block);
             let size = match (found.damaged, lost) {
                 (false, true) => inode.size.min(end),
                 _ if padded(known) => known,

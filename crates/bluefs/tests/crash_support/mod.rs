@@ -5,7 +5,7 @@
 
 pub mod model;
 
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Options, RESERVE, Reader, TENANT, Writer};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Options, RESERVE, Reader, SyncInSteps, TENANT, Writer};
 use imbrex_crashkit::{Config, Crash, FaultKind, History, Log, Plan, Subject};
 use imbrex_device::Drive;
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
@@ -117,6 +117,8 @@ struct Handles {
     writers: BTreeMap<String, Writer>,
     /// Readers of files that were unlinked while open.
     readers: BTreeMap<String, Reader>,
+    /// What other threads sync.
+    syncs: BTreeMap<u8, SyncInSteps>,
     /// What the files should be, for those readers.
     model: Model,
 }
@@ -153,6 +155,18 @@ fn perform(fs: &BlueFs, handles: &mut Handles, op: &Op) -> imbrex_bluefs::Result
         }
         Op::Append(path, n, seed) => handles.writer(path).append(&bytes(*n as usize, *seed)),
         Op::Sync(path) => handles.writer(path).sync(),
+        Op::SyncStart(path, sync) => {
+            let steps = handles.writer(path).sync_in_steps()?;
+            handles.syncs.insert(*sync, steps);
+            Ok(())
+        }
+        Op::SyncStep(sync) => handles.syncs.get_mut(sync).map_or(Ok(()), |steps| steps.step().map(drop)),
+        Op::SyncEnd(sync) => {
+            let Some(mut steps) = handles.syncs.remove(sync) else { return Ok(()) };
+            while steps.step()? {}
+            Ok(())
+        }
+        Op::SyncAll => fs.sync_all(),
         Op::Close(path) => {
             handles.readers.remove(*path);
             handles.writers.remove(*path).map_or(Ok(()), |mut writer| writer.close())
@@ -233,7 +247,7 @@ impl Subject for Scripted {
         for op in (self.script)(seed) {
             let id = log.begun(op.clone());
             if op == Op::Remount {
-                (handles.writers, handles.readers) = Default::default();
+                (handles.writers, handles.readers, handles.syncs) = Default::default();
                 drop(fs);
                 fs = self.mount(&drive)?;
             } else {
@@ -241,7 +255,9 @@ impl Subject for Scripted {
             }
             handles.model.apply(&op);
             match op {
-                Op::Sync(_) | Op::SyncRandom(_) | Op::SyncDir | Op::Remount => log.synced(id),
+                Op::Sync(_) | Op::SyncEnd(_) | Op::SyncRandom(_) | Op::SyncDir | Op::SyncAll | Op::Remount => {
+                    log.synced(id);
+                }
                 _ => log.acked(id),
             }
         }

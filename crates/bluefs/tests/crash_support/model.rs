@@ -29,6 +29,11 @@ pub enum Op {
     UnlinkHeld(Path, Path),
     /// Compares what a reader of such a file sees with what was appended to it.
     ReadHeld(Path),
+    /// Another thread begins to sync a file, and does the next step of that, and the rest: the number is the sync's.
+    SyncStart(Path, u8),
+    SyncStep(u8),
+    SyncEnd(u8),
+    SyncAll,
     /// Opens for random access, syncs and closes; nothing is written.
     SyncRandom(Path),
     Preallocate(Path, u32),
@@ -118,6 +123,8 @@ impl Model {
             }
             Op::Fill(path, _) => return of(self, path),
             Op::Remount => self.held.clear(),
+            Op::SyncStart(path, _) => return of(self, path),
+            Op::SyncStep(_) | Op::SyncEnd(_) | Op::SyncAll => {}
             Op::SyncDir | Op::Step | Op::Pack | Op::Preallocate(..) | Op::ReadHeld(_) => {}
         }
         None
@@ -165,6 +172,8 @@ pub fn states(history: &History<Op>) -> States {
     let mut about = Vec::new();
     let mut models = vec![model.clone()];
     let (mut names_from, mut named_at, mut bytes_from) = (0, BTreeMap::new(), Vec::new());
+    // What syncs under way will have promised: the file, the moment of its bytes, and that of its names.
+    let mut started: BTreeMap<u8, (usize, usize, usize)> = BTreeMap::new();
     let everything = history.floor() == Status::Acked;
     for (i, entry) in history.entries().iter().enumerate() {
         let file = model.apply(&entry.op);
@@ -176,11 +185,22 @@ pub fn states(history: &History<Op>) -> States {
         {
             named_at.insert(file, i + 1);
         }
+        if let (Op::SyncStart(_, sync), Some(file)) = (&entry.op, file) {
+            started.insert(*sync, (file, i + 1, named_at.get(&file).copied().unwrap_or(0)));
+        }
         if !history.is_must(entry) {
             continue;
         }
         match (&entry.op, file) {
             (Op::SyncDir, _) => names_from = i + 1,
+            (Op::SyncEnd(sync), _) => {
+                if let Some((file, bytes, names)) = started.get(sync).copied()
+                    && model.names.values().any(|f| *f == file)
+                {
+                    bytes_from[file] = bytes_from[file].max(bytes);
+                    names_from = names_from.max(names);
+                }
+            }
             // The sync of a file without a name promises nothing: nobody but its handles can ever see it.
             (Op::Sync(_) | Op::SyncRandom(_) | Op::Overwrite(..), Some(file))
                 if model.names.values().any(|f| *f == file) =>
@@ -188,7 +208,7 @@ pub fn states(history: &History<Op>) -> States {
                 bytes_from[file] = i + 1;
                 names_from = names_from.max(named_at.get(&file).copied().unwrap_or(0));
             }
-            (Op::Remount, _) => {
+            (Op::Remount | Op::SyncAll, _) => {
                 names_from = i + 1;
                 bytes_from.fill(i + 1);
             }
@@ -279,6 +299,7 @@ impl States {
                 Op::Create(path) => table = path.ends_with(".sst"),
                 Op::Append(..) if padded => return table,
                 Op::Sync(_) | Op::SyncRandom(_) | Op::Close(_) | Op::Truncate(..) | Op::Reopen(_) => padded = true,
+                Op::SyncStart(..) => padded = true,
                 _ => {}
             }
         }

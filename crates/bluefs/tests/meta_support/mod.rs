@@ -479,8 +479,9 @@ impl World {
             }
             Op::Size { steps, volatile, .. } => {
                 let size = u64::from(steps) * STEP;
-                new.volatile = (volatile && size > file.size).then_some(size);
                 new.size = if volatile { file.size } else { size };
+                new.volatile =
+                    if volatile { Some(size) } else { file.volatile }.filter(|volatile| *volatile > new.size);
                 (Record::Size { serial, size, time, volatile }, !file.closed && size >= file.size)
             }
             Op::Seal { steps, .. } => {
