@@ -1,7 +1,7 @@
 # Imbrex. `make` alone prints what there is.
 #
 # Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
-# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-crash, test-releases, matrix), STATES and SEED (crash-states), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
+# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -10,7 +10,7 @@ ROUNDS ?=
 .DEFAULT_GOAL := help
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup demo build test test-releases test-crash crash-states matrix test-kernel bench bench-full fuzz lint fmt clean install
+.PHONY: help setup demo build test test-long test-releases test-crash crash-states matrix test-kernel bench bench-full fuzz lint fmt clean install
 
 help: ## print this
 	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
@@ -28,6 +28,9 @@ build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocks
 test: setup ## all tests
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/test
 
+test-long: setup ## what takes hours: 100,000 crash states of each engine, 1,000 crash rounds, other releases (PARTS="states shuttle")
+	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) $(if $(STATES),STATES=$(STATES)) scripts/test-long $(PARTS)
+
 test-kernel: setup ## the kernel's own zoned block devices, in a VM (QEMU is installed if it can be)
 	@scripts/test-kernel
 
@@ -38,8 +41,8 @@ test-crash: build ## RocksDB and LevelDB killed and powered off at random moment
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb crash_rounds
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-leveldb crash_rounds
 
-crash-states: setup ## STATES=1000000 crash states of the chunk store, from seed SEED=0 on (26,000 in `make test`)
-	@scripts/crash-states --states $(or $(STATES),20000) --seed $(or $(SEED),0)
+crash-states: setup ## STATES=1000000 crash states of the chunk store (ENGINE=bluefs: of bluefs), from seed SEED=0 on
+	@scripts/crash-states --engine $(or $(ENGINE),chunks) --states $(or $(STATES),20000) --seed $(or $(SEED),0)
 
 matrix: build ## every drive profile, block size, write cache and cache: load, verify, crash (a quarter of an hour)
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) scripts/matrix

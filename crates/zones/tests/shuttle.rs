@@ -20,7 +20,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 const TAG: Tag = Tag::new(Cause::Wal);
-const ROUNDS: usize = 300;
+
+/// Schedules that each test tries: 300, or IMBREX_SHUTTLE times as many. `make test-long` asks for a hundred times as many.
+fn rounds() -> usize {
+    let times = std::env::var("IMBREX_SHUTTLE").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    300usize.saturating_mul(times)
+}
 
 #[derive(Default)]
 struct Seen {
@@ -248,7 +253,7 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
                     all_placed(notes, 30_000);
                 }
             },
-            ROUNDS,
+            rounds(),
         );
     }
 }
@@ -279,7 +284,7 @@ fn streams_that_wait_for_an_active_zone_all_get_one() {
                 assert_eq!(device.drive.stats().total.rule_violations, 0);
                 drop(volume);
             },
-            ROUNDS,
+            rounds(),
         );
     }
 }
@@ -306,7 +311,7 @@ fn whoever_is_promised_a_zone_that_was_given_back_gets_it() {
             threads.into_iter().for_each(|t| t.join().unwrap());
             assert_eq!((tenant.counts().free, tenant.counts().promised), (0, 0));
         },
-        ROUNDS,
+        rounds(),
     );
 }
 
@@ -355,7 +360,7 @@ fn tenants_that_claim_at_once_get_zones_of_their_own() {
                     zones.into_iter().for_each(|zone| again[who].adopt(zone).unwrap());
                 }
             },
-            ROUNDS,
+            rounds(),
         );
     }
 }
@@ -381,7 +386,7 @@ fn a_flush_covers_everybody_who_wrote_before_it() {
                 .collect();
             threads.into_iter().for_each(|t| t.join().unwrap());
         },
-        ROUNDS,
+        rounds(),
     );
 }
 
@@ -424,7 +429,7 @@ fn nothing_is_written_after_an_abandon_has_returned() {
             assert_eq!(*notes.zones.lock().unwrap(), zones, "a zone was taken after the end");
             assert_eq!(count(&zones), writes, "a zone was written after the end");
         },
-        ROUNDS,
+        rounds(),
     );
 }
 
@@ -480,7 +485,7 @@ fn after_a_failed_flush_nobody_is_told_that_anything_is_durable() {
                     assert_eq!(device.seen(|seen| seen.acknowledged.len()), writes, "a write after the failed flush");
                 }
             },
-            ROUNDS,
+            rounds(),
         );
     }
 }
