@@ -513,7 +513,7 @@ mod tests {
         let setup = Setup::new("imbrex", "hitachi-hua72303").scaled(64, Mechanics::Scaled);
         assert_eq!((setup.cache_bytes, setup.dirty_bytes), (32 << 20, (2 << 30) / 5 / 64));
         let config = setup.config().unwrap();
-        assert_eq!((config.max_io, config.zone_size, config.conventional), (16 << 10, 4 << 20, config.zones()));
+        assert_eq!((config.max_io, config.zone_size, config.conventional), (20 << 10, 4 << 20, config.zones()));
         let ext4 = Setup { file_system: FileSystem::Ext4, ..setup };
         assert!(ext4.mkfs_arguments().ends_with(&["-J".into(), "size=16".into()]), "{:?}", ext4.mkfs_arguments());
         let zoned = Setup::new("imbrex", "hgst-hsh721414al").config().unwrap_err();

@@ -132,6 +132,9 @@ struct Create {
     /// Logical block: 4096 or 512.
     #[arg(long, value_name = "BYTES", value_parser = parse_block)]
     block_size: Option<u32>,
+    /// Largest command, as 4M; the model's without it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "banded")]
+    max_io: Option<u64>,
     /// Volatile write cache, on or off.
     #[arg(long, value_name = "on|off", value_parser = parse_bool, action = clap::ArgAction::Set)]
     write_cache: Option<bool>,
@@ -324,6 +327,7 @@ fn create(args: Create) -> Outcome {
         zone_size: args.zone_size,
         conventional: args.conventional,
         block: args.block_size,
+        max_io: args.max_io.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
         write_cache: args.write_cache,
         scale: args.scale,
         mechanics: args.mechanics.unwrap_or_default(),

@@ -86,14 +86,21 @@ fn create_makes_what_was_asked_for() {
         "512",
         "--write-cache",
         "off",
+        "--max-io",
+        "4M",
         "--json",
     ];
     let made = json(drive("create", &at.path, &options));
     let info = json(drive("info", &at.path, &["--json"]));
     assert_eq!(made, info);
-    for (key, value) in
-        [("zones", 64), ("zone_size", 16 << 20), ("conventional", 5), ("block", 512), ("capacity", 1 << 30)]
-    {
+    for (key, value) in [
+        ("zones", 64),
+        ("zone_size", 16 << 20),
+        ("conventional", 5),
+        ("block", 512),
+        ("capacity", 1 << 30),
+        ("max_io", 4 << 20),
+    ] {
         assert_eq!(info[key], value, "{key}");
     }
     assert_eq!((&info["write_cache"], &info["profile"]), (&Value::Bool(false), &"hgst-hsh721414al".into()));
@@ -101,6 +108,7 @@ fn create_makes_what_was_asked_for() {
     assert!(done(drive("create", &large, &["--profile", "hgst-hsh721414al"])).contains("52,156 zones"));
     let info = json(drive("info", &large, &["--json"]));
     assert!(info["host_bytes"].as_u64().unwrap() < 32 << 20, "{info}");
+    assert_eq!(info["max_io"], 1280 << 10, "what Linux passes by default");
     assert!(done(drive("info", &large, &[])).contains("nobody"));
 }
 
@@ -112,6 +120,7 @@ fn create_refuses_what_makes_no_sense_or_destroys() {
         (vec!["--profile", "tiny", "--capacity", "lots"], "64G"),
         (vec!["--profile", "tiny", "--block-size", "1000"], "512 or 4096"),
         (vec!["--profile", "tiny", "--write-cache", "maybe"], "neither on nor off"),
+        (vec!["--profile", "tiny", "--max-io", "long"], "64G"),
         (vec![], "--profile"),
     ] {
         let sentence = fails(drive("create", &at.path, &options), 2);
@@ -121,6 +130,10 @@ fn create_refuses_what_makes_no_sense_or_destroys() {
     assert!(
         fails(drive("create", &at.path, &["--profile", "tiny", "--capacity", "1M"]), 2).contains("larger capacity")
     );
+    for most in ["5000", "65M", "8G", "0"] {
+        let sentence = fails(drive("create", &at.path, &["--profile", "tiny", "--max-io", most]), 1);
+        assert!(sentence.contains("at most 64 MiB"), "{most}: {sentence}");
+    }
     std::fs::write(&at.path, "precious").unwrap();
     assert!(fails(drive("create", &at.path, &["--profile", "tiny"]), 1).contains("--force"));
     assert_eq!(std::fs::read(&at.path).unwrap(), b"precious");

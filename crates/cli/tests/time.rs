@@ -38,7 +38,7 @@ fn a_drive_is_scaled_down_and_remembers_it() {
     let made = json(drive("create", &at.path, &[HGST, &["--scale", "64", "--json"]].concat()));
     assert_eq!(
         (&made["zones"], &made["zone_size"], &made["max_io"]),
-        (&52_156.into(), &(4 << 20).into(), &16_384.into())
+        (&52_156.into(), &(4 << 20).into(), &20_480.into())
     );
     assert_eq!((&made["scale"], &made["mechanics"]), (&64.into(), &"scaled".into()));
     assert_eq!(json(drive("info", &at.path, &["--json"]))["scale"], 64);

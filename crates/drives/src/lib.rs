@@ -10,6 +10,7 @@
 
 mod banded;
 pub mod counted;
+mod limited;
 mod locator;
 pub mod overlay;
 pub mod survivor;

@@ -1,6 +1,7 @@
 //! What a locator means, and opening it.
 
 use crate::banded::{BANDED, BandedDisk};
+use crate::limited::limit;
 use crate::survivor::ShmSurvivor;
 use crate::time::{Time, TimeOptions};
 use crate::uri::{parse_bool, parse_size};
@@ -21,6 +22,7 @@ pub const MEMORY_OPTIONS: &[&str] = &[
     "zone-capacity",
     "conventional",
     "block",
+    "max-io",
     "write-cache",
     "max-open",
     "prefault",
@@ -42,11 +44,13 @@ pub struct OpenOptions {
     pub survivor: bool,
     /// A drive with a [band table](AS_SEQUENTIAL) on its conventional zones is opened without looking for that: by whoever formats it.
     pub as_it_is: bool,
+    /// Longest command in bytes, up to what the drive takes; `None`: that.
+    pub max_io: Option<u64>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { host_sync: false, read_only: false, survivor: true, as_it_is: false }
+        OpenOptions { host_sync: false, read_only: false, survivor: true, as_it_is: false, max_io: None }
     }
 }
 
@@ -182,6 +186,7 @@ fn memory(text: &str) -> Result<Memory> {
             "zone-capacity" => zone_capacity = Some(number()?),
             "conventional" => overrides.conventional = Some(small()?),
             "block" => overrides.block = Some(small()?),
+            "max-io" => overrides.max_io = Some(u32::try_from(number()?).map_err(|_| bad("that is too long".into()))?),
             "max-open" => max_open = Some(small()?),
             "write-cache" => overrides.write_cache = Some(parse_bool(value).map_err(bad)?),
             "prefault" => prefault = Some(parse_bool(value).map_err(bad)?),
@@ -232,7 +237,9 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         Locator::Memory(_) if options.read_only => {
             Err(Error::misuse(&locator.into(), "a drive in memory is empty, so it cannot be opened read-only"))
         }
-        Locator::Memory(memory) => Ok(Drive { device: Arc::new(memory.open()?), survivor: None }),
+        Locator::Memory(memory) => {
+            Ok(Drive { device: limit(Arc::new(memory.open()?), options.max_io)?, survivor: None })
+        }
         Locator::Image(path, time) => {
             let how = ImageOptions { host_sync: options.host_sync, read_only: options.read_only };
             let drive = Emulator::open(&path, how).map_err(|error| explain(error, &path))?;
@@ -248,7 +255,7 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
         }
         Locator::Banded(disk) => {
             let access = if options.read_only { Access::ReadOnly } else { Access::Write };
-            Ok(lasting(Arc::new(disk.open(access)?), options))
+            lasting(Arc::new(disk.open(access)?), options)
         }
     }
 }
@@ -257,14 +264,14 @@ pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
 fn as_cut(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
     match !options.as_it_is && SequentialOnly::is_cut(&device)? {
         true => sequential(device, options),
-        false => Ok(lasting(device, options)),
+        false => lasting(device, options),
     }
 }
 
 fn sequential(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
     let below = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
     let access = if options.read_only { Access::ReadOnly } else { Access::Write };
-    Ok(lasting(Arc::new(SequentialOnly::open(device, below, access)?), options))
+    lasting(Arc::new(SequentialOnly::open(device, below, access)?), options)
 }
 
 /// Conventional zones that make fewer bands are left alone: the table's flushes would cost more than they are worth.
@@ -290,7 +297,7 @@ pub fn all_sequential<E: From<Error>>(drive: Drive, allowed: impl FnOnce(&Drive)
 
 /// The emulated drive or zoned block device at `path`.
 fn open_as_it_is(path: &Path, time: Time, options: &OpenOptions) -> Result<Arc<dyn ZonedDevice>> {
-    let options = OpenOptions { survivor: false, as_it_is: true, ..*options };
+    let options = OpenOptions { survivor: false, as_it_is: true, max_io: None, ..*options };
     if is_device(path) {
         return open(&path.to_string_lossy(), &options).map(|drive| drive.device);
     }
@@ -368,9 +375,9 @@ pub fn key(locator: &str) -> String {
 }
 
 /// A drive that is still there when the process is gone: with a survivor.
-fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Drive {
+fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
     let survivor = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
-    Drive { device, survivor }
+    Ok(Drive { device: limit(device, options.max_io)?, survivor })
 }
 
 #[cfg(test)]

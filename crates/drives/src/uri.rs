@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub const SCHEME: &str = "imbrex://";
 
 /// Options of a URI that say how the drive is opened; [`Uri::open_options`] understands them.
-pub const DRIVE_OPTIONS: &[&str] = &["host-sync", "read-only", "survivor"];
+pub const DRIVE_OPTIONS: &[&str] = &["host-sync", "read-only", "survivor", "max-io"];
 
 /// A URI taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,7 @@ impl Uri {
             read_only: is_on("read-only", false)?,
             survivor: is_on("survivor", true)?,
             as_it_is: false,
+            max_io: self.size("max-io")?,
         })
     }
 
@@ -119,7 +120,10 @@ mod tests {
         assert_eq!(uri.size("cache").unwrap(), Some(2 << 30));
         assert_eq!(uri.size("none").unwrap(), None);
         let options = uri.open_options().unwrap();
-        assert_eq!(options, OpenOptions { host_sync: true, read_only: false, survivor: false, as_it_is: false });
+        assert_eq!(
+            options,
+            OpenOptions { host_sync: true, read_only: false, survivor: false, as_it_is: false, max_io: None }
+        );
         let memory = parse_uri("imbrex://mem:?profile=tiny&cache=4M&size=1G", &["cache"]).unwrap();
         assert_eq!(memory.locator, "mem:?profile=tiny&size=1G");
         assert_eq!(memory.size("cache").unwrap(), Some(4 << 20));

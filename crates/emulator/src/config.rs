@@ -6,6 +6,8 @@ use imbrex_device::{Error, Geometry, Result};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+/// Longest command that a drive may take.
+const MOST_IO: u32 = 64 << 20;
 /// Largest drive in blocks: a zone word keeps 43 bits for a block count.
 const MAX_BLOCKS: u64 = 1 << 43;
 /// Bytes that a header has for the profile's name.
@@ -24,6 +26,8 @@ pub struct Overrides {
     pub conventional: Option<u32>,
     /// Logical block, 512 or 4096.
     pub block: Option<u32>,
+    /// Largest command; whole blocks, at most 64 MiB.
+    pub max_io: Option<u32>,
     /// Whether the volatile write cache is on.
     pub write_cache: Option<bool>,
     /// 1 of so many parts of the profile's drive; 1 without it. Sizes given beside it are as they are.
@@ -90,7 +94,8 @@ impl Config {
         let zone_size = overrides.zone_size.unwrap_or(smaller(profile.zone_size)).max(1);
         let capacity = overrides.capacity.unwrap_or(fewer(profile.capacity)) / zone_size * zone_size;
         let smr = profile.kind != Kind::Zns;
-        let max_io = u32::try_from(smaller(u64::from(profile.max_io))).unwrap_or(profile.max_io);
+        let shrunk = || u32::try_from(smaller(u64::from(profile.max_io))).unwrap_or(profile.max_io);
+        let max_io = overrides.max_io.unwrap_or_else(shrunk);
         let params = profile.time().ok().flatten();
         // Other zones keep the relation of capacity to size.
         let scaled = |bytes: u64| {
@@ -196,7 +201,7 @@ impl Config {
         if self.conventional > self.zones() {
             return Some(format!("{} conventional zones are more than all {} zones", self.conventional, self.zones()));
         }
-        if self.max_io == 0 || !self.max_io.is_multiple_of(self.block) || self.max_io > 64 << 20 {
+        if self.max_io == 0 || !self.max_io.is_multiple_of(self.block) || self.max_io > MOST_IO {
             return Some(format!("the largest command {} must be whole blocks and at most 64 MiB", self.max_io));
         }
         if self.max_open == Some(0) || self.max_active == Some(0) {
@@ -248,11 +253,13 @@ mod tests {
         };
         let scaled = of(Mechanics::Scaled);
         assert_eq!((scaled.zones(), scaled.conventional, scaled.zone_size), (whole.zones(), 524, 4 << 20));
-        assert_eq!((scaled.max_io, scaled.cache_bytes, scaled.block), (16 << 10, 4 << 20, 4096));
+        assert_eq!((scaled.max_io, scaled.cache_bytes, scaled.block), (20 << 10, 4 << 20, 4096));
         let params = scaled.model.unwrap().effective();
         assert_eq!((params.rotation_rpm, params.bandwidth_outer_mib_s), (7200.0 * 64.0, 237.0));
         let real = of(Mechanics::Real);
-        assert_eq!((real.zones(), real.zone_size, real.max_io), (whole.zones() / 64, 256 << 20, 1 << 20));
+        assert_eq!((real.zones(), real.zone_size, real.max_io), (whole.zones() / 64, 256 << 20, 1280 << 10));
+        let other = Overrides { max_io: Some(4 << 20), scale: Some(64), ..Overrides::default() };
+        assert_eq!(Config::named("hgst-hsh721414al", &other).unwrap().max_io, 4 << 20, "it is as it is said");
         assert_eq!(real.model.unwrap().effective(), whole.model.unwrap().params);
         assert!(scaled.check().is_ok() && real.check().is_ok());
         // Of a drive-managed drive, what fills with the number of operations shrinks in any case.

@@ -120,7 +120,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.once("the model alone: every run is the same");
     run.setting("bytes of a row, at least", least);
     run.setting("bytes of a zone", fill);
-    run.setting("commands", "1 MiB or the turn, if that is less; 2 at once, 1 a zone");
+    run.setting("commands", "as long as the drive takes or as the turn, if that is less; 2 at once, 1 a zone");
     for cell in cells() {
         run.row(&cell.name(), |run| {
             let mut row = measure(&profile, cell, fill, least)?;
@@ -140,7 +140,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     ratios(run);
     run.outcome.notes.push(
         "With the write cache off a zone has one write in flight, which then waits for its place to come round again: what counts is \
-         the length of a command (1 MiB at most), and from one command a turn on the length of a turn is worth nothing. With the cache \
+         the length of a command, and from one command a turn on the length of a turn is worth nothing. With the cache \
          on the drive gathers what belongs together, and turns are worth what they save it in seeks."
             .into(),
     );

@@ -572,8 +572,8 @@ mod tests {
         (0..4).for_each(|i| record(i, &mut steps));
         let ends: Vec<_> = std::iter::from_fn(|| steps.next()).map(|(who, _)| who).collect();
         assert_eq!(ends, [0, 1, 2, 3]);
-        // Eight if each were written for itself.
-        assert_eq!(steps.stats().latency["user_write"].commands, 5);
+        // Eight if each were written for itself: 4 MiB and 64 KiB in commands of 1,280 KiB.
+        assert_eq!(steps.stats().latency["user_write"].commands, 4);
     }
 
     fn chain(commands: Vec<TraceEntry>) -> Chain {

@@ -16,8 +16,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Largest command: what disks take in one piece.
+/// Largest command of a file, and of a disk between these: what the kernel passes on in one piece. It may cut one, since what is written on a conventional
+/// disk has no order.
 const MAX_IO: u32 = 1 << 20;
+const DISKS_MAX_IO: std::ops::RangeInclusive<u64> = 64 << 10..=4 << 20;
 
 /// A file or a disk, locked as long as it is open.
 pub struct FileBase {
@@ -97,7 +99,7 @@ impl FileBase {
             name,
             size: disk.size,
             block,
-            max_io: MAX_IO,
+            max_io: (disk.max_io.clamp(*DISKS_MAX_IO.start(), *DISKS_MAX_IO.end()) / 4096 * 4096) as u32,
             rotational: disk.rotational,
             medium,
             boot: boot(&medium, &disk.sequence),

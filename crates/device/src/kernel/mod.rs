@@ -5,7 +5,7 @@
 //! (`O_DIRECT`); a flush is an fdatasync of the device. The rules of the contract are kept as follows:
 //!
 //! - **The drive decides about writes.** A write goes to the drive as it is asked for, in one command (`max_io` is so
-//!   small that the kernel never splits one, which could leave half of a refused write behind). Only where the kernel
+//!   small that the kernel never splits one, which could leave half of a refused write behind; [long](self::long) ones go from large pages). Only where the kernel
 //!   would do something else than fail (crossing zones, misalignment) it is refused here. After an error the zone is
 //!   reported and the error is told from its state.
 //! - **Zones are reported before they are opened or closed**, since drives differ about forbidden transitions: ZBC ignores
@@ -20,6 +20,7 @@
 mod advice;
 mod errors;
 mod ioctl;
+mod long;
 mod open;
 mod plain;
 mod sysfs;
@@ -28,6 +29,7 @@ use crate::{Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, 
 pub use advice::Advice;
 use errors::Doing;
 use ioctl::{BlkZone, Condition, SECTOR, ZoneType};
+use long::{LargeBuffers, Longest};
 pub(crate) use plain::{PlainDisk, boot, is_rotational, open_plain};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -37,13 +39,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sysfs::Sysfs;
-
-/// Pages that one bio of the kernel holds at most (`BIO_MAX_VECS`).
-const BIO_PAGES: u64 = 256;
-/// Bytes of a page; larger ones only make the limit looser.
-const PAGE: u64 = 4096;
-/// Commands are cut to multiples of this, where they are larger than it.
-const ROUND_IO: u64 = 64 << 10;
 
 /// What the opener wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +82,9 @@ pub struct KernelDevice {
     slots: Vec<Slot>,
     /// The caller wants the cache; `false` makes every write durable by itself.
     cache: AtomicBool,
+    /// Longest write from any memory; longer ones go from large pages.
+    plain_io: usize,
+    large: Option<LargeBuffers>,
 }
 
 /// What is known of a zone beside the drive's own word.
@@ -114,11 +112,26 @@ impl KernelDevice {
     pub fn open(path: &Path, access: Access) -> Result<KernelDevice> {
         let name: Arc<str> = path.display().to_string().into();
         let (file, sysfs) = open::open(path, &name, access)?;
-        let geometry = geometry(&file, &sysfs, &name)?;
+        let mut geometry = geometry(&file, &sysfs, &name)?;
+        let Longest { plain, large } = Longest::of(&sysfs, geometry.block);
+        // Who only reads needs none: reads may be cut.
+        let buffers = if large > plain && access == Access::Write { LargeBuffers::new(large) } else { None };
+        if buffers.is_some() || access != Access::Write {
+            geometry.max_io = large;
+        }
         let identity = identity(&name, &sysfs);
         let cache = sysfs.text("queue/write_cache").is_none_or(|text| text == "write back");
-        let mut device =
-            KernelDevice { file, sysfs, access, identity, geometry, slots: Vec::new(), cache: AtomicBool::new(cache) };
+        let mut device = KernelDevice {
+            file,
+            sysfs,
+            access,
+            identity,
+            geometry,
+            slots: Vec::new(),
+            cache: AtomicBool::new(cache),
+            plain_io: plain as usize,
+            large: buffers,
+        };
         device.load()?;
         if access == Access::Write {
             for advice in device.advice().iter().filter(|advice| !advice.good) {
@@ -287,11 +300,23 @@ impl KernelDevice {
 
     /// Writes all of `buf`, or says how much went before the error.
     fn write_all(&self, buf: &[u8], at: u64) -> Result<(), (usize, Errno)> {
+        if buf.len() > self.plain_io
+            && let Some(written) =
+                self.large.as_ref().and_then(|large| large.with(buf, |buf| self.write_by(buf, at, buf.len())))
+        {
+            return written;
+        }
+        self.write_by(buf, at, self.plain_io)
+    }
+
+    /// The same in pieces of `most` bytes, each of which the kernel passes on whole.
+    fn write_by(&self, buf: &[u8], at: u64, most: usize) -> Result<(), (usize, Errno)> {
         let cached = self.cache.load(Ordering::Relaxed);
         let flags = if cached { ReadWriteFlags::empty() } else { ReadWriteFlags::DSYNC };
         let mut done = 0;
         while done < buf.len() {
-            match rustix::io::pwritev2(&self.file, &[IoSlice::new(&buf[done..])], at + done as u64, flags) {
+            let piece = &buf[done..buf.len().min(done + most.max(1))];
+            match rustix::io::pwritev2(&self.file, &[IoSlice::new(piece)], at + done as u64, flags) {
                 Ok(0) => return Err((done, Errno::IO)),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -514,7 +539,7 @@ fn geometry(file: &File, sysfs: &Sysfs, name: &Arc<str>) -> Result<Geometry> {
     Ok(Geometry {
         block,
         mem_align: block,
-        max_io: max_io(sysfs, block),
+        max_io: Longest::of(sysfs, block).plain,
         zones,
         zone_size,
         max_open: sysfs.limit("queue/max_open_zones"),
@@ -523,17 +548,6 @@ fn geometry(file: &File, sysfs: &Sysfs, name: &Arc<str>) -> Result<Geometry> {
         reads_cross_zones: true,
         reads_above_wp: true,
     })
-}
-
-/// The largest command that the kernel passes on in one piece, wherever in a page its buffer begins.
-fn max_io(sysfs: &Sysfs, block: u32) -> u32 {
-    let sectors = sysfs.number("queue/max_sectors_kb").unwrap_or(128).saturating_mul(1024);
-    // A buffer that begins inside a page touches one page more.
-    let spare = u64::from(u64::from(block) < PAGE);
-    let segments = sysfs.number("queue/max_segments").unwrap_or(BIO_PAGES).min(BIO_PAGES);
-    let most = sectors.min(segments.saturating_sub(spare).saturating_mul(PAGE));
-    let unit = if most >= ROUND_IO { ROUND_IO } else { u64::from(block) };
-    ((most / unit * unit) as u32).max(block)
 }
 
 /// Who it is. A drive that tells no name of its own is a new medium after every boot.

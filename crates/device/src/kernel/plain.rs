@@ -16,6 +16,8 @@ pub(crate) struct PlainDisk {
     pub(crate) logical_block: u64,
     pub(crate) physical_block: u64,
     pub(crate) rotational: bool,
+    /// Longest command that the kernel passes on, in bytes.
+    pub(crate) max_io: u64,
     /// Everything that tells this disk from another.
     pub(crate) names: String,
     /// Its number among all disks that appeared since boot.
@@ -39,6 +41,7 @@ pub(crate) fn open_plain(path: &Path, name: &Arc<str>, access: Access) -> Result
         logical_block,
         physical_block: queue("physical_block_size").unwrap_or(logical_block),
         rotational: queue("rotational") == Some(1),
+        max_io: queue("max_sectors_kb").unwrap_or(128).saturating_mul(1024),
         names,
         sequence: sysfs.text("diskseq").or_else(|| sysfs.text("../diskseq")).unwrap_or_default(),
         file,
