@@ -2,7 +2,11 @@
 
 mod change;
 mod look;
+mod making;
+mod range;
+mod tarball;
 mod transfer;
+mod which;
 
 use crate::engine::Named;
 use crate::output::{Failure, Outcome};
@@ -12,6 +16,7 @@ use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{ChunkId, ChunkStore, OpenStep, StreamType, ZoneInfo};
 use imbrex_drives::parse_size;
 use indicatif::{ProgressBar, ProgressStyle};
+use range::{Range, range};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
@@ -35,9 +40,11 @@ enum Verb {
                             imbrex chunk format drive.img --with-fs   # shared with imbrex fs\n  \
                             imbrex chunk format drive.img --stream logs:30:8 --stream cold:365:4:64M")]
     Format(Format),
-    /// Store a file, or what comes from stdin, and print the chunk's id. What is longer than one chunk becomes several.
+    /// Store files, or what comes from stdin, and print the chunks' ids. A file's name is the chunk's. What is longer than one chunk becomes several.
     #[command(
-        after_help = "Examples:\n  imbrex chunk put drive.img photo.jpg\n  tar c . | imbrex chunk put drive.img > ids\n  \
+        after_help = "Examples:\n  imbrex chunk put drive.img photo.jpg && imbrex chunk get drive.img photo.jpg > copy.jpg\n  \
+                            imbrex chunk put drive.img ~/photos --recursive\n  \
+                            pg_dump db | imbrex chunk put drive.img --name dumps/today --replace\n  \
                             imbrex chunk put drive.img log.0 --open --stream metadata"
     )]
     Put(Put),
@@ -46,20 +53,35 @@ enum Verb {
     #[command(after_help = "Examples:\n  echo line | imbrex chunk append drive.img $id\n  \
                             imbrex chunk append drive.img $id part --offset 4096   # safe to repeat")]
     Append(Append),
-    /// Print chunks, one behind the other, or a range of one.
-    #[command(after_help = "Examples:\n  imbrex chunk get drive.img $id > photo.jpg\n  \
-                            imbrex chunk get drive.img $(cat ids) | tar x\n  \
-                            imbrex chunk get drive.img $id --range 1M+4K --output part")]
+    /// Print chunks, by name or id, one behind the other, or a range of one.
+    #[command(after_help = "Examples:\n  imbrex chunk get drive.img photo.jpg > copy.jpg\n  \
+                            imbrex chunk get drive.img 5f3c > photo.jpg            # the beginning of an id\n  \
+                            imbrex chunk get drive.img photo.jpg --range 0-1023    # the first KiB, as HTTP counts\n  \
+                            imbrex chunk get drive.img photo.jpg --range 1M+4K --output part")]
     Get(Get),
     /// Seal chunks: they take no more appends.
     #[command(after_help = "Example:\n  imbrex chunk seal drive.img $id")]
     Seal(Ids),
     /// Remove chunks.
-    #[command(after_help = "Examples:\n  imbrex chunk rm drive.img $id\n  \
-                            imbrex chunk rm drive.img $(imbrex chunk ls drive.img)")]
+    #[command(after_help = "Examples:\n  imbrex chunk rm drive.img photo.jpg\n  \
+                            imbrex chunk rm drive.img $(imbrex chunk ls drive.img --ids)")]
     Rm(Ids),
-    /// List chunks by id.
+    /// Name chunks, or rename them.
+    #[command(after_help = "Examples:\n  imbrex chunk name drive.img photos/new.jpg photo.jpg   # renames\n  \
+                            imbrex chunk name drive.img backup.tar $id1 $id2      # one name for several, in order\n  \
+                            imbrex chunk name drive.img photo.jpg --off")]
+    Name(Name),
+    /// Write chunks as a tar stream, each by its name, or by its id where it has none.
+    #[command(after_help = "Examples:\n  imbrex chunk export drive.img > all.tar\n  \
+                            imbrex chunk export drive.img photos/ | tar x      # what is named so, into this directory")]
+    Export(Export),
+    /// Store the files of a tar stream, each by its name: all of them, or none.
+    #[command(after_help = "Examples:\n  imbrex chunk import drive.img all.tar\n  \
+                            tar c photos | imbrex chunk import drive.img --replace")]
+    Import(Import),
+    /// List chunks by id, with their names; or by name.
     #[command(after_help = "Examples:\n  imbrex chunk ls drive.img --long\n  \
+                            imbrex chunk ls drive.img photos/                      # by name, what begins so\n  \
                             imbrex chunk ls drive.img --limit 1000                 # a page\n  \
                             imbrex chunk ls drive.img --limit 1000 --after $last   # the next one")]
     Ls(Ls),
@@ -125,9 +147,24 @@ struct Format {
 struct Put {
     #[command(flatten)]
     store: Store,
-    /// The file; - is stdin.
+    /// The files; - is stdin.
     #[arg(default_value = "-")]
-    file: String,
+    files: Vec<String>,
+    /// Store what is in directories, too, each file by the directory's name and its path in it.
+    #[arg(short, long)]
+    recursive: bool,
+    /// Name of what is stored; of a file its own without this.
+    #[arg(long, conflicts_with_all = ["recursive", "no_name"])]
+    name: Option<String>,
+    /// What all names begin with, as `photos/`.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prefix: String,
+    /// Give no names.
+    #[arg(long, conflicts_with = "prefix")]
+    no_name: bool,
+    /// Delete what has one of the names, when all is stored.
+    #[arg(long)]
+    replace: bool,
     /// Id of the chunk, 48 hexadecimal digits, where one chunk is enough; a random one without it.
     #[arg(long, value_parser = id)]
     id: Option<ChunkId>,
@@ -146,9 +183,9 @@ struct Put {
 struct Append {
     #[command(flatten)]
     store: Store,
-    /// The chunk.
-    #[arg(value_parser = id)]
-    id: ChunkId,
+    /// The chunk: its id, its name, or the beginning of its id.
+    #[arg(value_name = "CHUNK")]
+    id: String,
     /// What to append: a file; - is stdin.
     #[arg(default_value = "-")]
     file: String,
@@ -164,11 +201,11 @@ struct Append {
 struct Get {
     #[command(flatten)]
     store: Store,
-    /// The chunks.
-    #[arg(required = true, value_parser = id)]
-    ids: Vec<ChunkId>,
-    /// Only these bytes of one chunk: FROM+BYTES, or FROM+ for all from there on.
-    #[arg(long, value_name = "FROM+BYTES", value_parser = range)]
+    /// The chunks: ids, names, or beginnings of ids.
+    #[arg(required = true, value_name = "CHUNK")]
+    ids: Vec<String>,
+    /// Only these bytes of one: FROM-TO as in HTTP (0-4 is five bytes), FROM-, -LAST, FROM+BYTES or FROM+.
+    #[arg(long, value_name = "RANGE", value_parser = range, allow_hyphen_values = true)]
     range: Option<Range>,
     /// Where to; - is stdout.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
@@ -182,15 +219,70 @@ struct Get {
 struct Ids {
     #[command(flatten)]
     store: Store,
-    /// The chunks.
-    #[arg(required = true, value_parser = id)]
-    ids: Vec<ChunkId>,
+    /// The chunks: ids, names, or beginnings of ids.
+    #[arg(required = true, value_name = "CHUNK")]
+    ids: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct Name {
+    #[command(flatten)]
+    store: Store,
+    /// The name.
+    name: String,
+    /// What it is for: chunks, in order.
+    #[arg(required_unless_present = "off", value_name = "CHUNK")]
+    chunks: Vec<String>,
+    /// Delete what has the name.
+    #[arg(long)]
+    replace: bool,
+    /// Take the name off its chunks, which stay.
+    #[arg(long, conflicts_with_all = ["chunks", "replace"])]
+    off: bool,
+}
+
+#[derive(clap::Args)]
+struct Export {
+    #[command(flatten)]
+    store: Store,
+    /// The chunks: names, names that begin so (where it ends with a slash), ids; without any, all.
+    #[arg(value_name = "CHUNK")]
+    chunks: Vec<String>,
+    /// Where to; - is stdout.
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: String,
+}
+
+#[derive(clap::Args)]
+struct Import {
+    #[command(flatten)]
+    store: Store,
+    /// The tar file; - is stdin.
+    #[arg(default_value = "-")]
+    file: String,
+    /// What all names begin with, as `photos/`.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prefix: String,
+    /// Delete what has one of the names, when all is stored.
+    #[arg(long)]
+    replace: bool,
+    /// Kind of stream: as for put.
+    #[arg(long, default_value = "data")]
+    stream: String,
 }
 
 #[derive(clap::Args)]
 struct Ls {
     #[command(flatten)]
     store: Store,
+    /// Only what has a name that begins so, by name.
+    prefix: Option<String>,
+    /// By name: what has one.
+    #[arg(long)]
+    names: bool,
+    /// Nothing but ids.
+    #[arg(long, conflicts_with_all = ["names", "long", "prefix"])]
+    ids: bool,
     /// Size, kind of stream, state, records and zones of each.
     #[arg(short, long)]
     long: bool,
@@ -206,9 +298,9 @@ struct Ls {
 struct Stat {
     #[command(flatten)]
     store: Store,
-    /// A chunk.
-    #[arg(value_parser = id)]
-    id: Option<ChunkId>,
+    /// A chunk: its id, its name, or the beginning of its id.
+    #[arg(value_name = "CHUNK")]
+    id: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -268,26 +360,6 @@ fn volume(text: &str) -> Result<[u8; 16], String> {
     text.parse::<uuid::Uuid>().map(uuid::Uuid::into_bytes).map_err(wrong)
 }
 
-/// Bytes of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    from: u64,
-    /// `None`: all that follow.
-    bytes: Option<u64>,
-}
-
-fn range(text: &str) -> Result<Range, String> {
-    let wrong = "write it as FROM+BYTES, as 1M+4K, or FROM+";
-    let (from, bytes) = text.split_once('+').ok_or(wrong)?;
-    let from = parse_size(from)?;
-    let bytes = if bytes.is_empty() { None } else { Some(parse_size(bytes)?) };
-    match bytes {
-        Some(0) => Err("a range has one byte at least".into()),
-        Some(bytes) if from.checked_add(bytes).is_none() => Err("that is more than 64 bits can count".into()),
-        bytes => Ok(Range { from, bytes }),
-    }
-}
-
 impl From<imbrex_chunkstore::Error> for Failure {
     fn from(error: imbrex_chunkstore::Error) -> Failure {
         Failure::of(error.class(), error)
@@ -302,6 +374,9 @@ pub fn run(args: Args) -> Outcome {
         Verb::Get(args) => transfer::get(args),
         Verb::Seal(args) => change::seal(args),
         Verb::Rm(args) => change::rm(args),
+        Verb::Name(args) => change::name(args),
+        Verb::Export(args) => tarball::export(args),
+        Verb::Import(args) => tarball::import(args),
         Verb::Ls(args) => look::ls(args),
         Verb::Stat(args) => look::stat(args),
         Verb::Df(args) => look::df(args),
@@ -395,18 +470,4 @@ fn stream(store: &ChunkStore, name: &str) -> Result<StreamType, Failure> {
             "there is no stream {name:?}; there are {known}; ?streams=NAME:DAYS:POOL behind the drive's name, as ?streams=logs:30:8, makes one"
         ))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_understood() {
-        assert_eq!(range("1M+4K"), Ok(Range { from: 1 << 20, bytes: Some(4096) }));
-        assert_eq!(range("0+"), Ok(Range { from: 0, bytes: None }));
-        for wrong in ["", "+", "5", "+5", "5-6", "5+0", "1+2+3", "18446744073709551615+1", "-1+5"] {
-            assert!(range(wrong).is_err(), "{wrong}");
-        }
-    }
 }

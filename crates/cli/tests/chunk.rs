@@ -8,8 +8,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Output, Stdio};
 use support::*;
 
-const VERBS: [&str; 13] =
-    ["format", "put", "append", "get", "seal", "rm", "ls", "stat", "df", "check", "scrub", "clean", "salvage"];
+const VERBS: [&str; 16] = [
+    "format", "put", "append", "get", "seal", "rm", "name", "export", "import", "ls", "stat", "df", "check", "scrub",
+    "clean", "salvage",
+];
 const A: &str = "00000000000000000000000000000000000000000000000a";
 const B: &str = "00000000000000000000000000000000000000000000000b";
 const C: &str = "00000000000000000000000000000000000000000000000c";
@@ -114,7 +116,7 @@ fn what_is_longer_than_a_chunk_becomes_several_and_they_are_told() {
     says(&fails(at.chunk("get", &[A]), 1), &["there is no chunk"]);
     // Smaller ones on request.
     let uri = format!("imbrex://{}?chunk-limit=1000000", at.drive());
-    let few = json(at.run(&["chunk", "put", &uri, &at.file("in", &content), "--json"]));
+    let few = json(at.run(&["chunk", "put", &uri, &at.file("in", &content), "--json", "--no-name"]));
     assert_eq!((&few["chunks"][0]["len"], &few["chunks"][2]["len"]), (&1_000_000.into(), &300_000.into()));
     is_whole(&at);
 }
@@ -330,7 +332,8 @@ fn cleaning_makes_room_of_what_was_removed() {
     // Pairs that share zones: one of each goes.
     let uri = format!("imbrex://{}?open-zones=1&chunk-limit=250000", at.drive());
     let content = bytes(20_000_000);
-    let put = json(at.run(&["chunk", "put", &uri, &at.file("in", &content), "--json", "--piece", "250000"]));
+    let file = at.file("in", &content);
+    let put = json(at.run(&["chunk", "put", &uri, &file, "--json", "--piece", "250000", "--no-name"]));
     let all: Vec<&str> = put["chunks"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap()).collect();
     let odd: Vec<&str> = all.iter().copied().skip(1).step_by(2).collect();
     done(at.chunk("rm", &odd));
@@ -409,7 +412,7 @@ fn a_drive_serves_chunks_and_files() {
     let content = bytes(3_000_000);
     let file = at.file("in", &content);
     for round in 0..3 {
-        let (put, _) = ids(&at.chunk("put", &[&file]));
+        let (put, _) = ids(&at.chunk("put", &[&file, "--no-name"]));
         done(at.fs("cp", &[&file, &format!(":/{round}.sst")]));
         let put: Vec<&str> = put.iter().map(String::as_str).collect();
         assert!(at.chunk("get", &put).stdout == content);
@@ -481,7 +484,7 @@ fn wrong_arguments_are_told_apart_from_failures() {
     done(at.chunk_given("put", &["--id", A], b"0123456789"));
     done(at.chunk_given("put", &["--id", B, "--open"], b""));
     let usage: [(&str, &[&str], &str); 13] = [
-        ("get", &["12"], "48 hexadecimal digits"),
+        ("get", &[A, "--range", "5-4"], "0-4 is five bytes"),
         ("get", &[A, "--range", "5"], "FROM+BYTES"),
         ("get", &[A, "--range", "0+0"], "one byte at least"),
         ("get", &[A, B, "--range", "0+1"], "one chunk"),
@@ -490,7 +493,7 @@ fn wrong_arguments_are_told_apart_from_failures() {
         ("put", &["--piece", "0"], "--piece"),
         ("put", &["--piece", "1G"], "--piece"),
         ("ls", &["--limit", "0"], "--limit"),
-        ("stat", &[&A[1..]], "48 hexadecimal digits"),
+        ("ls", &["--after", "12"], "48 hexadecimal digits"),
         ("scrub", &["--rate", "0"], "one byte at least"),
         ("scrub", &["--bytes", "0"], "one byte at least"),
         ("clean", &["--bytes", "0"], "one byte at least"),
@@ -498,7 +501,9 @@ fn wrong_arguments_are_told_apart_from_failures() {
     for (verb, more, part) in usage {
         says(&fails(at.chunk_given(verb, more, b"x"), 2), &[part]);
     }
-    let failed: [(&str, &[&str], &[u8], &str); 13] = [
+    let failed: [(&str, &[&str], &[u8], &str); 15] = [
+        ("get", &["12"], b"", "no chunk is named \"12\""),
+        ("stat", &["000000000001"], b"", "no id begins so"),
         ("get", &[C], b"", "there is no chunk"),
         // A range beyond the end.
         ("get", &[A, "--range", "4+7"], b"", "ask for 4+6 at most"),

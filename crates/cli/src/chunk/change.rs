@@ -1,11 +1,11 @@
 //! What changes a store, but for bytes: format, seal, rm, clean, salvage.
 
-use super::{Clean, Format, Ids, Salvage, Store, recovery_bar, what};
+use super::{Clean, Format, Ids, Name, Salvage, Store, recovery_bar, what, which};
 use crate::engine::uri_of;
 use crate::fs::progress;
 use crate::output::{Failure, Outcome, count, print, print_json, size};
 use imbrex_bluefs::BlueFs;
-use imbrex_chunkstore::{ChunkStore, Durability, FormatOptions, Relabel, Relabelled, URI_OPTIONS};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, FormatOptions, Relabel, Relabelled, URI_OPTIONS};
 use imbrex_drives::{SCHEME, parse_uri};
 use imbrex_zones::TenantSpec;
 use serde_json::json;
@@ -55,18 +55,16 @@ pub(super) fn format(args: Format) -> Outcome {
 }
 
 /// All of them are there, before the first is changed.
-fn open_all(args: &Ids) -> Result<ChunkStore, Failure> {
+fn open_all(args: &Ids) -> Result<(ChunkStore, Vec<ChunkId>), Failure> {
     let store = args.store.open()?;
-    for id in &args.ids {
-        store.stat(*id)?;
-    }
-    Ok(store)
+    let ids = which::all(&store, &args.ids)?;
+    Ok((store, ids))
 }
 
 pub(super) fn seal(args: Ids) -> Outcome {
-    let store = open_all(&args)?;
+    let (store, ids) = open_all(&args)?;
     let mut sealed = Vec::new();
-    for id in &args.ids {
+    for id in &ids {
         let len = store.seal_with(*id, Durability::Buffered)?;
         sealed.push(json!({ "id": id.to_string(), "len": len }));
     }
@@ -74,18 +72,35 @@ pub(super) fn seal(args: Ids) -> Outcome {
     if args.store.json { print_json(&json!({ "sealed": sealed })) } else { Ok(()) }
 }
 
-pub(super) fn rm(mut args: Ids) -> Outcome {
-    args.ids.sort_unstable();
-    args.ids.dedup();
-    let store = open_all(&args)?;
-    let bar = progress(args.ids.len() as u64);
-    for id in &args.ids {
+pub(super) fn rm(args: Ids) -> Outcome {
+    let (store, mut ids) = open_all(&args)?;
+    ids.sort_unstable();
+    ids.dedup();
+    which::whole(&store, &ids)?;
+    let bar = progress(ids.len() as u64);
+    for id in &ids {
         store.delete_with(*id, Durability::Buffered)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     store.close()?;
-    if args.store.json { print_json(&json!({ "removed": args.ids.len() })) } else { Ok(()) }
+    if args.store.json { print_json(&json!({ "removed": ids.len() })) } else { Ok(()) }
+}
+
+pub(super) fn name(args: Name) -> Outcome {
+    let store = args.store.open()?;
+    if args.off {
+        store.unname(&args.name)?;
+    } else {
+        let ids = which::all(&store, &args.chunks)?;
+        store.name(&[(&args.name, &ids)], args.replace)?;
+    }
+    store.close()?;
+    if !args.store.json {
+        return Ok(());
+    }
+    let ids = if args.off { Vec::new() } else { store.named(&args.name)? };
+    print_json(&json!({ "name": args.name, "chunks": ids.iter().map(ToString::to_string).collect::<Vec<_>>() }))
 }
 
 pub(super) fn clean(args: Clean) -> Outcome {

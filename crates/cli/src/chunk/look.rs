@@ -1,9 +1,9 @@
 //! Looks at a store, which leave the drive as it is: ls, stat, df, check, scrub.
 
-use super::{Ls, Scrub, Stat, Store};
+use super::{Ls, Scrub, Stat, Store, which};
 use crate::fs::progress;
 use crate::output::{Failure, Outcome, count, print, print_json, size, table};
-use imbrex_chunkstore::{ChunkInfo, ChunkStore, StreamType};
+use imbrex_chunkstore::{ChunkId, ChunkInfo, ChunkStore, StreamType};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -18,12 +18,54 @@ fn state(info: &ChunkInfo) -> &'static str {
 }
 
 fn facts(store: &ChunkStore, info: &ChunkInfo) -> Value {
+    let of = store.name_of(info.id);
     json!({ "id": info.id.to_string(), "len": info.len, "stream": store.stream_name(info.stream), "sealed": info.sealed,
-            "records": info.records, "zones": info.zones })
+            "records": info.records, "zones": info.zones, "name": of.as_ref().map(|of| &*of.name),
+            "place": of.as_ref().map(|of| of.place), "of": of.as_ref().map(|of| of.chunks) })
+}
+
+/// The name of a chunk as people read it; empty where it has none.
+fn name(store: &ChunkStore, info: &ChunkInfo) -> String {
+    match store.name_of(info.id) {
+        None => String::new(),
+        Some(of) if of.chunks == 1 => format!("  {}", of.name),
+        Some(of) => format!("  {} ({} of {})", of.name, of.place + 1, of.chunks),
+    }
+}
+
+/// By name.
+fn ls_names(store: &ChunkStore, args: &Ls) -> Outcome {
+    let prefix = args.prefix.as_deref().unwrap_or_default();
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut after: Option<String> = None;
+    let mut all = Vec::new();
+    while left > 0 {
+        let page = store.names(after.as_deref(), prefix, PAGE.min(usize::try_from(left).unwrap_or(PAGE)));
+        let Some(last) = page.last() else { break };
+        after = Some(last.name.to_string());
+        left -= page.len() as u64;
+        for found in page {
+            let ids = store.named(&found.name)?;
+            if args.store.json {
+                let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+                all.push(json!({ "name": &*found.name, "len": found.len, "sealed": found.sealed, "chunks": ids }));
+            } else if args.long {
+                let first = ids.first().map(ToString::to_string).unwrap_or_default();
+                let more = if ids.len() > 1 { format!(" and {} more", ids.len() - 1) } else { String::new() };
+                print(format_args!("{:>12}  {}  {first}{more}", found.len, found.name))?;
+            } else {
+                print(&found.name)?;
+            }
+        }
+    }
+    if args.store.json { print_json(&json!({ "names": all })) } else { Ok(()) }
 }
 
 pub(super) fn ls(args: Ls) -> Outcome {
     let store = args.store.look()?;
+    if args.names || args.prefix.is_some() {
+        return ls_names(&store, &args);
+    }
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut after = args.after;
     let mut all = Vec::new();
@@ -36,7 +78,7 @@ pub(super) fn ls(args: Ls) -> Outcome {
             all.extend(page.iter().map(|info| facts(&store, info)));
             continue;
         }
-        let lines: Vec<String> = page.iter().map(|info| line(&store, info, args.long)).collect();
+        let lines: Vec<String> = page.iter().map(|info| line(&store, info, &args)).collect();
         print(lines.join("\n"))?;
     }
     if !args.store.json {
@@ -46,12 +88,16 @@ pub(super) fn ls(args: Ls) -> Outcome {
     print_json(&json!({ "chunks": all, "next": next.map(|id| id.to_string()) }))
 }
 
-fn line(store: &ChunkStore, info: &ChunkInfo, long: bool) -> String {
-    if !long {
+fn line(store: &ChunkStore, info: &ChunkInfo, args: &Ls) -> String {
+    if args.ids {
         return info.id.to_string();
     }
+    let name = name(store, info);
+    if !args.long {
+        return format!("{}{name}", info.id);
+    }
     format!(
-        "{} {:>10} {:8} {:6} {:>6} record{} in {} zone{}",
+        "{} {:>10} {:8} {:6} {:>6} record{} in {} zone{}{name}",
         info.id,
         info.len,
         store.stream_name(info.stream),
@@ -92,10 +138,19 @@ fn quantile(utilisation: &[u16], hundredths: usize) -> Option<f64> {
 
 pub(super) fn stat(args: Stat) -> Outcome {
     let store = args.store.look()?;
-    let Some(id) = args.id else { return stat_store(&store, args.store.json) };
+    let Some(id) = &args.id else { return stat_store(&store, args.store.json) };
+    let ids = which::which(&store, id)?;
+    if ids.len() > 1 && args.store.json {
+        let all = ids.iter().map(|id| Ok(facts(&store, &store.stat(*id)?)));
+        return print_json(&json!({ "name": id, "chunks": all.collect::<Result<Vec<_>, Failure>>()? }));
+    }
+    ids.into_iter().try_for_each(|id| stat_chunk(&store, id, args.store.json))
+}
+
+fn stat_chunk(store: &ChunkStore, id: ChunkId, as_json: bool) -> Outcome {
     let (info, places) = (store.stat(id)?, store.places(id)?);
-    if args.store.json {
-        let mut all = facts(&store, &info);
+    if as_json {
+        let mut all = facts(store, &info);
         all["limit"] = store.chunk_limit(info.stream).into();
         let place = |p: &imbrex_chunkstore::Place| json!({ "offset": p.offset, "len": p.len, "zone": p.zone, "at": p.at, "records": p.records });
         all["places"] = places.iter().map(place).collect();
@@ -103,7 +158,7 @@ pub(super) fn stat(args: Stat) -> Outcome {
     }
     let limit = count(u64::from(store.chunk_limit(info.stream)));
     print(table(&[
-        ("chunk", id.to_string()),
+        ("chunk", format!("{id}{}", name(store, &info))),
         ("size", format!("{} bytes", info.len)),
         ("stream", format!("{} ({limit} bytes a chunk at most)", store.stream_name(info.stream))),
         ("state", state(&info).into()),

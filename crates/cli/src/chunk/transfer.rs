@@ -1,34 +1,28 @@
 //! Bytes in and out: put, append, get.
 
-use super::{Append, Get, Put, stream};
+use super::making::{How, Stored, store_all};
+use super::{Append, Get, Put, stream, which};
 use crate::fs::progress;
-use crate::output::{Failure, Outcome, count, print, print_json, report};
+use crate::output::{Failure, Outcome, count, print, print_json};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Error};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
-/// So often it is looked whether there was a signal.
-const LOOK: Duration = Duration::from_millis(20);
-/// A put makes durable what it has appended so far each time it was so many bytes.
-const SYNC: u64 = 256 << 20;
 
 /// Where bytes come from, and how many there are if anybody knows.
-struct Input {
+pub(super) struct Input {
     from: Box<dyn Read>,
     name: String,
-    len: Option<u64>,
+    pub(super) len: Option<u64>,
 }
 
 impl Input {
-    fn open(name: &str) -> Result<Input, Failure> {
+    pub(super) fn open(name: &str) -> Result<Input, Failure> {
         if name == "-" {
             if io::stdin().is_terminal() {
                 return Err(Failure::usage("stdin is a terminal; name a file, or send the bytes through a pipe"));
@@ -40,7 +34,7 @@ impl Input {
         let meta = file.metadata().map_err(failed)?;
         if meta.is_dir() {
             return Err(Failure::failed(format!(
-                "{name} is a directory; name a file, or send a tar stream of it to stdin"
+                "{name} is a directory; store what is in it with --recursive, or name a file"
             )));
         }
         let len = meta.is_file().then_some(meta.len());
@@ -48,7 +42,7 @@ impl Input {
     }
 
     /// Fills the buffer as far as there are bytes; returns how many.
-    fn fill(&mut self, buf: &mut [u8]) -> Result<usize, Failure> {
+    pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<usize, Failure> {
         let mut done = 0;
         while done < buf.len() {
             match self.from.read(&mut buf[done..]) {
@@ -60,121 +54,143 @@ impl Input {
         }
         Ok(done)
     }
+}
 
-    fn bar(&self) -> ProgressBar {
-        match self.len {
-            Some(len) => progress(len),
-            None => {
-                let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec}");
-                ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-            }
+/// Shows how far so many bytes are, or only how many were, where nobody knows how many there will be.
+pub(super) fn bar(len: Option<u64>) -> ProgressBar {
+    match len {
+        Some(len) => progress(len),
+        None => {
+            let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec}");
+            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         }
     }
 }
 
-/// A chunk that a put has made.
-struct Made {
-    id: ChunkId,
-    len: u64,
+/// A file on the host, and the name that its chunk gets.
+struct Source {
+    path: String,
+    name: Option<String>,
 }
 
-/// The chunks of a put. Whoever holds it is the only one who changes the store.
-type AllMade = Arc<Mutex<Vec<Made>>>;
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+/// What a path's chunk is called: its last part.
+fn name_of(path: &Path) -> Result<String, Failure> {
+    let text = path
+        .to_str()
+        .ok_or_else(|| Failure::failed(format!("{}: its name is not UTF-8; give one with --name", path.display())))?;
+    Ok(text.to_owned())
 }
 
-/// Half of it helps nobody.
-fn take_back(store: &ChunkStore, made: &[Made]) -> Result<(), Error> {
-    for chunk in made {
-        store.delete_with(chunk.id, Durability::Buffered)?;
-    }
-    store.close()
-}
-
-/// Ctrl-C and SIGTERM take back what was stored, also while the input says nothing, and end the process; until this is dropped.
-struct Watch {
-    interrupted: Arc<AtomicBool>,
-    /// Whoever has the store keeps its volume from being shut down, and the survivor's memory with it.
-    store: Arc<Mutex<Option<ChunkStore>>>,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        lock(&self.store).take();
-    }
-}
-
-impl Watch {
-    fn over(store: &ChunkStore, made: &AllMade, bar: &ProgressBar, as_json: bool) -> Watch {
-        let mut watch = Watch { interrupted: Arc::default(), store: Arc::new(Mutex::new(Some(store.clone()))) };
-        for signal in [SIGINT, SIGTERM] {
-            if let Err(error) = signal_hook::flag::register(signal, watch.interrupted.clone()) {
-                tracing::warn!(%error, "an interruption leaves chunks behind");
-                watch.interrupted = Arc::default();
-                return watch;
-            }
+/// The files below a directory, by their paths in it. What is neither file nor directory is told, since it would be lost.
+fn walk(directory: &Path, inside: &Path, found: &mut Vec<Source>) -> Outcome {
+    let failed = |e: io::Error| Failure::failed(format!("{}: {e}; check the path on the host", directory.display()));
+    let mut entries = std::fs::read_dir(directory).map_err(failed)?.collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, inside) = (entry.path(), inside.join(entry.file_name()));
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
+            walk(&path, &inside, found)?;
+        } else if kind.is_file() {
+            found.push(Source { path: name_of(&path)?, name: Some(name_of(&inside)?) });
+        } else {
+            return Err(Failure::failed(format!(
+                "{} is neither a file nor a directory, and chunks are made of files; move it elsewhere, or store the others by name",
+                path.display()
+            )));
         }
-        let (interrupted, store) = (watch.interrupted.clone(), watch.store.clone());
-        let (made, bar) = (made.clone(), bar.clone());
-        std::thread::spawn(move || {
-            while !interrupted.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK);
-            }
-            // The lock is kept: whoever would be done now waits, since nobody goes on from here.
-            let store = lock(&store);
-            let Some(store) = store.as_ref() else { return };
-            let made = lock(&made);
-            bar.finish_and_clear();
-            let sentence = match take_back(store, &made) {
-                Ok(()) => "interrupted, and nothing of it is stored; put it again".to_owned(),
-                Err(error) => {
-                    let ids: Vec<String> = made.iter().map(|chunk| chunk.id.to_string()).collect();
-                    format!("interrupted, and what was stored could not be removed ({error}); remove {}", ids.join(" "))
-                }
-            };
-            std::process::exit(report(Err(Failure::failed(sentence)), as_json).into());
-        });
-        watch
     }
+    Ok(())
+}
+
+fn sources(args: &Put) -> Result<Vec<Source>, Failure> {
+    let mut found = Vec::new();
+    for file in &args.files {
+        let path = Path::new(file);
+        if file != "-" && args.recursive && path.is_dir() {
+            let inside = path.file_name().map_or_else(PathBuf::new, PathBuf::from);
+            walk(path, &inside, &mut found)?;
+            continue;
+        }
+        let own = if file == "-" { None } else { path.file_name().map(|name| name_of(Path::new(name))).transpose()? };
+        found.push(Source { path: file.clone(), name: own });
+    }
+    if found.len() > 1 && (args.name.is_some() || args.id.is_some()) {
+        return Err(Failure::usage("--name and --id are for one file; store one after the other"));
+    }
+    for source in &mut found {
+        source.name = match (&args.name, args.no_name) {
+            (_, true) => None,
+            (Some(name), _) => Some(name.clone()),
+            // Who gives an id wants the chunk by that.
+            (None, _) if args.id.is_some() => None,
+            (None, _) => source.name.take(),
+        };
+        source.name = source.name.take().map(|name| format!("{}{name}", args.prefix));
+    }
+    Ok(found)
 }
 
 pub(super) fn put(args: Put) -> Outcome {
-    let mut input = Input::open(&args.file)?;
+    let sources = sources(&args)?;
+    let mut inputs = Vec::new();
+    // One that cannot be opened is told before anything is stored; many are not kept open.
+    for source in &sources {
+        // Who writes to a pipe must not find that nobody reads it any more.
+        let is_pipe = std::fs::metadata(&source.path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+        inputs.push(if is_pipe { None } else { Input::open(&source.path)?.len });
+    }
     let store = args.store.open()?;
-    let made = AllMade::default();
-    let bar = input.bar();
-    let watch = Watch::over(&store, &made, &bar, args.store.json);
-    let done = fill_chunks(&store, &mut input, &args, &made, &bar);
-    // Ctrl-C ends whoever writes to the pipe, too: the end of the input is then none of what was to be stored.
-    while watch.interrupted.load(Ordering::Relaxed) {
-        std::thread::park();
-    }
-    bar.finish_and_clear();
-    // From here on it is done, or fails by itself; who is taking it back meanwhile is waited for, and ends the process.
-    drop(watch);
-    let made = lock(&made);
-    if let Err(failure) = done {
-        // The failure is what is told, not that of the removal.
-        let _ = take_back(&store, &made);
-        return Err(failure);
-    }
-    store.close()?;
-    let bytes: u64 = made.iter().map(|chunk| chunk.len).sum();
+    which::free(&store, sources.iter().filter_map(|source| source.name.as_deref()), args.replace)?;
+    let all: Option<u64> = inputs.into_iter().sum();
+    let bar = bar(all);
+    let how = How {
+        stream: &args.stream,
+        piece: args.piece,
+        open: args.open,
+        id: args.id,
+        replace: args.replace,
+        as_json: args.store.json,
+    };
+    let stored = store_all(&store, how, &bar, |maker| {
+        sources.iter().try_for_each(|source| {
+            let mut input = Input::open(&source.path)?;
+            let what = input.name.clone();
+            maker.add(&what, source.name.clone(), &mut |buf| input.fill(buf))
+        })
+    })?;
+    told(&args, &store, &stored)
+}
+
+/// Says what was stored.
+fn told(args: &Put, store: &ChunkStore, stored: &[Stored]) -> Outcome {
+    let chunks = stored.iter().flat_map(|of| of.chunks.iter().map(move |id| (of, id)));
     if args.store.json {
-        let chunks: Vec<_> = made.iter().map(|c| json!({ "id": c.id.to_string(), "len": c.len })).collect();
-        return print_json(&json!({ "chunks": chunks, "bytes": bytes }));
+        let chunk = |(of, id): (&Stored, &ChunkId)| {
+            let len = store.stat(*id).map_or(0, |info| info.len);
+            json!({ "id": id.to_string(), "len": len, "name": of.name })
+        };
+        let bytes: u64 = stored.iter().map(|of| of.len).sum();
+        return print_json(&json!({ "chunks": chunks.map(chunk).collect::<Vec<_>>(), "bytes": bytes }));
     }
-    for chunk in made.iter() {
-        print(chunk.id)?;
+    let several = stored.len() > 1;
+    for (of, id) in chunks {
+        match &of.name {
+            Some(name) if several => print(format_args!("{id}  {name}"))?,
+            _ => print(id)?,
+        }
     }
-    if made.len() > 1 {
-        let limit = store.chunk_limit(stream(&store, &args.stream)?);
+    if let [Stored { name, chunks, .. }] = stored
+        && chunks.len() > 1
+    {
+        let limit = count(u64::from(store.chunk_limit(stream(store, &args.stream)?)));
+        let back = match name {
+            Some(name) => format!("{name:?}"),
+            None => "all ids in this order".into(),
+        };
         let sentence = format!(
-            "imbrex: {} chunks, because one takes {} bytes at most; `imbrex chunk get` with all ids in this order gives the bytes back",
-            made.len(),
-            count(u64::from(limit))
+            "imbrex: {} chunks, because one takes {limit} bytes at most; `imbrex chunk get` with {back} gives the bytes back",
+            chunks.len()
         );
         // Where even stderr is gone there is nobody left to tell.
         let _ = writeln!(io::stderr(), "{sentence}");
@@ -182,64 +198,25 @@ pub(super) fn put(args: Put) -> Outcome {
     Ok(())
 }
 
-fn fill_chunks(store: &ChunkStore, input: &mut Input, args: &Put, made: &AllMade, bar: &ProgressBar) -> Outcome {
-    let kind = stream(store, &args.stream)?;
-    let limit = u64::from(store.chunk_limit(kind));
-    let most = u64::from(store.limits().append);
-    let piece = args.piece.unwrap_or(most.min(PIECE as u64));
-    if !(1..=most).contains(&piece) {
-        return Err(Failure::usage(format!("an append has 1 to {most} bytes; choose another --piece")));
-    }
-    let mut buf = vec![0; piece as usize];
-    let mut unsynced = 0;
-    loop {
-        // The end of the input, where it is that of a chunk, too, must not begin another one.
-        let room = lock(made).last().map_or(limit, |chunk| limit - chunk.len);
-        let want = if room == 0 { limit } else { room }.min(piece) as usize;
-        let n = input.fill(&mut buf[..want])?;
-        let mut made = lock(made);
-        if n == 0 && !made.is_empty() {
-            break;
-        }
-        if made.is_empty() || room == 0 {
-            if let Some(full) = made.last() {
-                if args.id.is_some() {
-                    return Err(Failure::failed(format!(
-                        "{} needs more than one chunk (at most {limit} bytes each), and --id names one; leave --id out",
-                        input.name
-                    )));
-                }
-                store.seal_with(full.id, Durability::Buffered)?;
+/// The chunk that is appended to; where there is none, the id of a new one, and the name that it gets.
+fn target<'a>(store: &ChunkStore, text: &'a str) -> Result<(ChunkId, Option<&'a str>), Failure> {
+    match text.parse() {
+        Ok(id) => Ok((id, None)),
+        Err(_) => match which::one(store, text) {
+            Ok(id) => Ok((id, None)),
+            Err(_) if store.named(text).is_err() && imbrex_chunkstore::entry::names::check(text).is_none() => {
+                Ok((ChunkId::random(), Some(text)))
             }
-            let id = args.id.unwrap_or_else(ChunkId::random);
-            store.create_with(id, kind, Durability::Buffered)?;
-            made.push(Made { id, len: 0 });
-        }
-        let Some(chunk) = made.last_mut() else { break };
-        if n == 0 {
-            break;
-        }
-        let how = imbrex_chunkstore::Append { offset: Some(chunk.len), durability: Durability::Buffered };
-        store.append_with(chunk.id, &buf[..n], how)?;
-        chunk.len += n as u64;
-        bar.inc(n as u64);
-        unsynced += n as u64;
-        if unsynced >= SYNC {
-            store.sync()?;
-            unsynced = 0;
-        }
+            Err(failure) => Err(failure),
+        },
     }
-    match lock(made).last() {
-        Some(last) if !args.open => drop(store.seal(last.id)?),
-        _ => store.sync()?,
-    }
-    Ok(())
 }
 
 pub(super) fn append(args: Append) -> Outcome {
     let mut input = Input::open(&args.file)?;
     let store = args.store.open()?;
-    let (id, new) = (args.id, stream(&store, &args.stream)?);
+    let new = stream(&store, &args.stream)?;
+    let (id, name) = target(&store, &args.id)?;
     let (len, kind) = match store.stat(id) {
         Ok(info) => (info.len, info.stream),
         Err(_) => (0, new),
@@ -256,12 +233,15 @@ pub(super) fn append(args: Append) -> Outcome {
     // Of a chunk that is not there an append of nothing makes none.
     if n > 0 && args.offset.is_none_or(|offset| offset == 0) && store.stat(id).is_err() {
         store.create_with(id, kind, Durability::Buffered)?;
+        if let Some(name) = name {
+            store.name(&[(name, &[id])], false)?;
+        }
     } else if n == 0 {
         return Err(Error::Empty.into());
     }
     let (mut first, mut bytes) = (None, 0);
     let mut offset = args.offset;
-    let bar = input.bar();
+    let bar = bar(input.len);
     while n > 0 {
         let how = imbrex_chunkstore::Append { offset, durability: Durability::Durable };
         let at = match store.append_with(id, &buf[..n], how) {
@@ -295,20 +275,18 @@ pub(super) fn get(args: Get) -> Outcome {
     }
     let store = args.store.look()?;
     let mut runs = Vec::new();
-    for id in &args.ids {
-        let len = u64::from(store.stat(*id)?.len);
-        let (from, bytes) = args.range.map_or((0, None), |range| (range.from, range.bytes));
-        let end = bytes.map_or(len, |bytes| from + bytes);
-        if args.range.is_some() && from >= len {
-            return Err(Error::Range { id: *id, offset: from, len: len as u32 }.into());
+    for text in &args.ids {
+        let ids = which::which(&store, text)?;
+        let lens = ids.iter().map(|id| Ok(u64::from(store.stat(*id)?.len))).collect::<Result<Vec<u64>, Failure>>()?;
+        let all = lens.iter().sum();
+        let range = args.range.map_or(Ok((0, all)), |range| range.of(all));
+        let (from, end) = range.map_err(|why| Failure::failed(format!("chunk {text} {why}")))?;
+        let mut start = 0;
+        for (id, len) in ids.into_iter().zip(lens) {
+            let within = |at: u64| at.clamp(start, start + len) - start;
+            runs.push((id, within(from), within(end)));
+            start += len;
         }
-        if end > len {
-            let most = len - from;
-            return Err(Failure::failed(format!(
-                "chunk {id} has {len} bytes, and the range ends behind them; ask for {from}+{most} at most, or for {from}+"
-            )));
-        }
-        runs.push((*id, from, end));
     }
     let bar = progress(runs.iter().map(|(_, from, end)| end - from).sum());
     let mut out: Box<dyn Write> = match args.output.as_str() {
@@ -326,14 +304,14 @@ pub(super) fn get(args: Get) -> Outcome {
     if args.store.json { print_json(&json!({ "bytes": bar.position() })) } else { Ok(()) }
 }
 
-fn unwritten(error: io::Error) -> Failure {
+pub(super) fn unwritten(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::Unread,
         _ => Failure::failed(format!("writing the bytes failed ({error}); see where they go")),
     }
 }
 
-fn copy(
+pub(super) fn copy(
     store: &ChunkStore,
     id: ChunkId,
     (mut at, end): (u64, u64),
