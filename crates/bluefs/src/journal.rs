@@ -289,7 +289,7 @@ impl Journal {
         journal.drain(Priority::Normal)?;
         let volume = keeper.tenant.volume();
         volume.sync(Tag::new(Cause::Journal))?;
-        keeper.replace(Root { power_epoch: volume.device().identity().power_epoch, ..keeper.get() })?;
+        keeper.replace(Root { power_epoch: volume.power_epoch(), ..keeper.get() })?;
         Ok(journal)
     }
 
@@ -332,7 +332,7 @@ impl Journal {
             if zones.len() > MAX_ZONES {
                 return Err(Error::new(&volume.name(), Fault::NoSpace));
             }
-            let power_epoch = volume.device().identity().power_epoch;
+            let power_epoch = volume.power_epoch();
             keeper.replace(Root { generation, power_epoch, zones })
         })();
         match written {

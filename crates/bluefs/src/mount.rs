@@ -155,7 +155,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
         }
     }
     recorded.extend(meta.zones().map(|(zone, _)| zone));
-    report.power_lost = root.power_epoch != volume.device().identity().power_epoch;
+    report.power_lost = root.power_epoch != volume.power_epoch();
     // Only a power loss tears the journal's end. Without one, its last records were destroyed, unless memory still held them.
     let torn = !contents.damage.is_empty() && !report.power_lost && end == contents.end.logical;
     let damaged = odd || !contents.torn_tail_only || torn;

@@ -53,6 +53,11 @@ impl Model {
         let _ = if offline { self.0.faults().make_offline(zone) } else { self.0.faults().make_read_only(zone) };
     }
 
+    /// The drive loses power under who uses it.
+    pub(crate) fn lose_power(&self, told: bool, seed: u64) {
+        self.0.faults().lose_power_by(told, seed).expect("a drive in memory can be cut");
+    }
+
     /// Flips the bits of `mask` in a byte that has been written.
     pub(crate) fn flip_bit(&self, at: u64, mask: u8) {
         let _ = self.0.faults().flip_bits(at, mask);

@@ -46,6 +46,11 @@ pub enum FaultKind {
     BitFlip,
     /// A block of what was just written cannot be read any more.
     BadSector,
+    /// The drive alone loses power before the command, which goes on as if nothing had happened. The drive
+    /// [tells](imbrex_device::ZonedDevice::power_epoch), so nothing that is begun from then on may be called synced.
+    PowerLoss,
+    /// The same of a drive that does not tell, as real ones: write pointers alone show it.
+    QuietPowerLoss,
 }
 
 impl FaultKind {
@@ -63,6 +68,14 @@ impl FaultKind {
     /// loss of just these bytes, but no wrong ones.
     pub const DAMAGING: [FaultKind; 3] = [FaultKind::ZoneOffline, FaultKind::BitFlip, FaultKind::BadSector];
 
+    /// Losses of power under a volume that is mounted. They take what was not synced: the check has to find what was, and
+    /// what is called synced from then on. The run ends where the workload mounts anew.
+    pub const POWER: [FaultKind; 2] = [FaultKind::PowerLoss, FaultKind::QuietPowerLoss];
+
+    pub(crate) fn is_power(self) -> bool {
+        FaultKind::POWER.contains(&self)
+    }
+
     fn hits(self, command: &Command, mortal: impl Fn(&Command) -> bool) -> bool {
         let write = matches!(command, Command::Write { .. });
         let zone_op = matches!(command, Command::Zone { .. });
@@ -70,6 +83,7 @@ impl FaultKind {
             FaultKind::ReadMedia => matches!(command, Command::Read { .. }),
             FaultKind::FlushError => matches!(command, Command::Flush { .. }),
             FaultKind::ZoneOpError => zone_op,
+            FaultKind::PowerLoss | FaultKind::QuietPowerLoss => command.mutates(),
             FaultKind::ZoneReadOnly | FaultKind::ZoneOffline => (write || zone_op) && mortal(command),
             _ => write,
         }
@@ -294,12 +308,20 @@ fn recovery_commands<S: Subject>(subject: &Arc<S>, base: &Base<S::Op>) -> Result
 fn hit_workload<S: Subject>(subject: &Arc<S>, formatted: &Formatted, setup: Setup, case: Case) -> Result<bool, String> {
     let setup = Setup { injection: Some(case.injection), ..setup };
     let between = Arc::new(Mutex::new(None));
+    let begun = Arc::new(AtomicU64::new(0));
     let run = Run::new(subject, formatted, &setup, |log| {
         let rng = ChaCha8Rng::seed_from_u64(case.injection.seed);
-        Box::new(AfterFault { rng, seen: 0, log: log.clone(), kept: between.clone() })
+        Box::new(AfterFault { rng, seen: 0, log: log.clone(), kept: between.clone(), begun: begun.clone() })
     });
     let clean = or_panic(|| run.here()).map_err(|panic| format!("the workload did not refuse cleanly: {panic}"))?;
     let injected = injected(&run.recorder)?;
+    if injected.kind == FaultKind::PowerLoss {
+        let begun = begun.load(Ordering::Relaxed) as usize;
+        let later = run.log.snapshot().into_iter().skip(begun).find(|entry| entry.status == Status::Synced);
+        if let Some(entry) = later {
+            return Err(format!("{:?} was begun after the drive had lost power, and synced", entry.op));
+        }
+    }
     let (model, survivor) = run.recorder.now();
     let between: Option<Base<S::Op>> = between.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Base { moment, entries }) = between {
@@ -340,7 +362,8 @@ fn crash_both_ways<S: Subject>(
         let history = History::new(entries.to_vec(), floor).with_fault(Some(injected));
         caught(|| machine.check(subject, crash, &history)).map_err(|why| format!("after a {crash:?} crash: {why}"))
     };
-    check(machine(), Crash::Process, Status::Acked)?;
+    let floor = if injected.kind.is_power() { Status::Synced } else { Status::Acked };
+    check(machine(), Crash::Process, floor)?;
     check(machine().power_loss(Loss::KeepNothing, true), Crash::Power, Status::Synced)?;
     let mut rng = ChaCha8Rng::seed_from_u64(injection.seed);
     check(machine().random_loss(&mut rng), Crash::Power, Status::Synced)
@@ -352,10 +375,15 @@ struct AfterFault<Op> {
     seen: u64,
     log: Arc<Log<Op>>,
     kept: Arc<Mutex<Option<Base<Op>>>>,
+    /// Operations begun before the fault.
+    begun: Arc<AtomicU64>,
 }
 
 impl<Op: Clone + Send + Sync> Sink for AfterFault<Op> {
     fn wants(&mut self, _point: u64, faulted: bool) -> bool {
+        if !faulted {
+            self.begun.store(self.log.len() as u64, Ordering::Relaxed);
+        }
         self.seen += u64::from(faulted);
         faulted && self.rng.random_range(0..self.seen) == 0
     }

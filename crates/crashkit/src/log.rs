@@ -84,6 +84,11 @@ impl<Op: Clone> Log<Op> {
         self.entries().clone()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries().len()
+    }
+
     fn entries(&self) -> MutexGuard<'_, Vec<Entry<Op>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

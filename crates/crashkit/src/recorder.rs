@@ -32,7 +32,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    fn mutates(self) -> bool {
+    pub(crate) fn mutates(self) -> bool {
         !matches!(self, Command::Report { .. } | Command::Read { .. })
     }
 
@@ -341,6 +341,10 @@ impl Recorder {
                 self.model.wear_out(self.geometry.zone_of(at), injection.kind == FaultKind::ZoneOffline);
                 return None;
             }
+            FaultKind::PowerLoss | FaultKind::QuietPowerLoss => {
+                self.model.lose_power(injection.kind == FaultKind::PowerLoss, injection.seed);
+                return None;
+            }
             FaultKind::BitFlip | FaultKind::BadSector => return None,
         })
     }
@@ -366,6 +370,10 @@ impl ZonedDevice for Recorder {
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn power_epoch(&self) -> [u8; 16] {
+        self.model.device().power_epoch()
     }
 
     fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
@@ -458,6 +466,10 @@ impl RecordedSurvivor {
 
 impl Survivor for RecordedSurvivor {
     fn left_behind(&self, key: &SurvivorKey) -> Result<Option<Vec<u8>>> {
+        // What a workload took for a new mount after the death of its process is one after a power loss: its log would be wrong.
+        if self.0.inner().tally.injected.is_some_and(|injected| injected.kind.is_power()) {
+            return Err(self.0.io("a run ends with the first mount after the drive's power loss", 0));
+        }
         self.0.heap.left_behind(key)
     }
 

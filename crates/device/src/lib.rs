@@ -190,6 +190,11 @@ impl From<Cause> for Tag {
 pub trait ZonedDevice: Send + Sync {
     /// Who it is. Constant while the drive is open.
     fn identity(&self) -> &Identity;
+    /// The power epoch now: another one than [`Identity::power_epoch`] where the drive has lost power since it was opened, and can tell. Drives of
+    /// the kernel cannot.
+    fn power_epoch(&self) -> [u8; 16] {
+        self.identity().power_epoch
+    }
     /// Its geometry. Constant while the drive is open.
     fn geometry(&self) -> &Geometry;
     /// Fills `out` with the state of the zones from `from` on; returns how many were filled (less than `out.len()` only at

@@ -175,6 +175,9 @@ impl ZonedDevice for Counted {
     fn identity(&self) -> &Identity {
         self.below.identity()
     }
+    fn power_epoch(&self) -> [u8; 16] {
+        self.below.power_epoch()
+    }
     fn geometry(&self) -> &Geometry {
         self.below.geometry()
     }

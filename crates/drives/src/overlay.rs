@@ -198,6 +198,9 @@ impl ZonedDevice for Overlay {
     fn identity(&self) -> &Identity {
         self.below.identity()
     }
+    fn power_epoch(&self) -> [u8; 16] {
+        self.below.power_epoch()
+    }
 
     fn geometry(&self) -> &Geometry {
         self.below.geometry()

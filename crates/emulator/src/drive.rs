@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 thread_local! {
     /// Arrival and completion of this thread's command, from where its time passes to where it is traced.
@@ -42,6 +42,10 @@ pub struct Emulator {
 
 pub(crate) struct Inner {
     pub(crate) identity: Identity,
+    /// The state's power epoch that belongs to the identity.
+    pub(crate) epoch: u64,
+    /// Shared by every command; a power loss has it alone.
+    pub(crate) power: RwLock<()>,
     pub(crate) geometry: Geometry,
     pub(crate) config: Config,
     pub(crate) state: State,
@@ -160,6 +164,8 @@ impl Emulator {
         let slots: Vec<Slot> = (0..parts.config.zones()).map(|_| Slot::default()).collect();
         let inner = Inner {
             identity: parts.identity,
+            epoch: parts.state.epoch(),
+            power: RwLock::default(),
             geometry: parts.config.geometry(),
             config: parts.config,
             state: parts.state,
@@ -304,6 +310,11 @@ impl Emulator {
         self.inner.trace.record(op, Place { zone: self.inner.geometry.zone_of(at), at, len, time }, tag, result);
     }
 
+    /// While a command is under way.
+    fn powered(&self) -> RwLockReadGuard<'_, ()> {
+        self.inner.power.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn fault_state(&self) -> &FaultState {
         &self.inner.faults
     }
@@ -379,29 +390,42 @@ impl ZonedDevice for Emulator {
         &self.inner.geometry
     }
 
+    fn power_epoch(&self) -> [u8; 16] {
+        let (identity, epoch) = (&self.inner.identity, self.inner.state.epoch());
+        match epoch == self.inner.epoch {
+            true => identity.power_epoch,
+            false => hash16(&[&identity.power_epoch, &epoch.to_le_bytes()]),
+        }
+    }
+
     fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
+        let _power = self.powered();
         Ok(self.inner.report(from, out))
     }
 
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+        let _power = self.powered();
         let result = self.inner.read(buf, at, tag);
         self.traced(Op::Read, at, buf.len() as u64, tag, &result);
         result
     }
 
     fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let _power = self.powered();
         let result = self.inner.write(buf, at, tag);
         self.traced(Op::Write, at, buf.len() as u64, tag, &result);
         result
     }
 
     fn flush(&self, tag: Tag) -> Result<()> {
+        let _power = self.powered();
         let result = self.inner.flush(tag);
         self.traced(Op::Flush, 0, 0, tag, &result);
         result
     }
 
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        let _power = self.powered();
         let result = self.inner.zone_op(op, zone, tag);
         self.traced(op.into(), self.inner.geometry.start(zone), 0, tag, &result);
         result

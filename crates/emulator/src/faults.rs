@@ -2,6 +2,7 @@
 //! the open drive (and its forks), not to an image; only a zone's death is kept there.
 
 use crate::drive::Emulator;
+use crate::power::seeded;
 use imbrex_device::{Error, Result, ZoneId, ZoneState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -213,6 +214,18 @@ impl<'a> Faults<'a> {
     /// Flips the bits of `mask` in the byte at `at`, as a medium does that lies. Fails where nothing was written.
     pub fn flip_bits(&self, at: u64, mask: u8) -> Result<()> {
         self.drive.flip_bits(at, mask)
+    }
+
+    /// The drive alone loses power and gets it back, while it is in use: commands go on as if nothing had happened. `choose` says what is left, as in
+    /// [`Emulator::after_power_loss_choosing`]. `told`: the drive says so by [`power_epoch`](imbrex_device::ZonedDevice::power_epoch);
+    /// real ones do not, and then write pointers alone show it. Waits for commands under way, held ones, too.
+    pub fn lose_power(&self, told: bool, choose: &mut dyn FnMut(u64) -> u64) -> Result<()> {
+        self.drive.lose_power_live(told, choose)
+    }
+
+    /// The same with an outcome that follows from `seed` alone.
+    pub fn lose_power_by(&self, told: bool, seed: u64) -> Result<()> {
+        self.lose_power(told, &mut seeded(seed))
     }
 
     /// The next `n` flushes fail with `Io` and make nothing durable.

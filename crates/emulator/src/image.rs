@@ -191,7 +191,7 @@ impl Emulator {
     pub fn power_loss_image(path: &Path, seed: u64) -> Result<Vec<AtRisk>> {
         let drive = Self::open(path, OpenOptions::default())?;
         let at_risk = drive.unflushed();
-        drive.inner.lose_power(&mut seeded(seed)).map_err(|error| Error::io(&drive.name(), error))?;
+        drive.inner.lose_power(&mut seeded(seed), true).map_err(|error| Error::io(&drive.name(), error))?;
         Ok(at_risk)
     }
 }

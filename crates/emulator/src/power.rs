@@ -4,7 +4,7 @@ use crate::cache::at_risk;
 use crate::drive::{Emulator, Inner, Mode, Parts, lock, memory_identity};
 use crate::state::{State, cut};
 use crate::store::Store;
-use imbrex_device::{Error, Result, ZoneId};
+use imbrex_device::{Error, Identity, Result, ZoneId, ZonedDevice};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Emulator {
         drop(sides);
         let copy = Self::assemble(Parts {
             config: inner.config.clone(),
-            identity: inner.identity.clone(),
+            identity: Identity { power_epoch: self.power_epoch(), ..inner.identity.clone() },
             state,
             store,
             pre_images,
@@ -53,8 +53,14 @@ impl Emulator {
     /// `blocks - 1` of its end, `n` keeps it whole.
     pub fn after_power_loss_choosing(&self, choose: &mut dyn FnMut(u64) -> u64) -> Result<Emulator> {
         let copy = self.fork()?;
-        copy.inner.lose_power(choose).map_err(|error| Error::io(&copy.inner.identity.name, error))?;
+        copy.inner.lose_power(choose, true).map_err(|error| Error::io(&copy.inner.identity.name, error))?;
         Ok(copy.with_new_epoch())
+    }
+
+    /// The power of this very drive goes and comes back, under whoever uses it. Commands under way come to their end before.
+    pub(crate) fn lose_power_live(&self, told: bool, choose: &mut dyn FnMut(u64) -> u64) -> Result<()> {
+        let _alone = self.inner.power.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.inner.lose_power(choose, told).map_err(|error| Error::io(&self.inner.identity.name, error))
     }
 
     fn with_new_epoch(self) -> Emulator {
@@ -62,6 +68,7 @@ impl Emulator {
             Ok(mut inner) => {
                 let identity = memory_identity(&inner.config, &inner.state);
                 inner.identity.power_epoch = identity.power_epoch;
+                inner.epoch = inner.state.epoch();
                 Emulator { inner: inner.into() }
             }
             Err(inner) => Emulator { inner },
@@ -103,12 +110,14 @@ impl Inner {
         Ok(copy)
     }
 
-    /// Power goes and comes back. Nobody else uses the drive meanwhile.
+    /// Power goes and comes back. Nobody else uses the drive meanwhile. `told`: with a new epoch.
     ///
     /// The epoch changes first: should this process be killed half way, what happened so far is a power loss in which the
     /// rest was kept.
-    pub(crate) fn lose_power(&self, choose: &mut dyn FnMut(u64) -> u64) -> io::Result<()> {
-        self.state.bump_epoch();
+    pub(crate) fn lose_power(&self, choose: &mut dyn FnMut(u64) -> u64, told: bool) -> io::Result<()> {
+        if told {
+            self.state.bump_epoch();
+        }
         for zone in self.config.conventional..self.geometry.zones {
             let word = self.state.zone(zone);
             let risk = at_risk(&self.state, zone);

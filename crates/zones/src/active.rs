@@ -377,6 +377,7 @@ impl VolumeCore {
     /// Resets a zone that nobody has.
     pub(crate) fn reset_zone(&self, zone: ZoneId, tag: Tag) -> Result<()> {
         let ending = self.active.as_ref().map(|active| lock(&active.ending));
+        self.taken.forget(zone);
         let result = self.drive.device.zone_op(ZoneOp::Reset, zone, tag);
         self.is_reset(zone);
         drop(ending);

@@ -2,10 +2,10 @@
 //!
 //! A ticket names the first flush that *starts* after the ticket was drawn. Whoever needs it done and finds no flush
 //! running leads one; the others wait. A failed flush poisons the volume: what stood in the drive's cache may be gone, so
-//! no later success may hide it.
+//! no later success may hide it. So does the news that the drive no longer has what it had acknowledged ([`taken`](crate::taken)).
 
 use crate::sync::{Condvar, Mutex, lock, wait};
-use imbrex_device::{Error, Result, Tag, ZonedDevice};
+use imbrex_device::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Covers every write that was acknowledged before it was drawn.
@@ -52,8 +52,16 @@ impl Flusher {
         Ticket(lock(&self.state).started + 1)
     }
 
+    /// From now on nothing is written or acknowledged any more. Returns why: the first error there was.
+    pub(crate) fn poison(&self, error: Error) -> Error {
+        tracing::error!(%error, "the volume takes no more writes until it is mounted again");
+        let error = lock(&self.state).poison.get_or_insert(error).clone();
+        self.poisoned.store(true, Ordering::Release);
+        error
+    }
+
     /// Returns when the ticket's flush, or a later one, has completed.
-    pub(crate) fn durable(&self, ticket: Ticket, device: &dyn ZonedDevice, tag: Tag) -> Result<()> {
+    pub(crate) fn durable(&self, ticket: Ticket, flush: impl Fn() -> Result<()>) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
             if let Some(error) = &state.poison {
@@ -69,15 +77,12 @@ impl Flusher {
             state.started += 1;
             let mine = state.started;
             drop(state);
-            let result = device.flush(tag);
+            if let Err(error) = flush() {
+                self.poison(error);
+            }
             state = lock(&self.state);
             // Also on failure: nobody may wait for a flush that has ended.
             state.completed = mine;
-            if let Err(error) = result {
-                tracing::error!(%error, "a flush failed: the volume takes no more writes until it is mounted again");
-                state.poison = Some(error);
-                self.poisoned.store(true, Ordering::Release);
-            }
             self.done.notify_all();
         }
     }

@@ -17,6 +17,7 @@ pub mod registry;
 pub mod shared;
 pub mod stream;
 mod sync;
+mod taken;
 pub mod turn;
 pub mod volume;
 

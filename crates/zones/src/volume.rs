@@ -20,6 +20,7 @@ use crate::memory::{SegmentMemory, is_newer, parse};
 use crate::patient::Patients;
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
+use crate::taken::Taken;
 use crate::turn::Turn;
 use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneState, ZonedDevice,
@@ -87,6 +88,9 @@ pub(crate) struct VolumeCore {
     pub(crate) geometry: Geometry,
     pub(crate) uuid: [u8; 16],
     pub(crate) flusher: Flusher,
+    pub(crate) taken: Taken,
+    /// The drive's power epoch when it was opened.
+    pub(crate) epoch: [u8; 16],
     turn: Option<Turn>,
     pub(crate) options: VolumeOptions,
     label: Mutex<Label>,
@@ -264,7 +268,7 @@ impl Volume {
         let key = SurvivorKey {
             volume: label.uuid,
             medium: device.identity().medium,
-            power_epoch: device.identity().power_epoch,
+            power_epoch: device.power_epoch(),
             mount: label.mount,
         };
         let left = match &drive.survivor {
@@ -290,6 +294,8 @@ impl Volume {
         let core = VolumeCore {
             uuid: label.uuid,
             flusher: Flusher::new(),
+            taken: Taken::default(),
+            epoch: key.power_epoch,
             turn: geometry.rotational.then(|| Turn::new(options.turn_bytes)),
             pool: Mutex::new(pool),
             freed: Condvar::new(),
@@ -427,12 +433,9 @@ impl Volume {
     pub fn write_sequential(&self, zone: &mut OpenZone, buf: &[u8], tag: Tag) -> Result<()> {
         let core = &self.handle.core;
         core.flusher.check()?;
-        let at = core.geometry.start(zone.zone) + zone.at;
         // A stream of its own for each zone, in the order of turns.
         let stream = u64::MAX - 1 - u64::from(zone.zone.0);
-        core.in_turn(stream, tag.priority, buf.len() as u64, || write_all(core.drive.device.as_ref(), buf, at, tag))?;
-        zone.at += buf.len() as u64;
-        Ok(())
+        core.in_turn(stream, tag.priority, buf.len() as u64, || core.put(zone, buf, tag))
     }
 
     /// The same, beside others of these: writes to several zones may be at the drive at once, whose queue puts them in order. They
@@ -443,14 +446,11 @@ impl Volume {
     pub fn write_beside(&self, zone: &mut OpenZone, buf: &[u8], tag: Tag) -> Result<()> {
         let core = &self.handle.core;
         core.flusher.check()?;
-        let at = core.geometry.start(zone.zone) + zone.at;
-        let write = || write_all(core.drive.device.as_ref(), buf, at, tag);
+        let mut write = || core.put(zone, buf, tag);
         match &core.turn {
             Some(turn) => turn.run_shared(BESIDE, tag.priority, buf.len() as u64, write),
             None => write(),
-        }?;
-        zone.at += buf.len() as u64;
-        Ok(())
+        }
     }
 
     /// A ticket that covers every write acknowledged so far.
@@ -460,7 +460,7 @@ impl Volume {
 
     /// Waits for the ticket's flush, or leads it.
     pub fn durable(&self, ticket: Ticket, tag: Tag) -> Result<()> {
-        self.handle.core.flusher.durable(ticket, self.handle.core.drive.device.as_ref(), tag)
+        self.handle.core.durable(ticket, tag)
     }
 
     /// Makes every write acknowledged so far durable.
@@ -474,7 +474,12 @@ impl Volume {
         self.handle.core.flusher.wait_for_current();
     }
 
-    /// Fails once a flush has failed.
+    /// The drive's power epoch when the volume was opened.
+    pub fn power_epoch(&self) -> [u8; 16] {
+        self.handle.core.epoch
+    }
+
+    /// Fails once a flush has failed, or the drive has lost what it had acknowledged.
     pub fn check_poison(&self) -> Result<()> {
         self.handle.core.flusher.check()
     }
@@ -536,9 +541,9 @@ impl Volume {
 
 impl VolumeCore {
     pub(crate) fn key(&self) -> SurvivorKey {
-        let identity = self.drive.device.identity();
+        let medium = self.drive.device.identity().medium;
         let mount = self.mount.load(Ordering::Acquire);
-        SurvivorKey { volume: self.uuid, medium: identity.medium, power_epoch: identity.power_epoch, mount }
+        SurvivorKey { volume: self.uuid, medium, power_epoch: self.epoch, mount }
     }
 
     pub(crate) fn memory(&self) -> Arc<SegmentMemory> {
@@ -554,8 +559,25 @@ impl VolumeCore {
     }
 
     pub(crate) fn sync(&self, tag: Tag) -> Result<()> {
-        let ticket = self.flusher.ticket();
-        self.flusher.durable(ticket, self.drive.device.as_ref(), tag)
+        self.durable(self.flusher.ticket(), tag)
+    }
+
+    fn durable(&self, ticket: Ticket, tag: Tag) -> Result<()> {
+        self.flusher.durable(ticket, || self.flush(tag))
+    }
+
+    /// Writes at a sequential zone's write pointer. An error of a drive that no longer has what stood before it is the volume's end.
+    fn put(&self, zone: &mut OpenZone, buf: &[u8], tag: Tag) -> Result<()> {
+        let at = self.geometry.start(zone.zone) + zone.at;
+        if let Err(error) = write_all(self.drive.device.as_ref(), buf, at, tag) {
+            if let Ok(now) = self.report_one(zone.zone) {
+                self.look_behind(&now, zone.at)?;
+            }
+            return Err(error);
+        }
+        zone.at += buf.len() as u64;
+        self.taken.up_to(zone.zone, zone.at);
+        Ok(())
     }
 
     /// Runs a write when it is the stream's turn; at once on a drive that does not rotate.
@@ -584,10 +606,7 @@ impl VolumeCore {
         next.check().map_err(|what| self.error(Fault::InvalidInput(what.into())))?;
         // Also after a failure the number is used up: a copy that carries it may have reached the drive.
         label.generation = next.generation;
-        let flush = |tag| {
-            let ticket = self.flusher.ticket();
-            self.flusher.durable(ticket, self.drive.device.as_ref(), tag)
-        };
+        let flush = |tag| self.sync(tag);
         let device = self.drive.device.as_ref();
         let floor = self.in_force.load(Ordering::Acquire);
         match self.label_zones.write(device, &next, Some(floor), flush)? {

@@ -226,6 +226,20 @@ fn failing_commands_and_dying_zones_lose_nothing() {
     }
 }
 
+/// The drive alone loses power and goes on: from then on no sync succeeds, and a mount finds what was synced before.
+#[test]
+fn a_drive_that_loses_power_under_a_mount_is_noticed() {
+    for framing in FRAMINGS {
+        for seed in seeds(1) {
+            let plan =
+                FaultPlan { threads: 2, max_runs: 500, kinds: FaultKind::POWER.to_vec(), ..FaultPlan::new(seed) };
+            let subject = LogSubject { framing, steps: 40, may_fill: false };
+            let report = fault_sweep(&Arc::new(subject), &config(), &plan).unwrap();
+            assert!(report.refused > 50 && report.runs > 100, "{report:?}");
+        }
+    }
+}
+
 #[test]
 fn a_zone_of_the_label_that_dies_in_the_middle_of_an_update_loses_nothing() {
     for conventional in [0, 1, 3] {

@@ -55,7 +55,7 @@ impl ConventionalZones {
             max_io: geometry.max_io,
             rotational: geometry.rotational,
             medium: identity.medium,
-            boot: identity.power_epoch,
+            boot: device.power_epoch(),
         };
         Ok(ConventionalZones { device, survivor, facts, live: Mutex::new(None) })
     }

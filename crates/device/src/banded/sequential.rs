@@ -24,6 +24,8 @@ pub struct SequentialOnly {
     geometry: Geometry,
     /// Zones of the drive that are not zones here: they hold the table.
     shift: u32,
+    /// The drive's power epoch when it was opened.
+    epoch: [u8; 16],
 }
 
 /// How the drive's conventional zones are cut.
@@ -125,7 +127,8 @@ impl SequentialOnly {
             return Err(Error::unusable(&device.identity().name, sentence));
         };
         let geometry = Geometry { zones: own.zones - shift, ..own };
-        Ok(SequentialOnly { device, bands, geometry, shift })
+        let epoch = device.power_epoch();
+        Ok(SequentialOnly { device, bands, geometry, shift, epoch })
     }
 
     /// Zones that are bands: the first ones.
@@ -160,6 +163,11 @@ impl SequentialOnly {
 impl ZonedDevice for SequentialOnly {
     fn identity(&self) -> &Identity {
         self.bands.identity()
+    }
+
+    fn power_epoch(&self) -> [u8; 16] {
+        let below = self.device.power_epoch();
+        if below == self.epoch { self.bands.power_epoch() } else { below }
     }
 
     fn geometry(&self) -> &Geometry {

@@ -118,6 +118,7 @@ impl Writing<'_> {
             write_all(core.volume.drive.device.as_ref(), bytes, address, core.tag(priority))
         })?;
         zone.open.at += bytes.len() as u64;
+        core.volume.taken.up_to(zone.open.zone, zone.open.at);
         if let Some(active) = &core.volume.active {
             core.used.store(active.tick(), std::sync::atomic::Ordering::Relaxed);
         }
@@ -137,16 +138,15 @@ impl Writing<'_> {
         let report = core.volume.report_one(zone.open.zone)?;
         let mut torn_header = false;
         tracing::warn!(%error, state = report.state.name(), "a write failed; the zone was asked what it took");
-        match report.wp {
-            Some(wp) if wp >= zone.open.at => {
-                let at = zone.open.at;
-                torn_header = zone.fresh.is_some() && wp > at && wp < at + u64::from(core.layout.front);
-                if wp > zone.open.at {
-                    zone.fresh = None;
-                }
-                zone.open.at = wp;
+        core.volume.look_behind(&report, zone.open.at)?;
+        // A dead zone does not tell.
+        if let Some(wp) = report.wp {
+            let at = zone.open.at;
+            torn_header = zone.fresh.is_some() && wp > at && wp < at + u64::from(core.layout.front);
+            if wp > at {
+                zone.fresh = None;
             }
-            _ => {}
+            zone.open.at = wp;
         }
         if host_full {
             return Err(error.clone());

@@ -1,0 +1,113 @@
+//! What the drive has taken and must have after a flush: a drive that loses power while it is mounted drops what was not flushed, goes on,
+//! and says nothing. Its write pointers tell.
+//!
+//! Of each sequential zone that was written since it was last looked at, the end of what was acknowledged is kept here. After each
+//! flush, before anybody hears of it, those zones are reported: one whose write pointer is behind that end has lost bytes. The flush has failed
+//! then, and with it the volume; so nothing is acknowledged that went. A write that fails looks at its zone in the same way.
+//!
+//! Of conventional zones the drive tells nothing. What was lost there alone is noticed only where the drive
+//! [can tell](imbrex_device::ZonedDevice::power_epoch) that its power went; the same holds for a zone that was finished before its bytes were flushed.
+//!
+//! Invariant: a zone that is about to be reset is forgotten first; a later life of it is another entry.
+
+use crate::sync::{Mutex, lock};
+use crate::volume::VolumeCore;
+use imbrex_device::{Fault, Result, Zone, ZoneId};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// The end of what was acknowledged of one life of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    life: u64,
+    bytes: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Taken {
+    ends: Mutex<Ends>,
+}
+
+#[derive(Default)]
+struct Ends {
+    zones: BTreeMap<u32, End>,
+    lives: u64,
+}
+
+/// Zones of one report: neighbours are asked for together.
+const TOGETHER: usize = 32;
+
+impl Taken {
+    /// The drive has acknowledged what the zone has up to here.
+    pub(crate) fn up_to(&self, zone: ZoneId, bytes: u64) {
+        let mut ends = lock(&self.ends);
+        let life = ends.lives;
+        ends.lives += 1;
+        let end = ends.zones.entry(zone.0).or_insert(End { life, bytes });
+        end.bytes = end.bytes.max(bytes);
+    }
+
+    /// The zone is about to be reset.
+    pub(crate) fn forget(&self, zone: ZoneId) {
+        lock(&self.ends).zones.remove(&zone.0);
+    }
+
+    /// Whether the zone has still to have this.
+    fn is_due(&self, zone: u32, end: &End) -> bool {
+        let of = |now: &End| now.life == end.life && now.bytes >= end.bytes;
+        lock(&self.ends).zones.get(&zone).is_some_and(of)
+    }
+}
+
+impl VolumeCore {
+    /// Makes durable what was acknowledged, and sees that it is there.
+    pub(crate) fn flush(&self, tag: imbrex_device::Tag) -> Result<()> {
+        let device = self.drive.device.as_ref();
+        // What is acknowledged from here on may stay behind in this flush.
+        let due = lock(&self.taken.ends).zones.clone();
+        device.flush(tag)?;
+        if device.power_epoch() != self.epoch {
+            return Err(self.lost_power("it lost power while it was mounted"));
+        }
+        let (mut from, mut reported) = (0, 0);
+        let mut report = [Zone::EMPTY; TOGETHER];
+        for (&zone, end) in &due {
+            if reported == 0 || zone >= from + reported as u32 {
+                (from, reported) = (zone, device.report(ZoneId(zone), &mut report)?);
+            }
+            let Some(now) = report[..reported].get((zone - from) as usize) else { continue };
+            if now.wp.is_some_and(|wp| wp < end.bytes) && self.taken.is_due(zone, end) {
+                return Err(self.lost(now, end.bytes));
+            }
+        }
+        let mut ends = lock(&self.taken.ends);
+        ends.zones.retain(|zone, end| due.get(zone) != Some(end));
+        Ok(())
+    }
+
+    /// After a failed write to a zone that has taken bytes up to `end`: if it does not have them any more, nothing is written from now on.
+    pub(crate) fn look_behind(&self, now: &Zone, end: u64) -> Result<()> {
+        match now.wp {
+            Some(wp) if wp < end => Err(self.flusher.poison(self.lost(now, end))),
+            _ => Ok(()),
+        }
+    }
+
+    fn lost(&self, now: &Zone, end: u64) -> imbrex_device::Error {
+        let has = now.wp.unwrap_or(0);
+        let what = format!(
+            "the drive acknowledged the first {end} bytes of this zone and has {has} of them: it must have lost power while it was mounted"
+        );
+        self.lost_power(&what).at(now.id, self.geometry.start(now.id) + has)
+    }
+
+    fn lost_power(&self, what: &str) -> imbrex_device::Error {
+        let sentence = format!(
+            "{what}; what was not synced before is lost, and nothing more is written: close everything on the drive and open it again, which \
+             recovers what is there"
+        );
+        self.error(Fault::Io(Arc::new(io::Error::other(sentence))))
+    }
+}
