@@ -12,7 +12,7 @@ use crate::clean::Cleaner;
 use crate::durable::Durable;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, lock};
-use crate::journal::{Journal, RootKeeper};
+use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
@@ -208,10 +208,18 @@ impl Core {
         self.check()?;
         self.check_writable(path)?;
         let mut bytes = Vec::with_capacity(128);
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        if bytes.len() > JOURNAL_PAYLOAD {
+            let what = format!(
+                "{} records of {} bytes do not fit into one step; nothing was changed",
+                records.len(),
+                bytes.len()
+            );
+            return Err(Error::new(Code::NotSupported, format!("{path}: {what}")));
+        }
         let mut effects = Vec::new();
         for record in records {
             effects.push(state.meta.apply(record).map_err(|e| Error::meta(path, e))?);
-            record.encode(&mut bytes);
         }
         if let Err(error) = state.journal.append(&bytes) {
             self.broken.store(true, Ordering::Release);

@@ -2,13 +2,14 @@
 //!
 //! What a file of unknown name will be shows only as it grows. It begins where it could be overwritten; when an append finds
 //! no conventional (or inline) space any more, its bytes are copied to frames of a new file, which has no name until they are
-//! durable. One frame of the journal then gives it all names of the old one. So a crash finds the old file or the new one,
-//! and the zones of a copy that was not finished are nobody's. Handles find the new one by [`File::current`].
+//! durable. The journal then says where they are, and one record gives it all names of the old one. So a crash finds the old file or the
+//! new one, and the zones of a copy that was not finished are nobody's. Handles find the new one by [`File::current`].
 
 use crate::error::{Code, Error, Result};
 use crate::file::{File, Writing, lock};
+use crate::journal::frames_of;
 use crate::kind::{FileKind, Purpose};
-use crate::meta::{Inode, Record, Victim};
+use crate::meta::{Inode, Record};
 use imbrex_device::{Cause, Priority, Tag};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -61,13 +62,11 @@ impl File {
                 allocated: 0,
             }];
             records.extend(next.state.map().extents.iter().map(|extent| Record::Extent { serial, extent: *extent }));
-            let names: Vec<_> = state.meta.names_of(old.serial).map(|(parent, name)| (parent, name.clone())).collect();
-            for (i, (parent, name)) in names.iter().enumerate() {
-                let victim = Victim { serial: old.serial, last: i + 1 == names.len() };
-                records.push(Record::Unlink { parent: *parent, name: name.clone(), victim });
-                records.push(Record::Entry { parent: *parent, name: name.clone(), serial });
+            // As many frames as its extents take. Until the last record is there, a mount drops them.
+            for frame in frames_of(&records) {
+                core.log(&mut state, &old.name, frame)?;
             }
-            let lsn = core.log(&mut state, &old.name, &records)?;
+            let lsn = core.log(&mut state, &old.name, &[Record::Replace { old: old.serial, new: serial }])?;
             next.state.lsn.fetch_max(lsn, Ordering::AcqRel);
             *lock(&next.state.orphan) = None;
             state.files.insert(serial, Arc::downgrade(&next));

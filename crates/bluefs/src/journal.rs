@@ -104,7 +104,11 @@ impl Root {
         let mut list = Vec::with_capacity(count);
         for entry in zones.chunks_exact(size_of::<RawRootZone>()) {
             let entry = RawRootZone::read_from_bytes(entry).map_err(|_| "it is cut off")?;
-            list.push((entry.zone.get(), entry.life.get()));
+            let zone = entry.zone.get();
+            if list.iter().any(|(other, _)| *other == zone) {
+                return Err("it names a zone twice");
+            }
+            list.push((zone, entry.life.get()));
         }
         Ok(Root { generation: raw.generation.get(), power_epoch: raw.power_epoch, zones: list })
     }
@@ -508,6 +512,23 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
     Ok(out)
 }
 
+/// Cuts records into runs, each of which fits into a frame.
+pub(crate) fn frames_of(records: &[Record]) -> Vec<&[Record]> {
+    let (mut frames, mut from, mut filled) = (Vec::new(), 0, 0);
+    let mut buf = Vec::new();
+    for (i, record) in records.iter().enumerate() {
+        buf.clear();
+        record.encode(&mut buf);
+        if filled + buf.len() > JOURNAL_PAYLOAD {
+            frames.push(&records[from..i]);
+            (from, filled) = (i, 0);
+        }
+        filled += buf.len();
+    }
+    frames.push(&records[from..]);
+    frames
+}
+
 /// Cuts the payload of a frame into records; what cannot be read is counted, and stepped over where its length is known.
 pub(crate) fn records_of(mut payload: &[u8], mut each: impl FnMut(Record)) -> usize {
     let mut bad = 0;
@@ -544,11 +565,14 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(Root::decode(&bad).is_err(), "bit {bit}");
         }
-        let most = Root { zones: vec![(1, 2); MAX_ZONES], ..Root::default() };
+        let most = Root { zones: (0..MAX_ZONES as u32).map(|zone| (zone, 2)).collect(), ..Root::default() };
         assert!(most.encode().len() <= 1024);
         assert_eq!(Root::decode(&most.encode()), Ok(most));
         for cut in 0..bytes.len() {
             assert!(Root::decode(&bytes[..cut]).is_err());
         }
+        // With a right checksum, whatever wrote it: the zone would be given back twice one day.
+        let twice = Root { zones: vec![(5, 55), (6, 66), (5, 56)], ..Root::default() };
+        assert_eq!(Root::decode(&twice.encode()), Err("it names a zone twice"));
     }
 }

@@ -161,6 +161,11 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     let damaged = odd || !contents.torn_tail_only || torn;
     if damaged {
         report.damage.extend(contents.damage);
+    } else {
+        // After damage they may be somebody's bytes.
+        let dropped = meta.drop_unfinished();
+        dirty |= !dropped.is_empty();
+        unwritten.extend(dropped);
     }
     Ok(Found {
         root,

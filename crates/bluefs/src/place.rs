@@ -84,17 +84,17 @@ impl File {
 }
 
 impl Core {
-    /// Makes sure that extents reach `end`.
+    /// Makes sure that extents reach `end`; where there is not so much space, the file keeps what it has.
     fn grow(&self, state: &FileState, end: u64) -> Result<()> {
-        loop {
-            let reach = state.map().extents.last().map_or(0, Extent::end);
-            if reach >= end {
-                return Ok(());
-            }
-            let want = (end - reach).max(reach.clamp(MIN_PIECE, MAX_PIECE));
-            let unit = lock(&self.conventional).unit();
-            let want = if unit < MIN_PIECE { (end - reach).max(unit) } else { want };
-            let (addr, len) = self.take_conventional(want)?;
+        let mut reach = state.map().extents.last().map_or(0, Extent::end);
+        if reach >= end {
+            return Ok(());
+        }
+        let need = end - reach;
+        let small = lock(&self.conventional).unit() < MIN_PIECE;
+        let want = if small { need } else { need.max(reach.clamp(MIN_PIECE, MAX_PIECE)) };
+        let mut pieces = self.take_conventional_all(need, want)?.into_iter();
+        while let Some((addr, len)) = pieces.next() {
             let extent = Extent { logical: reach, len, place: Place::Conventional { addr } };
             let record = Record::Extend { serial: state.serial, extent };
             match self.log_unless_orphan(state, &[record]) {
@@ -106,11 +106,15 @@ impl Core {
                     }
                 }
                 Err(error) => {
-                    lock(&self.conventional).free(addr, len);
+                    let mut space = lock(&self.conventional);
+                    space.free(addr, len);
+                    pieces.for_each(|(addr, len)| space.free(addr, len));
                     return Err(error);
                 }
             }
+            reach += len;
         }
+        Ok(())
     }
 
     /// Overwrites bytes that stand in inline extents: the journal first, then what readers see.

@@ -330,6 +330,9 @@ fn journals(stretches: &[Stretch]) -> Vec<Root> {
     for header in stretches.iter().map(|s| &s.header).filter(|h| h.file == JOURNAL_FILE) {
         let generation = header.name.strip_prefix("journal.").and_then(|n| n.parse().ok()).unwrap_or(0);
         let zones = by_generation.entry(generation).or_default();
+        if zones.iter().any(|(logical, other)| other.zone == header.zone && *logical != header.logical) {
+            continue;
+        }
         let slot = zones.entry(header.logical).or_insert(header);
         if header.created > slot.created {
             *slot = header;

@@ -257,9 +257,36 @@ impl Core {
             return Ok(taken);
         }
         self.sync_journal()?;
+        lock(&self.conventional).alloc(bytes).ok_or_else(|| self.no_conventional())
+    }
+
+    /// Conventional space of `need` bytes at least, in as many pieces as it takes; `want` where that is to be had in one. All of it or
+    /// nothing: what is refused leaves to others what there is.
+    pub(crate) fn take_conventional_all(&self, need: u64, want: u64) -> Result<Vec<(u64, u64)>> {
+        let take = || {
+            let mut space = lock(&self.conventional);
+            let (mut pieces, mut got) = (Vec::new(), 0);
+            while got < need && space.free_bytes() >= need - got {
+                let more = if got == 0 { want.max(need) } else { need - got };
+                let Some((addr, len)) = space.alloc(more) else { break };
+                pieces.push((addr, len));
+                got += len;
+            }
+            if got < need {
+                pieces.drain(..).for_each(|(addr, len)| space.free(addr, len));
+            }
+            (got >= need).then_some(pieces)
+        };
+        if let Some(pieces) = take() {
+            return Ok(pieces);
+        }
+        self.sync_journal()?;
+        take().ok_or_else(|| self.no_conventional())
+    }
+
+    fn no_conventional(&self) -> Error {
         let what = "no conventional space left for small files; delete some, or use a drive with more of it";
-        let error = || Error::new(Code::NoSpace, format!("{}: {what}", self.volume.name()));
-        lock(&self.conventional).alloc(bytes).ok_or_else(error)
+        Error::new(Code::NoSpace, format!("{}: {what}", self.volume.name()))
     }
 
     /// The zone that a file's last bytes stand in, where it can go on in it; pinned.

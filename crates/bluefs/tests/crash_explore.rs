@@ -6,7 +6,7 @@ mod crash_support;
 use crash_support::{Op, Path};
 use crash_support::{Op::*, Scripted, config, plan, zns};
 use imbrex_crashkit::{Config, explore, seeds};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 fn metadata(_: u64) -> Vec<Op> {
     vec![
@@ -348,10 +348,22 @@ fn outgrown(_: u64) -> Vec<Op> {
     ]
 }
 
+/// A file of more names than a frame of the journal has room for.
+fn outgrown_of_many_names(_: u64) -> Vec<Op> {
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| (0..20).map(|i| format!("/{}{i}", "n".repeat(250))).collect());
+    let mut ops = vec![Create("/t"), Append("/t", 20_000, 1), Sync("/t")];
+    ops.extend(NAMES.iter().map(|name| Link("/t", name)));
+    ops.extend([SyncDir, Append("/t", 50_000, 2), Append("/t", 250_000, 3), Append("/t", 250_000, 4)]);
+    ops.extend([Append("/t", 250_000, 5), Append("/t", 300, 6), Sync("/t"), Unlink("/t"), SyncDir]);
+    ops
+}
+
 #[test]
 fn small_files_that_outgrow_their_space_survive() {
     run(Scripted::new(growing_files), 500);
     run(Scripted::new(outgrown), 900);
+    run(Scripted::new(outgrown_of_many_names), 500);
     // All states: few of them show names that are durable before the bytes they lead to.
     let config = Config { conventional: 0, ..config() };
     if let Err(failure) = explore(&Scripted::new(outgrown), &config, &plan(0, 4000)) {

@@ -189,6 +189,7 @@ fn record() -> impl Strategy<Value = Record> {
             }
         ),
         serial().prop_map(|serial| Record::NextSerial { serial: serial % 1000 }),
+        (serial(), serial()).prop_map(|(old, new)| Record::Replace { old, new }),
     ];
     prop_oneof![7 => names_part, 9 => bytes_part, 2 => rest]
 }

@@ -95,6 +95,14 @@ impl Layout {
         }
     }
 
+    /// Payload bytes that can stand in one frame, of a stream whose segments have `bytes` of memory.
+    pub fn whole(&self, bytes: usize) -> usize {
+        match self.frame as usize {
+            0 => self.capacity(bytes),
+            frame => frame - FRAME_HEADER,
+        }
+    }
+
     /// Bytes of memory below which not one payload byte fits.
     fn least(&self) -> usize {
         let header = if self.frame > 0 { FRAME_HEADER } else { 0 };

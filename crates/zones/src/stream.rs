@@ -408,6 +408,11 @@ impl StreamCore {
         n: usize,
     ) -> Result<MutexGuard<'a, State>> {
         const ZEROS: [u8; 4096] = [0; 4096];
+        if n > self.layout.whole(self.spec.segment_bytes) {
+            // However much were padded, it would never fit.
+            let what = format!("{n} bytes do not fit into one frame; cut them into parts");
+            return Err(self.volume.error(Fault::InvalidInput(what.into())));
+        }
         loop {
             if !state.filling {
                 state = self.claim(state)?;

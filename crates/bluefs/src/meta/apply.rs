@@ -65,6 +65,7 @@ impl Meta {
                 }),
             Record::Extent { serial, extent } => self.add_extent(*serial, *extent),
             Record::Entry { parent, name, serial } => self.add_name(*parent, name, *serial),
+            Record::Replace { old, new } => self.replace(*old, *new),
             Record::NextSerial { serial } => {
                 if *serial < self.next_serial {
                     return Err(MetaError::Invalid("serials below this one are in use; record a higher one"));
@@ -269,6 +270,40 @@ impl Meta {
         self.touch(from.0, time);
         self.touch(to.0, time);
         Ok(effect)
+    }
+
+    fn replace(&mut self, old: Serial, new: Serial) -> Result<Effect> {
+        if self.file(old)?.nlink == 0 || self.file(new)?.nlink > 0 {
+            return Err(MetaError::Invalid(
+                "only a file without a name takes the names of one that has some; make a new file",
+            ));
+        }
+        Ok(self.take_names(old, new))
+    }
+
+    /// All names of a file become another one's. It goes, and its space is handed back.
+    pub(super) fn take_names(&mut self, old: Serial, new: Serial) -> Effect {
+        let names: Vec<(Serial, Name)> = self.names_of(old).map(|(parent, name)| (parent, name.clone())).collect();
+        for (parent, name) in names {
+            if self.detach(parent, &name).is_ok() {
+                self.attach(parent, &name, new);
+            }
+        }
+        self.drop_unnamed(old)
+    }
+
+    /// Drops the files that have no name: each was to replace another one, and that was not written any more. Returns records that take
+    /// their space from them, for a journal that goes on behind those that gave it.
+    pub fn drop_unfinished(&mut self) -> Vec<Record> {
+        let unnamed: Vec<Serial> = self.files().filter(|file| file.nlink == 0).map(|file| file.serial).collect();
+        let mut records = Vec::new();
+        for serial in unnamed {
+            let had_space = self.inodes.get(&serial).is_some_and(|file| !file.extents.is_empty());
+            records.extend(had_space.then_some(Record::Truncate { serial, size: 0, time: 0 }));
+            // Nothing of it is in use yet: its zones stay unadopted.
+            let _ = self.drop_unnamed(serial);
+        }
+        records
     }
 
     fn extend(&mut self, serial: Serial, extent: Extent) -> Result<Effect> {

@@ -83,6 +83,7 @@ mod number {
     pub const ALLOCATE: u8 = 18;
     pub const FREED_ZONE: u8 = 19;
     pub const INLINE: u8 = 20;
+    pub const REPLACE: u8 = 21;
 
     pub const PLACE_CONVENTIONAL: u8 = 1;
     pub const PLACE_RAW: u8 = 2;
@@ -171,6 +172,10 @@ impl Record {
                 w.u64(*serial);
                 NEXT_SERIAL
             }
+            Record::Replace { old, new } => {
+                w.u64(*old).u64(*new);
+                REPLACE
+            }
             Record::Allocate { serial, bytes } => {
                 w.u64(*serial).u64(*bytes);
                 ALLOCATE
@@ -204,7 +209,7 @@ impl Record {
         let Some(body) = bytes.get(HEAD..len) else {
             return Err(DecodeError::Truncated);
         };
-        if !(MKDIR..=INLINE).contains(&kind) {
+        if !(MKDIR..=REPLACE).contains(&kind) {
             return Err(DecodeError::Unknown { kind, len });
         }
         match decode_body(kind, body) {
@@ -253,6 +258,7 @@ fn decode_body(kind: u8, body: &[u8]) -> Option<Record> {
         EXTENT => Record::Extent { serial: r.u64()?, extent: r.extent()? },
         ENTRY => Record::Entry { parent: r.u64()?, name: r.name()?, serial: r.u64()? },
         NEXT_SERIAL => Record::NextSerial { serial: r.u64()? },
+        REPLACE => Record::Replace { old: r.u64()?, new: r.u64()? },
         ALLOCATE => Record::Allocate { serial: r.u64()?, bytes: r.u64()? },
         FREED_ZONE => Record::FreedZone { zone: r.u32()?, life: r.u64()? },
         INLINE => {

@@ -223,6 +223,7 @@ impl Meta {
             Record::Remap { serial, logical, len, place } => {
                 self.repair_remap(*serial, Extent { logical: *logical, len: *len, place: *place }, why)
             }
+            Record::Replace { old, new } => self.repair_replace(*old, *new, why),
             Record::Reopen { .. }
             | Record::Truncate { .. }
             | Record::Times { .. }
@@ -317,6 +318,29 @@ impl Meta {
             None if self.inodes.contains_key(&serial) => Err(why),
             _ => Ok((self.bury(serial), format!("directory {serial} was deleted"))),
         }
+    }
+
+    /// What of the new file was recorded before may be lost: its zones tell whose they are. The old one is gone in any case.
+    fn repair_replace(&mut self, old: Serial, new: Serial, why: MetaError) -> Repair {
+        // `lost+found` may only be made on the way.
+        if old == new
+            || old < FIRST_SERIAL
+            || self.directories.contains_key(&old)
+            || self.directories.contains_key(&new)
+        {
+            return Err(why);
+        }
+        self.require_file(new, FileKind::Log)?;
+        let made_up: Vec<(Serial, Name)> = self.names_of(new).map(|(parent, name)| (parent, name.clone())).collect();
+        let known = self.name_of(old).is_some();
+        let effect = if known { self.take_names(old, new) } else { self.bury(old) };
+        if known && self.replay.invented.contains(&new) {
+            for (parent, name) in made_up {
+                // It has others.
+                self.detach(parent, &name)?;
+            }
+        }
+        Ok((effect, format!("file {new} took the names of file {old}, though not all of it was known")))
     }
 
     /// `from` is where the record says that `serial` was; it may be elsewhere, or unknown.

@@ -145,7 +145,8 @@ pub enum Record {
         /// When it was changed.
         modified: u64,
     },
-    /// Of a snapshot: a file or directory that has no entry yet. For the root: its times.
+    /// Of a snapshot, or of a file that is to [replace](Record::Replace) another: a file or directory that has no entry yet. For the
+    /// root: its times.
     Inode {
         /// Its number.
         serial: Serial,
@@ -164,7 +165,7 @@ pub enum Record {
         /// Bytes announced.
         allocated: u64,
     },
-    /// Of a snapshot: the next extent of a file that has no entry yet.
+    /// The next extent of a file that has no entry yet.
     Extent {
         /// The file.
         serial: Serial,
@@ -179,6 +180,13 @@ pub enum Record {
         name: Name,
         /// What it names.
         serial: Serial,
+    },
+    /// A file that has no name yet takes all names of another one, which goes.
+    Replace {
+        /// Whose names they were.
+        old: Serial,
+        /// Whose they are.
+        new: Serial,
     },
     /// Serials below this are not given out any more.
     NextSerial {
