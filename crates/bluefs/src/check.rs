@@ -11,8 +11,8 @@ use crate::fs::BlueFs;
 use crate::journal::{Root, read_journal, records_of, scan_written};
 use crate::meta::{Inode, Place, next_stretch};
 use imbrex_device::{AlignedBuf, Cause, Tag, Written, Zone, ZoneId, ZoneState, report_all};
-use imbrex_zones::ZoneHeader;
 use imbrex_zones::frame::FrameId;
+use imbrex_zones::{RESTORED, ZoneHeader};
 use std::collections::BTreeMap;
 
 const TAG: Tag = Tag::new(Cause::Check);
@@ -52,6 +52,7 @@ impl BlueFs {
         label.extend(found.label.clone());
         report.problems.extend(core.volume.check_labels()?);
         report.notes.extend(core.volume.dead_labels()?);
+        report.notes.extend(found.notes.iter().find(|note| *note == RESTORED).cloned());
         let zones = report_all(core.volume.device().as_ref())?;
         let (inodes, paths, known, root) = {
             let state = lock(&core.meta);

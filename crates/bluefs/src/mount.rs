@@ -20,7 +20,7 @@ use crate::rescue::{Scene, Stretches, rescue};
 use crate::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Drive, Fault, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
-use imbrex_zones::{LeftSegment, OpenZone, Tenant, Volume, ZoneKeeper};
+use imbrex_zones::{LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ pub struct MountReport {
     pub damage: Vec<String>,
     /// A copy of the label that was not whole and is now: after a power loss that is no damage.
     pub label: Option<String>,
-    /// What is worth knowing and cost nothing yet, a sentence each: zones of the label that have died.
+    /// What is worth knowing and cost nothing yet, a sentence each: zones of the label that have died; memory of another state of the drive.
     pub notes: Vec<String>,
 }
 
@@ -60,6 +60,8 @@ struct Found {
     /// Zones that the records on the drive refer to, and those that a dead process had left in memory. Until a new journal
     /// is durable, another mount may read the same records, so none of these may be written by anybody else.
     recorded: BTreeSet<u32>,
+    /// Memory goes on where the journal has not come yet: the drive was put back to an earlier state, and nothing of memory counts.
+    restored: bool,
     /// Where the bytes begin that a dead process had left in memory, by file; `None`: there is no such memory.
     left_from: Option<BTreeMap<Serial, u64>>,
     /// After damage: where in the zones files begin. Else metadata knows.
@@ -108,6 +110,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             damaged: false,
             dirty: true,
             recorded: BTreeSet::new(),
+            restored: false,
             left_from: None,
             stretches: Stretches::default(),
             unwritten: Vec::new(),
@@ -131,7 +134,12 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
     let mut unwritten = Vec::new();
     let mut end = contents.end.logical;
     let mut dirty = !contents.damage.is_empty();
-    for segment in left.iter().filter(|s| s.key.file == JOURNAL_FILE && s.key.life == root.generation) {
+    let of_journal = |s: &&LeftSegment| s.key.file == JOURNAL_FILE && s.key.life == root.generation;
+    // What a process leaves goes on where its writes ended. Behind a gap that no damage explains, it is another state's.
+    let first = left.iter().filter(of_journal).map(|segment| segment.key.logical).min();
+    let restored = contents.damage.is_empty() && first.is_some_and(|first| first > end);
+    let left = if restored { &[] } else { left };
+    for segment in left.iter().filter(of_journal) {
         let mut logical = segment.key.logical;
         for payload in segment.bytes.chunks(JOURNAL_PAYLOAD) {
             let behind = logical + payload.len() as u64;
@@ -175,6 +183,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
         damaged,
         dirty,
         recorded,
+        restored,
         left_from: None,
         stretches: Stretches::default(),
         unwritten,
@@ -203,10 +212,14 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     let keeps_unwritten = volume.has_survivor();
     let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
-    let left = tenant.left_behind();
+    let mut left = tenant.left_behind();
     let mut found = read_metadata(&tenant, &zones, &left)?;
+    if found.restored {
+        tracing::warn!(drive = %volume.name(), "{RESTORED}");
+        left.clear();
+    }
     found.damaged |= options.rescue;
-    found.left_from = keeps_unwritten.then(|| first_left(&left));
+    found.left_from = (keeps_unwritten || !left.is_empty()).then(|| first_left(&left));
 
     tenant.begin()?;
     for &(zone, _) in &found.root.zones {
@@ -220,6 +233,8 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     }
     found.report.label = volume.label_repaired().map(str::to_owned);
     found.report.notes = volume.dead_labels()?;
+    let restored = volume.restored().or_else(|| found.restored.then_some(RESTORED));
+    found.report.notes.extend(restored.map(str::to_owned));
     let fixed = ends::fix_ends(&tenant, &zones, &mut found)?;
     for (zone, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;

@@ -388,6 +388,73 @@ fn shared_memory_wiped_under_a_mount_costs_it_nothing() {
     says(&done(at.fs("check", &[])), &["nothing is wrong"]);
 }
 
+/// A process that appends to a log is killed when its bytes are in shared memory, whose file this returns.
+fn killed(at: &Place, content: &[u8]) -> std::path::PathBuf {
+    let drive = format!("imbrex://{}?survivor-size=1M", at.drive());
+    let mut command = at.command(&["fs", "cp", &drive, "-", ":/000003.log"]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), content).unwrap();
+    let end = &content[content.len() - 32..];
+    let path = loop {
+        let found = std::fs::read_dir(at.host("")).unwrap().flatten().find(is_survivor).map(|found| found.path());
+        let has = |path: &std::path::PathBuf| std::fs::read(path).unwrap().windows(end.len()).any(|bytes| bytes == end);
+        if let Some(path) = found.filter(has) {
+            break path;
+        }
+        std::thread::yield_now();
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    path
+}
+
+#[test]
+fn what_another_user_s_killed_process_left_is_not_thrown_away() {
+    let at = filled();
+    let log = bytes(50_000);
+    let memory = killed(&at, &log);
+    let root = is_root();
+    // Who is not root cannot give a file away, but cannot read this one either.
+    let away = |away: bool| match root {
+        true => std::os::unix::fs::chown(&memory, Some(if away { 65_534 } else { 0 }), None).unwrap(),
+        false => {
+            std::fs::set_permissions(&memory, std::fs::Permissions::from_mode(if away { 0 } else { 0o600 })).unwrap();
+        }
+    };
+    away(true);
+    let off = format!("imbrex://{}?survivor=off", at.drive());
+    let parts = ["used it last", memory.to_str().unwrap(), "mount it once as user", "read-only=on&survivor=off"];
+    for words in
+        [&["rm", at.drive(), "/CURRENT"][..], &["rm", &off, "/CURRENT"], &["ls", at.drive()], &["check", at.drive()]]
+    {
+        says(&fails(at.run(&[&["fs"], words].concat()), 1), &parts);
+        assert!(memory.exists());
+    }
+    for look in [&off, &format!("imbrex://{}?read-only=on&survivor=off", at.drive())] {
+        assert!(done(at.run(&["fs", "ls", look])).contains("CURRENT"));
+        assert!(memory.exists());
+    }
+    away(false);
+    if root {
+        // The other way round.
+        let exe = at.host("imbrex");
+        assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_imbrex"), &exe]).status().unwrap().success());
+        for (path, mode) in [(exe.as_str(), 0o755), (&at.host(""), 0o1777), (at.drive(), 0o666)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let mut nobody = Command::new(&exe);
+        nobody.args(["fs", "rm", at.drive(), "/CURRENT"]).env("IMBREX_SHM_DIR", at.host("")).uid(65_534).gid(65_534);
+        says(&fails(nobody.output().unwrap(), 1), &["user 0 used it last", memory.to_str().unwrap()]);
+        assert!(memory.exists());
+    }
+    // A mount that keeps nothing itself writes what is there.
+    done(at.run(&["fs", "cp", &off, &at.file("more", "more"), ":/more"]));
+    assert!(!memory.exists());
+    assert!(at.fs("cat", &["/000003.log"]).stdout == log);
+    intact(&at);
+    says(&done(at.fs("check", &[])), &["nothing is wrong"]);
+}
+
 #[test]
 fn names_and_paths_that_make_no_sense_are_told() {
     let at = formatted();

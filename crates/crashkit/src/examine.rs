@@ -6,7 +6,7 @@ use crate::plan::{StateId, Variant};
 use crate::pool::caught;
 use crate::recorder::{CountOnly, Moment, Recorder, Sink};
 use crate::{Crash, Subject};
-use imbrex_device::HeapSurvivor;
+use imbrex_device::{Drive, HeapSurvivor};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +50,10 @@ pub(crate) fn examine<S: Subject>(subject: &S, situation: &Situation<S::Op>) -> 
             let machine = machine.random_loss(&mut rng).interrupted(subject, &mut rng)?.0;
             (machine.random_loss(&mut rng), Status::Synced)
         }
+        Variant::Restored => {
+            let history = History::new(situation.entries.as_ref().clone(), Status::Acked);
+            (machine.restored(subject, crash, &history, &mut rng)?, Status::Acked)
+        }
     };
     let history = History::new(situation.entries.as_ref().clone(), floor);
     machine.check(subject, crash, &history)
@@ -82,6 +86,34 @@ impl Machine {
     fn interrupted<S: Subject>(self, subject: &S, rng: &mut ChaCha8Rng) -> Result<(Machine, bool), String> {
         // Most points of a recovery lie in its middle; its end is worth more than its share.
         let to_the_end = rng.random_bool(0.25);
+        self.stopped(to_the_end, rng, |drive| {
+            caught(|| subject.recover(drive)).map_err(|why| format!("recovery failed: {why}"))
+        })
+    }
+
+    /// Recovers, is copied, and mounted again by a process that is killed while it works on. Then the copy is put in the drive's place,
+    /// and shared memory knows nothing of that.
+    fn restored<S: Subject>(
+        self,
+        subject: &S,
+        crash: Crash,
+        history: &History<S::Op>,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Machine, String> {
+        let failed = |why| format!("recovery failed: {why}");
+        let recovered = self.stopped(true, rng, |drive| caught(|| subject.recover(drive)).map_err(failed))?.0;
+        let copy = recovered.model.fork();
+        let later = recovered.stopped(false, rng, |drive| subject.check(drive, crash, history))?.0;
+        Ok(Machine { model: copy, ..later })
+    }
+
+    /// Works on the drive, and stops at the end or at a random crash point; true where that was the end.
+    fn stopped(
+        self,
+        to_the_end: bool,
+        rng: &mut ChaCha8Rng,
+        work: impl FnOnce(Drive) -> Result<(), String>,
+    ) -> Result<(Machine, bool), String> {
         let kept = Arc::new(Mutex::new(None));
         let sink: Box<dyn Sink> = if to_the_end {
             Box::new(CountOnly)
@@ -90,7 +122,7 @@ impl Machine {
         };
         let before = self.model.violations();
         let recorder = Recorder::new(self.model, self.survivor, self.cuts, rng.next_u64(), sink);
-        caught(|| subject.recover(recorder.drive())).map_err(|why| format!("recovery failed: {why}"))?;
+        work(recorder.drive())?;
         if self.forbid_violations && recorder.violations() > before {
             return Err(format!("recovery broke {} rules of the drive", recorder.violations() - before));
         }

@@ -11,7 +11,8 @@
 //!
 //! **What is built there** (see [`Variant`]): process crash (survivor kept); power loss with everything acknowledged kept,
 //! with nothing unflushed kept, and with random outcomes; process crash, then power loss during or after recovery; and
-//! crashes of recovery in all other orders. After a power loss the survivor is empty or, to catch who believes it, still
+//! crashes of recovery in all other orders; and, after process crash and recovery, a copy of the drive that is restored in place after
+//! a later process was killed: of that one's memory nothing may be there. After a power loss the survivor is empty or, to catch who believes it, still
 //! holds what an earlier power epoch left.
 //!
 //! **Determinism**: one seed gives the same commands, states and outcomes, on any number of threads; commands are hashed

@@ -53,10 +53,13 @@ pub enum Variant {
     PowerPower,
     /// Power loss, then a process crash during recovery.
     PowerProcess,
+    /// Process crash, recovery to its end, a copy of the drive; process crash of a later mount; and the copy is restored in place,
+    /// under the survivor of what it replaces.
+    Restored,
 }
 
 impl Variant {
-    const NAMES: [(Variant, &'static str); 8] = [
+    const NAMES: [(Variant, &'static str); 9] = [
         (Variant::Process, "process"),
         (Variant::PowerAll, "power-all"),
         (Variant::PowerNone, "power-none"),
@@ -65,12 +68,13 @@ impl Variant {
         (Variant::ProcessProcess, "process-process"),
         (Variant::PowerPower, "power-power"),
         (Variant::PowerProcess, "power-process"),
+        (Variant::Restored, "restored"),
     ];
 
     /// What [`crate::Subject::check`] is told.
     pub fn crash(self) -> Crash {
         match self {
-            Variant::Process | Variant::ProcessProcess => Crash::Process,
+            Variant::Process | Variant::ProcessProcess | Variant::Restored => Crash::Process,
             Variant::PowerAll | Variant::PowerNone | Variant::Power | Variant::PowerPower | Variant::PowerProcess => {
                 Crash::Power
             }
@@ -123,7 +127,8 @@ pub struct Plan {
     pub max_states: u64,
     /// Kinds of crashes.
     pub crashes: Vec<Crash>,
-    /// Whether recovery is crashed as well, by process crash after process crash, and after power loss by both.
+    /// Whether recovery is crashed as well, by process crash after process crash, and after power loss by both; and a recovered drive is
+    /// restored from a copy after a later mount was crashed.
     pub recrash: bool,
     /// Random power-loss outcomes per crash point, beside the two extremes (all kept, nothing kept).
     pub power_outcomes: u32,
@@ -161,7 +166,7 @@ impl Plan {
         if has(Crash::Process) {
             variants.push(Variant::Process);
             if self.recrash {
-                variants.push(Variant::ProcessProcess);
+                variants.extend([Variant::ProcessProcess, Variant::Restored]);
             }
         }
         if has(Crash::Power) {
@@ -246,6 +251,6 @@ mod tests {
         assert_eq!(only(&[Crash::Process]), [Variant::Process]);
         assert_eq!(only(&[Crash::ProcessThenPower]), [Variant::ProcessPower]);
         assert_eq!(only(&[Crash::Power]), [Variant::PowerAll, Variant::PowerNone, Variant::Power, Variant::Power]);
-        assert_eq!(Plan::new(0).variants().len(), 9);
+        assert_eq!(Plan::new(0).variants().len(), 10);
     }
 }

@@ -65,7 +65,7 @@ fn broken_logs_are_caught() {
     for (defect, crash) in [
         (ForgetsFlush, Crash::Power),
         (TrustsWritePointer, Crash::Process),
-        (ReplaysStaleSurvivor, Crash::Power),
+        (ReplaysStaleSurvivor, Crash::Process),
         (AcksTooEarly, Crash::Process),
         (DropsSurvivorTooEarly, Crash::Process),
         (NeverFlushesReplay, Crash::ProcessThenPower),

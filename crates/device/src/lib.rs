@@ -243,6 +243,13 @@ pub fn report_all(device: &dyn ZonedDevice) -> Result<Vec<Zone>> {
 pub struct Drive {
     /// The drive itself.
     pub device: Arc<dyn ZonedDevice>,
-    /// Where unwritten bytes are kept against the death of the process; `None`: nowhere, by choice (`survivor=off`).
+    /// Where unwritten bytes are kept against the death of the process, and where those of the last one are; `None`: nowhere.
     pub survivor: Option<Arc<dyn Survivor>>,
+}
+
+impl Drive {
+    /// Whether what is not written yet outlives the process.
+    pub fn keeps_unwritten(&self) -> bool {
+        self.survivor.as_ref().is_some_and(|survivor| survivor.keeps())
+    }
 }

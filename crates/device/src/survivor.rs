@@ -38,6 +38,10 @@ pub trait Survivor: Send + Sync {
     fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>>;
     /// Forgets the volume's region: its bytes are on the drive.
     fn discard(&self, volume: &[u8; 16]) -> Result<()>;
+    /// Whether regions that are made now outlive the process.
+    fn keeps(&self) -> bool {
+        true
+    }
 }
 
 /// A fixed piece of memory, aligned to [`crate::MEM_ALIGN`], zeroed when made. Valid as long as the value lives.

@@ -2,7 +2,7 @@
 
 use crate::banded::{BANDED, BandedDisk};
 use crate::limited::limit;
-use crate::survivor::ShmSurvivor;
+use crate::survivor::{NotKept, ShmSurvivor};
 use crate::time::{Time, TimeOptions};
 use crate::uri::{parse_bool, parse_size};
 use imbrex_device::banded::SequentialOnly;
@@ -40,7 +40,8 @@ pub struct OpenOptions {
     /// Nothing is written: the file need not be writable, and several processes may look at once. To mount such a drive,
     /// cover it ([`crate::overlay::cover`]).
     pub read_only: bool,
-    /// Unwritten bytes are kept in shared memory against the death of the process.
+    /// Unwritten bytes are kept in shared memory against the death of the process. Without this, what a dead process left there is still
+    /// written to the drive; but a [look](OpenOptions::read_only) leaves it out.
     pub survivor: bool,
     /// A drive with a [band table](AS_SEQUENTIAL) on its conventional zones is opened without looking for that: by whoever formats it.
     pub as_it_is: bool,
@@ -269,7 +270,7 @@ fn as_cut(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> 
 }
 
 fn sequential(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
-    let below = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
+    let below = survivor(device.as_ref(), options);
     let access = if options.read_only { Access::ReadOnly } else { Access::Write };
     lasting(Arc::new(SequentialOnly::open(device, below, access)?), options)
 }
@@ -283,7 +284,7 @@ const LEAST_BANDS: u32 = 8;
 /// # Errors
 /// Those of `allowed`; of the drive.
 pub fn all_sequential<E: From<Error>>(drive: Drive, allowed: impl FnOnce(&Drive) -> Result<(), E>) -> Result<Drive, E> {
-    let options = OpenOptions { survivor: drive.survivor.is_some(), ..OpenOptions::default() };
+    let options = OpenOptions { survivor: drive.keeps_unwritten(), ..OpenOptions::default() };
     if SequentialOnly::is_cut(&drive.device)? {
         return Ok(sequential(drive.device, &options)?);
     }
@@ -374,10 +375,19 @@ pub fn key(locator: &str) -> String {
     }
 }
 
-/// A drive that is still there when the process is gone: with a survivor.
+/// A drive that is still there when the process is gone: with what is in shared memory.
 fn lasting(device: Arc<dyn ZonedDevice>, options: &OpenOptions) -> Result<Drive> {
-    let survivor = options.survivor.then(|| Arc::new(ShmSurvivor::new(device.identity())) as Arc<dyn Survivor>);
+    let survivor = survivor(device.as_ref(), options);
     Ok(Drive { device: limit(device, options.max_io)?, survivor })
+}
+
+fn survivor(device: &dyn ZonedDevice, options: &OpenOptions) -> Option<Arc<dyn Survivor>> {
+    let memory = ShmSurvivor::new(device.identity());
+    match (options.survivor, options.read_only) {
+        (true, _) => Some(Arc::new(memory)),
+        (false, false) => Some(Arc::new(NotKept(memory))),
+        (false, true) => None,
+    }
 }
 
 #[cfg(test)]
@@ -487,7 +497,7 @@ mod tests {
         let busy = open(OpenOptions::default()).err().unwrap();
         assert!(matches!(busy.fault, Fault::Busy { pid } if pid == Some(std::process::id())), "{busy}");
         drop(first);
-        assert!(open(OpenOptions { survivor: false, ..OpenOptions::default() }).unwrap().survivor.is_none());
+        assert!(!open(OpenOptions { survivor: false, ..OpenOptions::default() }).unwrap().keeps_unwritten());
         let looks = [0, 1].map(|_| open(OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap());
         assert!(looks.iter().all(|drive| drive.survivor.is_some()), "two may look at once");
         assert!(matches!(open(OpenOptions::default()).err().unwrap().fault, Fault::Busy { .. }));

@@ -337,4 +337,7 @@ impl Survivor for Untouched {
     fn discard(&self, _: &[u8; 16]) -> Result<()> {
         Ok(())
     }
+    fn keeps(&self) -> bool {
+        self.0.keeps()
+    }
 }

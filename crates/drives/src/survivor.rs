@@ -7,12 +7,18 @@
 //!   shared memory is full, `create` says so at once.
 //! - **Never a half-made file**: it is made under a name of its own (`O_EXCL`), filled, and only then renamed over the
 //!   volume's name. A process that dies in between leaves the old file in place.
-//! - **Never a planted file**: what is opened must be a regular file of one name, owned by our user, closed to everybody
+//! - **Never a planted file**: what is believed must be a regular file of one name, owned by our user, closed to everybody
 //!   else, and exactly as long as its header says; symbolic links are not followed.
+//! - **Never somebody else's bytes lost**: a file of another user that is, or may be, this drive's memory is neither read nor replaced.
+//!   The mount is refused, and the error names the user.
 //! - **Never a stale file**: magic, version, checksum and the whole key must match, else it counts as nothing.
 //!
 //! The medium is part of the name, so that a copied image that is mounted beside its original does not replace the
 //! original's region. Only one process has a drive at a time (its own lock sees to that), so nobody else uses the names.
+
+mod not_kept;
+
+pub use not_kept::NotKept;
 
 use imbrex_device::{Error, Fill, Identity, Region, Result, Survivor, SurvivorKey};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
@@ -137,6 +143,11 @@ impl ShmSurvivor {
         format!("imbrex-{}-{}", hex(volume), hex(&self.medium))
     }
 
+    /// Whether there is a directory to look into.
+    fn has_dir(&self) -> bool {
+        self.dir.is_dir()
+    }
+
     fn open_dir(&self) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(&self.dir, flags, Mode::empty()).map_err(|e| self.cannot("cannot use", &self.dir, e))
@@ -195,19 +206,20 @@ impl ShmSurvivor {
         let file = match rustix::fs::openat(dir, self.file_name(&key.volume), flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
-            Err(e @ (Errno::ACCESS | Errno::PERM)) => return Err(self.cannot("cannot read", &path, e)),
+            // Another user's, who alone can tell whether it is needed.
+            Err(Errno::ACCESS | Errno::PERM) => return Err(self.is_anothers(dir, &path, &key.volume)),
             Err(e) => return Ok(self.ignore(&path, &format!("it cannot be opened ({e})"))),
         };
         let facts = rustix::fs::fstat(&file).map_err(|e| self.cannot("cannot inspect", &path, e))?;
-        if let Err(why) = trust(&facts, rustix::process::geteuid().as_raw()) {
+        let user = rustix::process::geteuid().as_raw();
+        if facts.st_uid != user && header_of(&file).is_some_and(|header| header.key == *key) {
+            return Err(self.anothers(&path, Some(facts.st_uid)));
+        }
+        if let Err(why) = trust(&facts, user) {
             return Ok(self.ignore(&path, why));
         }
         let len = u64::try_from(facts.st_size).unwrap_or(0);
-        let mut head = [0u8; HEADER_LEN];
-        if read_exact_at(&file, &mut head, 0).is_err() {
-            return Ok(self.ignore(&path, "it is too short"));
-        }
-        let Some(header) = Header::decode(&head) else { return Ok(self.ignore(&path, "its header is damaged")) };
+        let Some(header) = header_of(&file) else { return Ok(self.ignore(&path, "its header is damaged")) };
         if header.capacity + HEADER_BYTES != len {
             return Ok(self.ignore(&path, "its length is not what its header says"));
         }
@@ -234,17 +246,30 @@ impl ShmSurvivor {
 
     fn cannot(&self, what: &str, path: &Path, e: Errno) -> Error {
         let shown = path.display();
-        let sentence = match e {
-            Errno::ACCESS | Errno::PERM => format!(
-                "{what} the survivor's shared memory at {shown} ({e}); mount as the user who used the drive last, set \
-                 {SHM_DIR_VARIABLE} to a directory of your own on a tmpfs, or mount with survivor=off (a killed process \
-                 then loses what it had not synced)"
-            ),
-            _ => format!(
-                "{what} the survivor's shared memory at {shown} ({e}); set {SHM_DIR_VARIABLE} to a directory on a tmpfs \
-                 that you may write to, or mount with survivor=off (a killed process then loses what it had not synced)"
-            ),
+        let sentence = format!(
+            "{what} the survivor's shared memory at {shown} ({e}); set {SHM_DIR_VARIABLE} to a directory on a tmpfs \
+             that you may write to, or mount with survivor=off (a killed process then loses what it had not synced)"
+        );
+        Error::unusable(&self.drive, sentence)
+    }
+
+    /// The error about the volume's file, which is another user's.
+    fn is_anothers(&self, dir: &OwnedFd, path: &Path, volume: &[u8; 16]) -> Error {
+        let facts = rustix::fs::statat(dir, self.file_name(volume), AtFlags::SYMLINK_NOFOLLOW);
+        self.anothers(path, facts.ok().map(|facts| facts.st_uid))
+    }
+
+    fn anothers(&self, path: &Path, user: Option<u32>) -> Error {
+        let shown = path.display();
+        let (who, how) = match user {
+            Some(user) => (format!("user {user}"), format!("as user {user} (`sudo -u '#{user}' …`)")),
+            None => ("another user".into(), "as that user".into()),
         };
+        let sentence = format!(
+            "{who} used it last and ended without unmounting it; bytes that are not on the drive yet may be in shared memory at {shown}; \
+             mount it once {how}, which writes them to the drive; to see the drive without them, open it with \
+             read-only=on&survivor=off; only if nobody needs them, remove that file"
+        );
         Error::unusable(&self.drive, sentence)
     }
 
@@ -289,7 +314,11 @@ impl Survivor for ShmSurvivor {
         }
         if let Err(e) = rustix::fs::renameat(&dir, &temporary, &dir, &name) {
             let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
-            return Err(self.cannot("cannot replace", &self.dir.join(&name), e));
+            let path = self.dir.join(&name);
+            return Err(match e {
+                Errno::ACCESS | Errno::PERM => self.is_anothers(&dir, &path, &key.volume),
+                e => self.cannot("cannot replace", &path, e),
+            });
         }
         Ok(mapping)
     }
@@ -356,6 +385,13 @@ impl Drop for Mapping {
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
+}
+
+/// What a file says about itself, if that is whole.
+fn header_of(file: &OwnedFd) -> Option<Header> {
+    let mut head = [0u8; HEADER_LEN];
+    read_exact_at(file, &mut head, 0).ok()?;
+    Header::decode(&head)
 }
 
 /// Whether a file may be believed; else why not.

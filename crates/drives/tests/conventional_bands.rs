@@ -76,6 +76,36 @@ fn the_death_of_the_process_loses_nothing_and_a_power_loss_only_what_was_not_flu
     }
 }
 
+/// What is in shared memory of the bands is not believed under a drive that was put back to an earlier state.
+#[test]
+fn a_copy_that_is_restored_in_place_has_the_bands_that_it_was_copied_with() {
+    let (drive, survivor) = (drive(), Arc::new(HeapSurvivor::new()));
+    let first = open(&drive, &survivor);
+    write(&first, 2, 0, 1);
+    write(&first, 3, 0, 1);
+    drop(first);
+    let backup = drive.fork().unwrap();
+    let later = open(&drive, &survivor);
+    let in_use = drive.fork().unwrap();
+    write(&later, 2, 1, 2);
+    let restored = |copy: &Emulator| open(&Arc::new(copy.fork().unwrap()), &Arc::new(survivor.snapshot()));
+    assert_eq!(written(&restored(&backup)), [1, 1, 0, 0], "written, not flushed");
+    later.flush(TAG).unwrap();
+    later.zone_op(ZoneOp::Reset, ZoneId(3), TAG).unwrap();
+    write(&later, 4, 0, 2);
+    for copy in [&backup, &in_use] {
+        assert_eq!(written(&restored(copy)), [1, 1, 0, 0]);
+    }
+    assert_eq!(written(&restored(&drive)), [2, 0, 1, 0], "its own");
+    std::mem::forget(later);
+    // And it goes on from there.
+    let again = Arc::new(backup.fork().unwrap());
+    let drive = open(&again, &survivor);
+    write(&drive, 3, 1, 3);
+    std::mem::forget(drive);
+    assert_eq!(written(&open(&again, &survivor)), [1, 2, 0, 0]);
+}
+
 #[test]
 fn a_drive_without_conventional_zones_has_nothing_to_cut() {
     let drive = Arc::new(Emulator::memory(&Config { conventional: 0, ..Config::tiny() }).unwrap());

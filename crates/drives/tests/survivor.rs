@@ -1,7 +1,7 @@
 //! The shared-memory survivor: what it keeps through the death of a process, and what it refuses to believe.
 
 use imbrex_device::{Identity, MEM_ALIGN, Region, Survivor, SurvivorKey};
-use imbrex_drives::survivor::{HEADER_BYTES, Header, MAX_CAPACITY, ShmSurvivor};
+use imbrex_drives::survivor::{HEADER_BYTES, Header, MAX_CAPACITY, NotKept, ShmSurvivor};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -246,8 +246,9 @@ fn files_that_are_not_exactly_ours_count_as_nothing() {
     none("a fifo");
 }
 
+/// The bytes of another user's killed process are neither believed nor thrown away.
 #[test]
-fn a_file_of_another_user_counts_as_nothing() {
+fn a_file_of_another_user_is_refused_where_it_is_this_drives_memory() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: only root can give a file away");
         return;
@@ -257,9 +258,45 @@ fn a_file_of_another_user_counts_as_nothing() {
     drop(survivor.create(&KEY, CAPACITY).unwrap());
     let path = survivor.path(&KEY.volume);
     std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-    assert!(survivor.left_behind(&KEY).unwrap().is_none());
+    let not_kept = NotKept(dir.survivor());
+    for refused in [survivor.left_behind(&KEY), not_kept.left_behind(&KEY)] {
+        let text = refused.unwrap_err().to_string();
+        for part in [
+            "x.img",
+            "user 65534 used it last",
+            path.to_str().unwrap(),
+            "sudo -u '#65534'",
+            "read-only=on&survivor=off",
+        ] {
+            assert!(text.contains(part), "{text:?} lacks {part:?}");
+        }
+    }
+    // Of a mount that is over: nobody needs it.
+    let next = SurvivorKey { mount: 5, ..KEY };
+    assert!(survivor.left_behind(&next).unwrap().is_none());
     std::os::unix::fs::chown(&path, Some(0), None).unwrap();
     assert!(survivor.left_behind(&KEY).unwrap().is_some());
+}
+
+#[test]
+fn a_mount_that_keeps_nothing_takes_over_what_was_kept() {
+    let dir = Dir::new();
+    words(dir.survivor().create(&KEY, CAPACITY).unwrap().as_ref())[3].store(7, Ordering::Relaxed);
+    let not_kept = NotKept(dir.survivor());
+    assert!(!not_kept.keeps() && dir.survivor().keeps());
+    assert_eq!(word(&not_kept.left_behind(&KEY).unwrap().unwrap(), 3), 7);
+    let next = SurvivorKey { mount: 5, ..KEY };
+    let error =
+        not_kept.create_filled(&next, CAPACITY, &mut |_| Err(imbrex_device::Error::unusable(&"x".into(), "no")));
+    assert!(error.is_err() && dir.names().len() == 1, "it is needed until the next one has its bytes");
+    let region = not_kept.create(&next, CAPACITY).unwrap();
+    words(region.as_ref())[3].store(8, Ordering::Relaxed);
+    assert!(dir.names().is_empty() && not_kept.left_behind(&next).unwrap().is_none());
+    // Where there is no shared memory, there is nothing to take over.
+    let nowhere = NotKept(survivor_in(&dir.0.join("missing")));
+    assert!(nowhere.left_behind(&KEY).unwrap().is_none());
+    nowhere.create(&KEY, CAPACITY).unwrap();
+    nowhere.discard(&KEY.volume).unwrap();
 }
 
 #[test]

@@ -27,4 +27,4 @@ pub use frame::ZoneHeader;
 pub use memory::LeftSegment;
 pub use pool::{PoolCounts, Urgency};
 pub use stream::{AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Where};
-pub use volume::{Exec, FormatOptions, LostLabel, NewLabel, Tenant, TenantSpec, Volume, VolumeOptions};
+pub use volume::{Exec, FormatOptions, LostLabel, NewLabel, RESTORED, Tenant, TenantSpec, Volume, VolumeOptions};

@@ -5,7 +5,8 @@
 //! the process, so that a `kill -9` anywhere leaves a region that [`parse`] reads rightly:
 //!
 //! - a descriptor's `state` becomes LIVE only after all its other fields are stored, and FREE before its units are reused;
-//! - `filled`, which is length and checksum of the payload in one word, changes only after the bytes below it are stored.
+//! - `filled`, which is length and checksum of the payload in one word, changes only after the bytes below it are stored;
+//! - the label on the drive is not older than the one whose generation the header has: that is stored after the label is written.
 //!
 //! The checksum is for what may happen to memory between two processes: a segment that does not have it any more is dropped
 //! as a whole and reported ([`LeftSegment::lost`]), and never replayed.
@@ -24,8 +25,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
-/// Version 1 had a length of 8 bytes where `filled` is, and no checksum of the payload; a process of that version may have died.
-const VERSION: u32 = 2;
+/// Version 1 had a length of 8 bytes where `filled` is, and no checksum of the payload; version 2 did not say from which label
+/// on it is the drive's. A process of those versions may have died.
+const VERSION: u32 = 3;
 const FREE: u32 = 0;
 const LIVE: u32 = 0x4c49_5645;
 const DESCRIPTOR: usize = 64;
@@ -40,6 +42,8 @@ struct RegionHeader {
     unit: AtomicU32,
     units: AtomicU32,
     crc: AtomicU32,
+    /// The lowest generation of the label that the drive may have, [sealed](seal).
+    label: AtomicU64,
 }
 
 /// Descriptor of a segment.
@@ -58,7 +62,7 @@ struct Descriptor {
     reserved: AtomicU64,
 }
 const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR);
-const _: () = assert!(size_of::<RegionHeader>() <= MEM_ALIGN);
+const _: () = assert!(std::mem::offset_of!(RegionHeader, label) == 24 && size_of::<RegionHeader>() <= MEM_ALIGN);
 
 /// Whose bytes a segment holds, and where in the file they go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +207,20 @@ fn header_crc(unit: u32, units: u32) -> u32 {
     crc32c::crc32c(&[MAGIC.to_le_bytes(), (u64::from(unit) << 32 | u64::from(units)).to_le_bytes()].concat())
 }
 
+/// Bits of a label's generation in a word; the others are a checksum.
+const GENERATION_BITS: u32 = 40;
+
+/// A generation of the label with a checksum, in one word: it changes in one instruction, and a flipped bit is seen.
+fn seal(generation: u64) -> u64 {
+    let generation = generation & ((1 << GENERATION_BITS) - 1);
+    generation | u64::from(crc32c::crc32c(&[MAGIC.to_le_bytes(), generation.to_le_bytes()].concat())) << GENERATION_BITS
+}
+
+fn unseal(word: u64) -> Option<u64> {
+    let generation = word & ((1 << GENERATION_BITS) - 1);
+    (seal(generation) == word).then_some(generation)
+}
+
 impl SegmentMemory {
     /// Lays an empty set of units of `unit` bytes (a multiple of [`MEM_ALIGN`]) into a fresh, zeroed region.
     pub fn new(region: Arc<dyn Region>, unit: usize) -> Arc<Self> {
@@ -223,6 +241,11 @@ impl SegmentMemory {
         header.crc.store(header_crc(unit as u32, units as u32), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Arc::new(memory)
+    }
+
+    /// The drive's label has this generation at least, from now on: what stands here is not the memory of a drive with an older one.
+    pub(crate) fn goes_with(&self, generation: u64) {
+        self.header().label.store(seal(generation), Ordering::Release);
     }
 
     /// Bytes of a unit.
@@ -515,6 +538,14 @@ impl SegmentImage<'_> {
 pub fn is_newer(region: &[u8]) -> bool {
     region.starts_with(&MAGIC.to_le_bytes())
         && region.get(8..12).is_some_and(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) > VERSION)
+}
+
+/// The lowest generation of the label that the region's drive has: with an older one the drive was put back to an earlier state, and this
+/// is not its memory. `None`: the region does not say.
+pub fn label_of(region: &[u8]) -> Option<u64> {
+    let word = |at: usize| region.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    let ours = word(0)? == MAGIC && word(8)? as u32 == VERSION;
+    unseal(word(24)?).filter(|_| ours)
 }
 
 /// Reads what a dead process left behind. Trusts nothing: what does not fit is left out, and a segment whose bytes are not

@@ -16,7 +16,7 @@ use crate::OpenZone;
 use crate::active::{self, ActiveZones};
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
-use crate::memory::{SegmentMemory, is_newer, parse};
+use crate::memory::{SegmentMemory, is_newer, label_of, parse};
 use crate::patient::Patients;
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
@@ -112,6 +112,8 @@ pub(crate) struct VolumeCore {
     mount: AtomicU64,
     first_generation: u64,
     label_repaired: Option<String>,
+    /// What was left in memory is of a later state of the drive.
+    restored: bool,
     /// Generation of the label that is whole wherever it can be.
     in_force: AtomicU64,
     /// Only looked at: a label that cannot be written any more is kept in memory.
@@ -134,6 +136,10 @@ struct Handle {
     #[cfg(not(feature = "shuttle"))]
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
+
+/// Of memory that is not the drive's, though it has its name.
+pub const RESTORED: &str = "Shared memory holds bytes of a later mount than this drive knows of, so the drive was restored from a copy since; it goes on \
+                        as the copy has it, and those bytes are dropped.";
 
 /// What the turn knows the writes of [`Volume::write_beside`] by: no zone's stream has this number.
 const BESIDE: u64 = u64::MAX / 2;
@@ -287,7 +293,11 @@ impl Volume {
                             understand; open it once with that version";
             return Err(unusable(device, sentence));
         }
-        let left = Left::new(parse(&left));
+        let restored = label_of(&left).is_some_and(|least| label.generation < least);
+        if restored {
+            tracing::warn!(drive = %device.identity().name, "{RESTORED}");
+        }
+        let left = Left::new(if restored { Vec::new() } else { parse(&left) });
         let reserves: Vec<u32> = label.tenants.iter().map(|t| t.reserve).collect();
         let mut pool = Pool::new(&seen, &label.owners, &reserves);
         (1..=label.tenants.len() as u8).for_each(|owner| pool.left_promised(owner, left.promised(owner)));
@@ -315,6 +325,7 @@ impl Volume {
             mount: AtomicU64::new(label.mount + 1),
             first_generation: label.generation,
             label_repaired,
+            restored,
             in_force: AtomicU64::new(label.generation),
             look,
             label_unwritten: AtomicBool::new(false),
@@ -385,6 +396,11 @@ impl Volume {
     /// What was wrong with the copy of the label that [`Volume::open`] had to write anew; `None`: both were whole.
     pub fn label_repaired(&self) -> Option<&str> {
         self.handle.core.label_repaired.as_deref()
+    }
+
+    /// A sentence where what a dead process had left in memory is not this drive's, which was restored from a copy.
+    pub fn restored(&self) -> Option<&'static str> {
+        self.handle.core.restored.then_some(RESTORED)
     }
 
     /// UUID of the volume.
@@ -497,7 +513,7 @@ impl Volume {
 
     /// Whether what is not written yet outlives the process.
     pub fn has_survivor(&self) -> bool {
-        self.handle.core.drive.survivor.is_some()
+        self.handle.core.drive.keeps_unwritten()
     }
 
     /// Carries out background work until there is none.
@@ -610,7 +626,10 @@ impl VolumeCore {
         let device = self.drive.device.as_ref();
         let floor = self.in_force.load(Ordering::Acquire);
         match self.label_zones.write(device, &next, Some(floor), flush)? {
-            true => self.in_force.store(next.generation, Ordering::Release),
+            true => {
+                self.in_force.store(next.generation, Ordering::Release);
+                self.memory().goes_with(next.generation);
+            }
             false if self.look => self.label_unwritten.store(true, Ordering::Release),
             false => return Err(cannot_write(device)),
         }

@@ -170,7 +170,13 @@ impl Banded {
             records.extend(bands.iter().filter_map(|band| self.collect(*band, false)));
         }
         records.retain(|record| Some(record.word) != journal.word(record.band));
-        journal.commit(self.base.as_ref(), &records)
+        self.write_batch(journal, &records)
+    }
+
+    /// A batch, durable when it returns; from then on the live part goes with a table that has it.
+    fn write_batch(&self, journal: &mut Journal, records: &[Record]) -> Result<(), Fault> {
+        journal.commit(self.base.as_ref(), records)?;
+        self.base.put(&table::encode_live_mark(&self.layout, journal.sequence()), self.layout.live_mark_at())
     }
 
     /// After a failed flush nobody may believe the live part: the next open takes it for a power loss.
@@ -232,7 +238,7 @@ impl Banded {
             }
             record
         };
-        let done = journal.commit(self.base.as_ref(), &[record]);
+        let done = self.write_batch(&mut journal, &[record]);
         self.give_up(&journal);
         done?;
         // Whoever reads this moment reads the old life to its end.

@@ -31,13 +31,15 @@ fn write_all(base: &dyn Base, bytes: &[u8], at: u64) -> Result<(), Fault> {
 
 impl Journal {
     /// Goes on from a table that said `generation` and `sequence`, with `words` as they are now: writes them into both
-    /// snapshots, one after the other, so that either is enough.
+    /// snapshots, one after the other, so that either is enough. The number of the next batch goes up, so that a table that nobody opened
+    /// since it was copied is told from this one.
     pub(super) fn start(
         base: &dyn Base,
         layout: &Layout,
         (generation, sequence, epoch): (u64, u64, u64),
         words: Vec<Word>,
     ) -> Result<Journal, Fault> {
+        let sequence = sequence + 1;
         let mut journal = Journal { layout: *layout, generation, sequence, epoch, slot: 0, words, failed: false };
         journal.roll(base)?;
         journal.roll(base)?;
@@ -55,6 +57,11 @@ impl Journal {
 
     pub(super) fn failed(&self) -> bool {
         self.failed
+    }
+
+    /// The number of the next batch.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     pub(super) fn word(&self, band: u32) -> Option<Word> {

@@ -141,6 +141,10 @@ impl Layout {
     pub(super) fn live_len(&self) -> usize {
         PAGE + (self.bands as usize * LIVE_WORD).next_multiple_of(PAGE)
     }
+    /// Behind the head, on a multiple of 16.
+    pub(super) fn live_mark_at(&self) -> u64 {
+        LIVE_AT + super::table::LIVE_HEAD.next_multiple_of(super::table::LIVE_MARK) as u64
+    }
     pub(super) fn live_word_at(&self, band: u32) -> u64 {
         LIVE_AT + PAGE as u64 + u64::from(band) * LIVE_WORD as u64
     }

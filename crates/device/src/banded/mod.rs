@@ -205,7 +205,7 @@ impl Banded {
             ));
         }
         let mut found = recover::read(base.as_ref(), &layout).map_err(fail)?;
-        match recover::live_words(base.as_ref(), &layout, found.epoch).map_err(fail)? {
+        match recover::live_words(base.as_ref(), &layout, &found).map_err(fail)? {
             Some(live) => {
                 for (word, live) in found.words.iter_mut().zip(live) {
                     // A reset that was durable and not yet acknowledged may be ahead of its live word.
@@ -234,8 +234,8 @@ impl Banded {
             }
             let from = (found.generation, found.sequence, found.epoch);
             let started = Journal::start(base.as_ref(), &layout, from, found.words.clone()).map_err(fail)?;
+            start_live(base.as_ref(), &layout, (found.epoch, started.sequence()), &found.words).map_err(fail)?;
             journal = Some(Mutex::new(started));
-            start_live(base.as_ref(), &layout, found.epoch, &found.words).map_err(fail)?;
             base.put(&counters.encode(&layout.uuid), layout.counters_at()).map_err(fail)?;
         }
         Ok(Banded {
@@ -296,11 +296,12 @@ impl Banded {
 }
 
 /// Fills the live part; only its header, which comes last, makes it count.
-fn start_live(base: &dyn Base, layout: &Layout, epoch: u64, words: &[Word]) -> Result<(), Fault> {
+fn start_live(base: &dyn Base, layout: &Layout, (epoch, sequence): (u64, u64), words: &[Word]) -> Result<(), Fault> {
     base.start_live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE)?;
     let words = words.iter().enumerate();
     let bytes: Vec<u8> = words.flat_map(|(band, word)| table::encode_live(layout, band as u32, *word)).collect();
     base.put(&bytes, layout.live_word_at(0))?;
+    base.put(&table::encode_live_mark(layout, sequence), layout.live_mark_at())?;
     base.put(&table::encode_live_head(layout, &base.facts().boot, epoch), layout.live_at())
 }
 

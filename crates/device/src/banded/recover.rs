@@ -176,11 +176,17 @@ fn sum_of(base: &dyn Base, layout: &Layout, record: &Record) -> Result<Option<u3
     Ok(Some(sum))
 }
 
-/// The live words, if they were written under this boot and epoch and are whole; `None` where the power may have been away.
-pub(super) fn live_words(base: &dyn Base, layout: &Layout, epoch: u64) -> Result<Option<Vec<Word>>, Fault> {
+/// The live words, if they were written under this boot and epoch and are whole; `None` where the power may have been away. Nor are they
+/// believed where the table has not come as far as they have: it was restored from a copy.
+pub(super) fn live_words(base: &dyn Base, layout: &Layout, found: &Found) -> Result<Option<Vec<Word>>, Fault> {
     let bytes = base.live(&layout.uuid, layout.live_at(), layout.live_len())?;
-    let head = table::encode_live_head(layout, &base.facts().boot, epoch);
+    let head = table::encode_live_head(layout, &base.facts().boot, found.epoch);
     if !bytes.starts_with(&head) {
+        return Ok(None);
+    }
+    let mark = (layout.live_mark_at() - layout.live_at()) as usize;
+    let come = bytes.get(mark..mark + table::LIVE_MARK).and_then(|mark| table::decode_live_mark(layout, mark));
+    if come.is_none_or(|come| found.sequence < come) {
         return Ok(None);
     }
     let word = |band: u32| {

@@ -304,6 +304,24 @@ pub(super) fn encode_live_head(layout: &Layout, boot: &[u8; 16], epoch: u64) -> 
     zerocopy::transmute!(raw)
 }
 
+/// Bytes of the live part's mark.
+pub(super) const LIVE_MARK: usize = 16;
+
+/// How far the table has come that the live part goes with: the number of its next batch.
+pub(super) fn encode_live_mark(layout: &Layout, sequence: u64) -> [u8; LIVE_MARK] {
+    let mut bytes = [0; LIVE_MARK];
+    bytes[..8].copy_from_slice(&sequence.to_le_bytes());
+    bytes[8..12].copy_from_slice(&LIVE[4..]);
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&layout.uuid), &bytes[..12]);
+    bytes[12..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+pub(super) fn decode_live_mark(layout: &Layout, bytes: &[u8]) -> Option<u64> {
+    let sequence = u64::from_le_bytes(*bytes.first_chunk()?);
+    (encode_live_mark(layout, sequence) == *bytes).then_some(sequence)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,27 @@ fn bytes_round_trip_raw_and_framed() {
 }
 
 #[test]
+fn the_label_that_a_region_goes_with_is_read_back_or_not_at_all() {
+    let region = heap_region(&vec![0; 256 << 10]);
+    let memory = SegmentMemory::new(region.clone(), 16 << 10);
+    assert_eq!(label_of(&copy(&region)), None, "it was not told");
+    for generation in [0, 1, 77, (1 << 40) - 1] {
+        memory.goes_with(generation);
+        assert_eq!(label_of(&copy(&region)), Some(generation));
+    }
+    memory.goes_with(77);
+    for bit in 0..64 {
+        let mut flipped = copy(&region);
+        flipped[24 + bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(label_of(&flipped), None, "bit {bit}");
+    }
+    let mut older = copy(&region);
+    older[8] = 2;
+    assert_eq!(label_of(&older), None);
+    assert_eq!(label_of(&older[..20]), None);
+}
+
+#[test]
 fn memory_is_shared_fairly_and_given_back() {
     let memory = SegmentMemory::new(heap_region(&vec![0; 1 << 20]), 16 << 10);
     let layout = Layout { front: 512, frame: 0 };

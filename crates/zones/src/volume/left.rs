@@ -5,6 +5,8 @@
 //! that it has recovered, and does not want to keep them any longer; what another tenant says changes nothing. The new region has its copies
 //! of them before it takes the place of the old one, and takes it before the label counts the mount; a volume believes a region of the
 //! mount that the label counts, and of the next one, which came so far. As long the pool holds for them the zones that they were promised.
+//! A region says from which label on it is the drive's: it goes up with each label that is written. A drive with an older one was put
+//! back to an earlier state, and the region is not its memory.
 
 use super::{Tenant, unusable};
 use crate::memory::{Hurry, Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
@@ -12,6 +14,7 @@ use crate::sync::lock;
 use imbrex_device::{Cause, Region, Result, zeroed_region};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What is left, and who knows.
 pub(super) struct Left {
@@ -112,8 +115,14 @@ impl Tenant {
         let mut memory = None;
         let mut fill = |region: &Arc<dyn Region>| {
             let new = SegmentMemory::new(region.clone(), core.options.unit_bytes);
+            new.goes_with(core.in_force.load(Ordering::Acquire));
             let copied = left.copy_to(&new);
             memory = Some(new);
+            if !left.held.is_empty() && !core.drive.keeps_unwritten() {
+                let sentence = "a process died and left unwritten bytes in shared memory that find no place on the drive now, or are another \
+                                engine's; this mount could not keep them: open the drive with that engine first, or without survivor=off";
+                return Err(unusable(core.drive.device.as_ref(), sentence));
+            }
             copied.map_err(|missing| {
                 let sentence = format!(
                     "another engine's process died and left unwritten bytes in shared memory, {missing} more than this \
@@ -133,6 +142,7 @@ impl Tenant {
             return Err(error);
         }
         if let Some(memory) = memory {
+            memory.goes_with(core.in_force.load(Ordering::Acquire));
             *lock(&core.memory) = memory;
         }
         left.moved = true;
