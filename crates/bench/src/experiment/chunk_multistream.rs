@@ -114,6 +114,10 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
+/// Figures of a row: the second phase as a part of the first.
+const PART: &str = "deleting over clean";
+const EQUALISED: &str = "the same, were its bytes transferred as fast";
+
 /// Bytes of memory of a row: the drive's, packed, and the store's.
 pub(super) const A_STORE: u64 = 700 << 20;
 
@@ -159,11 +163,8 @@ pub(super) fn row_of(profile: &Profile, played: &Played) -> Row {
     let figures = [
         ("MB/s, clean", clean.rate()),
         ("MB/s, deleting", deleting.rate()),
-        ("deleting over clean", deleting.rate() / clean.rate().max(1e-9)),
-        (
-            "the same, were its bytes transferred as fast",
-            clean.seconds / clean.user.max(1) as f64 * deleting.user as f64 / as_fast(played).max(1e-9),
-        ),
+        (PART, deleting.rate() / clean.rate().max(1e-9)),
+        (EQUALISED, clean.seconds / clean.user.max(1) as f64 * deleting.user as f64 / as_fast(played).max(1e-9)),
         ("WA of cleaning", deleting.cleaning()),
         ("capacities written over", deleting.user as f64 / played.capacity.max(1) as f64),
         ("chunks deleted a second", played.deleted as f64 / deleting.seconds.max(1e-9)),
@@ -335,14 +336,17 @@ fn ratios(run: &mut Run) {
             let of = |engine| Cell { percent, paced, cache, engine };
             for engine in [Engine::Ours, Engine::OneZone] {
                 let cell = of(engine);
-                let goal = match (engine, paced, percent) {
-                    (Engine::Ours, false, 80) => Some(0.97),
-                    (Engine::Ours, false, 90) => Some(0.90),
-                    _ => None,
-                };
-                let Some(ratio) = figure(run, cell, "deleting over clean") else { continue };
-                let name = format!("{}: MB/s while deleting over clean", cell.name());
-                run.outcome.ratios.extend(Ratio::of(name, &[ratio]).map(|ratio| Ratio { goal, ..ratio }));
+                // As fast as it goes the clean phase has the outer tracks, so the part that is possible is 0.9: what is wanted is one of equal transfers. At the paper's rate the drive
+                // has time left.
+                let goal = (engine == Engine::Ours && paced && percent <= 90).then_some(1.0);
+                let equalised = (engine == Engine::Ours && !paced && percent == 80).then_some(0.85);
+                for (what, behind, goal) in
+                    [(PART, "", goal), (EQUALISED, ", were its bytes transferred as fast", equalised)]
+                {
+                    let Some(ratio) = figure(run, cell, what) else { continue };
+                    let name = format!("{}: MB/s while deleting over clean{behind}", cell.name());
+                    run.outcome.ratios.extend(Ratio::of(name, &[ratio]).map(|ratio| Ratio { goal, ..ratio }));
+                }
             }
             for under in [Engine::OneZone, Engine::Ext4, Engine::F2fs] {
                 let rate = |engine| figure(run, of(engine), "MB/s, deleting");

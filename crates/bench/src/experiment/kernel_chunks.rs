@@ -4,10 +4,9 @@
 //! [`ext4`] runs on a conventional drive whose clock runs with the world's; [`f2fs`] in the kernel VM, and what the kernel asked of its device is
 //! played on the model ([`blocktrace`]). Both lie where the store's zones lie.
 //!
-//! An append is measured with `fdatasync` and without. Where appends without it reach the drive before they return, on ext4 with the drive's
-//! write cache off, the better of both counts, though a power loss may turn those of the last seconds into zeros: which extents are written is in
-//! the journal only then. With the cache on, and on F2FS, whose writes to zones go through the page cache, only those with `fdatasync` count; the
-//! others stand beside them, with one sync in the end.
+//! An append is measured with `fdatasync` and without. What counts is with: it promises what the store's appends do. Without it an append on ext4 whose drive has its
+//! write cache off has reached the drive before it returns, but which extents are written is in the journal only later, and a power loss before that turns its bytes into zeros;
+//! with the cache on, and on F2FS, whose writes to zones go through the page cache, there is one sync in the end. Those rates stand beside, and ratios to both.
 
 mod blocktrace;
 mod ext4;
@@ -116,7 +115,7 @@ impl Ran {
 
 /// With `fdatasync`, and without.
 type Both = [Ran; 2];
-const HOW: [(&str, bool); 2] = [("with fdatasync", true), ("without", false)];
+pub(super) const HOW: [(&str, bool); 2] = [("with fdatasync", true), ("without", false)];
 
 /// What was measured of each size, or why nothing was.
 type BySize<T> = Result<BTreeMap<u64, T>, Stop>;
@@ -160,14 +159,14 @@ impl Measured {
         };
         // What has reached the medium when it returns.
         let reached = |sync: bool| sync || (kernel == Kernel::Ext4 && !cache);
-        let of = |n: usize| both.get(n).map_or(0.0, Ran::rate);
-        let counts = if reached(false) && of(1) > of(0) { 1 } else { 0 };
-        let (Some(ran), Some((how, _))) = (both.get(counts), HOW.get(counts)) else { return Err(nothing()) };
+        let (Some(ran), [(counts, _), _]) = (both.first(), HOW) else { return Err(nothing()) };
         let mut row = ran.row(&drive_name(kernel, profile), true);
-        row.settings.insert("what counts".into(), (*how).into());
-        for (n, (how, sync)) in HOW.into_iter().enumerate() {
-            let note = if reached(sync) { "" } else { ", a sync at the end" };
-            row.figures.insert(format!("MB/s {how}{note}"), of(n));
+        row.settings.insert("what counts".into(), format!("{counts}, which promises what the store's appends do"));
+        for ((how, sync), ran) in HOW.into_iter().zip(&both) {
+            row.figures.insert(format!("MB/s {how}"), ran.rate());
+            if !reached(sync) {
+                row.settings.insert(how.into(), "a sync at the end".into());
+            }
         }
         if kernel == Kernel::Ext4 && size == 1 << 20 && !cache && span == Span::SixTb {
             row.paper = Some(Figure::new(84.6, "MB/s: 110 MB/s are 30 % more", "SMRSTORE, section 6.1"));

@@ -1,7 +1,7 @@
 //! One stream: one client that fills one chunk after another with appends of 1 MiB, in a store of its own with default settings.
 //!
 //! **What it is measured by.** What the profile leaves after opening and closing zones and framing: the same bytes, with their framing, by a plain writer
-//! on the same model, zone after zone in commands of 1 MiB, each as soon as the one before is answered; with the same zone operations; without
+//! on the same model, zone after zone in commands as long as the drive takes, each as soon as the one before is answered; with the same zone operations; without
 //! any flush but one in the end.
 
 use super::super::result::{Ratio, Row};
@@ -152,7 +152,7 @@ impl Chunks for Stream {
 }
 
 /// What a plain writer would ask of the drive for the same data: see the module.
-fn plain(trace: &[TraceEntry], zone_size: u64) -> Vec<TraceEntry> {
+fn plain(trace: &[TraceEntry], zone_size: u64, command_bytes: u64) -> Vec<TraceEntry> {
     let written = trace.iter().filter(|one| one.op == Op::Write);
     let (data, other): (Vec<_>, Vec<_>) = written.partition(|one| one.cause == Cause::UserWrite.name());
     let command = |op, zone: u32, at: u64, len: u64| TraceEntry {
@@ -169,7 +169,8 @@ fn plain(trace: &[TraceEntry], zone_size: u64) -> Vec<TraceEntry> {
     let mut zones: BTreeMap<u32, u64> = BTreeMap::new();
     data.iter().for_each(|one| *zones.entry(one.zone).or_default() += u64::from(one.len));
     for (zone, bytes) in zones {
-        commands.extend((0..bytes).step_by(MIB as usize).map(|at| command(Op::Write, zone, at, MIB.min(bytes - at))));
+        let at_once = |at: u64| command_bytes.min(bytes - at);
+        commands.extend((0..bytes).step_by(command_bytes as usize).map(|at| command(Op::Write, zone, at, at_once(at))));
         let behind = trace.iter().filter(|one| one.zone == zone && !matches!(one.op, Op::Write | Op::Read | Op::Flush));
         commands.extend(behind.map(|one| command(one.op, zone, 0, 0)));
     }
@@ -180,7 +181,7 @@ fn plain(trace: &[TraceEntry], zone_size: u64) -> Vec<TraceEntry> {
 /// How long that takes.
 fn plain_seconds(profile: &Profile, cache: bool, places: Vec<u64>, trace: &[TraceEntry]) -> Result<f64, Stop> {
     let mut steps = Steps::new(profile, cache, places)?;
-    steps.begin(0, plain(trace, profile.zone_size), 0.0);
+    steps.begin(0, plain(trace, profile.zone_size, u64::from(profile.max_io.max(1))), 0.0);
     let (_, end) = steps.next().ok_or("the plain writer did not end")?;
     Ok(end / 1e9)
 }
@@ -262,7 +263,8 @@ mod tests {
             entry(Op::Finish, 9, 0, 0, Cause::Pool),
             entry(Op::Flush, 0, 0, 0, user),
         ];
-        let asked: Vec<_> = plain(&trace, 1 << 28).iter().map(|one| (one.op, one.zone, one.offset, one.len)).collect();
+        let asked: Vec<_> =
+            plain(&trace, 1 << 28, MIB).iter().map(|one| (one.op, one.zone, one.offset, one.len)).collect();
         let (nine, mib) = (9 << 28, MIB as u32);
         let expected = [
             (Op::Open, 2, 2 << 28, 0),

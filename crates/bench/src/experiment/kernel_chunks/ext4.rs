@@ -22,9 +22,9 @@ const FILES: u64 = 128;
 const TAKEN: u64 = 256 * MIB;
 /// Of a file system for appends: its files and a quarter more.
 const REGION: u64 = FILES * JOBS as u64 * TAKEN / 4 * 5;
-/// Of a row at a place: at most so many bytes and appends.
-const BYTES: u64 = 192 * MIB;
-const APPENDS: u64 = 512;
+/// Of a row at a place: at most so many bytes and appends, as the store's rows have.
+const BYTES: u64 = 1536 * MIB;
+const APPENDS: u64 = 4096;
 /// Files of a job that are read, and how far they are.
 const READ_FILES: u64 = 40;
 const LENGTH: u64 = 4 * MIB;
@@ -86,43 +86,51 @@ pub(super) fn writes(
     let mut all: BTreeMap<u64, Both> = BTreeMap::new();
     let short = run.options.short;
     for place in 0..if short { 1 } else { PLACES } {
-        let dir = workplace(&run.options.work)?;
-        let (first, zones) = span.zones(profile);
-        let part = (place as f64 + 0.5) / PLACES as f64;
-        let from = first + (zones.saturating_sub(u64::from(ZONES)) as f64 * part) as u64;
-        let (files, taken) = if short { (FILES / 16, 8 * MIB) } else { (FILES, TAKEN) };
-        let at = if short { 0 } else { from * profile.zone_size };
-        let setup = setup(run, profile, cache, dir.path())?;
-        let baseline = started(&Setup { part: Some((at, if short { 4 << 30 } else { REGION })), ..setup })?;
-        let args = |what, size, count, at, sync| Args {
-            what,
-            dir: baseline.dir(),
-            jobs: JOBS as u64,
-            first: 0,
-            files,
-            depth: DEPTH as u64,
-            size,
-            count,
-            at,
-            sync,
-            // What is in the drive's cache is not yet written.
-            settle: what == What::Append && cache && !sync,
-        };
-        segments::run(&args(What::Make, 4096, 0, taken, false))?;
-        let mut at = 0;
-        for size in sizes {
-            for (n, (_, sync)) in HOW.into_iter().enumerate() {
-                let count = count(run, *size, BYTES, APPENDS);
-                let ran = once(run, &baseline, &args(What::Append, *size, count, at, sync))?;
+        // One file system for each: what is written stays in memory until it goes. Where only the plumbing is tried that is nothing.
+        for sizes in sizes.chunks(if short { sizes.len().max(1) } else { 1 }) {
+            let dir = workplace(&run.options.work)?;
+            let setup = setup(run, profile, cache, dir.path())?;
+            let part = if short { (0, 4 << 30) } else { part(profile, span, place) };
+            let baseline = started(&Setup { part: Some(part), ..setup })?;
+            let (files, taken) = if short { (FILES / 16, 8 * MIB) } else { (FILES, TAKEN) };
+            let args = |what, size, count, at, sync| Args {
+                what,
+                dir: baseline.dir(),
+                jobs: JOBS as u64,
+                first: 0,
+                files,
+                depth: DEPTH as u64,
+                size,
+                count,
+                at,
+                sync,
+                // What is in the drive's cache is not yet written.
+                settle: what == What::Append && cache && !sync,
+            };
+            segments::run(&args(What::Make, 4096, 0, taken, false))?;
+            let mut at = 0;
+            for (size, (n, (_, sync))) in
+                sizes.iter().flat_map(|size| HOW.into_iter().enumerate().map(move |how| (*size, how)))
+            {
+                let count = count(run, size, BYTES, APPENDS);
+                let ran = once(run, &baseline, &args(What::Append, size, count, at, sync))?;
                 at += count.div_ceil(files * JOBS as u64) * size;
-                if let Some(sum) = all.entry(*size).or_default().get_mut(n) {
+                if let Some(sum) = all.entry(size).or_default().get_mut(n) {
                     sum.add(ran);
                 }
             }
+            baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
         }
-        baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
     }
     Ok(all)
+}
+
+/// Where on the drive the file system lies, and how long it is.
+fn part(profile: &Profile, span: Span, place: u64) -> (u64, u64) {
+    let (first, zones) = span.zones(profile);
+    let part = (place as f64 + 0.5) / PLACES as f64;
+    let from = first + (zones.saturating_sub(u64::from(ZONES)) as f64 * part) as u64;
+    (from * profile.zone_size, REGION)
 }
 
 /// Random reads of all these sizes.
