@@ -179,7 +179,8 @@ impl Core {
         Ok(Some(pace.rest))
     }
 
-    /// Verifies a piece. How long to rest after it; `None`: nothing is to be scrubbed now.
+    /// Verifies a piece. How long to rest after it; `None`: nothing is to be scrubbed now, as where there are no chunks or all of them are still in
+    /// memory.
     fn scrub_burst(&self, slowdown: f64) -> Option<Duration> {
         let period = self.options.scrub?;
         let began = Instant::now();
@@ -190,7 +191,7 @@ impl Core {
             Ok((bytes, problems, _)) => {
                 problems.iter().for_each(|problem| tracing::error!("{problem}"));
                 let live = self.live_bytes();
-                (live > 0).then(|| throttle::scrub_rest(slowdown, began.elapsed(), bytes, live, period))
+                (bytes > 0).then(|| throttle::scrub_rest(slowdown, began.elapsed(), bytes, live, period))
             }
             Err(error) => {
                 tracing::warn!(%error, "the scrub cannot go on");
@@ -272,5 +273,48 @@ impl Core {
             self.lost_sentences().iter().for_each(|sentence| tracing::error!("{sentence}"));
         }
         found.into_iter().map(|(zone, _)| zone).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, StreamType};
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+    use std::sync::Arc;
+
+    /// Without chunks, with one that is empty, and with one whose bytes are all in memory still, as while a `put` is under way: no pass is
+    /// counted, and the thread goes to sleep.
+    #[test]
+    fn where_nothing_can_be_verified_the_scrub_rests() {
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() };
+        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive, Options { volume, buffer_bytes: 8 << 20, ..Options::default() }).unwrap();
+        let id = ChunkId::of_number;
+        let rests = || (store.core.scrub_burst(1.5), store.scrubbed().passes);
+        for step in 0..3 {
+            for _ in 0..5 {
+                assert_eq!(rests(), (None, 0), "step {step}");
+            }
+            match step {
+                0 => store.create(id(1), StreamType::DATA).unwrap(),
+                _ => {
+                    let how = Append { offset: None, durability: Durability::Buffered };
+                    store.append_with(id(1), &[1; 9000], how).unwrap();
+                }
+            }
+        }
+        store.sync().unwrap();
+        assert!(rests().0.is_some_and(|rest| rest.as_secs() > 60), "all of it was verified in one burst");
+        while store.scrubbed().passes == 0 {
+            store.core.scrub_burst(1.5);
+        }
+        store.delete(id(1)).unwrap();
+        for _ in 0..5 {
+            assert_eq!(rests(), (None, 1), "deleted");
+        }
     }
 }

@@ -147,8 +147,8 @@ impl Core {
                     at = found.end;
                     continue;
                 };
-                if found.at != LOST && found.at >= zone.buffer.written() {
-                    // Still in memory.
+                if found.at != LOST && found.at + data_blocks(found.end - found.start) > zone.buffer.written() {
+                    // Still in memory, or on its way to the drive command by command.
                     at = found.end;
                     continue;
                 }
@@ -245,5 +245,35 @@ impl Core {
             }
         }
         problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, StreamType};
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+    use std::sync::Arc;
+
+    /// What is longer than a command is on the drive in part for a while.
+    #[test]
+    fn a_record_that_is_on_its_way_is_not_damaged() {
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() };
+        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive, Options { volume, buffer_bytes: 8 << 20, ..Options::default() }).unwrap();
+        let id = ChunkId::of_number(1);
+        store.create(id, StreamType::DATA).unwrap();
+        let how = Append { offset: None, durability: Durability::Buffered };
+        store.append_with(id, &[7; 40_000], how).unwrap();
+        let place = store.places(id).unwrap()[0];
+        let at = (place.at.unwrap() / crate::format::BLOCK as u64) as u32;
+        for block in [at, at + 1, at + 9] {
+            store.core.state().zones.get_mut(place.zone).unwrap().buffer.written_to(block);
+            assert_eq!(store.check(|_, _| {}).unwrap().problems, Vec::<String>::new(), "up to block {block}");
+            assert_eq!(store.scrub_on(u64::MAX).unwrap().problems, Vec::<String>::new(), "up to block {block}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! comes from the reserve if need be, of which one is enough, because what is moved from one zone fits into what is left of
 //! the cleaner's zone and one more. What a chunk has in one zone stays one run of its bytes.
 
-use crate::core::{Core, lock};
+use crate::core::{Core, State, lock};
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
@@ -56,6 +56,13 @@ struct Move {
     give_up: u32,
 }
 
+/// A zone that is to be cleaned: this life of it and no later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chosen {
+    zone: u32,
+    life: u64,
+}
+
 /// What came of a piece of cleaning.
 #[derive(Default)]
 struct Moved {
@@ -65,14 +72,25 @@ struct Moved {
     unread: Option<DriveError>,
 }
 
+impl State {
+    /// The cleaner puts records here that the index will know later: until then it does not become garbage.
+    fn expect_copies(&mut self, zone: u32) -> u32 {
+        if let Some(z) = self.zones.get_mut(zone) {
+            z.incoming = true;
+        }
+        zone
+    }
+}
+
 impl Core {
     /// Whether a zone that takes no more writes holds something that can still be read.
     pub(crate) fn has_dying(&self) -> bool {
         self.choose_victim(Victim::Dying, &[]).is_some()
     }
 
-    /// The closed zone that is most worth cleaning.
-    fn choose_victim(&self, what: Victim, but: &[u32]) -> Option<u32> {
+    /// The closed zone that is most worth cleaning. It may be another one's as soon as the state is let go of, so whoever cleans it
+    /// [looks again](Core::clean_step).
+    fn choose_victim(&self, what: Victim, but: &[u32]) -> Option<Chosen> {
         let counts = self.tenant.counts();
         let mut state = self.state();
         if what == Victim::Any && self.options.victims == Victims::Lifetime {
@@ -82,17 +100,14 @@ impl Core {
         let open = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Cleaner(_)));
         let room =
             counts.free > counts.reserve || open.map(|(_, z)| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
-        let closed = state.zones.all().iter().filter(|(_, z)| {
-            z.state() == ZoneState::Closed && !z.live.is_empty() && z.buffer.is_empty() && !z.unreadable
-        });
-        let closed = closed.filter(|(zone, _)| !but.contains(zone));
+        let closed = state.zones.all().iter().filter(|(zone, z)| z.can_be_cleaned() && !but.contains(zone));
         let crumbs = data_blocks(self.facts.most_append);
         let mut candidates = Vec::new();
         for (zone, z) in closed {
             if z.dead {
                 // It can still be read, and who knows for how long.
                 if room {
-                    return Some(*zone);
+                    return Some(Chosen { zone: *zone, life: z.life });
                 }
                 continue;
             }
@@ -107,7 +122,8 @@ impl Core {
                 rate: z.rate,
             });
         }
-        victim(self.options.victims, &candidates)
+        let zone = victim(self.options.victims, &candidates)?;
+        state.zones.get(zone).map(|z| Chosen { zone, life: z.life })
     }
 
     /// Cleans, as long as fewer zones are free than shall be and there is something to gain: moves about `most` bytes. Returns how
@@ -125,7 +141,7 @@ impl Core {
         let mut give_up = false;
         while moved < most {
             let but = [&aside[..], &stuck[..]].concat();
-            let Some(zone) = self.choose_victim(what, &but).filter(|_| but.len() < MOST_STUCK) else {
+            let Some(chosen) = self.choose_victim(what, &but).filter(|_| but.len() < MOST_STUCK) else {
                 if stuck.is_empty() || give_up {
                     break;
                 }
@@ -134,14 +150,15 @@ impl Core {
                 stuck.clear();
                 continue;
             };
-            let step = self.clean_step(zone, STEP.min(most - moved), give_up)?;
+            let step = self.clean_step(chosen, STEP.min(most - moved), give_up)?;
+            let Chosen { zone, life } = chosen;
             moved += step.bytes;
             if let Some(error) = step.unread {
                 aside.push(zone);
                 unread = self.cannot_read(zone, error).or(unread);
                 continue;
             }
-            let gone = self.state().zones.get(zone).is_none_or(|z| z.state() == ZoneState::Garbage);
+            let gone = self.state().zones.get(zone).is_none_or(|z| z.life != life || z.state() == ZoneState::Garbage);
             freed |= gone;
             if step.bytes == 0 && !gone {
                 stuck.push(zone);
@@ -166,8 +183,11 @@ impl Core {
         Some(error)
     }
 
-    /// Moves a piece of what is live in the zone, about `most` bytes. `give_up`: a zone of the cleaner may be closed early for it.
-    fn clean_step(&self, zone: u32, most: u64, give_up: bool) -> Result<Moved> {
+    /// Moves a piece of what is live in the zone, about `most` bytes; nothing, where it is not any more what was chosen: all in it may have been
+    /// deleted since, and others write there in a new life. From the look at it until the copies are switched to it has a reader, so it stays what
+    /// it is. `give_up`: a zone of the cleaner may be closed early for it.
+    fn clean_step(&self, chosen: Chosen, most: u64, give_up: bool) -> Result<Moved> {
+        let zone = chosen.zone;
         let unread = |error| Ok(Moved { bytes: 0, unread: Some(error) });
         match self.is_offline(zone) {
             Ok(false) => {}
@@ -178,7 +198,10 @@ impl Core {
         let mut bytes = 0;
         {
             let mut state = self.state();
-            let slots = state.zones.get(zone).map(|z| z.live.clone()).unwrap_or_default();
+            let same = state.zones.get_mut(zone).filter(|z| z.life == chosen.life && z.can_be_cleaned());
+            let Some(z) = same else { return Ok(Moved::default()) };
+            z.readers += 1;
+            let slots = z.live.clone();
             // To give up as much as is won could go on for ever: what was closed early would be the next victim.
             let wins = |z: &DataZone| if z.dead { u32::MAX } else { z.capacity.saturating_sub(1 + z.live_blocks) };
             let give_up = state.zones.get(zone).filter(|_| give_up).map_or(0, wins);
@@ -202,9 +225,6 @@ impl Core {
                 if bytes >= most {
                     break;
                 }
-            }
-            if let Some(z) = state.zones.get_mut(zone) {
-                z.readers += 1;
             }
         }
         let result = self.carry_out(moves);
@@ -272,7 +292,6 @@ impl Core {
                         let Some(at) = state.put(to, image, header, false, &self.gather) else { break };
                         if let Some(z) = state.zones.get_mut(to) {
                             z.expects(blocks, one.rate);
-                            z.incoming = true;
                         }
                         copied += len;
                         at
@@ -332,7 +351,8 @@ impl Core {
         Ok(Moved { bytes, unread })
     }
 
-    /// The zone of the cleaner that takes the next blocks of a chunk; `None`: there is none.
+    /// The zone of the cleaner that takes the next blocks of a chunk; `None`: there is none. It stays the cleaner's until what it gets is switched
+    /// to, also if somebody closes it meanwhile.
     fn cleaner_zone(&self, one: &Move, group: Option<&GroupEntry>, blocks: u32) -> Result<Option<u32>> {
         let full = {
             let mut state = self.state();
@@ -372,8 +392,8 @@ impl Core {
             // Rather than with what lives otherwise it goes to a new one in place of one that is full.
             let spent = open.iter().find(|(.., room)| *room < blocks.min(most)).filter(|_| lifetimes && !scarce);
             let any = same.or_else(|| open.iter().find(fits).filter(|_| crowded && spent.is_none()));
-            if let Some((zone, ..)) = any {
-                return Ok(Some(*zone));
+            if let Some(zone) = any.map(|(zone, ..)| *zone) {
+                return Ok(Some(state.expect_copies(zone)));
             }
             let full = spent.or_else(|| open.iter().min_by_key(|(.., room)| *room)).filter(|_| crowded);
             // Where it would only not join what the chunk has there, it stays where it is until others have filled that zone: to close them
@@ -392,18 +412,22 @@ impl Core {
             let target = self.state().assigned;
             self.commit(target)?;
         }
-        match self.take_zone(ZoneUse::Cleaner(one.stream), Urgency::Metadata) {
-            Ok(zone) => Ok(Some(zone)),
+        let new = self.new_zone(ZoneUse::Cleaner(one.stream), Urgency::Metadata);
+        let mut state = self.state();
+        match new {
+            Ok(new) => {
+                let zone = state.begin_zone(new, &self.gather);
+                Ok(Some(state.expect_copies(zone)))
+            }
             Err(crate::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
                 // Another kind's zone is better than none.
-                let state = self.state();
-                let other =
-                    state.zones.open().find(|(_, z)| matches!(z.usage, ZoneUse::Cleaner(_)) && z.room() >= blocks);
-                if let Some((zone, _)) = other.filter(|_| group.is_none()) {
-                    let alone = state.index.chunk(one.slot).is_some_and(|c| c.groups().iter().all(|g| g.zone != zone));
-                    return Ok(alone.then_some(zone));
-                }
-                Ok(None)
+                let fits = |z: &DataZone| matches!(z.usage, ZoneUse::Cleaner(_)) && z.room() >= blocks;
+                let other = state.zones.open().find(|(_, z)| fits(z)).map(|(zone, _)| zone);
+                let alone = |zone: &u32| {
+                    let chunk = state.index.chunk(one.slot);
+                    group.is_none() && chunk.is_some_and(|c| c.groups().iter().all(|g| g.zone != *zone))
+                };
+                Ok(other.filter(alone).map(|zone| state.expect_copies(zone)))
             }
             Err(error) => Err(error),
         }
@@ -469,3 +493,6 @@ impl Core {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,6 +151,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         let sentence = "its label was made anew, and the salvage after that did not come to its end; run `imbrex chunk salvage` again";
         return Err(DriveError::unusable(&name, sentence).into());
     }
+    check_root(tenant.volume(), &root)?;
     let mut report = OpenReport::default();
     let mut found = meta::read(&tenant, &root, salvaging, &mut report, progress)?;
     let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
@@ -213,6 +214,33 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     Ok((core, report))
 }
 
+/// A root that names zones which cannot be metazones on this drive is another drive's, or nobody's: nothing is read by it.
+fn check_root(volume: &Volume, root: &Root) -> Result<()> {
+    let refuse = |what: String| {
+        let sentence = format!(
+            "the chunk store's root {what}; open the drive with the settings it was made with, or restore it from a copy"
+        );
+        Err(DriveError::unusable(&volume.name(), sentence).into())
+    };
+    let report = volume.report_at_open();
+    for zone in &root.metazones {
+        match report.get(*zone as usize) {
+            None => return refuse(format!("names zone {zone}, which is not on the drive")),
+            Some(zone)
+                if zone.state == imbrex_device::ZoneState::Conventional || volume.label_zones().contains(&zone.id) =>
+            {
+                return refuse(format!("names zone {}, which takes no journal", zone.id));
+            }
+            Some(_) => {}
+        }
+    }
+    // Each of two rings needs two.
+    if root.metazones.len() < 4 {
+        return refuse(format!("names {} metazones, and there are four at least", root.metazones.len()));
+    }
+    Ok(())
+}
+
 /// Puts the user's own kinds of streams that the store knows among those of the options. Whether the options have new ones, or say something
 /// new of one.
 fn know_streams(tenant: &Tenant, options: &mut Options, parts: &[Vec<u8>]) -> Result<bool> {
@@ -271,7 +299,7 @@ fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> Facts {
     let volume = tenant.volume();
     let meta: Vec<u64> = log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.capacity).collect();
     let sequential = volume.report_at_open().iter().filter(|zone| zone.state != imbrex_device::ZoneState::Conventional);
-    let (mut count, mut least) = (0, u64::MAX);
+    let (mut count, mut least) = (0u32, u64::MAX);
     for zone in sequential.filter(|zone| zone.capacity > 0) {
         count += 1;
         least = least.min(zone.capacity / BLOCK as u64 * BLOCK as u64);
@@ -287,7 +315,9 @@ fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> Facts {
     let active = geometry.max_active.map(|n| n.get().saturating_sub(3 + label));
     let limit = [open, active].into_iter().flatten().min();
     let ring = (meta.len() as u64 / 2, meta.iter().copied().min().unwrap_or(0));
-    Facts::new(options, least.min(geometry.zone_size), ring, count - meta.len() as u32, limit)
+    // Metazones that have died may have no capacity any more.
+    let datazones = count.saturating_sub(meta.len() as u32);
+    Facts::new(options, least.min(geometry.zone_size), ring, datazones, limit)
 }
 
 /// Makes a store of a tenant that has nothing yet. Repeated from the beginning, if it does not come to its end.

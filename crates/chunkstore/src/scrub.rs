@@ -109,7 +109,8 @@ impl Core {
             let Some((id, from)) = at else {
                 let mut state = self.state();
                 let scrub = &mut state.scrub;
-                let over = scrub.next.is_some();
+                // Where nothing was there to be verified, nothing was.
+                let over = scrub.bytes > 0;
                 (scrub.passes, scrub.next, scrub.offset, scrub.bytes) = (scrub.passes + u64::from(over), None, 0, 0);
                 return Ok((bytes, told(problems), true));
             };

@@ -73,7 +73,7 @@ pub(crate) struct DataZone {
     pub(crate) writing: bool,
     /// Reads under way.
     pub(crate) readers: u32,
-    /// The cleaner has put records here that the index does not know yet.
+    /// The cleaner puts records here that the index does not know yet.
     pub(crate) incoming: bool,
     /// The journal says whose it is with the commit of this number.
     pub(crate) taken: u64,
@@ -139,6 +139,11 @@ impl DataZone {
     /// Blocks that are left.
     pub(crate) fn room(&self) -> u32 {
         if self.state.is_open() && !self.dead { self.capacity.saturating_sub(self.tail) } else { 0 }
+    }
+
+    /// Whether what is live in it can be moved: all of it is on the drive, and nothing comes there any more.
+    pub(crate) fn can_be_cleaned(&self) -> bool {
+        self.state == ZoneState::Closed && !self.live.is_empty() && self.buffer.is_empty() && !self.unreadable
     }
 
     /// Blocks of a closed zone that cleaning it can win, those of live records included: all that were written there, and what is left at its end

@@ -3,9 +3,10 @@
 mod support;
 
 use imbrex_chunkstore::format::ZoneUse;
+use imbrex_chunkstore::root::Root;
 use imbrex_chunkstore::{ChunkStore, Error, OpenStep, StreamType, TENANT};
 use imbrex_device::{Error as DriveError, Fault};
-use imbrex_emulator::{Emulator, Op};
+use imbrex_emulator::{Config, Emulator, Op};
 use imbrex_zones::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 use support::{BUFFERED, bytes, config, content, drive, format, id, options};
@@ -109,4 +110,46 @@ fn a_tenant_is_opened_once_on_a_volume() {
     drop(volume);
     let store = ChunkStore::open(drive(&emulator), options()).unwrap();
     assert_eq!(content(&store, id(1)), b"goes ongoes on");
+}
+
+/// A label that is whole and says what cannot be: as of another drive.
+#[test]
+fn a_root_that_names_zones_that_are_no_metazones_is_refused() {
+    let bogus = [
+        // More than there are sequential zones, with all of these among them.
+        (0..64).collect::<Vec<u32>>(),
+        (1..64).collect(),
+        (4..65).collect(),
+        vec![3, 4, 5, 6],
+        vec![62, 63, 64, 65],
+        vec![u32::MAX - 3, u32::MAX - 2, u32::MAX - 1],
+        vec![4, 5, 6],
+        vec![],
+    ];
+    for metazones in bogus {
+        let emulator = Emulator::memory(&config()).unwrap();
+        format(&emulator);
+        {
+            let volume = imbrex_zones::Volume::open(drive(&emulator), options().volume).unwrap();
+            let root = Root { metazones: metazones.clone(), unfinished: false };
+            volume.tenant(TENANT).unwrap().set_root(&root.encode().unwrap()).unwrap();
+        }
+        for salvaging in [false, true] {
+            let opened = match salvaging {
+                false => ChunkStore::open(drive(&emulator), options()),
+                true => ChunkStore::salvage(drive(&emulator), options(), |_, _| {}),
+            };
+            let error = opened.err().map(|error| error.to_string());
+            let told = error.as_ref().is_some_and(|error| error.contains("the chunk store's root names"));
+            assert!(told, "{metazones:?}, salvaging {salvaging}: {error:?}");
+        }
+    }
+    // On a drive without conventional zones the label is in two others.
+    let emulator = Emulator::memory(&Config { conventional: 0, ..config() }).unwrap();
+    format(&emulator);
+    let volume = imbrex_zones::Volume::open(drive(&emulator), options().volume).unwrap();
+    let root = Root { metazones: (0..64).collect(), unfinished: false };
+    volume.tenant(TENANT).unwrap().set_root(&root.encode().unwrap()).unwrap();
+    drop(volume);
+    assert!(ChunkStore::open(drive(&emulator), options()).is_err());
 }

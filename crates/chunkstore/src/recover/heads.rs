@@ -147,9 +147,9 @@ pub(crate) fn root_of(used: &[(u32, u8)], empty: &[u32], zones: u32) -> Option<R
         all = two;
     }
     let is_used = |zone: &u32| used.iter().any(|(used, _)| used == zone);
-    // Each ring needs one that a checkpoint can be written to.
+    // Each ring needs two, and one of them that a checkpoint can be written to.
     let free = |ring: usize| all.iter().skip(ring).step_by(2).any(|zone| !is_used(zone));
-    (free(0) && free(1)).then_some(Root { metazones: all, unfinished: true })
+    (all.len() >= 4 && free(0) && free(1)).then_some(Root { metazones: all, unfinished: true })
 }
 
 /// What the beginnings of all sequential zones say, by number, but for those of the label.
@@ -209,5 +209,6 @@ mod tests {
         assert_eq!(made(&[(4, 0), (5, 1)], [6]), None, "one ring has nothing to write to");
         assert_eq!(made(&[(4, 0), (5, 1)], [6, 7]).unwrap(), [4, 5, 6, 7]);
         assert_eq!(made(&[], []), None);
+        assert_eq!(made(&[], [6, 7]), None, "a ring of one zone cannot go round");
     }
 }

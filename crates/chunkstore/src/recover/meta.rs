@@ -56,11 +56,7 @@ pub(crate) fn read(
     let mut newest: [Option<Complete>; 2] = [None, None];
     let mut whole = true;
     for (i, number) in root.metazones.iter().enumerate() {
-        let Some(zone) = volume.report_at_open().get(*number as usize) else {
-            let sentence =
-                format!("its chunk store names zone {number}, which is not there; use the drive it was made on");
-            return Err(DriveError::unusable(&volume.name(), sentence).into());
-        };
+        let Some(zone) = volume.report_at_open().get(*number as usize) else { continue };
         let capacity = zone.capacity / BLOCK as u64 * BLOCK as u64;
         let wp = match zone.written() {
             Written::To(wp) => wp.min(capacity) / BLOCK as u64 * BLOCK as u64,
