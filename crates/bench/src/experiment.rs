@@ -43,6 +43,7 @@ pub mod streams;
 mod throttled;
 
 pub use hosts::remove_left;
+use imbrex_device::words::the_nearest;
 use result::{Config, Outcome};
 pub(crate) use running::Run;
 use std::path::{Path, PathBuf};
@@ -198,8 +199,8 @@ pub const ALL: &[Experiment] = &[
 /// The experiment of this name; the error names all.
 pub fn named(name: &str) -> Result<&'static Experiment, String> {
     ALL.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
-        let known: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
-        format!("there is no experiment {name:?}; use one of {}, or all", known.join(", "))
+        let nearest = the_nearest(name, ALL.iter().map(|experiment| experiment.name));
+        format!("there is no experiment {name:?}; {nearest}, and `imbrex bench list` lists all")
     })
 }
 

@@ -52,6 +52,7 @@ pub enum Code {
 pub struct Error {
     code: Code,
     class: Class,
+    host_full: bool,
     message: String,
 }
 
@@ -63,7 +64,7 @@ impl Error {
             Code::Busy | Code::Locked => Class::Busy,
             _ => Class::Failed,
         };
-        Error { code, class, message: message.into() }
+        Error { code, class, host_full: false, message: message.into() }
     }
     /// Its kind.
     pub fn code(&self) -> Code {
@@ -72,6 +73,10 @@ impl Error {
     /// What it means to whoever started the program.
     pub fn class(&self) -> Class {
         self.class
+    }
+    /// Whether it is the host under an emulated drive that has no room, and not the drive.
+    pub fn is_host_full(&self) -> bool {
+        self.host_full
     }
     /// What the metadata said, about this path.
     pub(crate) fn meta(path: &str, error: MetaError) -> Self {
@@ -115,6 +120,7 @@ impl From<imbrex_device::Error> for Error {
             },
             _ => Code::Io,
         };
-        Error { code, class: error.class(), message: error.to_string() }
+        let host_full = code == Code::NoSpace && matches!(error.fault, Fault::Io(_));
+        Error { code, class: error.class(), host_full, message: error.to_string() }
     }
 }

@@ -37,7 +37,7 @@ pub enum Error {
         len: u32,
     },
     /// The chunk would become too long.
-    #[error("chunk {id} has {len} bytes and takes {limit} at most; seal it and put these {more} into another one")]
+    #[error("{}", over(*id, *len, *more, *limit))]
     Limit {
         /// The chunk.
         id: ChunkId,
@@ -140,6 +140,16 @@ pub enum Error {
     Drive(imbrex_device::Error),
 }
 
+/// Bytes that do not fit a chunk: because of those that it has, or because no chunk takes so many.
+fn over(id: ChunkId, len: u32, more: u64, limit: u32) -> String {
+    if more > u64::from(limit) {
+        return format!(
+            "a chunk takes {limit} bytes at most, and these are {more}; `imbrex chunk put` makes as many chunks of them as it needs"
+        );
+    }
+    format!("chunk {id} has {len} bytes and takes {limit} at most; seal it and put these {more} into another one")
+}
+
 impl From<imbrex_device::Error> for Error {
     /// The volume serves several engines, and its sentences name the commands of the first, `imbrex fs`; here the chunk store's are
     /// meant.
@@ -175,6 +185,15 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_than_any_chunk_takes_is_told_with_the_limit() {
+        let said = |len, more| Error::Limit { id: ChunkId::default(), len, more, limit: 1000 }.to_string();
+        assert!(said(400, 601).contains("has 400 bytes and takes 1000 at most; seal it and put these 601 into"));
+        assert!(
+            said(0, 5_368_709_120).contains("takes 1000 bytes at most, and these are 5368709120; `imbrex chunk put`")
+        );
+    }
 
     #[test]
     fn sentences_of_the_volume_name_this_engine_s_commands() {

@@ -7,6 +7,7 @@ use crate::format::{BLOCK, ZoneUse, data_blocks};
 use crate::id::ChunkId;
 use crate::recover::{RESERVE, check_free};
 use crate::store::ChunkStore;
+use imbrex_device::words::counted;
 use imbrex_device::{Drive, Error as DriveError, Zone, ZoneState as DriveState, report_all};
 
 /// Room, in bytes.
@@ -123,10 +124,10 @@ impl Core {
             let bytes: u64 = of.iter().map(|one| u64::from(one.len)).sum();
             let mut chunks: Vec<ChunkId> = of.iter().map(|one| one.id).collect();
             chunks.dedup();
-            let (zone, first) = (of[0].zone, chunks.len());
+            let (zone, bytes, chunks) = (of[0].zone, counted(bytes, "byte"), counted(chunks.len() as u64, "chunk"));
             all.push(format!(
-                "Zone {zone} is offline, and {bytes} bytes of {first} chunks in it are lost; `imbrex chunk stat` lists them: \
-                 restore these chunks from copies, and remove them here."
+                "Zone {zone} is offline, and {bytes} of {chunks} in it are lost; `imbrex chunk stat` lists what is lost: \
+                 restore it from copies, and remove it here."
             ));
         }
         all

@@ -1,6 +1,6 @@
 //! `imbrex drive …` on files and conventional disks cut into bands.
 
-use crate::output::{Failure, Outcome, count, print, print_json, size, table};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table};
 use imbrex_device::banded::{Banded, Counter, FileBase};
 use imbrex_device::kernel::Access;
 use imbrex_device::{AlignedBuf, Cause, ZonedDevice};
@@ -137,8 +137,8 @@ pub fn create(args: Create, json: bool) -> Outcome {
         return print_json(&facts(&disk.path)?);
     }
     print(format!(
-        "{BANDED}{path}: {} bands of {}, {} of them conventional",
-        count(u64::from(made.bands)),
+        "{BANDED}{path}: {} of {}, {} of them conventional",
+        number_of(u64::from(made.bands), "band"),
         size(made.band),
         count(u64::from(made.conventional)),
     ))
@@ -154,7 +154,8 @@ fn make_sequential(args: &Create, path: &Path, json: bool) -> Outcome {
     if json {
         return print_json(&serde_json::json!({ "drive": args.path, "bands": bands }));
     }
-    print(format!("{}: {} of its conventional zones serve as sequential ones", args.path, count(u64::from(bands))))
+    let bands = number_of(u64::from(bands), "sequential zone");
+    print(format!("{}: its conventional zones serve as {bands}", args.path))
 }
 
 /// A plan that does not work out is the command line's fault.
@@ -223,7 +224,7 @@ pub fn holder(disk: &BandedDisk) -> Result<Option<u32>, Failure> {
     Ok(FileBase::open(&disk.path, Access::Observe)?.in_use_by())
 }
 
-/// What a banded disk counted, in the words of the emulator's statistics; broken rules are not told apart.
+/// What a banded disk number_of, in the words of the emulator's statistics; broken rules are not told apart.
 pub fn stats(disk: &BandedDisk, reset: bool) -> Result<Stats, Failure> {
     let drive = disk.open(if reset { Access::Write } else { Access::Observe })?;
     let of = |cause| {

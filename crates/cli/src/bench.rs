@@ -75,6 +75,7 @@ struct List {
                         imbrex bench run all --scale 1/64 --out results")]
 struct RunArgs {
     /// One of `imbrex bench list`, or all: each then has a directory of its own in --out, and an index page.
+    #[arg(value_parser = experiment_name)]
     name: String,
     /// How much smaller than the paper's.
     #[arg(long, value_name = "1/N", default_value = "1/64", value_parser = parse_scale)]
@@ -127,6 +128,11 @@ struct RunArgs {
 fn speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().ok().filter(|speed| (0.01..=1000.0).contains(speed));
     speed.ok_or_else(|| "a speed is a number from 0.01 to 1000, as 0.5".into())
+}
+
+/// What is wrong with the name is said whatever else is missing.
+fn experiment_name(text: &str) -> Result<String, String> {
+    if text == "all" { Ok(text.to_owned()) } else { experiment::named(text).map(|found| found.name.to_owned()) }
 }
 
 /// A bar on a terminal, a line for each step elsewhere.

@@ -9,11 +9,11 @@ mod transfer;
 mod which;
 
 use crate::engine::Named;
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, count, number_of};
 use crate::picture::{Content, Contents};
 use clap::Subcommand;
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{ChunkId, ChunkStore, OpenStep, StreamType, ZoneInfo};
+use imbrex_chunkstore::{ChunkId, ChunkStore, OpenStep, Space, StreamType, ZoneInfo};
 use imbrex_drives::parse_size;
 use indicatif::{ProgressBar, ProgressStyle};
 use range::{Range, range};
@@ -290,7 +290,7 @@ struct Ls {
     #[arg(long, value_name = "ID", value_parser = id)]
     after: Option<ChunkId>,
     /// At most so many.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<u64>,
 }
 
@@ -355,6 +355,10 @@ fn some_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+fn at_least_one(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{text:?} is no number from 1 on; write 1, 2, …"))
+}
+
 fn volume(text: &str) -> Result<[u8; 16], String> {
     let wrong = |_| "write the UUID as salvage without --volume lists it".to_owned();
     text.parse::<uuid::Uuid>().map(uuid::Uuid::into_bytes).map_err(wrong)
@@ -364,6 +368,18 @@ impl From<imbrex_chunkstore::Error> for Failure {
     fn from(error: imbrex_chunkstore::Error) -> Failure {
         Failure::of(error.class(), error)
     }
+}
+
+/// The failure; where the drive is full, with how much `what` needs and how much was free before.
+fn no_room(error: imbrex_chunkstore::Error, what: &str, needs: Option<u64>, before: Space) -> Failure {
+    if !error.is_no_space() {
+        return error.into();
+    }
+    let needs = needs.map_or("more".into(), |bytes| number_of(bytes, "byte"));
+    let free = (number_of(before.free, "byte"), count(before.dead));
+    Failure::from(error).reword(|why| {
+        format!("{what}: {why}; it needs {needs}, and {} are free ({} more when cleaned)", free.0, free.1)
+    })
 }
 
 pub fn run(args: Args) -> Outcome {

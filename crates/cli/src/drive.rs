@@ -6,10 +6,10 @@ mod look;
 mod serve;
 mod time;
 
-pub use look::{counted, look};
+pub use look::{conventional, counted, look};
 
 use crate::banded;
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
 use clap::{ArgGroup, Subcommand};
 use imbrex_device::ZonedDevice;
 use imbrex_device::kernel::{Access, KernelDevice};
@@ -150,7 +150,7 @@ struct Create {
 struct Zones {
     #[command(flatten)]
     image: Image,
-    /// One line for each zone that is not empty.
+    /// One line for each zone that is not empty, and one for conventional zones that stand together.
     #[arg(long)]
     list: bool,
     /// Characters in a row; the terminal's width without it.
@@ -344,11 +344,11 @@ fn create(args: Create) -> Outcome {
         return print_json(&look::facts(&path)?);
     }
     print(format!(
-        "{}: {} of {}, {} zones of {}, {} of them conventional",
+        "{}: {} of {}, {} of {}, {} of them conventional",
         path.display(),
         config.profile,
         size(config.capacity),
-        count(u64::from(config.zones())),
+        number_of(u64::from(config.zones()), "zone"),
         size(config.zone_size),
         count(u64::from(config.conventional)),
     ))

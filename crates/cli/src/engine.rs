@@ -1,7 +1,7 @@
 //! The drive that a command of an engine is about: how it is named, and opened for work or for a look. One for all engines, so that
 //! `imbrex fs` and `imbrex chunk` understand the same.
 
-use crate::output::Failure;
+use crate::output::{Failure, warn};
 use imbrex_drives::{Locator, SCHEME};
 
 /// What every command of an engine takes.
@@ -43,6 +43,12 @@ impl Named {
             options.push(("host-sync", "on"));
         }
         let uri = uri_of(&self.drive)?;
+        // Only programs that load the library have an endpoint.
+        if std::env::var_os("IMBREX_METRICS").is_some_and(|to| !to.is_empty()) {
+            let sentence = "IMBREX_METRICS is for programs that load libimbrex.so, and this command gives no metrics; `imbrex top` \
+                            watches the drive";
+            warn(sentence, self.json);
+        }
         open(&uri, &options).map_err(|error| {
             // What the user wrote, where it is not what is wrong with the drive that it leads to.
             let named =

@@ -1,8 +1,9 @@
 //! What `imbrex drive info` says of a zoned block device of the kernel.
 
 use crate::output::{Failure, Outcome, count, print, print_json, size, table};
-use imbrex_device::ZonedDevice;
+use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::{Access, KernelDevice};
+use imbrex_device::{Cause, ZonedDevice};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -27,7 +28,7 @@ pub fn info(path: &Path, as_json: bool) -> Outcome {
         ("serial", about.serial.unwrap_or_else(unknown)),
         ("capacity", size(geometry.size())),
         ("zones", format!("{} of {}", count(u64::from(geometry.zones)), size(geometry.zone_size))),
-        ("conventional", count(u64::from(about.conventional))),
+        ("conventional", crate::drive::conventional(about.conventional, bands(&device))),
         ("zone capacity", size(capacity)),
         ("block", size(u64::from(geometry.block))),
         ("largest command", size(u64::from(geometry.max_io))),
@@ -38,6 +39,13 @@ pub fn info(path: &Path, as_json: bool) -> Outcome {
     ];
     rows.extend(about.advice.into_iter().map(|advice| (advice.subject, advice.sentence)));
     print(table(&rows))
+}
+
+/// Sequential zones that a band table makes of the device's conventional ones.
+fn bands(device: &KernelDevice) -> Option<u32> {
+    let zone_size = device.geometry().zone_size;
+    let size = u64::from(device.about().conventional) * zone_size;
+    SequentialOnly::seen(size, zone_size, |buf, at| device.read_at(buf, at, Cause::Other.into()).is_ok())
 }
 
 fn facts(path: &Path, device: &KernelDevice) -> Result<Value, Failure> {
@@ -57,6 +65,7 @@ fn facts(path: &Path, device: &KernelDevice) -> Result<Value, Failure> {
         "zone_size": geometry.zone_size,
         "zone_capacity": device.zone_capacity()?,
         "conventional": about.conventional,
+        "bands": bands(device),
         "block": geometry.block,
         "logical_block": about.logical_block,
         "physical_block": about.physical_block,

@@ -28,9 +28,9 @@ use std::sync::Arc;
 pub use fs::fuzz_restore;
 pub use output::{EXIT_STATUS, ExitStatus};
 
-/// Imbrex: storage on zoned drives without a kernel file system.
+/// Store files and chunks on zoned drives, without a kernel file system
 #[derive(Parser)]
-#[command(name = "imbrex", version, about, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "imbrex", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = format!("Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n\n\
                         Exit status:\n{}\n\n\
                         Set IMBREX_LOG=debug to see what it does.", output::exit_table()))]
@@ -84,6 +84,6 @@ pub fn main() -> ExitCode {
     let as_json = output::wants_json(&words);
     match Cli::try_parse_from(&words) {
         Ok(cli) => output::exit(run(cli), as_json),
-        Err(error) => usage::end(&error, as_json),
+        Err(error) => usage::end(error, &words, &Cli::command(), as_json),
     }
 }

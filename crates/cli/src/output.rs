@@ -132,6 +132,13 @@ pub fn report(outcome: Outcome, as_json: bool) -> u8 {
     }
 }
 
+/// Says what a user should know of a command that goes on.
+pub fn warn(sentence: &str, as_json: bool) {
+    let text = if as_json { json!({ "warning": sentence }).to_string() } else { format!("imbrex: {sentence}") };
+    // Where even stderr is gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// One line, so that whoever reads a log finds its end.
 fn error_json(class: Class, sentence: &str) -> String {
     let ExitStatus { code, name, .. } = status(class);
@@ -189,6 +196,11 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// A count and its noun: `1 chunk`, `74,508 zones`.
+pub fn number_of(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// Columns of the terminal, `None` where stdout is none.
 pub fn terminal_width() -> Option<usize> {
     rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
@@ -225,6 +237,7 @@ mod tests {
         let sizes = [0, 4096, 256 << 20, 14_000_519_643_136, 1536].map(size);
         assert_eq!(sizes, ["0", "4K", "256M", "12.7T", "1.5K"]);
         assert_eq!([7, 999, 1000, 74_508, 1_000_000].map(count), ["7", "999", "1,000", "74,508", "1,000,000"]);
+        assert_eq!([0, 1, 1000].map(|n| number_of(n, "chunk")), ["0 chunks", "1 chunk", "1,000 chunks"]);
         assert_eq!(table(&[("a", "1".into()), ("bcd", "2".into())]), "a    1\nbcd  2");
     }
 }

@@ -8,7 +8,7 @@ mod svg;
 
 pub use chart::Trace;
 
-use crate::output::{Failure, Outcome, count, size};
+use crate::output::{Failure, Outcome, count, number_of, size};
 use imbrex_device::{Zone, ZoneState};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ pub fn states(zones: &[Zone]) -> Vec<(&'static str, u64)> {
 
 /// How many zones there are, and of what size.
 fn size_line(zones: &[Zone], zone_size: u64) -> String {
-    format!("{} zones of {}", count(zones.len() as u64), size(zone_size))
+    format!("{} of {}", number_of(zones.len() as u64, "zone"), size(zone_size))
 }
 
 /// What is in zones, where somebody knows.
@@ -181,8 +181,8 @@ fn legend(zones: &[Zone], zone_size: u64, per_cell: usize) -> String {
         parts.push(format!("{DEAD} read-only {read_only}, offline {offline}"));
     }
     format!(
-        "each character is {unit}; {} zones, {} written in sequential ones\n{}",
-        count(zones.len() as u64),
+        "each character is {unit}; {}, {} written in sequential ones\n{}",
+        number_of(zones.len() as u64, "zone"),
         size(written),
         parts.join("  ")
     )

@@ -574,8 +574,9 @@ fn what_makes_no_sense_is_refused_with_what_there_is() {
     let json: Value = serde_json::from_str(&done(at.run(&["bench", "list", "--json"]))).unwrap();
     assert_eq!(list.lines().count(), json.as_array().unwrap().len());
     for experiment in json.as_array().unwrap() {
-        let sentence = fails(at.run(&["bench", "run", "nonsense", "--out", &out]), 2);
-        assert!(sentence.contains(experiment["name"].as_str().unwrap()), "{sentence}");
+        let name = experiment["name"].as_str().unwrap();
+        let sentence = fails(at.run(&["bench", "run", &format!("{name}x"), "--out", &out]), 2);
+        assert!(sentence.contains(&format!("the nearest are {name} and ")), "{sentence}");
     }
     for (args, code, says) in [
         (vec!["calibration", "--scale", "0"], 2, "1/64"),

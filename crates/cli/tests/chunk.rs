@@ -91,7 +91,7 @@ fn bytes_come_out_as_they_went_in() {
     let places = stat["places"].as_array().unwrap();
     let sum = |what: &str| places.iter().map(|place| place[what].as_u64().unwrap()).sum::<u64>();
     assert_eq!((&stat["records"], sum("records"), sum("len")), (&140.into(), 140, 700_001));
-    says(&done(at.chunk("stat", &[B])), &["700001 bytes", "gc", "sealed", "140", "zone"]);
+    says(&done(at.chunk("stat", &[B])), &["700,001 bytes", "gc", "sealed", "140", "zone"]);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn what_salvage_finds_is_what_there_was() {
     let before = content(&at.path);
     assert_eq!(json(at.chunk("salvage", &["--dry-run", "--json"]))["chunks"], 1);
     assert!(content(&at.path) == before, "a dry run changed the drive");
-    assert!(done(at.chunk("salvage", &[])).contains("1 chunks of 1 records in 1 zones"));
+    assert!(done(at.chunk("salvage", &[])).contains("1 chunk of 1 record in 1 zone\n"));
     assert!(at.chunk("get", &[A]).stdout == all);
     is_whole(&at);
 }
@@ -289,7 +289,7 @@ fn a_lost_label_is_made_anew_when_that_is_asked_for() {
     assert_eq!((&look["chunks"], &look["volume"], &look["kept_zones"]), (&1.into(), &uuid.into(), &0.into()));
     assert!(content(&at.path) == before, "what was only looked at has changed");
     let said = done(at.chunk("salvage", &["--relabel", "--volume", uuid]));
-    says(&said, &["the label was made anew, of volume", uuid, "1 chunks; journal and checkpoints are whole"]);
+    says(&said, &["the label was made anew, of volume", uuid, "1 chunk; journal and checkpoints are whole"]);
     assert!(at.chunk("get", &[A]).stdout == all);
     assert_eq!(done(at.chunk("ls", &[])).lines().count(), 1);
     is_whole(&at);
@@ -551,7 +551,7 @@ fn settings_that_the_drive_cannot_do_are_refused() {
     );
     says(&fails(with("open-zones=9"), 2), &["open-zones=9 is more than the 8 zones", "ask for 8"]);
     says(&fails(with("open-zones=0"), 2), &["from 1 to"]);
-    says(&fails(with("cache=1G"), 2), &["there is no option", "chunk-limit"]);
+    says(&fails(with("chunk-limits=1G"), 2), &["there is no option", "the nearest are chunk-limit and "]);
     says(&fails(with("streams=logs"), 2), &["NAME:DAYS:POOL"]);
     let uri = format!("imbrex://{}?streams=logs:30:8", at.drive());
     done(at.run(&["chunk", "put", &uri, &at.file("in", "x"), "--stream", "logs", "--json"]));

@@ -82,7 +82,7 @@ fn facts_are_told_to_people_and_programs() {
     let places = table["extents"].as_array().unwrap();
     assert_eq!(places.len(), 2, "two zones of 1 MiB: {table}");
     assert_eq!(places.iter().map(|p| p["bytes"].as_u64().unwrap()).sum::<u64>(), 1_500_000);
-    says(&done(at.fs("stat", &["/CURRENT"])), &["kind          small", "size          1 bytes", "conventional"]);
+    says(&done(at.fs("stat", &["/CURRENT"])), &["kind          small", "size          1 byte\n", "conventional"]);
     let whole = json(at.fs("stat", &["--json"]));
     assert_eq!((&whole["clean"], whole["damage"].as_array().unwrap().len()), (&true.into(), 0), "{whole}");
     says(&done(at.fs("stat", &[])), &["cleanly", "none"]);

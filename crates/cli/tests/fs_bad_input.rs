@@ -279,7 +279,7 @@ fn a_full_drive_keeps_what_it_has_and_can_be_deleted_from() {
     done(at.fs("cp", &[&at.host("big"), ":/1.sst"]));
     done(at.fs("cp", &[&at.host("big"), ":/2.sst"]));
     let sentence = fails(at.fs("cp", &[&at.host("big"), ":/3.sst"]), 1);
-    says(&sentence, &[at.drive(), "no space left", "delete something or use a larger drive"]);
+    says(&sentence, &[at.drive(), "no space left; delete something or use a larger drive", " needs ", " are free "]);
     assert_eq!(done(at.fs("ls", &[])), "000001.sst\n000002.log\n1.sst\n2.sst\nCURRENT\n", "no half of a copy");
     intact(&at);
     done(at.fs("rm", &["/1.sst"]));
@@ -512,7 +512,7 @@ fn bad_uris_and_options_are_told() {
     let image = at.drive();
     for (uri, parts) in [
         ("imbrex://".into(), ["names no drive", "imbrex:///path/to/drive.img"]),
-        (format!("imbrex://{image}?colour=3"), ["there is no option", "survivor-size"]),
+        (format!("imbrex://{image}?survivor-sice=3"), ["there is no option", "survivor-size"]),
         (format!("imbrex://{image}?cache=lots"), ["is not a size", "256M"]),
         (format!("imbrex://{image}?cache=1M&cache=2M"), ["is there twice", "leave one out"]),
         (format!("imbrex://{image}?survivor=maybe"), ["neither on nor off", "survivor"]),

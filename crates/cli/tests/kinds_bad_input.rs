@@ -223,7 +223,7 @@ fn names_and_options() {
         says(&fails(drive.fs("cp", &["/dev/null", &long]), 1), &["255 bytes"]);
         let more = if drive.kind.behind.is_empty() { "?colour=3" } else { "&colour=3" };
         let name = format!("{}{more}", drive.name());
-        says(&fails(drive.at.run(&["fs", "ls", &name]), 2), &["no option \"colour\"", "the options are", &name]);
+        says(&fails(drive.at.run(&["fs", "ls", &name]), 2), &["no option \"colour\"", "the nearest are", &name]);
         drive.intact();
     });
 }

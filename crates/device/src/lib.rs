@@ -25,6 +25,7 @@ mod held;
 pub mod kernel;
 mod lock;
 mod survivor;
+pub mod words;
 mod zone;
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 use crate::uri::parse_size;
 use imbrex_device::banded::{Banded, FileBase, Layout};
 use imbrex_device::kernel::Access;
+use imbrex_device::words::the_nearest;
 use imbrex_device::{Error, Result, ZonedDevice};
 use std::path::PathBuf;
 
@@ -50,8 +51,8 @@ impl BandedDisk {
                 "block" => disk.block = Some(small()?),
                 "conventional" => disk.conventional = Some(small()?),
                 _ => {
-                    let all = BANDED_OPTIONS.join(", ");
-                    return Err(refuse(format!("a banded disk has no option {name:?}; its options are {all}")));
+                    let nearest = the_nearest(name, BANDED_OPTIONS.iter().copied());
+                    return Err(refuse(format!("a banded disk has no option {name:?}; {nearest}")));
                 }
             }
         }
@@ -140,7 +141,7 @@ mod tests {
         says(path.to_str().unwrap(), &place);
         says("banded:/dev/null", "neither a file nor a disk");
         says("banded:?band=80M", "names no disk");
-        says("banded:x?bands=80M", "band, block, conventional, create");
+        says("banded:x?bands=80M", "the nearest are band and ");
         std::fs::write(&path, b"something else").unwrap();
         says(&made, "no band table");
     }

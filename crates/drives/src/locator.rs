@@ -7,6 +7,7 @@ use crate::time::{Time, TimeOptions};
 use crate::uri::{parse_bool, parse_size};
 use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::{Access, KernelDevice};
+use imbrex_device::words::the_nearest;
 use imbrex_device::{AlignedBuf, Cause, Drive, Error, Fault, Result, Survivor, ZoneId, ZonedDevice};
 use imbrex_emulator::time::{Mechanics, parse_scale};
 use imbrex_emulator::{Config, Emulator, OpenOptions as ImageOptions, Overrides};
@@ -139,8 +140,8 @@ fn zoned(text: &str, path: &Path, query: &str) -> Result<Locator> {
             _ => match time.take(name, value) {
                 Ok(true) => {}
                 Ok(false) => {
-                    let options = ZONED_OPTIONS.join(", ");
-                    return refuse(format!("a drive has no option {name:?}; its options are {options}"));
+                    let nearest = the_nearest(name, ZONED_OPTIONS.iter().copied());
+                    return refuse(format!("a drive has no option {name:?}; {nearest}"));
                 }
                 Err(sentence) => return refuse(sentence),
             },
@@ -195,14 +196,12 @@ fn memory(text: &str) -> Result<Memory> {
             "mechanics" => overrides.mechanics = Mechanics::parse(value).map_err(bad)?,
             _ if time.take(name, value).map_err(refuse)? => {}
             _ => {
-                return Err(refuse(format!(
-                    "a drive in memory has no option {name:?}; its options are {}",
-                    MEMORY_OPTIONS.join(", ")
-                )));
+                let nearest = the_nearest(name, MEMORY_OPTIONS.iter().copied());
+                return Err(refuse(format!("a drive in memory has no option {name:?}; {nearest}")));
             }
         }
     }
-    let named = Config::named(profile, &overrides)?;
+    let named = Config::named(profile, &overrides).map_err(|error| Error { drive: text.into(), ..error })?;
     // Two drives in memory are two media, whatever they are made of.
     let uuid = *uuid::Uuid::new_v4().as_bytes();
     let mut config = Config { name: text.to_owned(), uuid, ..named };
@@ -226,7 +225,12 @@ impl Memory {
 
 fn timed(drive: Emulator, time: Time) -> Result<Emulator> {
     if let Some(pace) = time {
-        drive.keep_own_time(pace)?;
+        drive.keep_own_time(pace).map_err(|error| match error.fault {
+            Fault::Unusable(why) if drive.config().model.is_none() => {
+                Error::unusable(&error.drive, format!("{why}; or leave time= out"))
+            }
+            _ => error,
+        })?;
     }
     Ok(drive)
 }
@@ -458,7 +462,7 @@ mod tests {
     fn what_cannot_be_opened_says_why() {
         says("", "empty");
         says("mem:tiny", "question mark");
-        says("mem:?colour=red", "zone-capacity");
+        says("mem:?zone-capacty=1M", "the nearest are zone-capacity and ");
         says("mem:?speed=3", "goes with time=pace");
         says("mem:?scale=0", "no scale");
         says("mem:?scale=1.5", "no scale");
@@ -468,10 +472,11 @@ mod tests {
         says("mem:?profile=zns-made-up&size=1G&time=account", "no time model");
         says("x.img?time=fast", "account");
         says("x.img?time=pace&speed=0", "between");
-        says("x.img?time=pace&colour=red", "conventional, time, speed");
+        says("x.img?time=pace&conventionl=1", "the nearest are conventional and ");
         says("x.img?conventional=yes&time=off", "as-sequential");
         says("/dev/null?time=account", "its own time");
-        says("mem:?profile=floppy", "hgst-hsh721414al");
+        says("mem:?profile=hgst", "hgst-hsh721414al");
+        says("mem:?size=100", "a capacity of 100 bytes is less than two zones of 1048576");
         says("mem:?size=lots", "256M");
         says("mem:?block=1000", "512 or 4096");
         says("/dev/null", "block device");

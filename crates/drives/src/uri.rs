@@ -2,6 +2,7 @@
 
 use crate::banded::{BANDED, BANDED_OPTIONS};
 use crate::locator::{Locator, MEMORY_OPTIONS, OpenOptions, ZONED_OPTIONS};
+use imbrex_device::words::the_nearest;
 use imbrex_device::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -71,8 +72,8 @@ pub fn parse_uri(uri: &str, known: &[&str]) -> Result<Uri> {
         if of_locator.contains(&name) {
             locator_query.push(part);
         } else if !known.contains(&name) && !DRIVE_OPTIONS.contains(&name) {
-            let all: Vec<&str> = [known, DRIVE_OPTIONS, of_locator].concat();
-            return Err(refuse(format!("there is no option {name:?}; the options are {}", all.join(", "))));
+            let all = [known, DRIVE_OPTIONS, of_locator].concat();
+            return Err(refuse(format!("there is no option {name:?}; {}", the_nearest(name, all))));
         } else if options.insert(name.to_owned(), value.to_owned()).is_some() {
             return Err(refuse(format!("the option {name:?} is there twice; leave one out")));
         }
@@ -138,9 +139,9 @@ mod tests {
             ("/data/x.img", "begins with imbrex://"),
             ("imbrex://", "names no drive"),
             ("imbrex://?cache=1", "names no drive"),
-            ("imbrex://x.img?nonsense=1", "options are cache, host-sync, read-only, survivor"),
+            ("imbrex://x.img?hostsync=1", "the nearest are host-sync and "),
             ("imbrex://x.img?profile=tiny", "no option \"profile\""),
-            ("imbrex://mem:?nonsense=1", "profile"),
+            ("imbrex://mem:?profil=1", "profile"),
             ("imbrex://x.img?cache=1&cache=2", "twice"),
         ] {
             let text = parse_uri(uri, &["cache"]).unwrap_err().to_string();

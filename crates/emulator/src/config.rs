@@ -136,7 +136,17 @@ impl Config {
             let text = format!("{name}: the profile's name is longer than {MOST_NAME} bytes");
             return Err(Error::misuse(&"emulated drive".into(), text));
         }
-        Ok(Config::new(&profile, overrides))
+        let config = Config::new(&profile, overrides);
+        // What the user gave, not what whole zones leave of it.
+        if let Some(capacity) = overrides.capacity.filter(|capacity| capacity / 2 < config.zone_size) {
+            let text = format!(
+                "a capacity of {capacity} bytes is less than two zones of {}; use a larger capacity or a smaller zone size",
+                config.zone_size
+            );
+            return Err(Error::misuse(&"emulated drive".into(), text));
+        }
+        Config { name: "emulated drive".into(), ..config.clone() }.check()?;
+        Ok(config)
     }
 
     /// Number of zones.
@@ -286,6 +296,8 @@ mod tests {
             let text = broken.check().unwrap_err().to_string();
             assert!(text.contains(says), "{text:?} lacks {says:?}");
         }
-        assert!(Config::named("nope", &Overrides::default()).unwrap_err().to_string().contains("tiny"));
+        assert!(
+            Config::named("tinny", &Overrides::default()).unwrap_err().to_string().contains("nearest are tiny and ")
+        );
     }
 }

@@ -219,7 +219,7 @@ impl Emulator {
             let with: Vec<_> =
                 Profile::all().into_iter().filter(|p| !p.parameters.is_empty()).map(|p| p.name).collect();
             let sentence = format!(
-                "its profile {:?} has no time model; leave time= out, or make a drive of a profile that has one: {}",
+                "its profile {:?} has no time model, so it keeps no time; make a drive of a profile that has one: {}",
                 self.inner.config.profile,
                 with.join(", ")
             );

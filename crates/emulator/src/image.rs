@@ -24,6 +24,7 @@ use crate::region::Region;
 use crate::state::{Layout, PAGE, State, unsealed_hash};
 use crate::store::{Store, file::Files};
 use crate::trace::Trace;
+use imbrex_device::words::not_permitted;
 use imbrex_device::{Error, Identity, Result};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -85,7 +86,8 @@ fn host_error(path: &Path, what: &str, error: io::Error) -> Error {
     let name = name_of(path);
     match error.kind() {
         kind @ ErrorKind::PermissionDenied => {
-            refused(path, kind, format!("no permission to {what} this file; run as its owner or change its mode"))
+            let advice = not_permitted("run as its owner or change its mode");
+            refused(path, kind, format!("no permission to {what} this file; {advice}"))
         }
         kind @ ErrorKind::ReadOnlyFilesystem => {
             refused(path, kind, "the file is on a read-only file system; open it read-only or copy it elsewhere")

@@ -2,6 +2,7 @@
 //! in the file. The figures about time are carried as [`Fact`]s.
 
 use crate::time::{Parameter, Params};
+use imbrex_device::words::the_nearest;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -145,8 +146,11 @@ impl Profile {
         }
         let path = Path::new(text);
         if !path.is_file() {
-            let known: Vec<_> = Profile::all().into_iter().map(|profile| profile.name).collect();
-            return Err(format!("there is no profile {text:?}, and no such file; use one of {}", known.join(", ")));
+            let known = Profile::all();
+            let nearest = the_nearest(text, known.iter().map(|profile| profile.name.as_str()));
+            return Err(format!(
+                "there is no profile {text:?}, and no such file; {nearest}, `imbrex drive profiles` lists all"
+            ));
         }
         // Profiles are a few KiB; what is much larger is something else.
         let large = std::fs::metadata(path).is_ok_and(|meta| meta.len() > 1 << 20);
@@ -189,10 +193,24 @@ impl Profile {
 
     /// Parses a profile file; the error is a sentence of the parser, or of what makes no drive.
     pub fn parse(text: &str) -> Result<Profile, String> {
-        let profile: Profile = toml::from_str(text).map_err(|error| error.to_string())?;
+        let profile: Profile = toml::from_str(text).map_err(|error| told(text, &error))?;
         profile.check()?;
         Ok(profile)
     }
+}
+
+/// What is wrong with the text of a profile, in one line: where, and of a name that nobody knows the two that it may be.
+fn told(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().and_then(|span| text.get(..span.start)).map(|before| 1 + before.matches('\n').count());
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = match message.split_once(", expected") {
+        Some((unknown, known)) if unknown.starts_with("unknown ") => {
+            let word = unknown.split('`').nth(1).unwrap_or_default();
+            format!("{unknown}; {}", the_nearest(word, known.split('`').skip(1).step_by(2)))
+        }
+        _ => message,
+    };
+    line.map_or(said.clone(), |line| format!("line {line}: {said}"))
 }
 
 #[cfg(test)]
@@ -229,7 +247,12 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_refused() {
-        assert!(Profile::parse("name = \"x\"\nspeed = 3").is_err());
+        let sentence = Profile::parse("name = \"x\"\nzonesize = 3").unwrap_err();
+        assert_eq!(sentence, "line 2: unknown field `zonesize`; the nearest are zone_size and zone_capacity");
+        for wrong in ["name = ", "name = \"x\"", "name = 3", "[[fact]]\nwhat = 1", "= 5"] {
+            let sentence = Profile::parse(wrong).unwrap_err();
+            assert!(sentence.lines().count() == 1 && !sentence.contains('|'), "{sentence}");
+        }
     }
 
     #[test]

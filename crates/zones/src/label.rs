@@ -77,7 +77,7 @@ const _: () = assert!(HEADER == 80 && TENANT == 1080 && OWNERS_AT == 15_200 && C
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LabelError {
     /// There is no label.
-    #[error("has no Imbrex label; format it with `imbrex fs format`, or check that this is the right drive")]
+    #[error("has no Imbrex label; check that this is the right drive, and format a new one with `imbrex fs format`")]
     NotALabel,
     /// A band table: the conventional zones serve as sequential ones, and the label is where they are.
     #[error("has a band table on its conventional zones; name it with ?conventional=as-sequential behind its name")]

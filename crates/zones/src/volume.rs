@@ -174,6 +174,15 @@ pub(crate) fn write_all(device: &dyn ZonedDevice, buf: &[u8], at: u64, tag: Tag)
     Ok(())
 }
 
+/// What a person uses of a drive that is a tenant's.
+fn user_of(tenant: &str) -> String {
+    match tenant {
+        "bluefs" => "`imbrex fs`".into(),
+        "chunkstore" => "`imbrex chunk`".into(),
+        other => format!("the engine {other}"),
+    }
+}
+
 fn unusable(device: &dyn ZonedDevice, sentence: impl std::fmt::Display) -> Error {
     Error::unusable(&name_of(device), sentence.to_string())
 }
@@ -356,8 +365,11 @@ impl Volume {
         let Some(i) = label.tenants.iter().position(|t| t.name == name) else {
             let names: Vec<_> = label.tenants.iter().map(|t| t.name.as_str()).collect();
             let device = self.handle.core.drive.device.as_ref();
-            let sentence =
-                format!("is formatted for {}, not for {name}; format it anew or use that engine", names.join(", "));
+            let sentence = format!(
+                "is formatted for {}, not for {name}; use {}, or name another drive",
+                names.join(" and "),
+                names.iter().map(|name| user_of(name)).collect::<Vec<_>>().join(" or ")
+            );
             return Err(unusable(device, sentence));
         };
         Ok(Tenant { volume: self.clone(), owner: i as u8 + 1 })

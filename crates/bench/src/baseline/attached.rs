@@ -5,6 +5,7 @@
 //! [`FILE`] in it, mounts of those devices. All of it is read from the kernel (`/proc/self/mountinfo`, `/sys/block`) at the
 //! moment it is asked for, so that it is right whoever attached it, and after whatever died.
 
+use imbrex_device::words::not_permitted;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsString;
@@ -23,6 +24,8 @@ pub const FILE: &str = "drive";
 
 /// How long something that is in use is given to become free: who looked at a new device is gone in a moment.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For users.
+const AS_ROOT: &str = "run this as root";
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A served drive and what hangs on it.
@@ -265,11 +268,11 @@ fn unmount_patiently(point: &Path) -> Result<(), Stuck> {
                 let point_is = point.display();
                 return run(Command::new("fusermount3").arg("-u").arg("--").arg(point))
                     .map(drop)
-                    .map_err(|why| Stuck::failed(format!("{point_is} cannot be unmounted ({why}); run this as root")));
+                    .map_err(|why| Stuck::failed(format!("{point_is} cannot be unmounted ({why}); {AS_ROOT}")));
             }
             Err(error) => {
                 let error = io::Error::from(error);
-                let sentence = format!("{} cannot be unmounted ({error}); run this as root", point.display());
+                let sentence = format!("{} cannot be unmounted ({error}); {}", point.display(), not_permitted(AS_ROOT));
                 return Err(Stuck::failed(sentence));
             }
         }

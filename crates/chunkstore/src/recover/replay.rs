@@ -9,6 +9,7 @@ use crate::index::Chunk;
 use crate::names::Names;
 use crate::scan::scan;
 use crate::zone::ZoneState;
+use imbrex_device::words::counted;
 use imbrex_device::{Cause, Written};
 use imbrex_zones::Tenant;
 use std::collections::BTreeMap;
@@ -287,10 +288,11 @@ impl Rebuilt {
         }
         for (zone, (wp, bytes, chunks)) in ends.into_iter().filter(|(_, (_, bytes, _))| *bytes > 0) {
             report.damage.push(format!(
-                "Zone {zone} is written up to byte {} only, and {bytes} bytes of {} chunks that stood behind that are lost; \
-                 `imbrex chunk check` names them: restore these chunks from copies, and remove them here.",
+                "Zone {zone} is written up to byte {} only, and {} of {} that stood behind that are lost; \
+                 `imbrex chunk check` names what is lost: restore it from copies, and remove it here.",
                 u64::from(wp) * BLOCK as u64,
-                chunks.len()
+                counted(bytes, "byte"),
+                counted(chunks.len() as u64, "chunk")
             ));
         }
     }

@@ -3,7 +3,7 @@
 use super::{Clean, Format, Ids, Name, Salvage, Store, recovery_bar, what, which};
 use crate::engine::uri_of;
 use crate::fs::progress;
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
 use imbrex_bluefs::BlueFs;
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, FormatOptions, Relabel, Relabelled, URI_OPTIONS};
 use imbrex_drives::{SCHEME, parse_uri};
@@ -125,10 +125,10 @@ pub(super) fn clean(args: Clean) -> Outcome {
         return print_json(&json!({ "moved": moved, "zones": zones, "free": after.free, "dead": after.dead }));
     }
     print(format_args!(
-        "{}: {} moved, {} zones freed; {} free now",
+        "{}: {} moved, {} freed; {} free now",
         args.store.drive,
         size(moved),
-        count(zones),
+        number_of(zones, "zone"),
         size(after.free)
     ))
 }
@@ -172,10 +172,13 @@ pub(super) fn salvage(args: Salvage) -> Outcome {
         }
     }
     if report.relabelled.is_some() && report.scanned_zones == 0 && report.damage.is_empty() {
-        return print(format_args!("{} chunks; journal and checkpoints are whole, so all is as it was", count(chunks)));
+        return print(format_args!(
+            "{}; journal and checkpoints are whole, so all is as it was",
+            number_of(chunks, "chunk")
+        ));
     }
-    let (records, zones) = (count(report.records), count(report.scanned_zones));
-    print(format_args!("{} chunks of {records} records in {zones} zones", count(chunks)))?;
+    let (records, zones) = (number_of(report.records, "record"), number_of(report.scanned_zones, "zone"));
+    print(format_args!("{} of {records} in {zones}", number_of(chunks, "chunk")))?;
     report.damage.iter().try_for_each(print)?;
     print(
         "what was deleted may be back, and chunks are open that were sealed, where the journal did not say so any more",

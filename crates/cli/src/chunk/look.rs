@@ -2,7 +2,7 @@
 
 use super::{Ls, Scrub, Stat, Store, which};
 use crate::fs::progress;
-use crate::output::{Failure, Outcome, count, print, print_json, size, table};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table};
 use imbrex_chunkstore::{ChunkId, ChunkInfo, ChunkStore, StreamType};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -97,20 +97,14 @@ fn line(store: &ChunkStore, info: &ChunkInfo, args: &Ls) -> String {
         return format!("{}{name}", info.id);
     }
     format!(
-        "{} {:>10} {:8} {:6} {:>6} record{} in {} zone{}{name}",
+        "{} {:>10} {:8} {:6} {:>14} in {}{name}",
         info.id,
         info.len,
         store.stream_name(info.stream),
         state(info),
-        info.records,
-        plural(u64::from(info.records)),
-        info.zones,
-        plural(u64::from(info.zones))
+        number_of(info.records.into(), "record"),
+        number_of(info.zones.into(), "zone")
     )
-}
-
-fn plural(n: u64) -> &'static str {
-    if n == 1 { "" } else { "s" }
 }
 
 pub(super) fn df(args: Store) -> Outcome {
@@ -159,7 +153,7 @@ fn stat_chunk(store: &ChunkStore, id: ChunkId, as_json: bool) -> Outcome {
     let limit = count(u64::from(store.chunk_limit(info.stream)));
     print(table(&[
         ("chunk", format!("{id}{}", name(store, &info))),
-        ("size", format!("{} bytes", info.len)),
+        ("size", number_of(info.len.into(), "byte")),
         ("stream", format!("{} ({limit} bytes a chunk at most)", store.stream_name(info.stream))),
         ("state", state(&info).into()),
         ("records", info.records.to_string()),
@@ -167,8 +161,11 @@ fn stat_chunk(store: &ChunkStore, id: ChunkId, as_json: bool) -> Outcome {
     for place in places {
         let at = place.at.map_or("lost".into(), |at| format!("byte {at}"));
         print(format_args!(
-            "at {:>10}  {} bytes in {} records, zone {}, {at}",
-            place.offset, place.len, place.records, place.zone
+            "at {:>10}  {} in {}, zone {}, {at}",
+            place.offset,
+            number_of(place.len.into(), "byte"),
+            number_of(place.records.into(), "record"),
+            place.zone
         ))?;
     }
     Ok(())
@@ -237,10 +234,10 @@ fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
         (
             "scrub",
             format!(
-                "{} whole passes, {} of this one; {} damaged records",
+                "{} whole passes, {} of this one; {}",
                 count(scrubbed.passes),
                 size(scrubbed.bytes),
-                count(scrubbed.damaged.len() as u64)
+                number_of(scrubbed.damaged.len() as u64, "damaged record")
             ),
         ),
     ]))?;
@@ -263,8 +260,8 @@ fn judge(found: &[String], as_json: bool) -> Outcome {
     match found.len() {
         0 => Ok(()),
         n => Err(Failure::damage(format!(
-            "{n} problem{}; copy out what is whole with `imbrex chunk get`, and what is not as it is with --rescue",
-            if n == 1 { "" } else { "s" }
+            "{}; copy out what is whole with `imbrex chunk get`, and what is not as it is with --rescue",
+            number_of(n as u64, "problem")
         ))),
     }
 }
@@ -284,10 +281,10 @@ pub(super) fn check(args: Store) -> Outcome {
                             "bytes": report.bytes }))?;
     } else if report.problems.is_empty() {
         print(format_args!(
-            "{}: nothing is wrong ({} chunks, {} records, {} verified)",
+            "{}: nothing is wrong ({}, {}, {} verified)",
             args.drive,
-            count(report.chunks),
-            count(report.records),
+            number_of(report.chunks, "chunk"),
+            number_of(report.records, "record"),
             size(report.bytes)
         ))?;
     }

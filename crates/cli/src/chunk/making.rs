@@ -1,9 +1,9 @@
 //! Storing: chunks that are made from files and streams, all of them or none. Their names are given at the end, when everything is durable, so a
 //! name never stands for half of a file; Ctrl-C, and whatever fails, takes back what was stored.
 
-use super::stream;
+use super::{no_room, stream};
 use crate::output::{Failure, Outcome, report};
-use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, StreamType};
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, Space, StreamType};
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +122,8 @@ pub(super) struct Maker<'a> {
     buf: Vec<u8>,
     unsynced: u64,
     stored: Vec<Stored>,
+    /// The room when it began.
+    before: Space,
 }
 
 /// Stores what `body` gives to the maker, then names it. Fails with nothing stored.
@@ -165,7 +167,7 @@ impl<'a> Maker<'a> {
         }
         let (limit, buf) = (u64::from(store.chunk_limit(kind)), vec![0; piece as usize]);
         let (made, bar) = (AllMade::default(), bar.clone());
-        Ok(Maker { store, how, made, bar, kind, limit, buf, unsynced: 0, stored: Vec::new() })
+        Ok(Maker { store, how, made, bar, kind, limit, buf, unsynced: 0, stored: Vec::new(), before: store.space() })
     }
 
     /// Stores all that comes, as one chunk or several; one without a byte where nothing does. `what` is what people call the source.
@@ -187,7 +189,8 @@ impl<'a> Maker<'a> {
             }
             let Some(chunk) = made.last_mut().filter(|_| n > 0) else { break };
             let how = Append { offset: Some(chunk.len), durability: Durability::Buffered };
-            self.store.append_with(chunk.id, &self.buf[..n], how)?;
+            let appended = self.store.append_with(chunk.id, &self.buf[..n], how);
+            appended.map_err(|error| self.no_room(what, error))?;
             chunk.len += n as u64;
             self.bar.inc(n as u64);
             self.unsynced += n as u64;
@@ -218,9 +221,14 @@ impl<'a> Maker<'a> {
             self.store.seal_with(full.id, Durability::Buffered)?;
         }
         let id = self.how.id.unwrap_or_else(ChunkId::random);
-        self.store.create_with(id, self.kind, Durability::Buffered)?;
+        let created = self.store.create_with(id, self.kind, Durability::Buffered);
+        created.map_err(|error| self.no_room(what, error))?;
         made.push(Made { id, len: 0 });
         Ok(())
+    }
+
+    fn no_room(&self, what: &str, error: Error) -> Failure {
+        no_room(error, what, self.bar.length(), self.before)
     }
 
     /// The next source is one chunk of this id.

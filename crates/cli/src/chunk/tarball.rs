@@ -4,7 +4,7 @@
 use super::making::{How, store_all};
 use super::transfer::{Input, bar, unwritten};
 use super::{Export, Import, which};
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Named};
 use serde_json::json;
 use std::cell::Cell;
@@ -151,7 +151,7 @@ pub(super) fn export(args: Export) -> Outcome {
         if args.store.json {
             return print_json(&json!({ "files": items.len(), "bytes": bytes }));
         }
-        return print(format_args!("{}: {} files, {}", args.output, count(items.len() as u64), size(bytes)));
+        return print(format_args!("{}: {}, {}", args.output, number_of(items.len() as u64, "file"), size(bytes)));
     }
     done
 }
@@ -303,5 +303,5 @@ pub(super) fn import(args: Import) -> Outcome {
         };
         return print_json(&json!({ "files": stored.iter().map(of).collect::<Vec<_>>(), "bytes": bytes }));
     }
-    print(format_args!("{}: {} files, {} stored", args.store.drive, count(stored.len() as u64), size(bytes)))
+    print(format_args!("{}: {}, {} stored", args.store.drive, number_of(stored.len() as u64, "file"), size(bytes)))
 }

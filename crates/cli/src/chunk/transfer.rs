@@ -1,9 +1,9 @@
 //! Bytes in and out: put, append, get.
 
 use super::making::{How, Stored, store_all};
-use super::{Append, Get, Put, stream, which};
+use super::{Append, Get, Put, no_room, stream, which};
 use crate::fs::progress;
-use crate::output::{Failure, Outcome, count, print, print_json};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Error};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -239,6 +239,7 @@ pub(super) fn append(args: Append) -> Outcome {
     } else if n == 0 {
         return Err(Error::Empty.into());
     }
+    let space = store.space();
     let (mut first, mut bytes) = (None, 0);
     let mut offset = args.offset;
     let bar = bar(input.len);
@@ -247,9 +248,9 @@ pub(super) fn append(args: Append) -> Outcome {
         let at = match store.append_with(id, &buf[..n], how) {
             Ok(at) => at,
             Err(error) if bytes > 0 => {
-                return Err(Failure::failed(format!("{bytes} bytes were appended, the rest was not: {error}")));
+                return Err(Failure::failed(format!("{bytes} bytes are appended, the rest is not: {error}")));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(no_room(error, &input.name, input.len, space)),
         };
         first = first.or(Some(at));
         bytes += n as u64;
@@ -263,7 +264,7 @@ pub(super) fn append(args: Append) -> Outcome {
     if args.store.json {
         return print_json(&json!({ "id": id.to_string(), "offset": at, "bytes": bytes, "len": offset }));
     }
-    print(format_args!("{} bytes at {at}", count(bytes)))
+    print(format_args!("{} at {at}", number_of(bytes, "byte")))
 }
 
 pub(super) fn get(args: Get) -> Outcome {

@@ -1,7 +1,7 @@
 //! What `imbrex drive reset|finish|power-loss|trace` do to drives.
 
 use super::{PowerLoss, Range, Reset, Trace, image_path, open};
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use crate::picture;
 use imbrex_device::{Cause, Tag, Zone, ZoneOp, ZoneState, ZonedDevice};
 use imbrex_emulator::{Emulator, Observer};
@@ -26,6 +26,9 @@ fn zone_range<'a>(text: &str, zones: &'a [Zone]) -> Result<Vec<&'a Zone>, Failur
         Some((from, to)) => (number(from)?, number(to)?),
     };
     let last = zones.len().saturating_sub(1);
+    if from > to {
+        return Err(Failure::usage(format!("{text} runs backwards; write {to}-{from}")));
+    }
     let Some(wanted) = zones.get(from..to.saturating_add(1)).filter(|wanted| !wanted.is_empty()) else {
         return Err(Failure::usage(format!("zones {text} are not on the drive; its zones are 0 to {last}")));
     };
@@ -46,9 +49,10 @@ pub(super) fn reset(args: Reset) -> Outcome {
     let written: Vec<&&Zone> = range.iter().filter(|zone| zone.wp.is_some_and(|wp| wp > 0)).collect();
     if let (Some(first), false) = (written.first(), args.force) {
         return Err(Failure::failed(format!(
-            "{}: {} of these zones hold data, the first is zone {}; nothing was reset; use --force to destroy it",
+            "{}: {} of these {} data, the first is zone {}; nothing was reset; use --force to destroy it",
             args.range.path,
-            count(written.len() as u64),
+            number_of(written.len() as u64, "zone"),
+            if written.len() == 1 { "holds" } else { "hold" },
             first.id
         )));
     }
@@ -76,7 +80,7 @@ fn each_zone(drive: &dyn ZonedDevice, op: ZoneOp, range: &[&Zone], json: bool) -
             &json!({ "operation": op.name(), "first": end(range.first()), "last": end(range.last()), "zones": zones }),
         );
     }
-    print(format!("{}: {} of {} zones", drive.identity().name, op.name(), count(zones)))
+    print(format!("{}: {} of {}", drive.identity().name, op.name(), number_of(zones, "zone")))
 }
 
 /// A bar on a terminal, for what may take more than a second.
@@ -97,10 +101,10 @@ pub(super) fn power_loss(args: PowerLoss) -> Outcome {
         return print_json(&json!({ "seed": args.seed, "unflushed_bytes": bytes, "unflushed": zones }));
     }
     print(format!(
-        "{}: power lost; {} in {} zones were not flushed, and seed {} decided what is left of them",
+        "{}: power lost; {} in {} were not flushed, and seed {} decided what is left of them",
         path.display(),
         size(bytes),
-        count(at_risk.len() as u64),
+        number_of(at_risk.len() as u64, "zone"),
         args.seed
     ))
 }
@@ -113,7 +117,8 @@ pub(super) fn trace(args: Trace) -> Outcome {
     if args.start {
         imbrex_emulator::start_image_trace(&path, args.entries)?;
         return said(args.image.json, json!({ "tracing": true, "entries": args.entries }), || {
-            format!("{}: records its last {} commands from when it is opened next", path.display(), args.entries)
+            let commands = number_of(args.entries.into(), "command");
+            format!("{}: records its last {commands} from when it is opened next", path.display())
         });
     }
     if args.stop {

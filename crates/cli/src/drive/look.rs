@@ -1,8 +1,9 @@
 //! What `imbrex drive profiles|info|zones|stats` say of drives, which they leave as they are.
 
 use super::{Image, StatsArgs, Zones, banded_disk, device_path, image_path};
-use crate::output::{Failure, Outcome, count, print, print_json, size, table, terminal_width};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table, terminal_width};
 use crate::{banded, kernel, picture};
+use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::Access;
 use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
@@ -44,11 +45,11 @@ fn describe_profile(profile: &Profile) -> String {
     let zones = profile.capacity / profile.zone_size;
     let conventional = profile.conventional_zones;
     let mut text = format!(
-        "{}: {}\n  {}, {} zones of {}, {} of them conventional",
+        "{}: {}\n  {}, {} of {}, {} of them conventional",
         profile.name,
         profile.description,
         size(profile.capacity),
-        count(zones),
+        number_of(zones, "zone"),
         size(profile.zone_size),
         count(u64::from(conventional))
     );
@@ -80,6 +81,8 @@ pub(super) struct Facts {
     zone_size: u64,
     zone_capacity: u64,
     conventional: u32,
+    /// Sequential zones that a band table makes of the conventional ones; none without such a table.
+    bands: Option<u32>,
     block: u32,
     max_io: u32,
     max_open: Option<u32>,
@@ -109,6 +112,9 @@ pub(super) fn facts(path: &Path) -> Result<Facts, Failure> {
         zone_size: config.zone_size,
         zone_capacity: config.zone_capacity,
         conventional: config.conventional,
+        bands: SequentialOnly::seen(u64::from(config.conventional) * config.zone_size, config.zone_size, |buf, at| {
+            seen.read_conventional(buf, at)
+        }),
         block: config.block,
         max_io: config.max_io,
         max_open: config.max_open,
@@ -148,7 +154,7 @@ pub(super) fn info(args: Image) -> Outcome {
         ("profile", facts.profile),
         ("capacity", size(facts.capacity)),
         ("zones", format!("{} of {}", count(u64::from(facts.zones)), size(facts.zone_size))),
-        ("conventional", count(u64::from(facts.conventional))),
+        ("conventional", conventional(facts.conventional, facts.bands)),
         ("zone capacity", size(facts.zone_capacity)),
         ("block", size(u64::from(facts.block))),
         ("largest command", size(u64::from(facts.max_io))),
@@ -162,6 +168,12 @@ pub(super) fn info(args: Image) -> Outcome {
         ("takes on the host", size(facts.host_bytes)),
         ("in use by", facts.in_use_by.map_or("nobody".into(), |pid| format!("process {pid}"))),
     ]))
+}
+
+/// How many zones are conventional, and what became of them.
+pub fn conventional(zones: u32, bands: Option<u32>) -> String {
+    let bands = bands.map(|bands| format!("; they serve as {} (bands)", number_of(bands.into(), "sequential zone")));
+    format!("{}{}", count(zones.into()), bands.unwrap_or_default())
 }
 
 /// The zones as they are now, and their size, whoever has the drive; while nobody has it, those that its band table makes of conventional ones.
@@ -228,9 +240,7 @@ pub(super) fn zones(args: Zones) -> Outcome {
         return print_json(&all);
     }
     if args.list {
-        let in_use = zones.iter().filter(|zone| zone.state != ZoneState::Empty);
-        let lines: Vec<String> = in_use.map(zone_line).collect();
-        return print(lines.join("\n"));
+        return print(zone_lines(&zones).join("\n"));
     }
     let width = args.width.or_else(terminal_width).unwrap_or(80);
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -245,6 +255,19 @@ fn zone_json(zone: &Zone, zone_size: u64) -> serde_json::Value {
         "capacity": zone.capacity,
         "write_pointer": zone.wp,
     })
+}
+
+/// A line for each zone that is not empty; of conventional ones, which nobody knows to be empty, one for all that stand together.
+fn zone_lines(zones: &[Zone]) -> Vec<String> {
+    let conventional = |zone: &Zone| zone.state == ZoneState::Conventional;
+    let together = zones.chunk_by(|one, next| conventional(one) && conventional(next));
+    let lines = together.filter_map(|zones| match zones {
+        [zone] if zone.state == ZoneState::Empty => None,
+        [first, .., last] => Some(format!("zones {:>5} to {}  {}", first.id.0, last.id.0, first.state.name())),
+        [zone] => Some(zone_line(zone)),
+        [] => None,
+    });
+    lines.collect()
 }
 
 fn zone_line(zone: &Zone) -> String {

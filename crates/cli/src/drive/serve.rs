@@ -7,12 +7,13 @@
 mod file;
 
 use super::image_path;
-use crate::output::{Failure, Outcome, print, print_json, size};
+use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use file::Served;
 use fuser::{BackgroundSession, Config, MountOption};
 use imbrex_bench::baseline::attached::{self, Attached, FILE, SOURCE, Stuck};
 use imbrex_bench::baseline::{owner, undo_left};
 use imbrex_bench::experiment::{WORK, remove_left};
+use imbrex_device::words::not_permitted;
 use imbrex_device::{Cause, Tag, ZonedDevice};
 use imbrex_drives::{Locator, Time};
 use imbrex_emulator::time::Pace;
@@ -135,7 +136,7 @@ fn open(path: &Path, time: Time) -> Result<(Emulator, u16), Failure> {
 fn refused(args: &Serve, error: &std::io::Error) -> Failure {
     let next = match error.kind() {
         ErrorKind::NotFound => "load the kernel's fuse module (modprobe fuse), or as a user install fuse3",
-        ErrorKind::PermissionDenied => "run it as root, or install fuse3 so that users may mount",
+        ErrorKind::PermissionDenied => not_permitted("run it as root, or install fuse3 so that users may mount"),
         _ => "see that /dev/fuse is there, and as a user install fuse3",
     };
     Failure::failed(format!("{} cannot be served at {} ({error}); {next}", args.path, args.at.display()))
@@ -201,10 +202,11 @@ fn say(args: &Serve, time: Time, dir: &Path, drive: &Emulator, depth: u16) -> Ou
         }));
     }
     print(format_args!(
-        "{}: {} at {}, {depth} commands at once, {clock}; Ctrl-C ends it",
+        "{}: {} at {}, {} at once, {clock}; Ctrl-C ends it",
         args.path,
         size(bytes),
-        file.display()
+        file.display(),
+        number_of(depth.into(), "command")
     ))
 }
 

@@ -1,7 +1,7 @@
 //! `imbrex drive replay`: what a recorded workload would have taken on another drive.
 
 use super::{Image, image_path};
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Failure, Outcome, number_of, print, print_json};
 use imbrex_drives::parse_bool;
 use imbrex_emulator::time::{Latency, Pace, Replay, Seconds, TimeStats, fingerprint, replay};
 use imbrex_emulator::{Emulator, OpenOptions, Profile, read_image_trace};
@@ -23,6 +23,9 @@ pub(super) struct Args {
     write_cache: bool,
 }
 
+/// A profile of a drive-managed drive, to name one.
+const DRIVE_MANAGED: &str = "seagate-st8000as0022";
+
 #[derive(clap::Args)]
 pub(super) struct Precondition {
     #[command(flatten)]
@@ -43,6 +46,13 @@ fn part(text: &str) -> Result<f64, String> {
 pub(super) fn precondition(args: Precondition) -> Outcome {
     let path = image_path(&args.image.path)?;
     let drive = Emulator::open(&path, OpenOptions::default())?;
+    if drive.config().model.is_none_or(|model| !model.params.translates()) {
+        return Err(Failure::failed(format!(
+            "{}: it is no drive-managed drive, so it has no persistent cache to fill; make one with `imbrex drive create PATH \
+             --profile {DRIVE_MANAGED}`",
+            path.display()
+        )));
+    }
     drive.keep_own_time(Pace::Account)?;
     let most = drive.config().model.map_or(0.0, |model| model.effective().persistent_cache_extents);
     let extents = args.extents.map(|n| n as usize).or(args.fill.map(|fill| (most * fill) as usize));
@@ -53,9 +63,9 @@ pub(super) fn precondition(args: Precondition) -> Outcome {
         return print_json(&json!({ "extents": extents, "bytes": bytes }));
     }
     print(format!(
-        "{}: every band has something in it; the persistent cache holds {} extents, {} of its log",
+        "{}: every band has something in it; the persistent cache holds {}, {} of its log",
         path.display(),
-        crate::output::count(extents as u64),
+        number_of(extents as u64, "extent"),
         crate::output::size(bytes)
     ))
 }
@@ -87,8 +97,8 @@ pub(super) fn run(args: Args) -> Outcome {
     }
     let mut text = describe(&stats);
     text.push_str(&format!(
-        "\n{} commands on {} (model {}), {} at once, write cache {}; host think time counts as none",
-        trace.len(),
+        "\n{} on {} (model {}), {} at once, write cache {}; host think time counts as none",
+        number_of(trace.len() as u64, "command"),
         profile.name,
         fingerprint(&profile),
         how.depth,
@@ -96,7 +106,7 @@ pub(super) fn run(args: Args) -> Outcome {
     ));
     if first > 0 {
         text.push_str(&format!(
-            "\nthe first {first} commands are not in the trace any more; record with more --entries"
+            "\nof the first commands {first} are not in the trace any more; record with more --entries"
         ));
     }
     print(text)
@@ -152,7 +162,11 @@ pub(super) fn describe(stats: &TimeStats) -> String {
         None => {}
     }
     if let Some(cache) = stats.persistent_cache {
-        lines.push(format!("persistent cache: {} extents, {}", cache.extents, crate::output::size(cache.bytes)));
+        lines.push(format!(
+            "persistent cache: {}, {}",
+            number_of(cache.extents as u64, "extent"),
+            crate::output::size(cache.bytes)
+        ));
     }
     lines.join("\n")
 }

@@ -9,7 +9,7 @@ mod restore;
 mod sink;
 
 use super::{BackupArgs, copy, walk};
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use imbrex_bluefs::{Attributes, BlueFs, FileKind, Reader};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -186,7 +186,8 @@ pub(super) fn backup(args: BackupArgs) -> Outcome {
     if args.mount.json {
         return print_json(&json!({ "drive": args.mount.drive, "backup": args.to, "files": files, "bytes": bytes }));
     }
-    print(format_args!("{}: {} files, {} backed up to {}", args.mount.drive, count(files), size(bytes), args.to))
+    let files = number_of(files, "file");
+    print(format_args!("{}: {files}, {} backed up to {}", args.mount.drive, size(bytes), args.to))
 }
 
 fn fill(

@@ -1,7 +1,7 @@
 //! Copies: in, out, on the drive, and to the terminal.
 
 use super::{Cat, Cp, join, walk};
-use crate::output::{Failure, Outcome, print_json};
+use crate::output::{Failure, Outcome, count, number_of, print_json};
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Writer};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -9,6 +9,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+/// Bytes of a stream that says nothing of its length: many.
+const UNKNOWN: u64 = 1 << 40;
 /// Bytes that are copied at a time.
 pub(super) const PIECE: usize = 1 << 20;
 
@@ -43,23 +45,51 @@ fn send(fs: &BlueFs, path: &str, out: &mut dyn Write, bar: &ProgressBar) -> Outc
 
 /// Copies a stream to a file of the drive, durably. What fails half-way leaves nothing that looks like the whole file.
 fn receive(fs: &BlueFs, input: &mut dyn Read, expected: u64, path: &str, bar: &ProgressBar) -> Outcome {
-    let writer = fs.create(path, CreateOptions { expected_size: expected })?;
-    let done = fill(writer, input, path, bar);
-    if done.is_err() {
-        // The failure is what is told, not that of the removal.
-        let _ = fs.unlink(path);
-    }
-    done
+    let created = fs.create(path, CreateOptions { expected_size: expected });
+    let writer = created.map_err(|error| no_room(fs, path, expected, error))?;
+    let Err(stopped) = fill(writer, input, path, bar) else { return Ok(()) };
+    // The failure is what is told, not that of the removal.
+    let _ = fs.unlink(path);
+    Err(match stopped {
+        Stopped::Drive(error) => no_room(fs, path, expected, error),
+        Stopped::Host(failure) => failure,
+    })
 }
 
-fn fill(mut writer: Writer, input: &mut dyn Read, path: &str, bar: &ProgressBar) -> Outcome {
+/// Why a copy to the drive came to no end.
+enum Stopped {
+    Drive(imbrex_bluefs::Error),
+    Host(Failure),
+}
+
+impl From<imbrex_bluefs::Error> for Stopped {
+    fn from(error: imbrex_bluefs::Error) -> Stopped {
+        Stopped::Drive(error)
+    }
+}
+
+/// The error; of a drive that is full, with how much is needed and how much is free.
+fn no_room(fs: &BlueFs, path: &str, expected: u64, error: imbrex_bluefs::Error) -> Failure {
+    if error.code() != Code::NoSpace || error.is_host_full() {
+        return error.into();
+    }
+    let space = fs.space();
+    let needs = if expected == UNKNOWN { "more".into() } else { number_of(expected, "byte") };
+    let free = (number_of(space.free, "byte"), count(space.small_free));
+    Failure::from(error)
+        .reword(|why| format!("{why}; {path} needs {needs}, and {} are free ({} for small files)", free.0, free.1))
+}
+
+fn fill(mut writer: Writer, input: &mut dyn Read, path: &str, bar: &ProgressBar) -> Result<(), Stopped> {
     let mut buf = vec![0; PIECE];
     loop {
         let n = match input.read(&mut buf) {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(Failure::failed(format!("reading the source of {path} failed ({e})"))),
+            Err(e) => {
+                return Err(Stopped::Host(Failure::failed(format!("reading the source of {path} failed ({e})"))));
+            }
         };
         writer.append(&buf[..n])?;
         bar.inc(n as u64);
@@ -196,7 +226,7 @@ pub(super) fn cp(args: Cp) -> Outcome {
     }
     let bar = progress(bytes);
     let done = match (from, to) {
-        (None, Some(to)) if args.from == "-" => receive(&fs, &mut io::stdin().lock(), 1 << 40, to, &bar),
+        (None, Some(to)) if args.from == "-" => receive(&fs, &mut io::stdin().lock(), UNKNOWN, to, &bar),
         (None, Some(to)) => copy_in(&fs, &args.from, &target(is_dir(to), to, &args.from), false, &bar),
         (Some(from), None) if args.to == "-" => send(&fs, from, &mut io::stdout().lock(), &bar),
         (Some(from), None) => copy_out(&fs, from, &target(Path::new(&args.to).is_dir(), &args.to, from), &bar),

@@ -1,7 +1,7 @@
 //! Looks at a drive: what is on it, where it stands, and whether it is whole. They leave the drive as it is.
 
 use super::{AdviseArgs, Check, Ls, Mount, Stat, walk};
-use crate::output::{Failure, Outcome, count, print, print_json, size, table};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table};
 use imbrex_bluefs::{Attributes, FileKind};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -122,13 +122,13 @@ pub(super) fn stat(args: Stat) -> Outcome {
         ("path", path.clone()),
         ("kind", kind_name(attributes.kind).into()),
         ("serial", attributes.serial.to_string()),
-        ("size", format!("{} bytes", attributes.size)),
+        ("size", number_of(attributes.size, "byte")),
         ("on the drive", size(attributes.allocated)),
         ("names", attributes.links.to_string()),
         ("modified", format!("{} UTC", utc(attributes.modified))),
     ]))?;
     for run in runs {
-        let len = if run.len == u64::MAX { "growing".into() } else { format!("{} bytes", run.len) };
+        let len = if run.len == u64::MAX { "growing".into() } else { number_of(run.len, "byte") };
         let zone = run.zone.map_or("conventional".into(), |z| format!("zone {z}"));
         print(format_args!("at {:>12}  {len} in {zone}, address {}", run.logical, run.address))?;
     }
@@ -156,14 +156,14 @@ pub(super) fn check(args: Check) -> Outcome {
             print(problem)?;
         }
     }
-    let problems = |n: usize| if n == 1 { "1 problem".to_owned() } else { format!("{n} problems") };
+    let problems = |n: usize| number_of(n as u64, "problem");
     match report.problems.len() {
         0 if args.json => Ok(()),
         0 => print(format_args!(
-            "{}: nothing is wrong ({} files, {} zones, {} verified)",
+            "{}: nothing is wrong ({}, {}, {} verified)",
             args.drive,
-            count(report.files),
-            count(report.zones),
+            number_of(report.files, "file"),
+            number_of(report.zones, "zone"),
             size(report.bytes)
         )),
         n if repair => Err(Failure::damage(format!(

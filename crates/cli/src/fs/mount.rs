@@ -4,13 +4,14 @@
 //! The directory goes away with Ctrl-C, with SIGTERM, when the command ends for any reason that lets it, and by `umount`.
 
 use super::{FuseArgs, join};
-use crate::output::{Failure, Outcome, print};
+use crate::output::{Failure, Outcome, number_of, print};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
     ReplyStatfs, Request,
 };
 use imbrex_bluefs::{Attributes, BlueFs, FileKind, Reader};
+use imbrex_device::words::not_permitted;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -198,7 +199,9 @@ fn refused(args: &FuseArgs, error: &std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound => {
             "load the kernel's fuse module, install fuse3, and give a directory that is there"
         }
-        std::io::ErrorKind::PermissionDenied => "run it as root, or install fuse3 so that users may mount",
+        std::io::ErrorKind::PermissionDenied => {
+            not_permitted("run it as root, or install fuse3 so that users may mount")
+        }
         _ => "give an empty directory, and as a user install fuse3; `imbrex fs cp` needs neither",
     };
     Failure::failed(format!("{} cannot be mounted at {} ({error}); {next}", args.mount.drive, args.dir))
@@ -227,7 +230,8 @@ pub(super) fn mount(args: FuseArgs) -> Outcome {
             .map_err(|e| Failure::failed(format!("signals cannot be caught ({e}); nothing is mounted")))?;
     }
     let session: BackgroundSession = fuser::spawn_mount(view, dir, &config).map_err(|e| refused(&args, &e))?;
-    print(format_args!("{}: {files} names at {}; Ctrl-C unmounts", args.mount.drive, args.dir))?;
+    let names = number_of(files as u64, "name");
+    print(format_args!("{}: {names} at {}; Ctrl-C unmounts", args.mount.drive, args.dir))?;
     // Somebody else may unmount it, too; then the session is over.
     while !stop.load(Ordering::Relaxed) && !session.guard.is_finished() {
         std::thread::sleep(Duration::from_millis(50));

@@ -1,7 +1,7 @@
 //! `imbrex fs salvage`: what is left of a drive whose metadata is gone, into a directory of the host.
 
 use super::{SalvageArgs, copy, join, walk};
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
 use imbrex_bluefs::salvage::{LostFile, Salvage};
 use imbrex_bluefs::{Attributes, BlueFs, Code, FileKind, Reader};
 use imbrex_drives::{SCHEME, parse_uri};
@@ -192,9 +192,9 @@ pub(super) fn salvage(args: SalvageArgs) -> Outcome {
         print(format_args!("note: {note}"))?;
     }
     print(format_args!(
-        "{}: {} files, {} salvaged to {}; {} of them without a directory ({LOST}), {} damaged",
+        "{}: {}, {} salvaged to {}; {} of them without a directory ({LOST}), {} damaged",
         args.drive,
-        count(told.files + told.lost),
+        number_of(told.files + told.lost, "file"),
         size(told.bytes),
         args.to,
         count(told.lost),

@@ -148,8 +148,9 @@ impl Banded {
         // Real zeros, so that later writes to the table need no room on a host.
         let zeros = AlignedBuf::zeroed((base.facts().max_io as usize / PAGE).max(1) * PAGE);
         let mut at = 0;
-        while at < layout.data_at {
-            let n = (zeros.len() as u64).min(layout.data_at - at) as usize;
+        let end = layout.table_end();
+        while at < end {
+            let n = (zeros.len() as u64).min(end - at) as usize;
             base.write(&zeros[..n], at).map_err(fail)?;
             at += n as u64;
         }

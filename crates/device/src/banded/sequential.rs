@@ -8,7 +8,7 @@
 //! loses nothing where there is a survivor; without one it costs the bands what a power loss costs.
 
 use super::base::Base;
-use super::layout::{NoHeader, PAGE};
+use super::layout::{COPY_AT, NoHeader, PAGE, decode_header};
 use super::{Banded, ConventionalZones, ERASED_BANDS, Layout, no_header, recover};
 use crate::kernel::Access;
 use crate::{
@@ -53,8 +53,8 @@ fn plan(device: &dyn ZonedDevice) -> Result<Layout> {
 }
 
 /// Whether each band is one zone of the drive, and none is conventional.
-fn is_whole_zones(layout: &Layout, own: &Geometry) -> bool {
-    layout.band == own.zone_size && layout.data_at.is_multiple_of(own.zone_size) && layout.conventional == 0
+fn is_whole_zones(layout: &Layout, zone_size: u64) -> bool {
+    layout.band == zone_size && layout.data_at.is_multiple_of(zone_size) && layout.conventional == 0
 }
 
 impl SequentialOnly {
@@ -81,10 +81,20 @@ impl SequentialOnly {
         let name = &device.identity().name;
         let header = recover::read_header(&base).map_err(|fault| Error::new(name, fault))?;
         match header {
-            Ok((layout, _)) => Ok(is_whole_zones(&layout, device.geometry())),
+            Ok((layout, _)) => Ok(is_whole_zones(&layout, device.geometry().zone_size)),
             Err(NoHeader::Foreign) => Ok(false),
             Err(why) => Err(no_header(name, why)),
         }
+    }
+
+    /// How many bands a table makes of a drive's conventional zones, `size` bytes in zones of `zone_size`, for who only looks: `read`
+    /// fills a buffer from a place on the drive. `None` where there is no whole table.
+    pub fn seen(size: u64, zone_size: u64, mut read: impl FnMut(&mut [u8], u64) -> bool) -> Option<u32> {
+        [0, COPY_AT].into_iter().find_map(|at| {
+            let mut page = AlignedBuf::zeroed(PAGE);
+            let layout = read(&mut page, at).then(|| decode_header(&page, size).ok()).flatten()?;
+            is_whole_zones(&layout, zone_size).then_some(layout.bands)
+        })
     }
 
     /// Makes a band table on the drive's conventional zones, which destroys what is in them.
@@ -120,7 +130,7 @@ impl SequentialOnly {
         let base = ConventionalZones::new(device.clone(), survivor)?;
         let bands = Banded::open(Box::new(base), access)?;
         let (own, layout) = (device.geometry().clone(), *bands.layout());
-        let fits = is_whole_zones(&layout, &own);
+        let fits = is_whole_zones(&layout, own.zone_size);
         let shift = u32::try_from(layout.data_at / own.zone_size).ok().filter(|shift| fits && own.zones > *shift);
         let Some(shift) = shift else {
             let sentence = "the band table on its conventional zones was made for another use; make it anew";

@@ -8,6 +8,7 @@
 
 use super::Access;
 use super::sysfs::{Sysfs, mount_point};
+use crate::words::not_permitted;
 use crate::{Error, Fault, Result, lock_holder};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -102,10 +103,10 @@ pub(super) fn check_unpartitioned(name: &Arc<str>, sysfs: &Sysfs) -> Result<()> 
 fn denied(name: &Arc<str>, error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::NotFound => Error::unusable(name, "there is no such device; `lsblk --zoned` lists drives"),
-        std::io::ErrorKind::PermissionDenied => Error::unusable(
-            name,
-            "permission denied; run it as root, or give your user the device (Debian: `adduser NAME disk`)",
-        ),
+        std::io::ErrorKind::PermissionDenied => {
+            let advice = not_permitted("run it as root, or give your user the device (Debian: `adduser NAME disk`)");
+            Error::unusable(name, format!("permission denied; {advice}"))
+        }
         _ => Error::io(name, error),
     }
 }

@@ -7,7 +7,8 @@ use crate::state::State;
 use crate::stats::Stats;
 use crate::zones::report_zone;
 use imbrex_device::{Result, Zone, ZoneId, lock_holder};
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A view of an image that changes as its user changes it. Each zone and counter is right for itself; together they are
@@ -17,6 +18,10 @@ pub struct Observer {
     state: State,
     files: Vec<PathBuf>,
     meta: Metadata,
+    main: File,
+    /// Where zone 0 begins in the first file, and how many zones that file has.
+    data_at: u64,
+    zones_per_file: u32,
 }
 
 impl Observer {
@@ -32,7 +37,8 @@ impl Observer {
         let state = map_state(path, &header.config, &file, write)?;
         let config = Config { name: path.display().to_string(), write_cache: state.write_cache(), ..header.config };
         let files = (0..header.files).map(|index| sibling(path, index)).collect();
-        Ok(Observer { config, state, files, meta })
+        let (data_at, zones_per_file) = (header.data_at, header.zones_per_file);
+        Ok(Observer { config, state, files, meta, main: file, data_at, zones_per_file })
     }
 
     /// Sets the counters of the image at `path`, those of its time too, to 0, also while another process uses it.
@@ -65,6 +71,15 @@ impl Observer {
         let zones = self.config.conventional..self.config.zones();
         let at_risk = zones.map(|zone| AtRisk { zone: ZoneId(zone), blocks: at_risk(&self.state, zone) });
         at_risk.filter(|risk| risk.blocks > 0).collect()
+    }
+
+    /// Fills `buf` with what stands `at` a byte of the conventional zones in its first file, as it is at this moment. False: it is not
+    /// there, or cannot be read.
+    pub fn read_conventional(&self, buf: &mut [u8], at: u64) -> bool {
+        let zones = u64::from(self.config.conventional.min(self.zones_per_file));
+        let end = at.checked_add(buf.len() as u64);
+        end.is_some_and(|end| end <= zones * self.config.zone_size)
+            && self.main.read_exact_at(buf, self.data_at + at).is_ok()
     }
 
     /// Its files on the host.

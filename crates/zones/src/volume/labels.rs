@@ -460,7 +460,7 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
             Ok(_) => {
                 return Err(unusable(
                     device,
-                    "is already formatted; `imbrex fs format --force` destroys what is on it",
+                    "is already formatted, and nothing was changed; `imbrex fs format --force` destroys what is on it",
                 ));
             }
             Err(LabelError::Newer { version }) => {

@@ -2,7 +2,7 @@
 
 use super::{BEGIN, Begin, Entry, FILES, Is, LIST, List};
 use crate::fs::{RestoreArgs, copy, join, remove};
-use crate::output::{Failure, Outcome, count, print, print_json, size};
+use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use imbrex_bluefs::{BlueFs, Code, CreateOptions};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -248,7 +248,7 @@ pub(in crate::fs) fn restore(args: RestoreArgs) -> Outcome {
     if args.mount.json {
         return print_json(&json!({ "drive": args.mount.drive, "files": list.files, "bytes": list.bytes }));
     }
-    print(format_args!("{}: {} files, {} restored", args.mount.drive, count(list.files), size(list.bytes)))
+    print(format_args!("{}: {}, {} restored", args.mount.drive, number_of(list.files, "file"), size(list.bytes)))
 }
 
 /// Gives what is complete its place.
