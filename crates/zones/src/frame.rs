@@ -366,6 +366,27 @@ fn scan_window(mut window: Window<'_, '_>, id: FrameId, from: u64, to: u64, reac
     Ok(found)
 }
 
+/// A search backwards begins with a piece of this many bytes, and doubles it up to the second number: a log's end is usually near, and where
+/// it is not, each read costs a rotating drive a turn, whatever its length.
+const BACK: [u64; 2] = [64 << 10, 1 << 20];
+
+/// Reads a piece of a zone. A block that cannot be read is zeros, which no frame is: only the halves around it are read again.
+fn read_around(read: &mut ReadZone<'_>, at: u64, buf: &mut [u8], block: usize) -> Result<()> {
+    match read(at, buf) {
+        Err(error) if is_local(&error, false) && buf.len() <= block => {
+            buf.fill(0);
+            Ok(())
+        }
+        Err(error) if is_local(&error, false) => {
+            let half = (buf.len() / block / 2).max(1) * block;
+            let (front, back) = buf.split_at_mut(half);
+            read_around(read, at, front, block)?;
+            read_around(read, at + half as u64, back, block)
+        }
+        other => other,
+    }
+}
+
 /// Finds the last whole frame below `to`, looking backwards over at most `reach` bytes: how a mount learns the size of a
 /// log without reading it. `None`: there is none within reach, so [`scan`] has to tell.
 pub fn last_frame(
@@ -377,26 +398,33 @@ pub fn last_frame(
     reach: u64,
 ) -> Result<Option<Frame>> {
     let floor = from.max(to.saturating_sub(reach));
-    let mut buf = AlignedBuf::zeroed(block as usize);
-    let mut at = to;
-    while at > floor {
-        at -= u64::from(block);
-        match read(at, &mut buf) {
-            Ok(()) => {}
-            Err(error) if is_local(&error, false) => continue,
-            Err(error) => return Err(error),
+    let [mut piece, most] = BACK;
+    let mut buf = AlignedBuf::zeroed(usize::try_from((to - floor.min(to)).min(most)).unwrap_or(0));
+    let mut end = to;
+    while end > floor {
+        let start = floor.max(end.saturating_sub(piece));
+        let bytes = &mut buf[..(end - start) as usize];
+        read_around(read, start, bytes, block as usize)?;
+        for offset in (0..bytes.len()).step_by(block as usize).rev() {
+            let (at, here) = (start + offset as u64, &bytes[offset..]);
+            let Some(frame) = Frame::decode(here, id, at) else { continue };
+            if frame.footprint(block) > to - at {
+                continue;
+            }
+            let whole = match here.get(FRAME_HEADER..FRAME_HEADER + frame.len as usize) {
+                Some(payload) => Ok(crc32c::crc32c(payload) == frame.payload_crc),
+                // It goes on in the piece behind this one.
+                None => Window::new(read, at, at + frame.footprint(block), block).payload_ok(&frame),
+            };
+            match whole {
+                Ok(true) => return Ok(Some(frame)),
+                Ok(false) => {}
+                Err(error) if is_local(&error, false) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let Some(frame) = Frame::decode(&buf, id, at) else { continue };
-        if frame.footprint(block) > to - at {
-            continue;
-        }
-        let mut window = Window::new(read, at, to, block);
-        match window.payload_ok(&frame) {
-            Ok(true) => return Ok(Some(frame)),
-            Ok(false) => {}
-            Err(error) if is_local(&error, false) => {}
-            Err(error) => return Err(error),
-        }
+        end = start;
+        piece = (2 * piece).min(most);
     }
     Ok(None)
 }
@@ -546,6 +574,31 @@ mod tests {
                 frames.iter().filter(|f| !(f.at..f.at + f.footprint(BLOCK)).contains(&bad)).copied().collect();
             assert_eq!(found.frames, rest, "bad {bad}");
             assert!(!found.damaged.is_empty());
+        }
+    }
+
+    /// A torn end of megabytes costs a turn of the platters a piece, not one a block; a bad block in it costs that block.
+    #[test]
+    fn the_last_frame_is_found_in_few_reads_however_far_back_it_is() {
+        let (mut zone, frames) = zone_of(&[100, 3000, 150_000]);
+        let whole = zone.len() as u64;
+        for behind in [0, 512, 60 << 10, 1 << 20, 4 << 20, 18 << 20] {
+            zone.resize((whole + behind) as usize, 0);
+            for bad in [None, Some(whole), Some(whole + behind / 2), Some(frames[2].at)] {
+                let bad = bad.filter(|bad| (*bad >= whole) == (*bad < whole + behind));
+                let mut reads = 0;
+                let mut inner = reader(&zone, bad);
+                let mut read = |at: u64, buf: &mut [u8]| {
+                    reads += 1;
+                    inner(at, buf)
+                };
+                let found = last_frame(&mut read, ID, 512, zone.len() as u64, BLOCK, 20 << 20).unwrap();
+                let lost = usize::from(bad == Some(frames[2].at));
+                assert_eq!(found, Some(frames[2 - lost]), "{behind} bytes behind it, bad {bad:?}");
+                // Four pieces that double, then one a MiB; around a bad block the halves of a piece.
+                let most = 7 + (behind >> 20) + if bad.is_some() { 2 * 12 } else { 0 };
+                assert!(reads <= most, "{reads} reads, {behind} bytes behind it, bad {bad:?}");
+            }
         }
     }
 
