@@ -41,7 +41,7 @@ pub(crate) struct Tending {
     changed: Condvar,
     /// Somebody cleans in the background, so users need not do it before zones are really short.
     attended: AtomicBool,
-    /// The same of who has no threads and [steps](crate::ChunkStore::step): for so many zones more that users take. Who has stepped once need
+    /// When [stepping](crate::ChunkStore::step) without threads: run after users take this many zones. Who has stepped once need
     /// not do so ever again.
     stepped: AtomicU32,
     pace: Mutex<Pace>,

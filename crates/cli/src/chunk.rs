@@ -94,7 +94,7 @@ enum Verb {
     /// Compare the index with every record, and verify every checksum. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex chunk check drive.img   # changes nothing")]
     Check(Store),
-    /// Verify chunk after chunk at a limited speed; can be gone on with later. Exit code 3 where something is wrong.
+    /// Verify chunk after chunk at a limited speed; can be resumed. Exit code 3 where something is wrong.
     #[command(after_help = "Examples:\n  imbrex chunk scrub drive.img --rate 20M\n  \
                             imbrex chunk scrub drive.img --bytes 10G --json        # says where it stopped\n  \
                             imbrex chunk scrub drive.img --bytes 10G --after $next")]

@@ -11,6 +11,7 @@ pub use look::{conventional, counted, look};
 use crate::banded;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
 use clap::{ArgGroup, Subcommand};
+use imbrex_device::ZoneOp;
 use imbrex_device::ZonedDevice;
 use imbrex_device::kernel::{Access, KernelDevice};
 use imbrex_drives::{AS_SEQUENTIAL, BANDED, BandedDisk, Locator, parse_bool, parse_size};
@@ -28,7 +29,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make an emulated drive in an image, a sparse file that takes what is written, no more; or, with --banded, a drive of a
+    /// Make an emulated drive in an image, a sparse file that grows as you write; or, with --banded, a drive of a
     /// plain disk or file, cut into bands.
     #[command(after_help = "Examples:\n  imbrex drive create drive.img --profile hgst-hsh721414al\n  \
                             imbrex drive create small.img --profile hgst-hsh721414al --capacity 64G --write-cache off\n  \
@@ -58,6 +59,12 @@ enum Verb {
     /// Finish zones: they are full, whatever is in them.
     #[command(after_help = "Example:\n  imbrex drive finish drive.img 530-533")]
     Finish(Range),
+    /// Open zones explicitly: the drive does not close them by itself. What is in them stays.
+    #[command(after_help = "Example:\n  imbrex drive open drive.img 600-605")]
+    Open(Range),
+    /// Close zones: they count no more against the drive's limit of open zones. What is in them stays.
+    #[command(after_help = "Example:\n  imbrex drive close drive.img 600-605")]
+    Close(Range),
     /// Take the power away: of what was written and not flushed, the seed decides what is left.
     #[command(after_help = "Example:\n  imbrex drive power-loss drive.img --seed 7")]
     PowerLoss(PowerLoss),
@@ -232,7 +239,9 @@ pub fn run(args: Args) -> Outcome {
         Verb::Zones(args) => look::zones(args),
         Verb::Stats(args) => look::stats(args),
         Verb::Reset(args) => change::reset(args),
-        Verb::Finish(args) => change::finish(args),
+        Verb::Finish(args) => change::operate(args, ZoneOp::Finish),
+        Verb::Open(args) => change::operate(args, ZoneOp::Open),
+        Verb::Close(args) => change::operate(args, ZoneOp::Close),
         Verb::PowerLoss(args) => change::power_loss(args),
         Verb::Trace(args) => change::trace(args),
         Verb::Precondition(args) => time::precondition(args),

@@ -4,6 +4,7 @@ mod backup;
 mod copy;
 mod look;
 mod mount;
+mod names;
 mod salvage;
 
 use crate::engine::Named;
@@ -50,6 +51,17 @@ enum Verb {
     /// Remove files, or with --recursive directories.
     #[command(after_help = "Examples:\n  imbrex fs rm drive.img /db/LOG.old\n  imbrex fs rm drive.img /db --recursive")]
     Rm(Rm),
+    /// Make directories.
+    #[command(after_help = "Examples:\n  imbrex fs mkdir drive.img /db\n  imbrex fs mkdir drive.img /a/b/c --parents")]
+    Mkdir(Mkdir),
+    /// Rename a file or directory, or move it to another directory. It is never copied.
+    #[command(
+        after_help = "Examples:\n  imbrex fs mv drive.img /db/OPTIONS-000007 /db/OPTIONS-old\n  imbrex fs mv drive.img /db /archive/"
+    )]
+    Mv(Mv),
+    /// Give a file one more name, as ln does without -s.
+    #[command(after_help = "Example:\n  imbrex fs ln drive.img /db/000005.sst /checkpoint/000005.sst")]
+    Ln(Ln),
     /// Show how much room there is.
     #[command(after_help = "Example:\n  imbrex fs df drive.img")]
     Df(Mount),
@@ -151,6 +163,41 @@ struct Rm {
 }
 
 #[derive(clap::Args)]
+struct Mkdir {
+    #[command(flatten)]
+    mount: Mount,
+    /// The new directories.
+    #[arg(required = true)]
+    paths: Vec<String>,
+    /// The directories above them, too, and none of it is an error where it is there.
+    #[arg(short, long)]
+    parents: bool,
+}
+
+#[derive(clap::Args)]
+struct Mv {
+    #[command(flatten)]
+    mount: Mount,
+    /// The file or directory.
+    from: String,
+    /// Its new path, or a directory that it goes to.
+    to: String,
+    /// Replace a file of that name.
+    #[arg(short, long)]
+    force: bool,
+}
+
+#[derive(clap::Args)]
+struct Ln {
+    #[command(flatten)]
+    mount: Mount,
+    /// The file.
+    from: String,
+    /// One more name for it.
+    to: String,
+}
+
+#[derive(clap::Args)]
 struct BackupArgs {
     #[command(flatten)]
     mount: Mount,
@@ -233,6 +280,9 @@ pub fn run(args: Args) -> Outcome {
         Verb::Cat(args) => copy::cat(args),
         Verb::Cp(args) => copy::cp(args),
         Verb::Rm(args) => rm(args),
+        Verb::Mkdir(args) => names::mkdir(args),
+        Verb::Mv(args) => names::mv(args),
+        Verb::Ln(args) => names::ln(args),
         Verb::Df(args) => look::df(args),
         Verb::Stat(args) => look::stat(args),
         Verb::Check(args) => look::check(args),

@@ -5,7 +5,32 @@ mod support;
 use std::process::Stdio;
 use support::*;
 
-const VERBS: [&str; 9] = ["format", "ls", "cat", "cp", "rm", "df", "stat", "check", "advise"];
+const VERBS: [&str; 12] = ["format", "ls", "cat", "cp", "rm", "mkdir", "mv", "ln", "df", "stat", "check", "advise"];
+
+#[test]
+fn names_are_made_moved_and_given_twice() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.fs("format", &[]));
+    done(at.fs("mkdir", &["/a"]));
+    says(&fails(at.fs("mkdir", &["/b/c"]), 1), &["/b"]);
+    done(at.fs("mkdir", &["/b/c", "/a", "--parents"]));
+    done(at.fs("cp", &[&at.file("in", b"bytes"), ":/a/x"]));
+    done(at.fs("cp", &[&at.file("in", b"other"), ":/a/y"]));
+    done(at.fs("mv", &["/a/x", "/b/c"]));
+    assert_eq!(done(at.fs("cat", &["/b/c/x"])), "bytes");
+    says(&fails(at.fs("mv", &["/b/c/x", "/a/y"]), 1), &["/a/y is there already"]);
+    assert_eq!(done(at.fs("cat", &["/a/y"])), "other");
+    done(at.fs("ln", &["/b/c/x", "/a/z"]));
+    done(at.fs("mv", &["/b/c/x", "/a/y", "--force"]));
+    assert_eq!(done(at.fs("ls", &["/a"])), "y\nz\n");
+    assert_eq!(done(at.fs("cat", &["/a/y"])), "bytes");
+    done(at.fs("rm", &["/a/y"]));
+    assert_eq!(done(at.fs("cat", &["/a/z"])), "bytes");
+    says(&fails(at.fs("ln", &["/a", "/d"]), 1), &["is a directory"]);
+    says(&fails(at.fs("mv", &["/none", "/d"]), 1), &["/none", "no such file"]);
+    assert!(done(at.fs("check", &[])).contains("nothing is wrong"));
+}
 
 #[test]
 fn format_makes_an_empty_file_system_once() {

@@ -12,7 +12,7 @@ pub const BESIDE: [&str; 3] =
 /// Runs with nothing beside it: a synchronous insert passes through several threads one after the other, and each that is late counts, four times at its speed.
 pub const ALONE: &str = bluefs_sync::EXPERIMENT.name;
 
-/// What the report of one of them says of the others, and the reports of the others of them.
+/// Each report lists what ran beside it.
 pub fn told(experiment: &Experiment) -> String {
     if BESIDE.contains(&experiment.name) {
         "experiments by the world's clock; it runs at idle priority itself, and nothing in it is timed by that clock"

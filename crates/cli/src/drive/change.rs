@@ -59,11 +59,12 @@ pub(super) fn reset(args: Reset) -> Outcome {
     each_zone(drive.as_ref(), ZoneOp::Reset, &range, args.range.json)
 }
 
-pub(super) fn finish(args: Range) -> Outcome {
+/// Does this to zones, whatever is in them; none of it loses a byte.
+pub(super) fn operate(args: Range, op: ZoneOp) -> Outcome {
     let drive = open(&args.path)?;
     let zones = imbrex_device::report_all(drive.as_ref())?;
     let range = zone_range(&args.zones, &zones)?;
-    each_zone(drive.as_ref(), ZoneOp::Finish, &range, args.json)
+    each_zone(drive.as_ref(), op, &range, args.json)
 }
 
 fn each_zone(drive: &dyn ZonedDevice, op: ZoneOp, range: &[&Zone], json: bool) -> Outcome {
