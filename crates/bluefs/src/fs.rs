@@ -524,7 +524,9 @@ impl BlueFs {
     /// Makes everything that was written so far durable.
     pub fn sync_all(&self) -> Result<()> {
         let core = self.core();
-        let files: Vec<Arc<File>> = core.open_files().into_iter().chain(core.open_unsynced()?).collect();
+        let mut files: Vec<Arc<File>> = core.open_files().into_iter().chain(core.open_unsynced()?).collect();
+        // In the same order in every run.
+        files.sort_by_key(|file| file.state.serial);
         let mut syncing: Vec<Syncing> = files.iter().map(Syncing::begin).collect();
         // Side by side, so that one flush is for all of them.
         while !syncing.is_empty() {
