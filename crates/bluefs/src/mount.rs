@@ -22,6 +22,7 @@ use imbrex_device::{Cause, Drive, Fault, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
 use imbrex_zones::{LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -62,8 +63,8 @@ struct Found {
     recorded: BTreeSet<u32>,
     /// Memory goes on where the journal has not come yet: the drive was put back to an earlier state, and nothing of memory counts.
     restored: bool,
-    /// Where the bytes begin that a dead process had left in memory, by file; `None`: there is no such memory.
-    left_from: Option<BTreeMap<Serial, u64>>,
+    /// Where the bytes begin and end that a dead process had left in memory, by file; `None`: there is no such memory.
+    left_of: Option<BTreeMap<Serial, Range<u64>>>,
     /// After damage: where in the zones files begin. Else metadata knows.
     stretches: Stretches,
     /// Records that make the metadata of what stands in the journal on the drive: those of a dead process's memory, and the
@@ -111,7 +112,7 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
             dirty: true,
             recorded: BTreeSet::new(),
             restored: false,
-            left_from: None,
+            left_of: None,
             stretches: Stretches::default(),
             unwritten: Vec::new(),
         });
@@ -184,20 +185,21 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
         dirty,
         recorded,
         restored,
-        left_from: None,
+        left_of: None,
         stretches: Stretches::default(),
         unwritten,
     })
 }
 
-/// Where the bytes begin that a dead process had left in memory, by file.
-fn first_left(left: &[LeftSegment]) -> BTreeMap<Serial, u64> {
-    let mut first = BTreeMap::new();
-    for key in left.iter().map(|segment| segment.key) {
-        let from = first.entry(key.file).or_insert(key.logical);
-        *from = key.logical.min(*from);
+/// Where the bytes begin and end that a dead process had left in memory, by file.
+fn ranges_left(left: &[LeftSegment]) -> BTreeMap<Serial, Range<u64>> {
+    let mut ranges = BTreeMap::new();
+    for segment in left {
+        let (from, to) = (segment.key.logical, segment.key.logical.saturating_add(segment.bytes.len() as u64));
+        let range: &mut Range<u64> = ranges.entry(segment.key.file).or_insert(from..to);
+        *range = from.min(range.start)..to.max(range.end);
     }
-    first
+    ranges
 }
 
 /// Mounts a drive.
@@ -219,7 +221,7 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
         left.clear();
     }
     found.damaged |= options.rescue;
-    found.left_from = (keeps_unwritten || !left.is_empty()).then(|| first_left(&left));
+    found.left_of = (keeps_unwritten || !left.is_empty()).then(|| ranges_left(&left));
 
     tenant.begin()?;
     for &(zone, _) in &found.root.zones {
@@ -438,7 +440,7 @@ fn append_left(core: &Arc<Core>, file: &Arc<File>, segments: &[&LeftSegment]) ->
     let mut opened = false;
     let mut result = Ok(());
     for segment in segments {
-        let (from, to) = (segment.key.logical, segment.key.logical + segment.bytes.len() as u64);
+        let (from, to) = (segment.key.logical, segment.key.logical.saturating_add(segment.bytes.len() as u64));
         let end = size();
         if from > end || result.is_err() {
             break;

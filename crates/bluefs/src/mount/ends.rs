@@ -12,6 +12,7 @@ use crate::rescue::Stretches;
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
 use imbrex_zones::frame::{FrameId, last_frame, scan};
 use imbrex_zones::{Tenant, Volume, ZoneHeader};
+use std::ops::Range;
 
 /// Bytes from an extent's start that the zone's write pointer vouches for, or the next stretch in it; `None`: the drive does
 /// not tell.
@@ -89,10 +90,17 @@ pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usiz
 /// How long a table is whose last zone does not tell. A size is announced before it is written; what a dead process had left
 /// in memory begins where its writes ended, and where it left nothing everything was written.
 fn vouched(inode: &Inode, found: &Found) -> u64 {
-    match &found.left_from {
-        Some(left) if !found.report.power_lost => left.get(&inode.serial).copied().unwrap_or(inode.known_size()),
+    match &found.left_of {
+        Some(left) if !found.report.power_lost => {
+            left.get(&inode.serial).map_or(inode.known_size(), |bytes| bytes.start)
+        }
         _ => inode.size,
     }
+}
+
+/// What a dead process had left of a file in memory. It ends where the file does: bytes are written in order.
+fn left_of<'a>(inode: &Inode, found: &'a Found) -> Option<&'a Range<u64>> {
+    found.left_of.as_ref().filter(|_| !found.report.power_lost)?.get(&inode.serial)
 }
 
 /// Where a file's bytes really end. `None`: as recorded.
@@ -113,8 +121,7 @@ fn true_end(
         FileKind::Log => {
             let log = log_end(volume, zones, inode, usize::MAX, REACH)?;
             // What a dead process left in memory begins where its writes ended: then nothing stood behind this end.
-            let all =
-                found.left_from.as_ref().filter(|_| !lost).and_then(|left| left.get(&inode.serial)) == log.end.as_ref();
+            let all = left_of(inode, found).map(|bytes| bytes.start) == log.end;
             let front = u64::from(volume.geometry().block.max(4096));
             let ours = |place: &Place| {
                 let Place::Framed { zone, offset, .. } = *place else { return true };
@@ -146,6 +153,9 @@ fn true_end(
             if inode.closed {
                 return Ok((end < inode.size).then_some(end));
             }
+            // A mount that was killed while it wrote what is left may have begun another file's stretch behind this one, before its journal
+            // said so.
+            let end = left_of(inode, found).map_or(end, |bytes| end.min(bytes.end));
             // The last block may be padded; where the file ended was recorded before that block was written. What stands before the last
             // extent was there when that began, whatever size is recorded.
             let padded = |size: u64| (start..=end).contains(&size) && end - size < u64::from(volume.geometry().block);
