@@ -146,6 +146,7 @@ impl From<imbrex_chunkstore::Error> for Failed {
             Chunk::Exists(_) | Chunk::NameTaken(_) => imbrex_code::IMBREX_EXISTS,
             Chunk::Sealed { .. } => imbrex_code::IMBREX_SEALED,
             Chunk::Offset { .. } => imbrex_code::IMBREX_WRONG_OFFSET,
+            Chunk::EndLost { .. } => imbrex_code::IMBREX_CORRUPTION,
             Chunk::Limit { .. } | Chunk::TooManyRecords { .. } => imbrex_code::IMBREX_CHUNK_FULL,
             Chunk::TooLong { .. } | Chunk::Empty | Chunk::NoSuchStream(_) => imbrex_code::IMBREX_INVALID_ARGUMENT,
             Chunk::BadName { .. }

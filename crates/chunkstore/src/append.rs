@@ -2,9 +2,9 @@
 
 use crate::clean::Victim;
 use crate::core::{Core, State, lock};
-use crate::entry::Entry;
+use crate::entry::{ChunkEnd, Entry};
 use crate::error::{Error, Result};
-use crate::format::{BLOCK, HEADER, Header, Kind, ZoneUse, data_blocks, put_data, seal_data};
+use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks, put_data, put_header, seal_data};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
@@ -69,6 +69,7 @@ impl State {
         let chunk = self.index.remove(slot)?;
         self.index_bytes = self.index_bytes.saturating_sub(cost(&chunk));
         self.creates.remove(&slot);
+        self.losses.remove(&slot);
         self.scrub.forget(id);
         self.change_names(|names| names.forget(id, chunk.serial));
         self.journal.push(Entry::Delete { id, serial: chunk.serial });
@@ -110,7 +111,7 @@ impl State {
         if fresh {
             seal_data(&mut image, header);
         } else {
-            image[..HEADER].copy_from_slice(&header.encode());
+            put_header(&mut image, &header);
         }
         z.step(Event::Activate);
         z.tail += blocks;
@@ -193,6 +194,10 @@ impl Core {
         if chunk.sealed {
             return Err(Error::Sealed { id, len: chunk.len });
         }
+        // Who says where it ends knows that nothing was behind.
+        if chunk.end != ChunkEnd::Known && how.offset.is_none() {
+            return Err(Error::EndLost { id, len: chunk.len });
+        }
         let limit = self.limit(chunk.stream);
         if u64::from(chunk.len) + len as u64 > u64::from(limit) {
             return Err(Error::Limit { id, len: chunk.len, more: len as u64, limit });
@@ -234,7 +239,11 @@ impl Core {
         let Some(at) = state.put(zone, image, header, true, &self.gather) else {
             return Err(self.error(Fault::NoSpace).into());
         };
+        let open = state.index.chunk(slot).is_some_and(|chunk| chunk.end != ChunkEnd::Known);
         let new = state.index.chunk_mut(slot).is_some_and(|chunk| chunk.push(zone, len, at));
+        if open {
+            state.note_losses(slot);
+        }
         state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
         state.fresh.grown(slot);
         state.lives.tick(sequence);
@@ -485,7 +494,10 @@ impl Core {
         }
         let target = state.assigned;
         drop(state);
-        self.settle(target, durability)?;
+        match durability {
+            Durability::Durable => self.commit_bytes(target, |state| state.strands(slot, serial, len))?,
+            Durability::Buffered => self.settle(target, durability)?,
+        }
         Ok(u64::from(len))
     }
 

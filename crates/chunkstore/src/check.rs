@@ -1,7 +1,7 @@
 //! Keeping data right: the full check, and the scrub, which is the same in steps.
 
 use crate::core::{Core, lock};
-use crate::entry::LOST;
+use crate::entry::{ChunkEnd, LOST};
 use crate::error::{Error, Result};
 use crate::format::{BLOCK, HEADER, Header, Kind, data_blocks};
 use crate::id::ChunkId;
@@ -94,6 +94,7 @@ impl Core {
                 let mut problems = Vec::new();
                 let seen = self.verify_chunk(id, 0, u64::MAX, Cause::Check, &mut problems)?;
                 report.problems.extend(problems.iter().map(Problem::to_string));
+                report.problems.extend(self.check_end(id));
                 report.chunks += 1;
                 report.records += seen.records;
                 report.bytes += seen.whole;
@@ -114,12 +115,22 @@ impl Core {
             let mut problems = Vec::new();
             step.bytes += self.verify_chunk(id, 0, u64::MAX, Cause::Check, &mut problems)?.whole;
             step.problems.extend(problems.iter().map(Problem::to_string));
+            step.problems.extend(self.check_end(id));
             self.counters.damaged.fetch_add(problems.len() as u64, Ordering::Relaxed);
             step.next = Some(id);
             if step.bytes >= most {
                 return Ok(step);
             }
         }
+    }
+
+    /// A sentence, where it is not known whether that is all of the chunk.
+    fn check_end(&self, id: ChunkId) -> Option<String> {
+        let state = self.state();
+        let chunk = state.index.find(&id).and_then(|slot| state.index.chunk(slot))?;
+        let len = chunk.len;
+        (chunk.end != ChunkEnd::Known)
+            .then(|| format!("Chunk {id}, offset {len}: what was appended last may be lost; compare it with a copy."))
     }
 
     /// Verifies the records of a chunk from the one at offset `at` on, about `most` bytes. What has moved meanwhile is looked for again.

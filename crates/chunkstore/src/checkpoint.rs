@@ -5,13 +5,17 @@
 //! and the records behind those ends. Whatever changed a chunk after it was written is in one of these two, and both can be
 //! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
 
-use crate::core::{Core, Right};
+use crate::core::{Core, Right, State};
 use crate::entry::notes::StreamEntry;
-use crate::entry::{CheckpointEnd, CheckpointStart, PartWriter, ZoneEntry};
+use crate::entry::{CheckpointEnd, CheckpointStart, LOST, PartWriter, RecordIndex, ZoneEntry};
 use crate::error::Result;
-use crate::format::{BLOCK, Header, Kind};
+use crate::format::{BLOCK, Header, Kind, data_blocks};
+use crate::index::Chunk;
 use crate::journal::MetaLog;
+#[cfg(doc)]
+use crate::zone::DataZone;
 use imbrex_device::Cause;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A checkpoint that is being written.
@@ -29,6 +33,46 @@ pub(crate) struct Progress {
     appended: u64,
 }
 
+impl State {
+    /// Where the chunk's first record begins that [has no place](DataZone::stranded) on the drive. What is behind it is not acknowledged either.
+    fn stranded_at(&self, chunk: &Chunk) -> Option<u32> {
+        let spans = chunk.groups().iter().flat_map(|group| group.spans().map(move |span| (group.zone, span)));
+        let waits = |(zone, (start, record)): &(u32, (u32, RecordIndex))| {
+            let zone = self.zones.get(*zone).filter(|z| z.stranded && record.at != LOST);
+            zone.is_some_and(|z| record.at + data_blocks(record.end - start) > z.buffer.written())
+        };
+        { spans }.find(waits).map(|(_, (start, _))| start)
+    }
+
+    /// A chunk as a checkpoint tells of it while some of its bytes have no place; `None`: as it is.
+    fn without_stranded(&self, chunk: &Chunk) -> Option<Chunk> {
+        let at = self.stranded_at(chunk)?;
+        let mut told = chunk.clone();
+        told.cut(at);
+        told.sealed = false;
+        Some(told)
+    }
+
+    /// Up to where a checkpoint knows the records of a zone, where it does not tell of all of them: the journal and the zones tell of these.
+    fn stranded_tails(&self) -> BTreeMap<u32, u32> {
+        let mut tails = BTreeMap::new();
+        for (zone, z) in self.zones.active().filter(|(_, z)| z.stranded) {
+            let mut known = |zone: u32, at: u32| {
+                tails.entry(zone).and_modify(|tail| *tail = at.min(*tail)).or_insert(at);
+            };
+            known(zone, z.buffer.written());
+            for chunk in z.live.iter().filter_map(|slot| self.index.chunk(*slot)) {
+                let Some(end) = self.stranded_at(chunk) else { continue };
+                for group in chunk.groups() {
+                    let untold = group.spans().filter(|(start, record)| *start >= end && record.at != LOST);
+                    untold.for_each(|(_, record)| known(group.zone, record.at));
+                }
+            }
+        }
+        tails
+    }
+}
+
 impl Core {
     /// Begins a checkpoint, unless one is under way.
     pub(crate) fn checkpoint_begin(&self, log: &mut MetaLog, _right: &Right) -> Result<()> {
@@ -44,12 +88,14 @@ impl Core {
         let zones: Vec<ZoneEntry> = {
             let state = self.state();
             progress.appended = state.appended;
+            let stranded = state.stranded_tails();
             let entry = |(zone, z): (&u32, &crate::zone::DataZone)| ZoneEntry {
                 zone: *zone,
-                tail: z.tail,
+                tail: stranded.get(zone).map_or(z.tail, |tail| z.tail.min(*tail)),
                 life: z.life,
                 state: z.state(),
                 usage: z.usage,
+                unread: z.unread,
             };
             state.zones.all().iter().map(entry).collect()
         };
@@ -117,9 +163,12 @@ impl Core {
         let mut part = PartWriter::default();
         let state = self.state();
         let slots = state.index.slots();
+        let stranded = state.zones.active().any(|(_, z)| z.stranded);
         while progress.next_slot < slots && part.len() < self.facts.part_bytes {
             if let Some(chunk) = state.index.chunk(progress.next_slot) {
-                let fields = (chunk.id, chunk.serial, chunk.len, chunk.stream, chunk.sealed);
+                let told = if stranded { state.without_stranded(chunk) } else { None };
+                let chunk = told.as_ref().unwrap_or(chunk);
+                let fields = (chunk.id, chunk.serial, chunk.len, chunk.stream, chunk.sealed, chunk.end);
                 part.chunk(fields, chunk.groups().iter().map(|g| (g.zone, g.start, g.records())));
             }
             progress.next_slot += 1;

@@ -201,7 +201,10 @@ impl Core {
             let same = state.zones.get_mut(zone).filter(|z| z.life == chosen.life && z.can_be_cleaned());
             let Some(z) = same else { return Ok(Moved::default()) };
             z.readers += 1;
-            let slots = z.live.clone();
+            let mut slots = z.live.clone();
+            // A chunk with two groups here is in the list twice.
+            slots.sort_unstable();
+            slots.dedup();
             // To give up as much as is won could go on for ever: what was closed early would be the next victim.
             let wins = |z: &DataZone| if z.dead { u32::MAX } else { z.capacity.saturating_sub(1 + z.live_blocks) };
             let give_up = state.zones.get(zone).filter(|_| give_up).map_or(0, wins);

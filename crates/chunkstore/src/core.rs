@@ -126,6 +126,8 @@ pub(crate) struct State {
     pub(crate) durable: u64,
     /// The journal is written up to this one.
     pub(crate) journaled: u64,
+    /// Number of the last time that bytes found another place, or theirs took them after all. Those may have missed the commits before.
+    pub(crate) landed: u64,
     /// Chunks that the journal does not know yet, by slot, and the numbers up to which it is to be written for that.
     pub(crate) creates: std::collections::BTreeMap<u32, u64>,
     /// Somebody has the right to write.
@@ -155,6 +157,8 @@ pub(crate) struct State {
     pub(crate) names: crate::names::Names,
     /// Bytes of the names that are among `journal`.
     pub(crate) naming: usize,
+    /// Slots of chunks with bytes that are known to be lost, or whose end is not known.
+    pub(crate) losses: std::collections::BTreeSet<u32>,
 }
 
 impl State {
@@ -166,6 +170,7 @@ impl State {
             assigned: 0,
             durable: 0,
             journaled: 0,
+            landed: 0,
             creates: Default::default(),
             writing: false,
             buffered: 0,
@@ -183,6 +188,7 @@ impl State {
             scrub: Default::default(),
             names: Default::default(),
             naming: 0,
+            losses: Default::default(),
         }
     }
 
@@ -390,6 +396,30 @@ impl Core {
         self.lead_until(|state| state.durable >= target)
     }
 
+    /// The same, of bytes that a zone may not have taken that there is no other place for: a commit goes on without these.
+    ///
+    /// # Errors
+    /// `NoSpace` where that is so: they stay in memory, and the next commit tries again.
+    pub(crate) fn commit_bytes(&self, mut target: u64, stranded: impl Fn(&State) -> bool) -> Result<()> {
+        let mut tried = false;
+        loop {
+            self.commit(target)?;
+            let mut state = self.state();
+            if stranded(&state) {
+                if std::mem::replace(&mut tried, true) {
+                    return Err(self.error(Fault::NoSpace).into());
+                }
+                // What became garbage with that commit may be their place in the next one.
+                target = state.assign();
+                continue;
+            }
+            if state.landed <= state.durable {
+                return Ok(());
+            }
+            target = state.landed;
+        }
+    }
+
     /// Returns when this is so, which commits bring about: leads one, or waits for those of others.
     pub(crate) fn lead_until(&self, done: impl Fn(&State) -> bool) -> Result<()> {
         loop {
@@ -462,6 +492,9 @@ impl Core {
             for zone in &gone {
                 if let Some(mut z) = state.zones.remove(*zone) {
                     z.step(Event::Reset);
+                    if z.unread > 0 {
+                        state.give_up_unread();
+                    }
                 }
             }
             gone

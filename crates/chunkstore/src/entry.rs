@@ -36,6 +36,20 @@ pub struct GroupEntry {
     pub records: Vec<RecordIndex>,
 }
 
+/// What is known of a chunk's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ChunkEnd {
+    /// Where its bytes end.
+    #[default]
+    Known = 0,
+    /// Bytes behind it may have been acknowledged that stood where nothing could be read when the store was opened. Those places are read again
+    /// each time.
+    Unread = 1,
+    /// The same, and there is nothing left to be read.
+    Lost = 2,
+}
+
 /// A chunk, as it stands in checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkEntry {
@@ -49,6 +63,8 @@ pub struct ChunkEntry {
     pub stream: StreamType,
     /// Whether it takes no more appends.
     pub sealed: bool,
+    /// What is known of its end.
+    pub end: ChunkEnd,
     /// Ascending by offset, without gaps.
     pub groups: Vec<GroupEntry>,
 }
@@ -99,6 +115,8 @@ pub struct ZoneEntry {
     pub state: ZoneState,
     /// What it is for.
     pub usage: ZoneUse,
+    /// From this block on some of it could not be read, and whose it was is not known; 0: all is known.
+    pub unread: u32,
 }
 
 /// An entry of the journal.
@@ -471,13 +489,14 @@ impl PartWriter {
         self.bytes.extend_from_slice(&entry.tail.to_le_bytes());
         self.bytes.extend_from_slice(&entry.life.to_le_bytes());
         let [kind, detail] = usage_bytes(entry.usage);
-        self.bytes.extend_from_slice(&[entry.state as u8, kind, detail, 0, 0, 0, 0, 0]);
+        self.bytes.extend_from_slice(&[entry.state as u8, kind, detail, 0]);
+        self.bytes.extend_from_slice(&entry.unread.to_le_bytes());
     }
 
     /// Adds a chunk, group by group: its fields, how many groups there are, and each one's zone, start and records.
     pub fn chunk<'a>(
         &mut self,
-        (id, serial, len, stream, sealed): (ChunkId, u64, u32, StreamType, bool),
+        (id, serial, len, stream, sealed, end): (ChunkId, u64, u32, StreamType, bool, ChunkEnd),
         groups: impl ExactSizeIterator<Item = (u32, u32, &'a [RecordIndex])>,
     ) {
         self.begin(2);
@@ -485,7 +504,7 @@ impl PartWriter {
         self.bytes.extend_from_slice(&serial.to_le_bytes());
         self.bytes.extend_from_slice(&len.to_le_bytes());
         self.bytes.extend_from_slice(&(groups.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(&[stream.number(), u8::from(sealed), 0, 0, 0, 0, 0, 0]);
+        self.bytes.extend_from_slice(&[stream.number(), u8::from(sealed), end as u8, 0, 0, 0, 0, 0]);
         for (zone, start, records) in groups {
             for word in [zone, start, records.len() as u32] {
                 self.bytes.extend_from_slice(&word.to_le_bytes());
@@ -564,20 +583,21 @@ impl Part {
 
 fn zone(input: &mut Input) -> Option<ZoneEntry> {
     let (zone, tail, life) = (input.word()?, input.word()?, input.long()?);
-    let [state, kind, detail, ..] = input.array::<8>()?;
+    let ([state, kind, detail, zero], unread) = (input.array()?, input.word()?);
     let state = ZoneState::ALL.into_iter().find(|s| *s as u8 == state)?;
     // A zone has no more blocks than its bytes can be counted.
-    (u64::from(tail) * BLOCK as u64 <= 1 << 43).then_some(())?;
-    Some(ZoneEntry { zone, tail, life, state, usage: usage_of(kind, detail)? })
+    (zero == 0 && u64::from(tail.max(unread)) * BLOCK as u64 <= 1 << 43).then_some(())?;
+    Some(ZoneEntry { zone, tail, life, state, usage: usage_of(kind, detail)?, unread })
 }
 
 fn chunk(input: &mut Input) -> Option<ChunkEntry> {
     let (id, serial, len, count) = (input.id()?, input.long()?, input.word()?, input.word()? as usize);
-    let (stream, sealed) = (StreamType::new(input.byte()?)?, input.byte()?);
-    let zero = (input.half()?, input.word()?);
+    let (stream, [sealed, known]) = (StreamType::new(input.byte()?)?, input.array()?);
+    let zero = (input.byte()?, input.word()?);
     if sealed > 1 || zero != (0, 0) || count > input.0.len() / GROUP_ENTRY {
         return None;
     }
+    let known = [ChunkEnd::Known, ChunkEnd::Unread, ChunkEnd::Lost].into_iter().find(|end| *end as u8 == known)?;
     let mut groups = Vec::with_capacity(count);
     let mut end = 0;
     for _ in 0..count {
@@ -589,7 +609,7 @@ fn chunk(input: &mut Input) -> Option<ChunkEntry> {
         end = group.records.last()?.end;
         groups.push(group);
     }
-    (end == len).then_some(ChunkEntry { id, serial, len, stream, sealed: sealed == 1, groups })
+    (end == len).then_some(ChunkEntry { id, serial, len, stream, sealed: sealed == 1, end: known, groups })
 }
 
 #[cfg(test)]

@@ -36,6 +36,17 @@ pub enum Error {
         /// Where it ends.
         len: u32,
     },
+    /// When the store was opened something could not be read that the chunk may have had behind its end.
+    #[error(
+        "chunk {id} ends at {len}, and may have gone on there with bytes that could not be read when the store was opened; if you know that it ended \
+         there, append at offset {len}, else seal it and go on in another one"
+    )]
+    EndLost {
+        /// The chunk.
+        id: ChunkId,
+        /// Where it ends.
+        len: u32,
+    },
     /// The chunk would become too long.
     #[error("{}", over(*id, *len, *more, *limit))]
     Limit {
@@ -170,7 +181,7 @@ impl Error {
     /// What this means to whoever started the program.
     pub fn class(&self) -> Class {
         match self {
-            Error::Damaged { .. } => Class::Damage,
+            Error::Damaged { .. } | Error::EndLost { .. } => Class::Damage,
             Error::Drive(error) => error.class(),
             _ => Class::Failed,
         }

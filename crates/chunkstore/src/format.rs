@@ -21,8 +21,9 @@ pub const HEADER: usize = 96;
 pub const SLICE: usize = 4096;
 /// Bytes of a slice's footer.
 pub const FOOTER: usize = 32;
-/// Version of records: 2 since the journal and checkpoints have names. What an earlier one wrote is read.
-pub const VERSION: u32 = 2;
+/// Version of records: 2 since the journal and checkpoints have names; 3 since records of the journal name the one before, and data records have
+/// their header twice. What an earlier one wrote is read.
+pub const VERSION: u32 = 3;
 /// No record is longer, in bytes, padding included.
 pub const MAX_RECORD: usize = 32 << 20;
 
@@ -113,7 +114,7 @@ pub struct Header {
     pub flags: u16,
     /// Data: offset in the chunk.
     pub offset: u32,
-    /// Data: serial number of the chunk, which no other chunk of the same id has.
+    /// Data: serial number of the chunk, which no other chunk of the same id has. Journal: number of the record before it.
     pub serial: u64,
     /// Data: the chunk's id.
     pub chunk: ChunkId,
@@ -316,6 +317,29 @@ pub fn put_data(image: &mut [u8], chunk: ChunkId, data: &[u8]) {
     }
 }
 
+/// Where a data record's header stands a second time: at the end of its last block, if there is room behind the payload. So one block that cannot
+/// be read does not hide whose bytes the others are. In bytes from the record's beginning.
+pub fn second_header_at(length: usize) -> Option<usize> {
+    let end = length.next_multiple_of(BLOCK);
+    (end - length >= HEADER).then_some(end - HEADER)
+}
+
+/// The header in both its places.
+pub fn put_header(image: &mut [u8], header: &Header) {
+    let bytes = header.encode();
+    image[..HEADER].copy_from_slice(&bytes);
+    if let Some(second) = second_header_at(header.length as usize).and_then(|at| image.get_mut(at..at + HEADER)) {
+        second.copy_from_slice(&bytes);
+    }
+}
+
+/// The second header that a record's last block, `at` of its zone in this life, ends with.
+pub fn second_header(block: &[u8], life: u64, at: u32) -> Option<Header> {
+    let header = Header::decode_anywhere(block.get(BLOCK - HEADER..BLOCK)?).ok()?;
+    let is_last = header.at.checked_add(header.blocks())? == at.checked_add(1)?;
+    (header.kind == Kind::Data && header.life == life && is_last).then_some(header)
+}
+
 /// The second step: now `header` says where the data stands. Its length and checksum are filled in.
 pub fn seal_data(image: &mut [u8], mut header: Header) -> Header {
     let data = header.data as usize;
@@ -329,7 +353,7 @@ pub fn seal_data(image: &mut [u8], mut header: Header) -> Header {
         crc = crc32c::crc32c_append(crc, footer.as_bytes());
     }
     header.payload_crc = crc;
-    image[..HEADER].copy_from_slice(&header.encode());
+    put_header(image, &header);
     header
 }
 

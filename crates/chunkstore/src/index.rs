@@ -8,7 +8,7 @@
 //! a record. Sealed chunks take no more than that; an open one has room for an eighth more records than it has. A chunk whose
 //! bytes stand in several zones has 32 bytes more for each group.
 
-use crate::entry::{GroupEntry, LOST, RecordIndex};
+use crate::entry::{ChunkEnd, GroupEntry, LOST, RecordIndex};
 use crate::format::data_blocks;
 use crate::id::{ChunkId, StreamType};
 
@@ -99,6 +99,8 @@ pub struct Chunk {
     pub sealed: bool,
     /// Counts as a writer of the zone that its last group is in.
     pub bound: bool,
+    /// What is known of its end.
+    pub end: ChunkEnd,
     groups: Groups,
 }
 
@@ -120,7 +122,7 @@ pub struct Found {
 impl Chunk {
     /// A chunk without a byte.
     pub fn new(id: ChunkId, serial: u64, stream: StreamType) -> Chunk {
-        Chunk { id, serial, len: 0, stream, sealed: false, bound: false, groups: Groups::None }
+        Chunk { id, serial, len: 0, stream, sealed: false, bound: false, end: ChunkEnd::Known, groups: Groups::None }
     }
 
     /// Its groups, ascending by offset.
@@ -168,6 +170,7 @@ impl Chunk {
     pub fn push(&mut self, zone: u32, len: u32, at: u32) -> bool {
         let start = self.len;
         self.len += len;
+        self.end = ChunkEnd::Known;
         let record = RecordIndex { end: self.len, at };
         if let Some(last) = self.groups_mut().last_mut().filter(|last| last.zone == zone) {
             last.push(record);
@@ -181,8 +184,36 @@ impl Chunk {
         true
     }
 
-    /// Records of a group that it may know already, all of them or those in front. Nothing, where bytes before them are missing.
+    /// Its bytes up to `end` are known to be lost. They count as of this zone, where they stood or what is behind them does.
+    pub fn lose(&mut self, zone: u32, end: u32) {
+        if end > self.len {
+            self.push(zone, end - self.len, LOST);
+        }
+    }
+
+    /// Whether any of its bytes are known to be lost.
+    pub fn has_lost(&self) -> bool {
+        self.groups().iter().any(|group| group.records.iter().any(|record| record.at == LOST))
+    }
+
+    /// Bytes that are known to be lost, run by run: the zone as of which they count, where they begin and where they end.
+    pub fn lost(&self) -> Vec<(u32, u32, u32)> {
+        let mut runs: Vec<(u32, u32, u32)> = Vec::new();
+        for group in self.groups() {
+            for (start, record) in group.spans().filter(|(_, record)| record.at == LOST) {
+                match runs.last_mut().filter(|(zone, _, end)| (*zone, *end) == (group.zone, start)) {
+                    Some((.., end)) => *end = record.end,
+                    None => runs.push((group.zone, start, record.end)),
+                }
+            }
+        }
+        runs
+    }
+
+    /// Records of a group that it may know already, all of them or those in front. Who tells of them knew what is before them, so bytes that are
+    /// missing there are lost.
     pub fn go_on_with(&mut self, group: &GroupEntry) {
+        self.lose(group.zone, group.start);
         let mut start = group.start;
         for record in &group.records {
             if start == self.len {
@@ -254,21 +285,51 @@ impl Chunk {
     /// The record of zone `from` whose data begins at `offset` stands in zone `to` now. False: there is no such record.
     pub fn relocate(&mut self, from: u32, offset: u32, to: u32, at: u32) -> bool {
         let mut found = false;
+        self.rewrite(|zone, start, record, put| match zone == from && start == offset {
+            true => {
+                found = true;
+                put(to, RecordIndex { at, ..record });
+            }
+            false => put(zone, record),
+        });
+        found
+    }
+
+    /// Bytes that were known to be lost, from `start` on, stand in this record after all. False: they are not lost.
+    pub fn restore(&mut self, zone: u32, start: u32, found: RecordIndex) -> bool {
+        let mut restored = false;
+        self.rewrite(|of, from, record, put| {
+            if record.at != LOST || start < from || found.end > record.end {
+                return put(of, record);
+            }
+            restored = true;
+            if from < start {
+                put(of, RecordIndex { end: start, at: LOST });
+            }
+            put(zone, found);
+            if found.end < record.end {
+                put(zone, RecordIndex { end: record.end, at: LOST });
+            }
+        });
+        restored
+    }
+
+    /// Makes its groups anew of what becomes of each of its records: of their zone, where they begin, and themselves.
+    fn rewrite(&mut self, mut each: impl FnMut(u32, u32, RecordIndex, &mut dyn FnMut(u32, RecordIndex))) {
         let mut groups: Vec<Group> = Vec::new();
         for group in self.take_groups() {
-            for (start, mut record) in group.spans() {
-                let mut zone = group.zone;
-                if zone == from && start == offset {
-                    (zone, record.at, found) = (to, at, true);
-                }
-                match groups.last_mut().filter(|last| last.zone == zone) {
-                    Some(last) => last.push(record),
-                    None => groups.push(Group { zone, start, records: vec![record] }),
-                }
+            for (start, record) in group.spans() {
+                let mut put = |zone: u32, record: RecordIndex| {
+                    let start = groups.last().map_or(start, Group::end);
+                    match groups.last_mut().filter(|last| last.zone == zone) {
+                        Some(last) => last.push(record),
+                        None => groups.push(Group { zone, start, records: vec![record] }),
+                    }
+                };
+                each(group.zone, start, record, &mut put);
             }
         }
         self.set_groups(groups);
-        found
     }
 
     /// The bytes from `offset` on are there no more, as after a write that never was. Only whole records may go.

@@ -8,6 +8,9 @@
 //! A ring of which fewer than two zones take writes is *lost*: a checkpoint that begins where the one before ends could never give a
 //! zone back. Nothing is written to it any more in this mount, and all checkpoints stand in the other one.
 //!
+//! Journal records are a chain: each names the one before it, as the mount knew it that wrote it. So one that could not be read at one mount,
+//! and can be again, is not taken for what followed instead.
+//!
 //! Within a zone the drive keeps a front of what was not flushed; from one zone to the next a flush sees to that order. So what a power
 //! loss takes of a ring is always its end.
 //!
@@ -108,8 +111,10 @@ pub(crate) const ONE_COPY: &str = "One of the two copies of the chunk store's me
 #[derive(Debug, Default)]
 pub(crate) struct MetaLog {
     pub(crate) rings: [Ring; 2],
-    /// Number of the last journal record.
+    /// Number of the last journal record, which the next one names.
     pub(crate) journal: u64,
+    /// The last number that a journal record was given.
+    given: u64,
     /// Number of the last checkpoint that is complete.
     pub(crate) checkpoint: u64,
     /// Bytes of journal since then.
@@ -244,26 +249,36 @@ impl Core {
             entry.encode(&mut payload);
             let full = payload.len() >= self.facts.journal_payload;
             if full || rest.peek().is_none() {
-                let number = log.journal + 1;
-                let header = Header::of_payload(Kind::Journal, number, 0, &payload);
-                let mut failed = None;
-                let mut written = false;
-                for ring in log.alive().collect::<Vec<_>>() {
-                    match self.meta_write(log, ring, header, &payload, Cause::Journal) {
-                        Ok(_) => written = true,
-                        Err(error) => failed = Some(error),
-                    }
-                }
-                match failed {
-                    _ if !written => return Err(failed.unwrap_or_else(|| self.error(Fault::ReadOnly).into())),
-                    Some(error) => tracing::error!(%error, "only one copy of the journal could be written"),
-                    None => {}
-                }
-                log.journal = number;
-                log.grown += payload.len().next_multiple_of(BLOCK) as u64;
+                self.journal_record(log, &payload)?;
                 payload.clear();
             }
         }
+        Ok(())
+    }
+
+    /// Writes one record to both rings. Without entries it only says where this mount begins: whatever that could not read of the journal counts no
+    /// more.
+    pub(crate) fn journal_record(&self, log: &mut MetaLog, payload: &[u8]) -> Result<()> {
+        // No mount gives out a number that an earlier one may have given: of what that has written last, not all need have been readable when this
+        // one began, and some day it may be again. Nor one whose record could not be written, since the drive may have it all the same.
+        let number = (log.given.max(log.journal) + 1).max(self.volume.mount() << 40 | 1);
+        log.given = number;
+        let header = Header { serial: log.journal, ..Header::of_payload(Kind::Journal, number, 0, payload) };
+        let mut failed = None;
+        let mut written = false;
+        for ring in log.alive().collect::<Vec<_>>() {
+            match self.meta_write(log, ring, header, payload, Cause::Journal) {
+                Ok(_) => written = true,
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            _ if !written => return Err(failed.unwrap_or_else(|| self.error(Fault::ReadOnly).into())),
+            Some(error) => tracing::error!(%error, "only one copy of the journal could be written"),
+            None => {}
+        }
+        log.journal = number;
+        log.grown += payload.len().next_multiple_of(BLOCK) as u64;
         Ok(())
     }
 

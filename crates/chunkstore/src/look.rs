@@ -1,13 +1,12 @@
 //! Looks at the store: room, zones, and where a chunk stands.
 
-use crate::core::{Core, fill_of, lock};
+use crate::core::{fill_of, lock};
 use crate::entry::{LOST, ZoneState};
 use crate::error::{Error, Result};
 use crate::format::{BLOCK, ZoneUse, data_blocks};
 use crate::id::ChunkId;
 use crate::recover::{RESERVE, check_free};
 use crate::store::ChunkStore;
-use imbrex_device::words::counted;
 use imbrex_device::{Drive, Error as DriveError, Zone, ZoneState as DriveState, report_all};
 
 /// Room, in bytes.
@@ -57,19 +56,6 @@ pub struct Place {
     pub records: u32,
 }
 
-/// Bytes of a chunk that stood in a zone that is offline now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// The zone.
-    pub zone: u32,
-    /// The chunk.
-    pub id: ChunkId,
-    /// Offset in the chunk of the first byte.
-    pub offset: u32,
-    /// Bytes.
-    pub len: u32,
-}
-
 /// Fails where a drive is too small for a store, before anything is done to it.
 pub(crate) fn check_size(drive: &Drive) -> Result<()> {
     let device = drive.device.as_ref();
@@ -92,54 +78,7 @@ fn is_sequential(zone: &Zone) -> bool {
     zone.capacity > 0 && !taken.contains(&zone.state)
 }
 
-impl Core {
-    /// See [`ChunkStore::lost`].
-    pub(crate) fn lost(&self) -> Vec<Lost> {
-        let state = self.state();
-        let gone: Vec<u32> = state.zones.all().iter().filter(|(_, z)| z.unreadable).map(|(zone, _)| *zone).collect();
-        let mut lost = Vec::new();
-        for zone in gone {
-            let Some(z) = state.zones.get(zone) else { continue };
-            for chunk in z.live.iter().filter_map(|slot| state.index.chunk(*slot)) {
-                let groups = chunk.groups().iter().filter(|group| group.zone == zone);
-                lost.extend(groups.map(|group| Lost {
-                    zone,
-                    id: chunk.id,
-                    offset: group.start,
-                    len: group.end() - group.start,
-                }));
-            }
-        }
-        // A chunk with two groups in a zone is in its list twice.
-        lost.sort_unstable_by_key(|one| (one.zone, one.id, one.offset));
-        lost.dedup();
-        lost
-    }
-
-    /// A sentence for each zone that is offline with something in it.
-    pub(crate) fn lost_sentences(&self) -> Vec<String> {
-        let lost = self.lost();
-        let mut all = Vec::new();
-        for of in lost.chunk_by(|a, b| a.zone == b.zone) {
-            let bytes: u64 = of.iter().map(|one| u64::from(one.len)).sum();
-            let mut chunks: Vec<ChunkId> = of.iter().map(|one| one.id).collect();
-            chunks.dedup();
-            let (zone, bytes, chunks) = (of[0].zone, counted(bytes, "byte"), counted(chunks.len() as u64, "chunk"));
-            all.push(format!(
-                "Zone {zone} is offline, and {bytes} of {chunks} in it are lost; `imbrex chunk stat` lists what is lost: \
-                 restore it from copies, and remove it here."
-            ));
-        }
-        all
-    }
-}
-
 impl ChunkStore {
-    /// What is lost because the zone where it stood is offline, by zone and chunk. Other bytes of the same chunks are there.
-    pub fn lost(&self) -> Vec<Lost> {
-        self.core.lost()
-    }
-
     /// Figures of this store that do not keep it open; `None` where it was not opened by its name.
     pub fn watch(&self) -> Option<crate::Watch> {
         self.opened().map(|opened| opened.watched.watch())

@@ -108,7 +108,13 @@ impl Core {
             self.check_index_for(&state, more.sum())?;
             state.assigned
         };
-        self.commit(durable)?;
+        let stranded = |state: &State, id: &ChunkId| {
+            let slot = state.index.find(id);
+            slot.and_then(|slot| Some((slot, state.index.chunk(slot)?)))
+                .is_some_and(|(slot, chunk)| state.strands(slot, chunk.serial, chunk.len))
+        };
+        let chunks = || wanted.iter().flat_map(|(_, chunks)| chunks.iter());
+        self.commit_bytes(durable, |state| chunks().any(|id| stranded(state, id)))?;
         let mut rest = wanted;
         while !rest.is_empty() {
             let (done, target) = self.name_some(rest, replace)?;

@@ -7,7 +7,10 @@
 //!
 //! Nothing is written before all that is done. A crash in the middle of it is simply repeated: what was read is still there.
 
+mod chain;
 mod heads;
+mod holes;
+mod losses;
 mod meta;
 mod naming;
 mod relabel;
@@ -157,16 +160,17 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
     let facts = facts(&tenant, &options, &found.log);
     let rebuilt = match salvaging {
-        false => Rebuilt::new(&tenant, &found, &mut report, progress)?,
+        false => Rebuilt::new(&tenant, &facts, &found, &mut report, progress)?,
         true => {
             let known = match root.unfinished {
-                true => salvage::by_metazones(&tenant, &root, &found, &mut report, progress)?,
+                true => salvage::by_metazones(&tenant, &facts, &root, &found, &mut report, progress)?,
                 false => None,
             };
             let rebuilt = match known {
                 Some(rebuilt) => rebuilt,
                 None => {
-                    salvage::salvage(&tenant, &root.metazones, &found.journal, &found.names, &mut report, progress)?
+                    let (metazones, journal) = (&root.metazones, &found.journal);
+                    salvage::salvage(&tenant, &facts, metazones, journal, &found.names, &mut report, progress)?
                 }
             };
             tenant.volume().comes_after(salvage::newest_number(&found, &rebuilt) >> 40);
@@ -200,6 +204,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     if dirty {
         let right = core.right();
         let mut log = lock(&core.meta);
+        core.journal_record(&mut log, &[])?;
         core.checkpoint_whole(&mut log, &right)?;
         if salvaging {
             // Neither ring has an older one that counts.
@@ -273,6 +278,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
         // The drive is asked again when it is closed for good.
         z.finished = found.finished;
         z.dead = found.dead;
+        z.unread = found.unread;
         let report = tenant.volume().report_at_open().get(zone as usize);
         z.unreadable = report.is_some_and(|report| report.state == imbrex_device::ZoneState::Offline);
         state.zones.insert(zone, z);
@@ -287,6 +293,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
                 z.live_blocks += blocks;
             }
         }
+        state.note_losses(slot);
     }
     state.taken = state.zones.all().iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone);
     let zones: Vec<u32> = state.zones.all().keys().copied().collect();
@@ -395,6 +402,8 @@ pub(crate) struct FoundZone {
     pub(crate) dead: bool,
     /// Is to be scanned from this block on.
     pub(crate) scan: Option<u32>,
+    /// See [`DataZone::unread`].
+    pub(crate) unread: u32,
 }
 
 /// Damage that costs the whole store: no checkpoint is whole.

@@ -3,6 +3,7 @@
 //! Invariant: the new zone is nobody else's before all of it stands there. So either all of it finds room, or nothing is moved and the bytes
 //! stay where they are.
 
+use crate::buffer::Segment;
 use crate::core::{Core, Right, State};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED};
@@ -11,63 +12,137 @@ use crate::take::NewZone;
 use crate::write::Pen;
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
+use std::sync::Arc;
+
+/// What became of bytes that wait for a zone that takes no more writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relocated {
+    /// Nothing waits for it any more: they have another place, or nobody needs them.
+    Moved,
+    /// There is no place for them: that is new, and
+    Stranded,
+    /// that was known.
+    StillStranded,
+}
+
+/// A record that waits: of the chunk in this slot, and where it stands in memory.
+struct Waiting {
+    slot: u32,
+    header: Header,
+    segment: Arc<Segment>,
+    from: usize,
+}
+
+impl Waiting {
+    fn image(&self) -> AlignedBuf {
+        AlignedBuf::padded(&self.segment.bytes()[self.from..][..self.header.blocks() as usize * BLOCK], BLOCK)
+    }
+}
+
+impl State {
+    /// Records of chunks that wait for a zone.
+    fn waiting(&mut self, zone: u32) -> Vec<Waiting> {
+        let Some(z) = self.zones.get_mut(zone) else { return Vec::new() };
+        let written = z.buffer.written();
+        let mut waiting = Vec::new();
+        for segment in z.buffer.front(usize::MAX) {
+            let mut next = 0;
+            while let Ok(header) = Header::decode_anywhere(&segment.bytes()[next..]) {
+                let from = next;
+                next += header.blocks() as usize * BLOCK;
+                if header.kind != Kind::Data || header.at + header.blocks() <= written {
+                    continue;
+                }
+                let slot = self.index.find(&header.chunk);
+                // What the cleaner has just copied is not in the index yet; it stays where it was.
+                let here = |c: &Chunk| c.find(header.offset).is_some_and(|f| (f.zone, f.at) == (zone, header.at));
+                let same =
+                    slot.and_then(|slot| self.index.chunk(slot)).is_some_and(|c| c.serial == header.serial && here(c));
+                if let Some(slot) = slot.filter(|_| same) {
+                    waiting.push(Waiting { slot, header, segment: segment.clone(), from });
+                }
+            }
+        }
+        waiting
+    }
+
+    /// Nothing waits for the zone any more, and nothing goes there.
+    fn forget_waiting(&mut self, zone: u32) {
+        let Some(z) = self.zones.get_mut(zone) else { return };
+        let written = z.buffer.written();
+        let waiting: u64 =
+            z.buffer.take().iter().map(|segment| u64::from(segment.end() - written.max(segment.at))).sum();
+        (z.dead, z.stranded) = (true, false);
+        z.tail = z.tail.min(written.max(1));
+        self.buffered = self.buffered.saturating_sub(waiting * BLOCK as u64);
+    }
+
+    /// No zone is there for what waits for this one. Whether that was not known.
+    fn strand(&mut self, zone: u32) -> bool {
+        self.zones.get_mut(zone).is_some_and(|z| !std::mem::replace(&mut z.stranded, true))
+    }
+}
 
 impl Core {
     /// See the module.
     ///
     /// # Errors
-    /// Where there is no zone, or none with room for all; then the bytes stay where they are.
-    pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<()> {
+    /// Not where there is no zone for the bytes: then they stay where they are, and whoever waits for them is told.
+    pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<Relocated> {
         // Nobody writes there meanwhile, so what is in its buffer is not on the drive.
-        let Some(pen) = self.pen(zone, u32::MAX) else { return Ok(()) };
-        let waits = |state: &State| state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage);
-        let Some(usage) = waits(&self.state()) else { return Ok(()) };
-        let new = self.new_zone(usage, Urgency::Metadata)?;
-        self.move_waiting(zone, new, &pen)
+        let Some(pen) = self.pen(zone, u32::MAX) else { return Ok(Relocated::Moved) };
+        let usage = {
+            let mut state = self.state();
+            let Some(usage) = state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage) else {
+                return Ok(Relocated::Moved);
+            };
+            if state.waiting(zone).is_empty() {
+                // All of it was deleted.
+                state.forget_waiting(zone);
+                state.close_zone(zone);
+                return Ok(Relocated::Moved);
+            }
+            usage
+        };
+        let moved = match self.new_zone(usage, Urgency::Metadata) {
+            Err(crate::Error::Drive(error))
+                if matches!(error.fault, Fault::NoSpace) && self.reset_garbage(true) > 0 =>
+            {
+                self.new_zone(usage, Urgency::Metadata)
+            }
+            new => new,
+        }
+        .and_then(|new| self.move_waiting(zone, new, &pen));
+        match moved {
+            Ok(()) => Ok(Relocated::Moved),
+            Err(crate::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
+                if !self.state().strand(zone) {
+                    return Ok(Relocated::StillStranded);
+                }
+                tracing::error!(
+                    zone,
+                    "a zone takes no more writes, and none is free for what waits for it in memory; delete chunks"
+                );
+                Ok(Relocated::Stranded)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What waits for this zone goes to a new one, whose life begins now; the other is closed.
     fn move_waiting(&self, zone: u32, new: NewZone, _pen: &Pen) -> Result<()> {
         let mut state = self.state();
-        let Some(z) = state.zones.get_mut(zone) else {
-            drop(state);
-            self.tenant.release(ZoneId(new.zone));
-            return Ok(());
-        };
-        let written = z.buffer.written();
-        let segments = z.buffer.front(usize::MAX);
-        let mut moves = Vec::new();
-        for segment in &segments {
-            let mut bytes = segment.bytes();
-            while let Ok(header) = Header::decode_anywhere(bytes) {
-                let (image, rest) = bytes.split_at(header.blocks() as usize * BLOCK);
-                bytes = rest;
-                if header.kind != Kind::Data || header.at + header.blocks() <= written {
-                    continue;
-                }
-                let slot = state.index.find(&header.chunk);
-                // What the cleaner has just copied is not in the index yet; it stays where it was.
-                let here = |c: &Chunk| c.find(header.offset).is_some_and(|f| (f.zone, f.at) == (zone, header.at));
-                let same =
-                    slot.and_then(|slot| state.index.chunk(slot)).is_some_and(|c| c.serial == header.serial && here(c));
-                moves.extend(slot.filter(|_| same).map(|slot| (slot, header, image)));
-            }
-        }
-        let need: u64 = moves.iter().map(|(_, header, _)| u64::from(header.blocks())).sum();
+        let moves = state.waiting(zone);
+        let need: u64 = moves.iter().map(|one| u64::from(one.header.blocks())).sum();
         if need > u64::from(new.capacity.saturating_sub(1)) {
             drop(state);
             self.tenant.release(ZoneId(new.zone));
             return Err(self.error(Fault::NoSpace).into());
         }
         let to = state.begin_zone(new, &self.gather);
-        let Some(z) = state.zones.get_mut(zone) else { return Ok(()) };
-        drop(z.buffer.take());
-        z.dead = true;
-        z.tail = z.tail.min(written.max(1));
-        let waiting: u64 = segments.iter().map(|segment| u64::from(segment.end() - written.max(segment.at))).sum();
-        state.buffered = state.buffered.saturating_sub(waiting * BLOCK as u64);
-        for (slot, header, image) in moves {
-            let copy = AlignedBuf::padded(image, BLOCK).into();
+        state.forget_waiting(zone);
+        for one in moves {
+            let (copy, Waiting { slot, header, .. }) = (one.image().into(), one);
             let moved = Header { flags: header.flags & MOVED, ..header };
             let Some(at) = state.put(to, copy, moved, false, &self.gather) else {
                 return Err(self.error(Fault::NoSpace).into());
@@ -88,6 +163,7 @@ impl Core {
             state.fresh.grown(slot);
         }
         state.close_zone(zone);
+        state.landed = state.assign();
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use crate::core::{Core, State};
 use crate::entry::notes::{Mark, ScrubEntry};
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::losses::Lost;
 use imbrex_device::Cause;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -61,6 +62,12 @@ impl Scrub {
         (entry != ScrubEntry::default()).then_some(entry)
     }
 
+    /// Records of which some was lost when the store was opened.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = Lost> {
+        let of = |mark: &Mark| Lost { zone: mark.zone, id: mark.id, offset: mark.offset, len: mark.len, open: false };
+        self.marks.values().filter(|mark| mark.lost).map(of)
+    }
+
     /// From the checkpoint, of chunks that are still the same.
     pub(crate) fn of_entry(entry: ScrubEntry, is_there: impl Fn(ChunkId, u64) -> bool) -> Scrub {
         let marks = entry.marks.into_iter().filter(|mark| is_there(mark.id, mark.serial));
@@ -78,13 +85,13 @@ impl Scrub {
         self.verified(id, 0, u32::MAX);
     }
 
-    fn verified(&mut self, id: ChunkId, from: u32, to: u32) {
-        if from <= to {
-            let gone: Vec<_> = self.marks.range((id, from)..=(id, to)).map(|(place, _)| *place).collect();
-            for place in gone {
-                self.marks.remove(&place);
-            }
+    /// Takes away, and returns, the marks of what has been verified again.
+    fn verified(&mut self, id: ChunkId, from: u32, to: u32) -> Vec<Mark> {
+        if from > to {
+            return Vec::new();
         }
+        let gone: Vec<_> = self.marks.range((id, from)..=(id, to)).map(|(place, _)| *place).collect();
+        gone.iter().filter_map(|place| self.marks.remove(place)).collect()
     }
 }
 
@@ -125,13 +132,14 @@ impl Core {
             bytes += seen.looked;
             let mut state = self.state();
             let to = seen.next.unwrap_or(u32::MAX);
-            state.scrub.verified(id, from, to.saturating_sub(1));
+            let before = state.scrub.verified(id, from, to.saturating_sub(1));
             for problem in found {
                 let serial = problem.serial;
                 let same = |slot| state.index.chunk(slot).is_some_and(|chunk| chunk.serial == serial);
                 if state.index.find(&id).is_some_and(same) && state.scrub.marks.len() < MOST_MARKS {
                     let (offset, len, zone) = (problem.start, problem.end - problem.start, problem.zone);
-                    state.scrub.marks.insert((id, offset), Mark { id, serial, offset, len, zone });
+                    let lost = before.iter().any(|mark| (mark.serial, mark.offset) == (serial, offset) && mark.lost);
+                    state.scrub.marks.insert((id, offset), Mark { id, serial, offset, len, zone, lost });
                 }
             }
             state.scrub.bytes += seen.looked;
@@ -167,7 +175,7 @@ mod tests {
         let mut scrub = Scrub::default();
         for (n, offset) in [(1, 0), (1, 9000), (2, 0), (2, 9000), (2, 18_000), (3, 0)] {
             let id = ChunkId::of_number(n);
-            scrub.marks.insert((id, offset), Mark { id, serial: 1, offset, len: 9000, zone: 1 });
+            scrub.marks.insert((id, offset), Mark { id, serial: 1, offset, len: 9000, zone: 1, lost: false });
         }
         let left = |scrub: &Scrub| -> Vec<_> { scrub.marks.values().map(|mark| (mark.id, mark.offset)).collect() };
         let id = ChunkId::of_number;

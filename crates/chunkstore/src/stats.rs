@@ -49,7 +49,7 @@ pub struct Stats {
     pub scrub_passes: u64,
     /// See `scrubbed_bytes`.
     pub damaged_records: u64,
-    /// Bytes of chunks that stood in zones that are offline.
+    /// Bytes of chunks that are [lost](crate::ChunkStore::lost).
     pub lost_bytes: u64,
     /// Chunks.
     pub chunks: u64,

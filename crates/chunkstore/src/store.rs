@@ -3,7 +3,7 @@
 use crate::background::Attendant;
 use crate::check::{CheckReport, ScrubStep};
 use crate::clean::Victim;
-use crate::core::{Core, lock};
+use crate::core::{Core, State, lock};
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
@@ -330,10 +330,11 @@ impl ChunkStore {
     /// Makes everything durable that has returned.
     ///
     /// # Errors
-    /// [`Error::Drive`].
+    /// [`Error::Drive`]; `NoSpace` where a zone has died and there is no other place for what waits in memory for it: all else is durable then.
     pub fn sync(&self) -> Result<()> {
         let target = self.core.state().assigned;
-        self.core.counters.meter.measure(Operation::Sync, |()| 0, || self.core.commit(target))
+        let any = |state: &State| state.zones.active().any(|(_, z)| z.stranded);
+        self.core.counters.meter.measure(Operation::Sync, |()| 0, || self.core.commit_bytes(target, any))
     }
 
     /// Makes durable what has been appended to a chunk, and that it was created; other chunks' bytes may be, too. With the drive's write
@@ -473,9 +474,11 @@ impl ChunkStore {
     /// [`Error::Drive`].
     pub fn close(&self) -> Result<()> {
         self.attendant.end();
-        self.sync()?;
+        // Also where some bytes have no place: all others are kept.
+        let synced = self.sync();
         self.core.reset_garbage(true);
-        self.checkpoint()
+        self.checkpoint()?;
+        synced
     }
 }
 

@@ -65,6 +65,15 @@ impl State {
         }
     }
 
+    /// Whether some of the first `end` bytes of the chunk of this serial number, in this slot, have no place on the drive.
+    pub(crate) fn strands(&self, slot: u32, serial: u64, end: u32) -> bool {
+        let Some(chunk) = self.index.chunk(slot).filter(|chunk| chunk.serial == serial) else { return false };
+        chunk.groups().iter().filter(|group| group.start < end).any(|group| {
+            let zone = self.zones.get(group.zone).filter(|z| z.stranded);
+            zone.is_some_and(|z| !is_written(group, end, z.buffer.written()))
+        })
+    }
+
     /// The last commit is so long ago that the work that goes with commits (telling the journal, checkpoints) would be late.
     fn wants_commit(&self, core: &Core) -> bool {
         let since = |then: u64| self.appended.saturating_sub(then);
@@ -77,7 +86,7 @@ impl Core {
     /// Returns when the first `end` bytes of the chunk of this serial number, in this slot, are durable; they were decided with number `target`.
     pub(crate) fn make_durable(&self, slot: u32, serial: u64, end: u32, target: u64) -> Result<()> {
         if !self.through || self.state().wants_commit(self) {
-            return self.commit(target);
+            return self.commit_bytes(target, |state| state.strands(slot, serial, end));
         }
         loop {
             let mut state = self.state();
@@ -109,7 +118,7 @@ impl Core {
                     }
                     // A commit meets the same error, and finds another place for the bytes.
                     let target = self.state().assigned;
-                    let committed = self.commit(target);
+                    let committed = self.commit_bytes(target, |state| state.strands(slot, serial, end));
                     if self.state().need(slot, serial, end) != Need::Nothing {
                         committed?;
                     }

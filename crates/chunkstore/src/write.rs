@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::format::BLOCK;
 use crate::journal::MetaLog;
 use crate::pool::Image;
+use crate::relocate::Relocated;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Cause, Tag, ZoneId};
 use imbrex_zones::OpenZone;
@@ -48,7 +49,8 @@ pub(crate) enum Wrote {
 }
 
 impl Core {
-    /// Writes what has gathered: the journal first, then the zones. Returns the number up to which all is written.
+    /// Writes what has gathered: the journal first, then the zones. Returns the number up to which all is written, but for what waits for zones that
+    /// take no writes while there is no other place for it ([stranded](DataZone::stranded)).
     pub(crate) fn write_out(&self, log: &mut MetaLog, right: &Right) -> Result<u64> {
         loop {
             let (entries, target, zones) = {
@@ -70,14 +72,17 @@ impl Core {
             self.state().journaled_to(target);
             self.changed.notify_all();
             self.finish_closed();
-            let refused = self.write_zones(&zones)?;
-            if refused.is_empty() {
-                return Ok(target);
+            let mut moved = false;
+            for zone in self.write_zones(&zones)? {
+                let came = self.relocate(zone, right)?;
+                moved |= came == Relocated::Moved;
+                if came != Relocated::StillStranded {
+                    // What it tells of these bytes' places is not so any more, or never will be.
+                    Self::checkpoint_abandon(log);
+                }
             }
-            // Their bytes wait for other zones now.
-            Self::checkpoint_abandon(log);
-            for zone in refused {
-                self.relocate(zone, right)?;
+            if !moved {
+                return Ok(target);
             }
         }
     }
@@ -138,7 +143,11 @@ impl Core {
     /// Writes what the pen's zone has in memory this moment.
     pub(crate) fn write_with(&self, pen: &Pen<'_>) -> Result<Wrote> {
         let zone = pen.zone;
-        let upto = self.state().zones.get(zone).map_or(0, |z| z.tail);
+        let (upto, stranded) = self.state().zones.get(zone).map_or((0, false), |z| (z.tail, z.stranded));
+        if stranded && self.report_wp(zone)?.is_none() {
+            // It would only say so again.
+            return Ok(Wrote::Refused);
+        }
         let mut tried = 0;
         // Command by command where others append meanwhile: what is left of a record goes with what has gathered behind it.
         let command = self.volume.geometry().max_io as usize / BLOCK * BLOCK;
@@ -196,8 +205,14 @@ impl Core {
             {
                 let mut state = self.state();
                 state.buffered = state.buffered.saturating_sub(u64::from(now - written) * BLOCK as u64);
+                let mut landed = false;
                 if let Some(z) = state.zones.get_mut(zone) {
                     z.buffer.written_to(now);
+                    landed = z.stranded && z.buffer.is_empty();
+                    z.stranded &= !landed;
+                }
+                if landed {
+                    state.landed = state.assign();
                 }
                 self.changed.notify_all();
             }

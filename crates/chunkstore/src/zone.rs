@@ -83,8 +83,12 @@ pub(crate) struct DataZone {
     pub(crate) finished: bool,
     /// It took no write; nothing is written there any more.
     pub(crate) dead: bool,
+    /// It takes no writes, and there is no other zone for what waits for it in memory.
+    pub(crate) stranded: bool,
     /// It is offline: nothing in it can be moved.
     pub(crate) unreadable: bool,
+    /// From this block on some of it could not be read when the store was opened, and nobody knows whose it was; 0: all is known.
+    pub(crate) unread: u32,
     /// The last append that went there, or that died there: the time by which ages are told.
     pub(crate) touched: u64,
     /// What is estimated to die of it, see [`Rates::of`](crate::policy::lifetime::Rates::of), when that was looked up last.
@@ -114,7 +118,9 @@ impl DataZone {
             garbage_at: 0,
             finished: false,
             dead: false,
+            stranded: false,
             unreadable: false,
+            unread: 0,
             touched: 0,
             rate: 0.0,
             buffer: ZoneBuffer::new(tail),
@@ -138,7 +144,7 @@ impl DataZone {
 
     /// Blocks that are left.
     pub(crate) fn room(&self) -> u32 {
-        if self.state.is_open() && !self.dead { self.capacity.saturating_sub(self.tail) } else { 0 }
+        if self.state.is_open() && !self.dead && !self.stranded { self.capacity.saturating_sub(self.tail) } else { 0 }
     }
 
     /// Whether what is live in it can be moved: all of it is on the drive, and nothing comes there any more.

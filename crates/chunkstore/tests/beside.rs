@@ -171,7 +171,7 @@ fn a_zone_that_could_not_be_finished_is_finished_with_the_next_commit() {
     assert_eq!(report[0].state, ZoneState::Full);
 }
 
-/// Nothing says any more how far its zone was written.
+/// Nothing says any more how far its zone was written, but for who appends and knows where the chunk ended.
 #[test]
 fn a_chunk_whose_zone_is_offline_goes_on() {
     let options = || Options { tell_bytes: 1, ..options() };
@@ -190,7 +190,10 @@ fn a_chunk_whose_zone_is_offline_goes_on() {
     emulator.faults().make_offline(imbrex_device::ZoneId(zone)).unwrap();
     let store = ChunkStore::open(drive(&emulator), options()).unwrap();
     assert_eq!(store.stat(id(1)).unwrap().len, 10_000);
-    assert_eq!(store.append(id(1), &bytes(5000, 2)).unwrap(), 10_000);
+    assert!(matches!(store.append(id(1), &bytes(5000, 2)), Err(Error::EndLost { len: 10_000, .. })));
+    let here = Append { offset: Some(10_000), durability: Durability::Durable };
+    assert_eq!(store.append_with(id(1), &bytes(5000, 2), here).unwrap(), 10_000);
+    assert_eq!(store.append(id(1), b"more").unwrap(), 15_000);
     let mut out = vec![0; 5000];
     store.read(id(1), 10_000, &mut out).unwrap();
     assert!(out == bytes(5000, 2));

@@ -3,16 +3,25 @@
 
 mod support;
 
-use imbrex_chunkstore::{ChunkStore, Durability, Options, Placement, RESERVE, StreamType, Victims, ZoneState};
-use imbrex_device::{Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_chunkstore::format::ZoneUse;
+use imbrex_chunkstore::{
+    ChunkStore, Durability, Options, Placement, RESERVE, StreamType, Victims, ZoneInfo, ZoneState,
+};
+use imbrex_device::{
+    Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState as ZoneIs, ZonedDevice,
+};
 use imbrex_emulator::{Config, Emulator};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 use support::{BUFFERED, bytes, config, content, drive, format, id, options};
+
+/// Longer than anything takes that goes on at all.
+const FOREVER: Duration = Duration::from_secs(60);
 
 /// What the cleaner says to who lets it go on.
 #[derive(PartialEq, Eq)]
@@ -32,6 +41,7 @@ struct Cleaner {
 /// A drive at which one thread stands still before each of its looks for cleaning.
 struct Stepped {
     drive: Emulator,
+    metazones: BTreeSet<u32>,
     cleaner: Mutex<Option<Arc<Cleaner>>>,
 }
 
@@ -58,7 +68,7 @@ impl Stepped {
                 moved
             });
             let mut steps = 0;
-            while said.recv().unwrap() == Says::Looks {
+            while said.recv_timeout(FOREVER).expect("the cleaner neither looks nor ends") == Says::Looks {
                 steps += 1;
                 between(store);
                 go.send(()).unwrap();
@@ -78,8 +88,8 @@ impl ZonedDevice for Stepped {
     }
     fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
         let found = self.drive.report(from, out)?;
-        // Of a zone that may be a victim. One that is finished only now, in the middle of a commit, is not full: see `PIECES`.
-        if out.len() == 1 && out[0].state == imbrex_device::ZoneState::Full {
+        // Of a zone that may be a victim. A datazone that is finished only now, in the middle of a commit, is not full: see `PIECES`.
+        if out.len() == 1 && out[0].state == ZoneIs::Full && !self.metazones.contains(&from.0) {
             self.stand_still();
         }
         Ok(found)
@@ -113,6 +123,11 @@ const PIECES: [usize; 3] = [4000, 22_000, 37_000];
 /// Chunks by number.
 type Model = BTreeMap<u64, Vec<u8>>;
 
+/// More than so many zones are free for users.
+fn has_room(store: &ChunkStore, zones: u32) -> bool {
+    store.stats().free_zones > RESERVE + zones
+}
+
 struct User {
     rng: ChaCha8Rng,
     next: u64,
@@ -122,7 +137,7 @@ struct User {
 impl User {
     /// A new chunk of a few records, if there is room without cleaning: who finds none waits for the cleaner.
     fn write(&mut self, store: &ChunkStore) {
-        if store.stats().free_zones <= RESERVE + 2 {
+        if !has_room(store, 2) {
             return;
         }
         let (n, stream) = (self.next, StreamType::new(self.rng.random_range(0..2)).unwrap());
@@ -176,7 +191,7 @@ impl User {
                     }
                 }
                 5 => {
-                    if let Some(n) = self.any().filter(|_| store.stats().free_zones > RESERVE + 2) {
+                    if let Some(n) = self.any().filter(|_| has_room(store, 2)) {
                         if !store.stat(id(n)).unwrap().sealed && self.model[&n].len() < 150_000 {
                             self.append(store, n);
                         }
@@ -204,7 +219,12 @@ impl User {
 fn round(seed: u64, config: &Config) -> (usize, u64) {
     let emulator = Emulator::memory(config).unwrap();
     format(&emulator);
-    let device = Arc::new(Stepped { drive: emulator.clone(), cleaner: Mutex::default() });
+    let metazones = {
+        let store = ChunkStore::open(drive(&emulator), options()).unwrap();
+        let is_meta = |zone: &ZoneInfo| matches!(zone.usage, ZoneUse::Meta(_));
+        store.zones().iter().filter(|zone| is_meta(zone)).map(|zone| zone.zone).collect()
+    };
+    let device = Arc::new(Stepped { drive: emulator.clone(), metazones, cleaner: Mutex::default() });
     let own = Options {
         placement: Placement::ONE_ZONE,
         victims: Victims::Greedy,
@@ -217,17 +237,16 @@ fn round(seed: u64, config: &Config) -> (usize, u64) {
     let mut user = User { rng: ChaCha8Rng::seed_from_u64(seed), next: 0, model: Model::new() };
     let mut steps = 0;
     for turn in 0..12 {
-        while store.stats().free_zones > RESERVE + 4 {
+        while has_room(&store, 4) {
             user.write(&store);
         }
-        while store.stats().free_zones <= RESERVE + 4 && !user.model.is_empty() {
+        // Garbage is reset when somebody takes a zone.
+        for _ in 0..user.model.len() / 3 {
             let n = user.any().unwrap();
             user.delete(&store, n);
-            store.sync().unwrap();
-            if store.stats().garbage_zones > 2 {
-                break;
-            }
         }
+        store.sync().unwrap();
+        user.write(&store);
         steps += device.clean(&store, |store| user.act(store));
         user.compare(&store, &format!("seed {seed}, turn {turn}"));
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use support::{BUFFERED, config, content, drive, format, id, options};
 
 /// The newest version of the format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const TAG: Tag = Tag::new(Cause::Other);
 
 fn settings() -> Options {

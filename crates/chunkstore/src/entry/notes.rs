@@ -23,6 +23,8 @@ pub struct Mark {
     pub len: u32,
     /// The zone where it stood when it was verified.
     pub zone: u32,
+    /// It was so when the store was opened: some of it is lost.
+    pub lost: bool,
 }
 
 /// How far the scrub is.
@@ -69,7 +71,7 @@ impl ScrubEntry {
         for mark in &self.marks {
             out.extend_from_slice(&mark.id.0);
             out.extend_from_slice(&mark.serial.to_le_bytes());
-            for word in [mark.offset, mark.len, mark.zone, 0] {
+            for word in [mark.offset, mark.len, mark.zone, u32::from(mark.lost)] {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -93,8 +95,8 @@ impl ScrubEntry {
 
 fn mark(input: &mut Input) -> Option<Mark> {
     let (id, serial, offset, len, zone) = (input.id()?, input.long()?, input.word()?, input.word()?, input.word()?);
-    let zero = input.word()?;
-    (zero == 0 && offset.checked_add(len).is_some()).then_some(Mark { id, serial, offset, len, zone })
+    let lost = input.word()?;
+    (lost <= 1 && offset.checked_add(len).is_some()).then_some(Mark { id, serial, offset, len, zone, lost: lost == 1 })
 }
 
 impl StreamEntry {
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn notes_read_back_whole_or_not_at_all() {
-        let mark = |n, offset| Mark { id: ChunkId::of_number(n), serial: n, offset, len: 9, zone: 4 };
+        let mark = |n, offset| Mark { id: ChunkId::of_number(n), serial: n, offset, len: 9, zone: 4, lost: n == 2 };
         let scrub = ScrubEntry {
             passes: 3,
             bytes: 1 << 40,

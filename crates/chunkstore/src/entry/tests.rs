@@ -77,13 +77,14 @@ fn a_part_reads_back_whole_or_not_at_all() {
             len: groups.last().map_or(0, |g| g.records.last().unwrap().end),
             stream,
             sealed: n == 2,
+            end: if n == 2 { ChunkEnd::Lost } else { ChunkEnd::Unread },
             groups,
         })
         .collect();
     let mut writer = PartWriter::default();
     for c in &chunks {
         let groups = c.groups.iter().map(|g| (g.zone, g.start, &g.records[..]));
-        writer.chunk((c.id, c.serial, c.len, c.stream, c.sealed), groups);
+        writer.chunk((c.id, c.serial, c.len, c.stream, c.sealed, c.end), groups);
     }
     let payload = writer.finish();
     assert_eq!(Part::decode(&payload), Some(Part::Chunks(chunks)));
@@ -94,6 +95,7 @@ fn a_part_reads_back_whole_or_not_at_all() {
         life: 8,
         state: ZoneState::Closed,
         usage: ZoneUse::Data(StreamType::DATA),
+        unread: 12,
     }];
     writer.zone(&zones[0]);
     assert_eq!(Part::decode(&writer.finish()), Some(Part::Zones(zones)));

@@ -96,7 +96,14 @@ proptest! {
         prop_assert_eq!(header.blocks(), data_blocks(len as u32));
         prop_assert_eq!(Header::decode(&image, 5, 9), Ok(header));
         prop_assert!(header.verify(&image[HEADER..]));
-        prop_assert!(image[header.length as usize..].iter().all(|b| *b == 0), "padding is zeros");
+        let padding = header.length as usize..second_header_at(header.length as usize).unwrap_or(image.len());
+        prop_assert!(image[padding].iter().all(|b| *b == 0), "padding is zeros");
+        let last = &image[image.len() - BLOCK..];
+        let second = second_header(last, 5, 8 + header.blocks());
+        let room = image.len() - header.length as usize >= HEADER;
+        prop_assert_eq!(second, room.then_some(header));
+        prop_assert_eq!(second_header(last, 6, 8 + header.blocks()), None, "of another life");
+        prop_assert_eq!(second_header(last, 5, 9 + header.blocks()), None, "elsewhere");
         let mut back = Vec::new();
         for stored in image[HEADER..header.length as usize].chunks(SLICE + FOOTER) {
             back.extend_from_slice(check_slice(stored, CHUNK, offset + back.len() as u32).unwrap());

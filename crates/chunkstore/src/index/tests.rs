@@ -54,6 +54,29 @@ fn what_is_moved_is_one_group_where_it_goes() {
 }
 
 #[test]
+fn bytes_that_are_lost_keep_their_place_and_may_come_back() {
+    let mut chunk = chunk(1);
+    chunk.push(5, 100, 1);
+    chunk.end = ChunkEnd::Unread;
+    chunk.lose(5, 400);
+    chunk.lose(5, 300);
+    assert_eq!((chunk.len, chunk.groups().len(), chunk.end), (400, 1, ChunkEnd::Known), "it ends there now");
+    chunk.go_on_with(&group(6, 500, &[50], 1));
+    assert_eq!((chunk.len, chunk.lost()), (550, vec![(5, 100, 400), (6, 400, 500)]));
+    let record = |end, at| RecordIndex { end, at };
+    for (start, end) in [(0, 100), (90, 110), (390, 410), (500, 550)] {
+        assert!(!chunk.restore(7, start, record(end, 3)), "{start} to {end} is not lost");
+    }
+    assert!(chunk.restore(5, 200, record(300, 8)));
+    assert_eq!(chunk.lost(), [(5, 100, 200), (5, 300, 400), (6, 400, 500)]);
+    assert!(chunk.restore(5, 100, record(200, 4)) && chunk.restore(5, 300, record(400, 20)));
+    assert!(chunk.restore(7, 400, record(500, 2)) && !chunk.has_lost());
+    let places: Vec<_> = chunk.groups().iter().map(|g| (g.zone, g.start, g.end())).collect();
+    assert_eq!(places, [(5, 0, 400), (7, 400, 500), (6, 500, 550)]);
+    assert_eq!(chunk.groups()[0].records().iter().map(|r| r.at).collect::<Vec<_>>(), [1, 4, 8, 20]);
+}
+
+#[test]
 fn a_chunk_is_cut_at_a_record() {
     let mut chunk = chunk(1).with_groups(vec![group(1, 0, &[10, 10], 1), group(2, 20, &[10, 10], 1)]);
     chunk.cut(30);

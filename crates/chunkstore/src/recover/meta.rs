@@ -1,5 +1,6 @@
 //! Steps 1 and 2: which metazones are in use, and the newest checkpoint that is whole.
 
+use super::chain::Journal;
 use super::{OpenReport, OpenStep, Progress, takes_writes};
 use crate::entry::{CheckpointEnd, CheckpointStart, Part};
 use crate::error::Result;
@@ -9,7 +10,6 @@ use crate::root::Root;
 use crate::scan::scan;
 use imbrex_device::{AlignedBuf, Cause, Error as DriveError, Fault, Written, ZoneId};
 use imbrex_zones::Tenant;
-use std::collections::BTreeMap;
 
 /// What the metazones say.
 pub(crate) struct FoundMeta {
@@ -18,8 +18,8 @@ pub(crate) struct FoundMeta {
     pub(crate) start: Option<CheckpointStart>,
     /// Payloads of its parts.
     pub(crate) parts: Vec<Vec<u8>>,
-    /// Payloads of all journal records that are there, by number.
-    pub(crate) journal: BTreeMap<u64, Vec<u8>>,
+    /// All journal records that are there.
+    pub(crate) journal: Journal,
     /// Of a salvage: payloads of all parts that hold names, whether their checkpoint is whole or not.
     pub(crate) names: Vec<Vec<u8>>,
     /// Both rings were read whole.
@@ -51,7 +51,7 @@ pub(crate) fn read(
 ) -> Result<FoundMeta> {
     let volume = tenant.volume();
     let mut log = MetaLog::default();
-    let mut journal = BTreeMap::new();
+    let mut journal = Journal::default();
     let mut names = Vec::new();
     let mut newest: [Option<Complete>; 2] = [None, None];
     let mut whole = true;
@@ -136,9 +136,7 @@ pub(crate) fn read(
                             *newest = Some(Complete { start, order, parts });
                         }
                     }
-                    Kind::Journal => {
-                        journal.entry(header.sequence).or_insert_with(|| payload.to_vec());
-                    }
+                    Kind::Journal => journal.put(header, payload),
                     Kind::ZoneHead | Kind::Data => {}
                 }
                 Ok(())
@@ -178,7 +176,7 @@ pub(crate) fn read(
     let [even, odd] = newest;
     let number = |complete: &Option<Complete>| complete.as_ref().map_or(0, |c| c.start.number);
     let chosen = if number(&even) >= number(&odd) { even } else { odd };
-    log.journal = journal.keys().next_back().copied().unwrap_or(0);
+    log.journal = journal.newest();
     let Some(chosen) = chosen else {
         return Ok(FoundMeta { log, start: None, parts: Vec::new(), journal, names, whole });
     };

@@ -1,10 +1,10 @@
 //! Names, when the store is opened.
 
 use super::OpenReport;
+use super::chain::Journal;
 use super::replay::Rebuilt;
-use crate::entry::{Entry, Part, entries};
+use crate::entry::{Entry, Part};
 use crate::id::ChunkId;
-use std::collections::BTreeMap;
 
 impl Rebuilt {
     /// A name's chunks are durable before the name is, so all of them are there, unless metadata is lost: then the name is given up, and told.
@@ -26,10 +26,10 @@ impl Rebuilt {
 
     /// Of a salvage: namings that any piece of a checkpoint has, and what is left of the journal. One that had ended without a trace left of
     /// that may be back, as deleted chunks may.
-    pub(super) fn salvage_names(&mut self, parts: &[Vec<u8>], journal: &BTreeMap<u64, Vec<u8>>) {
+    pub(super) fn salvage_names(&mut self, parts: &[Vec<u8>], journal: &Journal) {
         let named = parts.iter().filter_map(|payload| Part::decode_names(payload)).flatten();
         named.for_each(|entry| self.names.apply(entry));
-        for entry in journal.values().filter_map(|payload| entries(payload)).flatten() {
+        for entry in journal.entries() {
             match entry {
                 Entry::Named(entry) => self.names.apply(entry),
                 Entry::Unnamed { name, number } => self.names.end(&name, number),

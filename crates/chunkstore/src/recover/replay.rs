@@ -1,9 +1,13 @@
 //! Steps 2 to 4: the checkpoint's parts, the journal behind it, and the records in zones that were open since.
 
+use super::heads::{Found, look};
+use super::holes::{Hole, Holes};
+use super::losses::tell_unread;
 use super::{FoundZone, OpenReport, OpenStep, Progress, meta::FoundMeta, no_checkpoint, takes_writes};
+use crate::core::Facts;
 use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex, entries};
 use crate::error::Result;
-use crate::format::{BLOCK, Header, Kind, MOVED, ZoneUse, data_blocks};
+use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::names::Names;
@@ -12,7 +16,10 @@ use crate::zone::ZoneState;
 use imbrex_device::words::counted;
 use imbrex_device::{Cause, Written};
 use imbrex_zones::Tenant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Records that scanning has put behind chunks: where the chunk ended before, and the number of the append. Ascending.
+pub(super) type Applied = BTreeMap<ChunkId, Vec<(u32, u64)>>;
 
 /// The index, rebuilt.
 #[derive(Default)]
@@ -29,38 +36,47 @@ pub(crate) struct Rebuilt {
     pub(super) newest: u64,
     /// Seals, and the lengths that chunks had then.
     pub(super) seals: BTreeMap<ChunkId, u32>,
+    /// What could not be read, and nothing says whose it was.
+    pub(super) holes: Holes,
+    /// What the journal tells of records, where it does not tell of those before them.
+    pub(super) told_later: Vec<(ChunkId, u64, GroupEntry)>,
+    /// See [`Applied`].
+    pub(super) applied: Applied,
+    /// Zones of the checkpoint that have places which could not be read then.
+    pub(super) unread: Vec<(u32, u64)>,
     pub(crate) names: Names,
 }
 
 /// A data record that was found in a zone.
-struct FoundRecord {
-    zone: u32,
-    header: Header,
+pub(super) struct FoundRecord {
+    pub(super) zone: u32,
+    pub(super) header: Header,
+    /// Some of its bytes are not what was written.
+    pub(super) damaged: bool,
 }
 
 impl Rebuilt {
     pub(crate) fn new(
         tenant: &Tenant,
+        facts: &Facts,
         found: &FoundMeta,
         report: &mut OpenReport,
         progress: Progress,
     ) -> Result<Rebuilt> {
         let mut rebuilt = Rebuilt::default();
+        rebuilt.holes.shared = !facts.separate;
         for payload in &found.parts {
             rebuilt.load(tenant, payload, report);
         }
         let start = found.start.ok_or_else(|| no_checkpoint(tenant.volume()))?;
-        let mut expected = start.journal + 1;
+        let since = found.journal.since(start.journal);
         // Where some of it is lost, what it told of records may have been in that: then the zones tell all that they know.
-        let numbers = found.journal.range(expected..).map(|(number, _)| *number);
-        rebuilt.distrust = !numbers.eq(expected..=found.journal.keys().next_back().copied().unwrap_or(0))
-            || found.journal.range(expected..).any(|(_, payload)| entries(payload).is_none());
-        for (number, payload) in found.journal.range(expected..) {
-            if *number != expected {
-                let lost = number - expected;
-                report.damage.push(format!("{lost} records of the journal are lost in both copies."));
-            }
-            expected = number + 1;
+        rebuilt.distrust = !since.whole || since.records.iter().any(|(_, payload)| entries(payload).is_none());
+        let newest = rebuilt.zones.values().map(|zone| zone.life).max().unwrap_or(0);
+        if !since.whole {
+            report.damage.push("Records of the journal are lost in both copies.".into());
+        }
+        for (number, payload) in since.records {
             report.journal_records += 1;
             match entries(payload) {
                 Some(entries) => entries.into_iter().for_each(|entry| rebuilt.replay(tenant, entry)),
@@ -69,17 +85,35 @@ impl Rebuilt {
                 }
             }
         }
+        if rebuilt.distrust {
+            rebuilt.find_zones(tenant, found, newest);
+        }
         rebuilt.scan(tenant, report, progress)?;
-        rebuilt.tell_lost_ends(tenant, report);
-        for (id, len) in std::mem::take(&mut rebuilt.seals) {
-            // What was not durable had not been acknowledged, and so had not the seal.
-            if let Some(chunk) = rebuilt.chunks.get_mut(&id).filter(|chunk| chunk.len == len) {
-                chunk.sealed = true;
-                chunk.shrink();
+        for (id, serial, group) in std::mem::take(&mut rebuilt.told_later) {
+            if let Some(chunk) = rebuilt.same(id, serial) {
+                chunk.go_on_with(&group);
             }
         }
+        rebuilt.know_referred(tenant);
+        rebuilt.know_offline_tails(tenant);
+        rebuilt.tell_lost_ends(tenant, report);
+        rebuilt.end_chunks(report);
         rebuilt.check_names(report);
         Ok(rebuilt)
+    }
+
+    /// Of zones that were taken since the checkpoint, whose lives are newer than `newest`, a lost record of the journal may have told: they say so themselves.
+    fn find_zones(&mut self, tenant: &Tenant, found: &FoundMeta, newest: u64) {
+        let volume = tenant.volume();
+        let metazones: Vec<_> = found.log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.zone).collect();
+        for zone in tenant.unadopted().into_iter().filter(|zone| !metazones.contains(zone)) {
+            let Some(state) = volume.report_at_open().get(zone.0 as usize) else { continue };
+            let Found::Head(head, life) = look(volume.device().as_ref(), state) else { continue };
+            let known = self.zones.get(&zone.0).map_or(newest, |known| known.life.max(newest));
+            if head.volume == volume.uuid() && life > known && !matches!(head.usage, ZoneUse::Meta(_)) {
+                self.replay(tenant, Entry::ZoneTaken { zone: zone.0, life, usage: head.usage });
+            }
+        }
     }
 
     fn load(&mut self, tenant: &Tenant, payload: &[u8], report: &mut OpenReport) {
@@ -91,6 +125,10 @@ impl Rebuilt {
                     found.tail = zone.tail.min(found.capacity);
                     found.finished = !zone.state.is_open() && found.finished;
                     found.scan = zone.state.is_open().then_some(found.tail);
+                    found.unread = zone.unread.min(found.capacity);
+                    if zone.unread > 0 {
+                        self.unread.push((zone.zone, zone.life));
+                    }
                     let report = tenant.volume().report_at_open().get(zone.zone as usize);
                     if zone.state == ZoneState::Garbage && report.is_some_and(|z| z.wp == Some(0)) {
                         // It was reset since.
@@ -107,6 +145,7 @@ impl Rebuilt {
                     }
                     let mut chunk = Chunk::new(entry.id, entry.serial, entry.stream).with_groups(entry.groups);
                     chunk.sealed = entry.sealed;
+                    chunk.end = entry.end;
                     self.chunks.insert(entry.id, chunk);
                 }
             }
@@ -165,8 +204,12 @@ impl Rebuilt {
                 }
             }
             Entry::Told { id, serial, group } => {
-                if let Some(chunk) = self.same(id, serial) {
-                    chunk.go_on_with(&group);
+                let distrust = self.distrust;
+                match self.same(id, serial) {
+                    // What is missing before it may have been in a record of the journal that is lost, and is found in the zones.
+                    Some(chunk) if distrust && chunk.len < group.start => self.told_later.push((id, serial, group)),
+                    Some(chunk) => chunk.go_on_with(&group),
+                    None => {}
                 }
             }
             Entry::ZoneTold { zone, life, tail } => {
@@ -182,12 +225,11 @@ impl Rebuilt {
     fn scan(&mut self, tenant: &Tenant, report: &mut OpenReport, progress: Progress) -> Result<()> {
         let volume = tenant.volume();
         let mut records: Vec<FoundRecord> = Vec::new();
-        let mut damaged = false;
         let mut unused = Vec::new();
-        let all = self.zones.values().filter(|found| found.scan.is_some()).count() as u64;
+        let all = self.zones.values().filter(|found| found.from().is_some()).count() as u64;
         let mut done = 0;
         for (number, found) in &mut self.zones {
-            let Some(from) = found.scan else { continue };
+            let Some(from) = found.from() else { continue };
             progress(OpenStep::Scan, done, all);
             done += 1;
             let Some(zone) = volume.report_at_open().get(*number as usize) else { continue };
@@ -195,8 +237,12 @@ impl Rebuilt {
                 Written::To(wp) => (wp / BLOCK as u64) as u32,
                 Written::Untold => found.capacity,
                 Written::Gone => {
-                    report.damage.push(format!("Zone {number} is offline, and what was written there last is lost."));
-                    damaged = true;
+                    if let (Some(_), Some(hole)) = (found.scan, found.hole(*number, None)) {
+                        report
+                            .damage
+                            .push(format!("Zone {number} is offline, and what was written there last is lost."));
+                        self.holes.push(hole);
+                    }
                     0
                 }
             };
@@ -205,7 +251,7 @@ impl Rebuilt {
             let zone_number = *number;
             let mut each = |header: &Header, _: &[u8]| {
                 if header.kind == Kind::Data {
-                    records.push(FoundRecord { zone: zone_number, header: *header });
+                    records.push(FoundRecord { zone: zone_number, header: *header, damaged: false });
                 }
                 Ok(())
             };
@@ -213,14 +259,23 @@ impl Rebuilt {
                 let scanned = scan(volume, *number, found.life, (from, to), Cause::Recovery, &mut each)?;
                 report.scanned_zones += 1;
                 report.scanned_bytes += scanned.bytes;
-                if scanned.unreadable > 0 {
-                    damaged = true;
-                    let n = scanned.unreadable;
-                    report.damage.push(format!("{n} blocks of zone {number} cannot be read."));
+                let damaged = scanned.damaged.iter();
+                records.extend(damaged.map(|header| FoundRecord { zone: zone_number, header: *header, damaged: true }));
+                tell_unread(zone_number, &scanned, report);
+                // What was there the last time, too, is known of what it took.
+                let new = |hole: &&crate::scan::Hole| found.scan.is_some_and(|told| hole.to > told.max(1));
+                for hole in scanned.holes.iter().filter(new) {
+                    if let Some(of) = found.hole(zone_number, Some(hole.to - hole.from.max(1))) {
+                        self.holes.push(Hole { after: hole.after, before: hole.before, ..of });
+                    }
                 }
-                self.changed |= wp != from;
+                let unread = scanned.holes.first().map_or(0, |hole| hole.from.max(1));
+                self.changed |= found.unread != unread;
+                found.unread = unread;
             }
-            if found.state.is_open() && (zone.written() == Written::Gone || wp < from) {
+            let Some(told) = found.scan else { continue };
+            self.changed |= wp != told;
+            if found.state.is_open() && (zone.written() == Written::Gone || wp < told) {
                 // Nothing comes there any more, and what stood there is not to be had.
                 found.state = ZoneState::Closed;
                 self.changed |= zone.written() != Written::Gone;
@@ -239,22 +294,52 @@ impl Rebuilt {
         self.changed |= !unused.is_empty();
         // In the order in which they were appended.
         records.sort_by_key(|record| record.header.sequence);
+        self.holes.shared |= records.iter().any(|record| {
+            let usage = self.zones.get(&record.zone).map(|zone| zone.usage);
+            matches!(usage, Some(ZoneUse::Data(stream)) if stream.number() != record.header.stream)
+        });
         for record in records {
-            self.apply(&record, damaged, report);
+            self.apply(&record, report);
         }
-        let referred: std::collections::BTreeSet<u32> =
-            self.chunks.values().flat_map(|chunk| chunk.groups().iter().map(|g| g.zone)).collect();
+        let referred = self.referred();
         self.zones.retain(|zone, _| !unused.contains(zone) || referred.contains(zone));
-        for zone in referred {
-            // Not what the store ever leaves; but what chunks refer to must not be given to anybody else.
-            self.zones.entry(zone).or_insert_with(|| {
-                report.damage.push(format!("Zone {zone} holds chunks, but no zone table knows it."));
-                let mut found = found_zone(tenant, zone, 0, ZoneUse::Data(StreamType::DATA));
-                found.state = ZoneState::Closed;
-                found
-            });
+        // Not what the store ever leaves; but what chunks refer to must not be given to anybody else.
+        for zone in self.know_referred(tenant) {
+            report.damage.push(format!("Zone {zone} holds chunks, but no zone table knows it."));
         }
         Ok(())
+    }
+
+    /// Of a zone that is offline only its records tell how far it was written.
+    fn know_offline_tails(&mut self, tenant: &Tenant) {
+        let report = tenant.volume().report_at_open();
+        let is_offline = |zone: &u32| report.get(*zone as usize).is_some_and(|zone| zone.written() == Written::Gone);
+        if !self.zones.keys().any(is_offline) {
+            return;
+        }
+        for group in self.chunks.values().flat_map(|chunk| chunk.groups()).filter(|group| is_offline(&group.zone)) {
+            let Some(found) = self.zones.get_mut(&group.zone) else { continue };
+            for (start, record) in group.spans().filter(|(_, record)| record.at != LOST) {
+                let end = record.at.saturating_add(data_blocks(record.end - start));
+                found.tail = found.tail.max(end).min(found.capacity);
+            }
+        }
+    }
+
+    /// Zones that chunks refer to.
+    fn referred(&self) -> BTreeSet<u32> {
+        self.chunks.values().flat_map(|chunk| chunk.groups().iter().map(|g| g.zone)).collect()
+    }
+
+    /// Makes zones known that chunks refer to and that were not; returns their numbers.
+    pub(super) fn know_referred(&mut self, tenant: &Tenant) -> Vec<u32> {
+        let mut unknown = self.referred();
+        unknown.retain(|zone| !self.zones.contains_key(zone));
+        for zone in &unknown {
+            let found = found_zone(tenant, *zone, 0, ZoneUse::Data(StreamType::DATA));
+            self.zones.insert(*zone, FoundZone { state: ZoneState::Closed, ..found });
+        }
+        unknown.into_iter().collect()
     }
 
     /// Write pointers that stand before what chunks have in their zones: somebody has reset these, or the drive has. Nothing in the index
@@ -296,39 +381,6 @@ impl Rebuilt {
             ));
         }
     }
-
-    /// A record goes behind what the chunk has. After damage it may leave a gap, whose bytes are lost; without, what is missing
-    /// before it was not durable, and so it had not been acknowledged either.
-    fn apply(&mut self, record: &FoundRecord, damaged: bool, report: &mut OpenReport) {
-        let header = &record.header;
-        let FoundRecord { zone, .. } = *record;
-        let Some(chunk) = self.chunks.get_mut(&header.chunk).filter(|chunk| chunk.serial == header.serial) else {
-            return;
-        };
-        // What the cleaner wrote is where the journal says, or still where it was.
-        if header.flags & MOVED != 0 || chunk.sealed || header.offset < chunk.len {
-            return;
-        }
-        if header.offset > chunk.len {
-            if !damaged {
-                return;
-            }
-            let (id, len) = (chunk.id, chunk.len);
-            report.damage.push(format!("Chunk {id} has lost its bytes from {len} to {}.", header.offset));
-            let gap = RecordIndex { end: header.offset, at: LOST };
-            let lost = GroupEntry { zone, start: len, records: vec![gap] };
-            let mut groups: Vec<GroupEntry> = chunk.groups().iter().map(GroupEntry::from).collect();
-            match groups.last_mut().filter(|last| last.zone == zone) {
-                Some(last) => last.records.push(gap),
-                None => groups.push(lost),
-            }
-            let sealed = chunk.sealed;
-            *chunk = Chunk::new(chunk.id, chunk.serial, chunk.stream).with_groups(groups);
-            chunk.sealed = sealed;
-        }
-        chunk.push(zone, header.data, header.at);
-        report.records += 1;
-    }
 }
 
 /// What the drive says of a zone that begins a life.
@@ -344,5 +396,6 @@ pub(crate) fn found_zone(tenant: &Tenant, zone: u32, life: u64, usage: ZoneUse) 
         finished: !report.state.writable(),
         dead: !report.state.writable() && report.state != imbrex_device::ZoneState::Full,
         scan: None,
+        unread: 0,
     }
 }

@@ -4,12 +4,17 @@
 //! of the journal says which chunks were deleted and sealed; without it, chunks come back whose zones were not reset since, and all are
 //! open. Bytes that no record has leave gaps, which are told.
 
+use super::chain::Journal;
 use super::heads::{Found, look};
+use super::holes::Hole;
+use super::losses::tell_unread;
 use super::meta::FoundMeta;
 use super::replay::{Rebuilt, found_zone};
 use super::{FoundZone, OpenReport, OpenStep, Progress};
+use crate::core::Facts;
 use crate::entry::names::NameEntry;
-use crate::entry::{Entry, GroupEntry, LOST, RecordIndex, entries};
+use crate::entry::notes::Mark;
+use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, ZoneUse};
 use crate::id::{ChunkId, StreamType};
@@ -21,30 +26,43 @@ use imbrex_device::{Cause, Written, Zone, ZoneId, ZoneState as DriveState};
 use imbrex_zones::Tenant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A record that was found: offset in the chunk → its number, and where it stands.
-type Records = BTreeMap<u32, (u64, u32, RecordIndex)>;
+/// A record that was found.
+#[derive(Clone, Copy)]
+struct Copy {
+    /// The number of the append, and whether all bytes of the record are what was written.
+    rank: (u64, bool),
+    zone: u32,
+    record: RecordIndex,
+}
+
+/// By offset in the chunk.
+type Records = BTreeMap<u32, Copy>;
 
 /// Of two records for the same place in the chunk the newer one counts: what stood behind a gap after a power loss had never been
-/// acknowledged, and other bytes came after it. Of two copies, which cleaning leaves, any is as good; runs in one zone stay runs.
-fn keep(records: &mut Records, zone: u32, header: &Header) {
+/// acknowledged, and other bytes came after it. Of two copies, which cleaning leaves, one that is whole counts; else any is as good, and runs in
+/// one zone stay runs.
+fn keep(records: &mut Records, zone: u32, header: &Header, whole: bool) {
     let record = RecordIndex { end: header.offset + header.data, at: header.at };
-    let known = records.entry(header.offset).or_insert((header.sequence, zone, record));
-    if known.0 < header.sequence {
-        *known = (header.sequence, zone, record);
+    let copy = Copy { rank: (header.sequence, whole), zone, record };
+    let known = records.entry(header.offset).or_insert(copy);
+    if known.rank < copy.rank {
+        *known = copy;
     }
 }
 
 /// Reads every zone that the tenant owns and that is no metazone. `names`: pieces of checkpoints that have some, whole checkpoints or not.
 pub(crate) fn salvage(
     tenant: &Tenant,
+    facts: &Facts,
     metazones: &[u32],
-    journal: &BTreeMap<u64, Vec<u8>>,
+    journal: &Journal,
     names: &[Vec<u8>],
     report: &mut OpenReport,
     progress: Progress,
 ) -> Result<Rebuilt> {
     let volume = tenant.volume();
     let mut rebuilt = Rebuilt { changed: true, ..Rebuilt::default() };
+    rebuilt.holes.shared = !facts.separate;
     let mut chunks: BTreeMap<ChunkId, (u64, StreamType, Records)> = BTreeMap::new();
     let zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)).collect();
     let all = zones.len() as u64;
@@ -57,6 +75,7 @@ pub(crate) fn salvage(
             Written::Untold => (state.capacity / BLOCK as u64) as u32,
             Written::Gone => {
                 report.damage.push(format!("Zone {zone} is offline, and what stood there is lost."));
+                rebuilt.holes.push(Hole { zone: zone.0, stream: None, blocks: None, after: 0, before: u64::MAX });
                 continue;
             }
         };
@@ -71,7 +90,7 @@ pub(crate) fn salvage(
             // Of a superzone before this one: the journal that counts is read.
             continue;
         }
-        let mut each = |header: &Header, _: &[u8]| {
+        let mut put = |header: &Header, whole: bool| {
             if let (Kind::Data, Some(stream)) = (header.kind, StreamType::new(header.stream)) {
                 newest = newest.max(header.sequence).max(header.serial);
                 let chunk = chunks.entry(header.chunk).or_insert((header.serial, stream, Records::new()));
@@ -79,18 +98,26 @@ pub(crate) fn salvage(
                     *chunk = (header.serial, stream, Records::new());
                 }
                 if chunk.0 == header.serial {
-                    keep(&mut chunk.2, zone.0, header);
+                    keep(&mut chunk.2, zone.0, header, whole);
                 }
             }
+        };
+        let mut each = |header: &Header, _: &[u8]| {
+            put(header, true);
             Ok(())
         };
         let scanned = scan(volume, zone.0, found.life, (0, to), Cause::Recovery, &mut each)?;
+        scanned.damaged.iter().for_each(|header| put(header, false));
         report.scanned_zones += 1;
         report.scanned_bytes += scanned.bytes;
-        if scanned.unreadable > 0 {
-            report.damage.push(format!("{} blocks of zone {zone} cannot be read.", scanned.unreadable));
+        tell_unread(zone.0, &scanned, report);
+        for hole in scanned.holes.iter().filter(|hole| hole.to > 1) {
+            if let Some(of) = found.hole(zone.0, Some(hole.to - hole.from.max(1))) {
+                rebuilt.holes.push(Hole { after: hole.after, before: hole.before, ..of });
+            }
         }
-        rebuilt.zones.insert(zone.0, FoundZone { tail: scanned.end, state: ZoneState::Closed, ..found });
+        let unread = scanned.holes.first().map_or(0, |hole| hole.from.max(1));
+        rebuilt.zones.insert(zone.0, FoundZone { tail: scanned.end, state: ZoneState::Closed, unread, ..found });
     }
     rebuilt.newest = newest;
     let (deleted, sealed) = told(journal, &mut chunks);
@@ -101,9 +128,28 @@ pub(crate) fn salvage(
         }
         report.records += records.len() as u64;
         let mut chunk = put_together(Chunk::new(id, serial, stream), &records, report);
-        chunk.sealed = sealed.get(&serial).is_some_and(|len| *len == chunk.len);
+        if let Some(len) = sealed.get(&serial) {
+            rebuilt.seals.insert(id, *len);
+            // What is missing may have been lost before, and no hole be left.
+            let last = chunk.groups().last().map(|group| group.zone).filter(|_| chunk.len < *len);
+            if let Some(zone) = last {
+                report.damage.push(format!("Chunk {id} has lost its bytes from {} to {len}.", chunk.len));
+                chunk.lose(zone, *len);
+            }
+        }
+        for (offset, Copy { zone, record, .. }) in records.iter().filter(|(_, copy)| !copy.rank.1) {
+            let (offset, len) = (*offset, record.end - offset);
+            report
+                .damage
+                .push(format!("Chunk {id} has lost its bytes from {offset} to {}, or some of them.", record.end));
+            rebuilt.scrub.marks.push(Mark { id, serial, offset, len, zone: *zone, lost: true });
+        }
+        let newest = records.last_key_value().map(|(offset, copy)| (*offset, copy.rank.0));
+        rebuilt.applied.insert(id, newest.into_iter().collect());
         rebuilt.chunks.insert(id, chunk);
     }
+    rebuilt.end_chunks(report);
+    rebuilt.know_referred(tenant);
     rebuilt.check_names(report);
     Ok(rebuilt)
 }
@@ -125,6 +171,7 @@ fn head(tenant: &Tenant, zone: &Zone) -> Option<FoundZone> {
 /// be missed; but its zone is written, and nobody can tell what it is.
 pub(crate) fn by_metazones(
     tenant: &Tenant,
+    facts: &Facts,
     root: &Root,
     found: &FoundMeta,
     report: &mut OpenReport,
@@ -134,7 +181,7 @@ pub(crate) fn by_metazones(
         return Ok(None);
     }
     let mut told = OpenReport { checkpoint: report.checkpoint, ..OpenReport::default() };
-    let rebuilt = Rebuilt::new(tenant, found, &mut told, progress)?;
+    let rebuilt = Rebuilt::new(tenant, facts, found, &mut told, progress)?;
     let newest = newest_number(found, &rebuilt);
     let volume = tenant.volume();
     let label = volume.label_zones();
@@ -165,7 +212,7 @@ pub(crate) fn newest_number(found: &FoundMeta, rebuilt: &Rebuilt) -> u64 {
     let zones = rebuilt.zones.values().map(|zone| zone.life);
     let metazones = found.log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.life);
     let chunks = rebuilt.chunks.values().map(|chunk| chunk.serial);
-    let journal = found.journal.values().filter_map(|payload| entries(payload)).flatten().map(|entry| match entry {
+    let journal = found.journal.entries().map(|entry| match entry {
         Entry::Create { serial, .. }
         | Entry::Seal { serial, .. }
         | Entry::Delete { serial, .. }
@@ -175,17 +222,18 @@ pub(crate) fn newest_number(found: &FoundMeta, rebuilt: &Rebuilt) -> u64 {
         Entry::Named(NameEntry { number, .. }) | Entry::Unnamed { number, .. } => number,
     });
     let names = rebuilt.names.newest();
-    zones.chain(metazones).chain(chunks).chain([names]).chain(journal).chain([rebuilt.newest]).max().unwrap_or(0)
+    let others = [rebuilt.newest, names, found.journal.newest()];
+    zones.chain(metazones).chain(chunks).chain(journal).chain(others).max().unwrap_or(0)
 }
 
 /// What is left of the journal: serial numbers that were deleted, and lengths of those that were sealed. Chunks without a byte
 /// are made anew.
 fn told(
-    journal: &BTreeMap<u64, Vec<u8>>,
+    journal: &Journal,
     chunks: &mut BTreeMap<ChunkId, (u64, StreamType, Records)>,
 ) -> (BTreeSet<u64>, BTreeMap<u64, u32>) {
     let (mut deleted, mut sealed) = (BTreeSet::new(), BTreeMap::new());
-    for entry in journal.values().filter_map(|payload| entries(payload)).flatten() {
+    for entry in journal.entries() {
         match entry {
             Entry::Create { id, serial, stream } => {
                 let chunk = chunks.entry(id).or_insert((serial, stream, Records::new()));
@@ -204,7 +252,7 @@ fn told(
 fn put_together(chunk: Chunk, records: &Records, report: &mut OpenReport) -> Chunk {
     let mut groups: Vec<GroupEntry> = Vec::new();
     let mut end = 0;
-    for (offset, (_, zone, record)) in records {
+    for (offset, Copy { zone, record, .. }) in records {
         if *offset < end {
             // Another one has these bytes.
             continue;
@@ -234,11 +282,20 @@ mod tests {
         let mut records = Records::new();
         for (zone, offset, data, sequence) in found {
             let of = Header::of_payload(Kind::Data, sequence, 0, &[]);
-            keep(&mut records, zone, &Header { offset, data, at: zone * 10, ..of });
+            keep(&mut records, zone, &Header { offset, data, at: zone * 10, ..of }, true);
         }
         let chunk = Chunk::new(ChunkId::of_number(1), 1, StreamType::DATA);
         let chunk = put_together(chunk, &records, &mut OpenReport::default());
         let places: Vec<_> = chunk.groups().iter().map(|group| (group.zone, group.start, group.end())).collect();
         assert_eq!(places, [(6, 0, 200), (5, 200, 400)]);
+        // Of copies of one number the whole one counts, whichever is found first.
+        for order in [[false, true], [true, false]] {
+            let mut records = Records::new();
+            for (zone, whole) in [5, 6].into_iter().zip(order) {
+                let of = Header::of_payload(Kind::Data, 7, 0, &[]);
+                keep(&mut records, zone, &Header { data: 100, ..of }, whole);
+            }
+            assert_eq!((records[&0].rank.1, records[&0].zone), (true, if order[0] { 5 } else { 6 }));
+        }
     }
 }

@@ -192,7 +192,8 @@ fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
             "chunks": stats.chunks, "index_bytes": stats.index_bytes, "limits": limits,
             "zones": { "meta": metazones, "free": stats.free_zones, "opened": stats.opened_zones,
                        "activated": stats.activated_zones, "closed": stats.closed_zones, "garbage": stats.garbage_zones },
-            "lost": lost.iter().map(|l| json!({ "zone": l.zone, "id": l.id.to_string(), "offset": l.offset, "len": l.len }))
+            "lost": lost.iter().map(|l| json!({ "zone": Some(l.zone).filter(|zone| *zone != imbrex_chunkstore::Lost::NOWHERE),
+                                                "id": l.id.to_string(), "offset": l.offset, "len": (!l.open).then_some(l.len) }))
                 .collect::<Vec<_>>(),
             "scrub": { "passes": scrubbed.passes, "bytes": scrubbed.bytes, "next": scrubbed.next.map(|id| id.to_string()),
                        "damaged": scrubbed.damaged.iter()
@@ -242,7 +243,10 @@ fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
         ),
     ]))?;
     for one in lost {
-        print(format_args!("lost: {}, {} bytes at {} (zone {})", one.id, one.len, one.offset, one.zone))?;
+        match one.open {
+            true => print(format_args!("lost: {}, nobody knows how many bytes from {} on", one.id, one.offset))?,
+            false => print(format_args!("lost: {}, {} bytes at {} (zone {})", one.id, one.len, one.offset, one.zone))?,
+        }
     }
     for one in scrubbed.damaged {
         print(format_args!("damaged: {}, in the {} bytes at {} (zone {})", one.id, one.len, one.offset, one.zone))?;
