@@ -191,10 +191,11 @@ impl User {
                     }
                 }
                 5 => {
-                    if let Some(n) = self.any().filter(|_| has_room(store, 2)) {
-                        if !store.stat(id(n)).unwrap().sealed && self.model[&n].len() < 150_000 {
-                            self.append(store, n);
-                        }
+                    if let Some(n) = self.any().filter(|_| has_room(store, 2))
+                        && !store.stat(id(n)).unwrap().sealed
+                        && self.model[&n].len() < 150_000
+                    {
+                        self.append(store, n);
                     }
                 }
                 6 => {
