@@ -263,7 +263,7 @@ typedef struct {
   imbrex_chunk_id id;
   // Offset in the chunk of the first byte.
   uint64_t offset;
-  // Bytes; where they are damaged and not lost, some of them are.
+  // Bytes; where they are damaged and not lost, some of them are. 0: the chunk is open and may have been longer, by how much is not known.
   uint64_t len;
   // The zone where they stood.
   uint32_t zone;

@@ -88,7 +88,7 @@ pub struct imbrex_chunk_damage {
     id: imbrex_chunk_id,
     /// Offset in the chunk of the first byte.
     offset: u64,
-    /// Bytes; where they are damaged and not lost, some of them are.
+    /// Bytes; where they are damaged and not lost, some of them are. 0: the chunk is open and may have been longer, by how much is not known.
     len: u64,
     /// The zone where they stood.
     zone: u32,

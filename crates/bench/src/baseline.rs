@@ -519,7 +519,7 @@ mod tests {
         let zoned = Setup::new("imbrex", "hgst-hsh721414al").config().unwrap_err();
         assert!(zoned.0.contains("no conventional drive"), "{zoned}");
         let unknown = Setup::new("imbrex", "floppy").config().unwrap_err();
-        assert!(unknown.0.contains("hitachi-hua72303"), "{unknown}");
+        assert!(unknown.0.contains("floppy") && unknown.0.contains("imbrex drive profiles"), "{unknown}");
         assert_eq!(["[none] mq-deadline", "none [mq-deadline]\n", "128\n"].map(chosen), ["none", "mq-deadline", "128"]);
     }
 }

@@ -137,7 +137,7 @@ fn what_cannot_be_set_up_says_why_and_leaves_nothing() {
     let usual = || setup(dir.path(), FileSystem::Ext4);
     for (setup, says) in [
         (Setup { profile: "hgst-hsh721414al".into(), ..usual() }, "no conventional drive"),
-        (Setup { profile: "floppy".into(), ..usual() }, "hitachi-hua72303"),
+        (Setup { profile: "floppy".into(), ..usual() }, "`imbrex drive profiles` lists all"),
         (Setup { imbrex: "/nowhere/imbrex".into(), ..usual() }, "/nowhere/imbrex cannot be run"),
         (Setup { imbrex: "/bin/false".into(), ..usual() }, "drive serve failed"),
         (Setup { work: "/nowhere".into(), ..usual() }, "/nowhere cannot be used"),

@@ -310,10 +310,10 @@ fn a_lost_label_costs_a_file_system_on_the_same_drive_nothing_more() {
     let said = done(at.chunk("salvage", &["--relabel"]));
     says(&said, &["written zones are not this store's", "stay as they are"]);
     assert_eq!(done(at.chunk("get", &[A])), "chunk");
-    // All the room that there is, twice.
+    // All the room that there is, twice: more than df counts, since zones that nobody owns count for one of the two, and who comes first takes them.
     let free = json(at.chunk("df", &["--json"]))["free"].as_u64().unwrap() as usize;
-    assert!(free > 40 << 20, "{free}");
-    let big = at.file("big", bytes(free));
+    assert!(free > 20 << 20, "{free}");
+    let big = at.file("big", bytes(40 << 20));
     for _ in 0..2 {
         let (put, _) = ids(&at.chunk("put", &[&big]));
         done(at.chunk("rm", &put.iter().map(String::as_str).collect::<Vec<_>>()));

@@ -9,8 +9,9 @@
 //!   change rounds its memory of evicted pages down.)
 //! - A page is pinned when it is found in the cache, not when it is read from the drive: what is read only once pins nothing.
 //!   Neither does a stream, which reads each byte once.
-//! - A page is pinned or in the cache, not both: else it would be charged twice, and the cache would hold so much less of other pages. The
-//!   handles of a file share its [`Views`], so each of them finds a pinned page there. What is let go of is read again.
+//! - Where the cache is tight, a page is pinned or in the cache, not both: else it would be charged twice, and the cache would hold so much less
+//!   of other pages. The handles of a file share its [`Views`], so each of them finds a pinned page there. What is let go of is read again.
+//!   While there is room it stays in the cache too, so that its run can be pinned as a whole.
 //! - Pages that were written one after the other stand so in memory, in *runs* ([`RUN`]). A run is pinned as a whole, with one look and at
 //!   once, but only while the cache is not nearly full: until then pages that nobody read take nothing from others.
 //! - Alone, only whole pages are pinned. A range that crosses into the next page is copied once and then pinned as the copy. Such
@@ -339,7 +340,9 @@ impl Views {
         if pool.charge(cost) {
             if self.pages.set(usize::try_from(number).ok()?, 0, Kept(page)) {
                 self.cost.fetch_add(cost, Ordering::Relaxed);
-                drop(pool.pages.remove(&(file, number)));
+                if pool.is_tight() {
+                    drop(pool.pages.remove(&(file, number)));
+                }
             } else {
                 pool.give_back(cost);
             }
