@@ -104,9 +104,9 @@ class Recoveries : public rocksdb::EventListener {
 
 IMBREX_TEST(BadUrisAreRefusedWithASentence) {
   const std::vector<std::vector<std::string>> cases = {
-      {"imbrex://mem:?profile=nonsense", "hgst-hsh721414al"},
+      {"imbrex://mem:?profile=nonsense", "there is no profile", "imbrex drive profiles"},
       {"imbrex://mem:?size=x", "256M"},
-      {"imbrex://mem:?nonsense=1", "there is no option", "survivor-size"},
+      {"imbrex://mem:?survivor-sice=1", "there is no option", "survivor-size"},
       {"imbrex://mem:?cache=1M&cache=2M", "twice"},
       {"imbrex://mem:?cache-policy=random", "neither block nor fifo"},
       {"imbrex://mem:?survivor-size=1", "between 1M and 4G"},
