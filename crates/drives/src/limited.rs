@@ -52,6 +52,9 @@ impl ZonedDevice for Limited {
     fn identity(&self) -> &Identity {
         self.below.identity()
     }
+    fn power_epoch(&self) -> [u8; 16] {
+        self.below.power_epoch()
+    }
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -87,7 +90,7 @@ impl ZonedDevice for Limited {
 mod tests {
     use super::limited;
     use crate::{OpenOptions, open, parse_uri};
-    use imbrex_device::contract;
+    use imbrex_device::{ZonedDevice, contract};
     use imbrex_emulator::{Config, Emulator};
     use std::sync::Arc;
 
@@ -97,6 +100,16 @@ mod tests {
         for config in [tiny.clone(), Config { block: 512, write_cache: false, ..tiny }] {
             contract::run(&|| Box::new(limited(Arc::new(Emulator::memory(&config).unwrap()), 16 << 10).unwrap()));
         }
+    }
+
+    #[test]
+    fn a_limited_drive_tells_that_its_power_went() {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let drive = limited(Arc::new(emulator.clone()), 16 << 10).unwrap();
+        let before = drive.power_epoch();
+        emulator.faults().lose_power(true, &mut |_| 0).unwrap();
+        assert_ne!(drive.power_epoch(), before);
+        assert_eq!(drive.power_epoch(), emulator.power_epoch());
     }
 
     #[test]
