@@ -5,6 +5,9 @@
 //! Whose bytes go when memory is short is [`next_to_write`]: the stream that was made first. Logs become durable in order, so to write
 //! of a later one would bring the whole of those before along, and flush them.
 //!
+//! There may be more streams with bytes in memory than it has units. Then the one whose oldest segment has been there longest is written to
+//! its end ([`VolumeCore::relieve`]), and who appends never hears of it.
+//!
 //! Invariant: no lock of this module is held while a stream is asked or written.
 
 use crate::stream::StreamCore;
@@ -20,11 +23,9 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// How often the writer looks for what waited so long.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
-/// The patient streams of a volume, by the order in which they were made.
+/// Streams of a volume, by the order in which they were made: the patient ones, or the others but the journals'.
 #[derive(Default)]
-pub(crate) struct Patients {
-    streams: Mutex<BTreeMap<u64, Weak<StreamCore>>>,
-}
+pub(crate) struct Streams(Mutex<BTreeMap<u64, Weak<StreamCore>>>);
 
 /// What a stream has that could be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,22 +63,26 @@ pub fn next_to_write(waiting: &[Waiting], why: Why) -> Option<u64> {
     }
 }
 
-impl Patients {
+impl Streams {
     pub(crate) fn add(&self, id: u64, stream: &Weak<StreamCore>) {
-        lock(&self.streams).insert(id, stream.clone());
+        lock(&self.0).insert(id, stream.clone());
     }
 
     pub(crate) fn remove(&self, id: u64) {
-        lock(&self.streams).remove(&id);
+        lock(&self.0).remove(&id);
     }
 
     #[cfg(not(feature = "shuttle"))]
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.streams).is_empty()
+        lock(&self.0).is_empty()
+    }
+
+    fn all(&self) -> Vec<Arc<StreamCore>> {
+        lock(&self.0).values().filter_map(Weak::upgrade).collect()
     }
 
     fn next(&self, why: Why, now: Duration) -> Option<(Arc<StreamCore>, Waiting)> {
-        let streams: Vec<Arc<StreamCore>> = lock(&self.streams).values().filter_map(Weak::upgrade).collect();
+        let streams = self.all();
         let waiting: Vec<Waiting> = streams.iter().map(|stream| stream.waiting(now)).collect();
         let id = next_to_write(&waiting, why)?;
         streams.into_iter().zip(waiting).find(|(_, waiting)| waiting.stream == id)
@@ -85,8 +90,31 @@ impl Patients {
 }
 
 impl VolumeCore {
-    /// Writes a turn's worth of what waits, because somebody needs the memory. False: nothing waits.
+    /// Has somebody's bytes written, because another stream finds no memory: what waits before all, else those of the stream with the oldest
+    /// segment. One that cannot be written is passed over. False: no stream has any memory.
+    ///
+    /// # Errors
+    /// That of the last one, where none can be written.
     pub(crate) fn relieve(&self) -> Result<bool> {
+        let mut result = self.relieve_patients();
+        if matches!(result, Ok(true)) {
+            return result;
+        }
+        let mut others: Vec<_> =
+            self.others.all().into_iter().filter_map(|stream| Some((stream.oldest()?, stream))).collect();
+        others.sort_by_key(|(since, _)| *since);
+        for (_, stream) in others {
+            self.flusher.check()?;
+            match stream.write_waiting(self.options.turn_bytes, true, None) {
+                Ok(()) => return Ok(true),
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    /// Writes a turn's worth of what waits. False: nothing does.
+    pub(crate) fn relieve_patients(&self) -> Result<bool> {
         let Some((stream, waiting)) = self.patients.next(Why::Short, self.now()) else { return Ok(false) };
         stream.write_waiting(self.options.turn_bytes, !waiting.full, None)?;
         Ok(true)

@@ -98,9 +98,8 @@ pub(crate) struct StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        if self.spec.patient > 0 {
-            self.volume.patients.remove(self.id);
-        }
+        self.volume.patients.remove(self.id);
+        self.volume.others.remove(self.id);
         // Whatever could not be written and was not given up is still promised.
         for segment in &lock(&self.state).segments {
             segment.leave();
@@ -172,6 +171,8 @@ impl AppendStream {
         if spec.patient > 0 {
             core.volume.patients.add(core.id, &core.me);
             core.volume.watch_patients();
+        } else if !spec.journal {
+            core.volume.others.add(core.id, &core.me);
         }
         AppendStream { core }
     }
@@ -399,6 +400,14 @@ impl StreamCore {
         let first = state.segments.front().filter(|first| !first.is_empty() && !state.abandoned);
         let old = first.is_some_and(|first| now.saturating_sub(first.since()) >= patient::LONGEST);
         Waiting { stream: self.id, full, some: first.is_some(), old }
+    }
+
+    /// When the oldest of its segments was claimed, and its number, which counts where the time stands still. `None`: it has no memory.
+    pub(crate) fn oldest(&self) -> Option<(Duration, u64)> {
+        let state = lock(&self.state);
+        let first = state.segments.front().map(|first| first.since());
+        // Of one that is just written the memory comes back in a moment, although the stream has it no more.
+        Some((first.or(state.writing.then_some(Duration::MAX))?, self.id))
     }
 
     /// Pads so that `n` bytes fit into one frame.

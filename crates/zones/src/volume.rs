@@ -17,7 +17,7 @@ use crate::active::{self, ActiveZones};
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
 use crate::memory::{SegmentMemory, is_newer, label_of, parse};
-use crate::patient::Patients;
+use crate::patient::Streams;
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::taken::Taken;
@@ -105,7 +105,9 @@ pub(crate) struct VolumeCore {
     work_changed: Condvar,
     lives: AtomicU64,
     streams: AtomicU64,
-    pub(crate) patients: Patients,
+    pub(crate) patients: Streams,
+    /// Streams that are neither patient nor a journal's.
+    pub(crate) others: Streams,
     opened: Instant,
     /// Nanoseconds that have passed besides.
     passed: AtomicU64,
@@ -328,7 +330,8 @@ impl Volume {
             work_changed: Condvar::new(),
             lives: AtomicU64::new(0),
             streams: AtomicU64::new(0),
-            patients: Patients::default(),
+            patients: Streams::default(),
+            others: Streams::default(),
             opened: Instant::now(),
             passed: AtomicU64::new(0),
             mount: AtomicU64::new(label.mount + 1),

@@ -258,6 +258,45 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
     }
 }
 
+/// Memory holds the bytes of nine streams, and there are eleven: whoever finds none has another one's written, and nobody is refused.
+#[test]
+fn streams_that_find_no_memory_get_that_of_others() {
+    for rotational in [false, true] {
+        shuttle::check_random(
+            move || {
+                let (_, volume, tenant) = volume(rotational);
+                let streams: Vec<_> = (1..=11).map(|file| stream(&tenant, file)).collect();
+                let threads: Vec<_> = (0..3)
+                    .map(|n| {
+                        let mine: Vec<_> =
+                            streams.iter().skip(n).step_by(3).map(|(log, notes)| (log.clone(), notes.file)).collect();
+                        thread::spawn(move || {
+                            for _ in 0..2 {
+                                for (log, file) in &mine {
+                                    log.append(&piece(*file, log.len(), 900)).unwrap();
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                let stepping = volume.clone();
+                let steps = thread::spawn(move || {
+                    for _ in 0..2 {
+                        stepping.step().unwrap();
+                        thread::yield_now();
+                    }
+                });
+                threads.into_iter().chain([steps]).for_each(|t| t.join().unwrap());
+                for (log, notes) in &streams {
+                    log.drain(Priority::Normal).unwrap();
+                    all_placed(notes, 1800);
+                }
+            },
+            rounds(),
+        );
+    }
+}
+
 /// One zone may be active for streams, of which there are three: who waits for it is woken, or shuttle says that all wait.
 #[test]
 fn streams_that_wait_for_an_active_zone_all_get_one() {
