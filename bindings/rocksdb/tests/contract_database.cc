@@ -93,7 +93,7 @@ IMBREX_TEST(ADatabaseOnAFullDriveHealsByItself) {
   // space" enters to flush (WriteThread::EnterUnbatched), on any file system. So stalls are waited for here.
   filling.no_slowdown = true;
 #endif
-  const auto full = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto full = std::chrono::steady_clock::now() + std::chrono::seconds(600);
   while (status.ok() && written < 100000) {
     status = db->Put(filling, Key(written), Bytes(1000, static_cast<uint64_t>(written)));
     written += status.ok() ? 1 : 0;
@@ -114,7 +114,7 @@ IMBREX_TEST(ADatabaseOnAFullDriveHealsByItself) {
     EXPECT(value == Bytes(1000, static_cast<uint64_t>(i)));
   }
   EXPECT_OK(fs->DeleteFile("/ballast.sst", IOOptions(), nullptr));
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(600);
   do {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     status = db->Put(WriteOptions(), Key(written), Bytes(1000, static_cast<uint64_t>(written)));

@@ -61,6 +61,8 @@ pub struct Series {
 pub enum Shape {
     /// Lines over an axis.
     Lines(Vec<Series>),
+    /// A dot for each point; the axis upwards begins where they do.
+    Points(Vec<Series>),
     /// A bar for each name; and beside it what others published, where they did.
     Bars(Vec<(String, f64, Option<f64>)>),
     /// What a number becomes when something changes one way or the other.
@@ -164,6 +166,7 @@ impl Chart {
         let above = self.caption(area)? + MARGIN;
         match &self.shape {
             Shape::Lines(series) => self.lines(area, above, series)?,
+            Shape::Points(series) => self.points(area, above, series)?,
             Shape::Bars(bars) => self.bars(area, above, bars)?,
             Shape::Tornado { middle, bars } => self.tornado(area, above, *middle, bars)?,
         }
@@ -211,6 +214,17 @@ impl Chart {
         }
     }
 
+    fn points<B: DrawingBackend>(&self, area: &Area<B>, above: u32, series: &[Series]) -> Drawn {
+        let all = || series.iter().flat_map(|series| &series.points).filter(|(x, y)| x.is_finite() && y.is_finite());
+        let right = all().map(|at| at.0).fold(0.0, f64::max);
+        let (low, high) =
+            all().map(|at| at.1).fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), y| (a.min(y), b.max(y)));
+        let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+        let room = ((high - low) * 0.04).max(0.5);
+        let right = if right > 0.0 { right } else { 1.0 };
+        self.mesh((area, above), series, 0.0..right, low - room..high + room)
+    }
+
     fn mesh<B, X, Y>(&self, (area, above): (&Area<B>, u32), series: &[Series], x: X, y: Y) -> Drawn
     where
         B: DrawingBackend,
@@ -243,9 +257,13 @@ impl Chart {
         for (i, one) in series.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             let points = one.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
-            chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2))).map_err(failed)?;
-            if one.points.len() <= 24 {
-                chart.draw_series(points.map(|at| Circle::new(at, 3, colour.filled()))).map_err(failed)?;
+            let joined = !matches!(self.shape, Shape::Points(_));
+            if joined {
+                chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2))).map_err(failed)?;
+            }
+            if !joined || one.points.len() <= 24 {
+                let size = if joined { 3 } else { 2 };
+                chart.draw_series(points.map(|at| Circle::new(at, size, colour.filled()))).map_err(failed)?;
             }
             let y = 40 + 20 * i as i32;
             let line = PathElement::new([(4, y + 6), (22, y + 6)], colour.stroke_width(3));
@@ -393,8 +411,12 @@ mod tests {
         let nothing = Shape::Tornado { middle: 0.0, bars: vec![] };
         let tornadoes = [tornado, nothing].map(|shape| Chart { shape, ..lines(false) });
         let empty = Chart { shape: Shape::Lines(vec![]), ..lines(false) };
-        for chart in
-            [lines(false), lines(true), Chart { shape: bars, ..lines(false) }, empty].into_iter().chain(tornadoes)
+        let Shape::Lines(dots) = lines(false).shape else { panic!("lines are lines") };
+        let dots = [dots, vec![]].map(|dots| Chart { shape: Shape::Points(dots), ..lines(false) });
+        for chart in [lines(false), lines(true), Chart { shape: bars, ..lines(false) }, empty]
+            .into_iter()
+            .chain(tornadoes)
+            .chain(dots)
         {
             let svg = chart.svg().unwrap();
             assert!(svg.starts_with("<svg") && svg.contains("A title &lt; &amp; &gt;"), "{svg}");

@@ -202,6 +202,9 @@ impl Load {
     }
 }
 
+/// When zones were written: nanoseconds, and a zone.
+type Written = Vec<(Nanoseconds, u32)>;
+
 /// Bytes of the user in an append of so many with footers.
 fn payload(size: u64) -> u64 {
     size / SEGMENT * PAYLOAD
@@ -282,12 +285,14 @@ pub(super) fn at_part(sorted: &[Nanoseconds], part: f64) -> f64 {
     sorted.get(rank.min(sorted.len().saturating_sub(1))).map_or(0.0, |ns| ns / 1e6)
 }
 
-fn measure(profile: &Profile, cell: &Cell, load: Load, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+/// The row, and when zones were written at the first place.
+fn measure(profile: &Profile, cell: &Cell, load: Load, stopped: &dyn Fn() -> bool) -> Result<(Row, Written), Stop> {
     let mut all = Measured::default();
     for place in 0..load.places {
         all.add(at_place(profile, cell, load, place, stopped)?);
     }
-    Ok(row(profile, all))
+    let written = std::mem::take(&mut all.written);
+    Ok((row(profile, all), written))
 }
 
 fn row(profile: &Profile, mut all: Measured) -> Row {
@@ -338,13 +343,17 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("microseconds between an answer and the client's next append (assumed)", TURNAROUND / 1e3);
     let ours: Vec<Cell> = cells().into_iter().filter(|cell| cell.kernel().is_none()).collect();
     let names: Vec<String> = ours.iter().map(Cell::name).collect();
-    run.at_once(&names, A_STORE, |i, stopped| Ok((measure(&profile, &ours[i], load, stopped)?, ())))?;
+    let ran = run.at_once(&names, A_STORE, |i, stopped| measure(&profile, &ours[i], load, stopped))?;
+    let mut written: Vec<(Cell, Written)> =
+        ours.into_iter().zip(ran).filter_map(|(cell, ran)| Some((cell, ran?))).collect();
     one_stream::run(run, &profile)?;
     // By the world's clock, so alone.
     let mut kernels = kernel_chunks::Measured::default();
     for (cell, asked) in cells().iter().filter_map(|cell| Some((cell, cell.kernel()?))) {
         run.row(&cell.name(), |run| kernels.write(run, &profile, asked, &cell.wanted(run)))?;
+        written.push((*cell, kernels.written()));
     }
+    zones_over_time(run, &written);
     ratios(run);
     for span in Span::ALL {
         [false, true].into_iter().for_each(|cache| chart(run, span, cache));
@@ -396,6 +405,30 @@ fn goal(over: Engine, under: Engine, how: &str, cache: bool) -> Option<f64> {
     }
 }
 
+/// As SMRSTORE's Figures 5 and 15: which zones are written in the first seconds.
+fn zones_over_time(run: &mut Run, written: &[(Cell, Written)]) {
+    const SECONDS: f64 = 3.0;
+    for engine in [Engine::Durable, Engine::OneZone, Engine::F2fs] {
+        let asked = Cell { engine, span: Span::SixTb, cache: false, size: MIB };
+        let Some((_, writes)) = written.iter().find(|(cell, writes)| *cell == asked && !writes.is_empty()) else {
+            continue;
+        };
+        let first = writes.iter().map(|(_, zone)| *zone).min().unwrap_or(0);
+        let point = |(at, zone): &(Nanoseconds, u32)| (at / 1e9, f64::from(zone - first));
+        let points = writes.iter().map(point).filter(|(at, _)| *at < SECONDS).collect();
+        run.outcome.charts.push(Chart {
+            file: format!("zones-{}", engine.name().to_lowercase().replace(' ', "-")),
+            title: format!(
+                "Zones that are written, {}: appends of 1 MiB of 16 at once, write cache off ({DRIVE})",
+                engine.name()
+            ),
+            x: Axis::even("seconds"),
+            y: Axis::even("zone, from the first that is written"),
+            shape: Shape::Points(vec![Series { name: "a write of users' bytes".into(), points }]),
+        });
+    }
+}
+
 fn chart(run: &mut Run, span: Span, cache: bool) {
     let line = |engine: Engine| {
         let point = |size: u64| Some((size as f64 / KIB as f64, rate(run, Cell { engine, span, cache, size })?));
@@ -418,6 +451,7 @@ fn chart(run: &mut Run, span: Span, cache: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn measured(engine: Engine, cache: bool, size: u64) -> Measured {
         let profile = Profile::named(DRIVE).unwrap();
@@ -449,6 +483,8 @@ mod tests {
     #[test]
     fn one_zone_has_longer_turns_and_is_faster_on_a_clean_drive() {
         let (ours, one) = (measured(Engine::Durable, false, 64 * KIB), measured(Engine::OneZone, false, 64 * KIB));
+        let zones = |of: &Measured| of.written.iter().map(|(_, zone)| *zone).collect::<BTreeSet<_>>().len();
+        assert!(zones(&one) == 1 && zones(&ours) > 8, "{} {}", zones(&one), zones(&ours));
         assert_eq!(ours.user, one.user);
         assert!(one.turns.turns < ours.turns.turns && one.seconds < ours.seconds, "{} {}", one.seconds, ours.seconds);
     }

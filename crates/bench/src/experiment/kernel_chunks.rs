@@ -53,6 +53,8 @@ struct Ran {
     stayed: f64,
     /// Of each operation, where it is known.
     took: Vec<f64>,
+    /// When zones were written, in nanoseconds, at the first place.
+    zones: Vec<(f64, u32)>,
 }
 
 impl Ran {
@@ -78,6 +80,9 @@ impl Ran {
         self.stayed += other.stayed;
         self.took.extend(other.took);
         self.took.sort_by(f64::total_cmp);
+        if self.zones.is_empty() {
+            self.zones = other.zones;
+        }
     }
 
     /// MB of the user in a second.
@@ -126,6 +131,8 @@ pub(super) struct Measured {
     ext4: BTreeMap<(bool, &'static str), BySize<Both>>,
     reads: BTreeMap<&'static str, BySize<Ran>>,
     f2fs: Option<Result<f2fs::Traces, Stop>>,
+    /// When the last row's drive was written, in nanoseconds, and in which zones, at the first place.
+    zones: Vec<(f64, u32)>,
 }
 
 fn nothing() -> Stop {
@@ -160,6 +167,7 @@ impl Measured {
         // What has reached the medium when it returns.
         let reached = |sync: bool| sync || (kernel == Kernel::Ext4 && !cache);
         let (Some(ran), [(counts, _), _]) = (both.first(), HOW) else { return Err(nothing()) };
+        self.zones.clone_from(&ran.zones);
         let mut row = ran.row(&drive_name(kernel, profile), true);
         row.settings.insert("what counts".into(), format!("{counts}, which promises what the store's appends do"));
         for ((how, sync), ran) in HOW.into_iter().zip(&both) {
@@ -172,6 +180,11 @@ impl Measured {
             row.paper = Some(Figure::new(84.6, "MB/s: 110 MB/s are 30 % more", "SMRSTORE, section 6.1"));
         }
         Ok(self.described(run, kernel, "write", row))
+    }
+
+    /// When the drive of the row that was measured last was written, in nanoseconds, and in which zones; nothing of ext4, whose drive has none.
+    pub(super) fn written(&mut self) -> Vec<(f64, u32)> {
+        std::mem::take(&mut self.zones)
     }
 
     /// A row of `chunk-read`.

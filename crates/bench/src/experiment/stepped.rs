@@ -254,6 +254,9 @@ const NO_ZONE: u32 = u32::MAX;
 /// Commands of one operation that are at the drive at once, as the store does it: see `Core::beside` there.
 const BESIDE: usize = 32;
 
+/// Writes of which [`Steps`] knows zone and time: a few seconds of a disk.
+pub(super) const WRITES_SEEN: usize = 1 << 12;
+
 /// The virtual clock: what the clients' operations ask of the drive, played side by side.
 pub(super) struct Steps {
     line: Timeline,
@@ -267,6 +270,8 @@ pub(super) struct Steps {
     begun: u64,
     /// Commands at the drive, whose they are, and their zones.
     flying: Vec<(Ticket, Vec<u64>, u32)>,
+    /// When a command wrote users' bytes, and to which zone; the first [`WRITES_SEEN`].
+    written: Vec<(Nanoseconds, u32)>,
     /// Chains that go on, by time (bits of a number that is not negative are in its order) and by age, because a command in this zone is complete.
     due: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// The chain that has the right to write, and those that want it.
@@ -289,6 +294,7 @@ impl Steps {
             chains: BTreeMap::new(),
             begun: 0,
             flying: Vec::new(),
+            written: Vec::new(),
             due: BinaryHeap::new(),
             right: None,
             wanting: VecDeque::new(),
@@ -366,6 +372,9 @@ impl Steps {
             chain.busy.push(command.zone);
             let zone = command.zone;
             let (command, whose) = self.with_those_behind(command, id);
+            if self.written.len() < WRITES_SEEN && command.op == Op::Write && Order::of(&command) == Order::Zone {
+                self.written.push((at, zone));
+            }
             let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
             self.flying.push((ticket, whose, zone));
         }
@@ -437,6 +446,11 @@ impl Steps {
             }
         }
         (command, whose)
+    }
+
+    /// When a command that writes users' bytes went to the drive, and the zone in the store's own drive; the first few thousand.
+    pub(super) fn written(&mut self) -> Vec<(Nanoseconds, u32)> {
+        std::mem::take(&mut self.written)
     }
 
     /// What became of the drive's time.

@@ -45,6 +45,8 @@ pub(super) struct Measured {
     pub(super) flushes: u64,
     /// Of each append, in nanoseconds.
     pub(super) took: Vec<Nanoseconds>,
+    /// When zones were written, at the first place.
+    pub(super) written: Vec<(Nanoseconds, u32)>,
 }
 
 impl Measured {
@@ -59,6 +61,9 @@ impl Measured {
         self.turns.turns += one.turns.turns;
         self.flushes += one.flushes;
         self.took.extend(one.took);
+        if self.written.is_empty() {
+            self.written = one.written;
+        }
     }
 }
 
@@ -228,6 +233,7 @@ impl<'a, C: Chunks> Clients<'a, C> {
         }
         let stats = self.steps.stats();
         self.measured.seconds = end / 1e9;
+        self.measured.written = self.steps.written();
         self.measured.busy = stats.total.busy();
         self.measured.kinds = [stats.total.seek, stats.total.rotation, stats.total.transfer, stats.total.zone_ops];
         Ok(std::mem::take(&mut self.measured))

@@ -6,6 +6,7 @@
 //! took as long as the processor of a VM needs; here it takes [`TURNAROUND`] at most, as for all clients.
 
 use super::super::chunk_write::TURNAROUND;
+use super::super::stepped::WRITES_SEEN;
 use super::Ran;
 use imbrex_emulator::time::{Ticket, Timeline};
 use imbrex_emulator::{Op, Profile, TraceEntry};
@@ -169,6 +170,7 @@ pub(super) fn play_over_time(
         roots.enumerate().map(|(rank, number)| Reverse(((rank as f64 * TURNAROUND).to_bits(), number))).collect();
     let mut flying: Vec<(Ticket, usize)> = Vec::new();
     let (mut end, mut ended) = (0.0_f64, Vec::new());
+    let mut zones = Vec::new();
     let mut moments = Vec::with_capacity(commands.len());
     loop {
         flying.retain(|(ticket, number)| match line.completion(*ticket) {
@@ -203,6 +205,9 @@ pub(super) fn play_over_time(
         while line.step(at) {}
         let zone = command.offset / zone_size;
         let offset = place(zone) + command.offset % zone_size;
+        if command.op == Op::Write && zones.len() < WRITES_SEEN {
+            zones.push((at, u32::try_from(zone).unwrap_or(u32::MAX)));
+        }
         let entry = TraceEntry {
             sequence: number as u64,
             op: command.op,
@@ -223,8 +228,8 @@ pub(super) fn play_over_time(
         latest = latest.max(*at);
         *at = latest;
     }
-    let ran =
-        Ran { seconds: end / 1e9, written: sum(Op::Write), read: sum(Op::Read), flushes, ..Ran::of(&line.stats()) };
+    let (written, read) = (sum(Op::Write), sum(Op::Read));
+    let ran = Ran { seconds: end / 1e9, written, read, flushes, zones, ..Ran::of(&line.stats()) };
     Ok((ran, moments))
 }
 
@@ -271,6 +276,7 @@ mod tests {
             |cache| play(&profile, cache, &commands, Order::AsAnswered, 256 << 20, |zone| (1000 + zone) << 28).unwrap();
         let off = played(false);
         assert_eq!((off.written, off.flushes), (4096 + 8192 + (1 << 20), 2));
+        assert_eq!(off.zones.iter().map(|(_, zone)| *zone).collect::<Vec<_>>(), [1, 2, 1]);
         // Two zones are opened, and the second write of the first waits for a turn.
         assert!((0.040..0.080).contains(&off.seconds), "{off:?}");
         let apart = play(&profile, false, &commands, Order::AsAnswered, 256 << 20, |zone| (1000 + zone * 30_000) << 28)
