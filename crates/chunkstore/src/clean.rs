@@ -8,6 +8,7 @@
 //! the cleaner's zone and one more. What a chunk has in one zone stays one run of its bytes.
 
 use crate::core::{Core, State, lock};
+use crate::entry::notes::Mark;
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
@@ -54,6 +55,17 @@ struct Move {
     rate: f64,
     /// For it, a zone of the cleaner may be closed that has room for fewer blocks than this.
     give_up: u32,
+}
+
+/// Records of a [`Move`] that were copied to one zone.
+struct Copied {
+    slot: u32,
+    id: ChunkId,
+    serial: u64,
+    from: u32,
+    to: GroupEntry,
+    /// Those of which some could not be read: offset in the chunk, and bytes.
+    lost: Vec<(u32, u32)>,
 }
 
 /// A zone that is to be cleaned: this life of it and no later one.
@@ -267,21 +279,26 @@ impl Core {
                 break;
             }
             let mut start = one.start;
-            let mut group: Option<GroupEntry> = None;
+            let mut copies: Option<Copied> = None;
             for record in &one.records {
                 let data = record.end - start;
                 let blocks = if record.at == LOST { 0 } else { data_blocks(data) };
-                let to = match &group {
+                let group = copies.as_ref().map(|copies| &copies.to);
+                let to = match group {
                     // What is lost stands nowhere, and goes with what is before it.
                     Some(group) if blocks == 0 => Some(group.zone),
-                    _ => self.cleaner_zone(&one, group.as_ref(), blocks)?,
+                    _ => self.cleaner_zone(&one, group, blocks)?,
                 };
                 let Some(to) = to else { break };
+                let mut whole = true;
                 let at = match blocks {
                     0 => LOST,
                     _ => {
                         let image = match self.copy(&one, start, *record) {
-                            Ok(image) => image,
+                            Ok((image, all)) => {
+                                whole = all;
+                                image
+                            }
                             Err(error) => {
                                 // What was copied so far is as good as it was.
                                 unread = Some(error);
@@ -300,16 +317,22 @@ impl Core {
                         at
                     }
                 };
-                match group.as_mut().filter(|group| group.zone == to) {
-                    Some(group) => group.records.push(RecordIndex { end: record.end, at }),
-                    None => {
-                        let next = GroupEntry { zone: to, start, records: vec![RecordIndex { end: record.end, at }] };
-                        done.extend(group.replace(next).map(|group| (one.slot, one.id, one.serial, one.from, group)));
-                    }
+                if copies.as_ref().is_none_or(|copies| copies.to.zone != to) {
+                    done.extend(copies.take());
                 }
+                let copies = copies.get_or_insert_with(|| Copied {
+                    slot: one.slot,
+                    id: one.id,
+                    serial: one.serial,
+                    from: one.from,
+                    to: GroupEntry { zone: to, start, records: Vec::new() },
+                    lost: Vec::new(),
+                });
+                copies.to.records.push(RecordIndex { end: record.end, at });
+                copies.lost.extend((!whole).then_some((start, data)));
                 start = record.end;
             }
-            done.extend(group.map(|group| (one.slot, one.id, one.serial, one.from, group)));
+            done.extend(copies);
         }
         if done.is_empty() {
             return Ok(Moved { bytes: 0, unread });
@@ -321,7 +344,7 @@ impl Core {
         // The copies are durable.
         let mut state = self.state();
         let mut bytes = 0;
-        for (slot, id, serial, from, to) in done {
+        for Copied { slot, id, serial, from, to, lost } in done {
             if state.index.chunk(slot).is_none_or(|chunk| chunk.serial != serial) {
                 continue;
             }
@@ -345,6 +368,11 @@ impl Core {
             state.assign();
             if state.regroup(slot, |chunk| chunk.move_front(from, &to)).flatten().is_some() {
                 bytes += u64::from(blocks) * BLOCK as u64;
+                for (offset, len) in lost {
+                    let mark = Mark { id, serial, offset, len, zone: to.zone, lost: true };
+                    state.scrub.lose(mark);
+                    state.journal.push(Entry::Lost(mark));
+                }
                 state.journal.push(Entry::Moved { id, serial, from, to });
             }
         }
@@ -436,12 +464,14 @@ impl Core {
         }
     }
 
-    /// A record as it stands on the drive; zeros where it cannot be read: then its slices are as damaged as they were.
-    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<Image, DriveError> {
+    /// A record as it stands on the drive, and whether all of it could be read; else there are zeros, so its slices are as damaged as they were.
+    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<(Image, bool), DriveError> {
         let mut image = self.gather.pool.take(data_blocks(record.end - start) as usize * BLOCK);
         let tag = Tag::new(Cause::Cleaning).at(Priority::Background);
         let address = self.address(one.from) + u64::from(record.at) * BLOCK as u64;
-        if let Err(error) = self.volume.read(&mut image, address, tag) {
+        let read = self.volume.read(&mut image, address, tag);
+        let whole = read.is_ok();
+        if let Err(error) = read {
             if !matches!(error.fault, Fault::Media { .. }) {
                 return Err(error);
             }
@@ -454,7 +484,7 @@ impl Core {
                 }
             }
         }
-        Ok(image)
+        Ok((image, whole))
     }
 
     fn moved_header(&self, one: &Move, start: u32, data: u32, image: &[u8]) -> Header {

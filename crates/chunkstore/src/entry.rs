@@ -10,6 +10,7 @@ pub mod notes;
 use crate::format::{BLOCK, ZoneUse};
 use crate::id::{ChunkId, StreamType};
 use names::NameEntry;
+use notes::Mark;
 use std::sync::Arc;
 
 /// Record index: where one record of a chunk stands. It begins in the chunk where the one before it ends (SMRSTORE §5.3).
@@ -203,6 +204,8 @@ pub enum Entry {
         /// The naming's number.
         number: u64,
     },
+    /// Some of a record could not be read when it was moved, and is lost. Before the entry that tells of the move.
+    Lost(Mark),
 }
 
 /// Bytes of an entry's header.
@@ -295,6 +298,7 @@ impl Entry {
             Entry::ZoneTold { .. } => (8, [0; 2]),
             Entry::Named(_) => (9, [0; 2]),
             Entry::Unnamed { .. } => (10, [0; 2]),
+            Entry::Lost(_) => (11, [0; 2]),
         };
         out.extend_from_slice(&[kind, detail, more, 0, 0, 0, 0, 0]);
         match self {
@@ -338,6 +342,7 @@ impl Entry {
                 out.extend_from_slice(&(name.len() as u64).to_le_bytes());
                 names::put_text(out, name);
             }
+            Entry::Lost(mark) => mark.encode(out),
         }
         let len = (out.len() - from) as u32;
         out[from + 4..from + ENTRY].copy_from_slice(&len.to_le_bytes());
@@ -384,6 +389,7 @@ impl Entry {
                 let (number, len) = (body.long()?, u16::try_from(body.long()?).ok()?);
                 Entry::Unnamed { name: body.name(len)?, number }
             }
+            11 => Entry::Lost(Mark::decode(&mut body).filter(|mark| mark.lost)?),
             _ => return None,
         };
         (body.0.is_empty() && zero == 0).then_some((entry, len))

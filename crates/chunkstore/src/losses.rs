@@ -97,7 +97,11 @@ impl Core {
             chunks.dedup();
             let (zone, bytes, chunks) = (of[0].zone, counted(bytes, "byte"), counted(chunks.len() as u64, "chunk"));
             let offline = self.state().zones.get(zone).is_some_and(|z| z.unreadable);
-            let why = if offline { "is offline" } else { "could not be read everywhere when the store was opened" };
+            let why = if offline {
+                "is offline"
+            } else {
+                "holds records that could not be read when the store was opened, or when they were moved"
+            };
             all.push(format!(
                 "Zone {zone} {why}, and {bytes} of {chunks} in it are lost; `imbrex chunk stat` lists what is lost: \
                  restore it from copies, and remove it here."
@@ -115,7 +119,8 @@ impl Core {
 }
 
 impl ChunkStore {
-    /// What is lost, by zone and chunk: because the zone where it stood is offline, or because it could not be read when the store was opened.
+    /// What is lost, by zone and chunk: because the zone where it stood is offline, or because it could not be read when the store was opened or its
+    /// record was moved.
     /// Other bytes of the same chunks are there. It is listed until the chunk is deleted.
     pub fn lost(&self) -> Vec<Lost> {
         self.core.lost()

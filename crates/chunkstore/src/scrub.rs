@@ -62,10 +62,17 @@ impl Scrub {
         (entry != ScrubEntry::default()).then_some(entry)
     }
 
-    /// Records of which some was lost when the store was opened.
+    /// Records of which some was lost when the store was opened, or when they were moved.
     pub(crate) fn lost(&self) -> impl Iterator<Item = Lost> {
         let of = |mark: &Mark| Lost { zone: mark.zone, id: mark.id, offset: mark.offset, len: mark.len, open: false };
         self.marks.values().filter(|mark| mark.lost).map(of)
+    }
+
+    /// Some of a record is lost. With more marks than are kept only its chunk's readers are told.
+    pub(crate) fn lose(&mut self, mark: Mark) {
+        if self.marks.len() < MOST_MARKS {
+            self.marks.insert((mark.id, mark.offset), mark);
+        }
     }
 
     /// From the checkpoint, of chunks that are still the same.

@@ -23,7 +23,7 @@ pub struct Mark {
     pub len: u32,
     /// The zone where it stood when it was verified.
     pub zone: u32,
-    /// It was so when the store was opened: some of it is lost.
+    /// It was so when the store was opened, or when the record was moved: some of it is lost.
     pub lost: bool,
 }
 
@@ -68,13 +68,7 @@ impl ScrubEntry {
         out.extend_from_slice(&self.next.unwrap_or_default().0);
         out.extend_from_slice(&self.offset.to_le_bytes());
         out.extend_from_slice(&u32::from(self.next.is_some()).to_le_bytes());
-        for mark in &self.marks {
-            out.extend_from_slice(&mark.id.0);
-            out.extend_from_slice(&mark.serial.to_le_bytes());
-            for word in [mark.offset, mark.len, mark.zone, u32::from(mark.lost)] {
-                out.extend_from_slice(&word.to_le_bytes());
-            }
-        }
+        self.marks.iter().for_each(|mark| mark.encode(&mut out));
         out
     }
 
@@ -87,16 +81,34 @@ impl ScrubEntry {
             _ => return None,
         };
         let count = (count <= input.0.len() / MARK).then_some(count)?;
-        let marks = (0..count).map(|_| mark(input)).collect::<Option<Vec<Mark>>>()?;
+        let marks = (0..count).map(|_| Mark::decode(input)).collect::<Option<Vec<Mark>>>()?;
         let ascend = marks.windows(2).all(|pair| (pair[0].id, pair[0].offset) < (pair[1].id, pair[1].offset));
         ascend.then_some(ScrubEntry { passes, bytes, next, offset, marks })
     }
 }
 
-fn mark(input: &mut Input) -> Option<Mark> {
-    let (id, serial, offset, len, zone) = (input.id()?, input.long()?, input.word()?, input.word()?, input.word()?);
-    let lost = input.word()?;
-    (lost <= 1 && offset.checked_add(len).is_some()).then_some(Mark { id, serial, offset, len, zone, lost: lost == 1 })
+impl Mark {
+    /// As it stands in a checkpoint or in the journal.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.serial.to_le_bytes());
+        for word in [self.offset, self.len, self.zone, u32::from(self.lost)] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    pub(super) fn decode(input: &mut Input) -> Option<Mark> {
+        let (id, serial, offset, len, zone) = (input.id()?, input.long()?, input.word()?, input.word()?, input.word()?);
+        let lost = input.word()?;
+        (lost <= 1 && offset.checked_add(len).is_some()).then_some(Mark {
+            id,
+            serial,
+            offset,
+            len,
+            zone,
+            lost: lost == 1,
+        })
+    }
 }
 
 impl StreamEntry {

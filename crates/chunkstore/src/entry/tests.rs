@@ -19,7 +19,7 @@ fn an_entry() -> impl Strategy<Value = Entry> {
     let id = any::<[u8; 24]>().prop_map(ChunkId);
     let stream = (0u8..16).prop_map(|n| StreamType::new(n).unwrap());
     let lens = proptest::collection::vec(1u32..5000, 1..9);
-    (0..10, id, any::<u64>(), stream, any::<u32>(), lens).prop_map(|(kind, id, serial, stream, n, lens)| match kind {
+    (0..11, id, any::<u64>(), stream, any::<u32>(), lens).prop_map(|(kind, id, serial, stream, n, lens)| match kind {
         0 => Entry::Create { id, serial, stream },
         1 => Entry::Seal { id, serial, len: n },
         2 => Entry::Delete { id, serial },
@@ -27,6 +27,7 @@ fn an_entry() -> impl Strategy<Value = Entry> {
         4 => Entry::ZoneClosed { zone: n, life: serial, tail: 9 },
         5 => Entry::ZoneTold { zone: n, life: serial, tail: 9 },
         6 => Entry::Told { id, serial, group: group(7, n / 2, &lens) },
+        9 => Entry::Lost(Mark { id, serial, offset: n / 2, len: 9, zone: 7, lost: true }),
         7 => Entry::Unnamed { name: format!("dir/{n}").into(), number: serial },
         8 => {
             Entry::Named(named(&format!("märz/{n}"), serial, lens.iter().map(|n| Member { id, serial: u64::from(*n) })))
@@ -48,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..12) {
+    fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..13) {
         Part::decode(&bytes);
         if bytes.len() > 8 {
             let len = bytes.len() as u32;

@@ -64,10 +64,15 @@ impl Rebuilt {
             report
                 .damage
                 .push(format!("Chunk {id} has lost its bytes from {offset} to {}, or some of them.", offset + len));
-            self.scrub.marks.retain(|mark| (mark.id, mark.offset) != (id, offset));
-            self.scrub.marks.push(Mark { id, serial, offset, len, zone, lost: true });
+            self.mark_lost(Mark { id, serial, offset, len, zone, lost: true });
         }
         report.records += 1;
+    }
+
+    /// Some of a record is lost, whatever was known of it before.
+    pub(super) fn mark_lost(&mut self, mark: Mark) {
+        self.scrub.marks.retain(|other| (other.id, other.offset) != (mark.id, mark.offset));
+        self.scrub.marks.push(mark);
     }
 
     /// Chunks are sealed that were, and of those that are not it is said whether they may have gone on where nothing can be read.

@@ -217,6 +217,11 @@ impl Rebuilt {
                     found.scan = found.scan.map(|from| from.max(tail.min(found.capacity)));
                 }
             }
+            Entry::Lost(mark) => {
+                if self.same(mark.id, mark.serial).is_some() {
+                    self.mark_lost(mark);
+                }
+            }
             Entry::Named(entry) => self.names.apply(entry),
             Entry::Unnamed { name, number } => self.names.end(&name, number),
         }

@@ -219,6 +219,7 @@ pub(crate) fn newest_number(found: &FoundMeta, rebuilt: &Rebuilt) -> u64 {
         | Entry::Moved { serial, .. }
         | Entry::Told { serial, .. } => serial,
         Entry::ZoneTaken { life, .. } | Entry::ZoneClosed { life, .. } | Entry::ZoneTold { life, .. } => life,
+        Entry::Lost(mark) => mark.serial,
         Entry::Named(NameEntry { number, .. }) | Entry::Unnamed { number, .. } => number,
     });
     let names = rebuilt.names.newest();

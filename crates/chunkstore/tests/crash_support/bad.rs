@@ -1,6 +1,8 @@
 //! A drive of which some cannot be read: blocks, or a whole zone; for good, or until it is said to be over.
 
-use imbrex_device::{Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
+use imbrex_device::{
+    Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice,
+};
 use std::sync::{Arc, Mutex};
 
 /// See the module.
@@ -20,7 +22,14 @@ impl Bad {
         self.blocks.lock().unwrap().push((from, to));
     }
 
+    /// A zone that is offline does not count as active any more.
     pub fn lose_zone(&self, zone: ZoneId) {
+        let mut report = [Zone::EMPTY];
+        self.drive.report(zone, &mut report).unwrap();
+        let state = report[0].state;
+        if self.geometry().max_active.is_some() && (state.is_open() || state == ZoneState::Closed) {
+            self.drive.zone_op(ZoneOp::Finish, zone, Cause::Other.into()).unwrap();
+        }
         *self.offline.lock().unwrap() = Some(zone);
     }
 
