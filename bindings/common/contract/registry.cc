@@ -37,6 +37,13 @@ void ExpectContains(const char* file, int line, const std::string& text, const s
   }
 }
 
+void ExpectOnce(const char* file, int line, const std::string& text, const std::string& part) {
+  const size_t first = text.find(part);
+  if (first == std::string::npos || text.find(part, first + part.size()) != std::string::npos) {
+    Fail(file, line, "\"" + part + "\" is not once in: " + text);
+  }
+}
+
 std::string Show(const std::string& value) {
   return value.size() <= 64 ? "\"" + value + "\"" : std::to_string(value.size()) + " bytes \"" + value.substr(0, 48) + "...\"";
 }

@@ -57,6 +57,8 @@ void Fail(const char* file, int line, const std::string& what);
   } while (0)
 #define EXPECT_EQ(left, right) ::contract::ExpectEq(__FILE__, __LINE__, #left " == " #right, (left), (right))
 #define EXPECT_CONTAINS(text, part) ::contract::ExpectContains(__FILE__, __LINE__, (text), (part))
+// Fails unless `part` stands in `text` exactly once.
+#define EXPECT_ONCE(text, part) ::contract::ExpectOnce(__FILE__, __LINE__, (text), (part))
 
 template <typename Status>
 bool ExpectOk(const char* file, int line, const char* expression, const Status& status) {
@@ -67,6 +69,7 @@ bool ExpectOk(const char* file, int line, const char* expression, const Status& 
 }
 
 void ExpectContains(const char* file, int line, const std::string& text, const std::string& part);
+void ExpectOnce(const char* file, int line, const std::string& text, const std::string& part);
 
 std::string Show(const std::string& value);
 std::string Show(unsigned long long value);

@@ -78,7 +78,11 @@ Status DriveEnv::GetChildren(const std::string& path, std::vector<std::string>* 
     Status status = ToStatus(imbrex_fs_list(fs_.get(), absolute.c_str(), &raw), absolute);
     const ListHandle list(raw);
     const size_t count = status.ok() ? imbrex_list_len(list.get()) : 0;
-    result->reserve(count);
+    result->reserve(count + 2);
+    if (status.ok()) {
+      // LevelDB's own Env lists these two, which readdir gives it, and programs count on them.
+      result->insert(result->end(), {".", ".."});
+    }
     for (size_t i = 0; i < count; ++i) {
       result->emplace_back(imbrex_list_name(list.get(), i));
     }

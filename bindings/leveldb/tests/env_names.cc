@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -32,6 +33,41 @@ CONTRACT_TEST(WhatIsMissingIsNotFound) {
   EXPECT_ERROR(TestEnv()->GetFileSize(At("no"), &size), IsNotFound);
   EXPECT_EQ(size, 0u);
   EXPECT(!TestEnv()->FileExists(At("no")));
+}
+
+// LevelDB puts the path in front of the message itself.
+CONTRACT_TEST(ErrorsNameThePathOnce) {
+  uint64_t size = 0;
+  EXPECT_ONCE(TestEnv()->GetFileSize(At("no"), &size).ToString(), At("no"));
+  std::vector<std::string> names;
+  EXPECT_ONCE(TestEnv()->GetChildren(At("no"), &names).ToString(), At("no"));
+  EXPECT_OK(TestEnv()->CreateDir(At("d")));
+  EXPECT_OK(Put(TestEnv(), At("d/f"), "x"));
+  EXPECT_ONCE(TestEnv()->CreateDir(At("d")).ToString(), At("d"));
+  EXPECT_ONCE(TestEnv()->RemoveDir(At("d")).ToString(), At("d"));
+  leveldb::FileLock* first = nullptr;
+  leveldb::FileLock* second = nullptr;
+  NEED_OK(TestEnv()->LockFile(At("LOCK"), &first));
+  EXPECT_ONCE(TestEnv()->LockFile(At("LOCK"), &second).ToString(), At("LOCK"));
+  EXPECT_OK(TestEnv()->UnlockFile(first));
+}
+
+// LevelDB's own Env lists what readdir gives, and programs count on it (LevelDB's tests of its memory Env do).
+CONTRACT_TEST(AListingHasTheDirectoryAndItsParent) {
+  const std::vector<std::string> none = {".", ".."};
+  std::vector<std::string> names = {"left over"};
+  EXPECT_OK(TestEnv()->CreateDir(At("d")));
+  EXPECT_OK(TestEnv()->GetChildren(At("d"), &names));
+  std::sort(names.begin(), names.end());
+  EXPECT(names == none);
+  EXPECT_OK(Put(TestEnv(), At("d/f"), "x"));
+  EXPECT_OK(TestEnv()->GetChildren(At("d/"), &names));
+  std::sort(names.begin(), names.end());
+  EXPECT(names == std::vector<std::string>({".", "..", "f"}));
+  // Nobody can open or remove them by mistake.
+  EXPECT(!TestEnv()->RemoveFile(At("d/.")).ok());
+  EXPECT(!TestEnv()->RemoveDir(At("d/.")).ok());
+  EXPECT(Sorted(At("d")) == std::vector<std::string>({"f"}));
 }
 
 CONTRACT_TEST(DirectoriesAreMadeListedAndRemoved) {
@@ -75,7 +111,9 @@ CONTRACT_TEST(LocksExcludeEachOther) {
   leveldb::FileLock* second = nullptr;
   NEED_OK(TestEnv()->LockFile(At("LOCK"), &first));
   EXPECT(TestEnv()->FileExists(At("LOCK")));
-  EXPECT_ERROR(TestEnv()->LockFile(At("LOCK"), &second), IsIOError);
+  const leveldb::Status refused = TestEnv()->LockFile(At("LOCK"), &second);
+  EXPECT_ERROR(refused, IsIOError);
+  EXPECT_CONTAINS(refused.ToString(), "lock ");
   EXPECT(second == nullptr);
   EXPECT_OK(TestEnv()->UnlockFile(first));
   EXPECT_OK(TestEnv()->LockFile(At("LOCK"), &second));

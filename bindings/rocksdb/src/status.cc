@@ -61,7 +61,7 @@ IOStatus ToExistence(imbrex_error* error, const std::string& path) noexcept {
     case IMBREX_NAME_TOO_LONG:
     case IMBREX_INVALID_ARGUMENT: {
       const ErrorHandle owner(error);
-      return Guarded([&] { return IOStatus::NotFound(path, imbrex_error_message(error)); });
+      return Guarded([&] { return IOStatus::NotFound(path, WithoutPath(imbrex_error_message(error), path)); });
     }
     default:
       return ToStatus(error, path);

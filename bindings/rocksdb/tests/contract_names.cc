@@ -82,6 +82,28 @@ CONTRACT_TEST(ErrorsNameThePath) {
   EXPECT(text.find(At("missing")) != std::string::npos);
 }
 
+// RocksDB puts the path in front of the message itself.
+IMBREX_TEST(ErrorsNameThePathOnce) {
+  const std::string missing = At("missing");
+  uint64_t size = 0;
+  EXPECT_ONCE(Fs()->GetFileSize(missing, IOOptions(), &size, nullptr).ToString(), missing);
+  EXPECT_ONCE(Fs()->FileExists(missing, IOOptions(), nullptr).ToString(), missing);
+  Names names;
+  EXPECT_ONCE(Fs()->GetChildren(missing, IOOptions(), &names, nullptr).ToString(), missing);
+  std::vector<rocksdb::FileAttributes> attributes;
+  EXPECT_ONCE(Fs()->GetChildrenFileAttributes(missing, IOOptions(), &attributes, nullptr).ToString(), missing);
+  EXPECT_ONCE(Delete(missing).ToString(), missing);
+  EXPECT_OK(MakeDir(At("d")));
+  EXPECT_ONCE(MakeDir(At("d")).ToString(), At("d"));
+  EXPECT_OK(Put(At("f"), "x"));
+  EXPECT_ONCE(Fs()->GetChildren(At("f"), IOOptions(), &names, nullptr).ToString(), At("f"));
+  rocksdb::FileLock* first = nullptr;
+  rocksdb::FileLock* second = nullptr;
+  NEED_OK(Fs()->LockFile(At("LOCK"), IOOptions(), &first, nullptr));
+  EXPECT_ONCE(Fs()->LockFile(At("LOCK"), IOOptions(), &second, nullptr).ToString(), At("LOCK"));
+  EXPECT_OK(Fs()->UnlockFile(first, IOOptions(), nullptr));
+}
+
 CONTRACT_TEST(Directories) {
   EXPECT_OK(MakeDir(At("d")));
   EXPECT(!MakeDir(At("d")).ok());
@@ -136,6 +158,17 @@ CONTRACT_TEST(ADirectoryIsNoFile) {
   std::unique_ptr<rocksdb::FSRandomRWFile> random;
   EXPECT(!Fs()->NewRandomRWFile(At("d"), FileOptions(), &random, nullptr).ok());
   EXPECT(Exists(At("d")));
+}
+
+// RocksDB's own file system lists neither "." nor "..", and neither does this one.
+CONTRACT_TEST(AListingHasNothingButChildren) {
+  NEED_OK(MakeDir(At("d")));
+  Names names = {"left over"};
+  EXPECT_OK(Fs()->GetChildren(At("d"), IOOptions(), &names, nullptr));
+  EXPECT(names.empty());
+  EXPECT_OK(Put(At("d/f"), "x"));
+  EXPECT_OK(Fs()->GetChildren(At("d"), IOOptions(), &names, nullptr));
+  EXPECT(names == Names({"f"}));
 }
 
 CONTRACT_TEST(ChildrenWithTheirSizes) {
@@ -280,7 +313,10 @@ CONTRACT_TEST(Locks) {
   NEED_OK(Fs()->LockFile(At("LOCK"), IOOptions(), &lock, nullptr));
   EXPECT(lock != nullptr);
   rocksdb::FileLock* second = lock;
-  EXPECT_ERROR(Fs()->LockFile(At("LOCK"), IOOptions(), &second, nullptr), IsIOError);
+  const IOStatus refused = Fs()->LockFile(At("LOCK"), IOOptions(), &second, nullptr);
+  EXPECT_ERROR(refused, IsIOError);
+  // What RocksDB's own tests look for.
+  EXPECT_CONTAINS(refused.ToString(), "lock ");
   EXPECT(second == nullptr);
   EXPECT_OK(Fs()->UnlockFile(lock, IOOptions(), nullptr));
   EXPECT_OK(Fs()->LockFile(At("LOCK"), IOOptions(), &lock, nullptr));
