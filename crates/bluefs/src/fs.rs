@@ -500,7 +500,8 @@ impl BlueFs {
         let serial = self.stat(path)?.serial;
         if !lock(&self.core().locks).insert(serial) {
             // RocksDB's own tests look for "lock ".
-            let what = format!("{path}: lock held by another user of this process; close the database that has it open");
+            let what =
+                format!("{path}: lock held by another user of this process; close the database that has it open");
             return Err(error(Code::Locked, what));
         }
         Ok(LockToken { fs: self.clone(), serial })

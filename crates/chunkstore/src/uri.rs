@@ -10,7 +10,7 @@ use crate::policy::victim::Victims;
 use crate::recover::{self, OpenStep, Relabel, TENANT};
 use crate::store::ChunkStore;
 use crate::watch::Watched;
-use imbrex_device::{Drive, Error as DriveError, Fault, ZoneState, ZonedDevice, report_all};
+use imbrex_device::{Drive, Error as DriveError, Holder, ZoneState, ZonedDevice, report_all};
 use imbrex_drives::counted::{Counters, count};
 use imbrex_drives::{Locator, Uri, parse_size, parse_uri};
 use imbrex_zones::Volume;
@@ -144,7 +144,7 @@ impl ChunkStore {
         let open = parsed.open_options()?;
         let memory = Locator::is_memory(&parsed.locator);
         let mut key = imbrex_drives::key(&parsed.locator);
-        let busy = || Error::from(DriveError::new(&uri.into(), Fault::Busy { pid: Some(std::process::id()) }));
+        let busy = || Error::from(DriveError::busy(&uri.into(), vec![Holder::of(std::process::id())]));
         if open.read_only {
             // Who only looks sees what this process is doing.
             match OPEN.get(&key) {

@@ -1,6 +1,6 @@
 //! What can go wrong on a drive, and what to do about it.
 
-use crate::ZoneId;
+use crate::{Holder, ZoneId, holders_in_words};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub enum Fault {
     },
     /// Another process has the drive.
     Busy {
-        /// Its process id, where the system tells.
-        pid: Option<u32>,
+        /// The living processes that hold its lock; none where the system does not tell.
+        by: Arc<[Holder]>,
     },
     /// Not a drive, not formatted, another version: the text is a whole sentence.
     Unusable(Arc<str>),
@@ -138,6 +138,10 @@ impl Error {
     pub fn damaged(drive: &Arc<str>, sentence: impl Into<String>) -> Self {
         Self::io(drive, io::Error::new(io::ErrorKind::InvalidData, sentence.into()))
     }
+    /// These processes have the drive.
+    pub fn busy(drive: &Arc<str>, by: Vec<Holder>) -> Self {
+        Self::new(drive, Fault::Busy { by: by.into() })
+    }
     /// Somebody who is no process of ours has it, told in a whole sentence.
     pub fn taken(drive: &Arc<str>, sentence: impl Into<String>) -> Self {
         Self::io(drive, io::Error::new(io::ErrorKind::ResourceBusy, sentence.into()))
@@ -175,8 +179,9 @@ impl fmt::Display for Error {
             }
             Fault::NoSpace => write!(f, "no space left; delete something or use a larger drive"),
             Fault::Corrupt { what } => write!(f, "{what} is damaged; run `imbrex fs check` on the drive"),
-            Fault::Busy { pid: Some(pid) } => write!(f, "in use by process {pid}; stop it first"),
-            Fault::Busy { pid: None } => write!(f, "in use by another process; stop it first"),
+            Fault::Busy { by } => {
+                write!(f, "in use by {}; stop {} first", holders_in_words(by), if by.len() > 1 { "them" } else { "it" })
+            }
             Fault::Unusable(sentence) | Fault::Misuse(sentence) => write!(f, "{sentence}"),
             Fault::Io(error) => write!(f, "{error}"),
         }

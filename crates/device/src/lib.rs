@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub use buf::{AlignedBuf, MEM_ALIGN, Part};
 pub use error::{Class, Error, Fault, Result};
 pub use held::Held;
-pub use lock::lock_holder;
+pub use lock::{Holder, holders_in_words, lock_holder, lock_holders, openers};
 pub use survivor::{Fill, HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};
 pub use zone::{Written, Zone, ZoneId, ZoneOp, ZoneState};
 

@@ -76,7 +76,7 @@ fn one_writer_or_many_readers_and_observers_at_any_time() {
     let writer = open(&path, Access::Write);
     for access in [Access::Write, Access::ReadOnly] {
         let error = FileBase::open(&path, access).err().unwrap();
-        assert!(matches!(error.fault, Fault::Busy { pid } if pid == Some(std::process::id())), "{error}");
+        assert!(error.to_string().contains(&format!("in use by process {} (", std::process::id())), "{error}");
     }
     writer.write_at(&AlignedBuf::zeroed(4096), 4 << 20, TAG).unwrap();
     let seen = open(&path, Access::Observe);

@@ -25,7 +25,7 @@ use crate::state::{Layout, PAGE, State, unsealed_hash};
 use crate::store::{Store, file::Files};
 use crate::trace::Trace;
 use imbrex_device::words::not_permitted;
-use imbrex_device::{Error, Identity, Result};
+use imbrex_device::{Error, Holder, Identity, Result};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -142,12 +142,8 @@ impl Emulator {
         let name = name_of(path);
         let (main, meta) = open_main(path, !options.read_only)?;
         lock::take(&main, &meta, options.read_only).map_err(|error| match error {
-            lock::Refused::Busy(pid) => Error::new(
-                &name,
-                imbrex_device::Fault::Busy {
-                    pid: pid.or_else(|| Observer::open(path).ok().and_then(|seen| seen.noted_holder())),
-                },
-            ),
+            lock::Refused::Busy(by) if by.is_empty() => Error::busy(&name, noted_holder(path)),
+            lock::Refused::Busy(by) => Error::busy(&name, by),
             lock::Refused::Io(error) => Error::io(&name, error),
         })?;
         let header = read_header(path, &main)?;
@@ -212,6 +208,12 @@ impl Drop for Inner {
     }
 }
 
+/// Who noted itself as the image's user, where the system names nobody (another PID namespace).
+fn noted_holder(path: &Path) -> Vec<Holder> {
+    let noted = Observer::open(path).ok().and_then(|seen| seen.noted_holder());
+    noted.map(|pid| Holder { pid, name: String::new() }).into_iter().collect()
+}
+
 /// Makes the file at `path`, or empties what is there if that is wanted and nobody uses it. Returns it locked.
 fn claim_path(path: &Path, force: bool) -> Result<File> {
     let mut options = File::options();
@@ -235,7 +237,7 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
     let file = options.open(path).map_err(|e| host_error(path, "write", e))?;
     let meta = file.metadata().map_err(|e| Error::io(&name_of(path), e))?;
     lock::take(&file, &meta, false).map_err(|error| match error {
-        lock::Refused::Busy(pid) => Error::new(&name_of(path), imbrex_device::Fault::Busy { pid }),
+        lock::Refused::Busy(by) => Error::busy(&name_of(path), by),
         lock::Refused::Io(error) => Error::io(&name_of(path), error),
     })?;
     if let Ok(old) = read_header(path, &file) {

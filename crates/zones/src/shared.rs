@@ -75,7 +75,7 @@ impl SharedVolume {
             let shared = OPEN.get_or_open(key.to_owned(), || {
                 let (volume, along) = match open.take() {
                     Some(open) => open()?,
-                    None => return Err(Error::new(&key.into(), imbrex_device::Fault::Busy { pid: None }).into()),
+                    None => return Err(Error::busy(&key.into(), Vec::new()).into()),
                 };
                 Ok::<_, E>(Held { volume, along })
             })?;

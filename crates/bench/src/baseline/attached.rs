@@ -6,6 +6,7 @@
 //! moment it is asked for, so that it is right whoever attached it, and after whatever died.
 
 use imbrex_device::words::not_permitted;
+use imbrex_device::{holders_in_words, openers};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsString;
@@ -53,22 +54,24 @@ pub struct Loop {
 pub struct Stuck {
     /// Somebody uses it: later it may go.
     pub in_use: bool,
+    /// What is in the way.
+    pub what: String,
     /// What to do about it.
-    pub sentence: String,
+    pub next: String,
 }
 
 impl Stuck {
-    fn in_use(sentence: String) -> Stuck {
-        Stuck { in_use: true, sentence }
+    fn in_use(what: String, next: &str) -> Stuck {
+        Stuck { in_use: true, what, next: format!("{next}, then run this again") }
     }
-    fn failed(sentence: String) -> Stuck {
-        Stuck { in_use: false, sentence }
+    fn failed(what: String, next: &str) -> Stuck {
+        Stuck { in_use: false, what, next: next.into() }
     }
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
+        write!(f, "{}; {}", self.what, self.next)
     }
 }
 
@@ -190,16 +193,53 @@ impl Attached {
             for point in device.mounts.iter().rev() {
                 unmount_patiently(point)?;
             }
-            device.release()?;
+            device.release(&self.dir.join(FILE))?;
         }
         unmount_patiently(&self.dir)
+    }
+
+    /// What hangs on the drive stays, but without the drive, as when a disk is pulled out: what was written is made durable
+    /// first, names are taken away at once, and the loop devices go when the last one lets go of them. For a server that ends although
+    /// [`Attached::detach`] failed. Returns what did not work.
+    pub fn cut_off(&self) -> Vec<String> {
+        let mut failed = Vec::new();
+        let mut try_run = |command: &mut Command| failed.extend(run(command).err());
+        for device in &self.loops {
+            for point in device.mounts.iter().rev() {
+                try_run(Command::new("sync").arg("--file-system").arg(point));
+                let _ = unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+            }
+            if !device.is_on(&self.dir.join(FILE)) {
+                continue;
+            }
+            // Of file systems in other mount namespaces, and of who writes to the device itself.
+            try_run(Command::new("blockdev").arg("--flushbufs").arg(&device.device));
+            try_run(Command::new("losetup").arg("--detach").arg(&device.device));
+        }
+        if unmount(&self.dir, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) == Err(Errno::PERM) {
+            try_run(Command::new("fusermount3").args(["-u", "-z", "--"]).arg(&self.dir));
+        }
+        failed
     }
 }
 
 impl Loop {
-    fn release(&self) -> Result<(), Stuck> {
-        let name = self.device.display();
-        let short = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    /// As `loop3`.
+    fn name(&self) -> String {
+        self.device.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Whether it still is on that file: one that detaches itself (`mount -o loop`) goes with its last file system, and then
+    /// its number may be somebody else's.
+    fn is_on(&self, file: &Path) -> bool {
+        backing(&self.name()).is_some_and(|backing| backing == file)
+    }
+
+    fn release(&self, file: &Path) -> Result<(), Stuck> {
+        if !self.is_on(file) {
+            return Ok(());
+        }
+        let (name, short) = (self.device.display(), self.name());
         let parts = partitions(&short);
         let users = std::iter::once(format!("/sys/block/{short}/holders"))
             .chain(parts.iter().map(|(part, _)| format!("/sys/block/{short}/{part}/holders")));
@@ -208,29 +248,27 @@ impl Loop {
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .collect();
         if !users.is_empty() {
-            return Err(Stuck::in_use(format!(
-                "{name} is a part of {} (device mapper, LVM or RAID); take that down, then run this again",
-                users.join(", ")
-            )));
+            let what = format!("{name} is a part of {} (device mapper, LVM or RAID)", users.join(", "));
+            return Err(Stuck::in_use(what, "take that down"));
         }
         // The kernel keeps partitions that it was told of, also of a device that is gone.
         for (part, number) in &parts {
             run(Command::new("delpart").arg(&self.device).arg(number)).map_err(|why| {
-                Stuck::in_use(format!(
-                    "the partition {part} of {name} cannot be taken away ({why}); close what has it open, then run this again"
-                ))
+                let what = format!("the partition {part} of {name} cannot be taken away ({why})");
+                Stuck::in_use(what, "close what has it open")
             })?;
         }
-        run(Command::new("losetup").arg("--detach").arg(&self.device)).map_err(|why| {
-            Stuck::in_use(format!("{name} cannot be detached ({why}); close what has it open, then run this again"))
-        })?;
+        // It may be on its way already, and then this fails.
+        let refused = run(Command::new("losetup").arg("--detach").arg(&self.device)).err();
         // The kernel detaches when the last one who has it open lets go.
-        let held = |name: &str| backing(name).is_some();
         let end = Instant::now() + PATIENCE;
-        while held(&short) {
+        while self.is_on(file) {
             if Instant::now() > end {
-                let sentence = format!("{name} is still open somewhere; close what has it open, then run this again");
-                return Err(Stuck::in_use(sentence));
+                let why = match refused {
+                    Some(why) => format!("{name} cannot be detached ({why})"),
+                    None => format!("{name} is held open by {}", holders_in_words(&openers(&self.device))),
+                };
+                return Err(Stuck::in_use(why, "close what has it open"));
             }
             std::thread::sleep(PAUSE);
         }
@@ -259,21 +297,20 @@ fn unmount_patiently(point: &Path) -> Result<(), Stuck> {
             Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(PAUSE),
             Err(Errno::BUSY) => {
                 let point = point.display();
-                return Err(Stuck::in_use(format!(
-                    "{point} is in use; leave it (`fuser -vm {point}` tells who has it), then run this again"
-                )));
+                let next = format!("leave it (`fuser -vm {point}` tells who has it)");
+                return Err(Stuck::in_use(format!("{point} is in use"), &next));
             }
             // Users unmount what they mounted by a program with more rights.
             Err(Errno::PERM) => {
                 let point_is = point.display();
                 return run(Command::new("fusermount3").arg("-u").arg("--").arg(point))
                     .map(drop)
-                    .map_err(|why| Stuck::failed(format!("{point_is} cannot be unmounted ({why}); {AS_ROOT}")));
+                    .map_err(|why| Stuck::failed(format!("{point_is} cannot be unmounted ({why})"), AS_ROOT));
             }
             Err(error) => {
                 let error = io::Error::from(error);
-                let sentence = format!("{} cannot be unmounted ({error}); {}", point.display(), not_permitted(AS_ROOT));
-                return Err(Stuck::failed(sentence));
+                let what = format!("{} cannot be unmounted ({error})", point.display());
+                return Err(Stuck::failed(what, not_permitted(AS_ROOT)));
             }
         }
     }

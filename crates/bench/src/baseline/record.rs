@@ -92,7 +92,7 @@ impl Record {
             self.restore();
             step(
                 attached::find_in(&self.served())
-                    .map_or(Ok(()), |attached| attached.detach().map_err(|stuck| stuck.sentence)),
+                    .map_or(Ok(()), |attached| attached.detach().map_err(|stuck| stuck.to_string())),
             );
         }
         step(self.remove_files());

@@ -1,7 +1,8 @@
 //! `imbrex drive serve` and `imbrex drive detach`: a conventional drive under the kernel's file systems.
 //!
 //! The drive is served as one file by FUSE, and a loop device on that file is a disk like any other. It ends with Ctrl-C or
-//! SIGTERM, which take everything that hangs on it away first, or when somebody else unmounts it. Killed, it leaves a dead mount and a
+//! SIGTERM, which take everything that hangs on it away first, or when somebody else unmounts it. What somebody does not let go of is
+//! cut off after a while, as a disk that is pulled out: a signal ends the server in any case. Killed, it leaves a dead mount and a
 //! dead loop device behind; `detach` takes those away.
 
 mod file;
@@ -210,23 +211,30 @@ fn say(args: &Serve, time: Time, dir: &Path, drive: &Emulator, depth: u16) -> Ou
     ))
 }
 
-/// Serves until somebody unmounts it or wants it to stop. What is in use is not taken away: then it goes on.
+/// Serves until somebody unmounts it or wants it to stop.
 fn until_stopped(session: BackgroundSession, dir: &Path, stop: &AtomicBool) -> Outcome {
     while !session.guard.is_finished() {
-        if stop.swap(false, Ordering::Relaxed) {
-            match detach_here(dir) {
-                Ok(()) => break,
-                Err(sentence) => eprintln!("imbrex: {sentence}; it is served until then"),
-            }
+        if stop.load(Ordering::Relaxed) {
+            return end(session, dir);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     joined(session, dir)
 }
 
+/// Ends the serving, whoever uses what hangs on it.
 fn end(session: BackgroundSession, dir: &Path) -> Outcome {
-    detach_here(dir)?;
-    joined(session, dir)
+    match (detach_here(dir), attached::find_in(dir)) {
+        (Err(stuck), Some(attached)) => {
+            for why in attached.cut_off() {
+                tracing::debug!(%why, "cutting off");
+            }
+            let next = "it was cut off: what was written by then is on the drive, and what comes later fails".into();
+            // The session cannot be joined: its last requests end with this process.
+            Err(Stuck { next, ..stuck }.into())
+        }
+        _ => joined(session, dir),
+    }
 }
 
 fn detach_here(dir: &Path) -> Result<(), Stuck> {
@@ -235,7 +243,7 @@ fn detach_here(dir: &Path) -> Result<(), Stuck> {
 
 impl From<Stuck> for Failure {
     fn from(stuck: Stuck) -> Failure {
-        if stuck.in_use { Failure::busy(stuck.sentence) } else { Failure::failed(stuck.sentence) }
+        if stuck.in_use { Failure::busy(stuck.to_string()) } else { Failure::failed(stuck.to_string()) }
     }
 }
 

@@ -143,7 +143,7 @@ fn take(file: &File, meta: &Metadata, name: &Arc<str>, access: Access) -> Result
     };
     match flock(file, how) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::new(name, Fault::Busy { pid: crate::lock_holder(meta) })),
+        Err(Errno::WOULDBLOCK) => Err(Error::busy(name, crate::lock_holders(meta))),
         Err(error) => Err(Error::io(name, error.into())),
     }
 }

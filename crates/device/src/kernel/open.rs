@@ -9,7 +9,7 @@
 use super::Access;
 use super::sysfs::{Sysfs, mount_point};
 use crate::words::not_permitted;
-use crate::{Error, Fault, Result, lock_holder};
+use crate::{Error, Result, lock_holders};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
@@ -115,7 +115,7 @@ fn denied(name: &Arc<str>, error: std::io::Error) -> Error {
 fn busy(name: &Arc<str>, sysfs: &Sysfs, meta: &Metadata) -> Error {
     match kernels_use(sysfs, meta) {
         Some(sentence) => Error::taken(name, sentence),
-        None => Error::new(name, Fault::Busy { pid: lock_holder(meta) }),
+        None => Error::busy(name, lock_holders(meta)),
     }
 }
 
@@ -139,7 +139,7 @@ fn lock(file: &File, how: FlockOperation, name: &Arc<str>, meta: &Metadata) -> R
                 std::thread::sleep(step);
                 waited += step;
             }
-            Err(Errno::WOULDBLOCK) => return Err(Error::new(name, Fault::Busy { pid: lock_holder(meta) })),
+            Err(Errno::WOULDBLOCK) => return Err(Error::busy(name, lock_holders(meta))),
             Err(error) => return Err(Error::io(name, error.into())),
         }
     }

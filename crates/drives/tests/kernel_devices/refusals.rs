@@ -23,7 +23,10 @@ pub fn run(tally: &mut Tally, path: &str) {
         let writer = open(path);
         for access in [Access::Write, Access::ReadOnly] {
             let error = try_open(path, access).unwrap_err();
-            assert!(matches!(error.fault, Fault::Busy { pid } if pid == us), "{access:?}: {error}");
+            assert!(
+                matches!(&error.fault, Fault::Busy { by } if by.first().map(|holder| holder.pid) == us),
+                "{access:?}: {error}"
+            );
         }
         assert_eq!(try_open(path, Access::Observe).unwrap().about().in_use_by, us);
         drop(writer);

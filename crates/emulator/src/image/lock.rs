@@ -1,6 +1,6 @@
 //! One process at a time: an advisory lock on the image that goes away with its holder, however that dies.
 
-use imbrex_device::lock_holder;
+use imbrex_device::{Holder, lock_holders};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
@@ -8,8 +8,8 @@ use std::io;
 use std::time::Duration;
 
 pub(crate) enum Refused {
-    /// Somebody has it; the process id where the system tells.
-    Busy(Option<u32>),
+    /// These have it; none where the system does not tell.
+    Busy(Vec<Holder>),
     Io(io::Error),
 }
 
@@ -24,11 +24,11 @@ pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<(), Ref
         match (flock(file, how), patience) {
             (Ok(()), _) => return Ok(()),
             // The kernel takes a while to clean up behind a killed process: then the lock is there, and nobody has it.
-            (Err(Errno::WOULDBLOCK), 1..) if lock_holder(meta).is_none() => {
+            (Err(Errno::WOULDBLOCK), 1..) if lock_holders(meta).is_empty() => {
                 patience -= 1;
                 std::thread::sleep(Duration::from_millis(10));
             }
-            (Err(Errno::WOULDBLOCK), _) => return Err(Refused::Busy(lock_holder(meta))),
+            (Err(Errno::WOULDBLOCK), _) => return Err(Refused::Busy(lock_holders(meta))),
             (Err(error), _) => return Err(Refused::Io(error.into())),
         }
     }
