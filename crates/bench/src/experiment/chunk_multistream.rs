@@ -3,7 +3,8 @@
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_write::{COMMITS, DRIVE, at_part};
-use super::kernel_chunks::{Kernel, streams};
+use super::kernel_chunks::Kernel;
+use super::kernel_chunks::streams::{self, Cleaned};
 use super::oss::{Source, shrunk, table3};
 use super::oss_run::{CLIENTS, Phase, Play, Played, play};
 use super::result::{Figure, Ratio, Row};
@@ -60,8 +61,8 @@ impl Engine {
     }
 }
 
-/// Throughput over time, and how full closed zones are, where there are any.
-type Lines = (Series, Option<Series>);
+/// Throughput over time; how full closed zones are, where there are any; and what F2FS says of its cleaner.
+type Lines = (Series, Option<Series>, Vec<Cleaned>);
 
 /// One combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -305,7 +306,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         if cell.percent == 80 && cell.paced {
             row.paper = Some(Figure::new(4000.0 / 60.0, "MB/s, clean", "SMRSTORE, Figure 17, a drive's share"));
         }
-        Ok((row, (over_time(name, &one.over_time), Some(cdf(name, &one.utilisation)))))
+        Ok((row, (over_time(name, &one.over_time), Some(cdf(name, &one.utilisation)), Vec::new())))
     })?;
     let mut played: BTreeMap<Cell, Lines> =
         ours.into_iter().zip(all).filter_map(|(cell, lines)| Some((cell, lines?))).collect();
@@ -317,7 +318,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             if kernel == Kernel::F2fs && cell.percent == 80 {
                 row.paper = Some(Figure::new(0.385, "deleting over clean: 61.5 % are lost", "SMRSTORE, section 1"));
             }
-            played.insert(cell, (over_time(cell.engine.name(), &answered), None));
+            played.insert(cell, (over_time(cell.engine.name(), &answered.bytes), None, answered.cleaned));
             Ok(row)
         })?;
     }
@@ -358,6 +359,24 @@ fn ratios(run: &mut Run) {
     }
 }
 
+/// As SMRSTORE's Figure 7: what waits to be cleaned, and how often the cleaner ran.
+fn cleaner_charts(run: &mut Run, kind: &str, cell: &Cell, cleaned: &[Cleaned]) {
+    let what: [(&str, &str, fn(&Cleaned) -> u64); 2] = [
+        ("dirty", "dirty segments", |one| one.dirty_segments),
+        ("calls", "calls of the cleaner since the mount", |one| one.calls),
+    ];
+    for (file, label, of) in what {
+        let points = cleaned.iter().map(|one| (one.at / 60.0, of(one) as f64)).collect();
+        run.outcome.charts.push(Chart {
+            file: format!("cleaner-{file}-{kind}"),
+            title: format!("Four streams, then deletes at random: {}, {label}", cell.name()),
+            x: Axis::even("minutes of the drive's clock"),
+            y: Axis::even(label),
+            shape: Shape::Lines(vec![Series { name: cell.engine.name().into(), points }]),
+        });
+    }
+}
+
 fn charts(run: &mut Run, played: &BTreeMap<Cell, Lines>) {
     for percent in [80, 90, 95] {
         for (paced, cache) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -374,9 +393,12 @@ fn charts(run: &mut Run, played: &BTreeMap<Cell, Lines>) {
                 title: format!("Four streams, then deletes at random: {}", first.load()),
                 x: Axis::even("minutes of the drive's clock"),
                 y: Axis::even("MB/s"),
-                shape: Shape::Lines(of.iter().map(|(_, (line, _))| line.clone()).collect()),
+                shape: Shape::Lines(of.iter().map(|(_, (line, ..))| line.clone()).collect()),
             });
-            let full: Vec<Series> = of.iter().filter_map(|(_, (_, line))| line.clone()).collect();
+            for (cell, (.., cleaned)) in of.iter().filter(|(_, (.., cleaned))| !cleaned.is_empty()) {
+                cleaner_charts(run, &kind, cell, cleaned);
+            }
+            let full: Vec<Series> = of.iter().filter_map(|(_, (_, line, _))| line.clone()).collect();
             if full.is_empty() {
                 continue;
             }

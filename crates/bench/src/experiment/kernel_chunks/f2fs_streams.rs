@@ -10,7 +10,7 @@ use super::super::streams::{Answer, Both};
 use super::super::{Run, Stop};
 use super::blocktrace::{Command, Order, play_over_time};
 use super::f2fs::{in_the_vm, load};
-use super::streams::{Asked, Phase, Played};
+use super::streams::{Asked, Cleaned, OverTime, Phase, Played};
 use super::{Kernel, Ran, drive_name};
 use imbrex_emulator::time::Parameter;
 use imbrex_emulator::{Op, Profile};
@@ -55,17 +55,30 @@ fn by_the_drive(moments: &[(f64, f64)], moment: f64) -> f64 {
     behind.checked_sub(1).and_then(|last| moments.get(last)).map_or(0.0, |(_, drive)| *drive)
 }
 
-/// One phase on the model.
+/// What the VM noted of F2FS's cleaner: seconds, dirty segments, calls in the foreground and behind. A line that is cut off ends it.
+fn cleaner(text: &str) -> Vec<Cleaned> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let at = words.next()?.parse().ok()?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (dirty_segments, foreground, behind) = (number()?, number()?, number()?);
+        Some(Cleaned { at, dirty_segments, calls: foreground.checked_add(behind)? })
+    };
+    text.lines().map_while(line).collect()
+}
+
+/// One phase on the model; `cleaned` is what was noted in it.
 fn phase(
-    profile: &Profile,
-    cache: bool,
+    (profile, cache): (&Profile, bool),
     answer: Answer,
     commands: &[Command],
+    cleaned: &[Cleaned],
     place: impl Fn(u64) -> u64,
 ) -> Result<Phase, String> {
     let (ran, moments) = play_over_time(profile, cache, commands, Order::AsAnswered, profile.zone_size, place)?;
-    let over_time = answer.over_time.iter().map(|(at, bytes)| (by_the_drive(&moments, answer.began + at), *bytes));
-    let over_time = over_time.collect();
+    let bytes = answer.over_time.iter().map(|(at, bytes)| (by_the_drive(&moments, answer.began + at), *bytes));
+    let cleaned = cleaned.iter().map(|one| Cleaned { at: by_the_drive(&moments, one.at), ..*one });
+    let over_time = OverTime { bytes: bytes.collect(), cleaned: cleaned.collect() };
     let ran = Ran { operations: answer.appends, payload: answer.payload, ..ran };
     Ok(Phase { ran, bytes: answer.bytes, deleted: answer.deleted, over_time })
 }
@@ -74,8 +87,8 @@ fn resets(commands: &[Command]) -> u64 {
     commands.iter().filter(|one| one.op == Op::Reset).count() as u64
 }
 
-/// The row, and the user's bytes over time.
-pub(super) fn streams(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, Vec<(f64, u64)>), Stop> {
+/// The row, and what happened when.
+pub(super) fn streams(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, OverTime), Stop> {
     if asked.paced {
         return Err(Stop::Failed(
             "F2FS cleans while its device idles, and how much one in a VM idles says nothing of a disk; it is played as fast as it goes".into(),
@@ -98,8 +111,10 @@ pub(super) fn streams(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row
     };
     let began = both.deleting.began;
     let (filling, behind) = commands.split_at(commands.partition_point(|one| one.issued < began));
-    let clean = phase(&small, asked.cache, both.clean, filling, place)?;
-    let deleting = phase(&small, asked.cache, both.deleting, behind, place)?;
+    let cleaned = cleaner(&std::fs::read_to_string(dir.path().join("streams.cleaning")).unwrap_or_default());
+    let (before, after) = cleaned.split_at(cleaned.partition_point(|one| one.at < began));
+    let clean = phase((&small, asked.cache), both.clean, filling, before, place)?;
+    let deleting = phase((&small, asked.cache), both.deleting, behind, after, place)?;
     let settings = vec![
         (
             "smaller than the store's rows",
@@ -147,6 +162,16 @@ mod tests {
             kept.map(|one| one.value).collect()
         };
         assert_eq!(others(&small), others(&whole));
+    }
+
+    #[test]
+    fn what_f2fs_says_of_its_cleaner_is_understood_up_to_where_it_is_cut_off() {
+        let said = cleaner("12.34 40 1 2\n13.35 44 1 3 \n14.");
+        assert_eq!(
+            said,
+            [(12.34, 40, 3), (13.35, 44, 4)].map(|(at, dirty_segments, calls)| Cleaned { at, dirty_segments, calls })
+        );
+        assert!(cleaner("").is_empty() && cleaner("cat: no such file\n12 1 1 1").is_empty());
     }
 
     #[test]

@@ -28,6 +28,25 @@ pub(in super::super) struct Asked {
     pub(in super::super) cache: bool,
 }
 
+/// What a file system said of its cleaner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) struct Cleaned {
+    /// Seconds.
+    pub(in super::super) at: f64,
+    pub(in super::super) dirty_segments: u64,
+    /// Since it was mounted.
+    pub(in super::super) calls: u64,
+}
+
+/// What happened when, in seconds of the drive's clock.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct OverTime {
+    /// The user's bytes that were answered.
+    pub(in super::super) bytes: Vec<(f64, u64)>,
+    /// Of F2FS.
+    pub(in super::super) cleaned: Vec<Cleaned>,
+}
+
 /// Both phases, and what was written over.
 pub(super) struct Played {
     pub(super) clean: Phase,
@@ -43,8 +62,7 @@ pub(super) struct Phase {
     /// With footers.
     pub(super) bytes: u64,
     pub(super) deleted: u64,
-    /// Of the user.
-    pub(super) over_time: Vec<(f64, u64)>,
+    pub(super) over_time: OverTime,
 }
 
 impl Phase {
@@ -56,7 +74,8 @@ impl Phase {
             took: answer.took.iter().map(|seconds| seconds * speed).collect(),
             ..drive
         };
-        let over_time = answer.over_time.into_iter().map(|(at, bytes)| (at * speed, bytes)).collect();
+        let bytes = answer.over_time.into_iter().map(|(at, bytes)| (at * speed, bytes)).collect();
+        let over_time = OverTime { bytes, cleaned: Vec::new() };
         Phase { ran, bytes: answer.bytes, deleted: answer.deleted, over_time }
     }
 }
@@ -86,10 +105,14 @@ impl Played {
         row
     }
 
-    /// Seconds of the drive's clock, and the user's bytes that were answered then.
-    pub(super) fn over_time(&self) -> Vec<(f64, u64)> {
-        let behind = self.deleting.over_time.iter().map(|(at, bytes)| (self.clean.ran.seconds + at, *bytes));
-        self.clean.over_time.iter().copied().chain(behind).collect()
+    /// Of both phases, one behind the other.
+    pub(super) fn over_time(&self) -> OverTime {
+        let mut all = self.clean.over_time.clone();
+        let from = self.clean.ran.seconds;
+        let behind = &self.deleting.over_time;
+        all.bytes.extend(behind.bytes.iter().map(|(at, bytes)| (from + at, *bytes)));
+        all.cleaned.extend(behind.cleaned.iter().map(|one| Cleaned { at: from + one.at, ..*one }));
+        all
     }
 }
 
@@ -155,7 +178,7 @@ fn holes(dir: &Path, length: u64, size: Size) -> Result<(), Stop> {
 }
 
 /// The streams on ext4: the row, and the user's bytes over time.
-fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, Vec<(f64, u64)>), Stop> {
+fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, OverTime), Stop> {
     let size = Size::of(run.options.short);
     let dir = workplace(&run.options.work)?;
     let (first, zones) = Span::Whole.zones(profile);
@@ -212,13 +235,13 @@ fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, Vec<(f64, u6
     Ok((row, played.over_time()))
 }
 
-/// The streams on a file system of the kernel: the row, and the user's bytes over time.
+/// The streams on a file system of the kernel: the row, and what happened when.
 pub(in super::super) fn play(
     run: &Run,
     profile: &Profile,
     kernel: Kernel,
     asked: Asked,
-) -> Result<(Row, Vec<(f64, u64)>), Stop> {
+) -> Result<(Row, OverTime), Stop> {
     match kernel {
         Kernel::Ext4 => ext4(run, profile, asked),
         Kernel::F2fs => f2fs_streams::streams(run, profile, asked),
