@@ -1,16 +1,18 @@
 # Imbrex. `make` alone prints what there is.
 #
 # Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
-# Variables: PREFIX, DESTDIR (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
+# Variables: PREFIX, DESTDIR, LIBDIR, STRIP=: (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+STRIP ?= strip
 DESTDIR ?=
 ROUNDS ?=
 .DEFAULT_GOAL := help
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup demo build test test-long test-releases test-crash crash-states matrix test-kernel bench bench-full fuzz lint fmt clean install
+.PHONY: help setup demo build test test-long test-releases test-crash crash-states matrix test-kernel bench bench-full fuzz lint fmt clean install deb
 
 help: ## print this
 	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
@@ -22,7 +24,7 @@ setup: ## install what is missing (every other target does it too)
 demo: setup ## from nothing to RocksDB and LevelDB on an emulated 14 TB drive, with figures and a picture
 	@scripts/demo
 
-build: setup ## build/imbrex, build/libimbrex.so, build/imbrex.h, build/librocksdb_imbrex.so, build/libleveldb_imbrex.so
+build: setup ## build/imbrex, build/libimbrex.so.1, build/imbrex.h, build/librocksdb_imbrex.so, build/libleveldb_imbrex.so
 	@scripts/build
 
 test: setup ## all tests
@@ -65,13 +67,22 @@ fmt: setup ## format the Rust sources
 clean: ## remove what building left (not what setup installed)
 	rm -rf build $(or $(CARGO_TARGET_DIR),target) fuzz/target
 
+deb: build ## a Debian package of what `make install` installs: build/imbrex_VERSION_ARCH.deb
+	@scripts/deb
+
 SHARED := share/man/man1 share/doc/imbrex share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
 
-install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
+# Not libimbrex.so, which is a link.
+INSTALLED_LIBS = $(filter-out build/libimbrex.so,$(wildcard build/*.so build/libimbrex.so.*))
+
+install: ## install what `make build` built: PREFIX=/usr/local DESTDIR= LIBDIR=PREFIX/lib
 	@test -x build/imbrex || { echo 'install: nothing is built yet; run `make build` first (not as root)' >&2; exit 1; }
-	install -d $(addprefix '$(DESTDIR)$(PREFIX)'/,bin lib include $(SHARED))
+	install -d $(addprefix '$(DESTDIR)$(PREFIX)'/,bin include $(SHARED)) '$(DESTDIR)$(LIBDIR)/pkgconfig'
 	install -m 755 build/imbrex '$(DESTDIR)$(PREFIX)/bin/'
-	install -m 644 build/*.so '$(DESTDIR)$(PREFIX)/lib/'
+	install -m 644 $(INSTALLED_LIBS) '$(DESTDIR)$(LIBDIR)/'
+	$(STRIP) --strip-unneeded '$(DESTDIR)$(PREFIX)/bin/imbrex' $(patsubst build/%,'$(DESTDIR)$(LIBDIR)/%',$(INSTALLED_LIBS))
+	ln -sfn "$$(readlink build/libimbrex.so)" '$(DESTDIR)$(LIBDIR)/libimbrex.so'
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' build/imbrex.pc.in >'$(DESTDIR)$(LIBDIR)/pkgconfig/imbrex.pc'
 	install -m 644 build/*.h '$(DESTDIR)$(PREFIX)/include/'
 	install -m 644 build/man/*.1 '$(DESTDIR)$(PREFIX)/share/man/man1/'
 	install -m 644 build/completions/imbrex '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/'

@@ -3,8 +3,8 @@
 #
 #   build.sh OUT [plugin|tests|sanitized|faults|all]
 #
-# OUT must hold libimbrex.so and imbrex.h (the root Makefile puts them there). It receives libleveldb_imbrex.so, which loads
-# libleveldb_imbrex-<version of LevelDB>.so, which finds libimbrex.so beside itself; and with `tests` the test programs, with `sanitized`
+# OUT must hold libimbrex.so, which leads to libimbrex.so.N, and imbrex.h (scripts/build puts them there). It receives libleveldb_imbrex.so, which loads
+# libleveldb_imbrex-<version of LevelDB>.so, which finds libimbrex.so.N beside itself; and with `tests` the test programs, with `sanitized`
 # those that run under AddressSanitizer and UndefinedBehaviorSanitizer. Only what is older than its sources is built. CXX and CXXFLAGS
 # are honoured.
 set -eu

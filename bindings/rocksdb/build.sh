@@ -4,8 +4,8 @@
 #   build.sh OUT [plugin|tests|sanitized|faults|all]
 #
 # With another RocksDB (scripts/test-rocksdb-release): ROCKSDB_INCLUDE, and its librocksdb.so in OUT.
-# OUT must hold libimbrex.so and imbrex.h (the root Makefile puts them there). It receives librocksdb_imbrex.so, which loads
-# librocksdb_imbrex-<version of RocksDB>.so, which finds libimbrex.so beside itself; and with `tests` the driver programs, with `sanitized` those that run under AddressSanitizer and
+# OUT must hold libimbrex.so, which leads to libimbrex.so.N, and imbrex.h (scripts/build puts them there). It receives librocksdb_imbrex.so, which loads
+# librocksdb_imbrex-<version of RocksDB>.so, which finds libimbrex.so.N beside itself; and with `tests` the driver programs, with `sanitized` those that run under AddressSanitizer and
 # UndefinedBehaviorSanitizer, with `faults` the one that runs on a drive that fails. Only what is older than its sources is built. CXX and CXXFLAGS are honoured.
 set -eu
 

@@ -15,13 +15,15 @@ fn a_c_program_keeps_chunks() {
     let exe = std::env::current_exe().expect("this program");
     let libraries = exe.parent().expect("its directory");
     let program = dir.path().join("chunk");
+    // The program asks for it by its SONAME.
+    std::os::unix::fs::symlink(libraries.join("libimbrex.so"), dir.path().join("libimbrex.so.1")).expect("a link");
     let built = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
         .arg(here.join("tests/chunk.c"))
         .arg(format!("-I{}", here.display()))
         .arg(format!("-L{}", libraries.display()))
-        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .arg(format!("-Wl,-rpath,{}", dir.path().display()))
         .arg("-limbrex")
         .output()
         .expect("cc");

@@ -1,5 +1,6 @@
 //! `imbrex bench`: experiments on drives whose time is modelled.
 
+use crate::known;
 use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_bench::experiment::agreement::{self, Agreement};
 use imbrex_bench::experiment::{self, ALL, Experiment, Options, Watcher, beside, report, streams};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 /// `imbrex bench …`
 #[derive(clap::Args)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, after_help = "Example:\n  imbrex bench run calibration --out results")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -75,7 +76,7 @@ struct List {
                         imbrex bench run all --scale 1/64 --out results")]
 struct RunArgs {
     /// One of `imbrex bench list`, or all: each then has a directory of its own in --out, and an index page.
-    #[arg(value_parser = experiment_name)]
+    #[arg(value_parser = known::experiment(), hide_possible_values = true)]
     name: String,
     /// How much smaller than the paper's.
     #[arg(long, value_name = "1/N", default_value = "1/64", value_parser = parse_scale)]
@@ -117,7 +118,7 @@ struct RunArgs {
     /// Where drives live meanwhile.
     #[arg(long, value_name = "DIR", default_value = experiment::WORK)]
     work: PathBuf,
-    /// Where librocksdb_imbrex.so and libleveldb_imbrex.so are; beside this program, or in ../lib, by default.
+    /// Where librocksdb_imbrex.so and libleveldb_imbrex.so are; beside this program, or in ../lib or its directory for this architecture, by default.
     #[arg(long, value_name = "DIR")]
     build: Option<PathBuf>,
     /// Print the result as JSON.
@@ -128,11 +129,6 @@ struct RunArgs {
 fn speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().ok().filter(|speed| (0.01..=1000.0).contains(speed));
     speed.ok_or_else(|| "a speed is a number from 0.01 to 1000, as 0.5".into())
-}
-
-/// What is wrong with the name is said whatever else is missing.
-fn experiment_name(text: &str) -> Result<String, String> {
-    if text == "all" { Ok(text.to_owned()) } else { experiment::named(text).map(|found| found.name.to_owned()) }
 }
 
 /// A bar on a terminal, a line for each step elsewhere.
@@ -161,15 +157,14 @@ impl Watcher for Bar {
     }
 }
 
-/// Where the plug-ins are: beside the program, as `make build` leaves them, or in the directory of libraries next to it.
+/// Where the plug-ins are: beside the program, as `make build` leaves them, or in the directory of libraries next to it, as `make install` and Debian packages do.
 fn libraries() -> PathBuf {
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned)).unwrap_or_default();
     let lib = beside.join("../lib");
-    if !beside.join("librocksdb_imbrex.so").exists() && lib.join("librocksdb_imbrex.so").exists() {
-        lib
-    } else {
-        beside
-    }
+    // Where Debian packages put libraries.
+    let multiarch = lib.join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    let places = [beside.clone(), lib, multiarch];
+    places.into_iter().find(|place| place.join("librocksdb_imbrex.so").exists()).unwrap_or(beside)
 }
 
 fn list(args: &List) -> Outcome {

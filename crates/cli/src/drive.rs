@@ -8,8 +8,8 @@ mod time;
 
 pub use look::{conventional, counted, look};
 
-use crate::banded;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
+use crate::{banded, known};
 use clap::{ArgGroup, Subcommand};
 use imbrex_device::ZoneOp;
 use imbrex_device::ZonedDevice;
@@ -111,7 +111,7 @@ struct Create {
     /// Where the image goes.
     path: String,
     /// Drive model, one of `imbrex drive profiles`, or a file that describes one.
-    #[arg(long, value_name = "NAME|FILE", required_unless_present = "banded")]
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "banded", value_parser = known::profile(), hide_possible_values = true)]
     profile: Option<String>,
     /// Make the drive so many times smaller, as 64 or 1/64: capacity, zones, caches, the largest command and all mechanical
     /// times. Sizes given beside it are as they are.
@@ -163,7 +163,7 @@ struct Zones {
     /// Characters in a row; the terminal's width without it.
     #[arg(long)]
     width: Option<usize>,
-    /// Draw every zone into a file instead, which is a .png or .svg.
+    /// Draw the zones into a file instead, which is a .png or .svg.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "width", "json"])]
     picture: Option<PathBuf>,
 }

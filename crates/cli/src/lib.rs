@@ -12,6 +12,8 @@ mod drive;
 mod engine;
 mod fs;
 mod kernel;
+mod known;
+mod man;
 mod output;
 mod picture;
 mod shell;
@@ -65,7 +67,7 @@ fn run(cli: Cli) -> Outcome {
         Noun::Top(args) => top::run(args),
         Noun::Bench(args) => bench::run(args),
         Noun::Completions(args) => shell::completions(&args, Cli::command()),
-        Noun::Man(args) => shell::man(&args, Cli::command()),
+        Noun::Man(args) => shell::man(&args, &Cli::command()),
     }
 }
 

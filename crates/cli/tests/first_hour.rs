@@ -238,9 +238,15 @@ fn man_pages_say_what_a_command_does() {
     lacks(&page("imbrex"), "The imbrex command");
     says(&page("imbrex"), &["imbrex \\- Store files and chunks on zoned drives"]);
     says(&page("imbrex-chunk-get"), &["imbrex\\-chunk\\-get \\- Print chunks"]);
+    says(&page("imbrex"), &["imbrex 0.1.0", "imbrex\\-drive(1)", ".SS \"Of imbrex chunk:\""]);
+    says(&page("imbrex-fs-ls"), &[".B cache=", ".SH \"SEE ALSO\"\nimbrex\\-fs(1)"]);
+    lacks(&page("imbrex-drive-create"), "URI OPTIONS");
     for entry in std::fs::read_dir(&dir).unwrap() {
         let path = entry.unwrap().path();
         let page = text(&content(&path));
+        lacks(&page, "help(1)");
+        lacks(&page, ".SH EXTRA");
+        says(&page, &[".SH EXAMPLES\n.nf\n", ".SH \"EXIT STATUS\"", ".SH ENVIRONMENT"]);
         let name = page.lines().skip_while(|line| *line != ".SH NAME").nth(1).unwrap();
         assert!(name.split_once(" \\- ").is_some_and(|(_, what)| what.len() > 10), "{path:?}: {name}");
     }

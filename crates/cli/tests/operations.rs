@@ -62,6 +62,25 @@ fn completions_and_man_pages_know_every_command() {
     let bash = at.file("imbrex.bash", done(at.run(&["completions", "bash"])));
     let checked = Command::new("bash").args(["-n", &bash]).output().unwrap();
     assert!(checked.status.success(), "{}", text(&checked.stderr));
+    // What bash completes behind these words, the last of them begun.
+    let completed = |words: &str| {
+        let asked = format!(
+            ". {bash}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _imbrex imbrex \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"; echo ${{COMPREPLY[*]}}"
+        );
+        let answer = Command::new("bash").args(["--norc", "-c", &asked]).output().unwrap();
+        text(&answer.stdout).trim().to_owned()
+    };
+    assert_eq!(
+        completed("imbrex drive create x.img --profile seagate-st1"),
+        "seagate-st13125nm007 seagate-st16000nm001g"
+    );
+    assert_eq!(completed("imbrex drive replay x.img --profile ti"), "tiny");
+    assert_eq!(completed("imbrex bench run bluefs-a"), "bluefs-async");
+    assert_eq!(completed("imbrex bench run al"), "all");
+    for shell in ["zsh", "fish"] {
+        says(&done(at.run(&["completions", shell])), &["hgst-hsh721414al", "chunk-recovery"]);
+    }
     let dir = at.host("man");
     says(&fails(at.run(&["man", &dir]), 1), &["mkdir -p"]);
     std::fs::create_dir(&dir).unwrap();

@@ -1,6 +1,7 @@
 //! `imbrex drive replay`: what a recorded workload would have taken on another drive.
 
 use super::{Image, image_path};
+use crate::known;
 use crate::output::{Failure, Outcome, number_of, print, print_json};
 use imbrex_drives::parse_bool;
 use imbrex_emulator::time::{Latency, Pace, Replay, Seconds, TimeStats, fingerprint, replay};
@@ -13,7 +14,7 @@ pub(super) struct Args {
     #[command(flatten)]
     image: Image,
     /// Drive model, one of `imbrex drive profiles`, or a file that describes one.
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", value_parser = known::profile(), hide_possible_values = true)]
     profile: String,
     /// Commands at the drive at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
