@@ -6,7 +6,7 @@ mod png;
 mod scene;
 mod svg;
 
-pub use chart::Trace;
+pub use chart::{Fastest, Trace};
 
 use crate::output::{Failure, Outcome, count, number_of, size};
 use imbrex_device::{Zone, ZoneState};

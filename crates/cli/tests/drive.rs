@@ -233,6 +233,44 @@ fn finish_fills_zones() {
 }
 
 #[test]
+fn zones_are_opened_and_closed() {
+    let at = place();
+    tiny(&at.path);
+    write(&open(&at.path), 9, 3);
+    let states = || {
+        let zones = json(drive("zones", &at.path, &["--json"]));
+        [5, 7, 9].map(|zone: usize| zones[zone]["state"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(done(drive("open", &at.path, &["5-7"])).trim(), format!("{}: open of 3 zones", at.path.display()));
+    assert_eq!(json(drive("open", &at.path, &["9", "--json"]))["zones"], 1);
+    assert_eq!(states(), ["explicitly-open", "explicitly-open", "explicitly-open"]);
+    // Eight may be open; what was opened by who asked for more stays open, and the sentence says what to do.
+    let sentence = fails(drive("open", &at.path, &["20-30"]), 1);
+    assert!(sentence.contains("open"), "{sentence}");
+    assert_eq!(json(drive("zones", &at.path, &["--json"]))[23]["state"], "explicitly-open");
+    assert_eq!(done(drive("close", &at.path, &["all"])).trim(), format!("{}: close of 8 zones", at.path.display()));
+    // What is not open needs no closing, and what is full takes no more.
+    assert!(fails(drive("close", &at.path, &["5-12"]), 1).contains("none of these zones is open"));
+    done(drive("finish", &at.path, &["30"]));
+    assert!(
+        fails(drive("open", &at.path, &["29-31"]), 1)
+            .contains("zone 30 is full and cannot be opened; nothing was opened")
+    );
+    assert_eq!(json(drive("zones", &at.path, &["--json"]))[29]["state"], "empty");
+    // What nothing was written to is empty again; what was written stays.
+    assert_eq!(states(), ["empty", "empty", "closed"]);
+    assert_eq!(json(drive("zones", &at.path, &["--json"]))[9]["write_pointer"], 12_288);
+    for verb in ["open", "close"] {
+        for (zones, says) in [("0-9", "conventional"), ("9-4", "write 4-9"), ("64", "0 to 63"), ("x", "5-9")] {
+            assert!(fails(drive(verb, &at.path, &[zones]), 2).contains(says), "{verb} {zones}");
+        }
+        let used = open(&at.path);
+        assert!(fails(drive(verb, &at.path, &["9"]), 4).contains("in use by process"), "{verb}");
+        drop(used);
+    }
+}
+
+#[test]
 fn zones_are_drawn() {
     let at = place();
     tiny(&at.path);

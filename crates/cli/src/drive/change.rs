@@ -63,7 +63,29 @@ pub(super) fn reset(args: Reset) -> Outcome {
 pub(super) fn operate(args: Range, op: ZoneOp) -> Outcome {
     let drive = open(&args.path)?;
     let zones = imbrex_device::report_all(drive.as_ref())?;
-    let range = zone_range(&args.zones, &zones)?;
+    let mut range = zone_range(&args.zones, &zones)?;
+    let cannot = |zone: &&&Zone| matches!(zone.state, ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline);
+    match op {
+        ZoneOp::Close => {
+            range.retain(|zone| zone.state.is_open());
+            if range.is_empty() {
+                let sentence =
+                    format!("{}: none of these zones is open; `imbrex drive zones --list` tells which are", args.path);
+                return Err(Failure::failed(sentence));
+            }
+        }
+        ZoneOp::Open => {
+            if let Some(zone) = range.iter().find(cannot) {
+                return Err(Failure::failed(format!(
+                    "{}: zone {} is {} and cannot be opened; nothing was opened; name other zones",
+                    args.path,
+                    zone.id,
+                    zone.state.name()
+                )));
+            }
+        }
+        ZoneOp::Finish | ZoneOp::Reset => {}
+    }
     each_zone(drive.as_ref(), op, &range, args.json)
 }
 
@@ -139,7 +161,12 @@ pub(super) fn trace(args: Trace) -> Outcome {
         let config = seen.config();
         let name = path.display().to_string();
         let zoned = config.conventional < config.zones();
-        let trace = picture::Trace { drive: &name, entries: &entries, zone_size: config.zone_size, zoned };
+        // Scales leave both as they are.
+        let fastest = config.model.map(|model| picture::Fastest {
+            written: model.params.bandwidth_outer_mib_s * 1_048_576.0,
+            read: model.params.interface_mib_s * 1_048_576.0,
+        });
+        let trace = picture::Trace { drive: &name, entries: &entries, zone_size: config.zone_size, zoned, fastest };
         let files: Vec<String> = picture::plot(directory, &trace)?.iter().map(|f| f.display().to_string()).collect();
         return said(args.image.json, json!({ "commands": entries.len(), "pictures": files }), || files.join("\n"));
     }

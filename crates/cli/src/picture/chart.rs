@@ -32,6 +32,17 @@ pub struct Trace<'a> {
     pub zone_size: u64,
     /// Whether the drive's host sees zones.
     pub zoned: bool,
+    /// What the drive can do, where its model says so.
+    pub fastest: Option<Fastest>,
+}
+
+/// Bytes a second that a drive can do at most.
+#[derive(Clone, Copy)]
+pub struct Fastest {
+    /// To where they are kept, at the outer edge. A write that the drive's cache has taken is complete before it got there.
+    pub written: f64,
+    /// To the host, from the drive's cache.
+    pub read: f64,
 }
 
 /// Commands on the axis of time.
@@ -239,30 +250,64 @@ fn flushes(plot: &mut Plot, trace: &Trace<'_>, axis: &Axis) -> u32 {
     bottom
 }
 
-/// Bytes written and read, over time.
-pub fn throughput(trace: &Trace<'_>) -> Scene {
-    let axis = Axis::of(trace.entries);
-    let mut bytes = [vec![0_u64; ACROSS as usize], vec![0_u64; ACROSS as usize]];
-    for (i, timed) in trace.entries.iter().enumerate() {
-        let series = match timed.entry.op {
-            Op::Write => 0,
-            Op::Read => 1,
-            _ => continue,
-        };
-        if timed.entry.result == "ok"
-            && let Some(sum) = bytes[series].get_mut(axis.column(i, timed) as usize)
-        {
-            *sum += u64::from(timed.entry.len);
+/// When bytes moved: from, to, how many.
+type Move = (f64, f64, f64);
+
+/// When the bytes of the commands of a kind moved. A drive moves those of one command after those of another, however many wait, and none
+/// faster than it can.
+fn moves(trace: &Trace<'_>, axis: &Axis, op: Op, fastest: Option<f64>) -> Vec<Move> {
+    let mut free = f64::NEG_INFINITY;
+    let wanted = |(_, timed): &(usize, &TimedEntry)| timed.entry.op == op && timed.entry.result == "ok";
+    let all = trace.entries.iter().enumerate().filter(wanted);
+    all.map(|(i, timed)| {
+        let ended = axis.at(i, timed);
+        if !axis.timed {
+            return (ended, ended, f64::from(timed.entry.len));
+        }
+        let from = timed.began.unwrap_or(ended).max(free);
+        let least = fastest.map_or(0.0, |fastest| f64::from(timed.entry.len) / fastest);
+        free = ended.max(from + least);
+        (from, free, f64::from(timed.entry.len))
+    })
+    .collect()
+}
+
+/// The bytes that moved in each column.
+fn columns(moves: &[Move], axis: &Axis) -> Vec<f64> {
+    let mut columns = vec![0.0; ACROSS as usize];
+    let wide = axis.span / f64::from(ACROSS);
+    let column = |at: f64| (((at - axis.from) / wide) as usize).min(ACROSS as usize - 1);
+    for (from, to, bytes) in moves {
+        let (first, last) = (column(*from), column(*to));
+        for (at, sum) in columns.iter_mut().enumerate().take(last + 1).skip(first) {
+            let begins = axis.from + at as f64 * wide;
+            let inside = to.min(begins + wide) - from.max(begins);
+            // What took no time is in one column.
+            let part = if first == last { 1.0 } else { (inside / (to - from)).max(0.0) };
+            *sum += bytes * part;
         }
     }
+    columns
+}
+
+/// Bytes written and read, over time.
+pub fn throughput(trace: &Trace<'_>) -> Scene {
+    let mut axis = Axis::of(trace.entries);
+    let fastest = trace.fastest;
+    let series = [(Op::Write, fastest.map(|f| f.written)), (Op::Read, fastest.map(|f| f.read))];
+    let moved = series.map(|(op, fastest)| moves(trace, &axis, op, fastest));
+    // What the drive's cache has taken last may be on its way when the last command is complete.
+    let to = moved.iter().flatten().fold(axis.from + axis.span, |to, (_, at, _)| to.max(*at));
+    axis.span = to - axis.from;
+    let bytes = moved.each_ref().map(|moves| columns(moves, &axis));
     let mut shapes = Vec::new();
-    let sums = bytes.each_ref().map(|series| size(series.iter().sum()));
+    let sums = moved.each_ref().map(|moves| size(moves.iter().map(|(.., bytes)| *bytes as u64).sum()));
     let legend = [(WRITE, format!("written {}", sums[0])), (READ, format!("read {}", sums[1]))];
     let unit = if axis.timed { "MiB a second of the drive's clock" } else { "MiB in each column" };
     let mut top = head(&mut shapes, &format!("{}: {unit}", trace.drive), &legend);
     let per_mib = if axis.timed { axis.span / f64::from(ACROSS) } else { 1.0 } * 1_048_576.0;
     for (series, colour) in bytes.iter().zip([WRITE, READ]) {
-        let rates: Vec<f64> = series.iter().map(|bytes| *bytes as f64 / per_mib).collect();
+        let rates: Vec<f64> = series.iter().map(|bytes| bytes / per_mib).collect();
         let most = rates.iter().copied().fold(0.0, f64::max).max(1e-9) * 1.05;
         let mut plot = Plot { shapes, top, height: BARS * SQUARE };
         plot.grid(&ticks(0.0, most));
@@ -321,7 +366,7 @@ mod tests {
         for timed in [true, false] {
             let entries: Vec<_> =
                 ops.iter().enumerate().map(|(i, op)| entry(i as u64, *op, (i as u64) << 20, 4096, timed)).collect();
-            let trace = Trace { drive: "x<y>", entries: &entries, zone_size: 1 << 20, zoned: true };
+            let trace = Trace { drive: "x<y>", entries: &entries, zone_size: 1 << 20, zoned: true, fastest: None };
             let scene = places(&trace);
             inside(&scene);
             let [writes, reads, resets] = [WRITE, READ, RESET].map(|colour| boxes(&scene, colour));
@@ -341,7 +386,7 @@ mod tests {
         let write = |i| entry(i, Op::Write, i << 20, 1 << 20, true);
         let read = |i| entry(i, Op::Read, i << 20, 1 << 18, true);
         let entries: Vec<_> = (0..3600).map(write).chain((3600..7200).map(read)).collect();
-        let trace = Trace { drive: "x", entries: &entries, zone_size: 1 << 28, zoned: false };
+        let trace = Trace { drive: "x", entries: &entries, zone_size: 1 << 28, zoned: false, fastest: None };
         let scene = throughput(&trace);
         inside(&scene);
         let (written, read) = (boxes(&scene, WRITE), boxes(&scene, READ));
@@ -357,12 +402,42 @@ mod tests {
     }
 
     #[test]
+    fn no_throughput_is_above_the_drives_own() {
+        const MIB: f64 = 1_048_576.0;
+        let timed = |i: u64, op, began: f64, ended: f64| {
+            let TimedEntry { entry, .. } = entry(i, op, i << 20, 1 << 20, true);
+            TimedEntry { entry, began: Some(began), ended: Some(ended) }
+        };
+        // Four of a megabyte, 5 ms each: a column is a twentieth of that.
+        let one_by_one: Vec<_> = (0..4).map(|i| timed(i, Op::Write, i as f64 * 5e-3, (i + 1) as f64 * 5e-3)).collect();
+        // 32 at once: all wait for the others.
+        let queued: Vec<_> = (0..32).map(|i| timed(i, Op::Read, 0.0, (i + 1) as f64 * 5e-3)).collect();
+        // What the cache takes is complete in no time, and moves at the drive's speed all the same; then nothing happens for a second.
+        let mut cached: Vec<_> = (0..32).map(|i| timed(i, Op::Write, i as f64 * 1e-4, (i + 1) as f64 * 1e-4)).collect();
+        cached.push(timed(32, Op::Read, 1.0, 1.005));
+        for entries in [one_by_one, queued, cached] {
+            let fastest = Some(Fastest { written: 200.0 * MIB, read: 200.0 * MIB });
+            let trace = Trace { drive: "x", entries: &entries, zone_size: 1 << 28, zoned: true, fastest };
+            inside(&throughput(&trace));
+            let axis = Axis::of(&entries);
+            for op in [Op::Write, Op::Read] {
+                let moves = moves(&trace, &axis, op, Some(200.0 * MIB));
+                let columns = columns(&moves, &axis);
+                let most = columns.iter().copied().fold(0.0, f64::max) / (axis.span / f64::from(ACROSS)) / MIB;
+                assert!(most < 200.001, "{op:?}: {most} MiB a second");
+                let all = entries.iter().filter(|timed| timed.entry.op == op).count() as f64 * MIB;
+                assert!((columns.iter().sum::<f64>() - all).abs() < 1.0, "{op:?}: every byte is in the picture");
+            }
+        }
+    }
+
+    #[test]
     fn nothing_and_a_great_many_commands_make_a_picture() {
         for n in [0_u64, 1, 300_000] {
             let op = |i: u64| [Op::Write, Op::Read][(i % 2) as usize];
             let at = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24) / 4096 * 4096;
             let entries: Vec<_> = (0..n).map(|i| entry(i, op(i), at(i), 4096, true)).collect();
-            let trace = Trace { drive: "x", entries: &entries, zone_size: 1 << 28, zoned: true };
+            let trace = Trace { drive: "x", entries: &entries, zone_size: 1 << 28, zoned: true, fastest: None };
             let (places, throughput) = (places(&trace), throughput(&trace));
             inside(&places);
             inside(&throughput);

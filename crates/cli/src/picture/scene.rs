@@ -60,22 +60,14 @@ pub const LINE: u32 = 18;
 /// Pixels that the zones are wide at most.
 const WIDE: u32 = 1200;
 
-/// Columns and pixels of a cell for this many zones: small drives get large cells, large ones small ones.
-fn grid(zones: usize) -> (u32, u32) {
-    let columns = ((zones as f64 * 1.8).sqrt().ceil() as u32).max(16);
+/// Squares of a picture at most: where a drive has more zones, a square is several.
+const SQUARES: usize = 6_000;
+
+/// Columns and pixels of so many squares: few become large ones, many small ones.
+fn grid(squares: usize) -> (u32, u32) {
+    let columns = ((squares as f64 * 1.8).sqrt().ceil() as u32).max(16);
     let cell = (WIDE / columns).clamp(3, 28);
     (columns.max(640 / cell), cell)
-}
-
-/// The colours of a zone: of what is written, and of the rest.
-fn colours(zone: &Zone) -> (Colour, Colour) {
-    match zone.state {
-        ZoneState::Conventional => (CONVENTIONAL, CONVENTIONAL),
-        ZoneState::ReadOnly | ZoneState::Offline => (DEAD, DEAD),
-        ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen => (OPEN, FAINT),
-        ZoneState::Full => (FULL, FULL),
-        ZoneState::Empty | ZoneState::Closed => (PART, FAINT),
-    }
 }
 
 /// What the font has of a text.
@@ -93,46 +85,101 @@ fn pale(colour: Colour) -> Colour {
     colour.map(|part| (u16::from(part) * 2 / 7 + 182) as u8)
 }
 
-/// A part of a side in pixels; what there is at all is seen.
+/// A part of a side in pixels; what there is at all has two, so that it is seen.
 fn part_of(side: u32, part: u64, whole: u64) -> u32 {
     let share = part as f64 / whole.max(1) as f64;
-    if share > 0.0 { ((share * f64::from(side)).round() as u32).clamp(1, side) } else { 0 }
+    if share > 0.0 { ((share * f64::from(side)).round() as u32).clamp(2, side) } else { 0 }
+}
+
+/// Bytes of one sort in the zones of a square, and the average of their colours.
+#[derive(Default)]
+struct Sort {
+    bytes: u64,
+    sums: [u128; 3],
+}
+
+impl Sort {
+    fn add(&mut self, bytes: u64, colour: Colour) {
+        self.bytes += bytes;
+        for (sum, part) in self.sums.iter_mut().zip(colour) {
+            *sum += u128::from(part) * u128::from(bytes);
+        }
+    }
+
+    fn colour(&self) -> Colour {
+        self.sums.map(|sum| u8::try_from(sum / u128::from(self.bytes.max(1))).unwrap_or(u8::MAX))
+    }
+}
+
+/// What the zones of a square hold. It fills from the bottom: what is of use, above it what is of no more use. Zones that died stand at its top.
+#[derive(Default)]
+struct Square {
+    live: Sort,
+    stale: Sort,
+    dead: Sort,
+    capacity: u64,
+}
+
+impl Square {
+    fn of(zones: &[Zone], contents: Option<&Contents>) -> Square {
+        let mut square = Square::default();
+        for zone in zones {
+            square.capacity += zone.capacity;
+            let written = zone.wp.unwrap_or(0).min(zone.capacity);
+            let content = contents.and_then(|contents| contents.zones.get(&zone.id.0));
+            match (zone.state, content) {
+                (ZoneState::ReadOnly | ZoneState::Offline, _) => square.dead.add(zone.capacity, DEAD),
+                (_, Some(content)) => {
+                    let colour = of_kind(content.kind);
+                    square.live.add(content.live.min(content.written), colour);
+                    square.stale.add(content.written.saturating_sub(content.live), pale(colour));
+                }
+                (ZoneState::Conventional, None) => square.live.add(zone.capacity, CONVENTIONAL),
+                (ZoneState::Full, None) => square.live.add(zone.capacity, FULL),
+                (ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen, None) => square.live.add(written, OPEN),
+                (ZoneState::Empty | ZoneState::Closed, None) => square.live.add(written, PART),
+            }
+        }
+        square
+    }
+
+    fn draw(&self, x: u32, y: u32, side: u32, shapes: &mut Vec<Shape>) {
+        let mut paint = |y, height, colour| {
+            if height > 0 {
+                shapes.push(Shape::Box { x, y, width: side, height, colour });
+            }
+        };
+        let written = part_of(side, self.live.bytes + self.stale.bytes, self.capacity);
+        let live = part_of(side, self.live.bytes, self.capacity).min(written);
+        paint(y, side, FAINT);
+        if self.stale.bytes > 0 {
+            paint(y + side - written, written, self.stale.colour());
+        }
+        paint(y + side - live, live, self.live.colour());
+        paint(y, part_of(side, self.dead.bytes, self.capacity), DEAD);
+    }
 }
 
 /// Draws zones of `zone_size` bytes; where their contents are known, by kind, filled as far as they are of use.
 pub fn scene(drive: &str, zones: &[Zone], zone_size: u64, contents: Option<&Contents>) -> Scene {
-    let (columns, cell) = grid(zones.len());
-    let gap = u32::from(cell > 4);
-    let rows = (zones.len() as u32).div_ceil(columns).max(1);
+    let each = zones.len().div_ceil(SQUARES).max(1);
+    let squares = zones.len().div_ceil(each);
+    let (columns, cell) = grid(squares);
+    let side = cell - u32::from(cell > 4);
+    let rows = (squares as u32).div_ceil(columns).max(1);
     let width = columns * cell + 2 * MARGIN;
     let mut shapes = Vec::new();
     let text = |x, y, text: String| Shape::Text { x, y, text, colour: INK };
     shapes.push(text(MARGIN, MARGIN + 10, plain(drive)));
-    shapes.push(text(MARGIN, MARGIN + 10 + LINE, size_line(zones, zone_size)));
+    let mut sizes = size_line(zones, zone_size);
+    if each > 1 {
+        sizes += &format!("; a square is {each} of them, {}", size(each as u64 * zone_size));
+    }
+    shapes.push(text(MARGIN, MARGIN + 10 + LINE, sizes));
     let top = MARGIN + 10 + 2 * LINE;
-    for (i, zone) in zones.iter().enumerate() {
+    for (i, group) in zones.chunks(each).enumerate() {
         let (x, y) = (MARGIN + i as u32 % columns * cell, top + i as u32 / columns * cell);
-        let side = cell - gap;
-        let content = contents.and_then(|contents| contents.zones.get(&zone.id.0));
-        if let Some(content) = content.filter(|_| !matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline)) {
-            let colour = of_kind(content.kind);
-            shapes.push(Shape::Box { x, y, width: side, height: side, colour: FAINT });
-            // What is dead stands, pale, above what is of use.
-            let written = part_of(side, content.written, zone.capacity);
-            let live = part_of(side, content.live, zone.capacity).min(written);
-            for (height, colour) in [(written, pale(colour)), (live, colour)] {
-                if height > 0 {
-                    shapes.push(Shape::Box { x, y: y + side - height, width: side, height, colour });
-                }
-            }
-            continue;
-        }
-        let (written, rest) = colours(zone);
-        shapes.push(Shape::Box { x, y, width: side, height: side, colour: rest });
-        let height = part_of(side, zone.wp.unwrap_or(0), zone.capacity);
-        if height > 0 && written != rest {
-            shapes.push(Shape::Box { x, y: y + side - height, width: side, height, colour: written });
-        }
+        Square::of(group, contents).draw(x, y, side, &mut shapes);
     }
     let bottom = top + rows * cell + 12;
     let lines = legend(zones, contents, &mut shapes, bottom, width);
@@ -178,7 +225,7 @@ fn legend(zones: &[Zone], contents: Option<&Contents>, shapes: &mut Vec<Shape>, 
     }
     let written: u64 = zones.iter().filter_map(|zone| zone.wp).sum();
     let how = match contents {
-        None => String::from("a zone fills from the bottom"),
+        None => String::from("a square fills from the bottom"),
         Some(contents) => {
             let live = contents.zones.values().map(|content| content.live).sum();
             format!("{} of use; what is pale is of no more use", size(live))
@@ -195,14 +242,42 @@ mod tests {
     use crate::picture::Content;
     use imbrex_device::ZoneId;
 
+    fn texts(picture: &Scene) -> Vec<&str> {
+        let texts = picture.shapes.iter().filter_map(|shape| match shape {
+            Shape::Text { text, .. } => Some(text.as_str()),
+            Shape::Box { .. } => None,
+        });
+        texts.collect()
+    }
+
+    /// Where boxes of a colour are, how large, and without the legend's.
+    fn boxes(picture: &Scene, wanted: Colour) -> Vec<(u32, u32, u32, u32)> {
+        let of = |shape: &Shape| match shape {
+            Shape::Box { x, y, width, height, colour } if *colour == wanted => Some((*x, *y, *width, *height)),
+            _ => None,
+        };
+        let mut boxes: Vec<_> = picture.shapes.iter().filter_map(of).collect();
+        boxes.pop();
+        boxes
+    }
+
     #[test]
     fn every_zone_is_in_the_picture_whatever_its_size() {
-        for zones in [1, 64, 5_000, 74_508] {
+        for (zones, each) in
+            [(1, 1), (64, 1), (5_000, 1), (6_000, 1), (6_001, 2), (52_156, 9), (74_508, 13), (1 << 20, 175)]
+        {
             let zone = Zone { id: ZoneId(0), state: ZoneState::Closed, capacity: 80, wp: Some(1) };
             let picture = scene("x", &vec![zone; zones], 80, None);
-            let marks = picture.shapes.iter().filter(|s| matches!(s, Shape::Box { colour, .. } if *colour == PART));
-            // One for the legend.
-            assert_eq!(marks.count(), zones + 1);
+            let squares = boxes(&picture, PART);
+            assert_eq!(squares.len(), zones.div_ceil(each));
+            // Wide enough to be seen, all at the bottom of their squares.
+            assert!(squares.iter().all(|(.., width, height)| *width >= 9 && *height >= 2), "{squares:?}");
+            let told = texts(&picture).iter().any(|text| text.contains("a square is"));
+            assert_eq!(told, each > 1);
+            if each > 1 {
+                let line = format!("; a square is {each} of them, {}", size(each as u64 * 80));
+                assert!(texts(&picture).iter().any(|text| text.ends_with(&line)), "{:?}", texts(&picture));
+            }
             for shape in &picture.shapes {
                 let (right, below) = match shape {
                     Shape::Box { x, y, width, height, .. } => (x + width, y + height),
@@ -212,6 +287,33 @@ mod tests {
             }
             assert!(picture.width < 1400 && picture.height < 1400, "{} {}", picture.width, picture.height);
         }
+    }
+
+    #[test]
+    fn a_square_of_several_zones_is_what_they_hold() {
+        let zone = |state, wp| Zone { id: ZoneId(0), state, capacity: 100, wp: Some(wp) };
+        let (empty, full) = (zone(ZoneState::Empty, 0), zone(ZoneState::Full, 100));
+        let mut zones = vec![empty; 12_000];
+        // Two squares in full; half of one; one in which a zone died, one with a block.
+        zones[..4].fill(full);
+        zones[4] = full;
+        zones[6] = zone(ZoneState::Offline, 0);
+        zones[8] = zone(ZoneState::ImplicitlyOpen, 1);
+        let picture = scene("x", &zones, 100, None);
+        let side = boxes(&picture, FAINT)[0].3;
+        let heights = |colour| boxes(&picture, colour).iter().map(|(.., height)| *height).collect::<Vec<_>>();
+        assert_eq!(heights(FULL), [side, side, side / 2]);
+        assert_eq!(heights(DEAD), [side / 2]);
+        assert_eq!(heights(OPEN), [2]);
+        // Half in blue and half in grey are neither.
+        zones[1].state = ZoneState::Conventional;
+        let mixed = [0, 1, 2].map(|i| ((u16::from(FULL[i]) + u16::from(CONVENTIONAL[i])) / 2) as u8);
+        let shapes = scene("x", &zones, 100, None).shapes;
+        assert!(
+            shapes
+                .iter()
+                .any(|s| matches!(s, Shape::Box { colour, height, .. } if *colour == mixed && *height == side))
+        );
     }
 
     #[test]
@@ -235,11 +337,7 @@ mod tests {
         assert_eq!(heights(of_kind(1)), [(f64::from(side) / 2.0).round() as u32], "half of one, nothing of the other");
         assert_eq!(heights(pale(of_kind(1))), [side, side]);
         assert_eq!((heights(FULL).len(), heights(DEAD).len()), (2, 1), "of two zones nobody knows, and one is dead");
-        let texts: Vec<&str> = picture
-            .shapes
-            .iter()
-            .filter_map(|shape| if let Shape::Text { text, .. } = shape { Some(text.as_str()) } else { None })
-            .collect();
+        let texts = texts(&picture);
         assert!(texts.contains(&"a 1") && texts.contains(&"b 3") && texts.contains(&"full 2"), "{texts:?}");
         assert!(texts.iter().all(|text| !text.contains("none")), "{texts:?}");
         assert!(texts.iter().any(|text| text.contains("250 of use")), "{texts:?}");
