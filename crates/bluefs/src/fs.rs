@@ -563,7 +563,7 @@ pub(crate) fn space(core: &Core) -> Space {
     }
 }
 
-fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Option<Attributes> {
+pub(crate) fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Option<Attributes> {
     let inode = state.meta.inode(serial)?;
     let open = core.open_file(state, serial);
     let size = match &open {

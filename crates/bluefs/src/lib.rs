@@ -24,6 +24,7 @@ mod ahead;
 mod check;
 mod clean;
 mod core;
+mod dump;
 mod durable;
 mod error;
 mod file;
@@ -52,6 +53,7 @@ mod wal;
 mod watch;
 
 pub use check::CheckReport;
+pub use dump::{Holds, JournalPlace, Node, Stretch, ZonePlace};
 pub use error::{Code, Error, Result};
 pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
 #[doc(hidden)]

@@ -14,6 +14,7 @@ mod core;
 pub mod entry;
 mod error;
 pub mod format;
+mod fragmentation;
 mod id;
 pub mod index;
 mod journal;
@@ -44,6 +45,7 @@ mod zone;
 
 pub use check::{CheckReport, ScrubStep};
 pub use error::{Error, Result};
+pub use fragmentation::fragmentation;
 pub use id::{ChunkId, StreamType};
 pub use look::{Place, Space, ZoneInfo};
 pub use losses::Lost;

@@ -89,8 +89,10 @@ enum Verb {
     #[command(after_help = "Examples:\n  imbrex chunk stat drive.img\n  imbrex chunk stat drive.img $id")]
     Stat(Stat),
     /// Show how much room there is.
-    #[command(after_help = "Example:\n  imbrex chunk df drive.img")]
-    Df(Store),
+    #[command(
+        after_help = "Examples:\n  imbrex chunk df drive.img\n  imbrex chunk df drive.img --score --json | jq .fragmentation"
+    )]
+    Df(Df),
     /// Compare the index with every record, and verify every checksum. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex chunk check drive.img   # changes nothing")]
     Check(Store),
@@ -157,7 +159,7 @@ struct Put {
     #[arg(long, conflicts_with_all = ["recursive", "no_name"])]
     name: Option<String>,
     /// What all names begin with, as `photos/`.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     /// Give no names.
     #[arg(long, conflicts_with = "prefix")]
@@ -261,7 +263,7 @@ struct Import {
     #[arg(default_value = "-")]
     file: String,
     /// What all names begin with, as `photos/`.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     /// Delete what has one of the names, when all is stored.
     #[arg(long)]
@@ -292,6 +294,15 @@ struct Ls {
     /// At most so many.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<u64>,
+}
+
+#[derive(clap::Args)]
+struct Df {
+    #[command(flatten)]
+    store: Store,
+    /// Fragmentation, too: of the zone in which an average live byte stands, the part that is dead, 0 to 1.
+    #[arg(long)]
+    score: bool,
 }
 
 #[derive(clap::Args)]

@@ -2,6 +2,7 @@
 
 mod backup;
 mod copy;
+mod dump;
 mod look;
 mod mount;
 mod names;
@@ -68,6 +69,10 @@ enum Verb {
     /// Show where a file stands on the drive, or what the file system is.
     #[command(after_help = "Examples:\n  imbrex fs stat drive.img\n  imbrex fs stat drive.img /db/000012.sst")]
     Stat(Stat),
+    /// Print the metadata as JSON, a line for each file and zone: names, inodes, extents, zones, the journal's place. Changes nothing.
+    #[command(after_help = "Examples:\n  imbrex fs dump drive.img > metadata.jsonl\n  \
+                            imbrex fs dump drive.img | jq -r 'select(.zone == 17)'")]
+    Dump(Mount),
     /// Verify every checksum and every invariant. Exit code 3 where something is wrong.
     #[command(after_help = "Examples:\n  imbrex fs check drive.img            # changes nothing\n  \
                       imbrex fs check drive.img --repair   # what a mount can repair is repaired first")]
@@ -285,6 +290,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Ln(args) => names::ln(args),
         Verb::Df(args) => look::df(args),
         Verb::Stat(args) => look::stat(args),
+        Verb::Dump(args) => dump::dump(&args),
         Verb::Check(args) => look::check(args),
         Verb::Backup(args) => backup::backup(args),
         Verb::Restore(args) => backup::restore(args),

@@ -173,3 +173,28 @@ fn conventional_zones_take_chunks_without_being_asked() {
     let zones = json(at.run(&["drive", "zones", at.drive(), "--json"]));
     assert_eq!(zones.as_array().unwrap().iter().filter(is_conventional).count(), 8);
 }
+
+#[test]
+fn fragmentation_is_0_until_something_dies_beside_what_lives() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.chunk("format", &[]));
+    let score = || json(at.chunk("df", &["--score", "--json"]))["fragmentation"].as_f64().unwrap();
+    assert_eq!(score(), 0.0, "an empty store");
+    let data = at.file("data", bytes(300_000));
+    for i in 0..12 {
+        done(at.chunk("put", &[&data, "--name", &format!("chunk-{i}")]));
+    }
+    assert_eq!(score(), 0.0, "a store that was written in one go");
+    for i in [1, 4, 7] {
+        done(at.chunk("rm", &[&format!("chunk-{i}")]));
+    }
+    let torn = score();
+    assert!(torn > 0.1 && torn < 0.9, "{torn}");
+    says(&done(at.chunk("df", &["--score"])), &[&format!("fragmentation      {torn:.3}")]);
+    assert!(json(at.chunk("df", &["--json"])).get("fragmentation").is_none(), "nobody asked");
+    for i in (0..12).filter(|i| ![1, 4, 7].contains(i)) {
+        done(at.chunk("rm", &[&format!("chunk-{i}")]));
+    }
+    assert_eq!(score(), 0.0, "where nothing lives nothing is scattered");
+}

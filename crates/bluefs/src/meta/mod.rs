@@ -275,6 +275,11 @@ impl Meta {
         self.inodes.values().filter(|inode| !inode.is_directory())
     }
 
+    /// Every file and directory whose serial is above `serial`, by serial.
+    pub fn nodes_after(&self, serial: Serial) -> impl Iterator<Item = &Inode> + '_ {
+        self.inodes.range(serial.saturating_add(1)..).map(|(_, inode)| inode)
+    }
+
     /// Every directory, by serial.
     pub fn directories(&self) -> impl Iterator<Item = &Inode> + '_ {
         self.directories.keys().filter_map(|serial| self.inodes.get(serial))

@@ -1,6 +1,6 @@
 //! Looks at a store, which leave the drive as it is: ls, stat, df, check, scrub.
 
-use super::{Ls, Scrub, Stat, Store, which};
+use super::{Df, Ls, Scrub, Stat, Store, which};
 use crate::fs::progress;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table};
 use imbrex_chunkstore::{ChunkId, ChunkInfo, ChunkStore, StreamType};
@@ -107,21 +107,29 @@ fn line(store: &ChunkStore, info: &ChunkInfo, args: &Ls) -> String {
     )
 }
 
-pub(super) fn df(args: Store) -> Outcome {
-    let store = args.look()?;
+pub(super) fn df(args: Df) -> Outcome {
+    let store = args.store.look()?;
     let (space, stats) = (store.space(), store.stats());
-    if args.json {
-        return print_json(&json!({ "total": space.total, "live": space.live, "free": space.free, "dead": space.dead,
-                                   "chunks": stats.chunks, "free_zones": stats.free_zones,
-                                   "utilisation": stats.utilisation }));
+    let score = args.score.then(|| store.fragmentation());
+    if args.store.json {
+        let mut all = json!({ "total": space.total, "live": space.live, "free": space.free, "dead": space.dead,
+                              "chunks": stats.chunks, "free_zones": stats.free_zones, "utilisation": stats.utilisation });
+        if let Some(score) = score {
+            all["fragmentation"] = score.into();
+        }
+        return print_json(&all);
     }
     let percent = if space.total == 0 { 100.0 } else { space.live as f64 * 100.0 / space.total as f64 };
-    print(table(&[
+    let mut rows = vec![
         ("size", size(space.total)),
         ("chunks", format!("{} of {} ({percent:.1} %)", count(stats.chunks), size(space.live))),
         ("free", size(space.free)),
         ("free when cleaned", size(space.dead)),
-    ]))
+    ];
+    if let Some(score) = score {
+        rows.push(("fragmentation", format!("{score:.3} (of the zone of an average live byte, this part is dead)")));
+    }
+    print(table(&rows))
 }
 
 /// The part of the datazones at which so many hundredths of them are no fuller, in per cent.

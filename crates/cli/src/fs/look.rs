@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn kind_name(kind: FileKind) -> &'static str {
+pub(super) fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Directory => "dir",
         FileKind::Random => "small",
