@@ -228,7 +228,7 @@ struct RestoreArgs {
 struct FuseArgs {
     #[command(flatten)]
     mount: Mount,
-    /// An empty directory of the host.
+    /// An empty directory of the host, at which nothing is mounted.
     dir: String,
 }
 

@@ -14,6 +14,7 @@ mod fs;
 mod kernel;
 mod known;
 mod man;
+mod mountpoint;
 mod output;
 mod picture;
 mod shell;

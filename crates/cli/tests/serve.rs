@@ -209,7 +209,7 @@ fn the_file_is_the_drive() {
     // Its only user.
     let again = imbrex(&["drive", "serve", &at.name("drive.img"), "--at", &at.name("mounted")]);
     fails(again, 4, &format!("in use by process {}", said["pid"]));
-    fails(imbrex(&["drive", "serve", &at.name("drive.img"), "--at", &at.name("served")]), 1, "not empty");
+    fails(imbrex(&["drive", "serve", &at.name("drive.img"), "--at", &at.name("served")]), 4, "mount point");
     let file = File::options().read(true).write(true).open(said["file"].as_str().unwrap()).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 512 << 20);
     let (mut data, mut back) = (AlignedBuf::zeroed(3 << 20), AlignedBuf::zeroed(3 << 20));

@@ -120,6 +120,12 @@ fn mounts() -> Vec<Mount> {
     fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines().filter_map(parse_mount).collect()
 }
 
+/// Every directory of this mount namespace that something is mounted at.
+pub fn mount_points() -> io::Result<Vec<PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table.lines().filter_map(parse_mount).map(|mount| mount.point).collect())
+}
+
 /// The file under a loop device, by the device's name; `None` where it is free or gone.
 pub(super) fn backing(name: &str) -> Option<PathBuf> {
     let file = fs::read(format!("/sys/block/{name}/loop/backing_file")).ok()?;

@@ -8,6 +8,7 @@
 mod file;
 
 use super::image_path;
+use crate::mountpoint;
 use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use file::Served;
 use fuser::{BackgroundSession, Config, MountOption};
@@ -63,26 +64,6 @@ pub(super) struct Detach {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// The directory as the kernel will name it, or why nothing can be served in it.
-fn empty_directory(dir: &Path) -> Result<PathBuf, Failure> {
-    let name = dir.display();
-    let mut entries = fs::read_dir(dir).map_err(|error| match error.kind() {
-        ErrorKind::NotConnected => Failure::failed(format!(
-            "{name}: a drive was served there and its server is gone; run `imbrex drive detach {name}` first"
-        )),
-        ErrorKind::NotFound => Failure::failed(format!("{name} is not there; make it with mkdir first")),
-        ErrorKind::NotADirectory => Failure::failed(format!("{name} is no directory; name an empty one")),
-        _ => Failure::failed(format!("{name} cannot be read ({error}); name an empty directory of your own")),
-    })?;
-    if entries.next().is_some() {
-        return Err(Failure::failed(format!(
-            "{name} is not empty; name an empty directory, so that nothing is hidden"
-        )));
-    }
-    dir.canonicalize()
-        .map_err(|error| Failure::failed(format!("{name} cannot be resolved ({error}); name another one")))
 }
 
 /// The image, and how it keeps time: as its name says (`drive.img?time=pace&speed=2`) or the options, which mean the same.
@@ -144,7 +125,7 @@ fn refused(args: &Serve, error: &std::io::Error) -> Failure {
 }
 
 pub(super) fn serve(args: Serve) -> Outcome {
-    let dir = empty_directory(&args.at)?;
+    let claim = mountpoint::claim(&args.at)?;
     let (path, time) = understand(&args)?;
     let (drive, depth) = open(&path, time)?;
     let image = fs::canonicalize(&path).unwrap_or(path);
@@ -165,9 +146,10 @@ pub(super) fn serve(args: Serve) -> Outcome {
     }
     act_as_a_device();
     let served = Served::new(Arc::new(drive.clone()), depth);
-    let session = fuser::spawn_mount(served, &dir, &config).map_err(|error| refused(&args, &error))?;
-    let said = say(&args, time, &dir, &drive, depth);
-    let ended = if said.is_ok() { until_stopped(session, &dir, &stop) } else { end(session, &dir) };
+    let session = fuser::spawn_mount(served, &claim.dir, &config).map_err(|error| refused(&args, &error))?;
+    let dir = &claim.dir;
+    let said = say(&args, time, dir, &drive, depth);
+    let ended = if said.is_ok() { until_stopped(session, dir, &stop) } else { end(session, dir) };
     drive.flush(Tag::new(Cause::Other))?;
     said.and(ended)
 }

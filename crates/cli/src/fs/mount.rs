@@ -4,6 +4,7 @@
 //! The directory goes away with Ctrl-C, with SIGTERM, when the command ends for any reason that lets it, and by `umount`.
 
 use super::{FuseArgs, join};
+use crate::mountpoint;
 use crate::output::{Failure, Outcome, number_of, print};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
@@ -208,10 +209,7 @@ fn refused(args: &FuseArgs, error: &std::io::Error) -> Failure {
 }
 
 pub(super) fn mount(args: FuseArgs) -> Outcome {
-    let dir = Path::new(&args.dir);
-    if !dir.is_dir() {
-        return Err(Failure::failed(format!("{} is no directory; make one with mkdir first", args.dir)));
-    }
+    let claim = mountpoint::claim(Path::new(&args.dir))?;
     let view = View::new(args.mount.look()?)?;
     let files = view.nodes.len();
     let mut config = Config::default();
@@ -229,7 +227,7 @@ pub(super) fn mount(args: FuseArgs) -> Outcome {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|e| Failure::failed(format!("signals cannot be caught ({e}); nothing is mounted")))?;
     }
-    let session: BackgroundSession = fuser::spawn_mount(view, dir, &config).map_err(|e| refused(&args, &e))?;
+    let session: BackgroundSession = fuser::spawn_mount(view, &claim.dir, &config).map_err(|e| refused(&args, &e))?;
     let names = number_of(files as u64, "name");
     print(format_args!("{}: {names} at {}; Ctrl-C unmounts", args.mount.drive, args.dir))?;
     // Somebody else may unmount it, too; then the session is over.
