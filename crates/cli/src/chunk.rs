@@ -6,16 +6,17 @@ mod making;
 mod range;
 mod tarball;
 mod transfer;
+mod unfinished;
 mod which;
 
 use crate::engine::Named;
-use crate::output::{Failure, Outcome, count, number_of};
+use crate::output::{Failure, Outcome, bar_style, count, number_of};
 use crate::picture::{Content, Contents};
 use clap::Subcommand;
 use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{ChunkId, ChunkStore, OpenStep, Space, StreamType, ZoneInfo};
 use imbrex_drives::parse_size;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use range::{Range, range};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -268,9 +269,9 @@ struct Import {
     /// Delete what has one of the names, when all is stored.
     #[arg(long)]
     replace: bool,
-    /// Kind of stream: as for put.
-    #[arg(long, default_value = "data")]
-    stream: String,
+    /// Kind of stream of all of it: as for put. Without it, each chunk is of the kind that it was exported from, or of kind data.
+    #[arg(long)]
+    stream: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -457,8 +458,7 @@ impl Store {
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn recovery_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} zones {eta}");
-    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    ProgressBar::no_length().with_style(bar_style("{msg} {wide_bar} {pos}/{len} zones {eta}", "{percent} % {eta}"))
 }
 
 fn what(step: OpenStep) -> &'static str {

@@ -1,6 +1,7 @@
 //! What every subcommand prints with: facts on stdout, failures on stderr (one sentence, or with `--json` one object), exit codes.
 
 use imbrex_device::Class;
+use indicatif::ProgressStyle;
 use serde::Serialize;
 use serde_json::json;
 use std::ffi::OsStr;
@@ -143,6 +144,17 @@ pub fn warn(sentence: &str, as_json: bool) {
 fn error_json(class: Class, sentence: &str) -> String {
     let ExitStatus { code, name, .. } = status(class);
     json!({ "error": { "code": code, "kind": name, "message": sentence } }).to_string()
+}
+
+/// Columns that the longest of the wide templates needs for more than a stump of a bar.
+const WIDE: u16 = 72;
+
+/// How a progress bar looks: one line, also where the terminal is narrow.
+pub fn bar_style(wide: &str, narrow: &str) -> ProgressStyle {
+    let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+    // A terminal that does not know its width is taken for one of 80.
+    let template = if columns == 0 || columns >= WIDE { wide } else { narrow };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Reports a failure and turns it into an exit code.

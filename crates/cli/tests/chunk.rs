@@ -370,6 +370,10 @@ fn a_put_that_is_killed_leaves_whole_appends_in_order() {
             assert!(sealed);
             continue;
         }
+        // By which the next put finds the others.
+        if chunk["name"].as_str().is_some_and(|name| name.starts_with(".unfinished/")) {
+            continue;
+        }
         let got = at.chunk("get", &[id]).stdout;
         assert_eq!(chunk["len"].as_u64(), Some(got.len() as u64));
         assert!(got.len() == limit || !sealed && got.len().is_multiple_of(65_536), "{chunk}");
@@ -385,8 +389,11 @@ fn a_put_that_is_killed_leaves_whole_appends_in_order() {
     // 3 MB and more did not fit the memory; nothing is there without what came before it in the same chunk.
     assert!(lens[0] == limit && open <= 1, "{lens:?} {list}");
     assert_eq!(done(at.chunk("get", &[B])), "before");
-    // The store goes on.
-    done(at.chunk_given("put", &["--id", A], b"after"));
+    // The store goes on, and the next put removes what was left.
+    let put = at.chunk_given("put", &["--id", A], b"after");
+    assert!(put.status.success());
+    says(&text(&put.stderr), &["an earlier put or import was killed", "that it left"]);
+    assert_eq!(done(at.chunk("ls", &["--ids"])), format!("{A}\n{B}\n"));
     is_whole(&at);
 }
 

@@ -237,3 +237,115 @@ fn an_interrupted_import_leaves_nothing() {
     assert_eq!(done(at.chunk("ls", &[])), "");
     assert!(done(at.chunk("check", &[])).contains("nothing is wrong"));
 }
+
+#[test]
+fn kinds_of_streams_and_open_chunks_come_back_from_an_export() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    let format = || done(at.chunk("format", &["--stream", "logs:30:8", "--force"]));
+    format();
+    done(at.chunk_given("put", &["--name", "plain"], b"plain"));
+    done(at.chunk_given("put", &["--name", "log", "--stream", "logs", "--open"], b"first "));
+    done(at.chunk_given("put", &["--name", "kept", "--stream", "metadata"], b"kept"));
+    // More than one chunk, which is told.
+    let put = at.chunk_given("put", &["--name", "long", "--stream", "logs", "--open"], &bytes(2_200_000));
+    says(&text(&put.stderr), &["3 chunks"]);
+    let of = |name: &str| {
+        let stat = json(at.chunk("stat", &[name, "--json"]));
+        let last = stat["chunks"].as_array().and_then(|all| all.last().cloned()).unwrap_or(stat);
+        (last["stream"].as_str().unwrap().to_owned(), last["sealed"].as_bool().unwrap())
+    };
+    let all = || ["plain", "log", "kept", "long"].map(of);
+    let before = all();
+    assert_eq!(before[1], ("logs".to_owned(), false));
+    let file = at.host("all.tar");
+    done(at.chunk("export", &["--output", &file]));
+    // Any tar reads it; what it does not know it says and skips.
+    let listed = Command::new("tar").args(["tf", &file]).output().unwrap();
+    assert!(listed.status.success());
+    assert_eq!(text(&listed.stdout), "kept\nlog\nlong\nplain\n");
+    format();
+    done(at.chunk("import", &[&file]));
+    assert_eq!(all(), before);
+    done(at.chunk_given("append", &["log"], b"second"));
+    assert_eq!(done(at.chunk("get", &["log"])), "first second");
+    assert!(at.chunk("get", &["long"]).stdout == bytes(2_200_000));
+    // Who names a kind means all of it.
+    format();
+    done(at.chunk("import", &[&file, "--stream", "gc"]));
+    assert_eq!(all().map(|(kind, _)| kind), ["gc", "gc", "gc", "gc"]);
+    // A store that has no such kind says so, and has nothing of it.
+    done(at.chunk("format", &["--force"]));
+    says(&fails(at.chunk("import", &[&file]), 1), &["there is no stream \"logs\"", "--stream"]);
+    assert_eq!(done(at.chunk("ls", &[])), "");
+    done(at.chunk("import", &[&file, "--stream", "data"]));
+}
+
+#[test]
+fn what_a_killed_put_left_is_removed_by_the_next_one() {
+    for power in [false, true] {
+        let at = stored();
+        done(at.chunk_given("put", &["--name", "before"], b"before"));
+        let kept = done(at.chunk_given("put", &[], b"no name")).trim().to_owned();
+        let open = done(at.chunk_given("put", &["--open", "--no-name"], b"open")).trim().to_owned();
+        let uri = format!("imbrex://{}?buffer=1M", at.drive());
+        let mut command = at.command(&["chunk", "put", &uri, "--piece", "64K", "--name", "half"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Four chunks and a half; what a pipe holds and no more is left when this returns.
+        child.stdin.as_mut().unwrap().write_all(&bytes(4_500_000)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if power {
+            done(at.run(&["drive", "power-loss", at.drive(), "--seed", "5"]));
+        }
+        let unnamed = || done(at.chunk("ls", &["--ids"])).lines().count();
+        assert!(power || unnamed() > 4, "it left chunks");
+        says(&done(at.chunk("ls", &["--names"])), &[".unfinished/"]);
+        says(&fails(at.chunk("get", &["half"]), 1), &["half"]);
+        let put = at.chunk_given("put", &["--name", "after"], b"after");
+        assert!(put.status.success(), "{}", text(&put.stderr));
+        assert!(power || text(&put.stderr).contains("that it left "), "{}", text(&put.stderr));
+        assert_eq!(unnamed(), 4);
+        assert!(!done(at.chunk("ls", &["--names"])).contains(".unfinished/"));
+        for (what, content) in [("before", "before"), (&kept, "no name"), (&open, "open"), ("after", "after")] {
+            assert_eq!(done(at.chunk("get", &[what])), content);
+        }
+        assert!(done(at.chunk("check", &[])).contains("nothing is wrong"));
+        // Once more there is nothing to say.
+        done(at.chunk_given("put", &["--name", "again"], b"again"));
+    }
+}
+
+#[test]
+fn names_of_puts_under_way_are_not_for_others() {
+    let at = stored();
+    says(&fails(at.chunk_given("put", &["--name", ".unfinished/x"], b"x"), 1), &["puts under way", "--prefix"]);
+    done(at.chunk_given("put", &["--name", "unfinished/x"], b"x"));
+    assert_eq!(done(at.chunk("ls", &["--ids"])).lines().count(), 1);
+}
+
+#[test]
+fn a_progress_bar_is_one_line_on_any_terminal() {
+    let at = stored();
+    let file = at.file("large", bytes(3_000_000));
+    for columns in [20, 40, 80, 200] {
+        // `script` is a terminal.
+        let put = format!("{} chunk put {} {file} --replace", env!("CARGO_BIN_EXE_imbrex"), at.drive());
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("stty cols {columns} rows 24; {put}"), "/dev/null"]).stdin(Stdio::null());
+        let output = command.env("IMBREX_SHM_DIR", at.host("")).env("TERM", "xterm").output().unwrap();
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        // A bar that needs a second line goes back to the first one.
+        assert!(said.contains('%') || said.contains("MiB"), "{columns}: no bar in {said:?}");
+        assert!(!said.contains("\u{1b}[1A"), "{columns}: {said:?}");
+        let drawn = said.split(['\r', '\n']).map(|line| line.replace("\u{1b}[2K", ""));
+        let longest =
+            drawn.filter(|line| line.contains('%') || line.contains("MiB")).map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|longest| longest <= columns), "{columns}: {longest:?} {said:?}");
+    }
+    // Where there is no terminal there is no bar.
+    let put = at.chunk("put", &[&file, "--replace"]);
+    assert_eq!(text(&put.stderr).lines().count(), 1, "{}", text(&put.stderr));
+    assert!(text(&put.stderr).starts_with("imbrex: 3 chunks"), "{}", text(&put.stderr));
+}

@@ -1,8 +1,9 @@
 //! Storing: chunks that are made from files and streams, all of them or none. Their names are given at the end, when everything is durable, so a
-//! name never stands for half of a file; Ctrl-C, and whatever fails, takes back what was stored.
+//! name never stands for half of a file; Ctrl-C, and whatever fails, takes back what was stored. What a kill leaves, the next one removes.
 
+use super::unfinished::{self, Unfinished};
 use super::{no_room, stream};
-use crate::output::{Failure, Outcome, report};
+use crate::output::{Failure, Outcome, number_of, report, warn};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, Space, StreamType};
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -116,6 +117,7 @@ pub(super) struct Maker<'a> {
     store: &'a ChunkStore,
     how: How<'a>,
     made: AllMade,
+    unfinished: Unfinished,
     bar: ProgressBar,
     kind: StreamType,
     limit: u64,
@@ -148,6 +150,7 @@ pub(super) fn store_all(
     let names: Vec<(String, Vec<ChunkId>)> = maker.stored.iter().filter_map(named).collect();
     let names: Vec<(&str, &[ChunkId])> = names.iter().map(|(name, ids)| (name.as_str(), &ids[..])).collect();
     let done = done.and_then(|()| if names.is_empty() { Ok(()) } else { Ok(store.name(&names, maker.how.replace)?) });
+    let done = done.and_then(|()| Ok(maker.unfinished.end(store)?));
     if let Err(failure) = done {
         // The failure is what is told, not that of the removal.
         let _ = take_back(store, &lock(&made));
@@ -159,6 +162,15 @@ pub(super) fn store_all(
 
 impl<'a> Maker<'a> {
     fn new(store: &'a ChunkStore, how: How<'a>, bar: &ProgressBar) -> Result<Maker<'a>, Failure> {
+        let left = unfinished::remove(store)?;
+        if left > 0 {
+            let were = if left == 1 { "was" } else { "were" };
+            let sentence = format!(
+                "an earlier put or import was killed; {} that it left {were} removed",
+                number_of(left, "chunk")
+            );
+            warn(&sentence, how.as_json);
+        }
         let kind = stream(store, how.stream)?;
         let most = u64::from(store.limits().append);
         let piece = how.piece.unwrap_or(most.min(PIECE as u64));
@@ -166,8 +178,13 @@ impl<'a> Maker<'a> {
             return Err(Failure::usage(format!("an append has 1 to {most} bytes; choose another --piece")));
         }
         let (limit, buf) = (u64::from(store.chunk_limit(kind)), vec![0; piece as usize]);
-        let (made, bar) = (AllMade::default(), bar.clone());
-        Ok(Maker { store, how, made, bar, kind, limit, buf, unsynced: 0, stored: Vec::new(), before: store.space() })
+        let before = store.space();
+        let unfinished =
+            Unfinished::begin(store, kind).map_err(|error| no_room(error, "storing", bar.length(), before))?;
+        // What is taken back is this, too.
+        let made = AllMade::new(Mutex::new(vec![Made { id: unfinished.chunk, len: 0 }]));
+        let bar = bar.clone();
+        Ok(Maker { store, how, made, unfinished, bar, kind, limit, buf, unsynced: 0, stored: Vec::new(), before })
     }
 
     /// Stores all that comes, as one chunk or several; one without a byte where nothing does. `what` is what people call the source.
@@ -200,7 +217,7 @@ impl<'a> Maker<'a> {
             }
         }
         let made = lock(&made);
-        if let Some(last) = made.last().filter(|_| !self.how.open) {
+        if let Some(last) = made[first..].last().filter(|_| !self.how.open) {
             self.store.seal_with(last.id, Durability::Buffered)?;
         }
         let here = &made[first..];
@@ -220,7 +237,7 @@ impl<'a> Maker<'a> {
             }
             self.store.seal_with(full.id, Durability::Buffered)?;
         }
-        let id = self.how.id.unwrap_or_else(ChunkId::random);
+        let id = self.how.id.unwrap_or_else(|| self.unfinished.id());
         let created = self.store.create_with(id, self.kind, Durability::Buffered);
         created.map_err(|error| self.no_room(what, error))?;
         made.push(Made { id, len: 0 });
@@ -231,8 +248,15 @@ impl<'a> Maker<'a> {
         no_room(error, what, self.bar.length(), self.before)
     }
 
-    /// The next source is one chunk of this id.
+    /// The next source is one chunk of this id; without one, as many as it needs.
     pub(super) fn use_id(&mut self, id: Option<ChunkId>) {
         self.how.id = id;
+    }
+
+    /// The chunks of the next source are of this kind, and its last one stays open or does not.
+    pub(super) fn use_kind(&mut self, kind: StreamType, open: bool) {
+        self.kind = kind;
+        self.limit = u64::from(self.store.chunk_limit(kind));
+        self.how.open = open;
     }
 }

@@ -3,9 +3,10 @@
 
 use super::making::{How, store_all};
 use super::transfer::{Input, bar, unwritten};
-use super::{Export, Import, which};
+use super::unfinished::FOLDER;
+use super::{Export, Import, stream, which};
 use crate::output::{Failure, Outcome, number_of, print, print_json, size};
-use imbrex_chunkstore::{ChunkId, ChunkStore, Named};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Named, StreamType};
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -14,6 +15,12 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use tar::{Archive, Builder, EntryType, Header};
 
+/// Attributes of a file of the stream that say what its chunks were, where that is not the usual. Others skip what they do not know: POSIX has
+/// names of this form for that (pax, "VENDOR.keyword").
+const STREAM: &str = "IMBREX.stream";
+const OPEN: &str = "IMBREX.open";
+/// The kind of stream that is not mentioned.
+const USUAL: &str = "data";
 /// Names of which the engine is asked at a time.
 const PAGE: usize = 4096;
 /// Most bytes of headers before a file: long names, and attributes that nobody asked for.
@@ -33,7 +40,8 @@ fn named(store: &ChunkStore, prefix: &str) -> Result<Vec<Item>, Failure> {
         let page = store.names(after.as_deref(), prefix, PAGE);
         let Some(last) = page.last() else { return Ok(all) };
         after = Some(last.name.to_string());
-        for Named { name, len, .. } in page {
+        // What a killed put left is nothing that anybody stored.
+        for Named { name, len, .. } in page.into_iter().filter(|named| !named.name.starts_with(FOLDER)) {
             all.push(Item { ids: store.named(&name)?, path: name.to_string(), len });
         }
     }
@@ -53,6 +61,48 @@ fn unnamed(store: &ChunkStore) -> Vec<Item> {
             len: u64::from(info.len),
         }));
     }
+}
+
+/// What is not usual about an item: the kind of its first chunk, and that its last one is open.
+fn attributes(store: &ChunkStore, item: &Item) -> Result<Vec<(&'static str, String)>, Failure> {
+    let mut attributes = Vec::new();
+    if let (Some(first), Some(last)) = (item.ids.first(), item.ids.last()) {
+        let kind = store.stream_name(store.stat(*first)?.stream);
+        if kind != USUAL {
+            attributes.push((STREAM, kind));
+        }
+        if !store.stat(*last)?.sealed {
+            attributes.push((OPEN, "1".to_owned()));
+        }
+    }
+    Ok(attributes)
+}
+
+/// The kind of stream, where that is not `given` for all, and the openness that a file of the stream asks for.
+fn asked_for(
+    store: &ChunkStore,
+    entry: &mut tar::Entry<impl Read>,
+    given: bool,
+) -> Result<(Option<StreamType>, bool), Failure> {
+    let broken = |error: io::Error| refused(format_args!("its attributes cannot be read ({error})"));
+    let (mut kind, mut open) = (None, false);
+    for attribute in entry.pax_extensions().map_err(broken)?.into_iter().flatten() {
+        let attribute = attribute.map_err(broken)?;
+        match attribute.key() {
+            Ok(STREAM) if !given => {
+                let name = attribute.value().map_err(|_| refused("the name of a kind of stream in it is not UTF-8"))?;
+                let found = stream(store, name).map_err(|failure| {
+                    failure.reword(|why| {
+                        format!("{why}; or give all of it one kind with --stream; nothing of it was stored")
+                    })
+                });
+                kind = Some(found?);
+            }
+            Ok(OPEN) => open = attribute.value_bytes() == b"1",
+            _ => {}
+        }
+    }
+    Ok((kind, open))
 }
 
 /// What is to be exported, each once.
@@ -164,6 +214,11 @@ fn write(store: &ChunkStore, items: &[Item], out: impl Write, bar: &indicatif::P
         header.set_mode(0o644);
         header.set_mtime(0);
         header.set_size(item.len);
+        let attributes = attributes(store, item)?;
+        if !attributes.is_empty() {
+            let all = attributes.iter().map(|(key, value)| (*key, value.as_bytes()));
+            tar.append_pax_extensions(all).map_err(unwritten)?;
+        }
         let mut bytes = Bytes { store, ids: &item.ids, at: 0, bar, failure: None };
         // Names are relative paths without "..", so whoever unpacks it stays in his directory.
         let sent = tar.append_data(&mut header, &item.path, &mut bytes);
@@ -228,9 +283,10 @@ pub(super) fn import(args: Import) -> Outcome {
     let store = args.store.open()?;
     let space = store.space();
     let room = space.free + space.dead;
+    let usual = stream(&store, args.stream.as_deref().unwrap_or(USUAL))?;
     let bar = bar(input.len);
     let how = How {
-        stream: &args.stream,
+        stream: args.stream.as_deref().unwrap_or(USUAL),
         piece: None,
         open: false,
         id: None,
@@ -275,6 +331,8 @@ pub(super) fn import(args: Import) -> Outcome {
             // The file, what pads it, and the headers of the next one.
             left.set(len.saturating_add(512 + HEADERS));
             maker.use_id(id);
+            let (kind, open) = asked_for(&store, &mut entry, args.stream.is_some())?;
+            maker.use_kind(kind.unwrap_or(usual), open);
             let mut came = 0;
             maker.add(&label, name, &mut |buf| {
                 let mut done = 0;

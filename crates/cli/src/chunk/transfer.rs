@@ -3,9 +3,9 @@
 use super::making::{How, Stored, store_all};
 use super::{Append, Get, Put, no_room, stream, which};
 use crate::fs::progress;
-use crate::output::{Failure, Outcome, count, number_of, print, print_json};
+use crate::output::{Failure, Outcome, bar_style, count, number_of, print, print_json};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Error};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -61,8 +61,7 @@ pub(super) fn bar(len: Option<u64>) -> ProgressBar {
     match len {
         Some(len) => progress(len),
         None => {
-            let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec}");
-            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+            ProgressBar::new_spinner().with_style(bar_style("{spinner} {bytes} {bytes_per_sec}", "{spinner} {bytes}"))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which chunks the user means: by id, by name, or by the beginning of an id.
 
+use super::unfinished::FOLDER;
 use crate::output::{Failure, Outcome};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Error};
 
@@ -74,6 +75,11 @@ pub(super) fn free<'a>(store: &ChunkStore, names: impl Iterator<Item = &'a str>,
     for name in names {
         if let Some(why) = imbrex_chunkstore::entry::names::check(name) {
             return Err(Error::BadName { name: name.into(), why }.into());
+        }
+        if name.starts_with(FOLDER) {
+            return Err(Failure::failed(format!(
+                "{name:?}: names that begin with {FOLDER} are for puts under way; give another --name or --prefix"
+            )));
         }
         if !seen.insert(name) {
             return Err(Failure::failed(format!(

@@ -1,9 +1,9 @@
 //! Copies: in, out, on the drive, and to the terminal.
 
 use super::{Cat, Cp, join, walk};
-use crate::output::{Failure, Outcome, count, number_of, print_json};
+use crate::output::{Failure, Outcome, bar_style, count, number_of, print_json};
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Writer};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -16,9 +16,7 @@ pub(super) const PIECE: usize = 1 << 20;
 
 pub(crate) fn progress(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes);
-    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+    bar.with_style(bar_style("{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}", "{percent} % {eta}"))
 }
 
 /// Copies a file of the drive to a host's stream.
