@@ -361,7 +361,8 @@ fn ratios(run: &mut Run) {
 
 /// As SMRSTORE's Figure 7: what waits to be cleaned, and how often the cleaner ran.
 fn cleaner_charts(run: &mut Run, kind: &str, cell: &Cell, cleaned: &[Cleaned]) {
-    let what: [(&str, &str, fn(&Cleaned) -> u64); 2] = [
+    type Count = fn(&Cleaned) -> u64;
+    let what: [(&str, &str, Count); 2] = [
         ("dirty", "dirty segments", |one| one.dirty_segments),
         ("calls", "calls of the cleaner since the mount", |one| one.calls),
     ];
