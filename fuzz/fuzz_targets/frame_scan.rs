@@ -6,7 +6,7 @@
 
 #![no_main]
 
-use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, last_frame, scan};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, last_frame, scan, scan_payloads};
 use libfuzzer_sys::fuzz_target;
 
 const BLOCK: u32 = 512;
@@ -55,7 +55,14 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(crc32c::crc32c(payload), frame.payload_crc, "a whole payload");
         assert_eq!(Frame::decode(&zone[frame.at as usize..], ID, frame.at), Some(*frame));
     }
+    let mut payloads = 0;
+    let mut each = |frame: &Frame, payload: &[u8]| {
+        payloads += 1;
+        assert_eq!((payload.len(), crc32c::crc32c(payload)), (frame.len as usize, frame.payload_crc), "its payload");
+    };
+    let again = scan_payloads(&mut read, ID, (0, to), BLOCK, None, &mut each).expect("nothing that is read fails");
+    assert_eq!((&again, payloads), (&found, found.frames.len()), "the same frames, each with its payload");
     // The backward search may take a frame inside another one's payload for the last, but never finds less.
     let last = last_frame(&mut read, ID, 0, to, BLOCK, to).expect("nothing that is read fails");
-    assert!(last.map(|f| f.at) >= found.frames.last().map(|f| f.at), "the last frame is found from behind");
+    assert!(last.frame.map(|f| f.at) >= found.frames.last().map(|f| f.at), "the last frame is found from behind");
 });

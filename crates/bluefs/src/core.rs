@@ -324,6 +324,11 @@ impl Core {
         Ok(self.keeper.get().zones.len() < before)
     }
 
+    /// Whether this mount has recorded anything.
+    pub(crate) fn has_recorded(&self) -> bool {
+        self.appended_lsn.load(Ordering::Acquire) > 0
+    }
+
     pub(crate) fn compact_if_large(&self) -> Result<()> {
         let mut state = lock(&self.meta);
         let journal = &state.journal;

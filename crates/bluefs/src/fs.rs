@@ -627,6 +627,10 @@ fn unmount(core: &Arc<Core>) -> Result<()> {
         let time = state.meta.inode(serial).map_or(0, |i| i.modified);
         core.log(&mut state, "unmount", &[Record::Seal { serial, size, time }])?;
     }
+    if core.has_recorded() {
+        // Flushed above: whoever mounts a copy need not look for the ends of files.
+        core.log(&mut state, "unmount", &[Record::Settled])?;
+    }
     drop(state);
     core.sync_journal()?;
     core.volume.quiesce()?;

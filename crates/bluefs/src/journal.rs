@@ -7,7 +7,7 @@
 
 use crate::meta::Record;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, Written, Zone, ZoneId};
-use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan, scan_untold};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan, scan_payloads, scan_untold};
 use imbrex_zones::{
     AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Tenant, Urgency, ZoneHeader,
 };
@@ -465,18 +465,18 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
         let start = geometry.start(ZoneId(zone));
         let mut read = |at: u64, buf: &mut [u8]| read_twice(volume, buf, start + at, tag);
         let id = FrameId { file: JOURNAL_FILE, life };
-        let found = scan_written(state, &mut read, id, front, to, geometry.block)?;
+        let reach = (state.written() == Written::Untold).then_some(UNTOLD_REACH);
+        let mut payloads = Vec::new();
+        let mut each = |_: &Frame, payload: &[u8]| payloads.push(payload.to_vec());
+        let found = scan_payloads(&mut read, id, (front, to), geometry.block, reach, &mut each)?;
         let mut at = front;
-        for frame in &found.frames {
+        for (frame, payload) in found.frames.iter().zip(payloads) {
             out.end.read += frame.footprint(geometry.block);
             at = frame.at + frame.footprint(geometry.block);
             // A write of several frames that failed half-way: those that the drive took stand there once more, in the next attempt.
             if frame.sequence < out.end.sequence && frame.end() <= out.end.logical {
                 continue;
             }
-            let mut buf = AlignedBuf::zeroed(frame.footprint(geometry.block) as usize);
-            read_twice(volume, &mut buf, start + frame.at, tag)?;
-            let payload = imbrex_zones::frame::FRAME_HEADER..imbrex_zones::frame::FRAME_HEADER + frame.len as usize;
             if frame.logical != out.end.logical {
                 out.damage.push(format!(
                     "the journal misses {} bytes before offset {} of zone {zone}",
@@ -489,7 +489,7 @@ pub(crate) fn read_journal(tenant: &Tenant, root: &Root, report: &[Zone], tag: T
             if !broken {
                 out.whole += 1;
             }
-            out.frames.push(buf.get(payload).unwrap_or_default().to_vec());
+            out.frames.push(payload);
             out.end.logical = frame.end();
             out.end.sequence = frame.sequence + 1;
         }

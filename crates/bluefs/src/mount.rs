@@ -6,7 +6,7 @@
 
 mod ends;
 
-pub(crate) use ends::{REACH, covered, log_end};
+pub(crate) use ends::{covered, log_end};
 
 use crate::core::{Core, Parts, zone_capacity};
 use crate::error::{Code, Error, Result};
@@ -20,7 +20,7 @@ use crate::rescue::{Scene, Stretches, rescue};
 use crate::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Drive, Fault, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, unit_for};
-use imbrex_zones::{LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
+use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -237,7 +237,8 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     found.report.notes = volume.dead_labels()?;
     let restored = volume.restored().or_else(|| found.restored.then_some(RESTORED));
     found.report.notes.extend(restored.map(str::to_owned));
-    let fixed = ends::fix_ends(&tenant, &zones, &mut found)?;
+    let at_once = if options.volume.exec == Exec::Inline { 1 } else { ends::AT_ONCE };
+    let fixed = ends::fix_ends(&tenant, &zones, &mut found, at_once)?;
     for (zone, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;
     }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::journal::JOURNAL_FILE;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Meta, MetaError, Place, Record, Serial, Witness};
-use crate::mount::{REACH, TAG, covered, log_end};
+use crate::mount::{TAG, covered, log_end};
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
@@ -190,7 +190,7 @@ fn overreach(
     let gone = |zone: u32| zones.get(zone as usize).is_none_or(|zone| zone.written() == Written::Gone);
     let here = match extent.place {
         Place::Framed { zone, .. } if gone(zone) => None,
-        Place::Framed { .. } => log_end(volume, zones, inode, i, REACH)?.end.map(|end| end.max(extent.logical)),
+        Place::Framed { .. } => log_end(volume, zones, inode, i, &|_, _| None)?.end.map(|end| end.max(extent.logical)),
         Place::Raw { .. } => covered(zones, stretches, extent).map(|covered| extent.logical + covered.min(extent.len)),
         Place::Conventional { .. } => None,
     };

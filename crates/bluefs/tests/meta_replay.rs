@@ -189,6 +189,7 @@ fn record() -> impl Strategy<Value = Record> {
             }
         ),
         serial().prop_map(|serial| Record::NextSerial { serial: serial % 1000 }),
+        Just(Record::Settled),
         (serial(), serial()).prop_map(|(old, new)| Record::Replace { old, new }),
     ];
     prop_oneof![7 => names_part, 9 => bytes_part, 2 => rest]
@@ -493,4 +494,30 @@ fn moved_bytes_leave_an_open_extent_nothing_of_the_next_file() {
         assert_eq!(extents.iter().map(|e| (e.logical, e.len)).collect::<Vec<_>>(), kept, "{logical}");
         assert_eq!(meta.check(), Vec::<String>::new(), "{logical}");
     }
+}
+
+/// Only a snapshot and an unmount say that what is closed is durable; and only until the file goes on.
+#[test]
+fn files_are_settled_by_a_snapshot_and_by_an_unmount_until_they_are_reopened() {
+    let mut meta = Meta::new();
+    let mut play = |record: Record| {
+        assert!(matches!(meta.apply_lenient(&record), LenientOutcome::Applied(_)), "{record:?}");
+        [16, 17].map(|serial| meta.is_settled(serial))
+    };
+    let log = |serial, closed| {
+        let (kind, size) = (FileKind::Log, 0);
+        Record::Inode { serial, kind, created: 1, modified: 1, size, volatile_size: None, closed, allocated: 0 }
+    };
+    let seal = |serial| Record::Seal { serial, size: 0, time: 2 };
+    assert_eq!(play(Record::NextSerial { serial: 18 }), [false, false]);
+    assert_eq!(play(log(16, true)), [false, false]);
+    assert_eq!(play(log(17, false)), [false, false]);
+    assert_eq!(play(Record::NextSerial { serial: 18 }), [true, false], "the snapshot is whole");
+    assert_eq!(play(seal(17)), [true, false], "closed, but nobody flushed it");
+    // As where a small file goes on as a log.
+    assert_eq!(play(Record::NextSerial { serial: 19 }), [true, false]);
+    assert_eq!(play(Record::Settled), [true, true]);
+    assert_eq!(play(Record::Reopen { serial: 16 }), [false, true]);
+    assert_eq!(play(seal(16)), [false, true], "what was appended meanwhile may not be durable");
+    assert_eq!(play(Record::Settled), [true, true]);
 }

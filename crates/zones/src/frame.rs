@@ -279,8 +279,8 @@ impl<'a, 'b> Window<'a, 'b> {
         Ok(&self.buf[(at - self.start) as usize..self.len])
     }
 
-    /// Checks the payload of a frame.
-    fn payload_ok(&mut self, frame: &Frame) -> Result<bool> {
+    /// Checks the payload of a frame; `keep` gets it.
+    fn payload_ok(&mut self, frame: &Frame, mut keep: Option<&mut Vec<u8>>) -> Result<bool> {
         let mut at = frame.at;
         let mut skip = FRAME_HEADER;
         let mut left = frame.len as usize;
@@ -290,6 +290,9 @@ impl<'a, 'b> Window<'a, 'b> {
             let here = bytes.len();
             let take = left.min(here - skip);
             crc = crc32c::crc32c_append(crc, &bytes[skip..skip + take]);
+            if let Some(keep) = &mut keep {
+                keep.extend_from_slice(&bytes[skip..skip + take]);
+            }
             left -= take;
             at += here as u64;
             skip = 0;
@@ -310,7 +313,7 @@ fn is_local(error: &imbrex_device::Error, untold: bool) -> bool {
 /// Damage never ends the scan: whatever is no whole frame is stepped over block by block. Errors only where the zone as a
 /// whole cannot be read.
 pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32) -> Result<Scan> {
-    scan_window(Window::new(read, from, to, block), id, from, to, u64::MAX)
+    scan_window(Window::new(read, from, to, block), id, (from, to), u64::MAX, None)
 }
 
 /// The same for a zone of which nobody knows how far it is written: the frames are over where `reach` bytes hold none.
@@ -318,16 +321,46 @@ pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32
 /// What is damaged or cannot be read behind the last whole frame is not reported: maybe nothing was ever written there.
 pub fn scan_untold(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32, reach: u64) -> Result<Scan> {
     let window = Window { untold: true, ..Window::new(read, from, to, block) };
-    let mut found = scan_window(window, id, from, to, reach)?;
-    let last = found.frames.last().map(|frame| frame.at);
-    found.damaged.retain(|at| last.is_some_and(|last| *at < last));
-    found.unreadable.retain(|at| last.is_some_and(|last| *at < last));
-    Ok(found)
+    Ok(scan_window(window, id, (from, to), reach, None)?.without_end())
 }
 
-fn scan_window(mut window: Window<'_, '_>, id: FrameId, from: u64, to: u64, reach: u64) -> Result<Scan> {
+/// Is handed a whole frame and its payload.
+pub type EachFrame<'a> = dyn FnMut(&Frame, &[u8]) + 'a;
+
+/// [`scan`], or with a `reach` [`scan_untold`], that hands the payload of each whole frame to `each`: nothing has to be read again for it.
+pub fn scan_payloads(
+    read: &mut ReadZone<'_>,
+    id: FrameId,
+    (from, to): (u64, u64),
+    block: u32,
+    reach: Option<u64>,
+    each: &mut EachFrame<'_>,
+) -> Result<Scan> {
+    let window = Window { untold: reach.is_some(), ..Window::new(read, from, to, block) };
+    let found = scan_window(window, id, (from, to), reach.unwrap_or(u64::MAX), Some(each))?;
+    Ok(if reach.is_some() { found.without_end() } else { found })
+}
+
+impl Scan {
+    /// Without what is damaged behind the last whole frame.
+    fn without_end(mut self) -> Scan {
+        let last = self.frames.last().map(|frame| frame.at);
+        self.damaged.retain(|at| last.is_some_and(|last| *at < last));
+        self.unreadable.retain(|at| last.is_some_and(|last| *at < last));
+        self
+    }
+}
+
+fn scan_window(
+    mut window: Window<'_, '_>,
+    id: FrameId,
+    (from, to): (u64, u64),
+    reach: u64,
+    mut each: Option<&mut EachFrame<'_>>,
+) -> Result<Scan> {
     let (block, untold) = (window.block as u32, window.untold);
     let mut found = Scan::default();
+    let mut payload = Vec::new();
     let (mut at, mut behind) = (from, from);
     while at < to && at - behind < reach {
         let header = match window.get(at) {
@@ -345,8 +378,9 @@ fn scan_window(mut window: Window<'_, '_>, id: FrameId, from: u64, to: u64, reac
             continue;
         };
         let fits = frame.footprint(block) <= to - at;
+        payload.clear();
         let whole = fits
-            && match window.payload_ok(&frame) {
+            && match window.payload_ok(&frame, each.is_some().then_some(&mut payload)) {
                 Ok(ok) => ok,
                 Err(error) if is_local(&error, untold) => {
                     found.unreadable.push(at);
@@ -357,6 +391,9 @@ fn scan_window(mut window: Window<'_, '_>, id: FrameId, from: u64, to: u64, reac
         if whole {
             at += frame.footprint(block);
             behind = at;
+            if let Some(each) = &mut each {
+                each(&frame, &payload);
+            }
             found.frames.push(frame);
         } else {
             found.damaged.push(at);
@@ -370,25 +407,36 @@ fn scan_window(mut window: Window<'_, '_>, id: FrameId, from: u64, to: u64, reac
 /// it is not, each read costs a rotating drive a turn, whatever its length.
 const BACK: [u64; 2] = [64 << 10, 1 << 20];
 
-/// Reads a piece of a zone. A block that cannot be read is zeros, which no frame is: only the halves around it are read again.
-fn read_around(read: &mut ReadZone<'_>, at: u64, buf: &mut [u8], block: usize) -> Result<()> {
+/// Reads a piece of a zone. A block that cannot be read is zeros, which no frame is, and goes to `bad`: only the halves around it are read
+/// again.
+fn read_around(read: &mut ReadZone<'_>, at: u64, buf: &mut [u8], block: usize, bad: &mut Vec<u64>) -> Result<()> {
     match read(at, buf) {
         Err(error) if is_local(&error, false) && buf.len() <= block => {
             buf.fill(0);
+            bad.push(at);
             Ok(())
         }
         Err(error) if is_local(&error, false) => {
             let half = (buf.len() / block / 2).max(1) * block;
             let (front, back) = buf.split_at_mut(half);
-            read_around(read, at, front, block)?;
-            read_around(read, at + half as u64, back, block)
+            read_around(read, at + half as u64, back, block, bad)?;
+            read_around(read, at, front, block, bad)
         }
         other => other,
     }
 }
 
+/// What a search backwards found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastFrame {
+    /// The last whole frame; `None`: there is none within reach, so [`scan`] has to tell.
+    pub frame: Option<Frame>,
+    /// Blocks behind it, in bytes from the zone's start, that the drive could not read; the last one first.
+    pub unreadable: Vec<u64>,
+}
+
 /// Finds the last whole frame below `to`, looking backwards over at most `reach` bytes: how a mount learns the size of a
-/// log without reading it. `None`: there is none within reach, so [`scan`] has to tell.
+/// log without reading it.
 pub fn last_frame(
     read: &mut ReadZone<'_>,
     id: FrameId,
@@ -396,7 +444,8 @@ pub fn last_frame(
     to: u64,
     block: u32,
     reach: u64,
-) -> Result<Option<Frame>> {
+) -> Result<LastFrame> {
+    let mut unreadable = Vec::new();
     let floor = from.max(to.saturating_sub(reach));
     let [mut piece, most] = BACK;
     let mut buf = AlignedBuf::zeroed(usize::try_from((to - floor.min(to)).min(most)).unwrap_or(0));
@@ -404,7 +453,7 @@ pub fn last_frame(
     while end > floor {
         let start = floor.max(end.saturating_sub(piece));
         let bytes = &mut buf[..(end - start) as usize];
-        read_around(read, start, bytes, block as usize)?;
+        read_around(read, start, bytes, block as usize, &mut unreadable)?;
         for offset in (0..bytes.len()).step_by(block as usize).rev() {
             let (at, here) = (start + offset as u64, &bytes[offset..]);
             let Some(frame) = Frame::decode(here, id, at) else { continue };
@@ -414,10 +463,13 @@ pub fn last_frame(
             let whole = match here.get(FRAME_HEADER..FRAME_HEADER + frame.len as usize) {
                 Some(payload) => Ok(crc32c::crc32c(payload) == frame.payload_crc),
                 // It goes on in the piece behind this one.
-                None => Window::new(read, at, at + frame.footprint(block), block).payload_ok(&frame),
+                None => Window::new(read, at, at + frame.footprint(block), block).payload_ok(&frame, None),
             };
             match whole {
-                Ok(true) => return Ok(Some(frame)),
+                Ok(true) => {
+                    unreadable.retain(|bad| *bad >= at + frame.footprint(block));
+                    return Ok(LastFrame { frame: Some(frame), unreadable });
+                }
                 Ok(false) => {}
                 Err(error) if is_local(&error, false) => {}
                 Err(error) => return Err(error),
@@ -426,7 +478,7 @@ pub fn last_frame(
         end = start;
         piece = (2 * piece).min(most);
     }
-    Ok(None)
+    Ok(LastFrame { frame: None, unreadable })
 }
 
 #[cfg(test)]
@@ -512,7 +564,15 @@ mod tests {
         let found = scan(&mut reader(&zone, None), ID, 512, to, BLOCK).unwrap();
         assert_eq!(found, Scan { frames: frames.clone(), ..Scan::default() });
         let last = last_frame(&mut reader(&zone, None), ID, 512, to, BLOCK, 1 << 20).unwrap();
-        assert_eq!(last, frames.last().copied());
+        assert_eq!(last, LastFrame { frame: frames.last().copied(), unreadable: Vec::new() });
+        let mut payloads = Vec::new();
+        let mut each = |frame: &Frame, payload: &[u8]| payloads.push((*frame, payload.to_vec()));
+        let again = scan_payloads(&mut reader(&zone, None), ID, (512, to), BLOCK, None, &mut each).unwrap();
+        assert_eq!(again, found);
+        for (frame, payload) in payloads {
+            let from = frame.at as usize + FRAME_HEADER;
+            assert_eq!(payload, zone[from..from + frame.len as usize]);
+        }
     }
 
     #[test]
@@ -561,7 +621,7 @@ mod tests {
             let found = scan(&mut reader(&zone, None), ID, 512, cut as u64, BLOCK).unwrap();
             assert_eq!(found.frames, whole, "cut {cut}");
             let last = last_frame(&mut reader(&zone, None), ID, 512, cut as u64, BLOCK, 1 << 20).unwrap();
-            assert_eq!(last, whole.last().copied(), "cut {cut}");
+            assert_eq!(last.frame, whole.last().copied(), "cut {cut}");
         }
     }
 
@@ -594,7 +654,12 @@ mod tests {
                 };
                 let found = last_frame(&mut read, ID, 512, zone.len() as u64, BLOCK, 20 << 20).unwrap();
                 let lost = usize::from(bad == Some(frames[2].at));
-                assert_eq!(found, Some(frames[2 - lost]), "{behind} bytes behind it, bad {bad:?}");
+                assert_eq!(found.frame, Some(frames[2 - lost]), "{behind} bytes behind it, bad {bad:?}");
+                assert_eq!(
+                    found.unreadable,
+                    bad.map_or(vec![], |bad| vec![bad / 512 * 512]),
+                    "{behind} bytes behind it"
+                );
                 // Four pieces that double, then one a MiB; around a bad block the halves of a piece.
                 let most = 7 + (behind >> 20) + if bad.is_some() { 2 * 12 } else { 0 };
                 assert!(reads <= most, "{reads} reads, {behind} bytes behind it, bad {bad:?}");

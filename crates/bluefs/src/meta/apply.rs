@@ -81,6 +81,7 @@ impl Meta {
                 self.replay.note_freed(*zone);
                 Ok(Effect::default())
             }
+            Record::Settled => Ok(Effect::default()),
             Record::Allocate { serial, bytes } => {
                 self.file_mut(*serial)?.allocated = *bytes;
                 Ok(Effect::default())

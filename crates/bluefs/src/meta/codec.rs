@@ -84,6 +84,7 @@ mod number {
     pub const FREED_ZONE: u8 = 19;
     pub const INLINE: u8 = 20;
     pub const REPLACE: u8 = 21;
+    pub const SETTLED: u8 = 22;
 
     pub const PLACE_CONVENTIONAL: u8 = 1;
     pub const PLACE_RAW: u8 = 2;
@@ -176,6 +177,7 @@ impl Record {
                 w.u64(*old).u64(*new);
                 REPLACE
             }
+            Record::Settled => SETTLED,
             Record::Allocate { serial, bytes } => {
                 w.u64(*serial).u64(*bytes);
                 ALLOCATE
@@ -209,7 +211,7 @@ impl Record {
         let Some(body) = bytes.get(HEAD..len) else {
             return Err(DecodeError::Truncated);
         };
-        if !(MKDIR..=REPLACE).contains(&kind) {
+        if !(MKDIR..=SETTLED).contains(&kind) {
             return Err(DecodeError::Unknown { kind, len });
         }
         match decode_body(kind, body) {
@@ -259,6 +261,7 @@ fn decode_body(kind: u8, body: &[u8]) -> Option<Record> {
         ENTRY => Record::Entry { parent: r.u64()?, name: r.name()?, serial: r.u64()? },
         NEXT_SERIAL => Record::NextSerial { serial: r.u64()? },
         REPLACE => Record::Replace { old: r.u64()?, new: r.u64()? },
+        SETTLED => Record::Settled,
         ALLOCATE => Record::Allocate { serial: r.u64()?, bytes: r.u64()? },
         FREED_ZONE => Record::FreedZone { zone: r.u32()?, life: r.u64()? },
         INLINE => {

@@ -59,6 +59,8 @@ pub(super) struct Replay {
     inferred: BTreeSet<u32>,
     /// Of a whole snapshot: its next serial, and the serials below that are in use. All others below are deleted.
     snapshot: Option<(Serial, BTreeSet<Serial>)>,
+    /// See [`Meta::is_settled`].
+    settled: BTreeSet<Serial>,
 }
 
 impl Replay {
@@ -110,8 +112,11 @@ impl Meta {
         self.replay.active = true;
         let why = match self.apply(record) {
             Ok(effect) => {
-                if let Record::NextSerial { serial } = record {
-                    self.note_snapshot(*serial);
+                match record {
+                    Record::NextSerial { serial } => self.note_snapshot(*serial),
+                    Record::Settled => self.note_settled(),
+                    Record::Reopen { serial } => drop(self.replay.settled.remove(serial)),
+                    _ => {}
                 }
                 return LenientOutcome::Applied(effect);
             }
@@ -184,12 +189,24 @@ impl Meta {
         self.replay.gap = true;
     }
 
-    /// A snapshot begins and ends with the next serial. What a whole one does not have was deleted before it.
+    /// A snapshot begins and ends with the next serial. What a whole one does not have was deleted before it. The bytes of files that are
+    /// closed in it were flushed before the root named its journal.
     fn note_snapshot(&mut self, next: Serial) {
         if self.replay.begun && !self.replay.gap && self.replay.snapshot.is_none() {
             self.replay.snapshot = Some((next, self.inodes.keys().copied().collect()));
+            self.note_settled();
         }
         self.replay.begun = true;
+    }
+
+    fn note_settled(&mut self) {
+        self.replay.settled = self.inodes.values().filter(|inode| inode.closed).map(|inode| inode.serial).collect();
+    }
+
+    /// Whether the journal says that all bytes of the closed file are durable: it was closed when a snapshot was written, or at an unmount,
+    /// and has not been opened for writing since.
+    pub fn is_settled(&self, serial: Serial) -> bool {
+        self.replay.settled.contains(&serial)
     }
 
     /// Whether the file's creation was lost, so that its kind and name are guesses that its zone's header can better.
@@ -230,6 +247,7 @@ impl Meta {
             | Record::Inode { .. }
             | Record::NextSerial { .. }
             | Record::FreedZone { .. }
+            | Record::Settled
             | Record::Allocate { .. }
             | Record::Inline { .. } => Err(why),
         }

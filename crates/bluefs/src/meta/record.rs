@@ -202,6 +202,8 @@ pub enum Record {
         /// Its life when it was freed.
         life: u64,
     },
+    /// All bytes of the files that are closed here are durable: recorded by an unmount, after a flush.
+    Settled,
     /// The application announced how large the file will be.
     Allocate {
         /// The file.

@@ -2,17 +2,24 @@
 //!
 //! Invariant: what was promised is inside the end, and no byte of another file, or of an earlier life of a zone, is. Where a log may
 //! have gone on in a place that cannot be read, it ends in an error and not early.
+//!
+//! Ends of logs are looked for in order of place, several at a time, and each in what the journal leaves it: a log's part of a zone ends where
+//! the next file's begins. What the journal has found durable before ([`Meta::is_settled`](crate::meta::Meta::is_settled)) is not looked for again.
 
 use super::{Found, TAG};
 use crate::error::Result;
+use crate::file::lock;
 use crate::journal::{read_twice, scan_written};
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
 use crate::rescue::Stretches;
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
-use imbrex_zones::frame::{FrameId, last_frame, scan};
+use imbrex_zones::frame::{FrameId, LastFrame, last_frame, scan};
 use imbrex_zones::{Tenant, Volume, ZoneHeader};
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes from an extent's start that the zone's write pointer vouches for, or the next stretch in it; `None`: the drive does
 /// not tell.
@@ -25,7 +32,10 @@ pub(crate) fn covered(zones: &[Zone], stretches: &Stretches, extent: &Extent) ->
 }
 
 /// How far back from its write pointer a log's last frame is looked for, in bytes, before all of the zone is.
-pub(crate) const REACH: u64 = 4 << 20;
+const REACH: u64 = 4 << 20;
+
+/// Logs whose ends are looked for at a time, where the volume has threads: the drive serves the nearest first.
+pub(super) const AT_ONCE: usize = 4;
 
 /// Where a log's last whole frame ends.
 #[derive(Default)]
@@ -36,8 +46,15 @@ pub(crate) struct LogEnd {
     unreadable: Vec<Place>,
 }
 
-/// End of a log, or of its extents up to `last`, by the last whole frame.
-pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usize, reach: u64) -> Result<LogEnd> {
+/// End of a log, or of its extents up to `last`, by the last whole frame. `others`: where behind this offset in this zone the next file's bytes
+/// begin, if that is known.
+pub(crate) fn log_end(
+    volume: &Volume,
+    zones: &[Zone],
+    inode: &Inode,
+    last: usize,
+    others: &dyn Fn(u32, u64) -> Option<u64>,
+) -> Result<LogEnd> {
     let mut unreadable = Vec::new();
     let geometry = volume.geometry();
     for (i, extent) in inode.extents.iter().enumerate().take(last.saturating_add(1)).rev() {
@@ -57,7 +74,7 @@ pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usiz
                 continue;
             }
         };
-        if let Some(next) = next_stretch(&inode.extents, i) {
+        for next in next_stretch(&inode.extents, i).into_iter().chain(others(zone, offset)) {
             to = to.min(next);
         }
         let id = FrameId { file: inode.serial, life };
@@ -68,23 +85,72 @@ pub(crate) fn log_end(volume: &Volume, zones: &[Zone], inode: &Inode, last: usiz
                 None => continue,
             }
         }
-        let mut last = last_frame(&mut read, id, offset, to, geometry.block, reach)?;
-        let behind = last.map_or(offset, |frame| frame.at + frame.footprint(geometry.block));
-        // Another file's bytes, deleted or not, begin where this log's end: no frame of it follows.
-        let mut block = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
-        let header = |block: &[u8]| ZoneHeader::decode(block).is_some_and(|h| h.life == life && h.file != inode.serial);
-        let others = last.is_some() && behind < to && read(behind, &mut block).is_ok() && header(&block);
-        if behind < to && !others {
-            let rest = scan(&mut read, id, behind, to, geometry.block)?;
-            last = last.or(rest.frames.last().copied());
-            let lost = rest.unreadable.iter().rev().filter(|place| last.is_none_or(|frame| **place > frame.at));
-            unreadable.extend(lost.map(|at| Place::Framed { zone, life, offset: *at }));
+        let LastFrame { mut frame, unreadable: mut lost } =
+            last_frame(&mut read, id, offset, to, geometry.block, REACH)?;
+        if let Some(frame) = frame.filter(|_| !lost.is_empty()) {
+            // Another file's bytes, deleted or not, begin where this log's end: no frame of it follows.
+            let mut block = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
+            let is_read = read(frame.at + frame.footprint(geometry.block), &mut block).is_ok();
+            if is_read && ZoneHeader::decode(&block).is_some_and(|h| h.life == life && h.file != inode.serial) {
+                lost.clear();
+            }
+        } else if frame.is_none() && to.saturating_sub(offset) > REACH {
+            let rest = scan(&mut read, id, offset, to, geometry.block)?;
+            frame = rest.frames.last().copied();
+            let behind = |place: &u64| frame.is_none_or(|frame| *place > frame.at);
+            lost = rest.unreadable.into_iter().rev().filter(behind).collect();
         }
-        if let Some(frame) = last {
+        unreadable.extend(lost.into_iter().map(|offset| Place::Framed { zone, life, offset }));
+        if let Some(frame) = frame {
             return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable });
         }
     }
     Ok(LogEnd { end: Some(0), unreadable })
+}
+
+/// Whether a log's end has to be looked for: that of one which is closed is known, unless the power failed before its bytes were surely durable.
+fn is_looked_for(inode: &Inode, found: &Found) -> bool {
+    let settled = || found.meta.is_settled(inode.serial) && !found.damaged;
+    let unsure = || found.report.power_lost && !inode.extents.is_empty() && !settled();
+    inode.kind == FileKind::Log && (!inode.closed || unsure())
+}
+
+/// The ends of all logs that have to be looked for, by file.
+fn log_ends(volume: &Volume, zones: &[Zone], found: &Found, at_once: usize) -> Result<BTreeMap<Serial, LogEnd>> {
+    let mut logs: Vec<&Inode> = found.meta.files().filter(|inode| is_looked_for(inode, found)).collect();
+    logs.sort_by_key(|inode| inode.extents.last().map(|last| place_of(last.place)));
+    let next = AtomicUsize::new(0);
+    let ends = Mutex::new(BTreeMap::new());
+    let look = || -> Result<()> {
+        while let Some(inode) = logs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let others = |zone, offset| {
+                let known = !found.damaged;
+                known.then(|| found.meta.next_in_zone(zone, offset, inode.serial)).flatten()
+            };
+            let end = log_end(volume, zones, inode, usize::MAX, &others)?;
+            lock(&ends).insert(inode.serial, end);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        // Where the system has no more threads, this one does it all.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, look).ok();
+        let threads: Vec<_> = (1..at_once.min(logs.len())).filter_map(spawn).collect();
+        let mine = look();
+        let of_thread = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(of_thread).fold(mine, Result::and)
+    })?;
+    Ok(ends.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// By which places on the drive are in order.
+fn place_of(place: Place) -> (u32, u64) {
+    match place {
+        Place::Conventional { addr } => (0, addr),
+        Place::Raw { zone, offset, .. } | Place::Framed { zone, offset, .. } => (zone, offset),
+    }
 }
 
 /// How long a table is whose last zone does not tell. A size is announced before it is written; what a dead process had left
@@ -104,22 +170,23 @@ fn left_of<'a>(inode: &Inode, found: &'a Found) -> Option<&'a Range<u64>> {
 }
 
 /// Where a file's bytes really end. `None`: as recorded.
-/// `unreadable`: gets a place behind the end of a log that cannot be read, where some of its bytes may have stood.
+/// `log`: where the frames of a log end, if that was looked for. `unreadable`: gets a place behind the end of a log that cannot be read, where
+/// some of its bytes may have stood.
 fn true_end(
     volume: &Volume,
     zones: &[Zone],
     inode: &Inode,
     found: &Found,
+    log: Option<LogEnd>,
     unreadable: &mut Option<Place>,
-) -> Result<Option<u64>> {
+) -> Option<u64> {
     let lost = found.report.power_lost;
     match inode.kind {
-        FileKind::Directory => Ok(None),
-        FileKind::Random if inode.closed => Ok(None),
-        FileKind::Random => Ok(Some(if lost { inode.size } else { inode.known_size() })),
-        FileKind::Log if inode.closed && (!lost || inode.extents.is_empty()) => Ok(None),
+        FileKind::Directory => None,
+        FileKind::Random if inode.closed => None,
+        FileKind::Random => Some(if lost { inode.size } else { inode.known_size() }),
         FileKind::Log => {
-            let log = log_end(volume, zones, inode, usize::MAX, REACH)?;
+            let log = log?;
             // What a dead process left in memory begins where its writes ended: then nothing stood behind this end.
             let all = left_of(inode, found).map(|bytes| bytes.start) == log.end;
             let front = u64::from(volume.geometry().block.max(4096));
@@ -131,7 +198,7 @@ fn true_end(
                 before.is_none_or(|piece| piece.serial == inode.serial)
             };
             *unreadable = log.unreadable.into_iter().find(ours).filter(|_| !all);
-            Ok(log.end.filter(|end| !inode.closed || *end < inode.size))
+            log.end.filter(|end| !inode.closed || *end < inode.size)
         }
         FileKind::Table => {
             let (mut start, mut end) = (0, 0);
@@ -151,7 +218,7 @@ fn true_end(
                 }
             }
             if inode.closed {
-                return Ok((end < inode.size).then_some(end));
+                return (end < inode.size).then_some(end);
             }
             // A mount that was killed while it wrote what is left may have begun another file's stretch behind this one, before its journal
             // said so.
@@ -165,7 +232,7 @@ fn true_end(
                 _ if padded(inode.size) => inode.size,
                 _ => end,
             };
-            Ok(Some(size))
+            Some(size)
         }
     }
 }
@@ -183,13 +250,15 @@ fn lost_end(serial: Serial, end: u64, time: u64, place: Place) -> [Record; 3] {
 }
 
 /// Gives every file that was open its exact end. True where anything was changed.
-pub(super) fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found) -> Result<bool> {
+pub(super) fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found, at_once: usize) -> Result<bool> {
     let volume = tenant.volume();
+    let mut ends = log_ends(volume, zones, found, at_once)?;
     let mut fixes: Vec<(Serial, Vec<Record>)> = Vec::new();
     for inode in found.meta.files() {
         let (serial, time) = (inode.serial, inode.modified);
         let mut unreadable = None;
-        let Some(end) = true_end(volume, zones, inode, found, &mut unreadable)? else { continue };
+        let log = ends.remove(&serial);
+        let Some(end) = true_end(volume, zones, inode, found, log, &mut unreadable) else { continue };
         if let Some(Place::Framed { zone, offset, .. }) = unreadable {
             let (path, at) = (found.meta.path_of(serial), volume.geometry().start(ZoneId(zone)) + offset);
             found.report.damage.push(format!(
