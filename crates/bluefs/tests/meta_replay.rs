@@ -521,3 +521,25 @@ fn files_are_settled_by_a_snapshot_and_by_an_unmount_until_they_are_reopened() {
     assert_eq!(play(seal(16)), [false, true], "what was appended meanwhile may not be durable");
     assert_eq!(play(Record::Settled), [true, true]);
 }
+
+/// What a cut took must not come back because the file's beginning is lost: its zone may be another's, or reset.
+#[test]
+fn a_cut_of_a_file_whose_beginning_is_lost_takes_what_was_behind_it() {
+    let mut meta = Meta::new();
+    meta.note_gap();
+    let extent = Extent { logical: 23_748, len: OPEN, place: Place::Framed { zone: 5, life: 1, offset: 4096 } };
+    let records = [
+        Record::Link { serial: 17, parent: ROOT, name: Name::new("1.log").unwrap() },
+        Record::Reopen { serial: 17 },
+        Record::Extend { serial: 17, extent },
+        Record::Seal { serial: 17, size: 54_482, time: 2 },
+        Record::Truncate { serial: 17, size: 16_485, time: 3 },
+        Record::Truncate { serial: 17, size: 1265, time: 4 },
+    ];
+    for record in &records {
+        assert!(!matches!(meta.apply_lenient(record), LenientOutcome::Skipped(_)), "{record:?}");
+    }
+    let inode = meta.inode(17).unwrap();
+    assert_eq!((inode.extents.len(), inode.size, inode.closed), (0, 1265, false), "its end is looked for");
+    assert_eq!(meta.zone_life(5), None);
+}

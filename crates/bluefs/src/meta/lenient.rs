@@ -241,8 +241,8 @@ impl Meta {
                 self.repair_remap(*serial, Extent { logical: *logical, len: *len, place: *place }, why)
             }
             Record::Replace { old, new } => self.repair_replace(*old, *new, why),
+            Record::Truncate { serial, size, time } => self.repair_truncate(*serial, *size, *time, why),
             Record::Reopen { .. }
-            | Record::Truncate { .. }
             | Record::Times { .. }
             | Record::Inode { .. }
             | Record::NextSerial { .. }
@@ -493,6 +493,22 @@ impl Meta {
             }
         }
         Ok((effect, format!("file {serial} got its final size although {why}")))
+    }
+
+    /// Of a closed file whose beginning is lost what stood behind the cut goes all the same: its space may be another's by now. The end of what is
+    /// found of the rest has to be looked for.
+    fn repair_truncate(&mut self, serial: Serial, size: u64, time: u64, why: MetaError) -> Repair {
+        let Ok(inode) = self.file_mut(serial) else { return Err(why) };
+        if !std::mem::replace(&mut inode.closed, false) {
+            return Err(why);
+        }
+        match self.apply(&Record::Truncate { serial, size, time }) {
+            Ok(effect) => Ok((effect, format!("file {serial} was cut to {size} bytes although {why}"))),
+            Err(_) => {
+                self.file_mut(serial)?.closed = true;
+                Err(why)
+            }
+        }
     }
 
     fn repair_remap(&mut self, serial: Serial, extent: Extent, why: MetaError) -> Repair {
