@@ -106,6 +106,8 @@ fn headroom(largest: f64, log: bool) -> f64 {
 
 /// As many digits as a tick needs.
 fn tick(value: f64) -> String {
+    // What adding steps up leaves behind the digits that are shown is no reason for a point or a sign.
+    let value = (value * 1e3).round() / 1e3 + 0.0;
     match value.abs() {
         0.0 => "0".into(),
         v if v >= 1e6 => format!("{:.1}M", value / 1e6).replace(".0M", "M"),
@@ -447,8 +449,8 @@ mod tests {
     #[test]
     fn ticks_have_as_many_digits_as_they_need() {
         assert_eq!(
-            [0.0, 0.25, 1.0, 1.5, 100.0, 12_000.0, 2.5e6, 3e6].map(tick),
-            ["0", "0.25", "1", "1.5", "100", "12k", "2.5M", "3M"]
+            [0.0, -1e-17, 0.25, 0.999_999_9, 1.0, 1.5, 100.0, 12_000.0, 2.5e6, 3e6].map(tick),
+            ["0", "0", "0.25", "1", "1", "1.5", "100", "12k", "2.5M", "3M"]
         );
     }
 }
