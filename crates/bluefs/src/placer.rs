@@ -141,6 +141,45 @@ impl FilePlacer {
         Ok(Some(NewZone { zone: open.zone, at: open.at, header }))
     }
 
+    /// Has a zone promised to the stream, or room for `need` bytes in one with other files.
+    fn promise(&self, core: &Core, need: u64, new_wal: bool) -> imbrex_device::Result<()> {
+        match core.promise_zone(new_wal) {
+            Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
+            Err(_) if core.promise_room(&self.state, need) => self.promised_room.store(true, Ordering::Release),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Has a place for `need` bytes promised to the stream, whatever has to be moved or written for it.
+    fn find_place(&self, core: &Core, need: u64) -> imbrex_device::Result<()> {
+        let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
+        let is_full = |result: &imbrex_device::Result<()>| {
+            result.as_ref().is_err_and(|error| matches!(error.fault, Fault::NoSpace))
+        };
+        let mut result = self.promise(core, need, new_wal);
+        if is_full(&result) && core.write_waiting() {
+            // Logs that wait are promised more than they take.
+            result = self.promise(core, need, new_wal);
+        }
+        if is_full(&result) && core.options.share {
+            // So are those that are open, and each of them that was written has a zone to itself.
+            core.tenant.rest_logs()?;
+            result = self.promise(core, need, new_wal);
+        }
+        while is_full(&result) && core.options.share && core.tenant.free_to_share(false, need)? {
+            result = self.promise(core, need, new_wal);
+        }
+        let leave = if new_wal { 0 } else { WAL_SPARE };
+        let mut patience = 4;
+        while is_full(&result) && patience > 1 && core.pack_for_room(leave).map_err(|e| core.device_error(&e))? {
+            patience -= 1;
+            // Another one may be faster.
+            result = self.promise(core, need, new_wal);
+        }
+        result
+    }
+
     fn extend(&self, core: &Core, extent: Extent) -> imbrex_device::Result<()> {
         let record = Record::Extend { serial: self.state.serial, extent };
         match core.log_unless_orphan(&self.state, &[record]) {
@@ -201,39 +240,8 @@ impl Placer for FilePlacer {
         if self.promised.load(Ordering::Acquire) > 0 {
             return Ok(());
         }
-        let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
-        let mut result = core.promise_zone(new_wal);
-        if result.is_err() && core.write_waiting() {
-            // Logs that wait are promised more than they take.
-            result = core.promise_zone(new_wal);
-        }
-        match result {
-            Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
-            Err(error) => {
-                let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
-                let need = core.front + bytes + segment as u64;
-                if core.promise_room(&self.state, need) {
-                    self.promised_room.store(true, Ordering::Release);
-                    return Ok(());
-                }
-                let leave = if new_wal { 0 } else { WAL_SPARE };
-                let mut patience = 4;
-                loop {
-                    patience -= 1;
-                    if patience == 0 || !core.pack_for_room(leave).map_err(|e| core.device_error(&e))? {
-                        return Err(error);
-                    }
-                    match core.promise_zone(new_wal) {
-                        Ok(()) => break,
-                        // Another one was faster.
-                        Err(again) if matches!(again.fault, Fault::NoSpace) => {}
-                        Err(other) => return Err(other),
-                    }
-                }
-                self.promised.fetch_add(1, Ordering::AcqRel);
-            }
-        }
-        Ok(())
+        let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
+        self.find_place(&core, core.front + bytes + segment as u64)
     }
 
     fn next_zone(&self, logical: u64, need: u64) -> imbrex_device::Result<NewZone> {
@@ -269,6 +277,13 @@ impl Placer for FilePlacer {
         let zone = match core.take_zone(urgency) {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
                 if let Some(open) = self.shared_zone(&core, logical, need, true)? {
+                    return Ok(open);
+                }
+                let framed = self.state.kind == FileKind::Log;
+                if core.options.share
+                    && core.tenant.free_to_share(framed, core.front + need)?
+                    && let Some(open) = self.shared_zone(&core, logical, need, true)?
+                {
                     return Ok(open);
                 }
                 if urgency != Urgency::User || !core.pack_for_room(0).map_err(|e| core.device_error(&e))? {

@@ -17,7 +17,6 @@ use crate::sync::{Condvar, Mutex, lock, wait_at_most};
 use crate::volume::{Exec, VolumeCore};
 use imbrex_device::{Cause, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -96,7 +95,6 @@ pub(crate) struct ActiveZones {
     zones: Mutex<BTreeMap<u32, Holder>>,
     /// Held while a zone is reset or finished, so that nobody does both to one, or to one that is somebody else's by now.
     ending: Mutex<()>,
-    clock: AtomicU64,
     keeper: OnceLock<Weak<dyn ZoneKeeper>>,
     /// How often something happened that may let a waiting one in.
     events: Mutex<u64>,
@@ -120,7 +118,6 @@ impl ActiveZones {
             limit: limit.saturating_sub(rings + JOURNAL + CLEANER).max(1) as usize,
             zones: Mutex::new(active.map(|zone| (zone.id.0, Holder::Before)).collect()),
             ending: Mutex::new(()),
-            clock: AtomicU64::new(0),
             keeper: OnceLock::new(),
             events: Mutex::new(0),
             happened: Condvar::new(),
@@ -144,11 +141,6 @@ impl ActiveZones {
             return true;
         }
         *wait_at_most(&self.happened, events, time) != seen
-    }
-
-    /// The time by which streams are told apart: it goes on with every write.
-    pub(crate) fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
@@ -275,7 +267,7 @@ impl VolumeCore {
                 active.hold(zone, holder);
                 return Ok(());
             }
-            if self.take_from_a_stream(active, |_| true, 0)? {
+            if self.first_to_leave(active.streams(), 0)? {
                 continue;
             }
             // Every other stream is writing this moment.
@@ -312,30 +304,15 @@ impl VolumeCore {
         }
     }
 
-    /// Has the stream, of those that are `wanted`, that has not written for the longest time give its zone back to the engine.
-    fn take_from_a_stream(
-        &self,
-        active: &ActiveZones,
-        wanted: impl Fn(&StreamCore) -> bool,
-        need: u64,
-    ) -> Result<bool> {
-        for stream in active.streams().into_iter().filter(|stream| wanted(stream)) {
-            match stream.leave_zone(need) {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
-                // Its own writer will meet that.
-                Err(error) => tracing::debug!(%error, "a stream cannot leave its zone"),
-            }
-            self.flusher.check()?;
-        }
-        Ok(false)
-    }
-
-    /// Where one more active zone would cost somebody else's: makes a stream whose bytes stand in zones as this one's do give
-    /// its zone, with room for `need` bytes, to the engine, to be shared. False: there is room, or no such stream.
-    pub(crate) fn free_to_share(&self, framed: bool, need: u64) -> Result<bool> {
-        let Some(active) = &self.active else { return Ok(false) };
-        self.take_from_a_stream(active, |stream| stream.is_framed() == framed, need)
+    /// Makes a stream of the tenant, whose bytes stand in zones as this one's do, give its zone, with room for `need` bytes, to the
+    /// engine, to be shared. False: there is no such stream.
+    pub(crate) fn free_to_share(&self, owner: u8, framed: bool, need: u64) -> Result<bool> {
+        let mut streams = match &self.active {
+            Some(active) => active.streams(),
+            None => self.writers(owner),
+        };
+        streams.retain(|stream| stream.is_framed() == framed);
+        self.first_to_leave(streams, need)
     }
 
     /// Whether one more active zone would cost somebody else's.

@@ -20,6 +20,7 @@ mod sync;
 mod taken;
 pub mod turn;
 pub mod volume;
+mod writers;
 
 pub use active::ZoneKeeper;
 pub use flush::Ticket;

@@ -77,7 +77,7 @@ impl Streams {
         lock(&self.0).is_empty()
     }
 
-    fn all(&self) -> Vec<Arc<StreamCore>> {
+    pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
         lock(&self.0).values().filter_map(Weak::upgrade).collect()
     }
 

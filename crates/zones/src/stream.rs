@@ -40,6 +40,8 @@ struct State {
     room: u64,
     /// Somebody holds the right to write.
     writing: bool,
+    /// An append asks for a place for bytes that are not in memory yet: what is promised to the stream stays.
+    reserving: bool,
     /// See [`AppendStream::abandon`].
     abandoned: bool,
     /// Full segments wait; see [`StreamSpec::patient`].
@@ -92,7 +94,7 @@ pub(crate) struct StreamCore {
     io: Mutex<Io>,
     queued: AtomicBool,
     me: Weak<StreamCore>,
-    /// When it wrote last, where that counts.
+    /// When it wrote last.
     used: AtomicU64,
 }
 
@@ -145,6 +147,7 @@ impl AppendStream {
                 placed: start.logical,
                 room: start.zone.map_or(0, |zone| zone.capacity.saturating_sub(zone.at)),
                 writing: false,
+                reserving: false,
                 abandoned: false,
                 patient: spec.patient > 0,
             }),
@@ -266,20 +269,21 @@ impl AppendStream {
         }
         self.core.placer.idle();
         let mut io = lock(&self.core.io);
-        let whole = |zone: &Zone| zone.fresh.is_none() && zone.open.at < zone.open.capacity;
-        if io.died || !io.zone.as_ref().is_some_and(whole) {
+        if io.died || io.zone.as_ref().is_none_or(|zone| zone.fresh.is_some()) {
             return None;
         }
         (io.switched, io.padded) = (true, false);
-        let zone = io.zone.take();
+        // Also one that is full: this stream may live on beside the file's next one, and has nothing more to say of it.
+        let open = io.zone.take()?.open;
         drop(io);
         lock(&self.core.state).room = 0;
         drop(writing);
-        if let (Some(active), Some(zone)) = (&self.core.volume.active, &zone) {
+        let has_room = open.at < open.capacity;
+        if let Some(active) = &self.core.volume.active {
             // The engine's, until it says that it keeps it.
-            active.taken(zone.open.zone);
+            if has_room { active.taken(open.zone) } else { active.left_behind(open.zone) }
         }
-        zone.map(|zone| zone.open)
+        has_room.then_some(open)
     }
 
     /// Whether it was ended.
@@ -303,11 +307,19 @@ impl StreamCore {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Gives up the zone, which somebody else needs, if nobody is writing to it; what is in memory is written first. False: it
-    /// cannot, or has none with room for `need`.
-    pub(crate) fn leave_zone(&self, need: u64) -> Result<bool> {
+    pub(crate) fn owner(&self) -> u8 {
+        self.owner
+    }
+
+    /// Gives up the zone, which somebody else needs, and what was promised to the stream, if nobody is writing to it; what is in memory is
+    /// written first. `may_wait`: also where that has to wait for another stream; only for who holds no stream's right to
+    /// write. False: it cannot, or has none with room for `need`.
+    pub(crate) fn leave_zone(&self, need: u64, may_wait: bool) -> Result<bool> {
         let mut state = lock(&self.state);
-        if state.writing || state.abandoned || !(state.segments.is_empty() || self.placer.can_write()) {
+        if state.writing || state.abandoned || state.reserving {
+            return Ok(false);
+        }
+        if !state.segments.is_empty() && !may_wait && !self.placer.can_write() {
             return Ok(false);
         }
         state.filling = false;
@@ -318,25 +330,34 @@ impl StreamCore {
             writing.write_front(Priority::Normal)?;
         }
         let mut io = lock(&self.io);
-        let Some(open) = io.zone.as_ref().filter(|zone| zone.fresh.is_none() && !io.died).map(|zone| zone.open) else {
-            return Ok(false);
-        };
-        if open.capacity.saturating_sub(open.at) < need {
+        let mut state = lock(&self.state);
+        if !state.segments.is_empty() || state.reserving {
+            // More has come meanwhile, which counts on this zone.
             return Ok(false);
         }
+        // Nothing is in memory that counts on it, and who appends next asks again.
+        self.placer.idle();
+        let open = io.zone.as_ref().filter(|zone| zone.fresh.is_none() && !io.died).map(|zone| zone.open);
+        let Some(open) = open.filter(|open| open.capacity.saturating_sub(open.at) >= need.max(1)) else {
+            return Ok(false);
+        };
+        let room = std::mem::take(&mut state.room);
+        drop(state);
         // The engine's, until it says that it keeps it: then it may be somebody else's.
-        let Some(active) = &self.volume.active else { return Ok(false) };
-        active.taken(open.zone);
+        if let Some(active) = &self.volume.active {
+            active.taken(open.zone);
+        }
         match self.placer.leave_zone(&open, target) {
             Ok(true) => {}
             kept => {
-                active.hold(open.zone, self.holder());
+                if let Some(active) = &self.volume.active {
+                    active.hold(open.zone, self.holder());
+                }
+                lock(&self.state).room = room;
                 return kept;
             }
         }
         (io.zone, io.switched, io.padded) = (None, true, false);
-        drop(io);
-        lock(&self.state).room = 0;
         Ok(true)
     }
 
@@ -448,9 +469,11 @@ impl StreamCore {
         if state.segments.len() < most && ((state.segments.len() + 1) * want) as u64 > state.room {
             // Not under the lock: the engine may have to make zones free first.
             let patient = state.patient;
+            state.reserving = true;
             drop(state);
             full = self.placer.reserve((most * want) as u64, patient).err();
             state = lock(&self.state);
+            state.reserving = false;
             if state.abandoned {
                 return Err(self.is_abandoned());
             }

@@ -108,6 +108,8 @@ pub(crate) struct VolumeCore {
     pub(crate) patients: Streams,
     /// Streams that are neither patient nor a journal's.
     pub(crate) others: Streams,
+    /// Counts writes of streams: by it they are told apart.
+    pub(crate) writes: AtomicU64,
     opened: Instant,
     /// Nanoseconds that have passed besides.
     passed: AtomicU64,
@@ -332,6 +334,7 @@ impl Volume {
             streams: AtomicU64::new(0),
             patients: Streams::default(),
             others: Streams::default(),
+            writes: AtomicU64::new(0),
             opened: Instant::now(),
             passed: AtomicU64::new(0),
             mount: AtomicU64::new(label.mount + 1),

@@ -193,7 +193,16 @@ impl Tenant {
     /// # Errors
     /// Those of writing what it has in memory.
     pub fn free_to_share(&self, framed: bool, need: u64) -> Result<bool> {
-        self.core().free_to_share(framed, need)
+        self.core().free_to_share(self.owner, framed, need)
+    }
+
+    /// Makes every framed stream that nobody appends to this moment write what it has in memory, and give up its zone, to be shared, and what
+    /// was promised to it. Called without any stream's right to write.
+    ///
+    /// # Errors
+    /// Those of a volume that takes no more writes.
+    pub fn rest_logs(&self) -> Result<()> {
+        self.core().rest_logs(self.owner)
     }
 
     /// Nobody writes to this zone for now; it is kept for later.

@@ -1,0 +1,228 @@
+//! Drives of few zones under what RocksDB's `db_stress` makes of one: many small logs that live long, tables of mixed sizes that come and
+//! go, a MANIFEST that is synced with each of them, and more and more live bytes.
+//!
+//! Held against a file system without zones, `tmpfs` of the same size, which takes a file's bytes in whole pages and has nothing
+//! else to account for: with so much of the drive alive it never says that there is no space, and so must this. Every byte that was
+//! accepted is there, now and after the next mount.
+
+mod support;
+
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, Error, Options, Writer};
+use imbrex_device::{Drive, HeapSurvivor};
+use imbrex_emulator::{Config, Emulator};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::{bytes, read_all};
+
+/// Logs that are alive, and open, at a time.
+const LOGS: usize = 40;
+/// Tables that are alive at a time, once the drive is as full as it gets.
+const TABLES: u64 = 100;
+/// Tables that are written at a time.
+const AT_ONCE: usize = 4;
+/// Bytes that `tmpfs` gives out at a time.
+const PAGE: u64 = 4096;
+/// A drive with room for the conventional zones that hold the label and the small files, which count on no side.
+fn machine(zones: u32, zone_size: u64) -> Drive {
+    let conventional = 4;
+    let capacity = u64::from(zones + conventional) * zone_size;
+    let config =
+        Config { capacity, zone_size, zone_capacity: zone_size, conventional, max_open: None, ..Config::tiny() };
+    let emulator = Emulator::memory(&config).unwrap();
+    let drive = Drive { device: Arc::new(emulator), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    BlueFs::format(&drive, false).unwrap();
+    drive
+}
+
+/// A file that is known by its seed and length.
+struct Known {
+    path: String,
+    seed: u8,
+    len: usize,
+}
+
+impl Known {
+    /// What comes next.
+    fn more(&mut self, n: usize) -> Vec<u8> {
+        let all = bytes(self.len + n, self.seed);
+        let next = all[self.len..].to_vec();
+        self.len += n;
+        next
+    }
+
+    fn pages(&self) -> u64 {
+        (self.len as u64).next_multiple_of(PAGE)
+    }
+
+    fn check(&self, fs: &BlueFs) {
+        assert!(read_all(fs, &self.path) == bytes(self.len, self.seed), "{} has other bytes", self.path);
+    }
+}
+
+/// A file that is open for writing.
+struct Growing {
+    file: Known,
+    writer: Writer,
+    /// How long it is to be.
+    size: usize,
+}
+
+impl Growing {
+    fn grow(&mut self, n: usize) -> Result<(), Error> {
+        let next = self.file.more(n);
+        self.writer.append(&next)
+    }
+}
+
+struct Database {
+    fs: BlueFs,
+    rng: ChaCha8Rng,
+    /// Bytes that are alive in the end.
+    most: u64,
+    next: usize,
+    logs: Vec<Growing>,
+    manifest: Growing,
+    writing: Vec<Growing>,
+    tables: BTreeMap<usize, Known>,
+}
+
+impl Database {
+    fn new(drive: &Drive, most: u64, seed: u64) -> Database {
+        let options = Options { segment_bytes: 64 << 10, ..support::options() };
+        let fs =
+            BlueFs::mount(Drive { device: drive.device.clone(), survivor: drive.survivor.clone() }, options).unwrap();
+        let manifest = begin(&fs, "/MANIFEST-000001".into(), 1, usize::MAX).unwrap();
+        let rng = ChaCha8Rng::seed_from_u64(seed);
+        let (logs, writing) = (Vec::new(), Vec::new());
+        Database { fs, rng, most, next: 2, logs, manifest, writing, tables: BTreeMap::new() }
+    }
+
+    /// Bytes that are alive, as `tmpfs` counts them.
+    fn live(&self) -> u64 {
+        let open = self.logs.iter().chain(&self.writing).chain([&self.manifest]).map(|growing| growing.file.pages());
+        open.chain(self.tables.values().map(Known::pages)).sum()
+    }
+
+    fn number(&mut self) -> usize {
+        self.next += 1;
+        self.next
+    }
+
+    /// One round: every log may grow, tables are written piece by piece, and what is too much is deleted. `most`: bytes that may live.
+    fn round(&mut self, most: u64) -> Result<(), Error> {
+        for log in &mut self.logs {
+            if self.rng.random_ratio(1, 4) {
+                log.grow(self.rng.random_range(20..3000))?;
+            }
+            if self.rng.random_ratio(1, 200) {
+                log.writer.sync()?;
+            }
+        }
+        while self.logs.len() < LOGS || self.rng.random_ratio(1, 40) {
+            if self.logs.len() >= LOGS {
+                let mut old = self.logs.remove(0);
+                old.writer.close()?;
+                self.fs.unlink(&old.file.path)?;
+            }
+            let n = self.number();
+            let mut log = begin(&self.fs, format!("/{n:06}.log"), n, usize::MAX)?;
+            log.grow(self.rng.random_range(20..3000))?;
+            self.logs.push(log);
+        }
+        while self.writing.len() < AT_ONCE {
+            let n = self.number();
+            // Most are small; a few are as large as eight usual ones.
+            let usual = (self.most / TABLES) as usize;
+            let size = usual * [1, 2, 4, 8, 8, 12, 16, 64][self.rng.random_range(0..8usize)] / 16 + n % 5000 + 1;
+            let table = begin(&self.fs, format!("/{n:06}.sst"), n, size)?;
+            self.writing.push(table);
+        }
+        for table in &mut self.writing {
+            let n = self.rng.random_range(1..150_000).min(table.size - table.file.len);
+            table.grow(n)?;
+        }
+        while let Some(i) = self.writing.iter().position(|table| table.file.len == table.size) {
+            let mut table = self.writing.remove(i);
+            table.writer.sync()?;
+            table.writer.close()?;
+            self.manifest.grow(self.rng.random_range(50..400))?;
+            self.manifest.writer.sync()?;
+            self.tables.insert(table.file.seed as usize + self.next * 256, table.file);
+        }
+        while self.live() > most && !self.tables.is_empty() {
+            let i = self.rng.random_range(0..self.tables.len());
+            let key = *self.tables.keys().nth(i).unwrap();
+            let old = self.tables.remove(&key).unwrap();
+            self.fs.unlink(&old.path)?;
+        }
+        while self.fs.step()? {}
+        Ok(())
+    }
+
+    /// More and more lives, and then as many tables as are alive are written once more.
+    fn fill(&mut self) -> Result<(), Error> {
+        let full = self.most;
+        let mut most = full / 30;
+        while most < full {
+            self.round(most)?;
+            most += full / 480;
+        }
+        let before = self.next;
+        while self.next < before + TABLES as usize {
+            self.round(full)?;
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Known> {
+        let open = self.logs.iter().chain(&self.writing).chain([&self.manifest]).map(|growing| &growing.file);
+        open.chain(self.tables.values())
+    }
+}
+
+fn begin(fs: &BlueFs, path: String, seed: usize, size: usize) -> Result<Growing, Error> {
+    let writer = fs.create(&path, CreateOptions::default())?;
+    Ok(Growing { file: Known { path, seed: seed as u8, len: 0 }, writer, size })
+}
+
+/// `percent` of the drive's bytes are alive in the end.
+fn fits(zones: u32, zone_size: u64, percent: u64) {
+    for seed in 0..3 {
+        let drive = machine(zones, zone_size);
+        let capacity = u64::from(zones) * zone_size;
+        let mut db = Database::new(&drive, capacity * percent / 100, seed);
+        if let Err(why) = db.fill() {
+            assert_eq!(why.code(), Code::NoSpace, "{why}");
+            let (live, space) = (db.live() * 100 / capacity, db.fs.space());
+            panic!("{zones} zones, seed {seed}: no space with {live} % alive, {space:?}: {why}");
+        }
+        db.files().for_each(|file| file.check(&db.fs));
+        assert_eq!(db.fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+        let files: Vec<Known> = {
+            let Database { logs, writing, manifest, tables, fs, .. } = db;
+            drop(fs);
+            let open = logs.into_iter().chain(writing).chain([manifest]).map(|growing| growing.file);
+            open.chain(tables.into_values()).collect()
+        };
+        let fs = BlueFs::mount(drive, support::options()).unwrap();
+        assert_eq!(fs.mount_report().damage, Vec::<String>::new());
+        files.iter().for_each(|file| file.check(&fs));
+    }
+}
+
+#[test]
+fn a_ninth_of_24_zones_fits() {
+    fits(24, 4 << 20, 11);
+}
+
+#[test]
+fn three_tenths_of_64_zones_fit() {
+    fits(64, 2 << 20, 30);
+}
+
+#[test]
+fn three_fifths_of_256_zones_fit() {
+    fits(256, 512 << 10, 60);
+}
