@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::format::data_blocks;
 use crate::index::Group;
 use crate::write::Wrote;
+use imbrex_device::Cause;
 
 /// What bytes of a chunk wait for until they are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,10 @@ impl Core {
         loop {
             let mut state = self.state();
             match state.need(slot, serial, end) {
-                Need::Nothing => return Ok(()),
+                Need::Nothing => {
+                    drop(state);
+                    return self.has_power();
+                }
                 Need::Commit => {
                     let target = state.assigned;
                     drop(state);
@@ -125,6 +129,15 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Fails where the drive tells that it has lost power since it was opened: whether its write cache is still off nobody knows. A flush says so
+    /// to everybody.
+    fn has_power(&self) -> Result<()> {
+        if self.volume.device().power_epoch() != self.volume.power_epoch() {
+            self.volume.sync(Cause::UserWrite.into())?;
+        }
+        Ok(())
     }
 }
 

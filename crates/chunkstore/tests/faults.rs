@@ -3,7 +3,7 @@
 
 mod crash_support;
 
-use crash_support::{Op, Scripted, cleaning, config, short, through, turnover, zns};
+use crash_support::{Op, Scripted, cleaning, config, full, short, through, turnover, zns};
 use imbrex_crashkit::{Config, FaultKind, FaultPlan, fault_sweep, seeds};
 use std::sync::Arc;
 
@@ -62,4 +62,12 @@ fn zones_that_turn_read_only_lose_nothing() {
     sweep(short, &[FaultKind::ZoneReadOnly], 300);
     sweep(cleaning, &[FaultKind::ZoneReadOnly], 300);
     sweep_on(&[cache_off()], through, &[FaultKind::ZoneReadOnly], 300);
+}
+
+/// The drive alone loses power, with the store open on it; of the two kinds of drive one tells and one does not.
+#[test]
+fn a_drive_that_loses_power_takes_nothing_that_was_promised() {
+    for script in [short, turnover, cleaning, through, full] {
+        sweep_on(&[config(), cache_off(), zns()], script, &FaultKind::POWER, 12);
+    }
 }

@@ -56,6 +56,9 @@ impl ZonedDevice for Bad {
     fn identity(&self) -> &Identity {
         self.drive.identity()
     }
+    fn power_epoch(&self) -> [u8; 16] {
+        self.drive.power_epoch()
+    }
     fn geometry(&self) -> &Geometry {
         self.drive.geometry()
     }

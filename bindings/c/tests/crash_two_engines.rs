@@ -1,0 +1,599 @@
+//! The crash explorer with both engines on one drive: a file system and a chunk store of one process write, sync, delete and clean in turn. After each
+//! crash both find what each had been promised, whoever is opened first and whether the other is opened at all; and what fails for one, or finds the
+//! drive full, takes nothing from the other.
+//!
+//! `IMBREX_BOTH_STATES` says how many states it looks at (320: a fourth of that of each script on each drive), `IMBREX_CRASH_ROUNDS` of how many seeds.
+
+use imbrex_bluefs::{BlueFs, Code, CreateOptions, Writer};
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, StreamType};
+use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
+use imbrex_device::Drive;
+use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use Durability::{Buffered, Durable};
+use Op::*;
+
+/// A file or a chunk, by number. Numbers of files are given once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Thing {
+    File(u32),
+    Chunk(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Create(u32),
+    Write(u32, u32),
+    SyncFile(u32),
+    Close(u32),
+    Unlink(u32),
+    SyncNames,
+    /// Live bytes of tables move together, as at rest.
+    Pack,
+    /// A step of what the file system does in the background.
+    FileStep,
+    Make(u32, Durability),
+    Put(u32, u32, Durability),
+    Delete(u32, Durability),
+    SyncChunks,
+    Clean,
+    Checkpoint,
+    /// A step of what the chunk store does in the background.
+    ChunkStep,
+    /// The process ends in order, and the next one begins.
+    Restart,
+    /// The operation of this number was refused, and its thing has so many bytes now, if it is there.
+    Refused(u64, Option<u32>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Engine {
+    Files,
+    Chunks,
+}
+
+impl Op {
+    fn thing(self) -> Option<Thing> {
+        match self {
+            Create(n) | Write(n, _) | SyncFile(n) | Close(n) | Unlink(n) => Some(Thing::File(n)),
+            Make(n, _) | Put(n, ..) | Delete(n, _) => Some(Thing::Chunk(n)),
+            _ => None,
+        }
+    }
+
+    fn engine(self) -> Engine {
+        match self {
+            Create(_) | Write(..) | SyncFile(_) | Close(_) | Unlink(_) | SyncNames | Pack | FileStep => Engine::Files,
+            _ => Engine::Chunks,
+        }
+    }
+}
+
+type Content = Option<Vec<u8>>;
+
+/// What each thing may be: one of these, from that number on.
+type Expected = BTreeMap<Thing, (Vec<Content>, usize)>;
+
+/// Bytes that tell whose they are, and where they stand there.
+fn bytes(thing: Thing, from: usize, n: u32) -> Vec<u8> {
+    let seed = match thing {
+        Thing::File(n) => u64::from(n) << 1,
+        Thing::Chunk(n) => u64::from(n) << 1 | 1,
+    };
+    let byte = |at: usize| {
+        let mixed = (seed << 32 ^ (at as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32 ^ mixed >> 51) as u8
+    };
+    (from..from + n as usize).map(byte).collect()
+}
+
+fn expected(history: &History<Op>) -> Expected {
+    let refused: BTreeMap<u64, Option<u32>> = history
+        .entries()
+        .iter()
+        .filter_map(|e| if let Refused(n, len) = e.op { Some((n, len)) } else { None })
+        .collect();
+    let mut expected = Expected::new();
+    for (number, entry) in (0..).zip(history.entries()) {
+        let Some(thing) = entry.op.thing() else { continue };
+        let (states, must) = expected.entry(thing).or_insert_with(|| (vec![None], 0));
+        let mut content = states.last().cloned().flatten();
+        match entry.op {
+            _ if refused.contains_key(&number) => {
+                content = refused[&number].map(|len| bytes(thing, 0, len));
+            }
+            Create(_) | Make(..) => content = Some(Vec::new()),
+            Write(_, n) | Put(_, n, _) => {
+                if let Some(all) = &mut content {
+                    all.extend(bytes(thing, all.len(), n));
+                }
+            }
+            Unlink(_) | Delete(..) => content = None,
+            _ => {}
+        }
+        states.push(content);
+        if history.is_must(entry) {
+            *must = states.len() - 1;
+        }
+    }
+    expected
+}
+
+/// Whether a thing may be that. A file may end inside a write that had not been promised; a chunk has whole appends.
+fn may_be(thing: Thing, found: Option<&Vec<u8>>, states: &[Content]) -> bool {
+    let Some(found) = found else { return states.contains(&None) };
+    let least = states.iter().flatten().map(Vec::len).min().unwrap_or(0);
+    states.iter().flatten().any(|state| match thing {
+        Thing::Chunk(_) => found == state,
+        Thing::File(_) => found.len() >= least && state.starts_with(found),
+    })
+}
+
+fn volume_options() -> VolumeOptions {
+    VolumeOptions { exec: Exec::Inline, survivor_bytes: 1 << 20, unit_bytes: 16 << 10, turn_bytes: 1 << 20 }
+}
+
+fn clock() -> Arc<dyn Fn() -> u64 + Send + Sync> {
+    let clock = AtomicU64::new(1);
+    Arc::new(move || clock.fetch_add(1, Ordering::Relaxed))
+}
+
+fn mount(drive: &Drive) -> Result<BlueFs, String> {
+    let options = imbrex_bluefs::Options {
+        cache_bytes: 0,
+        journal_bytes: 64 << 10,
+        segment_bytes: 64 << 10,
+        volume: volume_options(),
+        clock: clock(),
+        ..imbrex_bluefs::Options::default()
+    };
+    BlueFs::mount(drive.clone(), options).map_err(|e| format!("mount: {e}"))
+}
+
+fn chunk_options() -> imbrex_chunkstore::Options {
+    imbrex_chunkstore::Options {
+        volume: volume_options(),
+        buffer_bytes: 100 << 10,
+        segment_bytes: 16 << 10,
+        checkpoint_bytes: 200 << 10,
+        tell_bytes: 70 << 10,
+        clock: clock(),
+        ..imbrex_chunkstore::Options::default()
+    }
+}
+
+/// A process that has both.
+struct Both {
+    writers: BTreeMap<u32, Writer>,
+    store: ChunkStore,
+    fs: BlueFs,
+}
+
+/// What came of an operation.
+enum Came {
+    Done,
+    Full,
+    Failed(String),
+}
+
+impl From<Result<(), imbrex_bluefs::Error>> for Came {
+    fn from(result: Result<(), imbrex_bluefs::Error>) -> Came {
+        match result {
+            Ok(()) => Came::Done,
+            Err(error) if error.code() == Code::NoSpace => Came::Full,
+            Err(error) => Came::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<imbrex_chunkstore::Result<()>> for Came {
+    fn from(result: imbrex_chunkstore::Result<()>) -> Came {
+        match result {
+            Ok(()) => Came::Done,
+            Err(error) if error.is_no_space() => Came::Full,
+            Err(error) => Came::Failed(error.to_string()),
+        }
+    }
+}
+
+fn path(n: u32) -> String {
+    format!("/{n:06}.{}", if n.is_multiple_of(2) { "log" } else { "sst" })
+}
+
+fn id(n: u32) -> ChunkId {
+    ChunkId::of_number(n.into())
+}
+
+impl Both {
+    fn open(drive: &Drive) -> Result<Both, String> {
+        let fs = mount(drive)?;
+        let tenant = fs.volume().tenant(imbrex_chunkstore::TENANT).map_err(|e| e.to_string())?;
+        let store = ChunkStore::open_tenant(tenant, chunk_options()).map_err(|e| format!("open: {e}"))?;
+        Ok(Both { writers: BTreeMap::new(), store, fs })
+    }
+
+    /// Bytes of a thing; `None`: it is not there.
+    fn len(&self, thing: Thing) -> Option<u64> {
+        match thing {
+            Thing::File(n) => self.fs.stat(&path(n)).ok().map(|file| file.size),
+            Thing::Chunk(n) => self.store.stat(id(n)).ok().map(|chunk| chunk.len.into()),
+        }
+    }
+
+    fn perform(&mut self, op: Op) -> Came {
+        let (fs, store) = (&self.fs, &self.store);
+        match op {
+            Create(n) => match fs.create(&path(n), CreateOptions::default()) {
+                Ok(writer) => {
+                    self.writers.insert(n, writer);
+                    Came::Done
+                }
+                Err(error) => Err(error).into(),
+            },
+            // Files of which making was refused.
+            Write(n, _) | SyncFile(n) | Close(n) if !self.writers.contains_key(&n) => Came::Full,
+            Write(n, len) => {
+                let from = self.len(Thing::File(n)).unwrap_or(0);
+                self.writers[&n].append(&bytes(Thing::File(n), from as usize, len)).into()
+            }
+            SyncFile(n) => self.writers[&n].sync().into(),
+            Close(n) => self.writers.remove(&n).map_or(Ok(()), |mut writer| writer.close()).into(),
+            Unlink(n) => {
+                self.writers.remove(&n);
+                match fs.unlink(&path(n)) {
+                    Err(error) if error.code() == Code::NotFound => Came::Full,
+                    other => other.into(),
+                }
+            }
+            SyncNames => fs.sync_dir("/").into(),
+            Pack => fs.pack().map(drop).into(),
+            FileStep => fs.step().map(drop).into(),
+            Make(n, how) => store.create_with(id(n), StreamType::DATA, how).into(),
+            Put(n, ..) | Delete(n, _) if store.stat(id(n)).is_err() => Came::Full,
+            Put(n, len, durability) => {
+                let from = self.len(Thing::Chunk(n)).unwrap_or(0);
+                let how = Append { offset: None, durability };
+                store.append_with(id(n), &bytes(Thing::Chunk(n), from as usize, len), how).map(drop).into()
+            }
+            Delete(n, how) => store.delete_with(id(n), how).into(),
+            SyncChunks => store.sync().into(),
+            Clean => store.clean(100 << 10).map(drop).into(),
+            Checkpoint => store.checkpoint().into(),
+            ChunkStep => store.step().map(drop).into(),
+            Restart | Refused(..) => Came::Done,
+        }
+    }
+
+    fn found(&self) -> Result<BTreeMap<Thing, Vec<u8>>, String> {
+        let mut all = BTreeMap::new();
+        for entry in self.fs.list("/").map_err(|e| e.to_string())? {
+            let reader = self.fs.open_read(&format!("/{}", entry.name)).map_err(|e| e.to_string())?;
+            let mut out = vec![0; reader.size() as usize];
+            let n = reader.read_at(0, &mut out).map_err(|e| format!("{}: {e}", entry.name))?;
+            let number = entry.name.split('.').next().and_then(|n| n.parse().ok());
+            let number = number.filter(|_| n == out.len()).ok_or_else(|| format!("{n} bytes of {entry:?}"))?;
+            all.insert(Thing::File(number), out);
+        }
+        for info in self.store.list(None, usize::MAX) {
+            let mut out = vec![0; info.len as usize];
+            let n = self.store.read(info.id, 0, &mut out).map_err(|e| e.to_string())?;
+            let number = (0..1000).find(|n| id(*n) == info.id).filter(|_| n == out.len());
+            all.insert(Thing::Chunk(number.ok_or_else(|| format!("{n} bytes of {info:?}"))?), out);
+        }
+        Ok(all)
+    }
+
+    /// Each engine's own check finds nothing wrong.
+    fn sound(&self) -> Result<(), String> {
+        let files = self.fs.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
+        let chunks = self.store.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
+        match files.is_empty() && chunks.is_empty() {
+            true => Ok(()),
+            false => Err(format!("the checks find {files:?} and {chunks:?}")),
+        }
+    }
+
+    fn end(self) -> Result<(), String> {
+        let Both { writers, store, fs } = self;
+        drop(writers);
+        store.close().map_err(|e| format!("closing: {e}"))?;
+        drop(store);
+        drop(fs);
+        Ok(())
+    }
+}
+
+/// What is written down as promised.
+#[derive(Default)]
+struct Promises {
+    /// Operations that are done and not durable.
+    waiting: Vec<(u64, Op)>,
+}
+
+impl Promises {
+    fn done(&mut self, log: &Log<Op>, number: u64, op: Op) {
+        self.waiting.push((number, op));
+        if op.engine() == Engine::Files {
+            log.acked(number);
+        }
+        let covered = |other: Op| match op {
+            SyncFile(_) => other.thing() == op.thing(),
+            SyncNames => matches!(other, Create(_) | Unlink(_) | SyncNames),
+            // Whatever else it takes along, it takes along what was done to the same chunk.
+            Make(_, Durable) | Put(_, _, Durable) | Delete(_, Durable) => other.thing() == op.thing(),
+            SyncChunks | Checkpoint => other.engine() == Engine::Chunks,
+            _ => false,
+        };
+        let syncs = matches!(op, SyncFile(_) | SyncNames | SyncChunks);
+        if syncs && !self.waiting.iter().any(|(before, other)| *before != number && covered(*other)) {
+            // Of nothing.
+            self.waiting.pop();
+            return;
+        }
+        let (durable, still) = self.waiting.drain(..).partition(|(_, other)| covered(*other));
+        self.waiting = still;
+        let durable: Vec<(u64, Op)> = durable;
+        durable.into_iter().for_each(|(number, _)| log.synced(number));
+    }
+}
+
+/// A script on both engines.
+struct Scripted(fn(u64) -> Vec<Op>);
+
+impl Subject for Scripted {
+    type Op = Op;
+
+    fn format(&self, drive: &Drive) -> Result<(), String> {
+        let tenant = |name: &str, reserve| TenantSpec { name: name.into(), reserve };
+        let tenants = vec![
+            tenant(imbrex_bluefs::TENANT, imbrex_bluefs::RESERVE),
+            tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::RESERVE),
+        ];
+        let options = FormatOptions { uuid: Some(*b"two-engines-test"), tenants, force: false };
+        Volume::format(drive, &options).map_err(|e| e.to_string())?;
+        Both::open(drive)?.end()
+    }
+
+    fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
+        let mut both = Both::open(&drive)?;
+        let mut promises = Promises::default();
+        // The first that failed, and why; the other goes on.
+        let mut failed: Option<(Engine, String)> = None;
+        for op in (self.0)(seed) {
+            let number = log.begun(op);
+            if op == Restart {
+                if failed.is_some() {
+                    break;
+                }
+                both.store.sync().map_err(|e| e.to_string())?;
+                promises.done(log, number, SyncChunks);
+                both.end()?;
+                both = Both::open(&drive)?;
+                continue;
+            }
+            if failed.as_ref().is_some_and(|(engine, _)| *engine == op.engine()) {
+                continue;
+            }
+            match both.perform(op) {
+                Came::Done => promises.done(log, number, op),
+                // A file may have taken some of it.
+                Came::Full => {
+                    let now = op.thing().and_then(|thing| both.len(thing));
+                    log.begun(Refused(number, now.map(|len| len as u32)));
+                }
+                Came::Failed(why) if failed.is_none() => failed = Some((op.engine(), format!("{op:?}: {why}"))),
+                Came::Failed(why) => return Err(format!("{op:?}: {why}")),
+            }
+        }
+        match failed {
+            Some((_, why)) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    fn recover(&self, drive: Drive) -> Result<(), String> {
+        Both::open(&drive)?.end()
+    }
+
+    fn check(&self, drive: Drive, crash: Crash, history: &History<Op>) -> Result<(), String> {
+        let context = |why| format!("{why}\nof {:?}", history.entries());
+        // Processes that know of one engine only come first, or none.
+        match (history.entries().len() + crash as usize) % 3 {
+            0 => {}
+            1 => {
+                let store =
+                    ChunkStore::open(drive.clone(), chunk_options()).map_err(|e| format!("chunks alone: {e}"))?;
+                drop(store);
+            }
+            _ => drop(mount(&drive).map_err(|why| context(format!("files alone: {why}")))?),
+        }
+        let both = Both::open(&drive).map_err(context)?;
+        let told = (both.fs.mount_report().damage.clone(), both.store.open_report().damage.clone());
+        if history.fault().is_none() && told != Default::default() {
+            return Err(context(format!("damage without a fault: {told:?}")));
+        }
+        let found = both.found().map_err(context)?;
+        let expected = expected(history);
+        for (thing, (states, must)) in &expected {
+            let here = found.get(thing);
+            if !may_be(*thing, here, &states[*must..]) {
+                let lens: Vec<_> = states[*must..].iter().map(|state| state.as_ref().map(Vec::len)).collect();
+                let here = here.map(Vec::len);
+                return Err(context(format!("{thing:?} has {here:?} bytes, and may have {lens:?}; {told:?}")));
+            }
+        }
+        if let Some(strange) = found.keys().find(|thing| !expected.contains_key(thing)) {
+            return Err(context(format!("{strange:?} was never made")));
+        }
+        both.sound().map_err(context)?;
+        goes_on(both, &drive, found).map_err(context)
+    }
+}
+
+/// Both go on working, and what was found stays.
+fn goes_on(mut both: Both, drive: &Drive, mut found: BTreeMap<Thing, Vec<u8>>) -> Result<(), String> {
+    let more = [Create(900), Write(900, 5000), SyncFile(900), Close(900), Make(901, Durable), Put(901, 9000, Durable)];
+    for op in more {
+        if let Came::Failed(why) = both.perform(op) {
+            return Err(format!("{op:?} after the crash: {why}"));
+        }
+    }
+    let now = both.found()?;
+    let whole = |thing: &Thing, content: &Vec<u8>| *content == bytes(*thing, 0, content.len() as u32);
+    if let Some((wrong, _)) = now.iter().find(|(thing, content)| !found.contains_key(thing) && !whole(thing, content)) {
+        return Err(format!("{wrong:?} is not what was written after the crash"));
+    }
+    found.extend(
+        now.iter()
+            .filter(|(thing, _)| matches!(thing, Thing::File(900) | Thing::Chunk(901)))
+            .map(|(t, c)| (*t, c.clone())),
+    );
+    if now != found {
+        return Err("writing after the crash changed what was there".into());
+    }
+    both.end()?;
+    let both = Both::open(drive)?;
+    if both.found()? != found {
+        return Err("a clean restart changed something".into());
+    }
+    both.sound().map_err(|why| format!("after a clean restart: {why}"))
+}
+
+/// Both write, sync, delete and clean, in any order.
+fn random(seed: u64) -> Vec<Op> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (mut files, mut open, mut chunks) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut next = 1;
+    let mut ops = Vec::new();
+    for _ in 0..80 {
+        let n = rng.random_range(0..7u32);
+        let how = if rng.random_bool(0.5) { Durable } else { Buffered };
+        let len = [1, 700, 4096, 9000, 40_000, 90_000][rng.random_range(0..6)] + rng.random_range(0..50);
+        let any = |rng: &mut ChaCha8Rng, of: &[u32]| (!of.is_empty()).then(|| of[rng.random_range(0..of.len())]);
+        match rng.random_range(0..100) {
+            0..8 => {
+                files.push(next);
+                open.push(next);
+                ops.push(Create(next));
+                next += 1;
+            }
+            8..28 => ops.extend(any(&mut rng, &open).map(|file| Write(file, len))),
+            28..36 => ops.extend(any(&mut rng, &open).map(SyncFile)),
+            36..39 => {
+                if let Some(file) = any(&mut rng, &open) {
+                    open.retain(|other| *other != file);
+                    ops.push(Close(file));
+                }
+            }
+            39..44 => {
+                if let Some(file) = any(&mut rng, &files) {
+                    files.retain(|other| *other != file);
+                    open.retain(|other| *other != file);
+                    ops.push(Unlink(file));
+                }
+            }
+            44..47 => ops.push(SyncNames),
+            47..50 => ops.push(Pack),
+            50..54 => ops.push(FileStep),
+            54..78 if chunks.insert(n) => ops.push(Make(n, how)),
+            54..78 => ops.push(Put(n, len, how)),
+            78..84 if chunks.remove(&n) => ops.push(Delete(n, how)),
+            84..87 => ops.push(SyncChunks),
+            87..91 => ops.push(Clean),
+            91..93 => ops.push(Checkpoint),
+            93..97 => ops.push(ChunkStep),
+            97..99 => {
+                open.clear();
+                ops.push(Restart);
+            }
+            _ => {}
+        }
+    }
+    ops
+}
+
+/// Both write until neither finds room; then each deletes in turn, and both go on.
+fn full(_: u64) -> Vec<Op> {
+    let mut ops = vec![Create(1), Create(2), Write(2, 5000), SyncFile(2)];
+    for n in 0..26 {
+        let file = 3 + n * 2;
+        ops.extend([Write(2, 3000), Create(file), Write(file, 110_000), SyncFile(file), Close(file)]);
+        ops.extend([Make(n, Buffered), Put(n, 120_000, Durable)]);
+    }
+    ops.extend((0..26).step_by(3).flat_map(|n| [Delete(n, Buffered), Unlink(3 + n * 2)]));
+    ops.extend([SyncNames, SyncChunks, FileStep, Clean, Write(2, 9000), SyncFile(2)]);
+    ops.extend((30..36).flat_map(|n| [Make(n, Buffered), Put(n, 100_000, Durable), Write(1, 70_000), SyncFile(1)]));
+    ops.extend([
+        Restart,
+        Pack,
+        Clean,
+        Delete(1, Durable),
+        Unlink(5),
+        SyncNames,
+        Make(40, Durable),
+        FileStep,
+        ChunkStep,
+    ]);
+    ops
+}
+
+/// 32 zones of 256 KiB, four of them conventional.
+fn config() -> Config {
+    Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 8 << 20, conventional: 4, ..Config::tiny() }
+}
+
+fn drives() -> [(&'static str, Config); 2] {
+    [("write cache on", config()), ("off", Config { write_cache: false, ..config() })]
+}
+
+fn run(script: fn(u64) -> Vec<Op>) {
+    let all: u64 = std::env::var("IMBREX_BOTH_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(320);
+    for seed in seeds(1) {
+        for (drive, config) in drives() {
+            let plan = Plan { max_states: (all / 4).max(1), cuts_per_write: 3, ..Plan::new(seed) };
+            match explore(&Arc::new(Scripted(script)), &config, &plan) {
+                Ok(report) => println!("seed {seed}, {drive}: {} of {} states", report.states, report.possible),
+                Err(failure) => panic!("{drive}: {failure}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn two_engines_keep_what_each_has_promised() {
+    run(random);
+}
+
+#[test]
+fn two_engines_on_a_full_drive_keep_what_each_has_promised() {
+    run(full);
+}
+
+fn sweep(script: fn(u64) -> Vec<Op>, kinds: &[FaultKind], runs: u64) {
+    for seed in seeds(1) {
+        for (drive, config) in drives() {
+            let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, recoveries: 2, ..FaultPlan::new(seed) };
+            match fault_sweep(&Arc::new(Scripted(script)), &config, &plan) {
+                Ok(report) => assert!(report.runs > 0, "{report:?}"),
+                Err(failure) => panic!("{drive}: {failure}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_fails_for_one_engine_takes_nothing_from_the_other() {
+    sweep(random, &FaultKind::PASSING, 40);
+    sweep(full, &FaultKind::PASSING, 12);
+}
+
+#[test]
+fn a_drive_that_loses_power_takes_from_neither_engine_what_was_promised() {
+    sweep(random, &FaultKind::POWER, 20);
+    sweep(full, &FaultKind::POWER, 8);
+}
