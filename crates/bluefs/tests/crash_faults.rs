@@ -3,8 +3,8 @@
 
 mod crash_support;
 
-use crash_support::{Op, Op::*, Scripted, config};
-use imbrex_crashkit::{FaultKind, FaultPlan, fault_sweep, seeds};
+use crash_support::{Op, Op::*, Scripted, config, zns};
+use imbrex_crashkit::{Config, FaultKind, FaultPlan, fault_sweep, seeds};
 use std::sync::Arc;
 
 fn mixed(_: u64) -> Vec<Op> {
@@ -93,6 +93,32 @@ fn sweep(kinds: &[FaultKind], journal_bytes: u64, runs: u64, rounds: u64) {
             Err(failure) => panic!("{failure}"),
         }
     }
+}
+
+/// The drive alone loses power under a mount and goes on: what was synced before is there, and what is called synced after it. `kinds`: whether
+/// the drive tells; of one that does not only write pointers show it, which conventional zones do not have.
+fn power(drive: &Config, kinds: &[FaultKind]) {
+    for (script, journal_bytes) in
+        [(mixed as fn(u64) -> Vec<Op>, 4 << 10), (recycling, 64 << 10), (in_place, 4 << 10), (packed, 64 << 10)]
+    {
+        for seed in seeds(1) {
+            let plan = FaultPlan { kinds: kinds.to_vec(), max_runs: 150, ..FaultPlan::new(seed) };
+            match fault_sweep(&Arc::new(Scripted { script, journal_bytes, chain: &[] }), drive, &plan) {
+                Ok(report) => assert!(report.runs > 50 && report.refused > 10, "{report:?}"),
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_power_loss_of_the_drive_alone_that_it_tells_of_loses_nothing_synced() {
+    power(&config(), &[FaultKind::PowerLoss]);
+}
+
+#[test]
+fn a_power_loss_of_the_drive_alone_loses_nothing_synced_with_few_active_zones() {
+    power(&zns(), &FaultKind::POWER);
 }
 
 #[test]
