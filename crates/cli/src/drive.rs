@@ -2,6 +2,7 @@
 //! of the kernel.
 
 mod change;
+mod files;
 mod look;
 mod serve;
 mod time;
@@ -38,6 +39,15 @@ enum Verb {
                             imbrex drive create --banded disk.img --capacity 64G\n  \
                             imbrex drive create --banded '/dev/sdb?conventional=as-sequential'")]
     Create(Create),
+    /// Remove an emulated drive, with all its files. What is on it is gone.
+    #[command(after_help = "Example:\n  imbrex drive rm drive.img")]
+    Rm(files::Remove),
+    /// Give an emulated drive another path on the same file system.
+    #[command(after_help = "Example:\n  imbrex drive mv drive.img /data/drive.img")]
+    Mv(files::Pair),
+    /// Copy an emulated drive that nobody writes to; holes stay holes.
+    #[command(after_help = "Example:\n  imbrex drive cp drive.img copy.img")]
+    Cp(files::Pair),
     /// List the drive models that can be emulated, and what is known of them.
     #[command(after_help = "Example:\n  imbrex drive profiles")]
     Profiles(Json),
@@ -234,6 +244,9 @@ fn parse_block(text: &str) -> Result<u32, String> {
 pub fn run(args: Args) -> Outcome {
     match args.verb {
         Verb::Create(args) => create(args),
+        Verb::Rm(args) => files::remove(args),
+        Verb::Mv(args) => files::rename(args),
+        Verb::Cp(args) => files::copy(args),
         Verb::Profiles(args) => look::profiles(args.json),
         Verb::Info(args) => look::info(args),
         Verb::Zones(args) => look::zones(args),
@@ -352,13 +365,15 @@ fn create(args: Create) -> Outcome {
     if args.json {
         return print_json(&look::facts(&path)?);
     }
+    let files = files::several(imbrex_emulator::Observer::open(&path)?.files());
     print(format!(
-        "{}: {} of {}, {} of {}, {} of them conventional",
+        "{}: {} of {}, {} of {}, {} of them conventional{}",
         path.display(),
         config.profile,
         size(config.capacity),
         number_of(u64::from(config.zones()), "zone"),
         size(config.zone_size),
         count(u64::from(config.conventional)),
+        files.map(|all| format!("; in {all} (`imbrex drive rm|mv|cp` take them together)")).unwrap_or_default(),
     ))
 }

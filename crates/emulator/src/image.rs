@@ -7,10 +7,12 @@
 mod header;
 mod lock;
 mod observe;
+mod parts;
 mod time_file;
 
 pub use header::{Header, decode_header};
 pub use observe::Observer;
+pub use parts::{copy_image, remove_image, rename_image};
 pub(crate) use time_file::TimeFile;
 pub use time_file::{TimeHeader, decode_time_header, time_path};
 
@@ -125,7 +127,17 @@ impl Emulator {
             data_at: (layout.total() as u64).next_multiple_of(DATA_ALIGN),
             ring_len: layout.ring_len as u64,
         };
+        match force {
+            true => (1..header.files).try_for_each(|number| parts::foreign(path, number))?,
+            // What is at the path itself is refused below.
+            false if fs::symlink_metadata(path).is_err() => parts::check_room(path, header.files)?,
+            false => {}
+        }
         let file = claim_path(path, force)?;
+        // Left by an earlier drive, whose first file is gone or was just emptied.
+        for part in parts::parts_beside(path) {
+            fs::remove_file(&part).map_err(|error| host_error(&part, "remove", error))?;
+        }
         // Only what was made here is taken back when it fails.
         let mut made = vec![path.to_owned()];
         if let Err(error) = fill(path, &file, &header, &mut made) {
@@ -240,8 +252,7 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
         lock::Refused::Busy(by) => Error::busy(&name_of(path), by),
         lock::Refused::Io(error) => Error::io(&name_of(path), error),
     })?;
-    if let Ok(old) = read_header(path, &file) {
-        (1..old.files).for_each(|index| drop(fs::remove_file(sibling(path, index))));
+    if read_header(path, &file).is_ok() {
         let _ = fs::remove_file(trace_path(path));
     }
     time_file::forget(path);
@@ -266,12 +277,7 @@ fn fill(path: &Path, file: &File, header: &Header, made: &mut Vec<PathBuf>) -> R
         let path = sibling(path, index);
         let mut options = File::options();
         let other = options.read(true).write(true).create_new(true).open(&path);
-        let other = other.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => {
-                Error::unusable(&name_of(&path), "this file is in the way of a part of the image; move it away")
-            }
-            _ => host_error(&path, "create", error),
-        })?;
+        let other = other.map_err(|error| host_error(&path, "create", error))?;
         made.push(path);
         other.set_len(header.file_len(index)).map_err(fail)?;
         other.write_all_at(&Header { index, ..header.clone() }.encode(), 0).map_err(fail)?;
@@ -323,7 +329,11 @@ fn open_sibling(path: &Path, index: u32, first: &Header, write: bool) -> Result<
     let file = match File::options().read(true).write(write).open(&part) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return damaged(path, format!("its part {} is missing; put it back beside it", part.display()));
+            let part = part.display();
+            let sentence = format!(
+                "{part} is missing, in which the drive goes on (one file holds at most 8T); put it back beside the others"
+            );
+            return damaged(path, sentence);
         }
         Err(error) => return Err(host_error(&part, "open", error)),
     };
