@@ -82,8 +82,8 @@ fn is_system(dir: &Path) -> bool {
     let is = |path: &&str| dir == Path::new(path);
     let is_or_below = |path: &&str| dir.starts_with(path);
     let in_var = dir == Path::new(VAR) || dir.parent() == Some(Path::new(VAR));
-    let shared = SHARED.iter().any(|path| is(path)) || in_var;
-    shared || (SYSTEM.iter().any(|path| is_or_below(path)) && !dir.starts_with("/dev/shm"))
+    let shared = SHARED.iter().any(is) || in_var;
+    shared || (SYSTEM.iter().any(is_or_below) && !dir.starts_with("/dev/shm"))
 }
 
 #[cfg(test)]
