@@ -3,9 +3,9 @@
 
 mod crash_support;
 
-use crash_support::{Op, Scripted, config, random, short, turnover};
+use crash_support::{Op, Scripted, cleaning, config, full, random, short, turnover};
 use imbrex_chunkstore::ZoneState;
-use imbrex_crashkit::{Config, Crash, History, Log, Plan, Subject, explore, seeds};
+use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::Access;
 use imbrex_device::{Drive, ZonedDevice};
@@ -54,6 +54,23 @@ fn bands_lose_nothing() {
                 let config = Config { write_cache, ..drive() };
                 if let Err(failure) = explore(&Arc::new(OnBands(Scripted(script))), &config, &plan) {
                     panic!("write cache {write_cache}: {failure}");
+                }
+            }
+        }
+    }
+}
+
+/// A drive that says nothing of it is another matter: its conventional zones have no write pointers that would tell.
+#[test]
+fn bands_that_lose_power_under_the_store_keep_what_was_promised() {
+    for seed in seeds(1) {
+        for script in [turnover, cleaning, full] {
+            for write_cache in [true, false] {
+                let plan = FaultPlan { kinds: vec![FaultKind::PowerLoss], max_runs: 30, ..FaultPlan::new(seed) };
+                let config = Config { write_cache, ..drive() };
+                match fault_sweep(&Arc::new(OnBands(Scripted(script))), &config, &plan) {
+                    Ok(report) => assert!(report.runs > 0, "{report:?}"),
+                    Err(failure) => panic!("write cache {write_cache}: {failure}"),
                 }
             }
         }

@@ -193,10 +193,12 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         let is_child = |holder: &Holder| holder.pid == child.id() && holder.name == "sleep";
-        assert!(both.len() == 2 && both.iter().any(is_child), "{both:?}");
-        assert!(openers.len() == 2 && openers.iter().any(is_child), "{openers:?}");
-        assert!(one.len() == 1 && one.iter().all(is_child), "{one:?}");
-        assert!(lock_holders(&meta).is_empty());
+        // Whatever another test is just about to start holds it, too, until it becomes its program.
+        let is_this = |holder: &Holder| holder.pid == std::process::id();
+        assert!(both.iter().any(is_this) && both.iter().any(is_child), "{both:?}");
+        assert!(openers.iter().any(is_this) && openers.iter().any(is_child), "{openers:?}");
+        assert!(!one.iter().any(is_this) && one.iter().any(is_child), "{one:?}");
+        assert!(!lock_holders(&meta).iter().any(is_child));
     }
 
     #[test]

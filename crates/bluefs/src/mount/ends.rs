@@ -169,6 +169,12 @@ fn left_of<'a>(inode: &Inode, found: &'a Found) -> Option<&'a Range<u64>> {
     found.left_of.as_ref().filter(|_| !found.report.power_lost)?.get(&inode.serial)
 }
 
+/// The bytes of a log in a dead process's memory, where these do not begin at the end that was found of it.
+fn left_behind_a_gap(inode: &Inode, found: &Found, end: u64) -> Option<Range<u64>> {
+    let left = left_of(inode, found)?;
+    (inode.kind == FileKind::Log && left.start > end && left.end > left.start).then(|| left.clone())
+}
+
 /// Where a file's bytes really end. `None`: as recorded.
 /// `log`: where the frames of a log end, if that was looked for. `unreadable`: gets a place behind the end of a log that cannot be read, where
 /// some of its bytes may have stood.
@@ -263,6 +269,14 @@ pub(super) fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found, at_on
             let (path, at) = (found.meta.path_of(serial), volume.geometry().start(ZoneId(zone)) + offset);
             found.report.damage.push(format!(
                 "the drive cannot read the block at {at}: what {path} held from {end} on may be lost, and reading on there is an error"
+            ));
+        } else if let Some(left) = left_behind_a_gap(inode, found, end) {
+            // Its writes ended where memory goes on: what stood between is damaged, and readers of logs drop what is behind a gap.
+            let path = found.meta.path_of(serial);
+            found.report.damage.push(format!(
+                "{path} ends at {end}: its bytes up to {} are damaged on the drive, so {} bytes behind them, which a dead process had left in memory, are dropped",
+                left.start,
+                left.end - left.start
             ));
         } else if end < inode.size && !found.report.power_lost {
             let path = found.meta.path_of(serial);

@@ -134,7 +134,13 @@ impl Base for ConventionalZones {
     }
 
     fn sync(&self) -> Result<(), Fault> {
-        self.device.flush(TAG).map_err(|error| error.fault)
+        self.device.flush(TAG).map_err(|error| error.fault)?;
+        // A drive that is back after its power was gone answers a flush well, although what was in its cache is lost.
+        if self.device.power_epoch() == self.facts.boot {
+            return Ok(());
+        }
+        let text = "the drive lost its power while it was open, and with it what was not on the disk yet; open the drive again";
+        Err(Fault::Io(Arc::new(std::io::Error::other(text))))
     }
 
     fn discard(&self, _: u64, _: u64) {}
