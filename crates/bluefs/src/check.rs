@@ -76,7 +76,7 @@ impl BlueFs {
         if loose > 0 {
             report
                 .notes
-                .push(format!("{loose} written zones belong to no file and will be reset before their next use"));
+                .push(format!("written zones that belong to no file, to be reset before their next use: {loose}"));
         }
         let dead = zones.iter().filter(|z| matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline)).count();
         if dead > 0 {
@@ -99,7 +99,7 @@ impl BlueFs {
             report.bytes += payload.len() as u64;
             let bad = records_of(payload, drop);
             if bad > 0 {
-                report.problems.push(format!("{bad} records of the journal cannot be read."));
+                report.problems.push(format!("Records of the journal that cannot be read: {bad}."));
             }
         }
         for &(zone, life) in &root.zones {

@@ -90,7 +90,7 @@ fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport, mut each: i
         }
     });
     if bad > 0 {
-        report.damage.push(format!("{bad} records of the journal cannot be read"));
+        report.damage.push(format!("records of the journal that cannot be read: {bad}"));
     }
     odd || bad > 0
 }
