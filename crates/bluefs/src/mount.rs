@@ -215,7 +215,10 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
     let mut left = tenant.left_behind();
+    let began = std::time::Instant::now();
+    let step = |what: &str| tracing::debug!(seconds = began.elapsed().as_secs_f64(), "mount: {what}");
     let mut found = read_metadata(&tenant, &zones, &left)?;
+    step(&format!("records of the journal read: {}; segments in memory: {}", found.report.records, left.len()));
     if found.restored {
         tracing::warn!(drive = %volume.name(), "{RESTORED}");
         left.clear();
@@ -239,6 +242,7 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     found.report.notes.extend(restored.map(str::to_owned));
     let at_once = if options.volume.exec == Exec::Inline { 1 } else { ends::AT_ONCE };
     let fixed = ends::fix_ends(&tenant, &zones, &mut found, at_once)?;
+    step(if fixed { "ends of logs found, some are new" } else { "ends of logs found" });
     for (zone, _) in found.meta.zones() {
         tenant.adopt(ZoneId(zone))?;
     }
@@ -246,6 +250,7 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     // A zone is free only once the record that freed it is durable: those on the drive are with this flush, those that
     // were only in memory, and ends that were fixed, with the new journal.
     volume.sync(TAG)?;
+    step("flushed");
     let mut held = Vec::new();
     for &zone in &found.recorded {
         if found.meta.zone_life(zone).is_none() && tenant.adopt(ZoneId(zone)).is_ok() {
@@ -300,6 +305,7 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
         core.tenant.recovered()?;
     }
     core.recovering.store(false, Ordering::Release);
+    step(&format!("done; bytes of memory that went to files: {}", found.report.replayed_bytes));
     for what in &found.report.damage {
         tracing::warn!(drive = %core.volume.name(), "{what}");
     }

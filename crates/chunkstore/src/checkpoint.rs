@@ -155,6 +155,7 @@ impl Core {
         log.checkpoint = progress.number;
         log.grown = 0;
         self.state().checkpointed = progress.appended;
+        tracing::debug!(number = progress.number, parts = progress.parts, ring = progress.ring, "checkpoint written");
         Ok(false)
     }
 

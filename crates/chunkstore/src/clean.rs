@@ -379,6 +379,7 @@ impl Core {
         let target = state.assigned;
         drop(state);
         self.commit(target)?;
+        tracing::debug!(bytes, unread = unread.is_some(), "live bytes moved out of the way of a zone that is cleaned");
         Ok(Moved { bytes, unread })
     }
 

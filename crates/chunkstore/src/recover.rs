@@ -36,6 +36,7 @@ use imbrex_device::{Drive, Error as DriveError, Geometry, ZoneId};
 use imbrex_zones::{Tenant, Urgency, Volume};
 use replay::Rebuilt;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The tenant's name in the label.
 pub const TENANT: &str = "chunkstore";
@@ -140,6 +141,7 @@ pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, Ope
 }
 
 fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Progress) -> Result<(Core, OpenReport)> {
+    let began = Instant::now();
     // Nothing of this engine is ever in the survivor.
     drop(tenant.left_behind());
     let bytes = tenant.root();
@@ -211,6 +213,17 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
             core.checkpoint_whole(&mut log, &right)?;
         }
     }
+    tracing::debug!(
+        clean = report.clean,
+        salvaging,
+        checkpoint = report.checkpoint,
+        journal_records = report.journal_records,
+        scanned_zones = report.scanned_zones,
+        scanned_bytes = report.scanned_bytes,
+        records = report.records,
+        seconds = began.elapsed().as_secs_f64(),
+        "chunk store opened"
+    );
     if root.unfinished {
         // Both checkpoints are durable: each has ended with a flush.
         let root = Root { unfinished: false, ..root };

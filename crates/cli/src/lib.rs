@@ -26,6 +26,7 @@ use output::Outcome;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 #[doc(hidden)]
 pub use fs::fuzz_restore;
@@ -86,7 +87,13 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let as_json = output::wants_json(&words);
     match Cli::try_parse_from(&words) {
-        Ok(cli) => output::exit(run(cli), as_json),
+        Ok(cli) => {
+            let began = Instant::now();
+            tracing::debug!(words = ?words.get(1..).unwrap_or_default(), version = env!("CARGO_PKG_VERSION"), "the command begins");
+            let outcome = run(cli);
+            tracing::debug!(seconds = began.elapsed().as_secs_f64(), done = outcome.is_ok(), "the command ends");
+            output::exit(outcome, as_json)
+        }
         Err(error) => usage::end(error, &words, &Cli::command(), as_json),
     }
 }

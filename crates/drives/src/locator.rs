@@ -14,6 +14,7 @@ use imbrex_emulator::{Config, Emulator, OpenOptions as ImageOptions, Overrides};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Options of a drive in memory, behind the question mark of `mem:?…`.
 pub const MEMORY_OPTIONS: &[&str] = &[
@@ -238,6 +239,23 @@ fn timed(drive: Emulator, time: Time) -> Result<Emulator> {
 /// Opens the drive that `locator` names. A drive in memory is new at every call, has no survivor (nothing of it outlives
 /// the process), and cannot be opened read-only.
 pub fn open(locator: &str, options: &OpenOptions) -> Result<Drive> {
+    let began = Instant::now();
+    let drive = open_untold(locator, options)?;
+    let geometry = drive.device.geometry();
+    tracing::debug!(
+        locator,
+        read_only = options.read_only,
+        bytes = geometry.size(),
+        zone_bytes = geometry.zone_size,
+        longest_command = geometry.max_io,
+        survivor = drive.survivor.is_some(),
+        seconds = began.elapsed().as_secs_f64(),
+        "drive opened"
+    );
+    Ok(drive)
+}
+
+fn open_untold(locator: &str, options: &OpenOptions) -> Result<Drive> {
     match Locator::parse(locator)? {
         Locator::Memory(_) if options.read_only => {
             Err(Error::misuse(&locator.into(), "a drive in memory is empty, so it cannot be opened read-only"))

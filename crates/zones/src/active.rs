@@ -356,6 +356,7 @@ impl VolumeCore {
         let ending = self.active.as_ref().map(|active| lock(&active.ending));
         self.taken.forget(zone);
         let result = self.drive.device.zone_op(ZoneOp::Reset, zone, tag);
+        tracing::debug!(zone = zone.0, cause = tag.cause.name(), done = result.is_ok(), "zone reset");
         self.is_reset(zone);
         drop(ending);
         result
