@@ -63,6 +63,6 @@ fuzz_target!(|data: &[u8]| {
     let again = scan_payloads(&mut read, ID, (0, to), BLOCK, None, &mut each).expect("nothing that is read fails");
     assert_eq!((&again, payloads), (&found, found.frames.len()), "the same frames, each with its payload");
     // The backward search may take a frame inside another one's payload for the last, but never finds less.
-    let last = last_frame(&mut read, ID, 0, to, BLOCK, to).expect("nothing that is read fails");
+    let last = last_frame(&mut read, ID, (0, to), BLOCK, to, |_| true).expect("nothing that is read fails");
     assert!(last.frame.map(|f| f.at) >= found.frames.last().map(|f| f.at), "the last frame is found from behind");
 });

@@ -1,5 +1,6 @@
 //! Whose every zone is: after whatever failed, none may stay leased, pinned or promised to nobody until the next mount.
 
+use crate::clean::Piece;
 use crate::core::Core;
 use crate::file::lock;
 use crate::fs::{BlueFs, CreateOptions};
@@ -133,16 +134,14 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
     // What the cleaner goes on behind, and what it moves there.
     table(&fs, "/goes.sst", 50_000, 6);
     table(&fs, "/moved.sst", 50_000, 1);
-    let (serial, old) = {
-        let state = lock(&core.meta);
-        let serial = state.meta.resolve("/moved.sst").unwrap();
-        (serial, state.meta.inode(serial).unwrap().extents[0])
-    };
+    let serial = fs.stat("/moved.sst").unwrap().serial;
+    let extents = lock(&core.meta).meta.inode(serial).unwrap().extents.clone();
+    let piece = Piece { serial, extents, name: "moved.sst".into(), created: 0 };
     let mut step = core.begin_step().unwrap();
     let into = core.room(&mut step, 1).unwrap().zone;
     assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
     let mut moved = Vec::new();
-    assert!(core.copy(&mut step, serial, old, "moved.sst", &mut moved).unwrap());
+    assert!(core.copy(&mut step, &piece, &mut moved).unwrap());
     core.volume.sync(Cause::Cleaning.into()).unwrap();
     fs.unlink("/goes.sst").unwrap();
     core.sync_journal().unwrap();

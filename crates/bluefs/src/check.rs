@@ -8,7 +8,8 @@
 use crate::error::{Error, Result};
 use crate::file::lock;
 use crate::fs::BlueFs;
-use crate::journal::{Root, read_journal, records_of, scan_written};
+use crate::journal::{Root, read_journal, records_of};
+use crate::log::frames_of;
 use crate::meta::{Inode, Place, next_stretch};
 use imbrex_device::{AlignedBuf, Cause, Tag, Written, Zone, ZoneId, ZoneState, report_all};
 use imbrex_zones::frame::FrameId;
@@ -223,7 +224,8 @@ impl BlueFs {
         let zone = state.id;
         let start = geometry.start(zone);
         let mut read = |at: u64, buf: &mut [u8]| core.volume.read(buf, start + at, TAG);
-        let found = match scan_written(state, &mut read, id, from, to, geometry.block) {
+        let extent = &inode.extents[index];
+        let found = match frames_of(extent, state, &mut read, id, (from, to), geometry.block) {
             Ok(found) => found,
             Err(error) => {
                 report.problems.push(format!("Zone {zone} of {path} cannot be read: {error}."));
@@ -238,7 +240,6 @@ impl BlueFs {
             }
             end = end.max(frame.end());
         }
-        let extent = &inode.extents[index];
         let want = if extent.is_open() { end } else { extent.end().min(inode.known_size().max(extent.logical)) };
         if end < want {
             report.problems.push(format!("{} bytes at {end} of {path} are damaged.", want - end));

@@ -4,8 +4,8 @@
 //! when, is [`crate::policy`]'s. Its pieces are copied to the cleaner's own zone, each behind a header that names its file; then
 //! the copies are flushed, the journal says where the bytes are now, the journal is flushed, and only then the victim is free to
 //! be reset. Readers that are under way see that the file's map has changed, and read again. Nothing is moved of files that are
-//! being written there, of logs (frames name their place), or of zones that a deleted but open file still reads. (GearDB §3 and
-//! DESIGN §5 on order.)
+//! being written there, or of zones that a deleted but open file still reads. (GearDB §3 and DESIGN §5 on order.) Logs move as well, where
+//! nothing else makes a zone free; see [`relog`](crate::relog).
 //!
 //! Whoever writes a table cleans ahead before it takes room: a few whole pieces, about as many bytes as were written since the
 //! last time. So a victim may take several such steps, and between two of them anything may happen to it: what is left of it
@@ -22,6 +22,7 @@ use crate::kind::FileKind;
 use crate::meta::{Extent, Place, Record, Serial};
 use crate::pack;
 use crate::policy::{ahead, least_dead, low_water};
+use crate::relog;
 use crate::share::Class;
 use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
@@ -29,13 +30,13 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-const TAG: Tag = Tag { cause: Cause::Cleaning, priority: Priority::Normal };
+pub(crate) const TAG: Tag = Tag { cause: Cause::Cleaning, priority: Priority::Normal };
 
 /// Bytes that are moved at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Hint of what was moved once: it has outlived its neighbours.
-const MOVED: u8 = 6;
+/// What was moved once: it has outlived its neighbours.
+const MOVED: Class = Class::Table(6);
 
 /// Records that are logged at a time.
 const BATCH: usize = 32;
@@ -57,17 +58,19 @@ pub(crate) struct Cleaner {
 /// One step. However it ends, it lets go of all zones that it held, and the next one may begin.
 pub(crate) struct Step<'a> {
     core: &'a Core,
+    /// Zones of logs may be emptied, too.
+    logs: bool,
     /// The zone that live bytes are moved to; then it is parked.
-    into: Option<OpenZone>,
+    pub(crate) into: Option<OpenZone>,
     /// As what.
     class: Class,
     /// At rest: what may be moved to, and the zones that were moved to before.
     rest: Option<Packing>,
-    tag: Tag,
+    pub(crate) tag: Tag,
     /// Zones that were filled: pinned until it is recorded what stands there.
     filled: Vec<OpenZone>,
-    /// The zone that is cleaned: pinned until it is recorded that it is not needed.
-    victim: Option<u32>,
+    /// The zone that is cleaned, and those from which bytes are moved besides: pinned until it is recorded that they are not needed.
+    victims: Vec<u32>,
 }
 
 /// A step while nobody uses the drive, or the last resort of who finds no zone: pieces go where they fit, behind those of others.
@@ -76,6 +79,8 @@ struct Packing {
     empty: bool,
     /// An unmount does not wait for it. Not where somebody needs the room at once.
     stops: bool,
+    /// Logs are moved, and not tables.
+    logs: bool,
     others: Vec<(OpenZone, Class)>,
 }
 
@@ -90,9 +95,7 @@ impl Drop for Step<'_> {
 
 impl Step<'_> {
     fn let_go_of_victim(&mut self) {
-        if let Some(zone) = self.victim.take() {
-            let _ = self.core.unpin(&[zone]);
-        }
+        let _ = self.core.unpin(&std::mem::take(&mut self.victims));
     }
 
     /// What was moved is recorded, or never will be: parks the zone that was moved to, and lets go of all that was written to.
@@ -122,7 +125,7 @@ impl Step<'_> {
     }
 
     /// The zone that was moved to is full, or nobody knows how full.
-    fn leave_for_good(&mut self) {
+    pub(crate) fn leave_for_good(&mut self) {
         if let Some(open) = self.into.take() {
             self.core.tenant.finish(open.zone);
             self.filled.push(open);
@@ -130,25 +133,41 @@ impl Step<'_> {
     }
 }
 
-/// A piece of the victim: its file, where it stands, and the file's name.
-type NamedPiece = (Serial, Extent, String);
+/// Bytes of a file that stand in the victim: extents that follow one another in the file; those of a table one by one.
+pub(crate) struct Piece {
+    pub(crate) serial: Serial,
+    pub(crate) extents: Vec<Extent>,
+    /// Of the file.
+    pub(crate) name: String,
+    /// When the file was created.
+    pub(crate) created: u64,
+}
 
 /// A victim, what of it is to be moved now, and whether that is all.
-type Chosen = (u32, Vec<NamedPiece>, bool);
+type Chosen = (u32, Vec<Piece>, bool);
 
-/// A piece of the victim and its copy.
+/// Bytes of the victim and their copy.
 pub(crate) struct Moved {
-    serial: Serial,
-    old: Extent,
-    new: Extent,
+    pub(crate) serial: Serial,
+    /// The extents that they are from.
+    pub(crate) old: Vec<Extent>,
+    pub(crate) new: Extent,
 }
 
 impl Core {
     /// The right to clean; `None`: somebody has it.
     pub(crate) fn begin_step(&self) -> Option<Step<'_>> {
         let begins = !std::mem::replace(&mut lock(&self.cleaner).at_work, true);
-        let class = Class::Table(MOVED);
-        begins.then(|| Step { core: self, into: None, class, rest: None, tag: TAG, filled: Vec::new(), victim: None })
+        begins.then(|| Step {
+            core: self,
+            logs: false,
+            into: None,
+            class: MOVED,
+            rest: None,
+            tag: TAG,
+            filled: Vec::new(),
+            victims: Vec::new(),
+        })
     }
 
     /// Waits until the step that is under way is over, or zones have become free otherwise.
@@ -176,8 +195,9 @@ impl Core {
         let mut moved = Vec::new();
         let mut all = all;
         let mut full = Ok(true);
-        for (serial, extent, name) in pieces {
-            match self.copy(&mut step, serial, extent, &name, &mut moved) {
+        for piece in pieces {
+            let serial = piece.serial;
+            match self.copy(&mut step, &piece, &mut moved) {
                 // Only at rest. What is copied by halves is nobody's.
                 Ok(false) => {
                     moved.retain(|m| m.serial != serial);
@@ -219,8 +239,11 @@ impl Core {
         let mut not = self.busy_zones();
         not.extend(lock(&self.cleaner).unreadable.iter());
         let parking = lock(&self.parking);
+        let logs = parking.zones_of_logs_to_spare(|zone| !not.contains(&zone)) * (self.zone_capacity - self.front);
+        // What is dead between logs is no room for a table before the zone is free.
+        not.extend(parking.zones_of_logs());
         let candidates = parking.candidates();
-        candidates.dead() - not.into_iter().filter_map(|zone| candidates.get(zone)).map(|c| c.dead).sum::<u64>()
+        logs + candidates.dead() - not.into_iter().filter_map(|zone| candidates.get(zone)).map(|c| c.dead).sum::<u64>()
     }
 
     /// A step at rest, as far as `budget` goes. `None`: nothing is worth it; else the live bytes of the zone that was emptied.
@@ -230,21 +253,21 @@ impl Core {
     pub(crate) fn pack_one(&self, budget: u64) -> Result<Option<u64>> {
         let Some(mut step) = self.begin_step() else { return Ok(None) };
         step.tag = TAG.at(Priority::Background);
-        self.pack_step(step, budget, true)
+        self.pack_step(step, budget, true, false)
     }
 
-    /// Before somebody is told that there is no space: live bytes of tables move together until a zone beside the reserve and
-    /// `leave` others is free. Only logs need that, which cannot stand behind tables; a table takes the room itself. True: there
-    /// is one now.
+    /// Before somebody is told that there is no space: live bytes of tables move together, and those of logs, until a zone beside the
+    /// reserve and `leave` others is free. A table cannot stand behind logs, nor a log behind tables. True: there is one now.
     pub(crate) fn pack_for_room(&self, leave: u32) -> Result<bool> {
-        let mut steps = 0;
+        let (mut steps, mut logs) = (0, true);
         while self.cleans() && steps < MOST_AT_ONCE {
             let Some(step) = self.begin_step() else {
                 self.wait_for_step();
                 continue;
             };
             steps += 1;
-            match self.pack_step(step, u64::MAX, false) {
+            match self.pack_step(step, u64::MAX, false, logs) {
+                Ok(None) if logs => logs = false,
                 Ok(None) => return Ok(false),
                 Err(error) if error.code() == Code::NoSpace => return Ok(false),
                 Err(error) => return Err(error),
@@ -255,20 +278,20 @@ impl Core {
         Ok(false)
     }
 
-    /// `rest`: nobody waits for it.
-    fn pack_step(&self, mut step: Step<'_>, budget: u64, rest: bool) -> Result<Option<u64>> {
+    /// `rest`: nobody waits for it. `logs`: of those, and not of tables.
+    fn pack_step(&self, mut step: Step<'_>, budget: u64, rest: bool, logs: bool) -> Result<Option<u64>> {
         let (live, chosen) = {
             let state = lock(&self.meta);
             let partials = {
                 let (cleaner, pins, parking) = (lock(&self.cleaner), lock(&self.pins), lock(&self.parking));
-                parking.partials(|zone| !cleaner.unreadable.contains(&zone) && !pins.holds(zone))
+                parking.partials(logs, |zone| !cleaner.unreadable.contains(&zone) && !pins.holds(zone))
             };
             let Some(pack) = pack::next(partials, self.zone_capacity, self.front, budget) else { return Ok(None) };
             let empty = matches!(pack, pack::Pack::Empty(_));
             if empty && !rest {
                 return Ok(None);
             }
-            step.rest = Some(Packing { empty, stops: rest, others: Vec::new() });
+            step.rest = Some(Packing { empty, stops: rest, logs, others: Vec::new() });
             let victim = pack.victim();
             (victim.live, self.take_victim(&state, &mut step, victim.zone, u64::MAX))
         };
@@ -286,8 +309,10 @@ impl Core {
         let zone = {
             let (mut cleaner, pins, parking) = (lock(&self.cleaner), lock(&self.pins), lock(&self.parking));
             let before = cleaner.victim.take().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
-            let may =
-                |zone: u32| !cleaner.unreadable.contains(&zone) && !pins.holds(zone) && !parking.is_promised(zone);
+            let may = |zone: u32| {
+                let is_free = !cleaner.unreadable.contains(&zone) && !pins.holds(zone) && !parking.is_promised(zone);
+                is_free && (step.logs || !parking.has_logs(zone))
+            };
             let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
             // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
             before.or_else(|| Some(parking.candidates().victim(meta.next_serial(), least, may)?.zone))?
@@ -298,7 +323,7 @@ impl Core {
     fn take_victim(&self, state: &MetaState, step: &mut Step<'_>, zone: u32, budget: u64) -> Option<Chosen> {
         let meta = &state.meta;
         self.pin(zone);
-        step.victim = Some(zone);
+        step.victims.push(zone);
         {
             // Nobody goes on there meanwhile. Room there may have been promised since it was looked for.
             let mut parking = lock(&self.parking);
@@ -308,18 +333,30 @@ impl Core {
             parking.forget(zone);
         }
         lock(&self.cleaner).victim = Some((zone, meta.zone_life(zone)?));
+        if meta.movable(zone).is_some_and(|movable| movable.framed) {
+            let pieces = relog::runs(meta, zone);
+            step.class = Class::Log;
+            for other in pieces.iter().flat_map(|piece| &piece.extents).filter_map(|extent| extent.place.zone()) {
+                if !step.victims.contains(&other.0) {
+                    self.pin(other.0);
+                    step.victims.push(other.0);
+                }
+            }
+            return Some((zone, pieces, true));
+        }
         let find = |p: crate::meta::Piece| {
             let inode = meta.inode(p.serial)?;
             let extent = inode.extents.iter().find(|e| e.logical == p.logical)?;
             let name = meta.name_of(p.serial).map_or(String::new(), |(_, name)| name.to_string());
-            (inode.kind == FileKind::Table).then_some((p.serial, *extent, name))
+            let piece = Piece { serial: p.serial, extents: vec![*extent], name, created: inode.created };
+            (inode.kind == FileKind::Table).then_some(piece)
         };
-        let mut pieces: Vec<_> = meta.pieces(zone).map_while(find).collect();
+        let mut pieces: Vec<Piece> = meta.pieces(zone).map_while(find).collect();
         let (mut before, mut last) = (0, None);
         // A file that was reopened stands there in several pieces behind one header: they go together.
-        let now = pieces.iter().take_while(|(serial, extent, _)| {
-            let begin = before < budget || last == Some(*serial);
-            (before, last) = (before + extent.len, Some(*serial));
+        let now = pieces.iter().take_while(|piece| {
+            let begin = before < budget || last == Some(piece.serial);
+            (before, last) = (before + piece.extents.iter().map(|e| e.len).sum::<u64>(), Some(piece.serial));
             begin
         });
         let now = now.count();
@@ -333,15 +370,12 @@ impl Core {
     }
 
     /// Copies a piece, in as many stretches as it takes. False: somebody wants the drive back before that is done.
-    pub(crate) fn copy(
-        &self,
-        step: &mut Step<'_>,
-        serial: Serial,
-        old: Extent,
-        name: &str,
-        moved: &mut Vec<Moved>,
-    ) -> Result<bool> {
-        let Place::Raw { zone, life, offset } = old.place else { return Ok(true) };
+    pub(crate) fn copy(&self, step: &mut Step<'_>, piece: &Piece, moved: &mut Vec<Moved>) -> Result<bool> {
+        if relog::is_framed(piece) {
+            return self.copy_log(step, piece, moved).map(|()| true);
+        }
+        let Some(&old) = piece.extents.first() else { return Ok(true) };
+        let Place::Raw { zone, offset, .. } = old.place else { return Ok(true) };
         let geometry = self.volume.geometry();
         let block = u64::from(geometry.block);
         let from = geometry.start(ZoneId(zone)) + offset;
@@ -357,13 +391,13 @@ impl Core {
                 volume: self.volume.uuid(),
                 owner: self.tenant.owner(),
                 kind: FileKind::Table as u8,
-                file: serial,
+                file: piece.serial,
                 life: into.life,
                 logical: (old.logical + done).saturating_sub(skip),
                 created: self.now(),
                 zone: into.zone.0,
                 mount: self.volume.mount() as u32,
-                name: name.to_owned(),
+                name: piece.name.clone(),
             };
             let mut first = AlignedBuf::zeroed(self.front as usize);
             header.encode_into(&mut first);
@@ -383,12 +417,8 @@ impl Core {
             };
             step.into = Some(into);
             let place = Place::Raw { zone: into.zone.0, life: into.life, offset: at + skip };
-            let old_place = Place::Raw { zone, life, offset: offset + done };
-            moved.push(Moved {
-                serial,
-                old: Extent { logical: old.logical + done, len, place: old_place },
-                new: Extent { logical: old.logical + done, len, place },
-            });
+            let new = Extent { logical: old.logical + done, len, place };
+            moved.push(Moved { serial: piece.serial, old: piece.extents.clone(), new });
             done += len;
         }
         Ok(true)
@@ -429,7 +459,7 @@ impl Core {
             let _state = lock(&self.meta);
             let mut parking = lock(&self.parking);
             let mine = rest.others.iter().map(|(open, _)| (open.capacity - open.at, open.zone.0));
-            let chosen = pack::destination(mine.chain(parking.rooms_of_tables()), need, self.zone_capacity);
+            let chosen = pack::destination(mine.chain(parking.rooms(rest.logs)), need, self.zone_capacity);
             let of_mine = chosen.and_then(|zone| rest.others.iter().position(|(open, _)| open.zone.0 == zone));
             match (chosen, of_mine) {
                 (_, Some(i)) => Some(rest.others.swap_remove(i)),
@@ -445,12 +475,13 @@ impl Core {
             if !std::mem::take(&mut rest.empty) {
                 return Err(self.no_room());
             }
-            step.class = Class::Table(MOVED);
+            step.class = MOVED;
             return self.empty_room(step, Urgency::User);
         };
         step.class = class;
         step.into = Some(open);
         self.tenant.activate(open.zone)?;
+        self.before_frames(class)?;
         Ok(open)
     }
 
@@ -472,7 +503,8 @@ impl Core {
             let _state = lock(&self.meta);
             let taken = {
                 let mut parking = lock(&self.parking);
-                let taken = parking.take(CLEANER, Class::Table(MOVED), least, false);
+                // Logs of any kind move together: there are few zones.
+                let taken = parking.take(CLEANER, step.class, least, step.class == Class::Log);
                 taken.inspect(|open| self.tenant.taken(open.zone))
             };
             // Whatever becomes of what stands there, it is not reset while it is written to.
@@ -482,7 +514,13 @@ impl Core {
         // From here on the step answers for it, whatever fails below.
         step.into = Some(open);
         self.tenant.activate(open.zone)?;
+        self.before_frames(step.class)?;
         Ok(open)
+    }
+
+    /// Before copies of logs stand behind others: where those end is durable, since frames alone would not tell the two apart.
+    fn before_frames(&self, class: Class) -> Result<()> {
+        if matches!(class, Class::Table(_)) { Ok(()) } else { self.sync_journal() }
     }
 
     /// An empty zone to move bytes to.
@@ -504,11 +542,12 @@ impl Core {
         let mut state = lock(&self.meta);
         let mut records = Vec::new();
         for moved in batch {
-            let there = |e: &Extent| {
-                let whole = e.logical <= moved.old.logical && moved.old.end() <= e.end();
-                whole && e.part(moved.old.logical, moved.old.end()) == Some(moved.old)
+            let Some(inode) = state.meta.inode(moved.serial) else { continue };
+            let there = |old: Extent| {
+                let is_it = |e: &Extent| e.part(old.logical, old.end()) == Some(old);
+                inode.extents.iter().any(is_it)
             };
-            if state.meta.inode(moved.serial).is_some_and(|i| i.extents.iter().any(there)) {
+            if moved.old.iter().filter_map(|old| old.part(moved.new.logical, moved.new.end())).all(there) {
                 let Extent { logical, len, place } = moved.new;
                 records.push((moved.serial, Record::Remap { serial: moved.serial, logical, len, place }));
             }
@@ -556,11 +595,12 @@ impl Core {
         while self.free_zones(leave, 1)?.0 == 0 {
             if steps < MOST_AT_ONCE && self.cleans() {
                 // What another one makes free may be enough for both.
-                let Some(step) = self.begin_step() else {
+                let Some(mut step) = self.begin_step() else {
                     self.wait_for_step();
                     continue;
                 };
                 steps += 1;
+                step.logs = true;
                 match self.clean(step, least_dead(self.zone_capacity), u64::MAX) {
                     Ok(true) => continue,
                     Ok(false) => {}

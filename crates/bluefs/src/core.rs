@@ -266,9 +266,8 @@ impl Core {
     pub(crate) fn refresh(&self, file: &FileState) {
         let state = lock(&self.meta);
         if let Some(inode) = state.meta.inode(file.serial) {
-            let extents = inode.extents.clone();
-            drop(state);
-            file.map_mut().set_extents(extents);
+            // Under the lock: else what the cleaner has moved meanwhile would seem to be where it was.
+            file.map_mut().set_extents(inode.extents.clone());
         }
     }
 

@@ -42,6 +42,7 @@ mod place;
 mod placer;
 mod policy;
 mod read;
+mod relog;
 #[cfg(test)]
 mod replay;
 mod rescue;

@@ -3,13 +3,37 @@
 //! Where a frame stands is not kept while a log is written; a reader (a recovery, or somebody who follows a live log)
 //! scans what is new and keeps the index. The last verified frame is kept, because logs are read in small steps.
 
-use crate::journal::scan_written;
-use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, Written, ZoneId};
-use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId};
+use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, Written, Zone, ZoneId};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan_until};
 use imbrex_zones::{Placed, Volume};
 
+use crate::journal::scan_written;
 use crate::meta::{Extent, Place, Serial, next_stretch};
 use std::sync::Arc;
+
+/// Whether a frame holds bytes of this extent of its log. In the same zone may stand copies of other bytes of the log, that the cleaner was
+/// about to move there.
+pub(crate) fn is_of(extent: &Extent, frame: &Frame) -> bool {
+    frame.end() > extent.logical && frame.logical < extent.end()
+}
+
+/// The frames of a log's extent, of those that stand between `from` and `to` in its zone.
+pub(crate) fn frames_of(
+    extent: &Extent,
+    zone: &Zone,
+    read: &mut ReadZone<'_>,
+    id: FrameId,
+    (from, to): (u64, u64),
+    block: u32,
+) -> Result<Scan> {
+    let mut found = match zone.written() {
+        Written::Untold => scan_written(zone, read, id, from, to, block)?,
+        // Behind the frame with its last byte stands nothing of it.
+        _ => scan_until(read, id, (from, to), block, extent.end())?,
+    };
+    found.frames.retain(|frame| is_of(extent, frame));
+    Ok(found)
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -26,20 +50,30 @@ pub(crate) struct LogIndex {
     frames: Vec<Known>,
     /// How far each extent was scanned: (zone, offset of the extent, next byte to look at).
     scanned: Vec<(u32, u64, u64)>,
-    /// Behind the last frame that the stream placed: (zone, frame's start, payload length).
-    tail: Option<(u32, u64, u64)>,
+    /// Behind the last frame that the stream placed: (zone, its life, frame's start, payload length).
+    tail: Option<(u32, u64, u64, u64)>,
+    /// Of the file's map that it was made of.
+    version: u64,
     last: Option<(u64, Arc<Vec<u8>>)>,
 }
 
 impl LogIndex {
     /// The stream has placed a frame.
     pub(crate) fn note_tail(&mut self, placed: &Placed) {
-        self.tail = Some((placed.zone.0, placed.at, placed.len));
+        self.tail = Some((placed.zone.0, placed.life, placed.at, placed.len));
     }
 
     /// Forgets everything: the file was cut.
     pub(crate) fn clear(&mut self) {
         *self = LogIndex { tail: self.tail, ..LogIndex::default() };
+    }
+
+    /// What is known is of this version of the file's map, or forgotten.
+    pub(crate) fn at_version(&mut self, version: u64) {
+        if self.version != version {
+            self.clear();
+            self.version = version;
+        }
     }
 
     /// Looks for frames that were written since the last time.
@@ -61,7 +95,7 @@ impl LogIndex {
             let mut state = [imbrex_device::Zone::EMPTY];
             let to = match (next, self.tail) {
                 (Some(next), _) => next,
-                (None, Some((z, at, len))) if z == zone => {
+                (None, Some((z, l, at, len))) if (z, l) == (zone, life) && (at >= offset || extent.is_open()) => {
                     at + (FRAME_HEADER as u64 + len).next_multiple_of(u64::from(geometry.block))
                 }
                 _ => {
@@ -79,7 +113,7 @@ impl LogIndex {
             let start = geometry.start(ZoneId(zone));
             let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, tag);
             let id = FrameId { file: serial, life };
-            let found = match scan_written(&state[0], &mut read, id, from, to, geometry.block) {
+            let found = match frames_of(extent, &state[0], &mut read, id, (from, to), geometry.block) {
                 Ok(found) => found,
                 // What stands in other zones can be read all the same.
                 Err(error) if matches!(error.fault, Fault::Offline) => continue,
@@ -87,7 +121,7 @@ impl LogIndex {
             };
             self.scanned[slot].2 = to;
             let end = extent.end();
-            for &frame in found.frames.iter().filter(|f| f.logical < end && f.len > 0) {
+            for &frame in found.frames.iter().filter(|f| f.len > 0) {
                 self.add(Known { zone, frame, end: frame.end().min(end) }, end);
             }
         }

@@ -137,9 +137,19 @@ impl File {
     }
 
     fn read_log(&self, at: u64, out: &mut [u8], cause: Cause) -> Result<usize> {
-        let extents = self.state.map().extents.clone();
         let mut log = lock(&self.state.log);
-        Ok(log.read(&self.core.volume, self.state.serial, &extents, at, out, Tag::new(cause))?)
+        loop {
+            let (version, extents) = {
+                let map = self.state.map();
+                (map.version, map.extents.clone())
+            };
+            log.at_version(version);
+            match log.read(&self.core.volume, self.state.serial, &extents, at, out, Tag::new(cause)) {
+                // It was moved, and its old place reset, meanwhile.
+                Err(_) if self.state.map().version != version => {}
+                other => return Ok(other?),
+            }
+        }
     }
 
     /// Reads bytes below `limit`, all of which are on the drive.

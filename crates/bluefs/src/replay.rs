@@ -148,7 +148,7 @@ impl Drive {
             let tables = zone.pieces.iter().all(|(_, class, _)| matches!(class, Class::Table(_)));
             let live = zone.pieces.iter().map(|(_, _, bytes)| bytes).sum();
             let movable = zone.pieces.last().filter(|_| tables && !zone.busy);
-            self.parking.note(id, movable.map(|(last, _, _)| Movable { live, last: *last }));
+            self.parking.note(id, movable.map(|(last, _, _)| Movable { live, last: *last, framed: false }));
         }
         Some(self.parking.candidates().victim(self.last + 1, least, |_| true)?.zone)
     }

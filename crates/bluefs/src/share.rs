@@ -77,7 +77,7 @@ pub struct Parking {
     /// Those that are promised to nobody: room and zone, by class.
     rooms: BTreeMap<Class, BTreeSet<(u64, u32)>>,
     promised: BTreeMap<Serial, u32>,
-    /// Zones in which nothing but closed pieces of tables stands.
+    /// Zones in which nothing but closed pieces of files stands.
     movable: BTreeMap<u32, Movable>,
     candidates: Candidates,
 }
@@ -147,25 +147,45 @@ impl Parking {
         &self.candidates
     }
 
-    /// Every zone that could be emptied at rest, of those that `may` be; none that is promised.
-    pub fn partials(&self, may: impl Fn(u32) -> bool) -> Vec<Partial> {
+    /// Whether logs stand in this zone, as far as it could be emptied.
+    pub fn has_logs(&self, zone: u32) -> bool {
+        self.movable.get(&zone).is_some_and(|movable| movable.framed)
+    }
+
+    /// Every zone of tables that could be emptied at rest, of those that `may` be, or of `logs`; none that is promised.
+    pub fn partials(&self, logs: bool, may: impl Fn(u32) -> bool) -> Vec<Partial> {
         let partial = |(zone, movable): (&u32, &Movable)| {
             let parked = self.parked.get(zone);
-            let free = parked.is_none_or(|parked| parked.promised.is_none()) && may(*zone);
+            let free = movable.framed == logs && parked.is_none_or(|parked| parked.promised.is_none()) && may(*zone);
             free.then(|| Partial { zone: *zone, live: movable.live, room: parked.map_or(0, Parked::room) })
         };
         self.movable.iter().filter_map(partial).collect()
     }
 
-    /// Bytes in zones that could be emptied, headers included.
-    pub fn live(&self) -> u64 {
-        self.movable.values().map(|movable| movable.live).sum()
+    /// Zones of logs that could be emptied.
+    pub fn zones_of_logs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.movable.iter().filter(|(_, movable)| movable.framed).map(|(zone, _)| *zone)
     }
 
-    /// The parked zones of tables that are promised to nobody: room and zone.
-    pub fn rooms_of_tables(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let tables = self.rooms.iter().filter(|(class, _)| matches!(class, Class::Table(_)));
-        tables.flat_map(|(_, rooms)| rooms.iter().copied())
+    /// How many zones become free at least where logs move together: of those that `may` be emptied and are half empty at least.
+    pub fn zones_of_logs_to_spare(&self, may: impl Fn(u32) -> bool) -> u64 {
+        let few =
+            |(zone, movable): &(&u32, &Movable)| movable.framed && movable.live <= self.capacity / 2 && may(**zone);
+        let (zones, live) =
+            self.movable.iter().filter(few).fold((0, 0), |(n, live), (_, movable)| (n + 1, live + movable.live));
+        // One more for what does not fit at the ends of those that they move to.
+        zones - u64::min(zones, live.div_ceil(self.capacity) + 1)
+    }
+
+    /// Bytes in zones of tables that could be emptied, headers included.
+    pub fn live(&self) -> u64 {
+        self.movable.values().filter(|movable| !movable.framed).map(|movable| movable.live).sum()
+    }
+
+    /// The parked zones of tables, or of `logs`, that are promised to nobody: room and zone.
+    pub fn rooms(&self, logs: bool) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let wanted = self.rooms.iter().filter(move |(class, _)| matches!(class, Class::Table(_)) != logs);
+        wanted.flat_map(|(_, rooms)| rooms.iter().copied())
     }
 
     /// A parked zone that is promised to nobody, and what it was parked as.
@@ -309,14 +329,14 @@ mod tests {
     #[test]
     fn at_rest_every_zone_of_closed_tables_counts_with_its_room() {
         let mut p = parking(&[(1, 600, Class::Table(3)), (2, 300, Class::Table(4)), (3, 100, Class::Log)]);
-        let live = |live| Some(Movable { live, last: 5 });
+        let live = |live| Some(Movable { live, last: 5, framed: false });
         [(1, 400), (2, 300), (4, 900)].into_iter().for_each(|(zone, n)| p.note(zone, live(n)));
         let partial = |zone, live, room| Partial { zone, live, room };
-        assert_eq!(p.partials(|_| true), [partial(1, 400, 400), partial(2, 300, 700), partial(4, 900, 0)]);
-        assert_eq!(p.partials(|zone| zone != 1), [partial(2, 300, 700), partial(4, 900, 0)]);
-        assert_eq!(p.rooms_of_tables().collect::<Vec<_>>(), [(400, 1), (700, 2)]);
+        assert_eq!(p.partials(false, |_| true), [partial(1, 400, 400), partial(2, 300, 700), partial(4, 900, 0)]);
+        assert_eq!(p.partials(false, |zone| zone != 1), [partial(2, 300, 700), partial(4, 900, 0)]);
+        assert_eq!(p.rooms(false).collect::<Vec<_>>(), [(400, 1), (700, 2)]);
         assert!(p.promise(7, Class::Table(4), 10));
-        assert_eq!((p.partials(|_| true).len(), p.rooms_of_tables().count()), (2, 1), "one is promised");
+        assert_eq!((p.partials(false, |_| true).len(), p.rooms(false).count()), (2, 1), "one is promised");
         assert_eq!(p.take_zone(2), None);
         assert_eq!(p.take_zone(1), Some((zone(1, 600), Class::Table(3))));
         assert_eq!(p.take_zone(1), None);
@@ -325,7 +345,7 @@ mod tests {
     #[test]
     fn room_for_the_next_file_is_not_dead() {
         let mut p = parking(&[(1, 600, Class::Table(3))]);
-        let live = |live| Some(Movable { live, last: 5 });
+        let live = |live| Some(Movable { live, last: 5, framed: false });
         p.note(1, live(400));
         assert_eq!(p.candidates().dead(), 200);
         let open = p.take(9, Class::Table(3), 10, false).unwrap();

@@ -166,6 +166,69 @@ fn full(_: u64) -> Vec<Op> {
     ]
 }
 
+/// Logs that are moved together since a table takes all the room there is, grow, are cut, deleted, and moved again with their crumbs.
+fn moved_logs(_: u64) -> Vec<Op> {
+    const LOGS: [Path; 4] = ["/1.log", "/2.log", "/MANIFEST-1", "/gone.log"];
+    let mut ops: Vec<Op> = LOGS.into_iter().map(Create).collect();
+    for i in 0..3 {
+        ops.extend(LOGS.into_iter().flat_map(|log| [Append(log, 400 + i, 1 + i as u8), Sync(log)]));
+    }
+    ops.extend([Append("/2.log", 90_000, 9), Close("/gone.log"), Create("/a.sst"), Fill("/a.sst", 3)]);
+    ops.extend([
+        Unlink("/a.sst"),
+        SyncDir,
+        Step,
+        Append("/1.log", 300, 10),
+        Sync("/1.log"),
+        Append("/2.log", 5000, 11),
+    ]);
+    ops.extend([Truncate("/2.log", 70_000), Append("/2.log", 700, 12), Append("/MANIFEST-1", 50, 13)]);
+    ops.extend([Sync("/MANIFEST-1"), Unlink("/gone.log"), Create("/b.sst"), Fill("/b.sst", 4), Unlink("/b.sst")]);
+    ops.extend([
+        SyncDir,
+        Sync("/2.log"),
+        Append("/1.log", 20, 14),
+        Remount,
+        Reopen("/2.log"),
+        Append("/2.log", 99, 15),
+    ]);
+    ops.extend([Create("/c.sst"), Fill("/c.sst", 5), Unlink("/c.sst"), SyncDir, Append("/2.log", 99, 16)]);
+    ops
+}
+
+#[test]
+fn logs_that_are_moved_survive() {
+    run(Scripted::new(moved_logs), 400);
+}
+
+/// The beginning of a log is moved to the zone where its end stands, behind it.
+fn moved_behind(_: u64) -> Vec<Op> {
+    let write = |log, n, seed| [Append(log, n, seed), Sync(log)];
+    let mut ops = vec![Create("/1.log")];
+    ops.extend(write("/1.log", 300, 1));
+    ops.extend([Close("/1.log"), Create("/2.log")]);
+    ops.extend(write("/2.log", 900, 2));
+    ops.push(Reopen("/1.log"));
+    ops.extend(write("/1.log", 80_000, 3));
+    ops.extend([
+        Close("/1.log"),
+        Close("/2.log"),
+        SyncDir,
+        Create("/a.sst"),
+        Fill("/a.sst", 4),
+        Unlink("/a.sst"),
+        SyncDir,
+    ]);
+    ops.push(Reopen("/1.log"));
+    ops.extend(write("/1.log", 50, 5));
+    ops
+}
+
+#[test]
+fn a_log_whose_beginning_is_moved_behind_its_end_survives() {
+    run(Scripted::new(moved_behind), 500);
+}
+
 /// With the drive's write cache on, and off: then nothing that was acknowledged can be lost, but a crash leaves fewer
 /// different states, so half as many are looked at. And on drives without conventional zones, with few active ones.
 fn run(subject: Arc<Scripted>, states: u64) {

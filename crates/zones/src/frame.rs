@@ -313,7 +313,12 @@ fn is_local(error: &imbrex_device::Error, untold: bool) -> bool {
 /// Damage never ends the scan: whatever is no whole frame is stepped over block by block. Errors only where the zone as a
 /// whole cannot be read.
 pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32) -> Result<Scan> {
-    scan_window(Window::new(read, from, to, block), id, (from, to), u64::MAX, None)
+    scan_window(Window::new(read, from, to, block), id, (from, to), u64::MAX, u64::MAX, None)
+}
+
+/// The same, but no further than the first frame that reaches the logical offset `end`.
+pub fn scan_until(read: &mut ReadZone<'_>, id: FrameId, (from, to): (u64, u64), block: u32, end: u64) -> Result<Scan> {
+    scan_window(Window::new(read, from, to, block), id, (from, to), u64::MAX, end, None)
 }
 
 /// The same for a zone of which nobody knows how far it is written: the frames are over where `reach` bytes hold none.
@@ -321,7 +326,7 @@ pub fn scan(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32
 /// What is damaged or cannot be read behind the last whole frame is not reported: maybe nothing was ever written there.
 pub fn scan_untold(read: &mut ReadZone<'_>, id: FrameId, from: u64, to: u64, block: u32, reach: u64) -> Result<Scan> {
     let window = Window { untold: true, ..Window::new(read, from, to, block) };
-    Ok(scan_window(window, id, (from, to), reach, None)?.without_end())
+    Ok(scan_window(window, id, (from, to), reach, u64::MAX, None)?.without_end())
 }
 
 /// Is handed a whole frame and its payload.
@@ -337,7 +342,7 @@ pub fn scan_payloads(
     each: &mut EachFrame<'_>,
 ) -> Result<Scan> {
     let window = Window { untold: reach.is_some(), ..Window::new(read, from, to, block) };
-    let found = scan_window(window, id, (from, to), reach.unwrap_or(u64::MAX), Some(each))?;
+    let found = scan_window(window, id, (from, to), reach.unwrap_or(u64::MAX), u64::MAX, Some(each))?;
     Ok(if reach.is_some() { found.without_end() } else { found })
 }
 
@@ -356,6 +361,7 @@ fn scan_window(
     id: FrameId,
     (from, to): (u64, u64),
     reach: u64,
+    end: u64,
     mut each: Option<&mut EachFrame<'_>>,
 ) -> Result<Scan> {
     let (block, untold) = (window.block as u32, window.untold);
@@ -395,6 +401,9 @@ fn scan_window(
                 each(&frame, &payload);
             }
             found.frames.push(frame);
+            if frame.end() >= end {
+                break;
+            }
         } else {
             found.damaged.push(at);
             at += u64::from(block);
@@ -435,15 +444,15 @@ pub struct LastFrame {
     pub unreadable: Vec<u64>,
 }
 
-/// Finds the last whole frame below `to`, looking backwards over at most `reach` bytes: how a mount learns the size of a
+/// Finds the last whole frame below `to` that `counts`, looking backwards over at most `reach` bytes: how a mount learns the size of a
 /// log without reading it.
 pub fn last_frame(
     read: &mut ReadZone<'_>,
     id: FrameId,
-    from: u64,
-    to: u64,
+    (from, to): (u64, u64),
     block: u32,
     reach: u64,
+    counts: impl Fn(&Frame) -> bool,
 ) -> Result<LastFrame> {
     let mut unreadable = Vec::new();
     let floor = from.max(to.saturating_sub(reach));
@@ -457,7 +466,7 @@ pub fn last_frame(
         for offset in (0..bytes.len()).step_by(block as usize).rev() {
             let (at, here) = (start + offset as u64, &bytes[offset..]);
             let Some(frame) = Frame::decode(here, id, at) else { continue };
-            if frame.footprint(block) > to - at {
+            if frame.footprint(block) > to - at || !counts(&frame) {
                 continue;
             }
             let whole = match here.get(FRAME_HEADER..FRAME_HEADER + frame.len as usize) {
@@ -563,7 +572,7 @@ mod tests {
         let to = zone.len() as u64;
         let found = scan(&mut reader(&zone, None), ID, 512, to, BLOCK).unwrap();
         assert_eq!(found, Scan { frames: frames.clone(), ..Scan::default() });
-        let last = last_frame(&mut reader(&zone, None), ID, 512, to, BLOCK, 1 << 20).unwrap();
+        let last = last_frame(&mut reader(&zone, None), ID, (512, to), BLOCK, 1 << 20, |_| true).unwrap();
         assert_eq!(last, LastFrame { frame: frames.last().copied(), unreadable: Vec::new() });
         let mut payloads = Vec::new();
         let mut each = |frame: &Frame, payload: &[u8]| payloads.push((*frame, payload.to_vec()));
@@ -620,7 +629,7 @@ mod tests {
             let whole: Vec<_> = frames.iter().filter(|f| f.at + f.footprint(BLOCK) <= cut as u64).copied().collect();
             let found = scan(&mut reader(&zone, None), ID, 512, cut as u64, BLOCK).unwrap();
             assert_eq!(found.frames, whole, "cut {cut}");
-            let last = last_frame(&mut reader(&zone, None), ID, 512, cut as u64, BLOCK, 1 << 20).unwrap();
+            let last = last_frame(&mut reader(&zone, None), ID, (512, cut as u64), BLOCK, 1 << 20, |_| true).unwrap();
             assert_eq!(last.frame, whole.last().copied(), "cut {cut}");
         }
     }
@@ -652,7 +661,7 @@ mod tests {
                     reads += 1;
                     inner(at, buf)
                 };
-                let found = last_frame(&mut read, ID, 512, zone.len() as u64, BLOCK, 20 << 20).unwrap();
+                let found = last_frame(&mut read, ID, (512, zone.len() as u64), BLOCK, 20 << 20, |_| true).unwrap();
                 let lost = usize::from(bad == Some(frames[2].at));
                 assert_eq!(found.frame, Some(frames[2 - lost]), "{behind} bytes behind it, bad {bad:?}");
                 assert_eq!(

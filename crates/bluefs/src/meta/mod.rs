@@ -47,7 +47,7 @@ pub use rescue::Witness;
 use inline::Inline;
 use lenient::Replay;
 use space::Space;
-pub use space::{Movable, Piece};
+pub use space::{MOVED_FRAME, Movable, Piece, framed_bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of a file or directory, never used twice on a volume.
@@ -305,7 +305,7 @@ impl Meta {
         self.space.set_footprint(front, block);
     }
 
-    /// What moving everything in a sequential zone would take; `None`: it is used by frames, or being written, or by nobody.
+    /// What moving everything in a sequential zone would take; `None`: it is being written, or used by nobody.
     pub fn movable(&self, zone: u32) -> Option<Movable> {
         self.space.movable(zone)
     }

@@ -2,6 +2,7 @@
 
 use super::inode::{Extent, Place};
 use super::{MetaError, Result, Serial};
+use imbrex_zones::frame::FRAME_HEADER;
 use std::collections::BTreeMap;
 
 /// The part of an extent that says where in a zone it is: offset in the zone, file, offset in the file.
@@ -11,12 +12,29 @@ type PieceKey = (u64, Serial, u64);
 #[derive(Clone, Debug)]
 struct ZoneUse {
     life: u64,
-    /// With the bytes that each takes, as far as metadata knows: 0 for frames, `u64::MAX` for an open extent.
-    pieces: BTreeMap<PieceKey, u64>,
+    pieces: BTreeMap<PieceKey, Stand>,
     /// Bytes of the pieces that can be moved, with what [`Footprint`] adds; follows from the pieces.
     live: u64,
-    /// How many pieces cannot be moved: frames, and what is being written; follows from the pieces.
+    /// Of each log, the bytes of its pieces that can be moved; follows from the pieces.
+    logs: BTreeMap<Serial, u64>,
+    /// How many pieces cannot be moved: what is being written; follows from the pieces.
     fixed: u32,
+}
+
+/// Bytes of a file that stand somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stand {
+    /// Bytes of the file; `u64::MAX` for an open extent.
+    len: u64,
+    /// In frames: how much of the zone those take is not known here.
+    framed: bool,
+}
+
+impl Stand {
+    /// Bytes of the zone that it surely takes; `u64::MAX` for an open extent of bare bytes.
+    fn known(self) -> u64 {
+        if self.framed { 0 } else { self.len }
+    }
 }
 
 impl PartialEq for ZoneUse {
@@ -36,15 +54,51 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// `None`: it cannot be moved.
-    fn of(self, place: Place, len: u64) -> Option<u64> {
-        match place {
-            Place::Raw { offset, .. } if len != u64::MAX => {
-                Some(self.front + (offset % self.block).saturating_add(len).next_multiple_of(self.block))
+    /// Of a table's piece at this offset.
+    fn bare(self, offset: u64, len: u64) -> u64 {
+        let bytes = (offset % self.block).saturating_add(len).checked_next_multiple_of(self.block);
+        self.front.saturating_add(bytes.unwrap_or(u64::MAX))
+    }
+
+    /// Of so many bytes of a log, which move together.
+    fn framed(self, len: u64) -> u64 {
+        if len == 0 { 0 } else { self.front.saturating_add(framed_bytes(len, self.block)) }
+    }
+}
+
+impl ZoneUse {
+    fn new(life: u64) -> ZoneUse {
+        ZoneUse { life, pieces: BTreeMap::new(), live: 0, logs: BTreeMap::new(), fixed: 0 }
+    }
+
+    /// A piece is there from now on, or no more.
+    fn count(&mut self, key: PieceKey, stand: Stand, comes: bool, footprint: Footprint) {
+        let change = |n: u64, by: u64| if comes { n.saturating_add(by) } else { n.saturating_sub(by) };
+        match stand {
+            Stand { len: u64::MAX, .. } if comes => self.fixed += 1,
+            Stand { len: u64::MAX, .. } => self.fixed = self.fixed.saturating_sub(1),
+            Stand { len, framed: false } => self.live = change(self.live, footprint.bare(key.0, len)),
+            Stand { len, framed: true } => {
+                let before = self.logs.get(&key.1).copied().unwrap_or(0);
+                let now = change(before, len);
+                self.live = self.live.saturating_sub(footprint.framed(before)).saturating_add(footprint.framed(now));
+                match now {
+                    0 => self.logs.remove(&key.1),
+                    _ => self.logs.insert(key.1, now),
+                };
             }
-            _ => None,
         }
     }
+}
+
+/// Bytes of a frame that moved bytes of a log stand in, header included.
+pub const MOVED_FRAME: u64 = 64 << 10;
+
+/// What so many bytes of a log take in frames of that size.
+pub fn framed_bytes(len: u64, block: u64) -> u64 {
+    let (frames, rest) = (len / (MOVED_FRAME - FRAME_HEADER as u64), len % (MOVED_FRAME - FRAME_HEADER as u64));
+    let last = if rest > 0 { (rest + FRAME_HEADER as u64).next_multiple_of(block) } else { 0 };
+    frames.saturating_mul(MOVED_FRAME).saturating_add(last)
 }
 
 /// What moving all of a zone would take.
@@ -54,6 +108,8 @@ pub struct Movable {
     pub live: u64,
     /// The file whose piece stands behind all others.
     pub last: Serial,
+    /// Logs stand there, in frames, and not bare bytes.
+    pub framed: bool,
 }
 
 /// A stretch of a sequential zone that holds an extent of a file.
@@ -91,12 +147,13 @@ impl PartialEq for Space {
 impl Eq for Space {}
 
 /// Zone, life, key and bytes of an extent in a sequential zone.
-fn piece_of(serial: Serial, extent: &Extent) -> Option<(u32, u64, PieceKey, u64)> {
-    match extent.place {
-        Place::Conventional { .. } => None,
-        Place::Raw { zone, life, offset } => Some((zone, life, (offset, serial, extent.logical), extent.len)),
-        Place::Framed { zone, life, offset } => Some((zone, life, (offset, serial, extent.logical), 0)),
-    }
+fn piece_of(serial: Serial, extent: &Extent) -> Option<(u32, u64, PieceKey, Stand)> {
+    let (zone, life, offset, framed) = match extent.place {
+        Place::Conventional { .. } => return None,
+        Place::Raw { zone, life, offset } => (zone, life, offset, false),
+        Place::Framed { zone, life, offset } => (zone, life, offset, true),
+    };
+    Some((zone, life, (offset, serial, extent.logical), Stand { len: extent.len, framed }))
 }
 
 impl Space {
@@ -111,17 +168,18 @@ impl Space {
     /// What the drive says of headers and blocks.
     pub fn set_footprint(&mut self, front: u64, block: u64) {
         self.footprint = Footprint { front, block };
-        for (zone, user) in &mut self.zones {
-            let place = |key: &PieceKey| Place::Raw { zone: *zone, life: user.life, offset: key.0 };
-            let each = user.pieces.iter().filter(|(_, len)| **len > 0);
-            user.live = each.filter_map(|(key, len)| self.footprint.of(place(key), *len)).sum();
+        for user in self.zones.values_mut() {
+            let mut anew = ZoneUse::new(user.life);
+            user.pieces.iter().for_each(|(key, stand)| anew.count(*key, *stand, true, self.footprint));
+            *user = ZoneUse { pieces: std::mem::take(&mut user.pieces), ..anew };
         }
     }
 
     /// What moving all of a zone would take; `None`: that cannot be moved, or nothing stands there.
     pub fn movable(&self, zone: u32) -> Option<Movable> {
         let user = self.zones.get(&zone).filter(|user| user.fixed == 0)?;
-        Some(Movable { live: user.live, last: user.pieces.keys().next_back()?.1 })
+        let (key, stand) = user.pieces.last_key_value()?;
+        Some(Movable { live: user.live, last: key.1, framed: stand.framed })
     }
 
     /// What stands in a zone, by offset.
@@ -186,7 +244,8 @@ impl Space {
     /// Another file whose bytes are in the way of an extent in a sequential zone: of an earlier life, or known to stand where
     /// it wants to. Bytes of one file are never in each other's way: what is replaced has the same place.
     pub fn zone_user(&self, serial: Serial, extent: &Extent) -> Option<Serial> {
-        let (zone, life, (offset, ..), len) = piece_of(serial, extent)?;
+        let (zone, life, (offset, ..), stand) = piece_of(serial, extent)?;
+        let len = stand.known();
         let user = self.zones.get(&zone)?;
         if user.life != life {
             return user.pieces.keys().map(|key| key.1).find(|other| *other != serial).or(Some(serial));
@@ -196,22 +255,20 @@ impl Space {
         let ahead =
             user.pieces.range((offset, 0, 0)..(end.max(offset + 1), 0, 0)).map(|(key, _)| key).find(|key| others(key));
         let behind = user.pieces.range(..(offset, 0, 0)).rev().find(|(key, _)| others(key));
-        let reaches = |(key, len): &(&PieceKey, &u64)| **len != u64::MAX && key.0.saturating_add(**len) > offset;
+        let reaches = |(key, stand): &(&PieceKey, &Stand)| {
+            stand.known() != u64::MAX && key.0.saturating_add(stand.known()) > offset
+        };
         ahead.or(behind.filter(reaches).map(|(key, _)| key)).map(|key| key.1)
     }
 
     pub fn insert(&mut self, serial: Serial, extent: &Extent) {
-        if let Some((zone, life, key, len)) = piece_of(serial, extent) {
-            let empty = ZoneUse { life, pieces: BTreeMap::new(), live: 0, fixed: 0 };
-            let user = self.zones.entry(zone).or_insert(empty);
-            if user.pieces.insert(key, len).is_some() {
+        if let Some((zone, life, key, stand)) = piece_of(serial, extent) {
+            let user = self.zones.entry(zone).or_insert_with(|| ZoneUse::new(life));
+            if user.pieces.insert(key, stand).is_some() {
                 // Of damage only: what stood there is counted already.
                 return;
             }
-            match self.footprint.of(extent.place, extent.len) {
-                Some(bytes) => user.live += bytes,
-                None => user.fixed += 1,
-            }
+            user.count(key, stand, true, self.footprint);
         } else if let Place::Conventional { addr } = extent.place {
             self.conventional.insert(addr, (extent.len, serial));
         }
@@ -219,14 +276,11 @@ impl Space {
 
     /// Takes out an extent. A zone stays until [`Self::remove_empty_zone`].
     pub fn remove(&mut self, serial: Serial, extent: &Extent) {
-        if let Some((zone, _, key, _)) = piece_of(serial, extent) {
+        if let Some((zone, _, key, stand)) = piece_of(serial, extent) {
             if let Some(user) = self.zones.get_mut(&zone)
                 && user.pieces.remove(&key).is_some()
             {
-                match self.footprint.of(extent.place, extent.len) {
-                    Some(bytes) => user.live = user.live.saturating_sub(bytes),
-                    None => user.fixed = user.fixed.saturating_sub(1),
-                }
+                user.count(key, stand, false, self.footprint);
             }
         } else if let Some((addr, _)) = extent.conventional() {
             self.conventional.remove(&addr);

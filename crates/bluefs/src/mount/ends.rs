@@ -9,12 +9,13 @@
 use super::{Found, TAG};
 use crate::error::Result;
 use crate::file::lock;
-use crate::journal::{read_twice, scan_written};
+use crate::journal::read_twice;
 use crate::kind::FileKind;
+use crate::log::{frames_of, is_of};
 use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
 use crate::rescue::Stretches;
 use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
-use imbrex_zones::frame::{FrameId, LastFrame, last_frame, scan};
+use imbrex_zones::frame::{Frame, FrameId, LastFrame, last_frame, scan};
 use imbrex_zones::{Tenant, Volume, ZoneHeader};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -80,13 +81,14 @@ pub(crate) fn log_end(
         let id = FrameId { file: inode.serial, life };
         let mut read = |at: u64, buf: &mut [u8]| read_twice(volume, buf, start + at, TAG);
         if state.written() == Written::Untold {
-            match scan_written(state, &mut read, id, offset, to, geometry.block)?.frames.last() {
+            match frames_of(extent, state, &mut read, id, (offset, to), geometry.block)?.frames.last() {
                 Some(frame) => return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable }),
                 None => continue,
             }
         }
+        let ours = |frame: &Frame| is_of(extent, frame);
         let LastFrame { mut frame, unreadable: mut lost } =
-            last_frame(&mut read, id, offset, to, geometry.block, REACH)?;
+            last_frame(&mut read, id, (offset, to), geometry.block, REACH, ours)?;
         if let Some(frame) = frame.filter(|_| !lost.is_empty()) {
             // Another file's bytes, deleted or not, begin where this log's end: no frame of it follows.
             let mut block = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
@@ -96,7 +98,7 @@ pub(crate) fn log_end(
             }
         } else if frame.is_none() && to.saturating_sub(offset) > REACH {
             let rest = scan(&mut read, id, offset, to, geometry.block)?;
-            frame = rest.frames.last().copied();
+            frame = rest.frames.iter().rfind(|frame| ours(frame)).copied();
             let behind = |place: &u64| frame.is_none_or(|frame| *place > frame.at);
             lost = rest.unreadable.into_iter().rev().filter(behind).collect();
         }
