@@ -186,6 +186,10 @@ mod tests {
         // A duplicate as stdin: the same open file, as a child of fork has it.
         let stdin = Stdio::from(held.as_file().try_clone().unwrap());
         let mut child = Command::new("sleep").arg("1000").stdin(stdin).spawn().unwrap();
+        // The kernel lets `spawn` return a moment before it gives the child the name of its program.
+        while Holder::of(child.id()).name != "sleep" {
+            std::thread::yield_now();
+        }
         let path = held.path().to_owned();
         let (both, openers) = (lock_holders(&meta), openers(&path));
         drop(held);
