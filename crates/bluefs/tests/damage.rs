@@ -307,6 +307,52 @@ fn an_unreadable_end_of_an_open_log_is_told() {
     }
 }
 
+#[test]
+fn a_flipped_bit_in_the_last_frame_of_an_open_log_is_told() {
+    let emulator = left_open(false);
+    let at = zone_named(&emulator, "000001.log");
+    emulator.faults().flip_bits(at + 50 * 4096 + 100, 1).unwrap();
+    for _ in 0..2 {
+        let fs = mount(&emulator);
+        let damage = &fs.mount_report().damage;
+        assert!(fs.mount_report().clean || damage.len() == 1 && damage[0].contains("/000001.log"), "{damage:?}");
+        ends_in_an_error(&fs, "/000001.log", &whole_log()[..49_000], Code::Corruption);
+    }
+    // A power loss may tear what was not flushed, so it says nothing.
+    let emulator = left_open(true);
+    emulator.faults().flip_bits(at + 50 * 4096 + 100, 1).unwrap();
+    assert_eq!(mount(&emulator).mount_report().damage, Vec::<String>::new());
+}
+
+#[test]
+fn bytes_in_memory_behind_a_damaged_frame_of_an_open_log_stay() {
+    let emulator = Emulator::memory(&Config::tiny()).unwrap();
+    let drive = drive_of(&emulator);
+    BlueFs::format(&drive, false).unwrap();
+    let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+    let log = fs.create("/000001.log", CreateOptions::default()).unwrap();
+    for i in 0..5 {
+        log.append(&[i; 1000]).unwrap();
+        log.sync().unwrap();
+    }
+    log.append(&[5; 1000]).unwrap();
+    std::mem::forget((fs, log));
+    let at = zone_named(&emulator, "000001.log");
+    emulator.faults().flip_bits(at + 5 * 4096 + 100, 1).unwrap();
+    for told in [1, 0] {
+        let fs = BlueFs::mount(drive.clone(), options()).unwrap();
+        assert_eq!(fs.mount_report().damage.len(), told, "{:?}", fs.mount_report().damage);
+        let reader = fs.open_read("/000001.log").unwrap();
+        assert_eq!(reader.size(), 6000);
+        let mut out = vec![9; 1000];
+        for i in [0, 1, 2, 3, 5] {
+            assert_eq!(reader.read_at(u64::from(i) * 1000, &mut out).unwrap(), 1000);
+            assert_eq!(out, [i; 1000]);
+        }
+        assert_eq!(reader.read_at(4000, &mut out).unwrap_err().code(), Code::Corruption);
+    }
+}
+
 /// The log holds `bytes`, zeros to the end of their block of 32 KiB, and one byte that cannot be read.
 #[track_caller]
 fn ends_in_an_error(fs: &BlueFs, path: &str, bytes: &[u8], code: Code) {

@@ -45,6 +45,8 @@ pub(crate) struct LogEnd {
     pub(crate) end: Option<u64>,
     /// Places behind it that cannot be read, the last one first. Frames may have stood there, of this log or of others.
     unreadable: Vec<Place>,
+    /// The first written block behind it, of this log or of others.
+    behind: Option<Place>,
 }
 
 /// End of a log, or of its extents up to `last`, by the last whole frame. `others`: where behind this offset in this zone the next file's bytes
@@ -56,20 +58,20 @@ pub(crate) fn log_end(
     last: usize,
     others: &dyn Fn(u32, u64) -> Option<u64>,
 ) -> Result<LogEnd> {
-    let mut unreadable = Vec::new();
+    let (mut unreadable, mut behind) = (Vec::new(), None);
     let geometry = volume.geometry();
     for (i, extent) in inode.extents.iter().enumerate().take(last.saturating_add(1)).rev() {
         let Place::Framed { zone, life, offset } = extent.place else {
-            return Ok(LogEnd { end: Some(extent.end()), unreadable });
+            return Ok(LogEnd { end: Some(extent.end()), unreadable, behind });
         };
-        let Some(state) = zones.get(zone as usize) else { return Ok(LogEnd { end: None, unreadable }) };
+        let Some(state) = zones.get(zone as usize) else { return Ok(LogEnd { end: None, unreadable, behind }) };
         let start = geometry.start(ZoneId(zone));
         let mut to = match state.written() {
             Written::To(to) => to.max(offset),
             Written::Untold => state.capacity,
             // Its length is known, so that reading it is an error and not an end.
-            Written::Gone if inode.closed => return Ok(LogEnd { end: None, unreadable }),
-            Written::Gone if !extent.is_open() => return Ok(LogEnd { end: Some(extent.end()), unreadable }),
+            Written::Gone if inode.closed => return Ok(LogEnd { end: None, unreadable, behind }),
+            Written::Gone if !extent.is_open() => return Ok(LogEnd { end: Some(extent.end()), unreadable, behind }),
             Written::Gone => {
                 unreadable.push(extent.place);
                 continue;
@@ -82,7 +84,7 @@ pub(crate) fn log_end(
         let mut read = |at: u64, buf: &mut [u8]| read_twice(volume, buf, start + at, TAG);
         if state.written() == Written::Untold {
             match frames_of(extent, state, &mut read, id, (offset, to), geometry.block)?.frames.last() {
-                Some(frame) => return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable }),
+                Some(frame) => return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable, behind }),
                 None => continue,
             }
         }
@@ -103,11 +105,15 @@ pub(crate) fn log_end(
             lost = rest.unreadable.into_iter().rev().filter(behind).collect();
         }
         unreadable.extend(lost.into_iter().map(|offset| Place::Framed { zone, life, offset }));
+        let next = frame.map_or(offset, |frame| frame.at + frame.footprint(geometry.block));
+        if next < to && frame.is_none_or(|frame| frame.end() < extent.end()) {
+            behind = Some(Place::Framed { zone, life, offset: next });
+        }
         if let Some(frame) = frame {
-            return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable });
+            return Ok(LogEnd { end: Some(frame.end().min(extent.end())), unreadable, behind });
         }
     }
-    Ok(LogEnd { end: Some(0), unreadable })
+    Ok(LogEnd { end: Some(0), unreadable, behind })
 }
 
 /// Whether a log's end has to be looked for: that of one which is closed is known, unless the power failed before its bytes were surely durable.
@@ -172,21 +178,65 @@ fn left_of<'a>(inode: &Inode, found: &'a Found) -> Option<&'a Range<u64>> {
 }
 
 /// The bytes of a log in a dead process's memory, where these do not begin at the end that was found of it.
-fn left_behind_a_gap(inode: &Inode, found: &Found, end: u64) -> Option<Range<u64>> {
-    let left = left_of(inode, found)?;
-    (inode.kind == FileKind::Log && left.start > end && left.end > left.start).then(|| left.clone())
+fn left_behind_a_gap<'a>(inode: &Inode, found: &'a Found, end: u64) -> Option<&'a Range<u64>> {
+    let left = left_of(inode, found).filter(|_| inode.kind == FileKind::Log)?;
+    (left.start > end && left.end > left.start).then_some(left)
+}
+
+/// A place behind the end of a log where some of its bytes may have stood, that do not stand there now.
+struct Hole {
+    place: Place,
+    /// What is wrong with it.
+    why: &'static str,
+}
+
+/// Whether what stands behind the end of an open log was a frame of it, where the power was not lost: else another stretch begins there, and that
+/// with a header. (Copies that the cleaner was about to move there have one as well.)
+fn is_damaged(volume: &Volume, found: &Found, place: Place) -> bool {
+    let Place::Framed { zone, life, offset } = place else { return false };
+    let geometry = volume.geometry();
+    let mut block = AlignedBuf::zeroed(geometry.block.max(4096) as usize);
+    if found.meta.pieces(zone).any(|piece| piece.offset == offset + block.len() as u64) {
+        return false;
+    }
+    let read = read_twice(volume, &mut block, geometry.start(ZoneId(zone)) + offset, TAG);
+    read.is_err() || ZoneHeader::decode(&block).is_none_or(|header| header.life != life)
+}
+
+/// The hole behind the end that was found of a log, if there is one.
+fn hole_behind(volume: &Volume, inode: &Inode, found: &Found, log: LogEnd) -> Option<Hole> {
+    let end = log.end?;
+    // What a dead process left in memory reaches to where the file ended: where it goes on at this end, nothing stood behind that.
+    if left_of(inode, found).is_some_and(|left| (left.start..=left.end).contains(&end)) {
+        return None;
+    }
+    let front = u64::from(volume.geometry().block.max(4096));
+    let ours = |place: &Place| {
+        let Place::Framed { zone, offset, .. } = *place else { return true };
+        // What stands behind the header of another file's bytes is that one's. Of this log nothing is behind them but what the
+        // journal says, or the bytes would have been found by their header.
+        let before = found.meta.pieces(zone).take_while(|piece| piece.offset <= offset + front).last();
+        before.is_none_or(|piece| piece.serial == inode.serial)
+    };
+    if let Some(place) = log.unreadable.into_iter().find(ours) {
+        return Some(Hole { place, why: "cannot be read" });
+    }
+    // A loss of power tears what was being written, and so does the death of a process whose memory is gone. Bytes of a damaged journal are
+    // told of in another way.
+    let whole = found.left_of.is_some() && !found.report.power_lost && !found.restored && !found.damaged;
+    let place = log.behind.filter(|_| whole && !inode.closed)?;
+    is_damaged(volume, found, place).then_some(Hole { place, why: "is damaged" })
 }
 
 /// Where a file's bytes really end. `None`: as recorded.
-/// `log`: where the frames of a log end, if that was looked for. `unreadable`: gets a place behind the end of a log that cannot be read, where
-/// some of its bytes may have stood.
+/// `log`: where the frames of a log end, if that was looked for. `hole`: gets what is behind the end of a log.
 fn true_end(
     volume: &Volume,
     zones: &[Zone],
     inode: &Inode,
     found: &Found,
     log: Option<LogEnd>,
-    unreadable: &mut Option<Place>,
+    hole: &mut Option<Hole>,
 ) -> Option<u64> {
     let lost = found.report.power_lost;
     match inode.kind {
@@ -195,18 +245,9 @@ fn true_end(
         FileKind::Random => Some(if lost { inode.size } else { inode.known_size() }),
         FileKind::Log => {
             let log = log?;
-            // What a dead process left in memory begins where its writes ended: then nothing stood behind this end.
-            let all = left_of(inode, found).map(|bytes| bytes.start) == log.end;
-            let front = u64::from(volume.geometry().block.max(4096));
-            let ours = |place: &Place| {
-                let Place::Framed { zone, offset, .. } = *place else { return true };
-                // What stands behind the header of another file's bytes is that one's. Of this log nothing is behind them but what the
-                // journal says, or the bytes would have been found by their header.
-                let before = found.meta.pieces(zone).take_while(|piece| piece.offset <= offset + front).last();
-                before.is_none_or(|piece| piece.serial == inode.serial)
-            };
-            *unreadable = log.unreadable.into_iter().find(ours).filter(|_| !all);
-            log.end.filter(|end| !inode.closed || *end < inode.size)
+            let end = log.end;
+            *hole = hole_behind(volume, inode, found, log);
+            end.filter(|end| !inode.closed || *end < inode.size)
         }
         FileKind::Table => {
             let (mut start, mut end) = (0, 0);
@@ -249,11 +290,15 @@ fn true_end(
 /// and LevelDB; zeros up to there are no record).
 const LOG_BLOCK: u64 = 32 << 10;
 
-/// Behind the end of a log is a place that cannot be read. To end there would hide that bytes are lost: a MANIFEST that is
-/// shorter than it was makes RocksDB delete the tables that the rest of it named. So one byte more, at the next boundary at
-/// which a reader of logs begins, is said to stand there: who reads so far gets the error.
-fn lost_end(serial: Serial, end: u64, time: u64, place: Place) -> [Record; 3] {
-    let extent = Extent { logical: end.next_multiple_of(LOG_BLOCK), len: 1, place };
+/// Behind the end of a log bytes of it are lost, or may be. To end there would hide that: a MANIFEST that is shorter than it was makes RocksDB
+/// delete the tables that the rest of it named. So bytes are said to stand there, and who reads so far gets the error: up to where memory goes on,
+/// or one byte at the next boundary at which a reader of logs begins.
+fn lost_end(inode: &Inode, found: &Found, end: u64, place: Place) -> [Record; 3] {
+    let (serial, time) = (inode.serial, inode.modified);
+    let extent = match left_behind_a_gap(inode, found, end) {
+        Some(left) => Extent { logical: end, len: left.start - end, place },
+        None => Extent { logical: end.next_multiple_of(LOG_BLOCK), len: 1, place },
+    };
     [Record::Reopen { serial }, Record::Extend { serial, extent }, Record::Seal { serial, size: extent.end(), time }]
 }
 
@@ -264,21 +309,19 @@ pub(super) fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found, at_on
     let mut fixes: Vec<(Serial, Vec<Record>)> = Vec::new();
     for inode in found.meta.files() {
         let (serial, time) = (inode.serial, inode.modified);
-        let mut unreadable = None;
+        let mut hole = None;
         let log = ends.remove(&serial);
-        let Some(end) = true_end(volume, zones, inode, found, log, &mut unreadable) else { continue };
-        if let Some(Place::Framed { zone, offset, .. }) = unreadable {
+        let Some(end) = true_end(volume, zones, inode, found, log, &mut hole) else { continue };
+        if let Some(Hole { place: Place::Framed { zone, offset, .. }, why }) = hole {
             let (path, at) = (found.meta.path_of(serial), volume.geometry().start(ZoneId(zone)) + offset);
             found.report.damage.push(format!(
-                "the drive cannot read the block at {at}: what {path} held from {end} on may be lost, and reading on there is an error"
+                "the block of the drive at {at} {why}: what {path} held from {end} on may be lost, and reading on there is an error"
             ));
         } else if let Some(left) = left_behind_a_gap(inode, found, end) {
-            // Its writes ended where memory goes on: what stood between is damaged, and readers of logs drop what is behind a gap.
-            let path = found.meta.path_of(serial);
+            let (path, bytes) = (found.meta.path_of(serial), left.end - left.start);
             found.report.damage.push(format!(
-                "{path} ends at {end}: its bytes up to {} are damaged on the drive, so {} bytes behind them, which a dead process had left in memory, are dropped",
-                left.start,
-                left.end - left.start
+                "{path} ends at {end}: its bytes up to {} are lost, so {bytes} behind them, which a dead process had left in memory, are dropped",
+                left.start
             ));
         } else if end < inode.size && !found.report.power_lost {
             let path = found.meta.path_of(serial);
@@ -292,7 +335,7 @@ pub(super) fn fix_ends(tenant: &Tenant, zones: &[Zone], found: &mut Found, at_on
         let records = cut.into_iter().chain([Record::Seal { serial, size: end, time }]);
         fixes.push((
             serial,
-            records.chain(unreadable.into_iter().flat_map(|place| lost_end(serial, end, time, place))).collect(),
+            records.chain(hole.into_iter().flat_map(|hole| lost_end(inode, found, end, hole.place))).collect(),
         ));
     }
     for (serial, records) in &fixes {
