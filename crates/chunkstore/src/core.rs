@@ -7,8 +7,8 @@
 //! - At most one thread writes a zone: it has the zone's [pen](crate::write::Pen). With the drive's write cache off those who append
 //!   write theirs without the right ([`through`](crate::through)).
 //!
-//! Lock order: the right → the metadata log → a zone's pen → the state. Nobody waits for the right or the log while holding a pen, nor
-//! for one pen while holding another.
+//! Lock order: the right → the metadata log → a zone's pen → a [turn](crate::turns) → the state. Nobody waits for the right or the log while holding a pen, nor
+//! for one pen while holding another, nor for anything but the drive while holding a turn.
 
 use crate::entry::Entry;
 use crate::error::Result;
@@ -18,6 +18,7 @@ use crate::index::Index;
 use crate::journal::MetaLog;
 use crate::options::Options;
 use crate::policy::place::Sizes;
+use crate::turns::AtOnce;
 #[cfg(doc)]
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
@@ -159,6 +160,7 @@ pub(crate) struct State {
     pub(crate) naming: usize,
     /// Slots of chunks with bytes that are known to be lost, or whose end is not known.
     pub(crate) losses: std::collections::BTreeSet<u32>,
+    pub(crate) turns: crate::turns::Turns,
 }
 
 impl State {
@@ -189,6 +191,7 @@ impl State {
             names: Default::default(),
             naming: 0,
             losses: Default::default(),
+            turns: Default::default(),
         }
     }
 
@@ -302,6 +305,8 @@ pub(crate) struct Core {
     pub(crate) beside: usize,
     /// Appends are durable by themselves: what is written is there.
     pub(crate) through: bool,
+    /// How many zones are written at once then; `None`: as many as somebody writes.
+    pub(crate) at_once: Option<AtOnce>,
     /// Nobody else has the volume.
     pub(crate) owned: bool,
 }
@@ -338,6 +343,12 @@ impl Core {
         // that is closed is finished before the next is begun.
         let alone = cached && volume.geometry().rotational || tenant.limits_active();
         let through = !cached && !tenant.limits_active();
+        let command = u64::from(volume.geometry().max_io);
+        let zones = options.zones_at_once.map_or_else(
+            || crate::policy::turn::at_once(command, volume.geometry().rotational, BESIDE),
+            |asked| asked.max(1) as usize,
+        );
+        let at_once = (through && zones < BESIDE).then_some(AtOnce { zones, command });
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         let core = Core {
             volume,
@@ -356,6 +367,7 @@ impl Core {
             helpers: AtomicUsize::new(0),
             beside: if alone { 1 } else { BESIDE },
             through,
+            at_once,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
         };

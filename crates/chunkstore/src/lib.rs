@@ -38,6 +38,7 @@ mod store;
 mod take;
 mod tell;
 mod through;
+mod turns;
 mod uri;
 mod watch;
 mod write;

@@ -49,6 +49,8 @@ pub struct Options {
     pub victims: Victims,
     /// Most zones open for writing at once; the drive's limit counts, too. The paper's 55 by default.
     pub open_zones: u32,
+    /// Most zones that are written at once on a disk with its write cache off, up to 32; `None`: [as many as pay](crate::policy::turn::at_once).
+    pub zones_at_once: Option<u32>,
     /// Bytes that may wait in memory; whoever appends more writes some of them.
     pub buffer_bytes: u64,
     /// Small records gather in pieces of this many bytes.
@@ -82,6 +84,7 @@ impl Default for Options {
             placement: Placement::default(),
             victims: Victims::Lifetime,
             open_zones: 55,
+            zones_at_once: None,
             buffer_bytes: 256 << 20,
             segment_bytes: 1 << 20,
             commit_wait: Duration::ZERO,
@@ -155,6 +158,7 @@ impl fmt::Debug for Options {
             .field("placement", &self.placement)
             .field("victims", &self.victims)
             .field("open_zones", &self.open_zones)
+            .field("zones_at_once", &self.zones_at_once)
             .field("buffer_bytes", &self.buffer_bytes)
             .field("commit_wait", &self.commit_wait)
             .field("checkpoint_bytes", &self.checkpoint_bytes)

@@ -3,4 +3,5 @@
 pub mod lifetime;
 pub mod place;
 pub mod throttle;
+pub mod turn;
 pub mod victim;

@@ -36,6 +36,7 @@ pub const URI_OPTIONS: &[&str] = &[
     "streams",
     "survivor-size",
     "victims",
+    "zones-at-once",
 ];
 
 /// A store that was opened by its name. Its watches end before its drive is let go of.
@@ -260,6 +261,7 @@ impl Wish {
         }
         let open_zones = number("open-zones", 1, 4096)?;
         options.open_zones = open_zones.unwrap_or(options.open_zones);
+        options.zones_at_once = number("zones-at-once", 1, 32)?;
         options.placement = match parsed.options.get("placement").map(String::as_str) {
             None | Some("fit") => Placement::default(),
             Some("streams") => Placement::STREAMS,
@@ -383,7 +385,7 @@ mod tests {
     #[test]
     fn options_are_understood() {
         let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&commit-wait=5&open-zones=7&placement=one-zone&segment=64K&slowdown=2.5&scrub=7&\
-                   streams=logs:30:8,cold:365:4:16M&survivor-size=1M&victims=lifetime&format";
+                   streams=logs:30:8,cold:365:4:16M&survivor-size=1M&victims=lifetime&zones-at-once=3&format";
         let Wish { options, format, chunk_limit, open_zones } = wish(all).unwrap();
         assert_eq!(
             (options.buffer_bytes, options.checkpoint_bytes, options.segment_bytes),
@@ -395,6 +397,7 @@ mod tests {
         assert_eq!(wish("slowdown=off").unwrap().options.slowdown, None);
         assert_eq!((options.placement, options.victims), (Placement::ONE_ZONE, Victims::Lifetime));
         assert_eq!((format, chunk_limit, open_zones, options.open_zones), (true, Some(32 << 20), Some(7), 7));
+        assert_eq!((options.zones_at_once, wish("").unwrap().options.zones_at_once), (Some(3), None));
         let names: Vec<&str> = options.streams.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["data", "metadata", "gc", "logs", "cold"]);
         assert_eq!(options.streams[1].limit, Some(32 << 20), "64M of its own is more");
@@ -410,6 +413,7 @@ mod tests {
             ("buffer=1", "between"),
             ("open-zones=0", "from 1 to"),
             ("open-zones=many", "from 1 to"),
+            ("zones-at-once=33", "from 1 to 32"),
             ("placement=best", "one-zone"),
             ("victims=old", "greedy"),
             ("slowdown=1", "from 1.05"),

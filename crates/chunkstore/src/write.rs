@@ -153,6 +153,7 @@ impl Core {
         let command = self.volume.geometry().max_io as usize / BLOCK * BLOCK;
         let most = if self.through { command.max(BLOCK) } else { usize::MAX };
         loop {
+            let Some(_turn) = self.turn(zone, upto) else { return Ok(Wrote::All) };
             let (segments, life, capacity, written) = {
                 let mut state = self.state();
                 let Some(z) = state.zones.get_mut(zone).filter(|z| z.buffer.written() < upto) else {

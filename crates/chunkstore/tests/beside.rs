@@ -67,6 +67,27 @@ fn zones_of_a_commit_are_at_the_drive_at_once_and_one_write_of_each() {
 }
 
 #[test]
+fn no_more_zones_of_a_commit_are_at_the_drive_than_may_be() {
+    let (drive, store) = watched(cache_off(), |options| options.zones_at_once = Some(2));
+    three(&store);
+    drive.seen().most = 0;
+    for n in 0..3 {
+        for i in 0..8 {
+            store.append_with(id(n), &bytes(20_000, n << 8 | i), BUFFERED).unwrap();
+        }
+    }
+    drive.meet(2);
+    store.sync().unwrap();
+    drive.meet(0);
+    let seen = drive.seen();
+    assert_eq!((seen.most, seen.most_of_a_zone), (2, 1));
+    drop(seen);
+    for n in 0..3 {
+        assert!(content(&store, id(n))[3000..] == (0..8).flat_map(|i| bytes(20_000, n << 8 | i)).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_zone_that_fails_keeps_nobody_elses_bytes_from_the_drive() {
     let (drive, store) = watched(cache_off(), |_| {});
     let zones = three(&store);
@@ -199,6 +220,11 @@ fn a_chunk_whose_zone_is_offline_goes_on() {
     assert!(out == bytes(5000, 2));
 }
 
+/// One zone after the other, two or three at once, or as many as there are threads.
+fn at_once(round: usize) -> Option<u32> {
+    Some(round as u32 % 4).filter(|zones| *zones > 0)
+}
+
 /// What became of a chunk: appends that were acknowledged, and that were begun.
 type Model = Mutex<BTreeMap<u64, (usize, usize)>>;
 
@@ -256,7 +282,7 @@ fn all_is_there(store: &ChunkStore, model: &Model, what: &str) {
 #[test]
 fn what_was_acknowledged_is_there_whenever_the_drive_stops() {
     for round in 0..60 {
-        let (drive, store) = watched(cache_off(), |_| {});
+        let (drive, store) = watched(cache_off(), |options| options.zones_at_once = at_once(round));
         let zones = three(&store);
         drive.die_after(round * 5 + 3);
         if round % 2 == 1 {
@@ -278,7 +304,9 @@ fn what_was_acknowledged_is_there_whenever_the_drive_stops() {
 fn what_was_acknowledged_is_there_whenever_the_power_fails() {
     for (round, cache) in (0..120).flat_map(|round| [(round, false), (round, true)]) {
         let config = if cache { Config { rotational: true, ..config() } } else { cache_off() };
-        let (drive, store) = watched(config, |options| options.checkpoint_bytes = 200 << 10);
+        let (drive, store) = watched(config, |options| {
+            (options.checkpoint_bytes, options.zones_at_once) = (200 << 10, at_once(round));
+        });
         three(&store);
         drive.power_fails_after(round * 2 + 1);
         let model = Model::default();

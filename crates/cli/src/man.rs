@@ -65,6 +65,10 @@ const CHUNK: Means = &[
     ("slowdown", "Background work makes users' commands at most so many times longer, above 1. Default: 1.5."),
     ("streams", "More kinds of streams, NAME:DAYS:POOL[:LIMIT] each."),
     ("victims", "How zones are chosen for cleaning: greedy, cost-benefit or lifetime. Default: lifetime."),
+    (
+        "zones-at-once",
+        "Most zones that are written at once on a disk without write cache. Default: 4 if it takes commands of 4 MiB, else 32.",
+    ),
 ];
 
 /// Text as roff takes it, a line of its own or a part of one.

@@ -120,6 +120,7 @@ fn options() -> imbrex_chunkstore::Options {
         segment_bytes: 16 << 10,
         checkpoint_bytes: 200 << 10,
         tell_bytes: 70 << 10,
+        zones_at_once: Some(2),
         ..support::options()
     }
 }

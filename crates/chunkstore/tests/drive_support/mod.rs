@@ -19,6 +19,8 @@ pub struct Seen {
     pub most: usize,
     /// Writes that came.
     pub writes: usize,
+    /// Zones and lengths of those that were of users' bytes, in the order in which they came.
+    pub user_writes: Vec<(u32, usize)>,
     /// Zones with writes that are not flushed, labels' left out; and how often a label was written while there were some.
     unflushed: BTreeSet<u32>,
     pub labels_over_unflushed: usize,
@@ -164,6 +166,9 @@ impl ZonedDevice for Watched {
         let failing = {
             let mut seen = self.seen();
             seen.writes += 1;
+            if tag.cause == Cause::UserWrite {
+                seen.user_writes.push((zone, buf.len()));
+            }
             if tag.cause != Cause::Label {
                 seen.unflushed.insert(zone);
             } else if !seen.unflushed.is_empty() {
