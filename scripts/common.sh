@@ -11,6 +11,10 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 BUILD_DIR=${BUILD_DIR:-$ROOT/build}
 
+# What is installed, for cargo. Whoever builds a crate beside it names it too: for other packages cargo chooses other
+# features of what lies below them, and would build all of that again.
+INSTALLED=(-p imbrex-cli -p imbrex-capi)
+
 say() { printf '== %s\n' "$*"; }
 warn() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 die() {

@@ -33,6 +33,7 @@ compile() {
 }
 
 # Copies the C API with a drive that fails (cargo build --release -p imbrex-faults) to where only tests find it. Sets `faulty`.
+# It has the SONAME of libimbrex.so, which cargo hands down to it, so the programs that are linked with it ask for it by that name.
 faulty_library() {
   built=${CARGO_TARGET_DIR:-$here/../../target}/release/libimbrex_faults.so
   faulty=$out/faults/libimbrex_faults.so
@@ -42,4 +43,5 @@ faulty_library() {
   fi
   mkdir -p "$out/faults"
   cmp -s "$built" "$faulty" || { cp "$built" "$faulty.new" && mv "$faulty.new" "$faulty"; }
+  ln -sfn libimbrex_faults.so "$out/faults/$(readelf -d "$faulty" | sed -n 's/.*soname: \[\(.*\)\]/\1/p')"
 }

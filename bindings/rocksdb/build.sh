@@ -114,7 +114,7 @@ faults() {
   stale "$program" || [ "$faulty" -nt "$program" ] || return 0
   compile "$out/obj/rocks_faults" "$(echo "$here"/src/*.cc) $(sources_of rocks_faults) $here/tests/linked_in.cc" "-I$common/faults"
   # shellcheck disable=SC2086
-  $cxx $objects "-Wl,-rpath,\$ORIGIN" "-Wl,-rpath,\$ORIGIN/faults" -L"$out" -L"$out/faults" -limbrex_faults -lrocksdb -lpthread -o "$program.new"
+  $cxx $objects "-Wl,-rpath,\$ORIGIN/faults" "-Wl,-rpath,\$ORIGIN" -L"$out" -L"$out/faults" -limbrex_faults -lrocksdb -lpthread -o "$program.new"
   mv "$program.new" "$program"
 }
 
