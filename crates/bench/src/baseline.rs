@@ -374,7 +374,8 @@ impl Baseline {
         self.record.work.join(MOUNTED)
     }
 
-    fn mount(&self) -> Result<(), String> {
+    /// Mounts it again after [`Baseline::crash`].
+    pub fn mount(&self) -> Result<(), String> {
         let kind = self.file_system.name();
         run(Command::new("mount").args(["-t", kind]).arg(&self.device).arg(self.mounted()))
             .map(drop)
@@ -387,6 +388,11 @@ impl Baseline {
             Directory::Root => self.mounted(),
             Directory::Own => self.mounted().join("db"),
         }
+    }
+
+    /// The loop device under the file system.
+    pub fn device(&self) -> &Path {
+        &self.device
     }
 
     /// The drive's image; [`Observer`] tells what is on it.
@@ -442,6 +448,14 @@ impl Baseline {
     pub fn remount(&self) -> Result<(), String> {
         run(Command::new("umount").arg(self.mounted()))?;
         self.mount()
+    }
+
+    /// The file system stops at once, as where power fails: what its journal has not is lost. It is unmounted then, and from here on is counted.
+    pub fn crash(&self) -> Result<(), String> {
+        run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(self.mounted()))
+            .map_err(|why| format!("needs xfs_io, of the package xfsprogs, to stop a file system ({why})"))?;
+        run(Command::new("umount").arg(self.mounted()))?;
+        Observer::reset_stats(&self.image).map_err(|error| error.to_string())
     }
 
     /// Takes all of it down. The error names what is left; the next start, or `imbrex drive detach`, tries again.

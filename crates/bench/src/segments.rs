@@ -93,7 +93,7 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> String {
 }
 
 /// The files of all jobs, in one directory.
-fn paths(args: &Args) -> impl Iterator<Item = PathBuf> + '_ {
+pub(crate) fn paths(args: &Args) -> impl Iterator<Item = PathBuf> + '_ {
     let numbers = (args.first..args.first + args.jobs).flat_map(|job| (0..args.files).map(move |file| (job, file)));
     numbers.map(|(job, file)| args.dir.join(format!("{job}.{file}")))
 }
@@ -110,15 +110,38 @@ pub(crate) fn random(index: u64) -> u64 {
 pub(crate) fn fill(out: &mut [u8], chunk: u64, at: u64) {
     for (n, segment) in out.chunks_exact_mut(SEGMENT as usize).enumerate() {
         let place = at + n as u64 * SEGMENT;
-        let (payload, footer) = segment.split_at_mut(PAYLOAD_LEN);
-        payload.fill(random(chunk ^ place << 20) as u8);
-        footer.fill(0);
-        let sum = crc32c::crc32c(payload);
-        footer[..4].copy_from_slice(&sum.to_le_bytes());
-        footer[4..8].copy_from_slice(&(PAYLOAD as u32).to_le_bytes());
-        footer[8..16].copy_from_slice(&place.to_le_bytes());
-        footer[16..24].copy_from_slice(&chunk.to_le_bytes());
+        segment[..PAYLOAD_LEN].fill(random(chunk ^ place << 20) as u8);
+        finish(segment, chunk, place);
     }
+}
+
+/// Likewise with these bytes of the user, as many as segments take.
+pub(crate) fn seal(out: &mut [u8], user: &[u8], chunk: u64, at: u64) {
+    for (n, (segment, bytes)) in out.chunks_exact_mut(SEGMENT as usize).zip(user.chunks_exact(PAYLOAD_LEN)).enumerate()
+    {
+        segment[..PAYLOAD_LEN].copy_from_slice(bytes);
+        finish(segment, chunk, at + n as u64 * SEGMENT);
+    }
+}
+
+/// Verifies segments and takes the user's bytes out of them; the error is a sentence.
+pub(crate) fn unseal(segments: &[u8], user: &mut [u8], chunk: u64, at: u64) -> Result<(), String> {
+    verified(segments, chunk, at)?;
+    for (segment, bytes) in segments.chunks_exact(SEGMENT as usize).zip(user.chunks_exact_mut(PAYLOAD_LEN)) {
+        bytes.copy_from_slice(&segment[..PAYLOAD_LEN]);
+    }
+    Ok(())
+}
+
+/// Writes the footer of a segment.
+fn finish(segment: &mut [u8], chunk: u64, place: u64) {
+    let (payload, footer) = segment.split_at_mut(PAYLOAD_LEN);
+    footer.fill(0);
+    let sum = crc32c::crc32c(payload);
+    footer[..4].copy_from_slice(&sum.to_le_bytes());
+    footer[4..8].copy_from_slice(&(PAYLOAD as u32).to_le_bytes());
+    footer[8..16].copy_from_slice(&place.to_le_bytes());
+    footer[16..24].copy_from_slice(&chunk.to_le_bytes());
 }
 
 /// Whether these are the chunk's segments from this offset on.
@@ -164,9 +187,10 @@ impl Files {
     }
 }
 
-fn make(args: &Args) -> Result<Answer, String> {
+/// Makes files in this order, and takes their space.
+pub(crate) fn make(args: &Args, files: impl IntoIterator<Item = PathBuf>) -> Result<Answer, String> {
     fs::create_dir_all(&args.dir).map_err(|error| failed(&args.dir, error))?;
-    for path in paths(args) {
+    for path in files {
         let made = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| failed(&path, error))?;
         if args.at > 0 {
             rustix::fs::fallocate(&made, FallocateFlags::empty(), 0, args.at).map_err(|error| failed(&path, error))?;
@@ -213,6 +237,26 @@ fn read_one(args: &Args, files: &Files, number: u64, buffer: &mut [u8]) -> Resul
     Ok(took)
 }
 
+/// Reads a chunk's file in pieces of so many bytes up to its first segment that is not the chunk's: bytes before that. The error is a sentence.
+pub(crate) fn scan(path: &Path, chunk: u64, piece: u64) -> Result<u64, String> {
+    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(direct).open(path).map_err(|error| failed(path, error))?;
+    let mut buffer = AlignedBuf::zeroed(piece as usize);
+    let mut at = 0;
+    loop {
+        let n = file.read_at(&mut buffer, at).map_err(|error| failed(path, error))?;
+        for segment in buffer.get(..n).unwrap_or_default().chunks(SEGMENT as usize) {
+            if (segment.len() as u64) < SEGMENT || verified(segment, chunk, at).is_err() {
+                return Ok(at);
+            }
+            at += SEGMENT;
+        }
+        if n == 0 {
+            return Ok(at);
+        }
+    }
+}
+
 /// Does what `args` say; the error is a sentence.
 pub fn run(args: &Args) -> Result<Answer, String> {
     let whole = args.size > 0 && args.size.is_multiple_of(SEGMENT) && args.size <= 64 << 20;
@@ -220,7 +264,7 @@ pub fn run(args: &Args) -> Result<Answer, String> {
         return Err("sizes are whole segments of 4096 bytes, at most 64 MiB, and there is at least one job, file and client, at most 1024 clients".into());
     }
     if args.what == What::Make {
-        return make(args);
+        return make(args, paths(args));
     }
     let files = Files::open(args, args.what == What::Append)?;
     // Who appends takes turns with those of its job, who reads with all.
@@ -312,8 +356,24 @@ mod tests {
         let read = |at| run(&Args { at, count: 200, ..args(What::Read, dir.path()) });
         assert_eq!(read(24 << 10).unwrap().operations, 200);
         assert!(read(32 << 10).unwrap_err().contains("not what was written"), "behind the appends");
+        for piece in [4096, 16 << 10] {
+            assert_eq!(scan(&dir.path().join("4.2"), 22, piece).unwrap(), 24 << 10, "to what was never written");
+            assert_eq!(scan(&dir.path().join("4.2"), 21, piece).unwrap(), 0, "another chunk's");
+        }
         let again = run(&args(What::Make, dir.path())).unwrap_err();
         assert!(again.contains("3.0"), "{again}");
+    }
+
+    #[test]
+    fn what_is_sealed_is_verified_and_taken_out_again() {
+        let user: Vec<u8> = (0..2 * PAYLOAD).map(|i| (i % 251) as u8).collect();
+        let (mut segments, mut out) = (vec![0; 8192], vec![0; user.len()]);
+        seal(&mut segments, &user, 7, 4096);
+        unseal(&segments, &mut out, 7, 4096).unwrap();
+        assert_eq!(out, user);
+        assert!(unseal(&segments, &mut out, 7, 0).is_err(), "they belong elsewhere");
+        segments[5000] ^= 1;
+        assert!(unseal(&segments, &mut out, 7, 4096).is_err());
     }
 
     #[test]

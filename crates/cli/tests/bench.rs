@@ -104,7 +104,7 @@ fn interleave_writes_as_much_with_short_turns_as_with_long_ones() {
 fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
     let at = place();
     let written = short(&at, "chunk-write", &["ext4", "F2FS"]);
-    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 6 * 6 + 2 * 2 * 4);
+    assert_eq!(written["rows"].as_array().unwrap().len(), 2 * 2 * 6 * 7 + 2 * 2 * 4);
     // One stream, by what opening and closing zones and framing leave: durable and buffered, on both parts of the drive.
     let streams = written["ratios"].as_array().unwrap().iter().filter(|ratio| ratio["goal"] == 0.97);
     let streams: Vec<f64> = streams.map(|ratio| ratio["median"].as_f64().unwrap()).collect();
@@ -120,6 +120,7 @@ fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
         assert!(turn("one zone") > turn("this store"));
     }
     kernels_did_their_share(&written);
+    files_are_packed_or_scattered(&written);
     let read = short(&place(), "chunk-read", &["ext4", "F2FS"]);
     kernels_did_their_share(&read);
     assert_eq!(read["rows"].as_array().unwrap().len(), 2 * 4 * 6);
@@ -129,8 +130,18 @@ fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
 
 #[test]
 fn what_opening_reads_is_told_part_by_part_and_processor_time_is_measured() {
-    let opened = short(&place(), "chunk-recovery", &[]);
-    assert_eq!(opened["rows"].as_array().unwrap().len(), 11);
+    let opened = short(&place(), "chunk-recovery", &["ext4"]);
+    assert_eq!(opened["rows"].as_array().unwrap().len(), 12);
+    let ext4 = row(&opened, "ext4 on CMR, measured");
+    if ext4["not_run"].is_null() {
+        let figure = |name: &str| ext4["figures"][name].as_f64().unwrap();
+        let parts = ["s, mount: journal", "s, names and lengths of all chunks", "s, scan"].map(figure);
+        assert!(parts[0] > 0.0 && parts[2] > 0.0, "{parts:?}");
+        assert!((parts.iter().sum::<f64>() - ext4["device_seconds"].as_f64().unwrap()).abs() < 1e-6, "{ext4}");
+        assert!(ext4["bytes_read"].as_u64().unwrap() >= 10 << 20, "{ext4}");
+    } else {
+        assert!(imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Ext4).is_err(), "{ext4}");
+    }
     let whole = row(&opened, "the paper's case, extrapolated");
     let parts = whole["figures"].as_object().unwrap().iter().filter(|(name, _)| name.starts_with("s, "));
     let parts: f64 = parts.map(|(_, seconds)| seconds.as_f64().unwrap()).sum();
@@ -144,7 +155,16 @@ fn what_opening_reads_is_told_part_by_part_and_processor_time_is_measured() {
         heads > 0.0 && (anywhere - heads - seconds("the paper's case, extrapolated")).abs() < 1e-6,
         "{anywhere} {heads}"
     );
-    let cpu = short(&place(), "chunk-cpu", &[]);
+    let cpu = short(&place(), "chunk-cpu", &["ext4"]);
+    assert_eq!(cpu["rows"].as_array().unwrap().len(), 4);
+    for what in ["appends", "reads"] {
+        let ext4 = row(&cpu, &format!("{what} of 1 MiB, ext4 on CMR"));
+        if ext4["not_run"].is_null() {
+            assert!(ext4["figures"]["CPU seconds a GiB, without the drive's own"].as_f64().unwrap() > 0.0, "{ext4}");
+        } else {
+            assert!(imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Ext4).is_err(), "{ext4}");
+        }
+    }
     assert!(row(&cpu, "appends of 1 MiB")["figures"]["CPU seconds a GiB"].as_f64().unwrap() > 0.0);
 }
 
@@ -163,14 +183,47 @@ fn kernels_did_their_share(result: &Value) {
     }
 }
 
+/// Fails unless ext4's files lie side by side in the rows that say so, and all over the part of the drive in the others.
+fn files_are_packed_or_scattered(written: &Value) {
+    for (cache, size) in ["on", "off"].into_iter().flat_map(|cache| [(cache, "64 KiB"), (cache, "1 MiB")]) {
+        let of = |how: &str| row(written, &format!("ext4 on CMR, {how}, {size}, 6 TB, write cache {cache}"));
+        if of("packed")["not_run"].is_null() && of("scattered")["not_run"].is_null() {
+            let figure = |how: &str, name: &str| of(how)["figures"][name].as_f64().unwrap();
+            // The short form has file systems of 4 GiB.
+            let over = |how| figure(how, "GB over which files lie");
+            assert!(over("packed") < 2.2 && over("scattered") > 3.8, "{} {}", over("packed"), over("scattered"));
+            let apart = |how| figure(how, "GB from a file to the next of its job");
+            assert!(apart("scattered") > 10.0 * apart("packed"), "{} {}", apart("packed"), apart("scattered"));
+        }
+    }
+    let ratios = written["ratios"].as_array().unwrap().iter();
+    let goals: Vec<_> = ratios.filter(|ratio| ratio["name"].as_str().unwrap().contains("ext4")).collect();
+    let of = |goal: f64| goals.iter().filter(|ratio| ratio["goal"] == goal).count();
+    if !goals.is_empty() {
+        // Both states of the write cache where as much is promised; long commands with it off.
+        assert_eq!((of(1.3), of(1.6), of(1.0)), (2, 2, 1));
+        assert!(goals.len() == 2 * 2 * 6 * 2 * 2 * 2, "{}", goals.len());
+    }
+}
+
 /// A drive is full with the seal that makes it so: what chunks that are open hold then is up to a zone more or less, of 24.
 const OPEN: f64 = 1.0 / 24.0;
 
 #[test]
 fn four_streams_fill_a_drive_and_hold_it_full_while_chunks_die() {
     let result = short(&place(), "chunk-multistream", &["ext4", "F2FS"]);
-    // The kernel's file systems have rows at 80 % there.
-    assert_eq!(result["rows"].as_array().unwrap().len(), 3 * 2 * 2 * 2 + 2 * 2 * 2);
+    // The kernel's file systems have rows at 80 % there, and those of Table 3's number in flight at 80 and 90 % with the write cache off.
+    assert_eq!(result["rows"].as_array().unwrap().len(), 3 * 2 * 2 * 2 + 2 * 2 * 2 + 2 * 2);
+    for load in ["the paper's rate", "as fast as it goes"] {
+        let of = |engine: &str| row(&result, &format!("{engine}, 80 % full, {load}, write cache off"));
+        let (many, few) = (of("this store"), of("this store, 10 under way as in Table 3"));
+        assert_eq!(
+            (many["figures"]["appends under way"].clone(), few["figures"]["appends under way"].clone()),
+            (32.0.into(), 10.0.into())
+        );
+        let median = |row: &Value| row["figures"]["ms an append, deleting, median"].as_f64().unwrap();
+        assert!(load == "the paper's rate" || median(few) < median(many), "{} {}", median(few), median(many));
+    }
     for percent in [80, 90, 95] {
         for load in ["the paper's rate, write cache off", "as fast as it goes, write cache on"] {
             let of = |engine: &str| row(&result, &format!("{engine}, {percent} % full, {load}"));

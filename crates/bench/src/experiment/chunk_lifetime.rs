@@ -6,7 +6,7 @@ use super::chart::{Axis, Chart, Shape};
 use super::chunk_multistream::{A_STORE, row_of, setting};
 use super::chunk_write::DRIVE;
 use super::oss::{ALIKE, Class, MIB, Source, shrunk, table3};
-use super::oss_run::{Play, play};
+use super::oss_run::{CLIENTS, Play, play};
 use super::result::Ratio;
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_chunkstore::{Options, Placement, Victims};
@@ -124,6 +124,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             overwrite: over,
             paced: false,
             cache: true,
+            clients: CLIENTS,
             most: 20.0,
             seed: 1,
         };

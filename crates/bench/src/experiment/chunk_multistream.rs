@@ -5,7 +5,7 @@ use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_write::{COMMITS, DRIVE, at_part};
 use super::kernel_chunks::Kernel;
 use super::kernel_chunks::streams::{self, Cleaned};
-use super::oss::{Source, shrunk, table3};
+use super::oss::{Source, in_flight, shrunk, table3};
 use super::oss_run::{CLIENTS, Phase, Play, Played, play};
 use super::result::{Figure, Ratio, Row};
 use super::{Experiment, Needs, Options as RunOptions, Rule, Run, Stop};
@@ -34,21 +34,29 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Engine {
     Ours,
+    /// With as many appends under way as the paper has for each drive.
+    Share,
     OneZone,
     Ext4,
     F2fs,
 }
 
 impl Engine {
-    const ALL: [Engine; 4] = [Engine::Ours, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+    const ALL: [Engine; 5] = [Engine::Ours, Engine::Share, Engine::OneZone, Engine::Ext4, Engine::F2fs];
 
     fn name(self) -> &'static str {
         match self {
             Engine::Ours => "this store",
+            Engine::Share => "this store, 10 under way as in Table 3",
             Engine::OneZone => "one zone",
             Engine::Ext4 => "ext4 on CMR",
             Engine::F2fs => "F2FS",
         }
+    }
+
+    /// Appends under way.
+    fn clients(self) -> usize {
+        if self == Engine::Share { in_flight() } else { CLIENTS }
     }
 
     /// The file system, where it is one of the kernel's.
@@ -56,7 +64,7 @@ impl Engine {
         match self {
             Engine::Ext4 => Some(Kernel::Ext4),
             Engine::F2fs => Some(Kernel::F2fs),
-            Engine::Ours | Engine::OneZone => None,
+            Engine::Ours | Engine::Share | Engine::OneZone => None,
         }
     }
 }
@@ -83,6 +91,7 @@ impl Cell {
     fn extra(&self) -> bool {
         match self.engine {
             Engine::Ours => self.percent > 90 || self.percent > 80 && self.paced,
+            Engine::Share => self.percent > 80,
             Engine::OneZone => self.percent > 80 || self.paced,
             Engine::Ext4 => self.percent > 80 || self.paced || self.cache,
             // Minutes of an emulated processor.
@@ -108,13 +117,17 @@ fn cells() -> Vec<Cell> {
     for percent in [80, 90, 95] {
         for paced in [true, false] {
             for cache in [false, true] {
-                cells.extend(Engine::ALL.map(|engine| Cell { percent, paced, cache, engine }));
+                // The paper has the write cache off.
+                let there = |engine: &Engine| *engine != Engine::Share || !cache && percent <= 90;
+                let engines = Engine::ALL.into_iter().filter(there);
+                cells.extend(engines.map(|engine| Cell { percent, paced, cache, engine }));
             }
         }
     }
     cells
 }
 
+const UNDER_WAY: &str = "appends under way";
 /// Figures of a row: the second phase as a part of the first.
 const PART: &str = "deleting over clean";
 const EQUALISED: &str = "the same, were its bytes transferred as fast";
@@ -251,7 +264,7 @@ pub(super) fn setting(run: &mut Run, profile: &Profile) {
         format!("{zones} of {} MiB, evenly over the whole stroke", zone_size(run.options, profile) >> 20),
     );
     run.setting("capacities written over", overwrite(run.options));
-    run.setting("appends under way", CLIENTS);
+    run.setting("appends under way, where the row says nothing else", CLIENTS);
     run.setting("group commit", COMMITS);
     for source in sources(run.options) {
         let size = source.most.map_or("as large as a zone takes".into(), |most| format!("{} MiB", most >> 20));
@@ -271,7 +284,7 @@ pub(super) fn setting(run: &mut Run, profile: &Profile) {
 
 fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -> bool) -> Result<Played, Stop> {
     let options = match cell.engine {
-        Engine::Ours => Options::default(),
+        Engine::Ours | Engine::Share => Options::default(),
         Engine::OneZone => Options { placement: Placement::ONE_ZONE, victims: Victims::Greedy, ..Options::default() },
         Engine::Ext4 | Engine::F2fs => {
             return Err(Stop::Failed("a file system of the kernel has no virtual clock".into()));
@@ -286,6 +299,7 @@ fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -
         overwrite: overwrite(run),
         paced: cell.paced,
         cache: cell.cache,
+        clients: cell.engine.clients(),
         most: 8.0,
         seed: 1,
     };
@@ -303,6 +317,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         let one = measure(options, &profile, cell, stopped)?;
         let name = cell.engine.name();
         let mut row = row_of(&profile, &one);
+        row.figures.insert(UNDER_WAY.into(), cell.engine.clients() as f64);
         if cell.percent == 80 && cell.paced {
             row.paper = Some(Figure::new(4000.0 / 60.0, "MB/s, clean", "SMRSTORE, Figure 17, a drive's share"));
         }
@@ -315,6 +330,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         run.row(&cell.name(), |run| {
             let (filled, paced, cache) = (f64::from(cell.percent) / 100.0, cell.paced, cell.cache);
             let (mut row, answered) = streams::play(run, &profile, kernel, streams::Asked { filled, paced, cache })?;
+            row.figures.insert(UNDER_WAY.into(), cell.engine.clients() as f64);
             if kernel == Kernel::F2fs && cell.percent == 80 {
                 row.paper = Some(Figure::new(0.385, "deleting over clean: 61.5 % are lost", "SMRSTORE, section 1"));
             }
@@ -335,7 +351,7 @@ fn ratios(run: &mut Run) {
     for percent in [80, 90, 95] {
         for (paced, cache) in [(false, false), (false, true), (true, false), (true, true)] {
             let of = |engine| Cell { percent, paced, cache, engine };
-            for engine in [Engine::Ours, Engine::OneZone] {
+            for engine in [Engine::Ours, Engine::Share, Engine::OneZone] {
                 let cell = of(engine);
                 // As fast as it goes the clean phase has the outer tracks, so the part that is possible is 0.9: what is wanted is one of equal transfers. At the paper's rate the drive
                 // has time left.

@@ -4,7 +4,7 @@
 use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_multistream::{A_STORE, cdf, over_time, row_of, setting, sources, zone_size, zones};
 use super::chunk_write::DRIVE;
-use super::oss_run::{Play, play};
+use super::oss_run::{CLIENTS, Play, play};
 use super::result::{Ratio, Row};
 use super::{Experiment, Needs, Run, Stop};
 use imbrex_chunkstore::{Options, Pick, Placement, Victims};
@@ -63,6 +63,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         overwrite: over,
         paced: false,
         cache: false,
+        clients: CLIENTS,
         most: 5.0,
         seed: 1,
     };

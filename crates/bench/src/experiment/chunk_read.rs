@@ -76,7 +76,7 @@ impl Cell {
             Engine::F2fs => Kernel::F2fs,
             _ => return None,
         };
-        Some(kernel_chunks::Asked { kernel, span: self.span, cache: true, size: self.size })
+        Some(kernel_chunks::Asked { kernel, span: self.span, cache: true, size: self.size, scattered: true })
     }
 
     /// Sizes of which there are rows like this one, of any part of the drive: what is set up once serves all.

@@ -8,6 +8,7 @@
 
 use super::chart::{Axis, Chart, Shape};
 use super::chunk_write::{DRIVE, Span, ZONES};
+use super::kernel_chunks::opening::{self, opening};
 use super::result::{Figure, Ratio, Row};
 use super::stepped::{Host, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
@@ -26,11 +27,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         let load = Load::of(options.short);
         let index = load.index.iter().map(|part| index_name(*part));
         let scans = load.scans.iter().map(|scan| scan.name());
-        let cases = CASES.iter().map(|case| case.name.to_owned()).chain([HEADS, INIT].map(str::to_owned));
+        let cases = CASES.iter().map(|case| case.name.to_owned()).chain([HEADS, INIT, EXT4].map(str::to_owned));
         index.chain(scans).chain(cases).collect()
     },
     extra: super::NONE,
-    needs: |_| Needs { work: 0, memory: 2 << 30 },
+    // The directory for drives holds what is written to ext4.
+    needs: |options| Needs { work: if options.short { 128 << 20 } else { 3 << 30 }, memory: 2 << 30 },
     run,
 };
 
@@ -68,6 +70,23 @@ const CASES: [Case; 2] = [
 /// What a store does that does not know where its metazones are, as the paper's first version, CS-SMRSTORE-INIT.
 const HEADS: &str = "the head of every zone, one after another";
 const INIT: &str = "the paper's case where metazones may be anywhere, extrapolated";
+
+/// What the kernel's ext4 takes in the same case, measured.
+const EXT4: &str = "ext4 on CMR, measured";
+
+/// The case for a chunk server on it: as many chunks, open ones and bytes to scan. The short form has a handful.
+fn on_ext4(short: bool) -> opening::Case {
+    let scanned = CASES[0].tell.unwrap_or(CASES[0].checkpoint) + IN_MEMORY;
+    match short {
+        true => opening::Case { chunks: 45, chunk: 8 * MIB, open: 1, bytes: 10 * MIB },
+        false => opening::Case {
+            chunks: (STORED / CHUNK) as u64,
+            chunk: CHUNK as u64,
+            open: OPEN as u64 / 5,
+            bytes: scanned,
+        },
+    }
+}
 
 /// Bytes of one checkpoint in the paper's case.
 fn checkpoint_bytes() -> f64 {
@@ -407,6 +426,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         (Some(costs), Some(heads)) => Ok(init(computed(&profile, costs, &CASES[0]), heads)),
         _ => Err("it is computed from all other rows; run them too".into()),
     })?;
+    run.row(EXT4, |run| opening(run, &profile, on_ext4(run.options.short)))?;
     if let Some(costs) = &costs {
         let notes = [
             format!(
@@ -444,7 +464,9 @@ fn charts(run: &mut Run) {
         ("all".to_owned(), total, Some(94.4)),
     ];
     let anywhere = init.map(|seconds| ("all, metazones anywhere".to_owned(), seconds, Some(240.0)));
-    let bars = bars.into_iter().chain(anywhere).collect();
+    let ext4 = run.measured(EXT4).and_then(|row| row.device_seconds);
+    let measured = ext4.map(|seconds| ("ext4, measured".to_owned(), seconds, Some(19.6)));
+    let bars = bars.into_iter().chain(anywhere).chain(measured).collect();
     run.outcome.charts.push(Chart {
         file: "recovery".into(),
         title: "Opening after a crash: 20 TB, 60 % full, 55 open zones (extrapolated)".into(),
@@ -454,6 +476,8 @@ fn charts(run: &mut Run) {
     });
     let ratio = Ratio::of("the paper's seconds over ours, extrapolated (20 s are 4.7)", &[94.4 / total]);
     run.outcome.ratios.extend(ratio.map(|ratio| Ratio { goal: Some(94.4 / 20.0), ..ratio }));
+    let over = |ext4: f64| Ratio::of("seconds of ext4, measured, over ours, extrapolated", &[ext4 / total]);
+    run.outcome.ratios.extend(ext4.and_then(over));
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@
 //! [`one_stream`] has the rows of one that writes one chunk after another.
 
 mod clients;
+mod compared;
 mod one_stream;
 
 pub(super) use clients::make_durable;
 
-use super::chart::{Axis, Chart, Series, Shape};
 use super::kernel_chunks::{self, Kernel};
-use super::result::{Figure, Ratio, Row};
+use super::result::Row;
 use super::stepped::{Host, Nanoseconds, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use crate::segments::{PAYLOAD, SEGMENT};
@@ -97,13 +97,23 @@ enum Engine {
     Long,
     Buffered,
     OneZone,
-    Ext4,
+    /// Its files side by side.
+    Packed,
+    /// Its files all over the span, as on one that has been in use.
+    Scattered,
     F2fs,
 }
 
 impl Engine {
-    const ALL: [Engine; 6] =
-        [Engine::Durable, Engine::Long, Engine::Buffered, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+    const ALL: [Engine; 7] = [
+        Engine::Durable,
+        Engine::Long,
+        Engine::Buffered,
+        Engine::OneZone,
+        Engine::Packed,
+        Engine::Scattered,
+        Engine::F2fs,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -111,7 +121,8 @@ impl Engine {
             Engine::Long => "this store, commands of 4 MiB",
             Engine::Buffered => "this store, buffered",
             Engine::OneZone => "one zone",
-            Engine::Ext4 => "ext4 on CMR",
+            Engine::Packed => "ext4 on CMR, packed",
+            Engine::Scattered => "ext4 on CMR, scattered",
             Engine::F2fs => "F2FS",
         }
     }
@@ -140,7 +151,9 @@ impl Cell {
     fn extra(&self, short: bool) -> bool {
         match self.engine {
             _ if short => false,
-            Engine::Ext4 => self.span == Span::Whole || ![4 * KIB, 64 * KIB, MIB].contains(&self.size),
+            Engine::Packed | Engine::Scattered => {
+                self.span == Span::Whole || ![4 * KIB, 64 * KIB, MIB].contains(&self.size)
+            }
             Engine::F2fs => self.size != MIB,
             _ => false,
         }
@@ -149,11 +162,12 @@ impl Cell {
     /// What is asked of a file system of the kernel.
     fn kernel(&self) -> Option<kernel_chunks::Asked> {
         let kernel = match self.engine {
-            Engine::Ext4 => Kernel::Ext4,
+            Engine::Packed | Engine::Scattered => Kernel::Ext4,
             Engine::F2fs => Kernel::F2fs,
             _ => return None,
         };
-        Some(kernel_chunks::Asked { kernel, span: self.span, cache: self.cache, size: self.size })
+        let scattered = self.engine == Engine::Scattered;
+        Some(kernel_chunks::Asked { kernel, span: self.span, cache: self.cache, size: self.size, scattered })
     }
 
     /// Sizes of which there are rows like this one, of any part of the drive: what is set up once serves all.
@@ -353,99 +367,8 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         run.row(&cell.name(), |run| kernels.write(run, &profile, asked, &cell.wanted(run)))?;
         written.push((*cell, kernels.written()));
     }
-    zones_over_time(run, &written);
-    ratios(run);
-    for span in Span::ALL {
-        [false, true].into_iter().for_each(|cache| chart(run, span, cache));
-    }
+    compared::all(run, &written);
     Ok(())
-}
-
-fn rate(run: &Run, cell: Cell) -> Option<f64> {
-    run.measured(&cell.name())?.figures.get("MB/s").copied()
-}
-
-fn ratios(run: &mut Run) {
-    for cache in [false, true] {
-        for span in Span::ALL {
-            let mut compare = |over: Engine, under: Engine, size: u64, how: &str| {
-                let at = |engine| Cell { engine, span, cache, size };
-                let theirs = run.measured(&at(under).name())?.figures.get(&format!("MB/s{how}")).copied();
-                let (ours, theirs) = (rate(run, at(over))?, theirs?);
-                let name = format!("{}: MB/s over those of {}{how}", at(over).name(), under.name());
-                let mut ratio = Ratio::of(name, &[ours / theirs])?;
-                if size == MIB && span == Span::SixTb {
-                    ratio.goal = goal(over, under, how, cache);
-                    let papers = !cache && (over, under) == (Engine::Durable, Engine::Ext4);
-                    ratio.paper = papers.then(|| Figure::new(1.3, "", "SMRSTORE, section 6.1"));
-                }
-                run.outcome.ratios.push(ratio);
-                Some(())
-            };
-            compare(Engine::Durable, Engine::OneZone, MIB, "");
-            for size in SIZES {
-                for over in [Engine::Durable, Engine::Long] {
-                    for (how, _) in kernel_chunks::HOW {
-                        compare(over, Engine::Ext4, size, &format!(" {how}"));
-                    }
-                }
-                compare(Engine::Durable, Engine::F2fs, size, "");
-            }
-        }
-    }
-}
-
-/// What is to be reached: 1.3 times ext4 that promises as much, as in the paper; and with long commands and the write cache off as much as where it promises less.
-fn goal(over: Engine, under: Engine, how: &str, cache: bool) -> Option<f64> {
-    let durable = how.contains(kernel_chunks::HOW[0].0);
-    match (over, under, durable) {
-        (Engine::Durable, Engine::Ext4, true) => Some(1.3),
-        (Engine::Long, Engine::Ext4, false) if !cache => Some(1.0),
-        _ => None,
-    }
-}
-
-/// As SMRSTORE's Figures 5 and 15: which zones are written in the first seconds.
-fn zones_over_time(run: &mut Run, written: &[(Cell, Written)]) {
-    const SECONDS: f64 = 3.0;
-    for engine in [Engine::Durable, Engine::OneZone, Engine::F2fs] {
-        let asked = Cell { engine, span: Span::SixTb, cache: false, size: MIB };
-        let Some((_, writes)) = written.iter().find(|(cell, writes)| *cell == asked && !writes.is_empty()) else {
-            continue;
-        };
-        let first = writes.iter().map(|(_, zone)| *zone).min().unwrap_or(0);
-        let point = |(at, zone): &(Nanoseconds, u32)| (at / 1e9, f64::from(zone - first));
-        let points = writes.iter().map(point).filter(|(at, _)| *at < SECONDS).collect();
-        run.outcome.charts.push(Chart {
-            file: format!("zones-{}", engine.name().to_lowercase().replace(' ', "-")),
-            title: format!(
-                "Zones that are written, {}: appends of 1 MiB of 16 at once, write cache off ({DRIVE})",
-                engine.name()
-            ),
-            x: Axis::even("seconds"),
-            y: Axis::even("zone, from the first that is written"),
-            shape: Shape::Points(vec![Series { name: "a write of users' bytes".into(), points }]),
-        });
-    }
-}
-
-fn chart(run: &mut Run, span: Span, cache: bool) {
-    let line = |engine: Engine| {
-        let point = |size: u64| Some((size as f64 / KIB as f64, rate(run, Cell { engine, span, cache, size })?));
-        Series { name: engine.name().into(), points: SIZES.into_iter().filter_map(point).collect() }
-    };
-    let series: Vec<Series> = Engine::ALL.into_iter().map(line).filter(|line| line.points.len() > 1).collect();
-    if series.is_empty() {
-        return;
-    }
-    let on = if cache { "on" } else { "off" };
-    run.outcome.charts.push(Chart {
-        file: format!("write-{}-cache-{on}", span.name().replace(' ', "-")),
-        title: format!("Appends of 16 at once, {}, write cache {on} ({DRIVE})", span.name()),
-        x: Axis::log("KiB an append"),
-        y: Axis::even("MB/s"),
-        shape: Shape::Lines(series),
-    });
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ mod blocktrace;
 mod ext4;
 mod f2fs;
 mod f2fs_streams;
+pub(super) mod opening;
+pub(super) mod processor;
+mod scattered;
 pub(super) mod streams;
 
 use super::chunk_write::Span;
@@ -36,6 +39,8 @@ pub(super) struct Asked {
     pub(super) span: Span,
     pub(super) cache: bool,
     pub(super) size: u64,
+    /// Of ext4's appends: files lie all over the span, not side by side.
+    pub(super) scattered: bool,
 }
 
 /// What was measured, at one place or, added up, at all. Times are the drive's, in seconds.
@@ -125,10 +130,13 @@ pub(super) const HOW: [(&str, bool); 2] = [("with fdatasync", true), ("without",
 /// What was measured of each size, or why nothing was.
 type BySize<T> = Result<BTreeMap<u64, T>, Stop>;
 
+/// Appends on ext4, with where its files lie, by write cache, span, and whether files are scattered.
+type Ext4 = BTreeMap<(bool, &'static str, bool), BySize<(Both, ext4::Lie)>>;
+
 /// What rows have been measured together.
 #[derive(Default)]
 pub(super) struct Measured {
-    ext4: BTreeMap<(bool, &'static str), BySize<Both>>,
+    ext4: Ext4,
     reads: BTreeMap<&'static str, BySize<Ran>>,
     f2fs: Option<Result<f2fs::Traces, Stop>>,
     /// When the last row's drive was written, in nanoseconds, and in which zones, at the first place.
@@ -150,18 +158,19 @@ fn tried<'a>(run: &Run, wanted: &'a [u64]) -> &'a [u64] {
 impl Measured {
     /// A row of `chunk-write`. All sizes that are `wanted` are measured with the first that needs the same drive.
     pub(super) fn write(&mut self, run: &Run, profile: &Profile, asked: Asked, wanted: &[u64]) -> Result<Row, Stop> {
-        let Asked { kernel, span, cache, size } = asked;
-        let both = match kernel {
+        let Asked { kernel, span, cache, size, scattered } = asked;
+        let (both, lie) = match kernel {
             Kernel::Ext4 => {
                 let all = self
                     .ext4
-                    .entry((cache, span.name()))
-                    .or_insert_with(|| ext4::writes(run, profile, span, cache, wanted));
-                all.as_ref().map_err(Clone::clone)?.get(&size).cloned().ok_or_else(nothing)?
+                    .entry((cache, span.name(), scattered))
+                    .or_insert_with(|| ext4::writes(run, profile, asked, wanted));
+                let (both, lie) = all.as_ref().map_err(Clone::clone)?.get(&size).cloned().ok_or_else(nothing)?;
+                (both, Some(lie))
             }
             Kernel::F2fs => {
                 let traces = self.f2fs.get_or_insert_with(|| f2fs::record(run, "write", tried(run, wanted)));
-                f2fs::write(traces.as_ref().map_err(Clone::clone)?, run, profile, span, cache, size)?
+                (f2fs::write(traces.as_ref().map_err(Clone::clone)?, run, profile, span, cache, size)?, None)
             }
         };
         // What has reached the medium when it returns.
@@ -175,6 +184,10 @@ impl Measured {
             if !reached(sync) {
                 row.settings.insert(how.into(), "a sync at the end".into());
             }
+        }
+        if let Some(lie) = lie {
+            row.figures.insert("GB over which files lie".into(), lie.over as f64 / 1e9);
+            row.figures.insert("GB from a file to the next of its job".into(), lie.apart as f64 / 1e9);
         }
         if kernel == Kernel::Ext4 && size == 1 << 20 && !cache && span == Span::SixTb {
             row.paper = Some(Figure::new(84.6, "MB/s: 110 MB/s are 30 % more", "SMRSTORE, section 6.1"));

@@ -58,6 +58,12 @@ pub(super) fn table3() -> Vec<Source> {
     ]
 }
 
+/// Appends of Table 3 that are under way at once, at one drive's share: jobs × depth of each stream, 616 on 60 drives.
+pub(super) fn in_flight() -> usize {
+    const EACH: [(f64, f64); 4] = [(8.0, 32.0), (8.0, 32.0), (3.0, 32.0), (1.0, 8.0)];
+    (EACH.iter().map(|(jobs, depth)| jobs * depth).sum::<f64>() / DRIVES).round() as usize
+}
+
 /// Whose turn it is to append, how many bytes, and when that is at the paper's rate, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turn {
@@ -220,6 +226,7 @@ mod tests {
         let rate: f64 = all.iter().map(|source| source.rate).sum();
         assert!((rate / 1e6 - 4040.0 / 60.0).abs() < 1e-6, "{rate}");
         assert_eq!(all.iter().map(|source| source.open).collect::<Vec<_>>(), [3, 3, 15, 8]);
+        assert_eq!(in_flight(), 10);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use imbrex_device::Cause;
 use imbrex_emulator::time::TimeStats;
 use imbrex_emulator::{Op, Profile, TraceEntry};
 
-/// Appends that are under way at once, as in one job of the paper's load generator.
+/// Appends that are under way at once, as in one job of the paper's load generator; the most that can be.
 pub(super) const CLIENTS: usize = 32;
 /// What [`Steps`] knows a commit by, and an append that is durable by itself by the client's number behind it.
 const COMMIT: usize = CLIENTS;
@@ -43,6 +43,8 @@ pub(super) struct Play {
     /// At the paper's rate; else as fast as it goes.
     pub(super) paced: bool,
     pub(super) cache: bool,
+    /// Appends under way, [`CLIENTS`] at most.
+    pub(super) clients: usize,
     /// It ends before, once so many capacities were written to the drive, moved bytes included.
     pub(super) most: f64,
     pub(super) seed: u64,
@@ -248,7 +250,7 @@ impl Player<'_> {
     }
 
     fn run(mut self, stopped: &dyn Fn() -> bool) -> Result<Played, Stop> {
-        for client in 0..CLIENTS {
+        for client in 0..self.play.clients.min(CLIENTS) {
             self.wait(client, client as f64 * TURNAROUND);
         }
         let mut end = 0.0;
@@ -390,6 +392,7 @@ mod tests {
             overwrite: 1.0,
             paced: false,
             cache,
+            clients: CLIENTS,
             most: 8.0,
             seed: 1,
         };

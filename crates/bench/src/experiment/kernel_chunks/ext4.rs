@@ -1,15 +1,16 @@
 //! ext4 on a conventional drive with the mechanics of the host-managed one, whole, as [`Baseline`] has it: the drive's clock runs with the
 //! world's.
 //!
-//! Appends: a file system in a part of the drive as large as its files need, at the places where the store's zones begin, each file with the
-//! space of a chunk taken beforehand. Reads: one over all of the span, which its files take, and which are read where they begin.
+//! Appends: each file has the space of a chunk taken beforehand. Packed: a file system in a part of the drive as large as its files need, at the places where
+//! the store's zones begin. [`scattered`]: one over all of the span, whose files lie all over it. Reads: one over all of the span, which its files take, and which are read where they begin.
 
 use super::super::chunk_write::{DEPTH, JOBS, Span, ZONES};
 use super::super::hosts::{conventional_twin, profile_of, workplace};
 use super::super::{Rule, Run, Stop};
-use super::{Both, HOW, Ran, count};
+use super::scattered::{begins, holes, one_of_clusters, shuffled};
+use super::{Asked, Both, HOW, Ran, count};
 use crate::baseline::{Baseline, Directory, FileSystem, Setup};
-use crate::segments::{self, Answer, Args, What};
+use crate::segments::{self, Answer, Args, What, make, paths};
 use imbrex_emulator::Profile;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +26,8 @@ const REGION: u64 = FILES * JOBS as u64 * TAKEN / 4 * 5;
 /// Of a row at a place: at most so many bytes and appends, as the store's rows have.
 const BYTES: u64 = 1536 * MIB;
 const APPENDS: u64 = 4096;
+/// Room for files, where space is in clusters.
+pub(super) const INODES: u64 = 16_384;
 /// Files of a job that are read, and how far they are.
 const READ_FILES: u64 = 40;
 const LENGTH: u64 = 4 * MIB;
@@ -79,19 +82,23 @@ pub(super) fn counted<T>(baseline: &Baseline, what: impl FnOnce() -> Result<T, S
 pub(super) fn writes(
     run: &Run,
     profile: &Profile,
-    span: Span,
-    cache: bool,
+    asked: Asked,
     sizes: &[u64],
-) -> Result<BTreeMap<u64, Both>, Stop> {
-    let mut all: BTreeMap<u64, Both> = BTreeMap::new();
+) -> Result<BTreeMap<u64, (Both, Lie)>, Stop> {
+    let mut all: BTreeMap<u64, (Both, Lie)> = BTreeMap::new();
     let short = run.options.short;
-    for place in 0..if short { 1 } else { PLACES } {
+    for place in 0..if short || asked.scattered { 1 } else { PLACES } {
         // One file system for each: what is written stays in memory until it goes. Where only the plumbing is tried that is nothing.
         for sizes in sizes.chunks(if short { sizes.len().max(1) } else { 1 }) {
             let dir = workplace(&run.options.work)?;
-            let setup = setup(run, profile, cache, dir.path())?;
-            let part = if short { (0, 4 << 30) } else { part(profile, span, place) };
-            let baseline = started(&Setup { part: Some(part), ..setup })?;
+            let setup = setup(run, profile, asked.cache, dir.path())?;
+            let (from, length) = match (short, asked.scattered) {
+                (true, _) => (0, 4 << 30),
+                (false, true) => whole(profile, asked.span),
+                (false, false) => part(profile, asked.span, place),
+            };
+            let mkfs_more = if asked.scattered { one_of_clusters(INODES) } else { Vec::new() };
+            let baseline = started(&Setup { part: Some((from, length)), mkfs_more, ..setup })?;
             let (files, taken) = if short { (FILES / 16, 8 * MIB) } else { (FILES, TAKEN) };
             let args = |what, size, count, at, sync| Args {
                 what,
@@ -105,9 +112,9 @@ pub(super) fn writes(
                 at,
                 sync,
                 // What is in the drive's cache is not yet written.
-                settle: what == What::Append && cache && !sync,
+                settle: what == What::Append && asked.cache && !sync,
             };
-            segments::run(&args(What::Make, 4096, 0, taken, false))?;
+            let lie = made(&args(What::Make, 4096, 0, taken, false), asked.scattered.then_some(length))?;
             let mut at = 0;
             for (size, (n, (_, sync))) in
                 sizes.iter().flat_map(|size| HOW.into_iter().enumerate().map(move |how| (*size, how)))
@@ -115,7 +122,9 @@ pub(super) fn writes(
                 let count = count(run, size, BYTES, APPENDS);
                 let ran = once(run, &baseline, &args(What::Append, size, count, at, sync))?;
                 at += count.div_ceil(files * JOBS as u64) * size;
-                if let Some(sum) = all.entry(size).or_default().get_mut(n) {
+                let (both, lies) = all.entry(size).or_default();
+                *lies = lie;
+                if let Some(sum) = both.get_mut(n) {
                     sum.add(ran);
                 }
             }
@@ -123,6 +132,48 @@ pub(super) fn writes(
         }
     }
     Ok(all)
+}
+
+/// Where the files of a file system lie in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lie {
+    /// Bytes from where the first begins to where the last does.
+    pub(super) over: u64,
+    /// Of one file from the one before it in its job, on average.
+    pub(super) apart: u64,
+}
+
+impl Lie {
+    fn of(begins: &[u64]) -> Lie {
+        let ends = begins.iter().min().zip(begins.iter().max());
+        let apart: u64 = begins.windows(2).map(|two| two[0].abs_diff(two[1])).sum();
+        Lie {
+            over: ends.map_or(0, |(first, last)| last - first),
+            apart: apart / (begins.len() as u64).max(2).saturating_sub(1),
+        }
+    }
+}
+
+/// Makes the files: one after another, or all over a file system of this length.
+fn made(args: &Args, scattered: Option<u64>) -> Result<Lie, Stop> {
+    let all: Vec<_> = paths(args).collect();
+    match scattered {
+        Some(length) => {
+            // A little longer than a file: the extents of what is there grow by the holes, and take some of them.
+            holes(&args.dir, length, all.len() as u64, args.at + 4 * MIB)?;
+            make(args, shuffled(all.iter().cloned()))?;
+        }
+        None => drop(make(args, all.iter().cloned())?),
+    }
+    let lie = Lie::of(&begins(&all)?);
+    match scattered {
+        // Nine tenths of it at least, and the way between two is a third on average if they lie anywhere.
+        Some(length) if lie.over < length / 10 * 9 || lie.apart < length / 5 => Err(Stop::Failed(format!(
+            "the files lie within {} of {length} bytes, {} apart; they shall lie all over them",
+            lie.over, lie.apart
+        ))),
+        _ => Ok(lie),
+    }
 }
 
 /// Where on the drive the file system lies, and how long it is.
@@ -133,18 +184,18 @@ fn part(profile: &Profile, span: Span, place: u64) -> (u64, u64) {
     (from * profile.zone_size, REGION)
 }
 
+/// All of the span: where it begins, and how long it is.
+pub(super) fn whole(profile: &Profile, span: Span) -> (u64, u64) {
+    let (first, zones) = span.zones(profile);
+    (first * profile.zone_size, zones * profile.zone_size)
+}
+
 /// Random reads of all these sizes.
 pub(super) fn reads(run: &Run, profile: &Profile, span: Span, sizes: &[u64]) -> Result<BTreeMap<u64, Ran>, Stop> {
     let dir = workplace(&run.options.work)?;
-    let (first, zones) = span.zones(profile);
-    let (from, length) = match run.options.short {
-        true => (0, 4 << 30),
-        false => (first * profile.zone_size, zones * profile.zone_size),
-    };
+    let (from, length) = if run.options.short { (0, 4 << 30) } else { whole(profile, span) };
     let setup = setup(run, profile, true, dir.path())?;
-    // Space in clusters of 1 MiB: all of the span is taken in a moment, and reads are the same.
-    let more = ["-O", "bigalloc", "-C", "1048576", "-N", "16384"].map(String::from).to_vec();
-    let baseline = started(&Setup { part: Some((from, length)), mkfs_more: more, ..setup })?;
+    let baseline = started(&Setup { part: Some((from, length)), mkfs_more: one_of_clusters(INODES), ..setup })?;
     let args = |what, size, count, at| Args {
         what,
         dir: baseline.dir(),

@@ -1,24 +1,19 @@
 //! The four streams on ext4, for `chunk-multistream`: on the conventional drive of the same mechanics, whose clock runs with the world's.
 //!
-//! What is written has to fit into memory, and where it lies must be all over the stroke. So the file system is one of the whole drive, all of whose
-//! space a few files have taken; of these, as many holes as there are zones are given back, as large as zones and evenly over the stroke. What is appended
-//! and deleted has only those.
+//! What is written has to fit into memory, and where it lies must be all over the stroke. So what is appended and deleted has only
+//! [`scattered`](super::scattered) holes of a file system of the whole drive: as many as there are zones, and as large.
 
 use super::super::chunk_write::{Span, at_part};
 use super::super::hosts::workplace;
 use super::super::result::Row;
 use super::super::streams::{Answer, Load, open_bytes, run as files};
 use super::super::{Needs, Options, Rule, Run, Stop, checks};
+use super::scattered::{failed, holes, one_of_clusters};
 use super::{Kernel, Ran, drive_name, ext4, f2fs_streams};
 use crate::baseline::Setup;
 use imbrex_emulator::Profile;
-use rustix::fs::FallocateFlags;
-use std::fs::{File, OpenOptions};
-use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// Files that take what nobody shall use.
-const FILLERS: u64 = 160;
 
 /// What is played.
 #[derive(Clone, Copy, Debug)]
@@ -146,37 +141,6 @@ pub(in super::super) fn needs(options: &Options, kernel: Kernel) -> Needs {
     }
 }
 
-fn failed(path: &Path, error: impl std::fmt::Display) -> Stop {
-    Stop::Failed(format!("{}: {error}; see that the file system has room", path.display()))
-}
-
-/// Takes all space, and gives back holes.
-fn holes(dir: &Path, length: u64, size: Size) -> Result<(), Stop> {
-    let each = length / FILLERS / MIB * MIB;
-    let path = |n: u64| dir.join(format!("filler-{n}"));
-    let mut last = 0;
-    // The last ones find less than they ask for, or nothing: then all is taken.
-    for n in 0..2 * FILLERS {
-        let file = File::create(path(n)).map_err(|error| failed(&path(n), error))?;
-        last = n;
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, each) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::NOSPC) => break,
-            Err(error) => return Err(failed(&path(n), error)),
-        }
-    }
-    let whole = (last.max(1) * each) as f64;
-    for hole in 0..size.free {
-        let at = (whole * (hole as f64 + 0.5) / size.free as f64) as u64;
-        // Whole within its file.
-        let (n, at) = (at / each, (at % each / MIB * MIB).min(each.saturating_sub(size.zone)));
-        let file = OpenOptions::new().write(true).open(path(n)).map_err(|error| failed(&path(n), error))?;
-        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&file, how, at, size.zone).map_err(|error| failed(&path(n), error))?;
-    }
-    Ok(())
-}
-
 /// The streams on ext4: the row, and the user's bytes over time.
 fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, OverTime), Stop> {
     let size = Size::of(run.options.short);
@@ -187,11 +151,10 @@ fn ext4(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, OverTime), S
         false => (first * profile.zone_size, zones * profile.zone_size),
     };
     let setup = ext4::setup(run, profile, asked.cache, dir.path())?;
-    // Space in clusters of 1 MiB: all of it is taken in a moment. None is kept for root, who runs this.
-    let more = ["-O", "bigalloc", "-C", "1048576", "-N", "16384", "-m", "0"].map(String::from).to_vec();
-    let baseline = ext4::started(&Setup { part: Some((from, length)), mkfs_more: more, ..setup })?;
+    let baseline =
+        ext4::started(&Setup { part: Some((from, length)), mkfs_more: one_of_clusters(ext4::INODES), ..setup })?;
     run.says("ext4: all space but so many holes is taken");
-    holes(&baseline.dir(), length, size)?;
+    holes(&baseline.dir(), length, size.free, size.zone)?;
     let chunks = baseline.dir().join("chunks");
     std::fs::create_dir(&chunks).map_err(|error| failed(&chunks, error))?;
     let capacity = size.zones * size.zone;
