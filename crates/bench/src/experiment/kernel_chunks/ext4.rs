@@ -159,8 +159,9 @@ fn made(args: &Args, scattered: Option<u64>) -> Result<Lie, Stop> {
     let all: Vec<_> = paths(args).collect();
     match scattered {
         Some(length) => {
-            // A little longer than a file: the extents of what is there grow by the holes, and take some of them.
-            holes(&args.dir, length, all.len() as u64, args.at + 4 * MIB)?;
+            // Some more than files, and a little longer: the extents of what is there grow by the holes, and take some of their space.
+            let count = all.len() as u64;
+            holes(&args.dir, length, count + count / 16, args.at + 4 * MIB)?;
             make(args, shuffled(all.iter().cloned()))?;
         }
         None => drop(make(args, all.iter().cloned())?),
