@@ -10,6 +10,7 @@ use imbrex_device::{
     ZoneOp, ZonedDevice,
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
+use imbrex_zones::frame::FRAME_HEADER;
 use imbrex_zones::{
     AppendStream, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Tenant,
     TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
@@ -183,7 +184,11 @@ impl Placer for Notes {
 
 fn stream(tenant: &Tenant, file: u64) -> (Arc<AppendStream>, Arc<Notes>) {
     let notes = Arc::new(Notes { tenant: tenant.clone(), file, placed: Mutex::default(), zones: Mutex::default() });
-    let spec = StreamSpec {
+    (Arc::new(AppendStream::new(tenant, spec(file), StreamStart::default(), notes.clone())), notes)
+}
+
+fn spec(file: u64) -> StreamSpec {
+    StreamSpec {
         file,
         life: 1,
         framing: Framing::Framed { max_frame: 4096 },
@@ -193,8 +198,7 @@ fn stream(tenant: &Tenant, file: u64) -> (Arc<AppendStream>, Arc<Notes>) {
         ordered: false,
         patient: 0,
         journal: false,
-    };
-    (Arc::new(AppendStream::new(tenant, spec, StreamStart::default(), notes.clone())), notes)
+    }
 }
 
 fn piece(file: u64, at: u64, n: u64) -> Vec<u8> {
@@ -467,6 +471,144 @@ fn nothing_is_written_after_an_abandon_has_returned() {
             volume.quiesce().unwrap();
             assert_eq!(*notes.zones.lock().unwrap(), zones, "a zone was taken after the end");
             assert_eq!(count(&zones), writes, "a zone was written after the end");
+        },
+        rounds(),
+    );
+}
+
+/// Logs share the zones that they left, as an engine's files do, and somebody else may take such a zone to empty it.
+struct Sharing {
+    tenant: Tenant,
+    file: u64,
+    parked: Arc<Mutex<Vec<OpenZone>>>,
+    /// Everything that was placed, of all logs.
+    placed: Arc<Mutex<Vec<(u64, Placed)>>>,
+    promised: AtomicU32,
+}
+
+impl Placer for Sharing {
+    fn reserve(&self, _: u64, _: bool) -> Result<()> {
+        if self.promised.load(Ordering::Relaxed) == 0 {
+            self.tenant.promise(0)?;
+            self.promised.store(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+    fn idle(&self) {
+        if self.promised.swap(0, Ordering::Relaxed) > 0 {
+            self.tenant.promise_over();
+        }
+    }
+    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
+        let mut parked = self.parked.lock().unwrap();
+        let fits = |zone: &OpenZone| zone.capacity - zone.at >= need + 4096;
+        let shared = parked.iter().position(fits).map(|i| parked.swap_remove(i));
+        drop(parked);
+        let (zone, life, at) = match shared {
+            Some(open) => (open.zone, open.life, open.at),
+            None => {
+                let urgency =
+                    if self.promised.swap(0, Ordering::Relaxed) > 0 { Urgency::Promised } else { Urgency::User };
+                (self.tenant.take(urgency)?, self.tenant.new_life(), 0)
+            }
+        };
+        let header = ZoneHeader {
+            volume: self.tenant.volume().uuid(),
+            owner: 1,
+            kind: 1,
+            file: self.file,
+            life,
+            logical,
+            created: 0,
+            zone: zone.0,
+            mount: 1,
+            name: String::new(),
+        };
+        Ok(NewZone { zone, at, header })
+    }
+    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
+        let placed = self.placed.lock().unwrap();
+        let len: u64 = placed.iter().filter(|(file, _)| *file == self.file).map(|(_, placed)| placed.len).sum();
+        assert_eq!(len, end, "all bytes are on the drive when a log leaves its zone");
+        self.parked.lock().unwrap().push(*zone);
+        Ok(true)
+    }
+    fn placed(&self, placed: &Placed, _: &[u8]) {
+        self.placed.lock().unwrap().push((self.file, *placed));
+    }
+}
+
+/// Somebody who needs a zone has all logs give up theirs, and somebody else empties what they left, while they are appended to.
+#[test]
+fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
+    shuttle::check_random(
+        || {
+            let (_, volume, tenant) = volume(false);
+            let (parked, placed) = (Arc::new(Mutex::new(Vec::<OpenZone>::new())), Arc::new(Mutex::new(Vec::new())));
+            let open = |file| {
+                let (tenant, parked, placed) = (tenant.clone(), parked.clone(), placed.clone());
+                let sharing = Sharing { tenant: tenant.clone(), file, parked, placed, promised: AtomicU32::new(0) };
+                Arc::new(AppendStream::new(&tenant, spec(file), StreamStart::default(), Arc::new(sharing)))
+            };
+            let logs: Vec<_> = (1..=3).map(open).collect();
+            let mut threads: Vec<_> = logs
+                .iter()
+                .zip(1..)
+                .map(|(log, file)| {
+                    let log = log.clone();
+                    thread::spawn(move || {
+                        for n in [3000, 9000, 100, 5000] {
+                            log.append(&piece(file, log.len(), n)).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let resting = tenant.clone();
+            threads.push(thread::spawn(move || {
+                for _ in 0..3 {
+                    resting.rest_logs().unwrap();
+                }
+            }));
+            // Where frames of a zone are that was emptied: the zone, its new place.
+            let moved = Arc::new(Mutex::new(BTreeMap::new()));
+            let (cleaning, all, from, to) = (tenant.clone(), placed.clone(), parked.clone(), moved.clone());
+            threads.push(thread::spawn(move || {
+                for _ in 0..3 {
+                    thread::yield_now();
+                    let Some(old) = from.lock().unwrap().pop() else { continue };
+                    let volume = cleaning.volume();
+                    let start = |zone: ZoneId| volume.geometry().start(zone);
+                    let mut bytes = AlignedBuf::zeroed(old.at as usize);
+                    volume.read(&mut bytes, start(old.zone), TAG).unwrap();
+                    let mut new = OpenZone { zone: cleaning.take(Urgency::User).unwrap(), at: 0, ..old };
+                    volume.write_sequential(&mut new, &bytes, TAG).unwrap();
+                    // Zones have several lives here: the copy is of what has been placed up to now.
+                    let mut to = to.lock().unwrap();
+                    for (i, (_, placed)) in all.lock().unwrap().iter().enumerate() {
+                        if placed.zone == old.zone && placed.life == old.life {
+                            to.insert(i, new.zone);
+                        }
+                    }
+                    drop(to);
+                    cleaning.release(old.zone);
+                }
+            }));
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            logs.iter().for_each(|log| log.drain(Priority::Normal).unwrap());
+            tenant.rest_logs().unwrap();
+            assert_eq!(tenant.counts().promised, 0, "who rests has nothing promised");
+            let mut ends = BTreeMap::new();
+            for (i, (file, placed)) in placed.lock().unwrap().iter().enumerate() {
+                let end: &mut u64 = ends.entry(*file).or_default();
+                assert_eq!(placed.logical, *end, "in order, without a gap");
+                *end += placed.len;
+                let zone = moved.lock().unwrap().get(&i).copied().unwrap_or(placed.zone);
+                let mut frame = AlignedBuf::zeroed((FRAME_HEADER + placed.len as usize).next_multiple_of(4096));
+                volume.read(&mut frame, volume.geometry().start(zone) + placed.at, TAG).unwrap();
+                let payload = &frame[FRAME_HEADER..FRAME_HEADER + placed.len as usize];
+                assert!(*payload == *piece(*file, placed.logical, placed.len), "what was appended stands there");
+            }
+            assert_eq!(ends, (1..=3).map(|file| (file, 17_100)).collect());
         },
         rounds(),
     );
