@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 fn imbrex(args: &[&str]) -> Output {
@@ -128,4 +128,80 @@ fn a_drive_in_use_stays() {
     assert_eq!(at.entries(), ["x.img", "x.img.1"]);
     drop(held);
     done(at.drive("info", &["x.img"]));
+}
+
+#[test]
+fn a_move_that_is_ended_anywhere_is_named_with_what_to_do() {
+    // As `drive mv` goes: parts and the first file get their new names, and lose the old ones, the first file before its parts.
+    let link = |at: &Place, from: &str, to: &str| fs::hard_link(at.path(from), at.path(to)).unwrap();
+    let at = Place::new();
+    link(&at, "x.img.1", "y.img.1");
+    let way_out = format!("imbrex drive rm {}", at.name("y.img"));
+    refused(at.drive("mv", &["x.img", "y.img"]), 1, &["y.img.1", "in the way", &way_out]);
+    refused(at.drive("info", &["y.img"]), 1, &["y.img.1", "no such file", &way_out]);
+    done(at.drive("rm", &["y.img"]));
+    assert_eq!(at.entries(), ["x.img", "x.img.1"]);
+    link(&at, "x.img.1", "y.img.1");
+    link(&at, "x.img", "y.img");
+    refused(at.drive("mv", &["x.img", "y.img"]), 1, &["under another name", "imbrex drive rm"]);
+    done(at.drive("info", &["x.img"]));
+    done(at.drive("info", &["y.img"]));
+    fs::remove_file(at.path("x.img")).unwrap();
+    let way_out = format!("imbrex drive rm {}", at.name("x.img"));
+    for verb in ["mv", "cp"] {
+        refused(at.drive(verb, &["x.img", "z.img"]), 1, &["x.img.1", "no such file", &way_out]);
+    }
+    done(at.drive("rm", &["x.img"]));
+    assert_eq!(at.entries(), ["y.img", "y.img.1"]);
+    done(at.drive("info", &["y.img"]));
+}
+
+/// Kills a command that makes `name` while it has files there without a name, or when it is done if it was faster. What is there then is whole, or
+/// no drive and named with what to do.
+#[track_caller]
+fn killed(at: &Place, args: &[&str], name: &str) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_imbrex")).args(args).stdout(Stdio::null()).spawn().unwrap();
+    let files = format!("/proc/{}/fd", child.id());
+    let here = at.0.path().as_os_str().as_encoded_bytes();
+    let unfinished = |file: fs::DirEntry| {
+        fs::read_link(file.path()).is_ok_and(|target| {
+            let target = target.as_os_str().as_encoded_bytes();
+            target.starts_with(here) && (target.ends_with(b" (deleted)") || target.ends_with(b".unfinished"))
+        })
+    };
+    while child.try_wait().unwrap().is_none() {
+        if fs::read_dir(&files).is_ok_and(|mut files| files.any(|file| file.is_ok_and(unfinished))) {
+            child.kill().unwrap();
+        }
+    }
+    let made: Vec<String> = at.entries().into_iter().filter(|entry| entry.starts_with(name)).collect();
+    if made.iter().any(|file| file == name) {
+        done(at.drive("info", &[name]));
+        return;
+    }
+    if let Some(left) = made.first() {
+        refused(at.create(name, &[]), 1, &[left, "remove"]);
+        made.iter()
+            .filter(|file| file.ends_with(".unfinished"))
+            .for_each(|file| fs::remove_file(at.path(file)).unwrap());
+        if made.iter().any(|file| !file.ends_with(".unfinished")) {
+            done(at.drive("rm", &[name]));
+        }
+    }
+    done(at.create(name, &[]));
+}
+
+#[test]
+fn what_a_killed_create_or_copy_leaves_is_no_drive_or_a_whole_one() {
+    let at = Place::new();
+    File::options().write(true).open(at.path("x.img.1")).unwrap().write_all_at(&vec![7; 64 << 20], 1 << 40).unwrap();
+    killed(&at, &["drive", "create", &at.name("y.img"), "--profile", "hgst-hsh721414al"], "y.img");
+    killed(&at, &["drive", "cp", &at.name("x.img"), &at.name("z.img")], "z.img");
+    done(at.drive("info", &["x.img"]));
+    // One that is replaced is empty until the new one is whole: no drive, and told.
+    File::options().write(true).open(at.path("y.img")).unwrap().set_len(0).unwrap();
+    assert!(!at.drive("info", &["y.img"]).status.success());
+    refused(at.create("y.img", &[]), 1, &["y.img", "exists", "--force"]);
+    done(at.create("y.img", &["--force"]));
+    done(at.drive("info", &["y.img"]));
 }

@@ -138,12 +138,7 @@ impl Emulator {
         for part in parts::parts_beside(path) {
             fs::remove_file(&part).map_err(|error| host_error(&part, "remove", error))?;
         }
-        // Only what was made here is taken back when it fails.
-        let mut made = vec![path.to_owned()];
-        if let Err(error) = fill(path, &file, &header, &mut made) {
-            made.iter().for_each(|file| drop(fs::remove_file(file)));
-            return Err(error);
-        }
+        fill(path, &file, &header)?;
         drop(file);
         Self::open(path, OpenOptions::default())
     }
@@ -226,16 +221,32 @@ fn noted_holder(path: &Path) -> Vec<Holder> {
     noted.map(|pid| Holder { pid, name: String::new() }).into_iter().collect()
 }
 
-/// Makes the file at `path`, or empties what is there if that is wanted and nobody uses it. Returns it locked.
-fn claim_path(path: &Path, force: bool) -> Result<File> {
-    let mut options = File::options();
-    options.read(true).write(true);
+/// The first file of an image that is made.
+enum First {
+    /// It gets its name when all of the image is there.
+    New(parts::Unnamed),
+    /// One that was there, emptied and locked.
+    Emptied(File),
+}
+
+impl First {
+    fn file(&self) -> &File {
+        match self {
+            First::New(new) => new.file(),
+            First::Emptied(file) => file,
+        }
+    }
+}
+
+/// Makes a file for `path`, or empties what is there if that is wanted and nobody uses it. Either is locked.
+fn claim_path(path: &Path, force: bool) -> Result<First> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Of an image that was removed without it.
             time_file::forget(path);
-            let file = options.create_new(true).open(path).map_err(|e| host_error(path, "create", e))?;
-            return lock::take_new(file).map_err(|error| Error::io(&name_of(path), error));
+            let new = parts::Unnamed::beside(path)?;
+            lock::take_new(new.file()).map_err(|error| Error::io(&name_of(path), error))?;
+            return Ok(First::New(new));
         }
         Err(error) => return Err(host_error(path, "look at", error)),
         Ok(meta) if !meta.is_file() => {
@@ -246,6 +257,8 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
         }
         Ok(_) => {}
     }
+    let mut options = File::options();
+    options.read(true).write(true);
     let file = options.open(path).map_err(|e| host_error(path, "write", e))?;
     let meta = file.metadata().map_err(|e| Error::io(&name_of(path), e))?;
     lock::take(&file, &meta, false).map_err(|error| match error {
@@ -257,13 +270,14 @@ fn claim_path(path: &Path, force: bool) -> Result<File> {
     }
     time_file::forget(path);
     file.set_len(0).map_err(|e| host_error(path, "write", e))?;
-    Ok(file)
+    Ok(First::Emptied(file))
 }
 
-/// Lays the image out; its header comes last, so that half an image is none.
-fn fill(path: &Path, file: &File, header: &Header, made: &mut Vec<PathBuf>) -> Result<()> {
+/// Lays the image out. Its parts get their names when all of them are there, and the first file its header and its name behind them: half an
+/// image is none. What is taken back when it fails was made here.
+fn fill(path: &Path, first: &First, header: &Header) -> Result<()> {
     let fail = |error| host_error(path, "write", error);
-    let layout = Layout::of(&header.config);
+    let (file, layout) = (first.file(), Layout::of(&header.config));
     // Real zeros: every page of the mapping has its block on the host before anyone stores to it.
     let zeros = vec![0; 1 << 20];
     for at in (0..layout.total()).step_by(zeros.len()) {
@@ -273,26 +287,43 @@ fn fill(path: &Path, file: &File, header: &Header, made: &mut Vec<PathBuf>) -> R
     file.set_len(header.file_len(0)).map_err(fail)?;
     let region = Region::map(file, layout.total(), true).map_err(fail)?;
     State { region, layout }.initialise(&header.config);
+    let mut others = Vec::new();
     for index in 1..header.files {
         let path = sibling(path, index);
-        let mut options = File::options();
-        let other = options.read(true).write(true).create_new(true).open(&path);
-        let other = other.map_err(|error| host_error(&path, "create", error))?;
+        let other = parts::Unnamed::beside(&path)?;
+        other.file().set_len(header.file_len(index)).map_err(fail)?;
+        other.file().write_all_at(&Header { index, ..header.clone() }.encode(), 0).map_err(fail)?;
+        other.file().sync_all().map_err(fail)?;
+        others.push((other, path));
+    }
+    let mut made = parts::Made::default();
+    if let First::Emptied(_) = first {
         made.push(path);
-        other.set_len(header.file_len(index)).map_err(fail)?;
-        other.write_all_at(&Header { index, ..header.clone() }.encode(), 0).map_err(fail)?;
+    }
+    for (other, path) in &others {
+        other.name(path, &mut made)?;
     }
     file.write_all_at(&header.encode(), 0).map_err(fail)?;
-    file.sync_all().map_err(fail)
+    file.sync_all().map_err(fail)?;
+    if let First::New(new) = first {
+        new.name(path, &mut made)?;
+    }
+    made.keep();
+    Ok(())
 }
 
 const DIRECTORY: &str = "this is a directory, not a drive image; name the image in it";
 
 fn open_main(path: &Path, write: bool) -> Result<(File, fs::Metadata)> {
     let file = File::options().read(true).write(write).open(path).map_err(|error| match error.kind() {
-        kind @ ErrorKind::NotFound => {
-            refused(path, kind, "there is no such file; make a drive with `imbrex drive create PATH --profile NAME`")
-        }
+        kind @ ErrorKind::NotFound => match parts::parts_beside(path).first() {
+            Some(part) => refused(path, kind, parts::first_is_gone(path, part)),
+            None => refused(
+                path,
+                kind,
+                "there is no such file; make a drive with `imbrex drive create PATH --profile NAME`",
+            ),
+        },
         ErrorKind::IsADirectory => Error::unusable(&name_of(path), DIRECTORY),
         _ => host_error(path, if write { "write" } else { "read" }, error),
     })?;

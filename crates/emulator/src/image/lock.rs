@@ -35,9 +35,8 @@ pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<(), Ref
 }
 
 /// Locks a file that this process has just made.
-pub(crate) fn take_new(file: File) -> io::Result<File> {
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
+pub(crate) fn take_new(file: &File) -> io::Result<()> {
+    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 /// Lets go of it. Closing the file is not enough: a child that another thread is just starting has the file, too, until it runs

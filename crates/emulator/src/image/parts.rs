@@ -1,8 +1,8 @@
 //! An image's files together: a drive of more than 8 TiB has parts beside its first file, and any may have its clock and its trace.
 
 use super::{
-    check_lengths, host_error, lock, name_of, open_main, open_sibling, read_header, sibling, time_path, trace_path,
-    unusable,
+    check_lengths, host_error, lock, name_of, open_main, open_sibling, read_header, sibling, suffixed, time_path,
+    trace_path, unusable,
 };
 use imbrex_device::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, copy_file_range, linkat, open, seek};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Parts of an image at `path` that stand there, whether or not its first file does. A file that only has such a name is none.
@@ -61,6 +61,16 @@ pub(super) fn foreign(path: &Path, number: u32) -> Result<()> {
         format!(
             "this file is in the way: part {number} of {image} goes there; name another path, or move the file away"
         ),
+    )
+}
+
+/// What to do where a part is left of an image without its first file.
+pub(super) fn first_is_gone(path: &Path, part: &Path) -> String {
+    format!(
+        "there is no such file, but {}, a part of such a drive; put the first file back, or, if a command was ended while it made, moved or \
+         removed the drive, remove what is left with `imbrex drive rm {}`",
+        part.display(),
+        path.display()
     )
 }
 
@@ -117,6 +127,15 @@ pub fn remove_image(path: &Path) -> Result<Vec<PathBuf>> {
 /// middle, the drive is whole under one name or under both.
 pub fn rename_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let (held, files) = hold(from, false)?;
+    if is_same(from, to) {
+        return unusable(
+            to,
+            format!(
+                "this is {} under another name, as a move leaves it that is ended in the middle; `imbrex drive rm` of one name keeps the other",
+                from.display()
+            ),
+        );
+    }
     check_free(to, files.len())?;
     let mut steps = pairs(from, to, &files);
     steps.reverse();
@@ -133,7 +152,7 @@ pub fn rename_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
             ),
             _ => host_error(new, "make", error),
         })?;
-        made.0.push(new.clone());
+        made.push(new);
     }
     let new = made.keep();
     // The first file goes first: then the rest is no drive.
@@ -152,14 +171,13 @@ pub fn copy_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let mut whole = Vec::new();
     for (old, new) in pairs(from, to, &files).into_iter().filter(|(old, _)| *old != trace_path(from)) {
         let source = File::open(&old).map_err(|error| host_error(&old, "read", error))?;
-        let copy = Unnamed::beside(&new).map_err(|error| host_error(&new, "write", error))?;
-        copy_sparse(&source, &copy.file).map_err(|error| host_error(&new, "write", error))?;
+        let copy = Unnamed::beside(&new)?;
+        copy_sparse(&source, copy.file()).map_err(|error| host_error(&new, "write", error))?;
         whole.push((copy, new));
     }
     let mut made = Made::default();
     for (copy, new) in whole.iter().rev() {
-        copy.name(new).map_err(|error| host_error(new, "make", error))?;
-        made.0.push(new.clone());
+        copy.name(new, &mut made)?;
     }
     let _ = File::open(directory(to)).and_then(|directory| directory.sync_all());
     drop(held);
@@ -168,10 +186,14 @@ pub fn copy_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
 
 /// Names that go again unless they are kept.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+pub(super) struct Made(Vec<PathBuf>);
 
 impl Made {
-    fn keep(mut self) -> Vec<PathBuf> {
+    pub(super) fn push(&mut self, path: &Path) {
+        self.0.push(path.to_owned());
+    }
+
+    pub(super) fn keep(mut self) -> Vec<PathBuf> {
         let mut all = std::mem::take(&mut self.0);
         all.reverse();
         all
@@ -201,36 +223,58 @@ fn check_free(to: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// A file without a name, or where the file system has no such files, with one that goes again.
-struct Unnamed {
+/// Whether both are names of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let which = |path| fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    matches!((which(one), which(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// A file without a name, which nothing is left of when its process is killed; or where the file system has no such files, with one that goes again.
+pub(super) struct Unnamed {
     file: File,
     temporary: Option<PathBuf>,
 }
 
 impl Unnamed {
-    fn beside(path: &Path) -> io::Result<Unnamed> {
+    /// In the directory of `path`.
+    pub(super) fn beside(path: &Path) -> Result<Unnamed> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match open(directory(path), flags, Mode::from_raw_mode(0o666)) {
-            Ok(file) => Ok(Unnamed { file: file.into(), temporary: None }),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {
-                let mut name = path.as_os_str().to_owned();
-                name.push(format!(".{}.new", std::process::id()));
-                let file = File::options().read(true).write(true).create_new(true).open(&name)?;
-                Ok(Unnamed { file, temporary: Some(name.into()) })
-            }
-            Err(error) => Err(error.into()),
+            Ok(file) if Path::new("/proc/self/fd").exists() => Ok(Unnamed { file: file.into(), temporary: None }),
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Self::unfinished(path),
+            Err(error) => Err(host_error(path, "create", error.into())),
         }
     }
 
+    /// With a name that says what it is. One that another process left stays.
+    fn unfinished(path: &Path) -> Result<Unnamed> {
+        let name = suffixed(path, "unfinished");
+        match File::options().read(true).write(true).create_new(true).open(&name) {
+            Ok(file) => Ok(Unnamed { file, temporary: Some(name) }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => unusable(
+                &name,
+                "this is a part of a drive that another command is making, or was when it was ended; wait for that command, or remove this file",
+            ),
+            Err(error) => Err(host_error(path, "create", error)),
+        }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Gives it its name, which nothing has.
-    fn name(&self, path: &Path) -> io::Result<()> {
-        match &self.temporary {
+    pub(super) fn name(&self, path: &Path, made: &mut Made) -> Result<()> {
+        let done = match &self.temporary {
             Some(temporary) => fs::hard_link(temporary, path),
             None => {
                 let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                Ok(linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+                linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
             }
-        }
+        };
+        done.map_err(|error| host_error(path, "make", error))?;
+        made.push(path);
+        Ok(())
     }
 }
 
@@ -278,4 +322,27 @@ fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
         };
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_file_is_without_a_name_an_unfinished_one_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.img");
+        let entries = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let file = Unnamed::unfinished(&path).unwrap();
+        assert_eq!(entries(), ["x.img.unfinished"]);
+        let why = Unnamed::unfinished(&path).err().unwrap().to_string();
+        assert!(why.contains("x.img.unfinished") && why.contains("remove this file"), "{why}");
+        let mut made = Made::default();
+        file.name(&path, &mut made).unwrap();
+        made.keep();
+        drop(file);
+        assert_eq!(entries(), ["x.img"]);
+        drop(Unnamed::unfinished(&path).unwrap());
+        assert_eq!(entries(), ["x.img"]);
+    }
 }
