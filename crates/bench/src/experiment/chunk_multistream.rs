@@ -2,7 +2,7 @@
 //! [virtual clock](super::stepped): four streams fill the drive, then sealed chunks die at random. [`super::oss_run`] says what is scaled.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::chunk_write::{COMMITS, DRIVE, at_part};
+use super::chunk_write::{COMMITS, DRIVE, LONG, at_part};
 use super::kernel_chunks::Kernel;
 use super::kernel_chunks::streams::{self, Cleaned};
 use super::oss::{Source, in_flight, shrunk, table3};
@@ -36,18 +36,21 @@ enum Engine {
     Ours,
     /// With as many appends under way as the paper has for each drive.
     Share,
+    /// The same as the first on a drive that takes commands of 4 MiB.
+    Long,
     OneZone,
     Ext4,
     F2fs,
 }
 
 impl Engine {
-    const ALL: [Engine; 5] = [Engine::Ours, Engine::Share, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+    const ALL: [Engine; 6] = [Engine::Ours, Engine::Share, Engine::Long, Engine::OneZone, Engine::Ext4, Engine::F2fs];
 
     fn name(self) -> &'static str {
         match self {
             Engine::Ours => "this store",
             Engine::Share => "this store, 10 under way as in Table 3",
+            Engine::Long => "this store, commands of 4 MiB",
             Engine::OneZone => "one zone",
             Engine::Ext4 => "ext4 on CMR",
             Engine::F2fs => "F2FS",
@@ -64,7 +67,7 @@ impl Engine {
         match self {
             Engine::Ext4 => Some(Kernel::Ext4),
             Engine::F2fs => Some(Kernel::F2fs),
-            Engine::Ours | Engine::Share | Engine::OneZone => None,
+            Engine::Ours | Engine::Share | Engine::Long | Engine::OneZone => None,
         }
     }
 }
@@ -94,6 +97,7 @@ impl Cell {
             Engine::Share => self.percent > 80,
             Engine::OneZone => self.percent > 80 || self.paced,
             Engine::Ext4 => self.percent > 80 || self.paced || self.cache,
+            Engine::Long => self.percent > 80,
             // Minutes of an emulated processor.
             Engine::F2fs => true,
         }
@@ -118,7 +122,11 @@ fn cells() -> Vec<Cell> {
         for paced in [true, false] {
             for cache in [false, true] {
                 // The paper has the write cache off.
-                let there = |engine: &Engine| *engine != Engine::Share || !cache && percent <= 90;
+                let there = |engine: &Engine| match engine {
+                    Engine::Share => !cache && percent <= 90,
+                    Engine::Long => !cache,
+                    _ => true,
+                };
                 let engines = Engine::ALL.into_iter().filter(there);
                 cells.extend(engines.map(|engine| Cell { percent, paced, cache, engine }));
             }
@@ -284,7 +292,7 @@ pub(super) fn setting(run: &mut Run, profile: &Profile) {
 
 fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -> bool) -> Result<Played, Stop> {
     let options = match cell.engine {
-        Engine::Ours | Engine::Share => Options::default(),
+        Engine::Ours | Engine::Share | Engine::Long => Options::default(),
         Engine::OneZone => Options { placement: Placement::ONE_ZONE, victims: Victims::Greedy, ..Options::default() },
         Engine::Ext4 | Engine::F2fs => {
             return Err(Stop::Failed("a file system of the kernel has no virtual clock".into()));
@@ -303,7 +311,8 @@ fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -
         most: 8.0,
         seed: 1,
     };
-    play(profile, &load, options, stopped)
+    let max_io = if cell.engine == Engine::Long { LONG } else { profile.max_io };
+    play(&Profile { max_io, ..profile.clone() }, &load, options, stopped)
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -351,12 +360,13 @@ fn ratios(run: &mut Run) {
     for percent in [80, 90, 95] {
         for (paced, cache) in [(false, false), (false, true), (true, false), (true, true)] {
             let of = |engine| Cell { percent, paced, cache, engine };
-            for engine in [Engine::Ours, Engine::Share, Engine::OneZone] {
+            for engine in [Engine::Ours, Engine::Share, Engine::Long, Engine::OneZone] {
                 let cell = of(engine);
                 // As fast as it goes the clean phase has the outer tracks, so the part that is possible is 0.9: what is wanted is one of equal transfers. At the paper's rate the drive
                 // has time left.
-                let goal = (engine == Engine::Ours && paced && percent <= 90).then_some(1.0);
-                let equalised = (engine == Engine::Ours && !paced && percent == 80).then_some(0.85);
+                let ours = matches!(engine, Engine::Ours | Engine::Long);
+                let goal = (ours && paced && percent <= 90).then_some(1.0);
+                let equalised = (ours && !paced && percent == 80).then_some(0.85);
                 for (what, behind, goal) in
                     [(PART, "", goal), (EQUALISED, ", were its bytes transferred as fast", equalised)]
                 {

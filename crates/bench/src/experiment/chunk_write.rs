@@ -50,7 +50,9 @@ pub(super) const SIZES: [u64; 6] = [4 * KIB, 16 * KIB, 64 * KIB, 128 * KIB, 512 
 /// Bytes of memory of a row: its drive's are packed.
 const A_STORE: u64 = 1 << 30;
 /// The longest command of rows that say so: what Linux passes by default from 6.17 on.
-const LONG: u32 = 4 << 20;
+pub(super) const LONG: u32 = 4 << 20;
+/// Open zones of rows that say so: three for data.
+const FEW_OPEN: u32 = 11;
 /// Zones of a store's own drive: four for each that may be open, and the metazones.
 pub(super) const ZONES: u32 = 256;
 /// What a client does between an answer and its next append, and how far apart those are that are answered together. Assumed: a
@@ -95,6 +97,9 @@ enum Engine {
     Durable,
     /// The same on a drive that takes longer commands.
     Long,
+    /// The same again, with all zones at the drive that somebody writes; and with [`FEW_OPEN`] open.
+    LongAll,
+    LongFew,
     Buffered,
     OneZone,
     /// Its files side by side.
@@ -105,9 +110,11 @@ enum Engine {
 }
 
 impl Engine {
-    const ALL: [Engine; 7] = [
+    const ALL: [Engine; 9] = [
         Engine::Durable,
         Engine::Long,
+        Engine::LongAll,
+        Engine::LongFew,
         Engine::Buffered,
         Engine::OneZone,
         Engine::Packed,
@@ -119,6 +126,8 @@ impl Engine {
         match self {
             Engine::Durable => "this store",
             Engine::Long => "this store, commands of 4 MiB",
+            Engine::LongAll => "this store, commands of 4 MiB, all zones at once",
+            Engine::LongFew => "this store, commands of 4 MiB, 11 open zones",
             Engine::Buffered => "this store, buffered",
             Engine::OneZone => "one zone",
             Engine::Packed => "ext4 on CMR, packed",
@@ -184,7 +193,8 @@ fn cells() -> Vec<Cell> {
     for cache in [false, true] {
         for span in Span::ALL {
             for engine in Engine::ALL {
-                cells.extend(SIZES.map(|size| Cell { engine, span, cache, size }));
+                let has = |cell: &Cell| !matches!(engine, Engine::LongAll | Engine::LongFew) || !cell.cache;
+                cells.extend(SIZES.map(|size| Cell { engine, span, cache, size }).into_iter().filter(has));
             }
         }
     }
@@ -276,9 +286,14 @@ fn at_place(
     stopped: &dyn Fn() -> bool,
 ) -> Result<Measured, Stop> {
     let placement = if cell.engine == Engine::OneZone { Placement::ONE_ZONE } else { Placement::default() };
-    let max_io = if cell.engine == Engine::Long { LONG } else { profile.max_io };
+    let long = matches!(cell.engine, Engine::Long | Engine::LongAll | Engine::LongFew);
+    let max_io = if long { LONG } else { profile.max_io };
     let profile = &Profile { max_io, ..profile.clone() };
-    let host = Host::packed(profile, ZONES, cell.cache, Options { placement, ..Options::default() })?;
+    let mut options = Options { placement, ..Options::default() };
+    if cell.engine == Engine::LongFew {
+        options.open_zones = FEW_OPEN;
+    }
+    let host = Host::packed(profile, ZONES, cell.cache, options)?;
     for job in 0..JOBS {
         for file in 0..FILES {
             host.store.create_with(chunk(job, file), StreamType::DATA, Durability::Buffered).map_err(why)?;
@@ -287,6 +302,7 @@ fn at_place(
     host.store.sync().map_err(why)?;
     let part = (place as f64 + 0.5) / load.places as f64;
     let steps = Steps::new(profile, cell.cache, layout(&host, profile, cell.span, part))?;
+    let steps = if cell.engine == Engine::LongAll { steps.all_at_once() } else { steps };
     let buffered = cell.engine == Engine::Buffered;
     let how = if buffered { How::Buffered { sync: None } } else { How::Durable };
     let files = Files { size: cell.size, left: load.appends(cell), turn: [0; JOBS], synced: buffered };

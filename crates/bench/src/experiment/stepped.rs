@@ -18,7 +18,8 @@
 //!   and what is behind it waits for it. Inline, the store asks for the same commands, zone after zone.
 //! - All commands of a user's read are at the drive at once (`read.rs` there), in chunks and as long as it is.
 //! - With the write cache off an append is durable by itself (`through.rs` there): an operation that only writes data needs no right, and waits
-//!   for older ones in its own zone alone. Of what waits there each command takes as much as fits.
+//!   for older ones in its own zone alone. Of what waits there each command takes as much as fits. How many zones are written at once then, and which is next, the
+//!   store's own policy says ([`turn`]).
 //! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),
 //!   which is durable for all that have appended by then. Who comes meanwhile is in the next.
 //! - State is ahead of time by the commands that are still being played: a read sees bytes whose write has not ended, and takes them from
@@ -28,6 +29,7 @@
 //! mechanics are real, and only how many zones there are is scaled.
 
 use super::Stop;
+use imbrex_chunkstore::policy::turn::{self, Backlog};
 use imbrex_chunkstore::{ChunkStore, FormatOptions, Options};
 use imbrex_device::{Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::time::{Ticket, TimeStats, Timeline};
@@ -279,11 +281,19 @@ pub(super) struct Steps {
     wanting: VecDeque<u64>,
     /// Chains that write a zone, the oldest first.
     writers: BTreeMap<u32, VecDeque<u64>>,
+    /// With the write cache off, so many zones are written at once; `None`: as many as somebody writes.
+    at_once: Option<usize>,
+    /// Writes that wait for their turn: whose, and how often others went first.
+    waiting: Vec<(TraceEntry, u64, u32)>,
+    /// Those that have it, and when they end, where that is known.
+    writing: Vec<(Ticket, Option<Nanoseconds>)>,
+    now: Nanoseconds,
 }
 
 impl Steps {
     /// At time 0, the drive at rest.
     pub(super) fn new(profile: &Profile, write_cache: bool, places: Vec<u64>) -> std::result::Result<Steps, Stop> {
+        let few = Some(turn::at_once(u64::from(profile.max_io), profile.rotational, BESIDE)).filter(|n| *n < BESIDE);
         let alone = write_cache && profile.rotational || profile.max_active.is_some();
         Ok(Steps {
             line: Timeline::new(profile, write_cache)?,
@@ -299,7 +309,16 @@ impl Steps {
             right: None,
             wanting: VecDeque::new(),
             writers: BTreeMap::new(),
+            at_once: if write_cache || profile.max_active.is_some() { None } else { few },
+            waiting: Vec::new(),
+            writing: Vec::new(),
+            now: 0.0,
         })
+    }
+
+    /// As many zones are written at once as somebody writes, whatever pays.
+    pub(super) fn all_at_once(self) -> Steps {
+        Steps { at_once: None, ..self }
     }
 
     /// An operation of `who` begins; without commands it ends then, too. `at` is not before what [`Steps::next`] said last.
@@ -335,9 +354,10 @@ impl Steps {
     /// Lets time pass until an operation ends: whose, and when. `None`: nothing is under way.
     pub(super) fn next(&mut self) -> Option<(usize, Nanoseconds)> {
         loop {
-            let Steps { line, flying, due, .. } = self;
+            let Steps { line, flying, due, writing, .. } = self;
             flying.retain(|(ticket, chains, zone)| match line.completion(*ticket) {
                 Some(end) => {
+                    writing.iter_mut().filter(|one| one.0 == *ticket).for_each(|one| one.1 = Some(end));
                     due.extend(chains.iter().map(|chain| Reverse((end.to_bits(), *chain, *zone))));
                     false
                 }
@@ -345,11 +365,16 @@ impl Steps {
             });
             // The drive may begin nothing behind the next arrival: that could be a better choice.
             let next = due.peek().map_or(f64::INFINITY, |Reverse((at, ..))| f64::from_bits(*at));
+            if next > self.now && self.give_turn() {
+                continue;
+            }
+            let Steps { line, flying, due, .. } = self;
             if !flying.is_empty() && line.step(next) {
                 continue;
             }
             let Reverse((at, id, zone)) = due.pop()?;
             let at = f64::from_bits(at);
+            self.now = at;
             // What the drive does by itself up to then.
             while line.step(at) {}
             if let Some(ended) = self.go_on(id, zone, at) {
@@ -370,13 +395,11 @@ impl Steps {
             let Some(chain) = self.chains.get_mut(&id) else { break };
             let Some(command) = chain.ready(self.depth, first) else { break };
             chain.busy.push(command.zone);
-            let zone = command.zone;
-            let (command, whose) = self.with_those_behind(command, id);
-            if self.written.len() < WRITES_SEEN && command.op == Op::Write && Order::of(&command) == Order::Zone {
-                self.written.push((at, zone));
+            if self.at_once.is_some() && command.op == Op::Write && Order::of(&command) == Order::Zone {
+                self.waiting.push((command, id, 0));
+            } else {
+                self.submit(command, id, at);
             }
-            let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
-            self.flying.push((ticket, whose, zone));
         }
         let writers = &self.writers;
         let first = |zone| writers.get(&zone).and_then(VecDeque::front).is_none_or(|first| *first == id);
@@ -406,6 +429,52 @@ impl Steps {
             }
         }
         Some(who)
+    }
+
+    /// Gives the drive a command, and with it what may go along.
+    fn submit(&mut self, command: TraceEntry, id: u64, at: Nanoseconds) -> Ticket {
+        let zone = command.zone;
+        let (command, whose) = self.with_those_behind(command, id);
+        if self.written.len() < WRITES_SEEN && command.op == Op::Write && Order::of(&command) == Order::Zone {
+            self.written.push((at, zone));
+        }
+        let ticket = self.line.submit(&placed(&self.places, self.zone_size, command), at);
+        self.flying.push((ticket, whose, zone));
+        ticket
+    }
+
+    /// Gives the drive a write that waits, if one may go now.
+    fn give_turn(&mut self) -> bool {
+        let (now, Some(most)) = (self.now, self.at_once) else { return false };
+        self.writing.retain(|(_, end)| end.is_none_or(|end| end > now));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(command, id, passed)| Backlog {
+            zone: command.zone,
+            bytes: self.behind(command, *id),
+            passed: *passed,
+        });
+        let next = turn::next(waiting, u64::from(self.joined), self.writing.len(), most);
+        let Some(i) = next.and_then(|zone| self.waiting.iter().position(|(command, ..)| command.zone == zone)) else {
+            return false;
+        };
+        let (command, id, _) = self.waiting.remove(i);
+        self.waiting.iter_mut().for_each(|(.., passed)| *passed += 1);
+        let ticket = self.submit(command, id, now);
+        self.writing.push((ticket, None));
+        true
+    }
+
+    /// Bytes of a write, and of what waits behind it in its zone.
+    fn behind(&self, command: &TraceEntry, id: u64) -> u64 {
+        let writers = self.writers.get(&command.zone).into_iter().flatten();
+        let chains = writers.filter_map(|other| Some((*other, self.chains.get(other)?)));
+        let chains = chains.take_while(|(other, chain)| *other == id || !chain.writes && chain.begun);
+        let here = |next: &&TraceEntry| next.zone == command.zone && next.op == Op::Write;
+        let bytes = |chain: &Chain| {
+            let run = chain.rest.iter().take_while(|next| Order::of(next) == Order::Zone);
+            run.filter(here).map(|next| u64::from(next.len)).sum::<u64>()
+        };
+        u64::from(command.len) + chains.map(|(_, chain)| bytes(chain)).sum::<u64>()
     }
 
     /// A write, as long as a command may be, of what stands behind it in its zone and waits, too, of this chain and of others that need no right; and
