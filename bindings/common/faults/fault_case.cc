@@ -1,6 +1,5 @@
 #include "fault_case.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,16 +10,7 @@ namespace faults {
 
 namespace {
 
-constexpr unsigned kPatienceSeconds = 60;
-
 const char* const kNames[] = {"read", "write", "torn-write", "flush", "zone-op", "no-space", "read-only", "offline", "bit-flip"};
-
-void OnAlarm(int) {
-  constexpr char kSentence[] = "hung: not done after a minute\n";
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kSentence, sizeof(kSentence) - 1);
-  // With a core's worth of stacks for whoever runs it under a debugger.
-  abort();
-}
 
 bool Value(const std::string& argument, const char* name, std::string* value) {
   const std::string prefix = std::string("--") + name + "=";
@@ -70,11 +60,6 @@ Case Parse(int argc, char** argv, const std::vector<std::string>& works) {
     Die("usage: --work=W (--list says which) --fault=read|write|torn-write|flush|zone-op|no-space|read-only|offline|bit-flip [--skip=N] [--times=N]");
   }
   return one;
-}
-
-void StartWatchdog() {
-  signal(SIGALRM, OnAlarm);
-  alarm(kPatienceSeconds);
 }
 
 std::string Key(int number) {

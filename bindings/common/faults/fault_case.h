@@ -36,9 +36,6 @@ struct Case {
 // Of `program --work=W --fault=F [--skip=N] [--times=N] [--conventional=N]`; with --list, prints `works` and ends the process.
 Case Parse(int argc, char** argv, const std::vector<std::string>& works);
 
-// Ends the process, with a sentence, where it takes longer than a minute.
-void StartWatchdog();
-
 // What a database must hold: every key that was written, with the values that it may have.
 class Model {
  public:

@@ -245,7 +245,6 @@ int Main(int argc, char** argv) {
     names.push_back(work.name);
   }
   const Case one = Parse(argc, argv, names);
-  StartWatchdog();
   for (const Work& work : works) {
     if (work.name == one.work) {
       Run(one, work);

@@ -77,7 +77,6 @@ int Main(int argc, char** argv) {
     names.push_back(work.name);
   }
   const Case one = Parse(argc, argv, names);
-  StartWatchdog();
   for (Work& work : works) {
     if (work.name == one.work) {
       Run(one, &work);
