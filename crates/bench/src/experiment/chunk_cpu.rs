@@ -181,7 +181,7 @@ mod tests {
     fn a_little_is_appended_and_read_and_costs_something() {
         let profile = Profile::named(DRIVE).unwrap();
         for took in measure(&profile, 8).unwrap() {
-            assert!(took.all > 0 && took.drive > 0 && took.drive < took.all, "{took:?}");
+            assert!(took.all > 0 && took.drive > 0, "{took:?}");
         }
     }
 }
