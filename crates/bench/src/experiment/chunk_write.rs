@@ -429,6 +429,19 @@ mod tests {
     }
 
     #[test]
+    fn with_long_commands_fewer_zones_at_once_make_fewer_commands() {
+        let profile = Profile::named(DRIVE).unwrap();
+        let load = Load { places: 1, bytes: 64 * MIB, most_appends: 1024 };
+        let [few, all] = [Engine::Long, Engine::LongAll].map(|engine| {
+            let cell = Cell { engine, span: Span::SixTb, cache: false, size: 64 * KIB };
+            at_place(&profile, &cell, load, 0, &|| false).unwrap()
+        });
+        assert_eq!((few.appends, few.user), (all.appends, all.user));
+        assert!(few.written.len() * 5 < all.written.len() * 4, "{} {}", few.written.len(), all.written.len());
+        assert!(few.seconds < all.seconds, "{} {}", few.seconds, all.seconds);
+    }
+
+    #[test]
     fn what_is_buffered_is_on_the_drive_at_the_end() {
         let buffered = measured(Engine::Buffered, true, 64 * KIB);
         assert_eq!((buffered.appends, buffered.commits), (512, 1));
