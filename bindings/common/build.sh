@@ -43,5 +43,7 @@ faulty_library() {
   fi
   mkdir -p "$out/faults"
   cmp -s "$built" "$faulty" || { cp "$built" "$faulty.new" && mv "$faulty.new" "$faulty"; }
-  ln -sfn libimbrex_faults.so "$out/faults/$(readelf -d "$faulty" | sed -n 's/.*soname: \[\(.*\)\]/\1/p')"
+  soname=$(readelf -d "$faulty" | sed -n 's/.*soname: \[\(.*\)\]/\1/p')
+  [ -n "$soname" ] || { echo "build.sh: $faulty has no SONAME, or readelf of binutils is missing" >&2; exit 1; }
+  ln -sfn libimbrex_faults.so "$out/faults/$soname"
 }

@@ -22,7 +22,7 @@ pub(crate) struct Turns {
     writing: usize,
 }
 
-/// How many zones are written at once; of no drive but a disk with its write cache off.
+/// How many zones are written at once; only with the write cache off and without a limit of active zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtOnce {
     pub(crate) zones: usize,

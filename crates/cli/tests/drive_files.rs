@@ -17,10 +17,11 @@ fn done(output: Output) -> String {
 }
 
 #[track_caller]
-fn refused(output: Output, code: i32, says: &[&str]) {
+fn refused(output: Output, code: i32, says: &[&str]) -> String {
     let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), sentence.lines().count()), (Some(code), 1), "{sentence}");
     assert!(says.iter().all(|says| sentence.contains(says)), "{sentence:?} lacks one of {says:?}");
+    sentence
 }
 
 struct Place(TempDir);
@@ -147,6 +148,11 @@ fn a_move_that_is_ended_anywhere_is_named_with_what_to_do() {
     done(at.drive("info", &["x.img"]));
     done(at.drive("info", &["y.img"]));
     fs::remove_file(at.path("x.img")).unwrap();
+    // Not that it is two drives, one of which may be removed.
+    for verb in ["mv", "cp"] {
+        let said = refused(at.drive(verb, &["y.img", "./y.img"]), 1, &["this is the drive itself"]);
+        assert!(!said.contains("drive rm"), "{said}");
+    }
     let way_out = format!("imbrex drive rm {}", at.name("x.img"));
     for verb in ["mv", "cp"] {
         refused(at.drive(verb, &["x.img", "z.img"]), 1, &["x.img.1", "no such file", &way_out]);

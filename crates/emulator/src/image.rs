@@ -134,9 +134,9 @@ impl Emulator {
             false => {}
         }
         let file = claim_path(path, force)?;
-        // Left by an earlier drive, whose first file is gone or was just emptied.
-        for part in parts::parts_beside(path) {
-            fs::remove_file(&part).map_err(|error| host_error(&part, "remove", error))?;
+        // Left by an earlier drive, whose first file is gone or was just emptied. Without `force` what comes now is somebody else's.
+        for part in parts::parts_beside(path).iter().filter(|_| force) {
+            fs::remove_file(part).map_err(|error| host_error(part, "remove", error))?;
         }
         fill(path, &file, &header)?;
         drop(file);

@@ -116,6 +116,8 @@ pub(crate) struct VolumeCore {
     mount: AtomicU64,
     first_generation: u64,
     label_repaired: Option<String>,
+    /// The memory of the last mount was there.
+    found_memory: bool,
     /// What was left in memory is of a later state of the drive.
     restored: bool,
     /// Generation of the label that is whole wherever it can be.
@@ -310,6 +312,7 @@ impl Volume {
         if restored {
             tracing::warn!(drive = %device.identity().name, "{RESTORED}");
         }
+        let found_memory = !left.is_empty();
         let left = Left::new(if restored { Vec::new() } else { parse(&left) });
         let reserves: Vec<u32> = label.tenants.iter().map(|t| t.reserve).collect();
         let mut pool = Pool::new(&seen, &label.owners, &reserves);
@@ -340,6 +343,7 @@ impl Volume {
             mount: AtomicU64::new(label.mount + 1),
             first_generation: label.generation,
             label_repaired,
+            found_memory,
             restored,
             in_force: AtomicU64::new(label.generation),
             look,
@@ -414,6 +418,12 @@ impl Volume {
     /// What was wrong with the copy of the label that [`Volume::open`] had to write anew; `None`: both were whole.
     pub fn label_repaired(&self) -> Option<&str> {
         self.handle.core.label_repaired.as_deref()
+    }
+
+    /// Whether the memory of the last mount was found, empty or not: what that mount was given is there or on the drive. `false` where it
+    /// had none that outlives a process, or has taken it along.
+    pub fn found_memory(&self) -> bool {
+        self.handle.core.found_memory
     }
 
     /// A sentence where what a dead process had left in memory is not this drive's, which was restored from a copy.

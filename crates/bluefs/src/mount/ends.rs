@@ -223,7 +223,7 @@ fn hole_behind(volume: &Volume, inode: &Inode, found: &Found, log: LogEnd) -> Op
     }
     // A loss of power tears what was being written, and so does the death of a process whose memory is gone. Bytes of a damaged journal are
     // told of in another way.
-    let whole = found.left_of.is_some() && !found.report.power_lost && !found.restored && !found.damaged;
+    let whole = volume.found_memory() && !found.report.power_lost && !found.restored && !found.damaged;
     let place = log.behind.filter(|_| whole && !inode.closed)?;
     is_damaged(volume, found, place).then_some(Hole { place, why: "is damaged" })
 }

@@ -5,13 +5,18 @@ use super::{
     trace_path, unusable,
 };
 use imbrex_device::{Error, Result};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, copy_file_range, linkat, open, seek};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, copy_file_range, linkat, open, renameat_with, seek,
+};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// What a link fails with where there are none.
+const NO_LINKS: [Errno; 3] = [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS];
 
 /// Parts of an image at `path` that stand there, whether or not its first file does. A file that only has such a name is none.
 pub(super) fn parts_beside(path: &Path) -> Vec<PathBuf> {
@@ -23,6 +28,8 @@ pub(super) fn parts_beside(path: &Path) -> Vec<PathBuf> {
     };
     let mut numbers: Vec<u32> = entries.filter_map(number).filter(|number| is_part(path, *number)).collect();
     numbers.sort_unstable();
+    // `01` is part 1, too.
+    numbers.dedup();
     numbers.into_iter().map(|number| sibling(path, number)).collect()
 }
 
@@ -127,16 +134,7 @@ pub fn remove_image(path: &Path) -> Result<Vec<PathBuf>> {
 /// middle, the drive is whole under one name or under both.
 pub fn rename_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let (held, files) = hold(from, false)?;
-    if is_same(from, to) {
-        return unusable(
-            to,
-            format!(
-                "this is {} under another name, as a move leaves it that is ended in the middle; `imbrex drive rm` of one name keeps the other",
-                from.display()
-            ),
-        );
-    }
-    check_free(to, files.len())?;
+    check_free(from, to, files.len())?;
     let mut steps = pairs(from, to, &files);
     steps.reverse();
     let mut made = Made::default();
@@ -167,7 +165,7 @@ pub fn rename_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
 /// all bytes are there and durable, the first file last: whatever ends it in the middle leaves no drive.
 pub fn copy_image(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let (held, files) = hold(from, true)?;
-    check_free(to, files.len())?;
+    check_free(from, to, files.len())?;
     let mut whole = Vec::new();
     for (old, new) in pairs(from, to, &files).into_iter().filter(|(old, _)| *old != trace_path(from)) {
         let source = File::open(&old).map_err(|error| host_error(&old, "read", error))?;
@@ -213,7 +211,8 @@ fn pairs(from: &Path, to: &Path, files: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
     parts.chain(more.into_iter().filter(|(file, _)| file.is_file())).collect()
 }
 
-fn check_free(to: &Path, files: usize) -> Result<()> {
+fn check_free(from: &Path, to: &Path, files: usize) -> Result<()> {
+    check_other(from, to)?;
     check_room(to, files as u32)?;
     for file in [to.to_owned(), time_path(to), trace_path(to)] {
         if fs::symlink_metadata(&file).is_ok() {
@@ -223,10 +222,25 @@ fn check_free(to: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether both are names of one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let which = |path| fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
-    matches!((which(one), which(other)), (Ok(one), Ok(other)) if one == other)
+/// Refuses to make an image of itself, or of another name of it.
+fn check_other(from: &Path, to: &Path) -> Result<()> {
+    let (Ok(old), Ok(new)) = (fs::symlink_metadata(from), fs::symlink_metadata(to)) else { return Ok(()) };
+    if (old.dev(), old.ino()) != (new.dev(), new.ino()) {
+        return Ok(());
+    }
+    let entry =
+        |path: &Path| fs::canonicalize(directory(path)).ok().map(|dir| dir.join(path.file_name().unwrap_or_default()));
+    // A file with one name may be reached in two ways.
+    if old.nlink() == 1 || entry(from) == entry(to) {
+        return unusable(to, "this is the drive itself; name another path");
+    }
+    unusable(
+        to,
+        format!(
+            "this is {} under another name, as a move leaves it that is ended in the middle; `imbrex drive rm` of one name keeps the other",
+            from.display()
+        ),
+    )
 }
 
 /// A file without a name, which nothing is left of when its process is killed; or where the file system has no such files, with one that goes again.
@@ -266,7 +280,13 @@ impl Unnamed {
     /// Gives it its name, which nothing has.
     pub(super) fn name(&self, path: &Path, made: &mut Made) -> Result<()> {
         let done = match &self.temporary {
-            Some(temporary) => fs::hard_link(temporary, path),
+            Some(temporary) => fs::hard_link(temporary, path).or_else(|error| match error.raw_os_error() {
+                // A file system on which a file has one name.
+                Some(number) if NO_LINKS.contains(&Errno::from_raw_os_error(number)) => {
+                    renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE).map_err(io::Error::from)
+                }
+                _ => Err(error),
+            }),
             None => {
                 let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
                 linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
