@@ -39,8 +39,12 @@ impl Drop for Turn<'_> {
         let mut state = core.state();
         state.turns.writing = state.turns.writing.saturating_sub(1);
         core.at_once.into_iter().for_each(|limit| state.give_turns(limit));
+        let given = !state.turns.given.is_empty();
         drop(state);
-        core.changed.notify_all();
+        // All who append wait for the same: none of them is woken in vain.
+        if given {
+            core.changed.notify_all();
+        }
     }
 }
 
