@@ -21,7 +21,7 @@ use crate::fs::WAL_SPARE;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place, Record, Serial};
 use crate::pack;
-use crate::policy::{ahead, least_dead, low_water};
+use crate::policy::{ahead, least_dead, least_squeezed, low_water};
 use crate::relog;
 use crate::share::Class;
 use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
@@ -60,6 +60,8 @@ pub(crate) struct Step<'a> {
     core: &'a Core,
     /// Zones of logs may be emptied, too.
     logs: bool,
+    /// Tables move behind those of any class.
+    any_class: bool,
     /// The zone that live bytes are moved to; then it is parked.
     pub(crate) into: Option<OpenZone>,
     /// As what.
@@ -161,6 +163,7 @@ impl Core {
         begins.then(|| Step {
             core: self,
             logs: false,
+            any_class: false,
             into: None,
             class: MOVED,
             rest: None,
@@ -276,6 +279,26 @@ impl Core {
             }
         }
         Ok(false)
+    }
+
+    /// Where zones are few, and none can be made free: moves one of tables although only a thirty-second of it or more is dead, which then is
+    /// room behind what was moved. False: nothing is worth it, or nobody could move it.
+    pub(crate) fn squeeze(&self) -> Result<bool> {
+        if !self.cleans() || !self.has_few_zones() {
+            return Ok(false);
+        }
+        let Some(mut step) = self.begin_step() else {
+            self.wait_for_step();
+            return Ok(true);
+        };
+        step.any_class = true;
+        let least = least_squeezed(self.zone_capacity);
+        let chosen = [4, 2, 1].into_iter().find_map(|n| self.choose(&mut step, n * least, u64::MAX));
+        let Some(chosen) = chosen else { return Ok(false) };
+        match self.empty(step, chosen) {
+            Err(error) if error.code() == Code::NoSpace => Ok(false),
+            other => other,
+        }
     }
 
     /// `rest`: nobody waits for it. `logs`: of those, and not of tables.
@@ -504,7 +527,8 @@ impl Core {
             let taken = {
                 let mut parking = lock(&self.parking);
                 // Logs of any kind move together: there are few zones.
-                let taken = parking.take(CLEANER, step.class, least, step.class == Class::Log);
+                let any = step.any_class || step.class == Class::Log;
+                let taken = parking.take(CLEANER, step.class, least, any);
                 taken.inspect(|open| self.tenant.taken(open.zone))
             };
             // Whatever becomes of what stands there, it is not reset while it is written to.

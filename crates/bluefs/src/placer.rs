@@ -3,7 +3,6 @@
 
 use crate::core::Core;
 use crate::file::{FileState, lock};
-use crate::fs::WAL_SPARE;
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Extent, FreedPlace, OPEN, Place, Record};
 use crate::wal::Before;
@@ -17,6 +16,9 @@ use std::sync::{Arc, Mutex, Weak};
 const PATIENT_ZONES: usize = 2;
 /// Zones beyond the reserve that must be free besides, or logs do not wait.
 const PLENTY: u32 = 8;
+
+/// Zones that are squeezed at most before somebody is told that there is no space: each makes room for a thirty-second of a zone at least.
+const MOST_SQUEEZED: u32 = 8;
 
 /// The longest of the lifetimes that applications tell: RocksDB's last levels.
 const EXTREME: u8 = 5;
@@ -170,11 +172,16 @@ impl FilePlacer {
         while is_full(&result) && core.options.share && core.tenant.free_to_share(false, need)? {
             result = self.promise(core, need, new_wal);
         }
-        let leave = if new_wal { 0 } else { WAL_SPARE };
+        let leave = if new_wal { 0 } else { core.wal_spare() };
         let mut patience = 4;
         while is_full(&result) && patience > 1 && core.pack_for_room(leave).map_err(|e| core.device_error(&e))? {
             patience -= 1;
             // Another one may be faster.
+            result = self.promise(core, need, new_wal);
+        }
+        let mut patience = MOST_SQUEEZED;
+        while is_full(&result) && patience > 0 && core.squeeze().map_err(|e| core.device_error(&e))? {
+            patience -= 1;
             result = self.promise(core, need, new_wal);
         }
         result

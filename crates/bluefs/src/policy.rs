@@ -40,10 +40,21 @@ pub fn least_dead(capacity: u64) -> u64 {
     capacity / 8
 }
 
+/// Dead bytes that make a zone worth squeezing, where few zones are all that there is and somebody would be refused room.
+pub fn least_squeezed(capacity: u64) -> u64 {
+    capacity / 32
+}
+
+/// Below so many zones one zone is a large part of the drive: nobody is refused room while zones can be squeezed, and no zone is kept empty for
+/// what room behind logs can do.
+pub fn are_few(zones: u32) -> bool {
+    zones < 64
+}
+
 /// Steps of dead bytes by which candidates are kept.
 const STEPS: u64 = 64;
 
-/// Every zone that is worth cleaning at all, kept so that the one to clean is found without a look at all others: by dead bytes in
+/// Every zone that is worth cleaning or squeezing at all, kept so that the one to clean is found without a look at all others: by dead bytes in
 /// steps of a 64th of a zone, and within a step by age. Zones of a step gain and cost about the same, so only its oldest is looked
 /// at.
 #[derive(Debug)]
@@ -65,24 +76,29 @@ impl Candidates {
         (u128::from(dead) * u128::from(STEPS) / u128::from(self.capacity)).min(u128::from(STEPS)) as usize
     }
 
+    /// What cleaning the zone gains; nothing where it is not worth it.
+    fn worth(&self, candidate: &Candidate) -> u64 {
+        if candidate.dead >= least_dead(self.capacity) { candidate.dead } else { 0 }
+    }
+
     /// What a zone is like now; `None`: it cannot be cleaned.
     pub fn set(&mut self, zone: u32, candidate: Option<Candidate>) {
         if let Some(old) = self.zones.remove(&zone) {
             let step = self.step(old.dead);
             self.steps[step].remove(&(old.last, zone));
-            self.dead -= old.dead;
+            self.dead -= self.worth(&old);
         }
-        if let Some(new) = candidate.filter(|c| c.dead >= least_dead(self.capacity)) {
+        if let Some(new) = candidate.filter(|c| c.dead >= least_squeezed(self.capacity)) {
             let step = self.step(new.dead);
             self.steps[step].insert((new.last, zone));
-            self.dead += new.dead;
+            self.dead += self.worth(&new);
             self.zones.insert(zone, new);
         }
     }
 
     /// The zone, if it is worth cleaning when there is none left.
     pub fn get(&self, zone: u32) -> Option<Candidate> {
-        self.zones.get(&zone).copied()
+        self.zones.get(&zone).filter(|candidate| self.worth(candidate) > 0).copied()
     }
 
     /// Dead bytes of all of them.
@@ -168,7 +184,11 @@ mod tests {
         assert_eq!((candidates.dead(), candidates.victim(9, 100, |_| true).map(|c| c.zone)), (500, Some(2)));
         candidates.set(2, None);
         candidates.set(1, Some(zone(1, 99)));
-        assert_eq!((candidates.dead(), candidates.get(1), candidates.victim(9, 0, |_| true)), (0, None, None));
+        assert_eq!((candidates.dead(), candidates.get(1), candidates.victim(9, 100, |_| true)), (0, None, None));
+        let squeezed = |candidates: &Candidates| candidates.victim(9, least_squeezed(800), |_| true).map(|c| c.zone);
+        assert_eq!(squeezed(&candidates), Some(1), "only where it would be refused else");
+        candidates.set(1, Some(zone(1, 24)));
+        assert_eq!((candidates.dead(), squeezed(&candidates)), (0, None));
     }
 
     #[test]

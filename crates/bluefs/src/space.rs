@@ -9,6 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::file::{FileState, lock};
 use crate::fs::WAL_SPARE;
 use crate::meta::{Effect, FreedPlace, Record, Serial};
+use crate::policy::are_few;
 use crate::share::{Class, worth_parking};
 use imbrex_device::ZoneId;
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
@@ -222,10 +223,27 @@ impl Core {
         self.after_freeing(|| self.tenant.take(urgency))
     }
 
+    /// Whether one zone is a large part of what there is.
+    pub(crate) fn has_few_zones(&self) -> bool {
+        let counts = self.tenant.counts();
+        are_few(counts.free + counts.leased)
+    }
+
+    /// Zones that are kept for the first bytes of write-ahead logs: [`WAL_SPARE`]. Where zones are few, one of logs with half of its
+    /// room left stands for one that is empty.
+    pub(crate) fn wal_spare(&self) -> u32 {
+        if !self.has_few_zones() {
+            return WAL_SPARE;
+        }
+        let half = self.zone_capacity / 2;
+        let rooms = lock(&self.parking).rooms(true).filter(|(room, _)| *room >= half).count();
+        WAL_SPARE.saturating_sub(rooms as u32)
+    }
+
     /// Promises a zone to bytes that are about to be acknowledged. `new_wal`: they are the first of a write-ahead log, for
-    /// which [`WAL_SPARE`] zones are kept.
+    /// which zones are kept.
     pub(crate) fn promise_zone(&self, new_wal: bool) -> imbrex_device::Result<()> {
-        let leave = if new_wal { 0 } else { WAL_SPARE };
+        let leave = if new_wal { 0 } else { self.wal_spare() };
         let mut patience = 4;
         loop {
             let room = self.make_room(leave).map_err(|e| self.device_error(&e))?;
