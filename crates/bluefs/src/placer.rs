@@ -164,10 +164,12 @@ impl FilePlacer {
             // Logs that wait are promised more than they take.
             result = self.promise(core, need, new_wal);
         }
-        if is_full(&result) && core.options.share {
-            // So are those that are open, and each of them that was written has a zone to itself.
+        // So are those that are open, and each of them that was written has a zone to itself. What one gives up another may take before this one.
+        let mut patience = if self.state.kind == FileKind::Log { 8 } else { 1 };
+        while is_full(&result) && core.options.share && patience > 0 {
             core.tenant.rest_logs()?;
             result = self.promise(core, need, new_wal);
+            patience -= 1;
         }
         while is_full(&result) && core.options.share && core.tenant.free_to_share(false, need)? {
             result = self.promise(core, need, new_wal);

@@ -312,10 +312,13 @@ impl StreamCore {
     }
 
     /// Gives up the zone, which somebody else needs, and what was promised to the stream, if nobody is writing to it; what is in memory is
-    /// written first. `may_wait`: also where that has to wait for another stream; only for who holds no stream's right to
-    /// write. False: it cannot, or has none with room for `need`.
+    /// written first. `may_wait`: also where that has to wait for another stream, or for who writes to this one; only for who holds no
+    /// stream's right to write. False: it cannot, or has none with room for `need`.
     pub(crate) fn leave_zone(&self, need: u64, may_wait: bool) -> Result<bool> {
         let mut state = lock(&self.state);
+        while may_wait && state.writing {
+            state = wait(&self.changed, state);
+        }
         if state.writing || state.abandoned || state.reserving {
             return Ok(false);
         }

@@ -563,12 +563,15 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
                     })
                 })
                 .collect();
-            let resting = tenant.clone();
-            threads.push(thread::spawn(move || {
-                for _ in 0..3 {
-                    resting.rest_logs().unwrap();
-                }
-            }));
+            // Each waits for what the other one is writing.
+            for _ in 0..2 {
+                let resting = tenant.clone();
+                threads.push(thread::spawn(move || {
+                    for _ in 0..3 {
+                        resting.rest_logs().unwrap();
+                    }
+                }));
+            }
             // Where frames of a zone are that was emptied: the zone, its new place.
             let moved = Arc::new(Mutex::new(BTreeMap::new()));
             let (cleaning, all, from, to) = (tenant.clone(), placed.clone(), parked.clone(), moved.clone());
