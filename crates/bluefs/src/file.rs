@@ -256,10 +256,12 @@ impl File {
             return Ok(());
         }
         if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_patient())
+            && file.state.kind == FileKind::Log
             && stream.placed() < stream.len()
             && file.core.logs_wait()
         {
-            // Most logs are closed just before they are deleted. One without a name goes with its last handle.
+            // Most logs are closed just before they are deleted. One without a name goes with its last handle. A table that bears the name
+            // of a log may be overwritten next.
             stream.seal();
             drop(writing);
             if !file.state.is_orphan() {

@@ -508,3 +508,19 @@ fn readers_of_many_tables_get_their_own_bytes_and_the_unmount_waits_for_nobody()
     drop(reader);
     assert_eq!(Arc::strong_count(&machine.survivor), 1);
 }
+
+/// Bytes in place can be overwritten once a table is closed, whatever it is called by then.
+#[test]
+fn a_table_that_bears_a_logs_name_is_written_when_it_is_closed() {
+    let machine = Machine::new();
+    let fs = BlueFs::mount(machine.drive(), options()).unwrap();
+    fs.create("/000001.sst", CreateOptions::default()).unwrap().close().unwrap();
+    fs.rename("/000001.sst", "/000001.log").unwrap();
+    let mut data = bytes(100_001, 3);
+    let mut table = fs.reopen("/000001.log").unwrap();
+    table.append(&data).unwrap();
+    table.close().unwrap();
+    fs.open_random("/000001.log", false).unwrap().write_at(8190, b"sequence").unwrap();
+    data[8190..8198].copy_from_slice(b"sequence");
+    assert!(read_all(&fs, "/000001.log") == data);
+}
