@@ -26,7 +26,7 @@ use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::{Exec, Tenant, Volume};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
@@ -38,7 +38,8 @@ pub(crate) type Wals = Vec<(u64, Arc<WalTail>)>;
 pub(crate) struct MetaState {
     pub(crate) meta: Meta,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) files: HashMap<Serial, Weak<File>>,
+    /// By number, so that who does something with all of them does it in an order that can be repeated.
+    pub(crate) files: BTreeMap<Serial, Weak<File>>,
 }
 
 pub(crate) struct Core {
@@ -117,7 +118,7 @@ impl Core {
             zone_capacity,
             ahead: Ahead::new(parts.options.volume.exec != Exec::Inline && parts.options.cache_bytes > 0),
             cache: BlockCache::new(parts.options.cache_bytes, parts.options.page_bytes, parts.options.cache_policy),
-            meta: Mutex::new(MetaState { meta, journal: Arc::new(parts.journal), files: HashMap::new() }),
+            meta: Mutex::new(MetaState { meta, journal: Arc::new(parts.journal), files: BTreeMap::new() }),
             parking: Mutex::new(parking),
             inline: parts.tenant.conventional_ranges().is_empty(),
             volume: parts.volume,
