@@ -229,7 +229,7 @@ impl Core {
         are_few(counts.free + counts.leased)
     }
 
-    /// Zones that are kept for the first bytes of write-ahead logs: [`WAL_SPARE`]. Where zones are few, one of logs with half of its
+    /// Zones that are kept for the first bytes of write-ahead logs: [`WAL_SPARE`]. Where zones are few, each of logs with half of its
     /// room left stands for one that is empty.
     pub(crate) fn wal_spare(&self) -> u32 {
         if !self.has_few_zones() {
