@@ -6,6 +6,7 @@
 
 pub mod agreement;
 pub mod beside;
+mod blocktrace;
 mod bluefs_async;
 mod bluefs_space;
 mod bluefs_sync;
@@ -41,6 +42,7 @@ mod stepped;
 pub mod streams;
 #[cfg(test)]
 mod throttled;
+mod zoned_file_systems;
 
 pub use hosts::remove_left;
 use imbrex_device::words::the_nearest;
@@ -187,6 +189,7 @@ pub const ALL: &[Experiment] = &[
     bluefs_space::EXPERIMENT,
     leveldb_bluefs::EXPERIMENT,
     kernel_amplification::EXPERIMENT,
+    zoned_file_systems::EXPERIMENT,
     chunk_write::EXPERIMENT,
     chunk_read::EXPERIMENT,
     chunk_recovery::EXPERIMENT,

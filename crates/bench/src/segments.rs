@@ -193,7 +193,11 @@ pub(crate) fn make(args: &Args, files: impl IntoIterator<Item = PathBuf>) -> Res
     for path in files {
         let made = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| failed(&path, error))?;
         if args.at > 0 {
-            rustix::fs::fallocate(&made, FallocateFlags::empty(), 0, args.at).map_err(|error| failed(&path, error))?;
+            // Zoned XFS has no space to take before it knows what comes.
+            match rustix::fs::fallocate(&made, FallocateFlags::empty(), 0, args.at) {
+                Err(rustix::io::Errno::OPNOTSUPP) => {}
+                taken => taken.map_err(|error| failed(&path, error))?,
+            }
         }
     }
     synced(&args.dir)?;

@@ -1,13 +1,20 @@
 //! Experiments that run beside the others: nothing in them is timed by the world's clock, so it is the same to them when they get a
 //! processor, and at idle priority they take none that somebody else wants.
 
-use super::{Experiment, Options, bluefs_sync, chunk_lifetime, chunk_placement, kernel_amplification, machine, needs};
+use super::{
+    Experiment, Options, bluefs_sync, chunk_lifetime, chunk_placement, kernel_amplification, machine, needs,
+    zoned_file_systems,
+};
 use std::process::{Command, Stdio};
 
-/// Their names, in the order in which they run: bytes that a kernel counts in a VM, and drives with a virtual clock. One that has a single
+/// Their names, in the order in which they run: what a kernel does in a VM, and drives with a virtual clock. One that has a single
 /// row by the world's clock is not among them.
-pub const BESIDE: [&str; 3] =
-    [kernel_amplification::EXPERIMENT.name, chunk_placement::EXPERIMENT.name, chunk_lifetime::EXPERIMENT.name];
+pub const BESIDE: [&str; 4] = [
+    kernel_amplification::EXPERIMENT.name,
+    zoned_file_systems::EXPERIMENT.name,
+    chunk_placement::EXPERIMENT.name,
+    chunk_lifetime::EXPERIMENT.name,
+];
 
 /// Runs with nothing beside it: a synchronous insert passes through several threads one after the other, and each that is late counts, four times at its speed.
 pub const ALONE: &str = bluefs_sync::EXPERIMENT.name;

@@ -41,10 +41,12 @@ enum Engine {
     OneZone,
     Ext4,
     F2fs,
+    Xfs,
 }
 
 impl Engine {
-    const ALL: [Engine; 6] = [Engine::Ours, Engine::Share, Engine::Long, Engine::OneZone, Engine::Ext4, Engine::F2fs];
+    const ALL: [Engine; 7] =
+        [Engine::Ours, Engine::Share, Engine::Long, Engine::OneZone, Engine::Ext4, Engine::F2fs, Engine::Xfs];
 
     fn name(self) -> &'static str {
         match self {
@@ -54,6 +56,7 @@ impl Engine {
             Engine::OneZone => "one zone",
             Engine::Ext4 => "ext4 on CMR",
             Engine::F2fs => "F2FS",
+            Engine::Xfs => "Zoned XFS",
         }
     }
 
@@ -67,6 +70,7 @@ impl Engine {
         match self {
             Engine::Ext4 => Some(Kernel::Ext4),
             Engine::F2fs => Some(Kernel::F2fs),
+            Engine::Xfs => Some(Kernel::Xfs),
             Engine::Ours | Engine::Share | Engine::Long | Engine::OneZone => None,
         }
     }
@@ -99,7 +103,7 @@ impl Cell {
             Engine::Ext4 => self.percent > 80 || self.paced || self.cache,
             Engine::Long => self.percent > 80,
             // Minutes of an emulated processor.
-            Engine::F2fs => true,
+            Engine::F2fs | Engine::Xfs => true,
         }
     }
 
@@ -294,7 +298,7 @@ fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -
     let options = match cell.engine {
         Engine::Ours | Engine::Share | Engine::Long => Options::default(),
         Engine::OneZone => Options { placement: Placement::ONE_ZONE, victims: Victims::Greedy, ..Options::default() },
-        Engine::Ext4 | Engine::F2fs => {
+        Engine::Ext4 | Engine::F2fs | Engine::Xfs => {
             return Err(Stop::Failed("a file system of the kernel has no virtual clock".into()));
         }
     };
@@ -375,7 +379,7 @@ fn ratios(run: &mut Run) {
                     run.outcome.ratios.extend(Ratio::of(name, &[ratio]).map(|ratio| Ratio { goal, ..ratio }));
                 }
             }
-            for under in [Engine::OneZone, Engine::Ext4, Engine::F2fs] {
+            for under in [Engine::OneZone, Engine::Ext4, Engine::F2fs, Engine::Xfs] {
                 let rate = |engine| figure(run, of(engine), "MB/s, deleting");
                 let (Some(ours), Some(theirs)) = (rate(Engine::Ours), rate(under)) else { continue };
                 let name = format!("{}: MB/s while deleting over those of {}", of(Engine::Ours).name(), under.name());

@@ -37,13 +37,14 @@ enum Engine {
     Drive,
     Ext4,
     F2fs,
+    Xfs,
 }
 
 impl Engine {
-    const ALL: [Engine; 4] = [Engine::Ours, Engine::Drive, Engine::Ext4, Engine::F2fs];
+    const ALL: [Engine; 5] = [Engine::Ours, Engine::Drive, Engine::Ext4, Engine::F2fs, Engine::Xfs];
 
     fn name(self) -> &'static str {
-        ["this store", "the drive itself", "ext4 on CMR", "F2FS"][self as usize]
+        ["this store", "the drive itself", "ext4 on CMR", "F2FS", "Zoned XFS"][self as usize]
     }
 }
 
@@ -60,11 +61,11 @@ impl Cell {
         format!("{}, {}, {}", self.engine.name(), size_name(self.size), self.span.name())
     }
 
-    /// Whether only the full form has it: on ext4 reads run by the world's clock, and F2FS has nothing of its own in them.
+    /// Whether only the full form has it: on ext4 reads run by the world's clock, and the others have nothing of their own in them.
     fn extra(&self) -> bool {
         match self.engine {
             Engine::Ext4 => self.span == Span::Whole || ![SIZES[0], SIZES[2], MIB].contains(&self.size),
-            Engine::F2fs => true,
+            Engine::F2fs | Engine::Xfs => true,
             _ => false,
         }
     }
@@ -74,6 +75,7 @@ impl Cell {
         let kernel = match self.engine {
             Engine::Ext4 => Kernel::Ext4,
             Engine::F2fs => Kernel::F2fs,
+            Engine::Xfs => Kernel::Xfs,
             _ => return None,
         };
         Some(kernel_chunks::Asked { kernel, span: self.span, cache: true, size: self.size, scattered: true })
@@ -274,7 +276,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             // Only the smallest has a goal: within 3 %.
             let goal = (size == SIZES[0]).then_some(0.97);
             run.outcome.ratios.extend(Ratio::of(name, &[ours / drive]).map(|ratio| Ratio { goal, ..ratio }));
-            for under in [Engine::Ext4, Engine::F2fs] {
+            for under in [Engine::Ext4, Engine::F2fs, Engine::Xfs] {
                 let Some(theirs) = rate(run, at(under)) else { continue };
                 let name = format!("{}: MB/s over those of {}", at(Engine::Ours).name(), under.name());
                 run.outcome.ratios.extend(Ratio::of(name, &[ours / theirs]));

@@ -107,10 +107,11 @@ enum Engine {
     /// Its files all over the span, as on one that has been in use.
     Scattered,
     F2fs,
+    Xfs,
 }
 
 impl Engine {
-    const ALL: [Engine; 9] = [
+    const ALL: [Engine; 10] = [
         Engine::Durable,
         Engine::Long,
         Engine::LongAll,
@@ -120,6 +121,7 @@ impl Engine {
         Engine::Packed,
         Engine::Scattered,
         Engine::F2fs,
+        Engine::Xfs,
     ];
 
     fn name(self) -> &'static str {
@@ -133,6 +135,7 @@ impl Engine {
             Engine::Packed => "ext4 on CMR, packed",
             Engine::Scattered => "ext4 on CMR, scattered",
             Engine::F2fs => "F2FS",
+            Engine::Xfs => "Zoned XFS",
         }
     }
 }
@@ -163,7 +166,7 @@ impl Cell {
             Engine::Packed | Engine::Scattered => {
                 self.span == Span::Whole || ![4 * KIB, 64 * KIB, MIB].contains(&self.size)
             }
-            Engine::F2fs => self.size != MIB,
+            Engine::F2fs | Engine::Xfs => self.size != MIB,
             _ => false,
         }
     }
@@ -173,6 +176,7 @@ impl Cell {
         let kernel = match self.engine {
             Engine::Packed | Engine::Scattered => Kernel::Ext4,
             Engine::F2fs => Kernel::F2fs,
+            Engine::Xfs => Kernel::Xfs,
             _ => return None,
         };
         let scattered = self.engine == Engine::Scattered;

@@ -1,21 +1,20 @@
-//! The kernel's side of `chunk-write` and `chunk-read`: what a chunk server on ext4 or F2FS reaches on drives of the same mechanics, with
+//! The kernel's side of `chunk-write` and `chunk-read`: what a chunk server on ext4, F2FS or Zoned XFS reaches on drives of the same mechanics, with
 //! [`segments`](crate::segments) as the server.
 //!
-//! [`ext4`] runs on a conventional drive whose clock runs with the world's; [`f2fs`] in the kernel VM, and what the kernel asked of its device is
-//! played on the model ([`blocktrace`]). Both lie where the store's zones lie.
+//! [`ext4`] runs on a conventional drive whose clock runs with the world's; the others ([`zoned`]) in the kernel VM, and what the kernel asked of its device is
+//! played on the model ([`blocktrace`](super::blocktrace)). Both lie where the store's zones lie.
 //!
 //! An append is measured with `fdatasync` and without. What counts is with: it promises what the store's appends do. Without it an append on ext4 whose drive has its
 //! write cache off has reached the drive before it returns, but which extents are written is in the journal only later, and a power loss before that turns its bytes into zeros;
-//! with the cache on, and on F2FS, whose writes to zones go through the page cache, there is one sync in the end. Those rates stand beside, and ratios to both.
+//! with the cache on, and on a zoned drive, there is one sync in the end. Those rates stand beside, and ratios to both.
 
-mod blocktrace;
 mod ext4;
-mod f2fs;
-mod f2fs_streams;
 pub(super) mod opening;
 pub(super) mod processor;
 mod scattered;
 pub(super) mod streams;
+mod zoned;
+mod zoned_streams;
 
 use super::chunk_write::Span;
 use super::result::{Figure, Row};
@@ -30,6 +29,18 @@ use std::collections::BTreeMap;
 pub(super) enum Kernel {
     Ext4,
     F2fs,
+    Xfs,
+}
+
+impl Kernel {
+    /// What the VM's scripts call it; ext4 needs none.
+    fn in_the_vm(self) -> Option<&'static str> {
+        match self {
+            Kernel::Ext4 => None,
+            Kernel::F2fs => Some("f2fs"),
+            Kernel::Xfs => Some("xfs"),
+        }
+    }
 }
 
 /// What a row is about; `cache`: whether the drive's write cache is on.
@@ -45,25 +56,25 @@ pub(super) struct Asked {
 
 /// What was measured, at one place or, added up, at all. Times are the drive's, in seconds.
 #[derive(Clone, Debug, Default)]
-struct Ran {
-    seconds: f64,
-    operations: u64,
-    payload: u64,
-    busy: f64,
-    kinds: [f64; 4],
-    written: u64,
-    read: u64,
-    flushes: u64,
+pub(super) struct Ran {
+    pub(super) seconds: f64,
+    pub(super) operations: u64,
+    pub(super) payload: u64,
+    pub(super) busy: f64,
+    pub(super) kinds: [f64; 4],
+    pub(super) written: u64,
+    pub(super) read: u64,
+    pub(super) flushes: u64,
     /// What commands stayed at the drive, added up.
-    stayed: f64,
+    pub(super) stayed: f64,
     /// Of each operation, where it is known.
-    took: Vec<f64>,
+    pub(super) took: Vec<f64>,
     /// When zones were written, in nanoseconds, at the first place.
-    zones: Vec<(f64, u32)>,
+    pub(super) zones: Vec<(f64, u32)>,
 }
 
 impl Ran {
-    fn of(time: &TimeStats) -> Ran {
+    pub(super) fn of(time: &TimeStats) -> Ran {
         let total = &time.total;
         Ran {
             busy: total.busy(),
@@ -95,7 +106,7 @@ impl Ran {
         self.payload as f64 / 1e6 / self.seconds.max(1e-9)
     }
 
-    fn row(&self, drive: &str, writes: bool) -> Row {
+    pub(super) fn row(&self, drive: &str, writes: bool) -> Row {
         let mut row = Row::new("", drive);
         row.rule = Rule::Fewer.name().into();
         (row.device_seconds, row.wall_seconds) = (Some(self.busy), Some(self.seconds));
@@ -138,7 +149,7 @@ type Ext4 = BTreeMap<(bool, &'static str, bool), BySize<(Both, ext4::Lie)>>;
 pub(super) struct Measured {
     ext4: Ext4,
     reads: BTreeMap<&'static str, BySize<Ran>>,
-    f2fs: Option<Result<f2fs::Traces, Stop>>,
+    traces: BTreeMap<Kernel, Result<zoned::Traces, Stop>>,
     /// When the last row's drive was written, in nanoseconds, and in which zones, at the first place.
     zones: Vec<(f64, u32)>,
 }
@@ -168,9 +179,9 @@ impl Measured {
                 let (both, lie) = all.as_ref().map_err(Clone::clone)?.get(&size).cloned().ok_or_else(nothing)?;
                 (both, Some(lie))
             }
-            Kernel::F2fs => {
-                let traces = self.f2fs.get_or_insert_with(|| f2fs::record(run, "write", tried(run, wanted)));
-                (f2fs::write(traces.as_ref().map_err(Clone::clone)?, run, profile, span, cache, size)?, None)
+            Kernel::F2fs | Kernel::Xfs => {
+                let traces = self.traces(run, kernel, "write", wanted)?;
+                (zoned::write(traces, run, profile, span, cache, size)?, None)
             }
         };
         // What has reached the medium when it returns.
@@ -195,6 +206,12 @@ impl Measured {
         Ok(self.described(run, kernel, "write", row))
     }
 
+    /// What a kernel asked of its device; the VM runs with the first row that needs it.
+    fn traces(&mut self, run: &Run, kernel: Kernel, what: &str, wanted: &[u64]) -> Result<&zoned::Traces, Stop> {
+        let traces = self.traces.entry(kernel).or_insert_with(|| zoned::record(run, kernel, what, tried(run, wanted)));
+        traces.as_ref().map_err(Clone::clone)
+    }
+
     /// When the drive of the row that was measured last was written, in nanoseconds, and in which zones; nothing of ext4, whose drive has none.
     pub(super) fn written(&mut self) -> Vec<(f64, u32)> {
         std::mem::take(&mut self.zones)
@@ -208,10 +225,7 @@ impl Measured {
                 let all = self.reads.entry(span.name()).or_insert_with(|| ext4::reads(run, profile, span, wanted));
                 all.as_ref().map_err(Clone::clone)?.get(&size).cloned().ok_or_else(nothing)?
             }
-            Kernel::F2fs => {
-                let traces = self.f2fs.get_or_insert_with(|| f2fs::record(run, "read", tried(run, wanted)));
-                f2fs::read(traces.as_ref().map_err(Clone::clone)?, profile, span, size)?
-            }
+            Kernel::F2fs | Kernel::Xfs => zoned::read(self.traces(run, kernel, "read", wanted)?, profile, span, size)?,
         };
         let mut row = ran.row(&drive_name(kernel, profile), false);
         let each = ran.operations as f64 / ran.seconds.max(1e-9);
@@ -226,10 +240,10 @@ impl Measured {
                 row.settings.insert("clock".into(), format!("with the world's, {speed} times as fast"));
                 checks::cpu_bound(&mut row);
             }
-            Kernel::F2fs => {
+            Kernel::F2fs | Kernel::Xfs => {
                 row.settings
                     .insert("clock".into(), "virtual: what the kernel of the VM asked of its device, again".into());
-                row.settings.insert("device in the VM".into(), f2fs::device(what).into());
+                row.settings.insert("device in the VM".into(), zoned::device(what).into());
             }
         }
         row
@@ -239,7 +253,7 @@ impl Measured {
 fn drive_name(kernel: Kernel, profile: &Profile) -> String {
     match kernel {
         Kernel::Ext4 => super::hosts::conventional_twin(profile).name,
-        Kernel::F2fs => profile.name.clone(),
+        Kernel::F2fs | Kernel::Xfs => profile.name.clone(),
     }
 }
 

@@ -9,6 +9,7 @@ use super::clock::TimeStats;
 use super::engine::Engine;
 use super::ledger::Ledger;
 use super::replay::Zones;
+use crate::config::{Config, Overrides};
 use crate::profile::Profile;
 use crate::trace::TraceEntry;
 
@@ -26,17 +27,22 @@ pub struct Timeline {
 impl Timeline {
     /// A drive of `profile`, whole, at rest at its outer edge. The error is a sentence about the profile.
     pub fn new(profile: &Profile, write_cache: bool) -> Result<Timeline, String> {
-        let Some(params) = profile.time()? else {
-            return Err(format!(
-                "the profile {:?} has no parameters of time; take one that has, or write them",
-                profile.name
-            ));
+        // What is wrong with its numbers is told here; a configuration leaves them out.
+        profile.time()?;
+        Self::of(&Config::new(profile, &Overrides { write_cache: Some(write_cache), ..Overrides::default() }))
+    }
+
+    /// A drive of this configuration, at rest at its outer edge. The error is a sentence about the configuration.
+    pub fn of(config: &Config) -> Result<Timeline, String> {
+        let Some(model) = config.model else {
+            return Err(format!("the profile {:?} has no parameters of time; take one that has", config.profile));
         };
-        let plain = profile.kind.is_plain();
-        let conventional = if plain { 0 } else { u64::from(profile.conventional_zones) * profile.zone_size };
-        let engine = Engine::new(&params, profile.capacity, conventional, profile.write_cache_bytes, write_cache);
+        let params = model.effective();
+        let plain = config.conventional >= config.zones();
+        let conventional = if plain { 0 } else { u64::from(config.conventional) * config.zone_size };
+        let engine = Engine::new(&params, config.capacity, conventional, config.cache_bytes, config.write_cache);
         let sequential_from = if plain { u64::MAX } else { conventional };
-        let zones = Zones::new(&params, (profile.capacity, profile.zone_size), sequential_from, profile.max_open);
+        let zones = Zones::new(&params, (config.capacity, config.zone_size), sequential_from, config.max_open);
         Ok(Timeline { engine, ledger: Ledger::new(), zones })
     }
 

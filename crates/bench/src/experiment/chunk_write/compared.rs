@@ -49,6 +49,7 @@ fn ratios(run: &mut Run) {
                     }
                 }
                 compare(Engine::Durable, Engine::F2fs, size, "");
+                compare(Engine::Durable, Engine::Xfs, size, "");
             }
         }
     }
@@ -69,7 +70,7 @@ fn goal(over: Engine, under: Engine, how: &str, cache: bool) -> Option<f64> {
 /// As SMRSTORE's Figures 5 and 15: which zones are written in the first seconds.
 fn zones_over_time(run: &mut Run, written: &[(Cell, Written)]) {
     const SECONDS: f64 = 3.0;
-    for engine in [Engine::Durable, Engine::OneZone, Engine::F2fs] {
+    for engine in [Engine::Durable, Engine::OneZone, Engine::F2fs, Engine::Xfs] {
         let asked = Cell { engine, span: Span::SixTb, cache: false, size: MIB };
         let Some((_, writes)) = written.iter().find(|(cell, writes)| *cell == asked && !writes.is_empty()) else {
             continue;

@@ -9,7 +9,7 @@ use super::super::result::Row;
 use super::super::streams::{Answer, Load, open_bytes, run as files};
 use super::super::{Needs, Options, Rule, Run, Stop, checks};
 use super::scattered::{failed, holes, one_of_clusters};
-use super::{Kernel, Ran, drive_name, ext4, f2fs_streams};
+use super::{Kernel, Ran, drive_name, ext4, zoned_streams};
 use crate::baseline::Setup;
 use imbrex_emulator::Profile;
 
@@ -132,12 +132,12 @@ impl Size {
     }
 }
 
-/// What a row takes: ext4 has all zones and tables in the directory for drives, F2FS a trace there and a VM.
+/// What a row takes: ext4 has all zones and tables in the directory for drives, the others a trace there and a VM.
 pub(in super::super) fn needs(options: &Options, kernel: Kernel) -> Needs {
     let size = Size::of(options.short);
     match kernel {
         Kernel::Ext4 => Needs { work: size.free * size.zone + (512 << 20), memory: 0 },
-        Kernel::F2fs => Needs { work: 64 << 20, memory: f2fs_streams::MEMORY },
+        Kernel::F2fs | Kernel::Xfs => Needs { work: 64 << 20, memory: zoned_streams::MEMORY },
     }
 }
 
@@ -207,6 +207,6 @@ pub(in super::super) fn play(
 ) -> Result<(Row, OverTime), Stop> {
     match kernel {
         Kernel::Ext4 => ext4(run, profile, asked),
-        Kernel::F2fs => f2fs_streams::streams(run, profile, asked),
+        Kernel::F2fs | Kernel::Xfs => zoned_streams::streams(run, profile, kernel, asked),
     }
 }

@@ -1,16 +1,16 @@
-//! The four streams on F2FS, for `chunk-multistream`: played in the kernel VM by `imbrex bench streams`, on a zoned `null_blk` that keeps what is written
+//! The four streams on F2FS and Zoned XFS, for `chunk-multistream`: played in the kernel VM by `imbrex bench streams`, on a zoned `null_blk` that keeps what is written
 //! in memory, so zones and chunks are so many times smaller; then what the kernel asked of that device is played on the model, its zones evenly over
 //! the whole stroke.
 //!
 //! Where a zone is so many times smaller, opening, closing and resetting it takes so many times less there: for a byte it is what it is on the drive.
 
+use super::super::blocktrace::{Command, Drive, Order, play_over_time};
 use super::super::hosts::workplace;
 use super::super::result::Row;
 use super::super::streams::{Answer, Both};
 use super::super::{Run, Stop};
-use super::blocktrace::{Command, Order, play_over_time};
-use super::f2fs::{in_the_vm, load};
 use super::streams::{Asked, Cleaned, OverTime, Phase, Played};
+use super::zoned::{in_the_vm, load};
 use super::{Kernel, Ran, drive_name};
 use imbrex_emulator::time::Parameter;
 use imbrex_emulator::{Op, Profile};
@@ -28,7 +28,7 @@ struct Size {
 }
 
 impl Size {
-    /// Of so many zones F2FS keeps some for itself and chunks that are open take others; about 96 are left, as for the store.
+    /// Of so many zones a file system keeps some for itself and chunks that are open take others; about 96 are left, as for the store.
     fn of(short: bool) -> Size {
         let (part, zones, over, late) = if short { (64, 104, 1.2, 1) } else { (16, 160, 2.0, 10) };
         Size { part, zones, over, late }
@@ -68,19 +68,13 @@ fn cleaner(text: &str) -> Vec<Cleaned> {
 }
 
 /// One phase on the model; `cleaned` is what was noted in it.
-fn phase(
-    (profile, cache): (&Profile, bool),
-    answer: Answer,
-    commands: &[Command],
-    cleaned: &[Cleaned],
-    place: impl Fn(u64) -> u64,
-) -> Result<Phase, String> {
-    let (ran, moments) = play_over_time(profile, cache, commands, Order::AsAnswered, profile.zone_size, place)?;
+fn phase(drive: Drive, answer: Answer, commands: &[Command], cleaned: &[Cleaned], place: impl Fn(u64) -> u64) -> Phase {
+    let (ran, moments) = play_over_time(drive, commands, Order::AsAnswered, place);
     let bytes = answer.over_time.iter().map(|(at, bytes)| (by_the_drive(&moments, answer.began + at), *bytes));
     let cleaned = cleaned.iter().map(|one| Cleaned { at: by_the_drive(&moments, one.at), ..*one });
     let over_time = OverTime { bytes: bytes.collect(), cleaned: cleaned.collect() };
     let ran = Ran { operations: answer.appends, payload: answer.payload, ..ran };
-    Ok(Phase { ran, bytes: answer.bytes, deleted: answer.deleted, over_time })
+    Phase { ran, bytes: answer.bytes, deleted: answer.deleted, over_time }
 }
 
 fn resets(commands: &[Command]) -> u64 {
@@ -88,17 +82,17 @@ fn resets(commands: &[Command]) -> u64 {
 }
 
 /// The row, and what happened when.
-pub(super) fn streams(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row, OverTime), Stop> {
+pub(super) fn streams(run: &Run, profile: &Profile, kernel: Kernel, asked: Asked) -> Result<(Row, OverTime), Stop> {
     if asked.paced {
         return Err(Stop::Failed(
-            "F2FS cleans while its device idles, and how much one in a VM idles says nothing of a disk; it is played as fast as it goes".into(),
+            "it cleans while its device idles, and how much one in a VM idles says nothing of a disk; it is played as fast as it goes".into(),
         ));
     }
     let Size { part, zones, over, late } = Size::of(run.options.short);
     let dir = workplace(&run.options.work)?;
     let percent = (asked.filled * 100.0).round() as u32;
     let what = format!("{}:{part}:{percent}:{over}", if asked.cache { 64 } else { 0 });
-    let conventional = in_the_vm(run, dir.path(), late, ["streams".to_owned(), zones.to_string(), what])?;
+    let conventional = in_the_vm(run, kernel, dir.path(), late, ["streams".to_owned(), zones.to_string(), what])?;
     let (both, commands): (Both, Vec<Command>) = load(dir.path(), "streams")?;
     let small = smaller(profile, part);
     // Its own tables are where the drive begins, all others evenly over the zones that are left.
@@ -113,8 +107,9 @@ pub(super) fn streams(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row
     let (filling, behind) = commands.split_at(commands.partition_point(|one| one.issued < began));
     let cleaned = cleaner(&std::fs::read_to_string(dir.path().join("streams.cleaning")).unwrap_or_default());
     let (before, after) = cleaned.split_at(cleaned.partition_point(|one| one.at < began));
-    let clean = phase((&small, asked.cache), both.clean, filling, before, place)?;
-    let deleting = phase((&small, asked.cache), both.deleting, behind, after, place)?;
+    let drive = || Drive::of(&small, asked.cache, small.zone_size, conventional);
+    let clean = phase(drive()?, both.clean, filling, before, place);
+    let deleting = phase(drive()?, both.deleting, behind, after, place);
     let settings = vec![
         (
             "smaller than the store's rows",
@@ -129,7 +124,7 @@ pub(super) fn streams(run: &Run, profile: &Profile, asked: Asked) -> Result<(Row
         ("device in the VM", format!("null_blk; it answers after {late} ms")),
     ];
     let played = Played { clean, deleting, capacity: both.capacity, settings };
-    let mut row = played.row(&drive_name(Kernel::F2fs, profile));
+    let mut row = played.row(&drive_name(kernel, profile));
     row.zone_resets = Some(resets(&commands));
     let each = |phase: &Phase| phase.ran.written as f64 / phase.bytes.max(1) as f64;
     row.figures.insert("bytes written for each of a file, clean".into(), each(&played.clean));

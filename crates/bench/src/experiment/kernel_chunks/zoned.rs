@@ -1,13 +1,13 @@
-//! F2FS in the kernel VM (`scripts/kernel-segments`), on a zoned `null_blk` that answers as late as a disk: what the kernel asked of the
+//! F2FS and Zoned XFS in the kernel VM (`scripts/kernel-segments`), on a zoned `null_blk` that answers as late as a disk: what the kernel asked of the
 //! device is played on the model, its zones where the store's lie.
 
+use super::super::blocktrace::{Command, Drive, Order, parse, play};
 use super::super::child::Running;
 use super::super::chunk_write::{DEPTH, JOBS, Span, ZONES};
 use super::super::hosts::workplace;
 use super::super::kernel_amplification::script;
 use super::super::{Run, Stop};
-use super::blocktrace::{Command, Order, parse, play};
-use super::{Both, HOW, Ran, count, nothing};
+use super::{Both, HOW, Kernel, Ran, count, nothing};
 use crate::segments::Answer;
 use imbrex_emulator::{Op, Profile};
 use serde::de::DeserializeOwned;
@@ -39,7 +39,7 @@ pub(super) struct Trace {
 pub(super) struct Traces {
     /// By write cache, size, and whether appends ended with `fdatasync`.
     runs: BTreeMap<(bool, u64, bool), Trace>,
-    /// Conventional zones of its device: as many as F2FS's own tables take.
+    /// Conventional zones of its device: as many as the file system's own tables take.
     conventional: u64,
 }
 
@@ -62,14 +62,21 @@ pub(super) fn load<A: DeserializeOwned>(dir: &Path, name: &str) -> Result<(A, Ve
     Ok((answer, parse(&text("trace")?)?))
 }
 
-/// Runs `scripts/kernel-segments` in the VM with a directory for what it leaves; `late`: milliseconds after which the device answers. How many conventional
+/// Runs `scripts/kernel-segments` for a file system in the VM, with a directory for what it leaves; `late`: milliseconds after which the device answers. How many conventional
 /// zones it has.
-pub(super) fn in_the_vm(run: &Run, dir: &Path, late: u32, args: impl IntoIterator<Item = String>) -> Result<u64, Stop> {
+pub(super) fn in_the_vm(
+    run: &Run,
+    kernel: Kernel,
+    dir: &Path,
+    late: u32,
+    args: impl IntoIterator<Item = String>,
+) -> Result<u64, Stop> {
+    let system = kernel.in_the_vm().ok_or("a file system for conventional drives runs on the host")?;
     let mut command = std::process::Command::new(script(run.options, "kernel-segments")?);
-    command.arg(dir).args(args);
+    command.arg(dir).arg(system).args(args);
     command.env("BUILD_DIR", &run.options.build).env("IMBREX_LATE_MS", late.to_string());
     let mut running = Running::start(&command, dir)?;
-    run.says("F2FS in the VM; some minutes");
+    run.says(&format!("{system} in the VM; some minutes"));
     let ended = running.wait(|_| if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) });
     if let Err(why) = ended {
         running.terminate();
@@ -80,14 +87,14 @@ pub(super) fn in_the_vm(run: &Run, dir: &Path, late: u32, args: impl IntoIterato
 }
 
 /// Runs the VM for `what`, write or read, with these sizes.
-pub(super) fn record(run: &Run, what: &str, sizes: &[u64]) -> Result<Traces, Stop> {
+pub(super) fn record(run: &Run, kernel: Kernel, what: &str, sizes: &[u64]) -> Result<Traces, Stop> {
     let dir = workplace(&run.options.work)?;
     let most = if what == "read" { READS } else { APPENDS };
     let bytes = if what == "read" { u64::MAX } else { BYTES };
     let runs = sizes.iter().map(|size| format!("{size}:{}", count(run, *size, bytes, most)));
     let taken = if run.options.short && what == "read" { MIB } else { TAKEN };
     let args = [what.to_owned(), taken.to_string()].into_iter().chain(runs);
-    let conventional = in_the_vm(run, dir.path(), if run.options.short { 1 } else { 80 }, args)?;
+    let conventional = in_the_vm(run, kernel, dir.path(), if run.options.short { 1 } else { 80 }, args)?;
     let mut all = Traces { conventional, ..Traces::default() };
     for size in sizes {
         for (cache, name) in [(false, "off"), (true, "on")] {
@@ -124,11 +131,10 @@ pub(super) fn write(
         for place in 0..if run.options.short { 1 } else { PLACES } {
             let part = (place as f64 + 0.5) / PLACES as f64;
             let from = first + (zones.saturating_sub(u64::from(ZONES)) as f64 * part) as u64;
-            // F2FS's own tables are in conventional zones, which are the drive's first.
+            // The file system's own tables are in conventional zones, which are the drive's first.
             let at = |zone: u64| if zone < traces.conventional { zone } else { from + zone - traces.conventional };
-            let ran = play(profile, cache, &trace.commands, Order::AsAnswered, WRITE_ZONE, |zone| {
-                at(zone) * profile.zone_size
-            })?;
+            let drive = Drive::of(profile, cache, WRITE_ZONE, traces.conventional)?;
+            let ran = play(drive, &trace.commands, Order::AsAnswered, |zone| at(zone) * profile.zone_size);
             sum.add(finished(trace, ran));
         }
     }
@@ -152,6 +158,7 @@ pub(super) fn read(traces: &Traces, profile: &Profile, span: Span, size: u64) ->
     // A read is a request, or two: as many as the clients have under way are at the drive, whatever the VM's processor kept up with.
     let each = trace.commands.len() as f64 / trace.answer.operations.max(1) as f64;
     let order = Order::AtOnce(((JOBS * DEPTH) as f64 * each).round().max(1.0) as usize);
-    let ran = play(profile, true, &trace.commands, order, READ_ZONE, |zone| at(zone) * profile.zone_size)?;
+    let drive = Drive::of(profile, true, READ_ZONE, traces.conventional)?;
+    let ran = play(drive, &trace.commands, order, |zone| at(zone) * profile.zone_size);
     Ok(finished(trace, ran))
 }

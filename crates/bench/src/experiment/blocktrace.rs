@@ -2,14 +2,14 @@
 //!
 //! The trace has the moment at which each request went to the device and the one at which it was answered, and no threads. So a command is
 //! taken to follow the latest answer before it, as in `imbrex_emulator::time::Recording`; beyond that it waits for the write before
-//! it in its zone, as mq-deadline has it, and a flush for all writes that were answered before it. What the host did in between
+//! it in its sequential zone, as mq-deadline has it, and a flush for all writes that were answered before it. What the host did in between
 //! took as long as the processor of a VM needs; here it takes [`TURNAROUND`] at most, as for all clients.
 
-use super::super::chunk_write::TURNAROUND;
-use super::super::stepped::WRITES_SEEN;
-use super::Ran;
+use super::chunk_write::TURNAROUND;
+use super::kernel_chunks::Ran;
+use super::stepped::WRITES_SEEN;
 use imbrex_emulator::time::{Ticket, Timeline};
-use imbrex_emulator::{Op, Profile, TraceEntry};
+use imbrex_emulator::{Config, Op, Profile, TraceEntry};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
@@ -25,17 +25,26 @@ pub(super) struct Command {
     durable: bool,
 }
 
-/// What the letters of the trace say that it is: `WS`, `FF`, `RA`; `None` for what takes no time of the drive.
-fn op(letters: &str) -> Option<Op> {
-    match letters {
+/// What the letters of the trace say that it is: `WS`, `FF`, `RA`; `None` for what takes no time of the drive. The error is a sentence.
+fn op(letters: &str) -> Result<Option<Op>, String> {
+    Ok(match letters {
         "F" | "FF" | "FFS" | "FS" => Some(Op::Flush),
+        // Later kernels have letters for operations on zones.
+        _ if letters.starts_with("ZA") => {
+            return Err("an append to a zone does not say where it went; have the device refuse those".into());
+        }
+        // Of all zones: no drive takes longer for that than for one.
+        _ if letters.starts_with("ZR") => Some(Op::Reset),
+        _ if letters.starts_with("ZO") => Some(Op::Open),
+        _ if letters.starts_with("ZC") => Some(Op::Close),
+        _ if letters.starts_with("ZF") => Some(Op::Finish),
         _ if letters.contains('D') => None,
         _ if letters.contains('W') => Some(Op::Write),
         _ if letters.contains('R') => Some(Op::Read),
-        // The kernel has no letter of its own for operations on zones.
+        // Linux 6.1 has none.
         _ if letters.starts_with('N') => Some(Op::Reset),
         _ => None,
-    }
+    })
 }
 
 /// What decides when a command goes to the drive.
@@ -67,7 +76,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Command>, String> {
         let (Some(at), Some(letters), (Some(sector), Some(len))) = (at, words.get(1), sectors) else {
             return Err(bad(line));
         };
-        let Some(op) = op(letters) else { continue };
+        let Some(op) = op(letters)? else { continue };
         // A flush has no place, whatever stands there.
         let sector = if op == Op::Flush { 0 } else { sector };
         if issue {
@@ -96,7 +105,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Command>, String> {
 }
 
 /// Who waits for whom: of each command how many it waits for, and those who wait for it, with the pause then.
-fn followed(commands: &[Command], zone_size: u64) -> (Vec<usize>, Vec<Vec<(usize, f64)>>) {
+fn followed(commands: &[Command], drive: &Drive) -> (Vec<usize>, Vec<Vec<(usize, f64)>>) {
     let mut waits = vec![0; commands.len()];
     let mut followers: Vec<Vec<(usize, f64)>> = vec![Vec::new(); commands.len()];
     let mut by_answer: Vec<usize> = (0..commands.len()).collect();
@@ -112,11 +121,14 @@ fn followed(commands: &[Command], zone_size: u64) -> (Vec<usize>, Vec<Vec<(usize
         }
         let mut before = Vec::new();
         if let Some(latest) = latest {
-            before.push((latest, ((command.issued - commands[latest].answered) * 1e9).clamp(0.0, TURNAROUND)));
+            before.push((latest, ((command.issued - commands[latest].answered) * 1e9).clamp(0.0, drive.turnaround)));
         }
         match command.op {
             Op::Write => {
-                before.extend(last.insert(command.offset / zone_size, number).map(|other| (other, 0.0)));
+                let zone = command.offset / drive.zone_size;
+                if zone >= drive.conventional {
+                    before.extend(last.insert(zone, number).map(|other| (other, 0.0)));
+                }
                 unflushed.push(number);
             }
             Op::Flush => unflushed.retain(|write: &usize| {
@@ -132,34 +144,50 @@ fn followed(commands: &[Command], zone_size: u64) -> (Vec<usize>, Vec<Vec<(usize
     (waits, followers)
 }
 
-/// Plays the commands on a drive of `profile`, at rest at its outer edge; `place` says where a zone of the traced device begins on it.
-/// The error is a sentence about the profile.
-pub(super) fn play(
-    profile: &Profile,
-    cache: bool,
-    commands: &[Command],
-    order: Order,
+/// What commands are played on.
+pub(super) struct Drive {
+    line: Timeline,
+    /// Of the device that was traced.
     zone_size: u64,
-    place: impl Fn(u64) -> u64,
-) -> Result<Ran, String> {
-    Ok(play_over_time(profile, cache, commands, order, zone_size, place)?.0)
+    conventional: u64,
+    /// Nanoseconds that the host takes between an answer and what follows it, at most.
+    turnaround: f64,
+}
+
+impl Drive {
+    /// A drive of `profile`, at rest at its outer edge; the device that was traced had zones of this size, so many of them conventional. The error is
+    /// a sentence about the profile.
+    pub(super) fn of(profile: &Profile, cache: bool, zone_size: u64, conventional: u64) -> Result<Drive, String> {
+        Ok(Drive { line: Timeline::new(profile, cache)?, zone_size, conventional, turnaround: TURNAROUND })
+    }
+
+    /// A scaled drive, whose host is faster by as much; the device that was traced had its zones, so many of them conventional. The error is a sentence about
+    /// the configuration.
+    pub(super) fn scaled(config: &Config, conventional: u64) -> Result<Drive, String> {
+        let turnaround = TURNAROUND / config.model.map_or(1.0, |model| f64::from(model.scale));
+        Ok(Drive { line: Timeline::of(config)?, zone_size: config.zone_size, conventional, turnaround })
+    }
+}
+
+/// Plays the commands on a drive; `place` says where a zone of the traced device begins on it.
+pub(super) fn play(drive: Drive, commands: &[Command], order: Order, place: impl Fn(u64) -> u64) -> Ran {
+    play_over_time(drive, commands, order, place).0
 }
 
 /// The same, and for the moments of the trace at which something was answered, ascending, the second of the drive's clock up to which it had all
 /// that was answered then.
 pub(super) fn play_over_time(
-    profile: &Profile,
-    cache: bool,
+    mut drive: Drive,
     commands: &[Command],
     order: Order,
-    zone_size: u64,
     place: impl Fn(u64) -> u64,
-) -> Result<(Ran, Vec<(f64, f64)>), String> {
-    let mut line = Timeline::new(profile, cache)?;
+) -> (Ran, Vec<(f64, f64)>) {
     let (mut waits, followers) = match order {
-        Order::AsAnswered => followed(commands, zone_size),
+        Order::AsAnswered => followed(commands, &drive),
         Order::AtOnce(_) => (vec![1; commands.len()], vec![Vec::new(); commands.len()]),
     };
+    let Drive { line, zone_size, turnaround, .. } = &mut drive;
+    let (zone_size, turnaround) = (*zone_size, *turnaround);
     // Of those that only wait for room: the first ones do not, and each that ends lets the next one in.
     let mut room = if let Order::AtOnce(room) = order { room.clamp(1, commands.len().max(1)) } else { commands.len() };
     waits.iter_mut().take(if order == Order::AsAnswered { 0 } else { room }).for_each(|waits| *waits = 0);
@@ -167,7 +195,7 @@ pub(super) fn play_over_time(
     let roots = (0..commands.len()).filter(|number| waits[*number] == 0);
     // Times that are not negative are in the order of their bits.
     let mut due: BinaryHeap<Reverse<(u64, usize)>> =
-        roots.enumerate().map(|(rank, number)| Reverse(((rank as f64 * TURNAROUND).to_bits(), number))).collect();
+        roots.enumerate().map(|(rank, number)| Reverse(((rank as f64 * turnaround).to_bits(), number))).collect();
     let mut flying: Vec<(Ticket, usize)> = Vec::new();
     let (mut end, mut ended) = (0.0_f64, Vec::new());
     let mut zones = Vec::new();
@@ -184,7 +212,7 @@ pub(super) fn play_over_time(
             end = end.max(at);
             moments.push((commands[number].answered, at / 1e9));
             if room < commands.len() {
-                due.push(Reverse(((at + TURNAROUND).to_bits(), room)));
+                due.push(Reverse(((at + turnaround).to_bits(), room)));
                 room += 1;
             }
             for (follower, pause) in &followers[number] {
@@ -230,7 +258,7 @@ pub(super) fn play_over_time(
     }
     let (written, read) = (sum(Op::Write), sum(Op::Read));
     let ran = Ran { seconds: end / 1e9, written, read, flushes, zones, ..Ran::of(&line.stats()) };
-    Ok((ran, moments))
+    (ran, moments)
 }
 
 #[cfg(test)]
@@ -250,6 +278,10 @@ mod tests {
         segments-101     [001] d..1.    10.030000: block_rq_issue: 252,0 RA 8192 () 99 + 16 [segments]
 ";
 
+    fn drive(cache: bool) -> Drive {
+        Drive::of(&Profile::named("seagate-st20000nm001j").unwrap(), cache, 256 << 20, 0).unwrap()
+    }
+
     #[test]
     fn a_trace_is_understood_and_who_waits_for_whom() {
         let commands = parse(TRACE).unwrap();
@@ -258,7 +290,7 @@ mod tests {
             [(Op::Write, 256 << 20, 4096), (Op::Write, 512 << 20, 1 << 20), (Op::Write, (256 << 20) + 4096, 8192)];
         let flush = (Op::Flush, 0, 0);
         assert_eq!(seen, [writes[0], writes[1], writes[2], flush, flush], "what was not answered is left out");
-        let (waits, followers) = followed(&commands, 256 << 20);
+        let (waits, followers) = followed(&commands, &drive(false));
         // The third follows the first as the latest answer and as the write before it; the flush behind it all writes and the latest
         // answer, which is one of them; the other flush that one.
         assert_eq!(waits, [0, 0, 2, 4, 1]);
@@ -269,18 +301,34 @@ mod tests {
     }
 
     #[test]
+    fn later_kernels_have_letters_for_zones() {
+        let of = |letters| op(letters).unwrap();
+        assert_eq!(["ZR", "ZRA", "ZRS"].map(of), [Some(Op::Reset); 3]);
+        assert_eq!(["ZF", "ZO", "ZC"].map(of), [Some(Op::Finish), Some(Op::Open), Some(Op::Close)]);
+        assert_eq!(
+            ["WFSM", "RA", "N", "D", "FF"].map(of),
+            [Some(Op::Write), Some(Op::Read), Some(Op::Reset), None, Some(Op::Flush)]
+        );
+        assert!(op("ZAS").unwrap_err().contains("append"));
+    }
+
+    #[test]
+    fn writes_wait_for_one_another_in_sequential_zones_only() {
+        let conventional = Drive { conventional: 2, ..drive(false) };
+        let (waits, _) = followed(&parse(TRACE).unwrap(), &conventional);
+        assert_eq!(waits, [0, 0, 1, 4, 1], "the third follows the latest answer alone");
+    }
+
+    #[test]
     fn the_model_decides_how_long_it_takes() {
-        let profile = Profile::named("seagate-st20000nm001j").unwrap();
         let commands = parse(TRACE).unwrap();
-        let played =
-            |cache| play(&profile, cache, &commands, Order::AsAnswered, 256 << 20, |zone| (1000 + zone) << 28).unwrap();
+        let played = |cache| play(drive(cache), &commands, Order::AsAnswered, |zone| (1000 + zone) << 28);
         let off = played(false);
         assert_eq!((off.written, off.flushes), (4096 + 8192 + (1 << 20), 2));
         assert_eq!(off.zones.iter().map(|(_, zone)| *zone).collect::<Vec<_>>(), [1, 2, 1]);
         // Two zones are opened, and the second write of the first waits for a turn.
         assert!((0.040..0.080).contains(&off.seconds), "{off:?}");
-        let apart = play(&profile, false, &commands, Order::AsAnswered, 256 << 20, |zone| (1000 + zone * 30_000) << 28)
-            .unwrap();
+        let apart = play(drive(false), &commands, Order::AsAnswered, |zone| (1000 + zone * 30_000) << 28);
         let reads: Vec<Command> = (0..200)
             .map(|n| Command {
                 op: Op::Read,
@@ -291,7 +339,7 @@ mod tests {
                 durable: false,
             })
             .collect();
-        let at_once = |order| play(&profile, true, &reads, order, 256 << 20, |zone| (1000 + zone * 300) << 28).unwrap();
+        let at_once = |order| play(drive(true), &reads, order, |zone| (1000 + zone * 300) << 28);
         let (one, many) = (at_once(Order::AtOnce(1)), at_once(Order::AtOnce(16)));
         assert!(many.seconds < 0.7 * one.seconds && one.read == 200 * 4096, "{} {}", many.seconds, one.seconds);
         assert_eq!(at_once(Order::AsAnswered).seconds, one.seconds, "as the trace has it");

@@ -1,0 +1,332 @@
+//! `zoned-file-systems`: RocksDB on what a user could take instead of bluefs, Zoned XFS first: the same `db_bench` on each in the kernel VM
+//! (`scripts/kernel-times`), on a zoned `null_blk`; what the kernel asked of that device is played on the frozen model of an HM-SMR disk
+//! ([`blocktrace`](super::blocktrace)). bluefs runs in the same VM and is played by the same rules.
+//!
+//! The model is the whole drive at the scale of the experiment, so its zones are as large as the device's. Where the drive holds little, the device's zones
+//! lie side by side at its outer edge; where it is full, evenly over the whole stroke, in their order.
+
+use super::blocktrace::{Drive, Order, parse, play};
+use super::bluefs_async::{HGST, shrunk};
+use super::chart::{Axis, Chart, Shape};
+use super::child::Running;
+use super::hosts::{Disk, workplace};
+use super::kernel_amplification::{self as amplification, BLUEFS, F2FS, System, XFS, script};
+use super::kernel_chunks::Ran;
+use super::result::{Ratio, Row};
+use super::rocks::{Job, KEY, Settings, VALUE, timed};
+use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use imbrex_emulator::Config;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "zoned-file-systems",
+    about: "RocksDB on Zoned XFS, F2FS and bluefs: what a kernel asks of a zoned device in a VM takes on an HM-SMR disk, and how many bytes it is",
+    paper: "BlueFS, section 2.3, has no file system for zoned drives beside it; Zoned XFS is younger",
+    speed: 1.0,
+    rows: |options| {
+        rows(options).map(|(system, what)| name(system, what)).chain(amplification::headline(options)).collect()
+    },
+    extra: |options| {
+        let extra = rows(options).filter(|(system, _)| !options.short && *system == F2FS);
+        extra.map(|(system, what)| name(system, what)).collect()
+    },
+    needs: |options| Needs { work: 1 << 30, memory: (DEVICE + 3072).max(amplification::memory(options)) << 20 },
+    run,
+};
+
+const SYSTEMS: [System; 3] = [XFS, BLUEFS, F2FS];
+/// Of the device, in MiB, and its conventional zones: as many as XFS wants.
+const DEVICE: u64 = 512;
+const CONVENTIONAL: u64 = 16;
+/// The largest part of the device that one of the systems fills, of what F2FS, which offers least, offers.
+const FULL: f64 = 0.85;
+/// What F2FS offers of such a device, in bytes; less than the others.
+const OFFERED: u64 = 406 << 20;
+/// Records that are put into an empty drive, and operations of a run that is no fill.
+const COLD: u64 = 150_000;
+const SOME: u64 = 1000;
+/// Bytes of a value where the drive is full.
+const LARGE: u64 = 4000;
+/// Milliseconds after which the device answers. A command of the scaled drive takes a few tenths of one, and the VM's processor is ten times slower than a real one.
+const LATE: u64 = 2;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+struct What {
+    /// What the VM calls it: when, and which.
+    file: &'static str,
+    name: &'static str,
+    /// Which of db_bench's.
+    benchmark: &'static str,
+    writes: bool,
+    /// How many times as long Zoned XFS should take.
+    goal: f64,
+}
+
+impl What {
+    /// Which chart it is in.
+    fn kind(self) -> &'static str {
+        match self.benchmark {
+            _ if self.file.contains("sync") => "synchronous",
+            _ if self.writes => "inserts",
+            _ => "reads",
+        }
+    }
+
+    fn is_full(self) -> bool {
+        self.file.starts_with("full")
+    }
+
+    /// Bytes of a record. A drive is filled with larger ones, since the VM's processor would take an hour for those of the paper.
+    fn record(self) -> u64 {
+        KEY + if self.is_full() { LARGE } else { VALUE }
+    }
+}
+
+const fn what(file: &'static str, name: &'static str, benchmark: &'static str, goal: f64) -> What {
+    What { file, name, benchmark, writes: !matches!(benchmark.as_bytes()[0], b'r'), goal }
+}
+
+const RUNS: [What; 11] = [
+    what("cold-fillrandom", "fillrandom, nearly empty", "fillrandom", 1.2),
+    what("cold-overwrite", "overwrite, nearly empty", "overwrite", 1.2),
+    what("cold-sync", "synchronous inserts, one thread, nearly empty", "overwrite", 2.0),
+    what("cold-sync16", "synchronous inserts, 16 threads, nearly empty", "overwrite", 2.0),
+    what("cold-readrandom", "readrandom, nearly empty", "readrandom", 1.0),
+    what("cold-readwhilewriting", "readwhilewriting, nearly empty", "readwhilewriting", 1.0),
+    what("full-overwrite", "overwrite, full", "overwrite", 1.2),
+    what("full-sync", "synchronous inserts, one thread, full", "overwrite", 2.0),
+    what("full-sync16", "synchronous inserts, 16 threads, full", "overwrite", 2.0),
+    what("full-readrandom", "readrandom, full", "readrandom", 1.0),
+    what("full-readwhilewriting", "readwhilewriting, full", "readwhilewriting", 1.0),
+];
+
+fn rows(options: &Options) -> impl Iterator<Item = (System, What)> {
+    // The plumbing is tried with one system and a few runs of it.
+    let (systems, runs) = if options.short { (&SYSTEMS[..1], &RUNS[..3]) } else { (&SYSTEMS[..], &RUNS[..]) };
+    runs.iter().flat_map(move |what| systems.iter().map(move |system| (*system, *what)))
+}
+
+fn name((_, system): System, what: What) -> String {
+    format!("{system}: {}", what.name)
+}
+
+/// What the VM left of a system, and why it left no more, if that is known.
+struct Left {
+    dir: TempDir,
+    why: Option<String>,
+}
+
+/// How db_bench is run, but for what each run asks for.
+fn flags(scale: u32, zone: u64) -> String {
+    let job = Job {
+        benchmarks: "",
+        measured: "",
+        records: 0,
+        sync: false,
+        settings: Settings::Tuned,
+        scale,
+        zone,
+        seed: 1,
+        account: false,
+    };
+    let given = ["benchmarks", "num", "sync", "threads", "value_size", "stats_interval_seconds"];
+    let flags = job.flags().into_iter().filter(|(name, _)| !given.contains(name));
+    flags.map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs everything on a system in the VM.
+fn in_the_vm(run: &Run, system: System, config: &Config) -> Result<Left, Stop> {
+    let options = run.options;
+    let dir = workplace(&options.work)?;
+    let (some, cold, full) = if options.short {
+        (32, 2000, 0)
+    } else {
+        // Snappy halves what is put. A table's overhead, and what stands in several levels at once, are a sixth.
+        (SOME, COLD, (OFFERED as f64 * FULL / 7.0 * 6.0 * 2.0) as u64 / (KEY + LARGE))
+    };
+    let settings = [
+        ("TIME_DEVICE", DEVICE.to_string()),
+        ("TIME_ZONE", (config.zone_size >> 20).to_string()),
+        ("TIME_CONV", CONVENTIONAL.to_string()),
+        ("TIME_KIB", (config.max_io >> 10).to_string()),
+        ("TIME_LATE", LATE.to_string()),
+        ("TIME_FLAGS", flags(options.scale, config.zone_size)),
+        ("TIME_CACHE", ((2 << 30) / u64::from(options.scale)).to_string()),
+        ("TIME_BLUEFS", shrunk("wal=sequential", true, options.scale)),
+        ("TIME_COLD", format!("{cold}:{VALUE}")),
+        ("TIME_FULL", format!("{full}:{LARGE}")),
+        ("TIME_SOME", some.to_string()),
+    ];
+    let mut command = Command::new(script(options, "kernel-times")?);
+    command.arg(dir.path()).arg(system.0).args(settings.map(|(name, value)| format!("{name}={value}")));
+    command.env("BUILD_DIR", &options.build);
+    let mut running = Running::start(&command, dir.path())?;
+    run.says(&format!("{} in the VM; some ten minutes", system.1));
+    let ended = running.wait(|_| if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) });
+    let why = match ended {
+        Ok(()) => None,
+        Err(Stop::Failed(why)) => {
+            let output = running.output();
+            Some(output.lines().find_map(|line| line.strip_prefix("times not-run ")).map_or(why, str::to_owned))
+        }
+        Err(Stop::Interrupted) => {
+            running.terminate();
+            return Err(Stop::Interrupted);
+        }
+    };
+    Ok(Left { dir, why })
+}
+
+/// A file that the VM left.
+fn text(dir: &Path, file: &str) -> Result<String, String> {
+    std::fs::read_to_string(dir.join(file)).map_err(|error| format!("the VM left no {file} ({error})"))
+}
+
+/// A run, on the model.
+fn measured(left: &Left, what: What, disk: &Disk, config: &Config) -> Result<Row, Stop> {
+    let dir = left.dir.path();
+    let left_behind = || -> Result<_, String> {
+        let output = text(dir, &format!("{}.out", what.file))?;
+        let said = timed(&output.replace('\r', "\n"), what.benchmark)
+            .ok_or(format!("db_bench printed no result of {}", what.benchmark))?;
+        Ok((said, parse(&text(dir, &format!("{}.trace", what.file))?)?))
+    };
+    let (said, commands) = left_behind().map_err(|error| left.why.clone().unwrap_or(error))?;
+    let drive = Drive::scaled(config, CONVENTIONAL)?;
+    let (first, all) = (u64::from(config.conventional), u64::from(config.zones()));
+    let count = ((DEVICE << 20) / config.zone_size).saturating_sub(CONVENTIONAL).max(1);
+    let step = if what.is_full() { (all - first) / count } else { 1 };
+    let place = |zone: u64| match zone.checked_sub(CONVENTIONAL) {
+        Some(rank) => (first + rank * step.max(1)) * config.zone_size,
+        None => zone * config.zone_size,
+    };
+    let ran = play(drive, &commands, Order::AsAnswered, place);
+    let payload = if what.writes { said.operations * what.record() } else { 0 };
+    let ran = Ran { operations: said.operations, payload, ..ran };
+    let mut row = ran.row(&disk.row().drive, what.writes);
+    row.rule = Rule::All.name().into();
+    row.figures.remove("MB/s");
+    row.figures.insert("operations/s".into(), said.operations as f64 / ran.seconds.max(1e-9));
+    if !what.writes {
+        (row.bytes_drive, row.flushes) = (Some(ran.written), Some(ran.flushes));
+    }
+    row.settings.insert("clock".into(), "virtual: what the kernel of the VM asked of its device, again".into());
+    Ok(row)
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    let disk = Disk::named(HGST, Rule::All)?;
+    let config = disk.config(run.options.scale)?;
+    run.model(&disk.profile);
+    run.setting("device", format!("null_blk of {DEVICE} MiB in zones of {} MiB, {CONVENTIONAL} of them conventional; it answers after {LATE} ms", config.zone_size >> 20));
+    run.setting(
+        "full",
+        format!(
+            "{} % of {} MiB, what F2FS offers of such a device; over the whole stroke",
+            FULL * 100.0,
+            OFFERED >> 20
+        ),
+    );
+    run.setting("db_bench", flags(run.options.scale, config.zone_size));
+    run.setting("microseconds that the host takes between an answer and what follows it, at most (assumed; divided by the scale)", 20);
+    let mut left: BTreeMap<(&str, usize), Result<Left, Stop>> = BTreeMap::new();
+    for (system, what) in rows(run.options).collect::<Vec<_>>() {
+        run.row(&name(system, what), |run| {
+            let left = left.entry((system.0, run.repeat())).or_insert_with(|| in_the_vm(run, system, &config));
+            measured(left.as_ref().map_err(Clone::clone)?, what, &disk, &config)
+        })?;
+    }
+    charts(run);
+    amplification::headline_rows(run)?;
+    for (system, what) in rows(run.options).filter(|(system, _)| *system != BLUEFS).collect::<Vec<_>>() {
+        let (theirs, ours) = (name(system, what), name(BLUEFS, what));
+        let pairs = run.pairs(&theirs, &ours, |row| Some(row.wall_seconds? / row.operations?.max(1) as f64));
+        if let Some(ratio) = Ratio::of(format!("{theirs}: time, over that on bluefs"), &pairs) {
+            let goal = (system == XFS).then_some(what.goal);
+            run.outcome.ratios.push(Ratio { goal, ..ratio });
+        }
+    }
+    Ok(())
+}
+
+/// One for each kind of run, since their rates lie far apart.
+fn charts(run: &mut Run) {
+    for (file, title) in [("inserts", "Inserts"), ("synchronous", "Synchronous inserts"), ("reads", "Reads")] {
+        let bar = |(system, what)| {
+            let name = name(system, what);
+            let rate = run.measured(&name)?.figures.get("operations/s").copied()?;
+            Some((name, rate, None))
+        };
+        let bars: Vec<_> = rows(run.options).filter(|(_, what)| what.kind() == file).filter_map(bar).collect();
+        if !bars.is_empty() {
+            run.outcome.charts.push(Chart {
+                file: file.into(),
+                title: format!("{title} of RocksDB, {HGST} at 1/{}", run.options.scale),
+                x: Axis::default(),
+                y: Axis::even("operations a second of the drive's clock"),
+                shape: Shape::Bars(bars),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Nobody, options};
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_the_vm_leaves_is_played_and_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let (build, scripts) = (dir.path().join("build"), dir.path().join("scripts"));
+        [&build, &scripts].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        // Whoever is not bluefs asks for twice as many writes, each of which misses its place.
+        let says = "#!/bin/sh\n\
+            [ $2 = bluefs ] && n=20 || n=40\n\
+            for run in cold-fillrandom full-overwrite; do\n\
+            echo \"${run#*-} : 1.0 micros/op 1 ops/sec 1.0 seconds 100 operations;\" >$1/$run.out\n\
+            for i in $(seq $n); do\n\
+            at=$((131072 + i * 8))\n\
+            echo \"x [0] .. $i.0: block_rq_issue: 252,0 WS 4096 () $at + 8 [x]\"\n\
+            echo \"x [0] .. $i.1: block_rq_complete: 252,0 WS () $at + 8 [0]\"\n\
+            echo \"x [0] .. $i.2: block_rq_issue: 252,0 FF 0 () 0 + 0 [x]\"\n\
+            echo \"x [0] .. $i.3: block_rq_complete: 252,0 FF () 0 + 0 [0]\"\n\
+            done >$1/$run.trace; done\n";
+        let amplification = "#!/bin/sh\necho amplification $1 $2 not-run no room\n";
+        for (name, says) in [("kernel-times", says), ("kernel-amplification", amplification)] {
+            let script = scripts.join(name);
+            std::fs::write(&script, says).unwrap();
+            std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let options = Options { build, short: false, scale: 64, ..options(dir.path()) };
+        let experiment = Experiment { needs: |_| Needs::default(), ..EXPERIMENT };
+        let outcome = super::super::run(&experiment, &options, &Nobody, &Arc::default()).unwrap();
+        let row = |name: &str| outcome.rows.iter().find(|row| row.name == name).unwrap();
+        let ours = row("bluefs: fillrandom, nearly empty");
+        assert_eq!((ours.operations, ours.flushes, ours.bytes_drive), (Some(100), Some(20), Some(20 * 4096)));
+        assert!(row("Zoned XFS: readrandom, full").not_run.as_deref().unwrap().contains("left no full-readrandom.out"));
+        assert!(!outcome.rows.iter().any(|row| row.name.starts_with("F2FS: ")), "only in the long form");
+        let ratio = |name: &str| outcome.ratios.iter().find(|ratio| ratio.name.starts_with(name)).unwrap();
+        let overwrite = ratio("Zoned XFS: overwrite, full");
+        assert!((1.8..2.2).contains(&overwrite.median) && overwrite.goal == Some(1.2), "{overwrite:?}");
+        assert_eq!(outcome.ratios.len(), 2);
+    }
+
+    #[test]
+    fn each_run_has_a_name_of_its_own_and_the_vm_is_told_what_rocksdb_is() {
+        let names: std::collections::BTreeSet<_> = RUNS.iter().map(|what| what.name).collect();
+        assert_eq!(names.len(), RUNS.len());
+        assert!(RUNS.iter().all(|what| what.writes != what.benchmark.starts_with("read")));
+        let flags = flags(64, 4 << 20);
+        assert!(
+            flags.contains("--write_buffer_size=4194304") && !flags.contains("--num=") && !flags.contains("--threads="),
+            "{flags}"
+        );
+    }
+}
