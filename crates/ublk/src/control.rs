@@ -10,11 +10,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use zerocopy::{FromZeros, IntoBytes};
 
 const PATH: &str = "/dev/ublk-control";
 /// What says in a device's information that Imbrex made it.
 const MARK: u64 = u64::from_be_bytes(*b"imbrexZ1");
+/// How long the last user of a device may take to let go of it.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// What to do about a kernel that is too old.
 pub const NO_ZONED: &str = "use Linux 6.6 or newer, built with CONFIG_BLK_DEV_UBLK and CONFIG_BLK_DEV_ZONED";
 
@@ -198,14 +201,22 @@ impl Control {
         absent_is_fine(self.plain(abi::CMD_STOP_DEV, id, 0), "the kernel does not stop the device")
     }
 
-    /// Takes the device away, once nobody has it.
-    pub fn delete(&mut self, id: u32) -> Result<(), Trouble> {
-        absent_is_fine(self.plain(abi::CMD_DEL_DEV, id, 0), "the kernel does not take the device away")
-    }
-
-    /// The same without waiting for its last user; kernels that cannot do that leave the device there, dead.
-    pub fn delete_later(&mut self, id: u32) -> Result<(), Trouble> {
-        absent_is_fine(self.plain(abi::CMD_DEL_DEV_ASYNC, id, 0), "the kernel does not take the device away")
+    /// Takes the device away; whether it is gone. It goes with whoever has its disk open, who is given a moment. `in_use`: somebody has it, so
+    /// nothing waits for that.
+    pub fn remove(&mut self, id: u32, in_use: bool) -> Result<bool, Trouble> {
+        let what = "the kernel does not take the device away";
+        match absent_is_fine(self.plain(abi::CMD_DEL_DEV_ASYNC, id, 0), what) {
+            Ok(()) => {}
+            Err(Trouble::Denied(error)) => return Err(Trouble::Denied(error)),
+            // Before Linux 6.9 it stays until `detach` finds it.
+            Err(_) if in_use => return Ok(false),
+            Err(_) => absent_is_fine(self.plain(abi::CMD_DEL_DEV, id, 0), what)?,
+        }
+        let end = Instant::now() + PATIENCE;
+        while !in_use && existing().contains(&id) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(!existing().contains(&id))
     }
 
     /// What a device is; `None` where there is none of this number.

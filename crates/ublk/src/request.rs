@@ -36,7 +36,7 @@ pub enum Op {
     Zone(ZoneOp),
     /// Reset every sequential zone.
     ResetAll,
-    /// Report `zones` zones from the one at `at` on.
+    /// Report `zones` zones from the one on that holds `at`.
     Report {
         /// How many at most.
         zones: u32,
@@ -58,7 +58,7 @@ impl Request {
     /// Understands what the kernel wrote down; the number to answer with where it asks for what no zoned drive does.
     pub(crate) fn parse(desc: &IoDesc) -> Result<Request, Errno> {
         let durable = desc.op_flags & FUA != 0;
-        let at = desc.start_sector.checked_mul(SECTOR).ok_or(Errno::INVAL)?;
+        let at = desc.start_sector.checked_mul(SECTOR);
         let len = u64::from(desc.count) * SECTOR;
         let (op, len) = match desc.op_flags & 0xff {
             0 => (Op::Read, len),
@@ -74,7 +74,11 @@ impl Request {
             // Discards, writes of zeros: disks of these kinds know none, and the kernel was told of none.
             _ => return Err(Errno::OPNOTSUPP),
         };
-        at.checked_add(len).ok_or(Errno::INVAL)?;
+        let at = match op {
+            // The kernel writes down any place there.
+            Op::Flush | Op::ResetAll => 0,
+            _ => at.filter(|at| at.checked_add(len).is_some()).ok_or(Errno::INVAL)?,
+        };
         Ok(Request { op, at, len })
     }
 }
@@ -92,7 +96,7 @@ pub trait Data {
 pub struct Answer {
     /// Bytes that were moved.
     pub bytes: u32,
-    /// Of an append: the byte address that it was written at.
+    /// Of an append: the byte address that it was written at. Of all else 0; the kernel takes nothing else.
     pub written_at: u64,
 }
 
@@ -196,12 +200,14 @@ impl Served {
             }
             Op::Write { durable } => {
                 data.take(buffer).map_err(lost)?;
-                self.write(buffer, request.at, durable, tag)
+                self.write(buffer, request.at, durable, tag)?;
+                Ok(Answer { bytes, written_at: 0 })
             }
             Op::Append { durable } => {
                 let at = self.end_of(request.at, request.len).map_err(number)?;
                 data.take(buffer).map_err(lost)?;
-                self.write(buffer, at, durable, tag)
+                self.write(buffer, at, durable, tag)?;
+                Ok(Answer { bytes, written_at: at })
             }
             Op::Flush => self.drive.flush(tag).map(|()| Answer::default()).map_err(number),
             Op::Zone(op) => {
@@ -217,12 +223,9 @@ impl Served {
         }
     }
 
-    fn write(&self, bytes: &[u8], at: u64, durable: bool, tag: Tag) -> Result<Answer, Errno> {
+    fn write(&self, bytes: &[u8], at: u64, durable: bool, tag: Tag) -> Result<(), Errno> {
         self.drive.write_at(bytes, at, tag).map_err(number)?;
-        if durable {
-            self.drive.flush(tag).map_err(number)?;
-        }
-        Ok(Answer { bytes: bytes.len() as u32, written_at: at })
+        if durable { self.drive.flush(tag).map_err(number) } else { Ok(()) }
     }
 
     fn refused(&self, what: impl Into<String>) -> Error {
@@ -266,7 +269,9 @@ impl Served {
     }
 
     fn report(&self, at: u64, most: u32) -> Result<Vec<BlkZone>, Error> {
-        let (geometry, first) = (self.geometry(), self.begins_at(at)?);
+        let geometry = self.geometry();
+        // From the zone in which the place lies, as disks do; programs may name any.
+        let first = self.begins_at(at / geometry.zone_size * geometry.zone_size)?;
         // As many as there are, and as a request has room for.
         let room = self.most as usize / size_of::<BlkZone>();
         let asked = (most.min(geometry.zones - first.0) as usize).min(room);

@@ -168,7 +168,7 @@ impl Server {
         let server = match Server::serve(id, served, depth) {
             Ok(server) => server,
             Err(error) => {
-                let _ = control.delete(id);
+                let _ = control.remove(id, false);
                 return Err(Trouble::Failed("the device cannot be served", error));
             }
         };
@@ -178,7 +178,7 @@ impl Server {
                 server.shared.given_up.store(true, Ordering::Release);
                 server.shared.ring();
                 let _ = server.joined();
-                let _ = control.delete(id);
+                let _ = control.remove(id, false);
                 Err(trouble)
             }
         }
@@ -237,19 +237,16 @@ impl Server {
         self.speaker.is_finished()
     }
 
-    /// Takes the device away, whoever uses it. `wait`: and waits until nobody has it any more.
-    pub fn end(self, control: &mut Control, wait: bool) -> Result<(), Trouble> {
+    /// Takes the device away, whoever uses it; whether all of it is gone. `in_use`: somebody has it, so nothing waits for that.
+    pub fn end(self, control: &mut Control, in_use: bool) -> Result<bool, Trouble> {
         let id = self.device.id;
-        let stopped = if self.is_over() { Ok(()) } else { control.stop(id) };
-        // Of a device that was not stopped requests may still come; they end with this process.
-        stopped?;
-        let joined = self.joined();
-        if wait {
-            control.delete(id)?
-        } else {
-            control.delete_later(id)?
+        if !self.is_over() {
+            // Where this fails, requests may still come; they end with this process.
+            control.stop(id)?;
         }
-        joined.map_err(|error| Trouble::Failed("serving the device failed", error))
+        let joined = self.joined();
+        let gone = control.remove(id, in_use)?;
+        joined.map(|()| gone).map_err(|error| Trouble::Failed("serving the device failed", error))
     }
 
     /// Waits for the threads, and closes the device.

@@ -90,13 +90,13 @@ fn end(server: Server, control: &mut Control, path: &str) -> Outcome {
             tracing::debug!(%why, "cutting off");
         }
     }
-    let ended = server.end(control, stuck.is_none());
+    let ended = server.end(control, stuck.is_some());
     match stuck {
         Some(stuck) => {
             let next = "it was cut off: what was written by then is on the drive, and what comes later fails".into();
             Err(Stuck { next, ..stuck }.into())
         }
-        None => ended.map_err(|trouble| Failure::failed(format!("{path}: {trouble}"))),
+        None => ended.map(drop).map_err(|trouble| Failure::failed(format!("{path}: {trouble}"))),
     }
 }
 
@@ -170,14 +170,7 @@ impl Found {
         if !existing().contains(&id) {
             return Ok(true);
         }
-        if let Err(trouble) = control.delete_later(id) {
-            tracing::debug!(%trouble, "before Linux 6.9");
-            control.delete(id)?;
-        }
-        while existing().contains(&id) && Instant::now() < end {
-            std::thread::sleep(PAUSE);
-        }
-        Ok(!existing().contains(&id))
+        control.remove(id, false)
     }
 
     fn has_server(&self) -> bool {
