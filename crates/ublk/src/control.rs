@@ -2,7 +2,7 @@
 
 use crate::abi::{self, CtrlCmd, DevInfo, Params};
 use io_uring::squeue::Entry128;
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 use std::fmt;
@@ -93,6 +93,12 @@ pub fn existing() -> Vec<u32> {
 pub struct Control {
     file: File,
     ring: IoUring<Entry128>,
+    /// Commands so far.
+    given: u64,
+}
+
+fn succeeded(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }
 
 impl Control {
@@ -103,16 +109,18 @@ impl Control {
             _ => Trouble::Denied(error),
         })?;
         let ring = IoUring::builder().build(4).map_err(Trouble::NoRing)?;
-        Ok(Control { file, ring })
+        Ok(Control { file, ring, given: 0 })
     }
 
-    /// Gives one command and waits for its answer.
+    /// Gives one command and waits for its answer, a number that is negative where it failed. An error: nobody knows what became of it.
     fn command(&mut self, op: Opcode, cmd: CtrlCmd) -> io::Result<i32> {
         let mut bytes = [0; 80];
         bytes[..size_of::<CtrlCmd>()].copy_from_slice(cmd.as_bytes());
-        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), op).cmd(bytes).build();
-        // SAFETY: the entry names a file that is open as long as the ring, and memory of the caller (`with`), which waits for the answer or
-        // leaves that memory to the kernel for ever.
+        self.given += 1;
+        let file = types::Fd(self.file.as_raw_fd());
+        let entry = opcode::UringCmd80::new(file, op).cmd(bytes).build().user_data(self.given);
+        // SAFETY: the entry names a file that is open as long as the ring, and memory of `with`, which keeps it until there is an answer, and
+        // for ever where none comes.
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from(Errno::BUSY))?;
         loop {
             match self.ring.submit_and_wait(1) {
@@ -120,12 +128,9 @@ impl Control {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if let Some(answer) = self.ring.completion().next() {
-                let answer: cqueue::Entry = answer;
-                return match answer.result() {
-                    failed if failed < 0 => Err(io::Error::from_raw_os_error(-failed)),
-                    done => Ok(done),
-                };
+            // Another one's is of a command that was given up.
+            if let Some(answer) = self.ring.completion().find(|answer| answer.user_data() == self.given) {
+                return Ok(answer.result());
             }
         }
     }
@@ -136,9 +141,8 @@ impl Control {
         let (len, addr) = (size_of::<T>() as u16, (&raw mut *buffer) as u64);
         let cmd = CtrlCmd { dev_id: id, queue_id: u16::MAX, len, addr, ..CtrlCmd::default() };
         match self.command(op, cmd) {
-            Ok(_) => Ok(*buffer),
+            Ok(result) => succeeded(result).map(|_| *buffer),
             Err(error) => {
-                // Whether the kernel is done with it nobody knows; a few bytes, and never in a loop.
                 Box::leak(buffer);
                 Err(error)
             }
@@ -146,7 +150,7 @@ impl Control {
     }
 
     fn plain(&mut self, op: Opcode, id: u32, data: u64) -> io::Result<i32> {
-        self.command(op, CtrlCmd { dev_id: id, queue_id: u16::MAX, data, ..CtrlCmd::default() })
+        succeeded(self.command(op, CtrlCmd { dev_id: id, queue_id: u16::MAX, data, ..CtrlCmd::default() })?)
     }
 
     /// Makes a zoned device; its number. `depth`: requests at once; `most`: bytes of the largest.

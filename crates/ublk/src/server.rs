@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -77,7 +78,9 @@ fn work(shared: &Shared, jobs: &Mutex<Receiver<(u16, Request)>>) {
     loop {
         let Ok((tag, request)) = lock(jobs).recv() else { return };
         let buffer = buffer.get_or_insert_with(|| AlignedBuf::zeroed(shared.served.most() as usize));
-        let outcome = shared.served.run(&request, &Bytes { file: &shared.file, tag }, buffer);
+        // Who asked would wait for ever where a defect of the drive ended this thread.
+        let run = AssertUnwindSafe(|| shared.served.run(&request, &Bytes { file: &shared.file, tag }, buffer));
+        let outcome = catch_unwind(run).unwrap_or(Err(Errno::IO));
         lock(&shared.done).push((tag, outcome));
         shared.ring();
     }
