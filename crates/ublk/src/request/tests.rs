@@ -161,7 +161,7 @@ fn what_is_written_is_read_and_reported() {
     let host = smr();
     let at = host.zone(5);
     assert_eq!(host.write(at, 3), Ok(Answer { bytes: 3 * 4096, written_at: 0 }));
-    assert_eq!(host.read(at, 3).unwrap(), vec![at as u8 / 16 | 1; 3 * 4096]);
+    assert_eq!(host.read(at, 3).unwrap(), vec![(at / BLOCK) as u8 | 1; 3 * 4096]);
     assert_eq!(host.read(at + 2 * BLOCK, 2).unwrap()[4096..], [0; 4096], "above the write pointer");
     assert_eq!(host.state(5), (0x2, 24));
     let all = host.report(0, 1000).unwrap();
@@ -393,13 +393,13 @@ fn no_request_breaks_the_server() {
     for _ in 0..20_000 {
         let (op, count, start) = (next() as u32, next(), next());
         // Mostly in the neighbourhood of what is sensible.
-        let op = if op & 3 == 0 { op } else { op % 20 | (op >> 16 & 1) << 13 };
+        let op = if op & 3 == 0 { op } else { (op % 20) | ((op >> 16 & 1) << 13) };
         let count = if count & 7 == 0 { count as u32 } else { count as u32 % 4096 / 8 * 8 };
         let start = if start & 7 == 0 { start } else { start % (66 * 2048) / 8 * 8 };
         let Ok(request) = Request::parse(&desc(op, count, start)) else { continue };
         let claims = host.served.claims(&request);
         assert!(claims.start <= claims.end);
-        let data = Memory(RefCell::new(vec![7; (request.len as usize).min(1 << 20).max(64)]));
+        let data = Memory(RefCell::new(vec![7; (request.len as usize).clamp(64, 1 << 20)]));
         if let Ok(answer) = host.served.run(&request, &data, &mut buffer) {
             assert!(u64::from(answer.bytes) <= request.len.max(1 << 20));
         }
