@@ -19,7 +19,7 @@ const MARK: u64 = u64::from_be_bytes(*b"imbrexZ1");
 /// How long the last user of a device may take to let go of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What to do about a kernel that is too old.
-pub const NO_ZONED: &str = "use Linux 6.6 or newer, built with CONFIG_BLK_DEV_UBLK and CONFIG_BLK_DEV_ZONED";
+const NO_ZONED: &str = "use Linux 6.6 or newer, built with CONFIG_BLK_DEV_UBLK and CONFIG_BLK_DEV_ZONED";
 
 /// Why there is no device.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub struct Control {
 }
 
 fn succeeded(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
+    if result < 0 { Err(io::Error::from_raw_os_error(result.saturating_neg())) } else { Ok(result) }
 }
 
 impl Control {

@@ -21,6 +21,6 @@ mod request;
 mod server;
 mod turns;
 
-pub use control::{Control, Device, NO_ZONED, Trouble, existing};
+pub use control::{Control, Device, Trouble, existing};
 pub use request::{Answer, Data, Op, Request, Served, Unfit};
 pub use server::Server;
