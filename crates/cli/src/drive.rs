@@ -90,13 +90,17 @@ enum Verb {
     /// Replay the recorded commands of a drive on the time of a drive model.
     #[command(after_help = "Example:\n  imbrex drive replay drive.img --profile hitachi-hua72303 --depth 32")]
     Replay(time::Args),
-    /// Serve a conventional or drive-managed drive as a file, for a loop device under the kernel's own file systems.
+    /// Serve a drive under the kernel's own file systems: a conventional or drive-managed one as a file, for a loop device, a zoned one as
+    /// a zoned block device.
     #[command(after_help = "Example:\n  imbrex drive serve drive.img --at /mnt/served\n\nThen, as root:\n  \
                             losetup --find --show --direct-io=on --sector-size 4096 /mnt/served/drive\n  \
-                            mkfs.xfs -K /dev/loop0 && mount /dev/loop0 /mnt/xfs")]
+                            mkfs.xfs -K /dev/loop0 && mount /dev/loop0 /mnt/xfs\n\nA zoned drive, as root:\n  \
+                            imbrex drive serve zoned.img --zoned\n  mkfs.f2fs -m /dev/ublkb0 && mount /dev/ublkb0 /mnt/f2fs")]
     Serve(serve::Serve),
-    /// Take away what hangs on served drives: file systems, loop devices, the file.
-    #[command(after_help = "Examples:\n  imbrex drive detach /mnt/served\n  imbrex drive detach --all")]
+    /// Take away what hangs on served drives: file systems, loop devices, the file; the device of a zoned one.
+    #[command(
+        after_help = "Examples:\n  imbrex drive detach /mnt/served\n  imbrex drive detach /dev/ublkb0\n  imbrex drive detach --all"
+    )]
     Detach(serve::Detach),
 }
 

@@ -196,6 +196,35 @@ fn what_cannot_be_served_is_refused_with_a_sentence() {
     assert!(at.left().is_empty());
 }
 
+/// What the kernel makes of zoned devices, scripts/vm/part-ublk asks in a VM.
+#[test]
+fn what_no_zoned_device_can_be_is_refused_with_a_sentence() {
+    let at = Place::new();
+    let serve = |image: &str, more: &[&str]| imbrex(&[&["drive", "serve", &at.name(image), "--zoned"], more].concat());
+    fails(serve("none.img", &[]), 1, "drive create");
+    fails(serve("drive.img", &["--time", "off"]), 1, "serve it with --at DIRECTORY");
+    fails(serve("drive.img", &["--at", &at.name("served")]), 2, "cannot be used with");
+    fails(imbrex(&["drive", "serve", &at.name("drive.img")]), 2, "--at");
+    at.create("tiny.img", "tiny", &[]);
+    fails(serve("tiny.img", &[]), 1, "no time model");
+    fails(serve("tiny.img", &["--time", "soon"]), 2, "account");
+    at.create("odd.img", "tiny", &["--zone-size", "3M", "--capacity", "63M"]);
+    fails(
+        serve("odd.img", &["--time", "off"]),
+        1,
+        "3145728 bytes, and Linux knows only zones whose size is a power of two",
+    );
+    at.create("short.img", "tiny", &["--block-size", "512", "--max-io", "2K"]);
+    fails(serve("short.img", &["--time", "off"]), 1, "its largest command has 2048 bytes");
+    let none = format!("/dev/ublkb{}", u32::MAX);
+    fails(imbrex(&["drive", "detach", &none]), 1, "no drive is served there");
+    if !Path::new("/dev/ublk-control").exists() {
+        fails(serve("tiny.img", &["--time", "off"]), 1, "modprobe ublk_drv");
+    }
+    // It is nobody's afterwards.
+    done(imbrex(&["drive", "reset", &at.name("tiny.img"), "all", "--force"]));
+}
+
 #[test]
 fn the_file_is_the_drive() {
     let test = "the_file_is_the_drive";

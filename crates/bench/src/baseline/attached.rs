@@ -7,6 +7,7 @@
 
 use imbrex_device::words::not_permitted;
 use imbrex_device::{holders_in_words, openers};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsString;
@@ -173,6 +174,61 @@ pub fn find() -> Vec<Attached> {
         .collect()
 }
 
+/// Where file systems of a block device (`/dev/ublkb0`) are mounted, in the order of mounting; also of one that is gone.
+pub fn mounted_from(device: &Path) -> Vec<PathBuf> {
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
+    let is_its = |mount: &Mount| Path::new(&mount.source) == device || mount.device == number.trim();
+    mounts().into_iter().filter(is_its).map(|mount| mount.point).collect()
+}
+
+/// Unmounts the file systems of a block device, and waits until nobody else has it.
+pub fn free(device: &Path) -> Result<(), Stuck> {
+    for point in mounted_from(device).iter().rev() {
+        unmount_patiently(point)?;
+    }
+    let shown = device.display();
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let users: Vec<String> = holders(&name);
+        let openers = openers(device);
+        // The kernel's own: file systems of other mount namespaces, swap.
+        let claimed = || rustix::fs::open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty());
+        let (what, next) = match users.is_empty() {
+            false => (format!("{shown} is a part of {} (device mapper or RAID)", users.join(", ")), "take that down"),
+            true if !openers.is_empty() => {
+                (format!("{shown} is held open by {}", holders_in_words(&openers)), "close what has it open")
+            }
+            true => match claimed() {
+                Err(Errno::BUSY) => (format!("{shown} is in use by the kernel, as a file system or swap"), "end that"),
+                _ => return Ok(()),
+            },
+        };
+        if Instant::now() > end {
+            return Err(Stuck::in_use(what, next));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Takes the names of a block device's file systems away, as when a disk is pulled out; what was written is made durable first.
+/// Returns what did not work.
+pub fn pull(device: &Path) -> Vec<String> {
+    let mut failed = Vec::new();
+    for point in mounted_from(device).iter().rev() {
+        failed.extend(run(Command::new("sync").arg("--file-system").arg(point)).err());
+        let _ = unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+    }
+    failed
+}
+
+/// What is made of a block device, or of a partition, by its name.
+fn holders(name: &str) -> Vec<String> {
+    let entries = fs::read_dir(format!("/sys/block/{name}/holders")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
 /// The drive that is served in `dir`.
 pub fn find_in(dir: &Path) -> Option<Attached> {
     // What is dead cannot be looked into, but its parent can.
@@ -247,12 +303,8 @@ impl Loop {
         }
         let (name, short) = (self.device.display(), self.name());
         let parts = partitions(&short);
-        let users = std::iter::once(format!("/sys/block/{short}/holders"))
-            .chain(parts.iter().map(|(part, _)| format!("/sys/block/{short}/{part}/holders")));
-        let users: Vec<String> = users
-            .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect();
+        let all = std::iter::once(short.clone()).chain(parts.iter().map(|(part, _)| format!("{short}/{part}")));
+        let users: Vec<String> = all.flat_map(|of| holders(&of)).collect();
         if !users.is_empty() {
             let what = format!("{name} is a part of {} (device mapper, LVM or RAID)", users.join(", "));
             return Err(Stuck::in_use(what, "take that down"));
@@ -349,5 +401,7 @@ mod tests {
         assert!(find_in(Path::new("/")).is_none() && find_in(Path::new("/proc")).is_none());
         assert!(find_in(Path::new("/nowhere/at/all")).is_none() && find_in(Path::new("")).is_none());
         assert!(backing("no-such-device").is_none());
+        let none = Path::new("/dev/no-such-device");
+        assert!(mounted_from(none).is_empty() && free(none).is_ok() && pull(none).is_empty());
     }
 }

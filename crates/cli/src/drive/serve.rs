@@ -1,4 +1,5 @@
-//! `imbrex drive serve` and `imbrex drive detach`: a conventional drive under the kernel's file systems.
+//! `imbrex drive serve` and `imbrex drive detach`: a drive under the kernel's file systems. A zoned one is a block device of its own
+//! ([`zoned`]); a conventional one, here, a file.
 //!
 //! The drive is served as one file by FUSE, and a loop device on that file is a disk like any other. It ends with Ctrl-C or
 //! SIGTERM, which take everything that hangs on it away first, or when somebody else unmounts it. What somebody does not let go of is
@@ -6,6 +7,7 @@
 //! dead loop device behind; `detach` takes those away.
 
 mod file;
+mod zoned;
 
 use super::image_path;
 use crate::mountpoint;
@@ -35,11 +37,15 @@ const MORE_THREADS: usize = 4;
 
 #[derive(clap::Args)]
 pub(super) struct Serve {
-    /// The drive's image; of a drive without sequential zones.
+    /// The drive's image: with --at of a drive without sequential zones, with --zoned of one that has them.
     path: String,
     /// The directory, empty, in which its file appears.
-    #[arg(long, value_name = "DIR")]
-    at: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "zoned")]
+    at: Option<PathBuf>,
+    /// Serve a zoned drive as a zoned block device, /dev/ublkb0 or the next that is free. Needs root, and Linux 6.6 or newer with the
+    /// module ublk_drv.
+    #[arg(long, conflicts_with = "at")]
+    zoned: bool,
     /// Whether commands take the time that they would take on the drive: pace, callers wait; account, it is only added up;
     /// off.
     #[arg(long, value_name = "pace|account|off")]
@@ -55,8 +61,8 @@ pub(super) struct Serve {
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(super) struct Detach {
-    /// The directory in which a drive is served, or was.
-    #[arg(group = "what")]
+    /// The directory in which a drive is served, or was; or the device, as /dev/ublkb0.
+    #[arg(group = "what", value_name = "DIR|DEVICE")]
     dir: Option<PathBuf>,
     /// All of this machine whose server is gone, and what experiments that were killed left in /dev/shm.
     #[arg(long, group = "what")]
@@ -95,15 +101,22 @@ fn understand(args: &Serve) -> Result<(PathBuf, Time), Failure> {
 }
 
 /// Opens the drive and starts its clock; returns it and the depth of its queue.
-fn open(path: &Path, time: Time) -> Result<(Emulator, u16), Failure> {
+fn open(path: &Path, time: Time, zoned: bool) -> Result<(Emulator, u16), Failure> {
     let name = path.display();
     let drive = Emulator::open(path, OpenOptions::default())?;
     let config = drive.config();
-    if config.conventional < config.zones() {
+    let has_sequential = config.conventional < config.zones();
+    if has_sequential && !zoned {
         return Err(Failure::failed(format!(
-            "{name}: {} of its {} zones are sequential, and file systems for conventional drives cannot write those; serve an image \
-             of a CMR or DM-SMR model (`imbrex drive profiles`), or use this one through `imbrex fs`",
+            "{name}: {} of its {} zones are sequential, and file systems for conventional drives cannot write those; serve it with \
+             --zoned, or an image of a CMR or DM-SMR model (`imbrex drive profiles`)",
             config.zones() - config.conventional,
+            config.zones()
+        )));
+    }
+    if zoned && !has_sequential {
+        return Err(Failure::failed(format!(
+            "{name}: none of its {} zones is sequential, so it is no zoned drive; serve it with --at DIRECTORY",
             config.zones()
         )));
     }
@@ -115,19 +128,20 @@ fn open(path: &Path, time: Time) -> Result<(Emulator, u16), Failure> {
     Ok((drive, depth))
 }
 
-fn refused(args: &Serve, error: &std::io::Error) -> Failure {
+fn refused(args: &Serve, at: &Path, error: &std::io::Error) -> Failure {
     let next = match error.kind() {
         ErrorKind::NotFound => "load the kernel's fuse module (modprobe fuse), or as a user install fuse3",
         ErrorKind::PermissionDenied => not_permitted("run it as root, or install fuse3 so that users may mount"),
         _ => "see that /dev/fuse is there, and as a user install fuse3",
     };
-    Failure::failed(format!("{} cannot be served at {} ({error}); {next}", args.path, args.at.display()))
+    Failure::failed(format!("{} cannot be served at {} ({error}); {next}", args.path, at.display()))
 }
 
 pub(super) fn serve(args: Serve) -> Outcome {
-    let claim = mountpoint::claim(&args.at)?;
+    let Some(at) = &args.at else { return zoned::serve(&args) };
+    let claim = mountpoint::claim(at)?;
     let (path, time) = understand(&args)?;
-    let (drive, depth) = open(&path, time)?;
+    let (drive, depth) = open(&path, time, false)?;
     let image = fs::canonicalize(&path).unwrap_or(path);
     let mut config = Config::default();
     config.mount_options = vec![
@@ -139,19 +153,25 @@ pub(super) fn serve(args: Serve) -> Outcome {
         MountOption::NoSuid,
     ];
     config.n_threads = Some(usize::from(depth) + MORE_THREADS);
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|e| Failure::failed(format!("signals cannot be caught ({e}); nothing is served")))?;
-    }
+    let stop = on_signals()?;
     act_as_a_device();
     let served = Served::new(Arc::new(drive.clone()), depth);
-    let session = fuser::spawn_mount(served, &claim.dir, &config).map_err(|error| refused(&args, &error))?;
+    let session = fuser::spawn_mount(served, &claim.dir, &config).map_err(|error| refused(&args, at, &error))?;
     let dir = &claim.dir;
     let said = say(&args, time, dir, &drive, depth);
     let ended = if said.is_ok() { until_stopped(session, dir, &stop) } else { end(session, dir) };
     drive.flush(Tag::new(Cause::Other))?;
     said.and(ended)
+}
+
+/// What a signal that ends the server sets.
+fn on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|e| Failure::failed(format!("signals cannot be caught ({e}); nothing is served")))?;
+    }
+    Ok(stop)
 }
 
 /// What a drive does not care for must not matter to this process either. Only root may say all of that; without it, it is served
@@ -170,14 +190,19 @@ fn act_as_a_device() {
     }
 }
 
-fn say(args: &Serve, time: Time, dir: &Path, drive: &Emulator, depth: u16) -> Outcome {
-    let (bytes, file) = (drive.geometry().size(), dir.join(FILE));
-    let (name, speed, clock) = match time {
+/// How it keeps time: the option's word, drive seconds in a second, and in words.
+fn clock(time: Time) -> (&'static str, Option<f64>, String) {
+    match time {
         None => ("off", None, "its clock is off".into()),
         Some(Pace::Account) => ("account", None, "its time is added up".into()),
         Some(Pace::Real { speed: 1.0 }) => ("pace", Some(1.0), "at its own speed".into()),
         Some(Pace::Real { speed }) => ("pace", Some(speed), format!("{speed} times as fast as it is")),
-    };
+    }
+}
+
+fn say(args: &Serve, time: Time, dir: &Path, drive: &Emulator, depth: u16) -> Outcome {
+    let (bytes, file) = (drive.geometry().size(), dir.join(FILE));
+    let (name, speed, clock) = clock(time);
     if args.json {
         return print_json(&json!({
             "drive": args.path, "file": file, "bytes": bytes, "block": drive.geometry().block, "commands_at_once": depth,
@@ -233,28 +258,57 @@ fn joined(session: BackgroundSession, dir: &Path) -> Outcome {
     session.join().map_err(|error| Failure::failed(format!("serving at {} ended ({error})", dir.display())))
 }
 
-fn facts(attached: &Attached) -> Value {
-    let loops: Vec<Value> =
-        attached.loops.iter().map(|device| json!({ "device": device.device, "mounts": device.mounts })).collect();
-    json!({ "dir": attached.dir, "image": attached.image, "loops": loops })
+/// A drive that is served, or was, and what hangs on it.
+trait Hanging {
+    /// Where it is served.
+    fn place(&self) -> &Path;
+    fn is_served(&self) -> bool;
+    /// Takes it away, with all that hangs on it.
+    fn detach(&self) -> Result<(), Failure>;
+    fn facts(&self) -> Value;
+    /// What was taken away.
+    fn words(&self) -> String;
 }
 
-fn words(attached: &Attached) -> String {
-    let mut text = format!("{}: detached from {}", attached.dir.display(), attached.image);
-    for device in &attached.loops {
-        let mounts: Vec<String> = device.mounts.iter().map(|point| point.display().to_string()).collect();
-        let of = if mounts.is_empty() { String::new() } else { format!(" (unmounted {})", mounts.join(", ")) };
-        text.push_str(&format!(", with {}{of}", device.device.display()));
+fn unmounted(mounts: &[PathBuf]) -> String {
+    let mounts: Vec<String> = mounts.iter().map(|point| point.display().to_string()).collect();
+    if mounts.is_empty() { String::new() } else { format!(" (unmounted {})", mounts.join(", ")) }
+}
+
+impl Hanging for Attached {
+    fn place(&self) -> &Path {
+        &self.dir
     }
-    text
+
+    fn is_served(&self) -> bool {
+        Attached::is_served(self)
+    }
+
+    fn detach(&self) -> Result<(), Failure> {
+        Ok(Attached::detach(self)?)
+    }
+
+    fn facts(&self) -> Value {
+        let of = |device: &attached::Loop| json!({ "device": device.device, "mounts": device.mounts });
+        let loops: Vec<Value> = self.loops.iter().map(of).collect();
+        json!({ "dir": self.dir, "image": self.image, "loops": loops })
+    }
+
+    fn words(&self) -> String {
+        let mut text = format!("{}: detached from {}", self.dir.display(), self.image);
+        for device in &self.loops {
+            text.push_str(&format!(", with {}{}", device.device.display(), unmounted(&device.mounts)));
+        }
+        text
+    }
 }
 
 pub(super) fn detach(args: Detach) -> Outcome {
     // Experiments leave more than drives: what killed ones left goes in any case.
     let (mut undone, failed) = undo_left();
     let mut failed: Vec<Failure> = failed.into_iter().map(Failure::failed).collect();
-    let (wanted, left): (Vec<_>, Vec<_>) = match &args.dir {
-        Some(dir) => match served_in(dir, &undone) {
+    let (wanted, left): (Vec<Box<dyn Hanging>>, Vec<_>) = match &args.dir {
+        Some(place) => match named(place, &undone) {
             Ok(found) => (Vec::from_iter(found), Vec::new()),
             // What could not be undone is the reason, and what could be is said nevertheless.
             Err(why) => {
@@ -262,40 +316,52 @@ pub(super) fn detach(args: Detach) -> Outcome {
                 Default::default()
             }
         },
-        None => attached::find().into_iter().partition(|attached| !attached.is_served()),
+        None => {
+            let files = attached::find().into_iter().map(|attached| Box::new(attached) as Box<dyn Hanging>);
+            let devices = zoned::find().into_iter().map(|device| Box::new(device) as Box<dyn Hanging>);
+            files.chain(devices).partition(|hanging| !hanging.is_served())
+        }
     };
     if args.all {
         undone.extend(remove_left(Path::new(WORK)));
     }
     let mut done = Vec::new();
-    for attached in &wanted {
+    for hanging in &wanted {
         // One that fails does not keep the others.
-        match attached.detach() {
-            Ok(()) => done.push(attached),
-            Err(stuck) => failed.push(stuck.into()),
+        match hanging.detach() {
+            Ok(()) => done.push(hanging),
+            Err(why) => failed.push(why),
         }
     }
     if args.json {
         print_json(&json!({
-            "detached": done.iter().map(|attached| facts(attached)).collect::<Vec<_>>(),
+            "detached": done.iter().map(|hanging| hanging.facts()).collect::<Vec<_>>(),
             "experiments_undone": undone,
-            "still_served": left.iter().map(facts).collect::<Vec<_>>(),
+            "still_served": left.iter().map(|hanging| hanging.facts()).collect::<Vec<_>>(),
         }))?;
     } else {
         for work in &undone {
             print(format_args!("{}: what a dead experiment left is undone", work.display()))?;
         }
-        for attached in &done {
-            print(words(attached))?;
+        for hanging in &done {
+            print(hanging.words())?;
         }
-        for attached in &left {
-            print(format_args!("{}: still served; name the directory to end that", attached.dir.display()))?;
+        for hanging in &left {
+            print(format_args!("{}: still served; name it to end that", hanging.place().display()))?;
         }
         if undone.is_empty() && wanted.is_empty() && left.is_empty() && failed.is_empty() {
             print("nothing is left of served drives")?;
         }
     }
     failed.into_iter().reduce(Failure::and).map_or(Ok(()), Err)
+}
+
+/// What is served at a directory or device; `None` where it was a dead experiment's and is undone already.
+fn named(place: &Path, undone: &[PathBuf]) -> Result<Option<Box<dyn Hanging>>, Failure> {
+    if let Some(id) = zoned::number(place) {
+        return Ok(Some(Box::new(zoned::found(place, id)?)));
+    }
+    Ok(served_in(place, undone)?.map(|attached| Box::new(attached) as Box<dyn Hanging>))
 }
 
 /// The drive served in `dir`; `None` where it was a dead experiment's and is undone already.

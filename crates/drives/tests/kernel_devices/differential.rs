@@ -45,6 +45,8 @@ fn exceptions(device: &str, geometry: &Geometry) -> &'static [Exception] {
             &[AnotherZoneClosed, ClosedToFinish, FinishRefused, ReopenRefused]
         }
         name if name.starts_with("nullb") => &[AnotherZoneClosed, ClosedToFinish, FinishRefused],
+        // An emulated drive that is served to the kernel.
+        name if name.starts_with("ublkb") => &[],
         name if name.starts_with("nvme") => &[ClosedAndRefused, ClosedWithNothingWritten],
         _ => &[AnotherZoneClosed],
     }
