@@ -115,8 +115,13 @@ impl Cell {
 
 fn extra(options: &RunOptions) -> Vec<String> {
     // Each row on a file system of the kernel sets a drive up, so the short form has a few.
-    let left_out =
-        |cell: &&Cell| if options.short { cell.engine.kernel().is_some() && cell.percent > 80 } else { cell.extra() };
+    let left_out = |cell: &&Cell| {
+        if options.short {
+            cell.engine == Engine::Xfs || cell.engine.kernel().is_some() && cell.percent > 80
+        } else {
+            cell.extra()
+        }
+    };
     cells().iter().filter(left_out).map(Cell::name).collect()
 }
 
