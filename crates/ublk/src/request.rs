@@ -109,7 +109,13 @@ pub enum Unfit {
     ZoneSize,
     /// The largest command is less than a page of the kernel.
     SmallCommands,
+    /// Linux (7.2) asks for a report in requests as large as the largest command, and mixes up their zones where it needs more than one. So many
+    /// zones fit.
+    ManyZones(u32),
 }
+
+/// Bytes of a zone in a report to the kernel (`struct blk_zone`).
+const REPORTED: u32 = 64;
 
 /// A drive as the kernel sees it.
 #[derive(Clone)]
@@ -139,6 +145,7 @@ impl Served {
         let largest = geometry.max_io.min(MOST).min(u32::try_from(geometry.zone_size).unwrap_or(MOST));
         match largest / page * page {
             0 => Err(Unfit::SmallCommands),
+            most if geometry.zones > most / REPORTED => Err(Unfit::ManyZones(most / REPORTED)),
             most => Ok(Served { drive, conventional, most }),
         }
     }

@@ -154,6 +154,12 @@ fn drives_that_linux_cannot_have_are_told_apart() {
     assert_eq!(fits(&odd), Err(Unfit::ZoneSize));
     let short = |config: &mut Config| *config = Config { block: 512, max_io: 2048, ..config.clone() };
     assert_eq!(fits(&short), Err(Unfit::SmallCommands));
+    let many = |zones: u64| {
+        fits(&move |config: &mut Config| {
+            (config.max_io, config.capacity) = (4096, zones * config.zone_size);
+        })
+    };
+    assert_eq!((many(64), many(65)), (Ok(4096), Err(Unfit::ManyZones(64))));
 }
 
 #[test]
