@@ -1,9 +1,9 @@
-//! Baselines: the kernel's own file systems on simulated conventional and drive-managed drives.
+//! Baselines: the kernel's own file systems on simulated drives.
 //!
 //! A [`Baseline`] is such a file system, mounted: an image of a scaled drive, `imbrex drive serve` on it with the drive's clock running, a
-//! loop device, the queue settings of a disk, `mkfs`, `mount`, and a memory group that limits the page cache of the programs
-//! that are run on it, as the papers limited theirs. The server is outside of that group, and the image is in memory (`/dev/shm`), so
-//! that only the drive's model decides how long things take.
+//! loop device (a zoned drive is a block device of its own), the queue settings of a disk, `mkfs`, `mount`, and a memory group that limits the
+//! page cache of the programs that are run on it, as the papers limited theirs. The server is outside of that group, and the image is in memory
+//! (`/dev/shm`), so that only the drive's model decides how long things take.
 //!
 //! All of it needs root and Linux; where something is missing, [`Baseline::start`] says in a sentence what ([`NotRun`]).
 //! Everything is undone when the value goes away, in whatever way; what a SIGKILL leaves, the next start undoes, or
@@ -22,6 +22,7 @@ use group::Group;
 use imbrex_emulator::time::{Mechanics, TimeStats};
 use imbrex_emulator::{Config, Emulator, Observer, Overrides, Stats, start_image_trace};
 use record::{IMAGE, MOUNTED, Record, SERVED};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
@@ -54,23 +55,34 @@ pub enum FileSystem {
     Xfs,
     /// Debian's default.
     Ext4,
+    /// XFS on a zoned drive (Linux 6.15).
+    ZonedXfs,
+    /// On a zoned drive.
+    F2fs,
 }
 
 impl FileSystem {
     /// Its name, for `mount`.
     pub fn name(self) -> &'static str {
         match self {
-            FileSystem::Xfs => "xfs",
+            FileSystem::Xfs | FileSystem::ZonedXfs => "xfs",
             FileSystem::Ext4 => "ext4",
+            FileSystem::F2fs => "f2fs",
         }
     }
 
     /// What makes it, and the package that has that.
     fn mkfs(self) -> (&'static str, &'static str) {
         match self {
-            FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),
+            FileSystem::Xfs | FileSystem::ZonedXfs => ("mkfs.xfs", "xfsprogs"),
             FileSystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            FileSystem::F2fs => ("mkfs.f2fs", "f2fs-tools"),
         }
+    }
+
+    /// Whether its drive has sequential zones.
+    pub fn is_zoned(self) -> bool {
+        matches!(self, FileSystem::ZonedXfs | FileSystem::F2fs)
     }
 }
 
@@ -91,7 +103,7 @@ pub struct Setup {
     pub imbrex: PathBuf,
     /// Where the image and the mount points go, in a new directory that is removed in the end.
     pub work: PathBuf,
-    /// The drive's profile, by name or file; a conventional or drive-managed one.
+    /// The drive's profile, by name or file; a zoned one for a file system that wants zones, else a conventional or drive-managed one.
     pub profile: String,
     /// The drive is 1/scale of the profile's.
     pub scale: u32,
@@ -99,10 +111,14 @@ pub struct Setup {
     pub mechanics: Mechanics,
     /// Size of the drive where it is not the profile's share.
     pub capacity: Option<u64>,
+    /// Its conventional zones, likewise.
+    pub conventional: Option<u32>,
     /// Where on the drive the file system lies, and how long it is; `None`: all of it.
     pub part: Option<(u64, u64)>,
     /// More words for what makes the file system.
     pub mkfs_more: Vec<String>,
+    /// Options of the mount; none, if it is empty.
+    pub mount_options: String,
     /// Whether the drive's volatile write cache is on.
     pub write_cache: bool,
     /// The drive, a drive-managed one, is as after a long life and a pause: every band has data, and its persistent cache is empty,
@@ -133,8 +149,10 @@ impl Setup {
             scale: 1,
             mechanics: Mechanics::Scaled,
             capacity: None,
+            conventional: None,
             part: None,
             mkfs_more: Vec::new(),
+            mount_options: String::new(),
             write_cache: true,
             preconditioned: false,
             file_system: FileSystem::Xfs,
@@ -158,6 +176,8 @@ impl Setup {
     fn mkfs_arguments(&self) -> Vec<String> {
         let mut words = match self.file_system {
             FileSystem::Xfs => vec!["-q", "-K"],
+            FileSystem::ZonedXfs => vec!["-q", "-f"],
+            FileSystem::F2fs => vec!["-q", "-f", "-m"],
             // The drive is new: its log reads as zeros. The tables for inodes are written now, so there are as many as large files need.
             FileSystem::Ext4 => {
                 vec!["-q", "-T", "largefile4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1"]
@@ -172,19 +192,30 @@ impl Setup {
         words.into_iter().map(String::from).chain(self.mkfs_more.iter().cloned()).collect()
     }
 
+    /// What `mkfs.xfs` has to be told beside that: it wants 300 MiB of conventional zones, but of who runs its own tests.
+    fn mkfs_environment(&self) -> &'static [(&'static str, &'static str)] {
+        match self.file_system {
+            FileSystem::ZonedXfs => &[("TEST_DIR", "/x"), ("TEST_DEV", "/y"), ("QA_CHECK_FS", "1")],
+            _ => &[],
+        }
+    }
+
     fn config(&self) -> Result<Config, NotRun> {
         let overrides = Overrides {
             capacity: self.capacity,
+            conventional: self.conventional,
             write_cache: Some(self.write_cache),
             scale: Some(self.scale),
             mechanics: self.mechanics,
             ..Overrides::default()
         };
         let config = Config::named(&self.profile, &overrides).map_err(|error| NotRun(error.to_string()))?;
-        if config.conventional < config.zones() {
+        let zoned = config.conventional < config.zones();
+        if zoned != self.file_system.is_zoned() {
             return Err(NotRun(format!(
-                "{} is no conventional drive, so no {} fits on it",
+                "{} is {} drive, so no {} fits on it",
                 self.profile,
+                if zoned { "no conventional" } else { "no zoned" },
                 self.file_system.name()
             )));
         }
@@ -196,11 +227,16 @@ impl Setup {
 pub fn check(file_system: FileSystem) -> Result<(), NotRun> {
     let not = |sentence: String| Err(NotRun(sentence));
     if !rustix::process::geteuid().is_root() {
-        return not("needs root, to attach a loop device and mount a file system".into());
+        return not("needs root, to attach a block device and mount a file system".into());
     }
-    for device in ["/dev/fuse", "/dev/loop-control"] {
+    let (devices, from): (&[&str], _) = if file_system.is_zoned() {
+        (&["/dev/ublk-control"], ", of Linux 6.6 or newer with the module ublk_drv")
+    } else {
+        (&["/dev/fuse", "/dev/loop-control"], "")
+    };
+    for device in devices {
         if let Err(error) = File::options().read(true).write(true).open(device) {
-            return not(format!("needs {device} ({error})"));
+            return not(format!("needs {device}{from} ({error})"));
         }
     }
     let (mkfs, package) = file_system.mkfs();
@@ -220,6 +256,7 @@ pub struct Baseline {
     server: Option<Child>,
     device: PathBuf,
     file_system: FileSystem,
+    mount_options: String,
     directory: Directory,
     group: Result<Group, String>,
     /// It was taken down.
@@ -258,6 +295,7 @@ impl Baseline {
             server: None,
             device: PathBuf::new(),
             file_system: setup.file_system,
+            mount_options: setup.mount_options.clone(),
             directory: setup.directory,
             group: Err("not limited".into()),
             over: false,
@@ -281,24 +319,21 @@ impl Baseline {
             run(Command::new(&setup.imbrex).args(["drive", "precondition", "--extents", "0"]).arg(&self.image))
                 .map_err(|why| format!("the drive cannot be preconditioned ({why})"))?;
         }
-        self.serve(setup)?;
-        let file = self.record.served().join(FILE);
+        let said = self.serve(setup)?;
         let before = readahead();
-        let mut args: Vec<String> =
-            ["--find", "--show", "--direct-io=on", "--sector-size", "4096"].map(String::from).into();
-        if let Some((at, length)) = setup.part {
-            args.extend(["--offset".into(), at.to_string(), "--sizelimit".into(), length.to_string()]);
-        }
-        let device = run(Command::new("losetup").args(args).arg(&file))
-            .map_err(|why| format!("no loop device can be attached ({why})"))?;
-        self.device = device.into();
+        self.device = if setup.file_system.is_zoned() {
+            said.get("device").and_then(serde_json::Value::as_str).ok_or("the server named no device")?.into()
+        } else {
+            self.attached(setup)?.into()
+        };
         self.tune(setup, u64::from(config.max_io), &before)?;
         let (mkfs, _) = setup.file_system.mkfs();
         // It has the device open, so it must not outlive this process: nobody could take the device away.
         run(Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", mkfs])
             .args(setup.mkfs_arguments())
-            .arg(&self.device))
+            .arg(&self.device)
+            .envs(setup.mkfs_environment().iter().copied()))
         .map_err(|why| format!("{mkfs} failed: {why}"))?;
         self.mount()?;
         if setup.directory == Directory::Own {
@@ -312,14 +347,36 @@ impl Baseline {
         self.begin()
     }
 
-    fn serve(&mut self, setup: &Setup) -> Result<(), String> {
+    /// The loop device on the served file.
+    fn attached(&self, setup: &Setup) -> Result<String, String> {
+        let mut args: Vec<String> =
+            ["--find", "--show", "--direct-io=on", "--sector-size", "4096"].map(String::from).into();
+        if let Some((at, length)) = setup.part {
+            args.extend(["--offset".into(), at.to_string(), "--sizelimit".into(), length.to_string()]);
+        }
+        run(Command::new("losetup").args(args).arg(self.record.served().join(FILE)))
+            .map_err(|why| format!("no loop device can be attached ({why})"))
+    }
+
+    /// Starts the server; returns what it says when it serves.
+    fn serve(&mut self, setup: &Setup) -> Result<serde_json::Value, String> {
         let program = setup.imbrex.display();
         let log = self.record.work.join("server.log");
         let failed = |error: std::io::Error| format!("{program} cannot be run ({error})");
         // In a process group of its own: the terminal's Ctrl-C is for the runner, who takes things down in order.
-        let mut server = Command::new(&setup.imbrex)
-            .args(["drive", "serve", "--json", "--time", "pace", "--speed", &setup.speed.to_string(), "--at"])
-            .arg(self.record.served())
+        let mut command;
+        let where_to = if setup.file_system.is_zoned() {
+            // It takes its device away when this process is gone; what the other kind serves is found by its record.
+            command = Command::new("setpriv");
+            command.args(["--pdeathsig", "TERM", "--"]).arg(&setup.imbrex);
+            vec!["--zoned".into()]
+        } else {
+            command = Command::new(&setup.imbrex);
+            vec!["--at".into(), self.record.served()]
+        };
+        let mut server = command
+            .args(["drive", "serve", "--json", "--time", "pace", "--speed", &setup.speed.to_string()])
+            .args(where_to)
             .arg(&self.image)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -332,15 +389,15 @@ impl Baseline {
         let mut said = String::new();
         for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
             said.push_str(&line);
-            if serde_json::from_str::<serde_json::Value>(&said).is_ok() {
-                return Ok(());
+            if let Ok(said) = serde_json::from_str(&said) {
+                return Ok(said);
             }
         }
         let why = fs::read_to_string(&log).unwrap_or_default();
         Err(format!("{program} drive serve failed: {}", why.trim()))
     }
 
-    /// The settings of the loop device, as a disk has them, with what the host limits divided by the scale.
+    /// The settings of the block device, as a disk has them, with what the host limits divided by the scale.
     fn tune(&mut self, setup: &Setup, max_io: u64, before: &[(PathBuf, String)]) -> Result<(), String> {
         let name = self.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
@@ -362,8 +419,11 @@ impl Baseline {
             let now = before.iter().find(|(of, _)| of == Path::new(path)).map_or(now, |(_, was)| was.clone());
             self.record.settings.push((path.into(), chosen(&now).to_owned()));
         }
-        self.record.loop_device = Some(name);
-        self.record.save()?;
+        // The other kind of device goes away with its settings.
+        if !setup.file_system.is_zoned() {
+            self.record.loop_device = Some(name);
+            self.record.save()?;
+        }
         for (path, value, _) in &wanted {
             fs::write(path, value).map_err(|error| format!("{path} cannot be set to {value} ({error})"))?;
         }
@@ -377,7 +437,8 @@ impl Baseline {
     /// Mounts it again after [`Baseline::crash`].
     pub fn mount(&self) -> Result<(), String> {
         let kind = self.file_system.name();
-        run(Command::new("mount").args(["-t", kind]).arg(&self.device).arg(self.mounted()))
+        let options = if self.mount_options.is_empty() { "defaults" } else { &self.mount_options };
+        run(Command::new("mount").args(["-t", kind, "-o", options]).arg(&self.device).arg(self.mounted()))
             .map(drop)
             .map_err(|why| format!("{kind} cannot be mounted ({why})"))
     }
@@ -390,7 +451,7 @@ impl Baseline {
         }
     }
 
-    /// The loop device under the file system.
+    /// The block device under the file system.
     pub fn device(&self) -> &Path {
         &self.device
     }
@@ -473,6 +534,13 @@ impl Baseline {
         if let Ok(group) = &self.group {
             group.stop();
         }
+        if self.file_system.is_zoned() {
+            // Nothing that is mounted ends this server.
+            let pid = self.server.as_ref().and_then(|server| Pid::from_raw(i32::try_from(server.id()).ok()?));
+            if let (Ok(()), Some(pid)) = (self.record.unmount(), pid) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
         // The files go last: until its mount is gone, the server uses them.
         let undone = self.record.undo();
         if let Some(mut server) = self.server.take() {
@@ -532,6 +600,10 @@ mod tests {
         assert!(ext4.mkfs_arguments().ends_with(&["-J".into(), "size=16".into()]), "{:?}", ext4.mkfs_arguments());
         let zoned = Setup::new("imbrex", "hgst-hsh721414al").config().unwrap_err();
         assert!(zoned.0.contains("no conventional drive"), "{zoned}");
+        let zoned_xfs = Setup { file_system: FileSystem::ZonedXfs, ..Setup::new("imbrex", "hgst-hsh721414al") };
+        assert_eq!(zoned_xfs.config().unwrap().conventional, 524);
+        let conventional = Setup { profile: "hitachi-hua72303".into(), ..zoned_xfs }.config().unwrap_err();
+        assert!(conventional.0.contains("no zoned drive"), "{conventional}");
         let unknown = Setup::new("imbrex", "floppy").config().unwrap_err();
         assert!(unknown.0.contains("floppy") && unknown.0.contains("imbrex drive profiles"), "{unknown}");
         assert_eq!(["[none] mq-deadline", "none [mq-deadline]\n", "128\n"].map(chosen), ["none", "mq-deadline", "128"]);

@@ -346,7 +346,8 @@ pub(super) fn run(command: &mut Command) -> Result<String, String> {
     Err(if lines.is_empty() { format!("{program}: {}", output.status) } else { lines.join("; ") })
 }
 
-fn unmount_patiently(point: &Path) -> Result<(), Stuck> {
+/// Unmounts what is mounted there, and waits a while for who uses it.
+pub(super) fn unmount_patiently(point: &Path) -> Result<(), Stuck> {
     let end = Instant::now() + PATIENCE;
     loop {
         match unmount(point, UnmountFlags::NOFOLLOW) {

@@ -90,6 +90,7 @@ impl Record {
         if self.boot == boot() {
             step(self.group.as_deref().map_or(Ok(()), group::remove));
             self.restore();
+            step(self.unmount());
             step(
                 attached::find_in(&self.served())
                     .map_or(Ok(()), |attached| attached.detach().map_err(|stuck| stuck.to_string())),
@@ -105,6 +106,11 @@ impl Record {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Unmounts the file system; it may not be mounted.
+    pub(super) fn unmount(&self) -> Result<(), String> {
+        attached::unmount_patiently(&self.work.join(MOUNTED)).map_err(|stuck| stuck.to_string())
     }
 
     /// Puts settings back, where the loop device is still ours, or nobody's. The last first: some have limits in others.

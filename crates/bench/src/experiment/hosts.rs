@@ -44,9 +44,20 @@ impl Disk {
 
     /// What makes the drive at this scale.
     pub(super) fn config(&self, scale: u32) -> Result<Config, String> {
+        self.config_of(scale, None, None)
+    }
+
+    /// The same of another size in bytes, with so many conventional zones.
+    pub(super) fn config_of(
+        &self,
+        scale: u32,
+        capacity: Option<u64>,
+        conventional: Option<u32>,
+    ) -> Result<Config, String> {
         let (scale, mechanics) = self.scaled(scale);
+        let write_cache = Some(self.write_cache);
         let overrides =
-            Overrides { scale: Some(scale), mechanics, write_cache: Some(self.write_cache), ..Overrides::default() };
+            Overrides { capacity, conventional, scale: Some(scale), mechanics, write_cache, ..Overrides::default() };
         let config = Config::new(&self.profile, &overrides);
         config.check().map_err(|e| e.to_string())?;
         Ok(config)
@@ -221,6 +232,19 @@ pub(super) fn on_kernel(
     cache_bytes: u64,
     dir: &Path,
 ) -> Result<Baseline, Stop> {
+    let setup = kernel_setup(run, disk, file_system, directory, cache_bytes, dir)?;
+    Baseline::start(&setup).map_err(|why| Stop::Failed(why.to_string()))
+}
+
+/// What [`on_kernel`] starts.
+pub(super) fn kernel_setup(
+    run: &Run,
+    disk: &Disk,
+    file_system: FileSystem,
+    directory: Directory,
+    cache_bytes: u64,
+    dir: &Path,
+) -> Result<Setup, Stop> {
     let options = run.options;
     let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
     let (scale, mechanics) = disk.scaled(options.scale);
@@ -236,7 +260,7 @@ pub(super) fn on_kernel(
         recorded: recorded(options),
         ..Setup::new(imbrex, &profile_of(&disk.profile, dir)?)
     };
-    Baseline::start(&setup.scaled(scale, mechanics)).map_err(|why| Stop::Failed(why.to_string()))
+    Ok(setup.scaled(scale, mechanics))
 }
 
 /// Runs the job on a kernel's file system on the drive.

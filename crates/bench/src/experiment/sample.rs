@@ -58,6 +58,13 @@ impl Sampler {
         self.samples.push(Sample { at: self.elapsed(), counts, zones: self.zones().0 });
     }
 
+    /// When the drive had been asked for all that it was asked for, by the samples: seconds of its clock since the first.
+    pub(super) fn busy_until(&self) -> f64 {
+        let moved = |sample: &Sample| (sample.counts.bytes_written, sample.counts.bytes_read, sample.counts.flushes);
+        let last = self.samples.last().map(moved);
+        self.samples.iter().find(|sample| Some(moved(sample)) == last).map_or(0.0, |sample| sample.at)
+    }
+
     /// Sequential zones that are not empty, and their capacity.
     pub(super) fn zones(&self) -> (u64, u64) {
         let zones = self.observer.zones();

@@ -4,6 +4,10 @@
 //!
 //! The model is the whole drive at the scale of the experiment, so its zones are as large as the device's. Where the drive holds little, the device's zones
 //! lie side by side at its outer edge; where it is full, evenly over the whole stroke, in their order.
+//!
+//! [`real_time`] has the same runs where programs wait for the drive.
+
+mod real_time;
 
 use super::blocktrace::{Drive, Order, parse, play};
 use super::bluefs_async::{HGST, shrunk};
@@ -25,13 +29,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "zoned-file-systems",
     about: "RocksDB on Zoned XFS, F2FS and bluefs: what a kernel asks of a zoned device in a VM takes on an HM-SMR disk, and how many bytes it is",
     paper: "BlueFS, section 2.3, has no file system for zoned drives beside it; Zoned XFS is younger",
-    speed: 1.0,
+    speed: 0.1,
     rows: |options| {
-        rows(options).map(|(system, what)| name(system, what)).chain(amplification::headline(options)).collect()
+        let played = rows(options).map(|(system, what)| name(system, what));
+        let waited_for = rows(options).map(|(system, what)| real_time::name(system, what));
+        played.chain(waited_for).chain(amplification::headline(options)).collect()
     },
     extra: |options| {
         let extra = rows(options).filter(|(system, _)| !options.short && *system == F2FS);
-        extra.map(|(system, what)| name(system, what)).collect()
+        extra.flat_map(|(system, what)| [name(system, what), real_time::name(system, what)]).collect()
     },
     needs: |options| Needs { work: 1 << 30, memory: (DEVICE + 3072).max(amplification::memory(options)) << 20 },
     run,
@@ -80,6 +86,27 @@ impl What {
         self.file.starts_with("full")
     }
 
+    /// What `db_bench` gets beside what all runs get. `some`: how many operations there are in a run that fills nothing. What a run of inserts leaves to
+    /// be flushed and compacted is its own, not the next one's. Synchronous inserts go to keys that are there, too.
+    fn arguments(self, some: u64) -> Vec<String> {
+        let settled = |benchmark: &str| format!("--benchmarks={benchmark},flush,waitforcompaction");
+        let old = "--use_existing_db=1".to_owned();
+        match self.file.split_once('-').map_or("", |(_, run)| run) {
+            "overwrite" => vec![settled("overwrite"), old, format!("--writes={}", some * 20)],
+            "sync" => vec![settled("overwrite"), old, format!("--writes={some}"), "--sync=1".into()],
+            "sync16" => {
+                let writes = format!("--writes={}", some / 16);
+                vec![settled("overwrite"), old, writes, "--sync=1".into(), "--threads=16".into()]
+            }
+            "readrandom" => vec!["--benchmarks=readrandom".into(), old, format!("--reads={some}")],
+            "readwhilewriting" => {
+                let limit = "--benchmark_write_rate_limit=200000".into();
+                vec!["--benchmarks=readwhilewriting".into(), old, format!("--reads={some}"), limit]
+            }
+            _ => vec![settled(self.benchmark)],
+        }
+    }
+
     /// Bytes of a record. A drive is filled with larger ones, since the VM's processor would take an hour for those of the paper.
     fn record(self) -> u64 {
         KEY + if self.is_full() { LARGE } else { VALUE }
@@ -90,7 +117,7 @@ const fn what(file: &'static str, name: &'static str, benchmark: &'static str, g
     What { file, name, benchmark, writes: !matches!(benchmark.as_bytes()[0], b'r'), goal }
 }
 
-const RUNS: [What; 11] = [
+static RUNS: [What; 11] = [
     what("cold-fillrandom", "fillrandom, nearly empty", "fillrandom", 1.2),
     what("cold-overwrite", "overwrite, nearly empty", "overwrite", 1.2),
     what("cold-sync", "synchronous inserts, one thread, nearly empty", "overwrite", 2.0),
@@ -104,10 +131,53 @@ const RUNS: [What; 11] = [
     what("full-readwhilewriting", "readwhilewriting, full", "readwhilewriting", 1.0),
 ];
 
+/// What fills the drive before the runs on a full one; no row is of it.
+const FILL: What = what("full-fillseq", "fillseq, full", "fillseq", 0.0);
+
+/// Runs in their order, with what fills the full drive; how many records there are then.
+fn sequence(options: &Options) -> Vec<(What, u64)> {
+    let cold = if options.short { COLD / 75 } else { COLD };
+    // Snappy halves what is put. A table's overhead, and what stands in several levels at once, are a sixth.
+    let full = (OFFERED as f64 * FULL / 7.0 * 6.0 * 2.0) as u64 / (KEY + LARGE);
+    let (on_full, on_cold): (Vec<What>, Vec<What>) = runs(options).iter().partition(|what| what.is_full());
+    let fill = (!on_full.is_empty()).then_some(FILL);
+    let on_full = fill.into_iter().chain(on_full).map(|what| (what, full));
+    on_cold.into_iter().map(|what| (what, cold)).chain(on_full).collect()
+}
+
+/// What `db_bench` gets for a run, but [`flags`].
+fn arguments(options: &Options, what: What, records: u64) -> Vec<String> {
+    let some = if options.short { SOME / 32 } else { SOME };
+    let mut words = vec![format!("--num={records}"), format!("--value_size={}", what.record() - KEY)];
+    words.extend(what.arguments(some));
+    if what.is_full() {
+        // No more may wait to be compacted than there is room for, as in kernel-write-amplification.
+        let limits = [
+            "level_compaction_dynamic_level_bytes=true",
+            "level0_slowdown_writes_trigger=6",
+            "level0_stop_writes_trigger=8",
+            "max_background_jobs=2",
+        ];
+        words.extend(limits.map(|limit| format!("--{limit}")));
+        let room = [
+            ("soft_pending_compaction_bytes_limit", DEVICE << 15),
+            ("hard_pending_compaction_bytes_limit", DEVICE << 16),
+            ("max_bytes_for_level_base", DEVICE << 15),
+            ("max_compaction_bytes", DEVICE << 15),
+        ];
+        words.extend(room.map(|(name, bytes)| format!("--{name}={bytes}")));
+    }
+    words
+}
+
+/// The plumbing is tried with one system and a few runs of it.
+fn runs(options: &Options) -> &'static [What] {
+    if options.short { &RUNS[..3] } else { &RUNS }
+}
+
 fn rows(options: &Options) -> impl Iterator<Item = (System, What)> {
-    // The plumbing is tried with one system and a few runs of it.
-    let (systems, runs) = if options.short { (&SYSTEMS[..1], &RUNS[..3]) } else { (&SYSTEMS[..], &RUNS[..]) };
-    runs.iter().flat_map(move |what| systems.iter().map(move |system| (*system, *what)))
+    let systems = if options.short { &SYSTEMS[..1] } else { &SYSTEMS[..] };
+    runs(options).iter().flat_map(move |what| systems.iter().map(move |system| (*system, *what)))
 }
 
 fn name((_, system): System, what: What) -> String {
@@ -142,12 +212,7 @@ fn flags(scale: u32, zone: u64) -> String {
 fn in_the_vm(run: &Run, system: System, config: &Config) -> Result<Left, Stop> {
     let options = run.options;
     let dir = workplace(&options.work)?;
-    let (some, cold, full) = if options.short {
-        (32, 2000, 0)
-    } else {
-        // Snappy halves what is put. A table's overhead, and what stands in several levels at once, are a sixth.
-        (SOME, COLD, (OFFERED as f64 * FULL / 7.0 * 6.0 * 2.0) as u64 / (KEY + LARGE))
-    };
+    let line = |(what, records): (What, u64)| format!("{} {}", what.file, arguments(options, what, records).join(" "));
     let settings = [
         ("TIME_DEVICE", DEVICE.to_string()),
         ("TIME_ZONE", (config.zone_size >> 20).to_string()),
@@ -157,9 +222,7 @@ fn in_the_vm(run: &Run, system: System, config: &Config) -> Result<Left, Stop> {
         ("TIME_FLAGS", flags(options.scale, config.zone_size)),
         ("TIME_CACHE", ((2 << 30) / u64::from(options.scale)).to_string()),
         ("TIME_BLUEFS", shrunk("wal=sequential", true, options.scale)),
-        ("TIME_COLD", format!("{cold}:{VALUE}")),
-        ("TIME_FULL", format!("{full}:{LARGE}")),
-        ("TIME_SOME", some.to_string()),
+        ("TIME_RUNS", sequence(options).into_iter().map(line).collect::<Vec<_>>().join("\n")),
     ];
     let mut command = Command::new(script(options, "kernel-times")?);
     command.arg(dir.path()).arg(system.0).args(settings.map(|(name, value)| format!("{name}={value}")));
@@ -241,6 +304,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         })?;
     }
     charts(run);
+    real_time::rows(run, &disk)?;
     amplification::headline_rows(run)?;
     for (system, what) in rows(run.options).filter(|(system, _)| *system != BLUEFS).collect::<Vec<_>>() {
         let (theirs, ours) = (name(system, what), name(BLUEFS, what));
@@ -250,6 +314,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             run.outcome.ratios.push(Ratio { goal, ..ratio });
         }
     }
+    real_time::ratios(run);
     Ok(())
 }
 
