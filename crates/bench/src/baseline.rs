@@ -1,9 +1,9 @@
 //! Baselines: the kernel's own file systems on simulated drives.
 //!
 //! A [`Baseline`] is such a file system, mounted: an image of a scaled drive, `imbrex drive serve` on it with the drive's clock running, a
-//! loop device (a zoned drive is a block device of its own), the queue settings of a disk, `mkfs`, `mount`, and a memory group that limits the
-//! page cache of the programs that are run on it, as the papers limited theirs. The server is outside of that group, and the image is in memory
-//! (`/dev/shm`), so that only the drive's model decides how long things take.
+//! loop device, the queue settings of a disk, `mkfs` and `mount`. A zoned drive needs no loop device: it is a block device of its own. A memory
+//! group limits the page cache of the programs that are run on it, as the papers limited theirs. The server is outside of that group, and the
+//! image is in memory (`/dev/shm`), so that only the drive's model decides how long things take.
 //!
 //! All of it needs root and Linux; where something is missing, [`Baseline::start`] says in a sentence what ([`NotRun`]).
 //! Everything is undone when the value goes away, in whatever way; what a SIGKILL leaves, the next start undoes, or

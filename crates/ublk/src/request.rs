@@ -114,9 +114,6 @@ pub enum Unfit {
     ManyZones(u32),
 }
 
-/// Bytes of a zone in a report to the kernel (`struct blk_zone`).
-const REPORTED: u32 = 64;
-
 /// A drive as the kernel sees it.
 #[derive(Clone)]
 pub struct Served {
@@ -143,16 +140,22 @@ impl Served {
             return Err(Unfit::ZoneSize);
         }
         let largest = geometry.max_io.min(MOST).min(u32::try_from(geometry.zone_size).unwrap_or(MOST));
-        match largest / page * page {
-            0 => Err(Unfit::SmallCommands),
-            most if geometry.zones > most / REPORTED => Err(Unfit::ManyZones(most / REPORTED)),
-            most => Ok(Served { drive, conventional, most }),
-        }
+        let served = match largest / page * page {
+            0 => return Err(Unfit::SmallCommands),
+            most => Served { drive, conventional, most },
+        };
+        let room = served.room();
+        if served.geometry().zones > room { Err(Unfit::ManyZones(room)) } else { Ok(served) }
     }
 
     /// Bytes of the largest request.
     pub fn most(&self) -> u32 {
         self.most
+    }
+
+    /// Zones of which a request can have a report.
+    fn room(&self) -> u32 {
+        self.most / size_of::<BlkZone>() as u32
     }
 
     /// The drive.
@@ -281,9 +284,8 @@ impl Served {
         // From the zone in which the place lies, as disks do; programs may name any.
         let first = self.begins_at(at / geometry.zone_size * geometry.zone_size)?;
         // As many as there are, and as a request has room for.
-        let room = self.most as usize / size_of::<BlkZone>();
-        let asked = (most.min(geometry.zones - first.0) as usize).min(room);
-        let mut zones = vec![Zone::EMPTY; asked];
+        let asked = most.min(geometry.zones - first.0).min(self.room());
+        let mut zones = vec![Zone::EMPTY; asked as usize];
         let got = self.drive.report(first, &mut zones)?;
         zones.truncate(got);
         Ok(zones.iter().map(|zone| self.describe(zone)).collect())

@@ -7,8 +7,8 @@ use super::{
 };
 use std::process::{Command, Stdio};
 
-/// Their names, in the order in which they run: what a kernel does in a VM, and drives with a virtual clock. One that has a single
-/// row by the world's clock is not among them.
+/// Their names, in the order in which they run: what a kernel does in a VM, and drives with a virtual clock. A row by
+/// the world's clock does not run there, and says so.
 pub const BESIDE: [&str; 4] = [
     kernel_amplification::EXPERIMENT.name,
     zoned_file_systems::EXPERIMENT.name,

@@ -36,8 +36,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         played.chain(waited_for).chain(amplification::headline(options)).collect()
     },
     extra: |options| {
-        let extra = rows(options).filter(|(system, _)| !options.short && *system == F2FS);
-        extra.flat_map(|(system, what)| [name(system, what), real_time::name(system, what)]).collect()
+        let extra = |row: (System, What)| {
+            let (system, what) = row;
+            let played = (!options.short && system == F2FS).then(|| name(system, what));
+            played.into_iter().chain((!options.short).then(|| real_time::name(system, what)))
+        };
+        rows(options).flat_map(extra).collect()
     },
     needs: |options| Needs { work: 1 << 30, memory: (DEVICE + 3072).max(amplification::memory(options)) << 20 },
     run,

@@ -29,6 +29,11 @@ pub(super) fn rows(run: &mut Run, disk: &Disk) -> Result<(), Stop> {
     let mut ran: BTreeMap<(&str, usize), Ran> = BTreeMap::new();
     for (system, what) in super::rows(run.options).collect::<Vec<_>>() {
         run.row(&name(system, what), |run| {
+            if run.options.beside.is_some() {
+                return Err(
+                    "it would wait for the processors of the experiments beside it; run this experiment alone".into()
+                );
+            }
             let ran = match ran.entry((system.0, run.repeat())) {
                 Entry::Occupied(ran) => ran.into_mut(),
                 Entry::Vacant(none) => none.insert(all_of(run, system, disk)?),
@@ -102,7 +107,7 @@ impl Host {
         let file_system = if system == XFS { FileSystem::ZonedXfs } else { FileSystem::F2fs };
         let setup = kernel_setup(run, disk, file_system, Directory::Own, CACHE, dir.path())?;
         // A drive of few zones: see kernel-write-amplification.
-        let open = if full && system == XFS { format!("max_open_zones={}", OPEN_ZONES) } else { String::new() };
+        let open = if full && system == XFS { format!("max_open_zones={OPEN_ZONES}") } else { String::new() };
         let setup = Setup { capacity, conventional, mount_options: open, ..setup };
         let baseline = Baseline::start(&setup).map_err(|why| Stop::Failed(why.to_string()))?;
         Ok(Host::Kernel { baseline: Box::new(baseline), hints: hints(run, dir.path())?, dir })
