@@ -216,8 +216,8 @@ fn what_no_zoned_device_can_be_is_refused_with_a_sentence() {
     );
     at.create("short.img", "tiny", &["--block-size", "512", "--max-io", "2K"]);
     fails(serve("short.img", &["--time", "off"]), 1, "its largest command has 2048 bytes");
-    at.create("many.img", "tiny", &["--capacity", "65M", "--max-io", "4K"]);
-    let many = "it has 65 zones, and with its largest command of 4096 bytes Linux can report 64 of them";
+    at.create("many.img", "tiny", &["--capacity", "65537M"]);
+    let many = "it has 65537 zones, and Linux can report 65536 of them; make a drive with a larger --zone-size";
     fails(serve("many.img", &["--time", "off"]), 1, many);
     let none = format!("/dev/ublkb{}", u32::MAX);
     fails(imbrex(&["drive", "detach", &none]), 1, "no drive is served there");

@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Most bytes of one request: what Linux asks of a disk when it is let, and more than its own limit.
+/// Most bytes of one request: more than Linux asks of a disk without being told to. It maps no longer buffer for a report
+/// (`BIO_MAX_INLINE_VECS`, 1024 pages).
 const MOST: u32 = 4 << 20;
 /// Request flag: durable when it is answered.
 const FUA: u32 = 1 << 13;
@@ -85,10 +86,10 @@ impl Request {
 
 /// The bytes of a request, which lie with the kernel.
 pub trait Data {
-    /// Copies what is to be written.
-    fn take(&self, out: &mut [u8]) -> io::Result<()>;
-    /// Gives what was read, from the request's beginning on; returns how many bytes there was room for.
-    fn give(&self, bytes: &[u8]) -> io::Result<usize>;
+    /// Copies what is to be written, from this byte of the request on.
+    fn take(&self, from: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Gives what was read, from this byte of the request on; returns how many bytes there was room for.
+    fn give(&self, from: u64, bytes: &[u8]) -> io::Result<usize>;
 }
 
 /// What the kernel gets to know of a request that went well.
@@ -109,8 +110,7 @@ pub enum Unfit {
     ZoneSize,
     /// The largest command is less than a page of the kernel.
     SmallCommands,
-    /// Linux (7.2) asks for a report in requests as large as the largest command, and mixes up their zones where it needs more than one. So many
-    /// zones fit.
+    /// The driver of Linux 7.2 mixes up the zones of a report for which it needs more than one request. So many zones fit into the largest.
     ManyZones(u32),
 }
 
@@ -120,8 +120,10 @@ pub struct Served {
     drive: Arc<dyn ZonedDevice>,
     /// So many zones, from the first, are conventional.
     conventional: u32,
+    /// Bytes of the drive's largest command, in whole pages.
+    command: u32,
     /// Bytes of the largest request.
-    most: u32,
+    limit: u32,
 }
 
 impl Served {
@@ -140,22 +142,27 @@ impl Served {
             return Err(Unfit::ZoneSize);
         }
         let largest = geometry.max_io.min(MOST).min(u32::try_from(geometry.zone_size).unwrap_or(MOST));
-        let served = match largest / page * page {
-            0 => return Err(Unfit::SmallCommands),
-            most => Served { drive, conventional, most },
-        };
-        let room = served.room();
-        if served.geometry().zones > room { Err(Unfit::ManyZones(room)) } else { Ok(served) }
+        let command = largest / page * page;
+        if command == 0 {
+            return Err(Unfit::SmallCommands);
+        }
+        // A report of all zones is one request.
+        let report = u64::from(geometry.zones) * size_of::<BlkZone>() as u64;
+        match u32::try_from(report.next_multiple_of(page.into())) {
+            Ok(report) if report <= MOST => Ok(Served { drive, conventional, command, limit: command.max(report) }),
+            _ => Err(Unfit::ManyZones(MOST / size_of::<BlkZone>() as u32)),
+        }
     }
 
-    /// Bytes of the largest request.
-    pub fn most(&self) -> u32 {
-        self.most
+    /// Bytes of the drive's largest command, in whole pages of the kernel.
+    pub fn command(&self) -> u32 {
+        self.command
     }
 
-    /// Zones of which a request can have a report.
-    fn room(&self) -> u32 {
-        self.most / size_of::<BlkZone>() as u32
+    /// Bytes of the largest request: of one command, or of a report of all zones. A longer read or write than the drive's largest command
+    /// becomes several commands.
+    pub fn limit(&self) -> u32 {
+        self.limit
     }
 
     /// The drive.
@@ -190,34 +197,29 @@ impl Served {
         }
     }
 
-    /// Answers a request. `buffer`: memory for the largest one.
+    /// Answers a request. `buffer`: memory for the drive's largest command.
     pub fn run(&self, request: &Request, data: &dyn Data, buffer: &mut AlignedBuf) -> Result<Answer, Errno> {
         let tag = Tag::new(match request.op {
             Op::Read | Op::Report { .. } => Cause::UserRead,
             _ => Cause::UserWrite,
         });
-        // The buffer bounds what is believed.
-        let fits = usize::try_from(request.len).ok();
-        let buffer = fits.and_then(|len| buffer.get_mut(..len)).ok_or(Errno::INVAL)?;
-        let bytes = buffer.len() as u32;
-        let lost = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let bytes = u32::try_from(request.len).ok().filter(|len| *len <= self.limit).ok_or(Errno::INVAL)?;
         match request.op {
             Op::Read => {
-                self.drive.read_at(buffer, request.at, tag).map_err(number)?;
-                match data.give(buffer).map_err(lost)? {
-                    all if all == buffer.len() => Ok(Answer { bytes, written_at: 0 }),
-                    _ => Err(Errno::IO),
-                }
+                self.commands(request, buffer, |piece, from| {
+                    self.drive.read_at(piece, request.at + from, tag).map_err(number)?;
+                    let given = data.give(from, piece).map_err(lost)?;
+                    if given == piece.len() { Ok(()) } else { Err(Errno::IO) }
+                })?;
+                Ok(Answer { bytes, written_at: 0 })
             }
             Op::Write { durable } => {
-                data.take(buffer).map_err(lost)?;
-                self.write(buffer, request.at, durable, tag)?;
+                self.write(request, request.at, durable, tag, data, buffer)?;
                 Ok(Answer { bytes, written_at: 0 })
             }
             Op::Append { durable } => {
                 let at = self.end_of(request.at, request.len).map_err(number)?;
-                data.take(buffer).map_err(lost)?;
-                self.write(buffer, at, durable, tag)?;
+                self.write(request, at, durable, tag, data, buffer)?;
                 Ok(Answer { bytes, written_at: at })
             }
             Op::Flush => self.drive.flush(tag).map(|()| Answer::default()).map_err(number),
@@ -228,14 +230,40 @@ impl Served {
             Op::ResetAll => self.reset_all(tag).map(|()| Answer::default()).map_err(number),
             Op::Report { zones } => {
                 let report = self.report(request.at, zones).map_err(number)?;
-                let given = data.give(report.as_bytes()).map_err(lost)?;
+                let given = data.give(0, report.as_bytes()).map_err(lost)?;
                 if given == 0 { Err(Errno::IO) } else { Ok(Answer { bytes: given as u32, written_at: 0 }) }
             }
         }
     }
 
-    fn write(&self, bytes: &[u8], at: u64, durable: bool, tag: Tag) -> Result<(), Errno> {
-        self.drive.write_at(bytes, at, tag).map_err(number)?;
+    /// One command after the other of a request's bytes, each with its part of the buffer, and the byte of the request that it begins at.
+    fn commands(
+        &self,
+        request: &Request,
+        buffer: &mut AlignedBuf,
+        mut command: impl FnMut(&mut [u8], u64) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let most = u64::from(self.command);
+        (0..request.len).step_by(self.command as usize).try_for_each(|from| {
+            let len = usize::try_from(most.min(request.len - from)).ok();
+            let piece = len.and_then(|len| buffer.get_mut(..len)).ok_or(Errno::INVAL)?;
+            command(piece, from)
+        })
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        at: u64,
+        durable: bool,
+        tag: Tag,
+        data: &dyn Data,
+        buffer: &mut AlignedBuf,
+    ) -> Result<(), Errno> {
+        self.commands(request, buffer, |piece, from| {
+            data.take(from, piece).map_err(lost)?;
+            self.drive.write_at(piece, at + from, tag).map_err(number)
+        })?;
         if durable { self.drive.flush(tag).map_err(number) } else { Ok(()) }
     }
 
@@ -283,8 +311,7 @@ impl Served {
         let geometry = self.geometry();
         // From the zone in which the place lies, as disks do; programs may name any.
         let first = self.begins_at(at / geometry.zone_size * geometry.zone_size)?;
-        // As many as there are, and as a request has room for.
-        let asked = most.min(geometry.zones - first.0).min(self.room());
+        let asked = most.min(geometry.zones - first.0);
         let mut zones = vec![Zone::EMPTY; asked as usize];
         let got = self.drive.report(first, &mut zones)?;
         zones.truncate(got);
@@ -317,6 +344,11 @@ impl Served {
         };
         BlkZone { start, len, wp, kind, cond, capacity, ..BlkZone::default() }
     }
+}
+
+/// The number for bytes that did not come from the kernel, or did not get there.
+fn lost(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// The number by which the kernel tells its callers what a drive said, the same as of a disk: `EREMOTEIO` where the drive refused the command,

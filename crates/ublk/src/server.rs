@@ -35,14 +35,14 @@ struct Bytes<'a> {
 }
 
 impl Data for Bytes<'_> {
-    fn take(&self, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(out, abi::data_place(self.tag))
+    fn take(&self, from: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, abi::data_place(self.tag) + from)
     }
 
-    fn give(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn give(&self, from: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut given = 0;
         while let Some(rest) = bytes.get(given..).filter(|rest| !rest.is_empty()) {
-            match self.file.write_at(rest, abi::data_place(self.tag) + given as u64) {
+            match self.file.write_at(rest, abi::data_place(self.tag) + from + given as u64) {
                 Ok(0) => break,
                 Ok(n) => given += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -77,7 +77,7 @@ fn work(shared: &Shared, jobs: &Mutex<Receiver<(u16, Request)>>) {
     let mut buffer = None;
     loop {
         let Ok((tag, request)) = lock(jobs).recv() else { return };
-        let buffer = buffer.get_or_insert_with(|| AlignedBuf::zeroed(shared.served.most() as usize));
+        let buffer = buffer.get_or_insert_with(|| AlignedBuf::zeroed(shared.served.command() as usize));
         // Who asked would wait for ever where a defect of the drive ended this thread.
         let run = AssertUnwindSafe(|| shared.served.run(&request, &Bytes { file: &shared.file, tag }, buffer));
         let outcome = catch_unwind(run).unwrap_or(Err(Errno::IO));
@@ -167,7 +167,7 @@ impl Server {
     pub fn start(control: &mut Control, served: Served, depth: u16) -> Result<Server, Trouble> {
         let depth = depth.clamp(1, abi::MAX_QUEUE_DEPTH);
         let params = params(&served)?;
-        let id = control.add(depth, served.most())?;
+        let id = control.add(depth, served.limit())?;
         let server = match Server::serve(id, served, depth) {
             Ok(server) => server,
             Err(error) => {
@@ -176,7 +176,10 @@ impl Server {
             }
         };
         match control.set_params(id, params).and_then(|()| control.start(id)) {
-            Ok(()) => Ok(server),
+            Ok(()) => {
+                server.as_long_as_the_drives();
+                Ok(server)
+            }
             Err(trouble) => {
                 server.shared.given_up.store(true, Ordering::Release);
                 server.shared.ring();
@@ -222,6 +225,14 @@ impl Server {
                 Err(error)
             }
             Err(_) => Err(server.joined().err().unwrap_or_else(|| io::Error::other("its thread ended"))),
+        }
+    }
+
+    /// Requests that are one command of the drive each. The device's limit may be higher, for reports of its zones; what is longer is cut.
+    fn as_long_as_the_drives(&self) {
+        let queue = format!("/sys/block/ublkb{}/queue/max_sectors_kb", self.device.id);
+        if let Err(error) = std::fs::write(&queue, (self.shared.served.command() >> 10).to_string()) {
+            tracing::warn!(%error, queue, "requests may be longer than the drive's commands");
         }
     }
 
@@ -276,7 +287,7 @@ fn open_patiently(path: PathBuf) -> io::Result<File> {
 
 /// The drive's geometry in the kernel's words.
 fn params(served: &Served) -> Result<Params, Trouble> {
-    let (drive, most) = (served.drive(), u64::from(served.most()));
+    let drive = served.drive();
     let geometry = drive.geometry();
     let cached = drive
         .write_cache()
@@ -299,7 +310,7 @@ fn params(served: &Served) -> Result<Params, Trouble> {
             physical_bs_shift: shift,
             io_opt_shift: shift,
             io_min_shift: shift,
-            max_sectors: sectors(most),
+            max_sectors: sectors(served.limit().into()),
             chunk_sectors: sectors(geometry.zone_size),
             dev_sectors: geometry.size() / SECTOR,
             virt_boundary_mask: 0,
@@ -307,7 +318,7 @@ fn params(served: &Served) -> Result<Params, Trouble> {
         zoned: ParamZoned {
             max_open_zones: max_open,
             max_active_zones: max_active,
-            max_zone_append_sectors: sectors(most),
+            max_zone_append_sectors: sectors(served.command().into()),
             reserved: [0; 20],
         },
         ..Params::default()

@@ -138,7 +138,10 @@ fn what_the_kernel_knows_is_the_drives() {
                 (open.into(), active.into())
             );
             assert_eq!(host.setting("logical_block_size"), block.to_string());
-            assert_eq!(host.setting("max_hw_sectors_kb"), "1024");
+            assert_eq!(
+                (host.setting("max_hw_sectors_kb"), host.setting("max_sectors_kb")),
+                ("1024".into(), "1024".into())
+            );
             assert_eq!(host.setting("write_cache"), if cache { "write back" } else { "write through" });
             let report = Command::new("blkzone").arg("report").arg(&host.path).output().unwrap();
             let report = String::from_utf8(report.stdout).unwrap();
@@ -150,6 +153,30 @@ fn what_the_kernel_knows_is_the_drives() {
             host.end();
         }
     }
+}
+
+/// As many zones as a disk of 14 TB has, and commands of 20 KiB: a report of all zones is one request, longer than any command of the drive.
+fn a_drive_of_many_zones_is_reported_whole() {
+    const ZONES: u64 = 52_156;
+    const ZONE: u64 = 64 << 10;
+    let config = Config { zone_size: ZONE, zone_capacity: ZONE, capacity: ZONES * ZONE, max_io: 20 << 10, ..smr() };
+    let host = Host::new(&config);
+    assert_eq!((host.setting("nr_zones"), host.setting("max_sectors_kb")), (ZONES.to_string(), "20".into()));
+    let report = Command::new("blkzone").arg("report").arg(&host.path).output().unwrap();
+    let report = String::from_utf8(report.stdout).unwrap();
+    let starts = report.lines().filter_map(|line| line.trim_start().strip_prefix("start: 0x")?.split(',').next());
+    let starts: Vec<u64> = starts.map(|start| u64::from_str_radix(start, 16).unwrap()).collect();
+    assert!(starts.iter().copied().eq((0..ZONES).map(|zone| zone * ZONE / 512)), "{} zones", starts.len());
+    assert_eq!(report.lines().filter(|line| line.contains("CONVENTIONAL")).count(), 4);
+    // The kernel cuts by the drive's commands; where a user lets it ask for more, the server does.
+    let writes = || host.drive.stats().total.writes;
+    assert_eq!((host.write(9 * ZONE, 15), writes()), (0, 3));
+    let device = host.path.file_name().unwrap().to_str().unwrap();
+    fs::write(format!("/sys/block/{device}/queue/max_sectors_kb"), "64").unwrap();
+    assert_eq!((host.write(10 * ZONE, 15), writes()), (0, 6));
+    assert!(host.read(10 * ZONE, 15).unwrap().iter().all(|byte| *byte == (160 | 1)));
+    assert_eq!(host.violations(), 0);
+    host.end();
 }
 
 fn writes_go_to_the_write_pointer_and_nowhere_else() {
@@ -378,6 +405,7 @@ fn a_device_in_use_can_be_taken_away() {
 fn main() -> ExitCode {
     let tests: &[(&str, fn())] = &[
         ("what the kernel knows is the drive's", what_the_kernel_knows_is_the_drives),
+        ("a drive of many zones is reported whole", a_drive_of_many_zones_is_reported_whole),
         ("writes go to the write pointer and nowhere else", writes_go_to_the_write_pointer_and_nowhere_else),
         ("reads above the write pointer go by the drive", reads_above_the_write_pointer_go_by_the_drive),
         ("limits of open and active zones hold", limits_of_open_and_active_zones_hold),

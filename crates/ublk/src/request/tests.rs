@@ -11,17 +11,18 @@ const BLOCK: u64 = 4096;
 struct Memory(RefCell<Vec<u8>>);
 
 impl Data for Memory {
-    fn take(&self, out: &mut [u8]) -> io::Result<()> {
-        match self.0.borrow().get(..out.len()) {
+    fn take(&self, from: u64, out: &mut [u8]) -> io::Result<()> {
+        match self.0.borrow().get(from as usize..).and_then(|rest| rest.get(..out.len())) {
             Some(bytes) => out.copy_from_slice(bytes),
             None => return Err(ErrorKind::UnexpectedEof.into()),
         }
         Ok(())
     }
-    fn give(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn give(&self, from: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut all = self.0.borrow_mut();
-        let n = bytes.len().min(all.len());
-        all[..n].copy_from_slice(&bytes[..n]);
+        let room = all.get_mut(from as usize..).unwrap_or_default();
+        let n = bytes.len().min(room.len());
+        room[..n].copy_from_slice(&bytes[..n]);
         Ok(n)
     }
 }
@@ -70,7 +71,7 @@ impl Host {
             Op::Report { .. } => 0,
             _ => data.0.borrow().len() as u64,
         };
-        let mut buffer = AlignedBuf::zeroed(self.served.most() as usize);
+        let mut buffer = AlignedBuf::zeroed(self.served.command() as usize);
         let answer = self.served.run(&Request { op, at, len }, &data, &mut buffer)?;
         Ok((answer, data.0.into_inner()))
     }
@@ -143,10 +144,11 @@ fn drives_that_linux_cannot_have_are_told_apart() {
     let fits = |change: &dyn Fn(&mut Config)| {
         let mut config = Config::tiny();
         change(&mut config);
-        Served::new(Arc::new(Emulator::memory(&config).unwrap()), config.conventional).map(|served| served.most())
+        Served::new(Arc::new(Emulator::memory(&config).unwrap()), config.conventional)
+            .map(|served| (served.command(), served.limit()))
     };
-    assert_eq!(fits(&|config| config.max_io = 96 << 10), Ok(96 << 10));
-    assert_eq!(fits(&|config| config.max_io = (8 << 20) + 4096), Ok(1 << 20), "no more than a zone");
+    assert_eq!(fits(&|config| config.max_io = 96 << 10), Ok((96 << 10, 96 << 10)));
+    assert_eq!(fits(&|config| config.max_io = (8 << 20) + 4096), Ok((1 << 20, 1 << 20)), "no more than a zone");
     assert_eq!(fits(&|config| config.conventional = 64), Err(Unfit::NotZoned));
     let odd = |config: &mut Config| {
         *config = Config { zone_size: 3 << 20, zone_capacity: 3 << 20, capacity: 63 << 20, ..config.clone() };
@@ -154,12 +156,44 @@ fn drives_that_linux_cannot_have_are_told_apart() {
     assert_eq!(fits(&odd), Err(Unfit::ZoneSize));
     let short = |config: &mut Config| *config = Config { block: 512, max_io: 2048, ..config.clone() };
     assert_eq!(fits(&short), Err(Unfit::SmallCommands));
+    // A report of all zones is one request.
     let many = |zones: u64| {
         fits(&move |config: &mut Config| {
-            (config.max_io, config.capacity) = (4096, zones * config.zone_size);
+            (config.max_io, config.zone_size, config.zone_capacity) = (8192, 8192, 8192);
+            config.capacity = zones * config.zone_size;
         })
     };
-    assert_eq!((many(64), many(65)), (Ok(4096), Err(Unfit::ManyZones(64))));
+    assert_eq!((many(128), many(129)), (Ok((8192, 8192)), Ok((8192, 12288))));
+    assert_eq!((many(65_536), many(65_537)), (Ok((8192, 4 << 20)), Err(Unfit::ManyZones(65_536))));
+}
+
+#[test]
+fn a_request_longer_than_the_drives_commands_is_several_commands() {
+    // 4,096 zones: a report of them has 256 KiB.
+    let host = host(|config| (config.max_io, config.capacity) = (16 << 10, 4096 << 20));
+    let commands = || {
+        let total = host.drive.stats().total;
+        (total.reads, total.writes, total.flushes)
+    };
+    let bytes: Vec<u8> = (0..100 << 10).map(|at: u32| (at / 4096) as u8).collect();
+    let (first, second) = (host.zone(9), host.zone(10));
+    assert_eq!(host.ask(Op::Write { durable: true }, first, bytes.clone()).unwrap().0.bytes, 100 << 10);
+    assert_eq!(commands(), (0, 7, 1), "six of 16 KiB and one of 4 KiB");
+    assert_eq!(host.ask(Op::Read, first, vec![0xee; 100 << 10]).unwrap().1, bytes);
+    assert_eq!(commands(), (7, 7, 1));
+    assert_eq!(
+        host.ask(Op::Append { durable: false }, first, bytes.clone()).unwrap().0.written_at,
+        first + (100 << 10)
+    );
+    assert_eq!(host.read(first + (100 << 10), 25).unwrap(), bytes);
+    assert_eq!(host.report(0, u32::MAX).unwrap().len(), 4096);
+    // Where one of its commands fails, the request does, and the zone says what was written.
+    host.drive.faults().fail_write(3, 0);
+    assert_eq!(host.ask(Op::Write { durable: false }, second, bytes), Err(Errno::IO));
+    assert_eq!(host.state(10), (2, 2 * 32));
+    host.drive.faults().media_error(first + 5 * BLOCK, 1);
+    assert_eq!((host.read(first, 25), host.read(first, 4).unwrap().len()), (Err(Errno::NODATA), 16 << 10));
+    assert_eq!((host.write(second, 65), host.violations()), (Err(Errno::INVAL), 0));
 }
 
 #[test]
@@ -388,7 +422,7 @@ fn a_request_claims_what_it_changes() {
 #[test]
 fn no_request_breaks_the_server() {
     let host = zns();
-    let mut buffer = AlignedBuf::zeroed(host.served.most() as usize);
+    let mut buffer = AlignedBuf::zeroed(host.served.command() as usize);
     let mut random = 88172645463325252u64;
     let mut next = || {
         random ^= random << 13;

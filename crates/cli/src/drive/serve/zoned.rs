@@ -35,10 +35,8 @@ fn unfit(path: &str, drive: &Emulator, unfit: Unfit) -> Failure {
             config.zone_size
         ),
         Unfit::ManyZones(most) => format!(
-            "{path}: it has {} zones, and with its largest command of {} bytes Linux can report {most} of them; make a drive with a larger \
-             --max-io (4M at most), or a smaller --capacity",
-            config.zones(),
-            config.max_io
+            "{path}: it has {} zones, and Linux can report {most} of them; make a drive with a larger --zone-size, or a smaller --capacity",
+            config.zones()
         ),
         Unfit::SmallCommands => format!(
             "{path}: its largest command has {} bytes, and Linux needs {} at least; make a drive with a larger --max-io, or a smaller \
