@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::file::{FileState, lock};
 use crate::fs::WAL_SPARE;
 use crate::meta::{Effect, FreedPlace, Record, Serial};
-use crate::policy::are_few;
+use crate::policy::{are_few, are_scarce};
 use crate::share::{Class, worth_parking};
 use imbrex_device::ZoneId;
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// Room for a file's next bytes behind those of others, logged with the record that `make` makes of it. A file that is to
-    /// fill a zone gets one of its own, unless there is none.
+    /// fill a zone gets one of its own, while there are enough.
     pub(crate) fn take_room(
         &self,
         file: &FileState,
@@ -187,7 +187,7 @@ impl Core {
         make: impl Fn(&OpenZone) -> Record,
     ) -> Result<Option<OpenZone>> {
         let large = file.expected.load(Ordering::Relaxed) > self.zone_capacity / 4 * 3;
-        if !self.options.share || (large && !crowded) {
+        if !self.options.share || (large && !crowded && !self.fills_rooms(file.class())) {
             return Ok(None);
         }
         let mut state = lock(&self.meta);
@@ -211,6 +211,13 @@ impl Core {
                 Err(error)
             }
         }
+    }
+
+    /// Whether zones are so scarce that tables of a zone's size stand in the room behind others, too.
+    fn fills_rooms(&self, class: Class) -> bool {
+        let counts = self.tenant.counts();
+        let free = counts.free.saturating_sub(counts.reserve + counts.promised + WAL_SPARE);
+        matches!(class, Class::Table(_)) && are_scarce(free, counts.free + counts.leased)
     }
 
     /// This space is nobody's once record `lsn` is durable.

@@ -105,6 +105,30 @@ fn hints_and_sizes_keep_files_apart_and_so_does_the_switch() {
     assert_ne!(zones_of(&fs, "/6.sst"), zones_of(&fs, "/7.sst"));
 }
 
+/// What ends a compaction is announced as large as a zone, and is shorter.
+#[test]
+fn where_zones_are_scarce_tables_of_a_zones_size_stand_behind_others() {
+    let (emulator, drive) = machine();
+    let fs = BlueFs::mount(drive, options()).unwrap();
+    let table = |n: u8| {
+        let path = format!("/{n}.sst");
+        let mut file = fs.create(&path, CreateOptions::default()).unwrap();
+        file.preallocate(1_000_000).unwrap();
+        file.append(&bytes(600_000, n)).unwrap();
+        file.sync().unwrap();
+        file.close().unwrap();
+        zones_of(&fs, &path)
+    };
+    let zones: Vec<Vec<u32>> = (0..70).map(table).collect();
+    let alone = (0..).find(|n: &usize| zones[..*n].iter().flatten().any(|zone| zones[*n].contains(zone))).unwrap();
+    // An eighth of the 60 sequential zones is left then, and the reserve.
+    assert!((42..52).contains(&alone), "the first that shares is table {alone}");
+    assert!(zones[alone..].iter().all(|zones| zones.len() <= 3), "few stretches: {:?}", &zones[alone..]);
+    assert_eq!(emulator.stats().of(Cause::Cleaning).bytes_written, 0, "nothing is moved for it");
+    (0..70).for_each(|n| assert!(read_all(&fs, &format!("/{n}.sst")) == bytes(600_000, n)));
+    sound(&fs);
+}
+
 #[test]
 fn a_drive_that_is_filled_again_and_again_is_cleaned_and_keeps_every_byte() {
     let (emulator, drive) = machine();
