@@ -122,13 +122,13 @@ fn a_log_that_finds_no_zone_gets_those_of_short_tables() {
     let (emulator, drive) = machine();
     let fs = BlueFs::mount(drive.clone(), options()).unwrap();
     let mut tables = Tables::new();
-    // Until one has no zone of its own any more.
+    // Until zones are scarce, so that one gets no zone of its own any more.
     while zones(&fs).len() == tables.len() {
         write(&fs, &[ZONE * 6 / 10], &mut tables);
     }
     assert_eq!(emulator.stats().of(Cause::Cleaning).bytes_written, 0);
-    // More than the zones that are kept for logs.
-    let log = bytes(6 * ZONE, 7);
+    // More than the zones that are free.
+    let log = bytes(12 * ZONE, 7);
     let mut file = fs.create("/000999.log", CreateOptions::default()).unwrap();
     for piece in log.chunks(ZONE / 4) {
         file.append(piece).unwrap();
