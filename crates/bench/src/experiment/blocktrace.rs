@@ -8,7 +8,7 @@
 use super::chunk_write::TURNAROUND;
 use super::kernel_chunks::Ran;
 use super::stepped::WRITES_SEEN;
-use imbrex_emulator::time::{Ticket, Timeline};
+use imbrex_emulator::time::{Mechanics, Ticket, Timeline};
 use imbrex_emulator::{Config, Op, Profile, TraceEntry};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
@@ -161,10 +161,11 @@ impl Drive {
         Ok(Drive { line: Timeline::new(profile, cache)?, zone_size, conventional, turnaround: TURNAROUND })
     }
 
-    /// A scaled drive, whose host is faster by as much; the device that was traced had its zones, so many of them conventional. The error is a sentence about
-    /// the configuration.
+    /// A scaled drive; where its mechanics are scaled, too, its host is faster by as much. The device that was traced had its zones, so many of them conventional.
+    /// The error is a sentence about the configuration.
     pub(super) fn scaled(config: &Config, conventional: u64) -> Result<Drive, String> {
-        let turnaround = TURNAROUND / config.model.map_or(1.0, |model| f64::from(model.scale));
+        let faster = config.model.filter(|model| model.mechanics == Mechanics::Scaled);
+        let turnaround = TURNAROUND / faster.map_or(1.0, |model| f64::from(model.scale));
         Ok(Drive { line: Timeline::of(config)?, zone_size: config.zone_size, conventional, turnaround })
     }
 }

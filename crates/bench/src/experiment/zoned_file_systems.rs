@@ -3,7 +3,8 @@
 //! ([`blocktrace`](super::blocktrace)). bluefs runs in the same VM and is played by the same rules.
 //!
 //! The model is the whole drive at the scale of the experiment, so its zones are as large as the device's. Where the drive holds little, the device's zones
-//! lie side by side at its outer edge; where it is full, evenly over the whole stroke, in their order.
+//! lie side by side at its outer edge; where it is full, evenly over the whole stroke, in their order. Reads and synchronous inserts, whose commands
+//! keep their size, are played with the drive's real mechanics.
 //!
 //! [`real_time`] has the same runs where programs wait for the drive.
 
@@ -86,22 +87,30 @@ impl What {
         }
     }
 
+    /// How the drive shrinks. Where commands keep their size, they would take a scaled drive mostly for their bytes.
+    fn rule(self) -> Rule {
+        if self.kind() == "inserts" { Rule::All } else { Rule::Fewer }
+    }
+
     fn is_full(self) -> bool {
         self.file.starts_with("full")
     }
 
-    /// What `db_bench` gets beside what all runs get. `some`: how many operations there are in a run that fills nothing. What a run of inserts leaves to
-    /// be flushed and compacted is its own, not the next one's. Synchronous inserts go to keys that are there, too.
-    fn arguments(self, some: u64) -> Vec<String> {
+    /// What `db_bench` gets beside what all runs get, for so many records. `some`: how many operations there are in a run that fills nothing. What a
+    /// run of inserts leaves to be flushed and compacted is its own; after synchronous ones, which are too few for that to come out even, a run of which
+    /// there is no row does it. Synchronous inserts go to keys that are there, too.
+    fn arguments(self, some: u64, records: u64) -> Vec<String> {
         let settled = |benchmark: &str| format!("--benchmarks={benchmark},flush,waitforcompaction");
         let old = "--use_existing_db=1".to_owned();
+        let overwrite = || "--benchmarks=overwrite".to_owned();
         match self.file.split_once('-').map_or("", |(_, run)| run) {
-            "overwrite" => vec![settled("overwrite"), old, format!("--writes={}", some * 20)],
-            "sync" => vec![settled("overwrite"), old, format!("--writes={some}"), "--sync=1".into()],
+            "overwrite" if self.is_full() => vec![settled("overwrite"), old, format!("--writes={}", some * 20)],
+            "overwrite" => vec![settled("overwrite"), old, format!("--writes={records}")],
+            "sync" => vec![overwrite(), old, format!("--writes={some}"), "--sync=1".into()],
             "sync16" => {
-                let writes = format!("--writes={}", some / 16);
-                vec![settled("overwrite"), old, writes, "--sync=1".into(), "--threads=16".into()]
+                vec![overwrite(), old, format!("--writes={}", some / 16), "--sync=1".into(), "--threads=16".into()]
             }
+            "settle" => vec!["--benchmarks=flush,waitforcompaction".into(), old],
             "readrandom" => vec!["--benchmarks=readrandom".into(), old, format!("--reads={some}")],
             "readwhilewriting" => {
                 let limit = "--benchmark_write_rate_limit=200000".into();
@@ -138,7 +147,10 @@ static RUNS: [What; 11] = [
 /// What fills the drive before the runs on a full one; no row is of it.
 const FILL: What = what("full-fillseq", "fillseq, full", "fillseq", 0.0);
 
-/// Runs in their order, with what fills the full drive; how many records there are then.
+/// What flushes and compacts what synchronous inserts left; no row is of it.
+const SETTLE: [What; 2] = [what("cold-settle", "", "flush", 0.0), what("full-settle", "", "flush", 0.0)];
+
+/// Runs in their order, with those that have no row; how many records there are then.
 fn sequence(options: &Options) -> Vec<(What, u64)> {
     let cold = if options.short { COLD / 75 } else { COLD };
     // Snappy halves what is put. A table's overhead, and what stands in several levels at once, are a sixth.
@@ -146,14 +158,19 @@ fn sequence(options: &Options) -> Vec<(What, u64)> {
     let (on_full, on_cold): (Vec<What>, Vec<What>) = runs(options).iter().partition(|what| what.is_full());
     let fill = (!on_full.is_empty()).then_some(FILL);
     let on_full = fill.into_iter().chain(on_full).map(|what| (what, full));
-    on_cold.into_iter().map(|what| (what, cold)).chain(on_full).collect()
+    let all = on_cold.into_iter().map(|what| (what, cold)).chain(on_full);
+    let settled = |(what, records): (What, u64)| {
+        let settle = (what.kind() == "synchronous").then(|| (SETTLE[usize::from(what.is_full())], records));
+        std::iter::once((what, records)).chain(settle)
+    };
+    all.flat_map(settled).collect()
 }
 
 /// What `db_bench` gets for a run, but [`flags`].
 fn arguments(options: &Options, what: What, records: u64) -> Vec<String> {
     let some = if options.short { SOME / 32 } else { SOME };
     let mut words = vec![format!("--num={records}"), format!("--value_size={}", what.record() - KEY)];
-    words.extend(what.arguments(some));
+    words.extend(what.arguments(some, records));
     if what.is_full() {
         // No more may wait to be compacted than there is room for, as in kernel-write-amplification.
         let limits = [
@@ -254,7 +271,9 @@ fn text(dir: &Path, file: &str) -> Result<String, String> {
 }
 
 /// A run, on the model.
-fn measured(left: &Left, what: What, disk: &Disk, config: &Config) -> Result<Row, Stop> {
+fn measured(left: &Left, what: What, scale: u32) -> Result<Row, Stop> {
+    let disk = Disk::named(HGST, what.rule())?;
+    let config = &disk.config(scale)?;
     let dir = left.dir.path();
     let left_behind = || -> Result<_, String> {
         let output = text(dir, &format!("{}.out", what.file))?;
@@ -275,7 +294,7 @@ fn measured(left: &Left, what: What, disk: &Disk, config: &Config) -> Result<Row
     let payload = if what.writes { said.operations * what.record() } else { 0 };
     let ran = Ran { operations: said.operations, payload, ..ran };
     let mut row = ran.row(&disk.row().drive, what.writes);
-    row.rule = Rule::All.name().into();
+    row.rule = what.rule().name().into();
     row.figures.remove("MB/s");
     row.figures.insert("operations/s".into(), said.operations as f64 / ran.seconds.max(1e-9));
     if !what.writes {
@@ -304,7 +323,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     for (system, what) in rows(run.options).collect::<Vec<_>>() {
         run.row(&name(system, what), |run| {
             let left = left.entry((system.0, run.repeat())).or_insert_with(|| in_the_vm(run, system, &config));
-            measured(left.as_ref().map_err(Clone::clone)?, what, &disk, &config)
+            measured(left.as_ref().map_err(Clone::clone)?, what, run.options.scale)
         })?;
     }
     charts(run);

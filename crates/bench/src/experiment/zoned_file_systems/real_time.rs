@@ -182,8 +182,11 @@ pub(super) fn ratios(run: &mut Run) {
         let ours = name(BLUEFS, what);
         let against =
             (system != BLUEFS).then(|| (format!("{real}: time, over that on bluefs"), run.pairs(&real, &ours, time)));
-        let replay = (format!("{played}: time of the replay, over that in real time"), run.pairs(&played, &real, time));
-        for (name, pairs) in against.into_iter().chain([replay]) {
+        // The others are played with other mechanics.
+        let replay = (what.rule() == Rule::All).then(|| {
+            (format!("{played}: time of the replay, over that in real time"), run.pairs(&played, &real, time))
+        });
+        for (name, pairs) in against.into_iter().chain(replay) {
             run.outcome.ratios.extend(Ratio::of(name, &pairs));
         }
     }
