@@ -195,7 +195,9 @@ impl Core {
         if file.is_orphan() {
             return Ok(None);
         }
-        let need = self.front + need;
+        // In few stretches.
+        let least = if large && !crowded { self.zone_capacity / 4 } else { 0 };
+        let need = (self.front + need).max(least);
         let taken = {
             let mut parking = lock(&self.parking);
             parking.take(file.serial, file.class(), need, crowded).inspect(|open| self.tenant.taken(open.zone))
