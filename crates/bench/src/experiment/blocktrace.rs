@@ -144,6 +144,19 @@ fn followed(commands: &[Command], drive: &Drive) -> (Vec<usize>, Vec<Vec<(usize,
     (waits, followers)
 }
 
+/// The numbers of the commands that were issued so many seconds after everything before them was answered, ascending.
+pub(super) fn behind_pauses(commands: &[Command], seconds: f64) -> Vec<usize> {
+    let mut latest = f64::INFINITY;
+    let mut behind = Vec::new();
+    for (number, command) in commands.iter().enumerate() {
+        if command.issued - latest >= seconds {
+            behind.push(number);
+        }
+        latest = if number == 0 { command.answered } else { latest.max(command.answered) };
+    }
+    behind
+}
+
 /// What commands are played on.
 pub(super) struct Drive {
     line: Timeline,
@@ -281,6 +294,17 @@ mod tests {
 
     fn drive(cache: bool) -> Drive {
         Drive::of(&Profile::named("seagate-st20000nm001j").unwrap(), cache, 256 << 20, 0).unwrap()
+    }
+
+    #[test]
+    fn pauses_begin_when_everything_is_answered() {
+        let command =
+            |issued, answered| Command { op: Op::Read, offset: 0, len: 4096, issued, answered, durable: false };
+        let commands =
+            [command(1.0, 1.1), command(1.2, 6.0), command(4.0, 4.1), command(8.5, 8.6), command(11.0, 11.1)];
+        assert_eq!(behind_pauses(&commands, 2.4), [3, 4]);
+        assert_eq!(behind_pauses(&commands, 2.45), [3]);
+        assert_eq!((behind_pauses(&commands, 9.0), behind_pauses(&[], 1.0)), (vec![], vec![]));
     }
 
     #[test]

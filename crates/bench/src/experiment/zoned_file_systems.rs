@@ -10,7 +10,7 @@
 
 mod real_time;
 
-use super::blocktrace::{Drive, Order, parse, play};
+use super::blocktrace::{Command as Asked, Drive, Order, behind_pauses, parse, play};
 use super::bluefs_async::{HGST, shrunk};
 use super::chart::{Axis, Chart, Shape};
 use super::child::Running;
@@ -63,6 +63,9 @@ const SOME: u64 = 1000;
 const LARGE: u64 = 4000;
 /// Milliseconds after which the device answers. A command of the scaled drive takes a few tenths of one, and the VM's processor is ten times slower than a real one.
 const LATE: u64 = 2;
+
+/// Seconds in which nothing is asked of the drive: half of what `waitforcompaction` sleeps, which is 5.
+const PAUSE: f64 = 2.4;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -233,7 +236,10 @@ fn flags(scale: u32, zone: u64) -> String {
 fn in_the_vm(run: &Run, system: System, config: &Config) -> Result<Left, Stop> {
     let options = run.options;
     let dir = workplace(&options.work)?;
-    let line = |(what, records): (What, u64)| format!("{} {}", what.file, arguments(options, what, records).join(" "));
+    let line = |(what, records): (What, u64)| {
+        let words = arguments(options, what, records).into_iter().map(|word| between_pauses(what, word));
+        format!("{} {}", what.file, words.collect::<Vec<_>>().join(" "))
+    };
     let settings = [
         ("TIME_DEVICE", DEVICE.to_string()),
         ("TIME_ZONE", (config.zone_size >> 20).to_string()),
@@ -270,6 +276,31 @@ fn text(dir: &Path, file: &str) -> Result<String, String> {
     std::fs::read_to_string(dir.join(file)).map_err(|error| format!("the VM left no {file} ({error})"))
 }
 
+/// A word for `db_bench`, with a benchmark that does nothing for 5 s behind the opening of the database and, where the run is no run of inserts, before
+/// it is closed: on bluefs that mounts and unmounts a volume, and a kernel's file system stays mounted.
+fn between_pauses(what: What, word: String) -> String {
+    match word.strip_prefix("--benchmarks=") {
+        Some(list) if what.kind() == "inserts" => format!("--benchmarks=waitforcompaction,{list}"),
+        Some(list) => format!("--benchmarks=waitforcompaction,{list},waitforcompaction"),
+        None => word,
+    }
+}
+
+/// Of what was asked the part that [`between_pauses`] marked.
+fn of_the_run(what: What, mut commands: Vec<Asked>) -> Result<Vec<Asked>, String> {
+    let pauses = behind_pauses(&commands, PAUSE);
+    let [first, .., last] = pauses.as_slice() else {
+        return match pauses.as_slice() {
+            [only] if what.kind() == "inserts" => Ok(commands.split_off(*only)),
+            _ => Err("the trace does not show where db_bench began and ended".into()),
+        };
+    };
+    if what.kind() != "inserts" {
+        commands.truncate(*last);
+    }
+    Ok(commands.split_off(*first))
+}
+
 /// A run, on the model.
 fn measured(left: &Left, what: What, scale: u32) -> Result<Row, Stop> {
     let disk = Disk::named(HGST, what.rule())?;
@@ -279,7 +310,7 @@ fn measured(left: &Left, what: What, scale: u32) -> Result<Row, Stop> {
         let output = text(dir, &format!("{}.out", what.file))?;
         let said = timed(&output.replace('\r', "\n"), what.benchmark)
             .ok_or(format!("db_bench printed no result of {}", what.benchmark))?;
-        Ok((said, parse(&text(dir, &format!("{}.trace", what.file))?)?))
+        Ok((said, of_the_run(what, parse(&text(dir, &format!("{}.trace", what.file))?)?)?))
     };
     let (said, commands) = left_behind().map_err(|error| left.why.clone().unwrap_or(error))?;
     let drive = Drive::scaled(config, CONVENTIONAL)?;
@@ -379,7 +410,7 @@ mod tests {
             [ $2 = bluefs ] && n=20 || n=40\n\
             for run in cold-fillrandom full-overwrite; do\n\
             echo \"${run#*-} : 1.0 micros/op 1 ops/sec 1.0 seconds 100 operations;\" >$1/$run.out\n\
-            for i in $(seq $n); do\n\
+            for i in 0 $(seq 11 $((10 + n))); do\n\
             at=$((131072 + i * 8))\n\
             echo \"x [0] .. $i.0: block_rq_issue: 252,0 WS 4096 () $at + 8 [x]\"\n\
             echo \"x [0] .. $i.1: block_rq_complete: 252,0 WS () $at + 8 [0]\"\n\
@@ -404,6 +435,27 @@ mod tests {
         let overwrite = ratio("Zoned XFS: overwrite, full");
         assert!((1.8..2.2).contains(&overwrite.median) && overwrite.goal == Some(1.2), "{overwrite:?}");
         assert_eq!(outcome.ratios.len(), 2);
+    }
+
+    #[test]
+    fn what_opens_and_closes_the_database_is_left_out() {
+        let command = |at: u32| {
+            let line = |event: &str| format!("x [0] .. {at}.{event}");
+            let (issue, complete) = (line("0: block_rq_issue: 252,0 R 4096"), line("1: block_rq_complete: 252,0 R"));
+            format!("{issue} () 8 + 8 [x]\n{complete} () 8 + 8 [0]\n")
+        };
+        let at = |what, seconds: &[u32]| {
+            let commands = parse(&seconds.iter().map(|at| command(*at)).collect::<String>()).unwrap();
+            of_the_run(what, commands).map(|left| left.iter().map(|one| one.issued as u32).collect::<Vec<_>>())
+        };
+        let (fill, read) = (RUNS[0], RUNS[4]);
+        assert_eq!(at(read, &[1, 2, 7, 8, 9, 14, 15]), Ok(vec![7, 8, 9]));
+        assert_eq!(at(read, &[1, 4, 7, 8, 11, 14]), Ok(vec![4, 7, 8, 11]), "something else asked while db_bench slept");
+        assert_eq!(at(fill, &[1, 2, 7, 8, 14]), Ok(vec![7, 8, 14]));
+        assert_eq!(at(fill, &[1, 2, 7, 8]), Ok(vec![7, 8]));
+        assert!(at(read, &[1, 2, 7, 8]).is_err() && at(fill, &[1, 2]).is_err() && at(fill, &[]).is_err());
+        assert_eq!(between_pauses(fill, "--benchmarks=x,flush".into()), "--benchmarks=waitforcompaction,x,flush");
+        assert_eq!(between_pauses(read, "--reads=1".into()), "--reads=1");
     }
 
     #[test]
