@@ -1,6 +1,8 @@
 # Sourced by the scripts that measure file systems in a VM, after common.sh: the VM, with the newer kernel unless IMBREX_VM_KERNEL says otherwise (the stable one has no
 # Zoned XFS), a directory $work that goes when the script ends, and in it hints.so (hints.c). Ends the script with 3 where this machine cannot have the VM; one line on stderr says why.
 export IMBREX_VM_KERNEL=${IMBREX_VM_KERNEL:-newer}
+# What is measured takes the time of one VM, alone.
+export IMBREX_VM_THREAD=${IMBREX_VM_THREAD:-multi}
 # BUILD_DIR may be an installed one; the VM stands beside it.
 VM_DIR=$BUILD_DIR/vm
 mkdir -p "$VM_DIR"

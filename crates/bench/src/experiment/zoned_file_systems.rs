@@ -289,11 +289,11 @@ fn between_pauses(what: What, word: String) -> String {
 /// Of what was asked the part that [`between_pauses`] marked.
 fn of_the_run(what: What, mut commands: Vec<Asked>) -> Result<Vec<Asked>, String> {
     let pauses = behind_pauses(&commands, PAUSE);
-    let [first, .., last] = pauses.as_slice() else {
-        return match pauses.as_slice() {
-            [only] if what.kind() == "inserts" => Ok(commands.split_off(*only)),
-            _ => Err("the trace does not show where db_bench began and ended".into()),
-        };
+    let (first, last) = match pauses.as_slice() {
+        [] => return Err("the trace does not show where db_bench began".into()),
+        [only] if what.kind() == "inserts" => (only, only),
+        [_] => return Err("nothing was asked of the drive; what is read fits into the cache".into()),
+        [first, .., last] => (first, last),
     };
     if what.kind() != "inserts" {
         commands.truncate(*last);
