@@ -597,7 +597,7 @@ impl Core {
 
     /// Zones that are free for users beside `leave` others, and all zones. Those that only wait for the journal are made free
     /// first, where there are not `enough`.
-    fn free_zones(&self, leave: u32, enough: u32) -> Result<(u32, u32)> {
+    pub(crate) fn free_zones(&self, leave: u32, enough: u32) -> Result<(u32, u32)> {
         let look = || {
             let counts = self.tenant.counts();
             (counts.free.saturating_sub(counts.reserve + counts.promised + leave), counts.free + counts.leased)

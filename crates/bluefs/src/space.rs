@@ -187,7 +187,7 @@ impl Core {
         make: impl Fn(&OpenZone) -> Record,
     ) -> Result<Option<OpenZone>> {
         let large = file.expected.load(Ordering::Relaxed) > self.zone_capacity / 4 * 3;
-        if !self.options.share || (large && !crowded && !self.fills_rooms(file.class())) {
+        if !self.options.share || (large && !crowded && !self.fills_rooms(file.class())?) {
             return Ok(None);
         }
         let mut state = lock(&self.meta);
@@ -216,10 +216,9 @@ impl Core {
     }
 
     /// Whether zones are so scarce that tables of a zone's size stand in the room behind others, too.
-    fn fills_rooms(&self, class: Class) -> bool {
-        let counts = self.tenant.counts();
-        let free = counts.free.saturating_sub(counts.reserve + counts.promised + WAL_SPARE);
-        matches!(class, Class::Table(_)) && are_scarce(free, counts.free + counts.leased)
+    fn fills_rooms(&self, class: Class) -> Result<bool> {
+        let (free, zones) = self.free_zones(WAL_SPARE, 0)?;
+        Ok(matches!(class, Class::Table(_)) && are_scarce(free, zones))
     }
 
     /// This space is nobody's once record `lsn` is durable.
