@@ -99,9 +99,9 @@ impl What {
         self.file.starts_with("full")
     }
 
-    /// What `db_bench` gets beside what all runs get, for so many records. `some`: how many operations there are in a run that fills nothing. What a
-    /// run of inserts leaves to be flushed and compacted is its own; after synchronous ones, which are too few for that to come out even, a run of which
-    /// there is no row does it. Synchronous inserts go to keys that are there, too.
+    /// What `db_bench` gets beside what all runs get, for so many records. `some`: how many operations there are in a run that fills nothing. A
+    /// run of inserts flushes and compacts what it leaves. Synchronous ones are too few for that to come out even, so a run without a row does it after
+    /// them. Synchronous inserts go to keys that are there, too.
     fn arguments(self, some: u64, records: u64) -> Vec<String> {
         let settled = |benchmark: &str| format!("--benchmarks={benchmark},flush,waitforcompaction");
         let old = "--use_existing_db=1".to_owned();
@@ -300,7 +300,10 @@ fn of_the_run(what: What, mut commands: Vec<Asked>) -> Result<Vec<Asked>, String
         }
     };
     commands.truncate(end);
-    Ok(commands.split_off(first))
+    match commands.split_off(first) {
+        none if none.is_empty() => Err("nothing was asked of the drive".into()),
+        run => Ok(run),
+    }
 }
 
 /// A run, on the model.
@@ -459,6 +462,7 @@ mod tests {
         assert_eq!(at(fill, &[1, 2, 7, 8, 14]), Ok(vec![7, 8]));
         assert_eq!(at(fill, &[1, 2, 7, 8, 9]), Ok(vec![7, 8]));
         assert!(at(read, &[1, 2, 7, 8]).is_err() && at(fill, &[1, 2]).is_err() && at(fill, &[]).is_err());
+        assert!(at(fill, &[1, 2, 7]).is_err(), "what is behind the pause is the mark");
         assert_eq!(between_pauses(fill, "--benchmarks=x,flush".into()), "--benchmarks=waitforcompaction,x,flush");
         assert_eq!(between_pauses(read, "--reads=1".into()), "--reads=1");
     }
