@@ -29,6 +29,7 @@ mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
 mod leveldb_bluefs;
+mod log_placement;
 mod machine;
 mod oss;
 mod oss_run;
@@ -181,6 +182,7 @@ impl Experiment {
 pub const ALL: &[Experiment] = &[
     calibration::EXPERIMENT,
     interleave::EXPERIMENT,
+    log_placement::EXPERIMENT,
     // Others begin beside the experiments behind it.
     bluefs_sync::EXPERIMENT,
     bluefs_async::EXPERIMENT,

@@ -17,6 +17,7 @@ use crate::watch::{Watch, Watched};
 use imbrex_device::{Cause, Drive, Tag, ZoneId, ZoneState, report_all};
 use imbrex_drives::counted::{Counters, count};
 use imbrex_drives::parse_uri;
+use imbrex_zones::conventional::UNIT;
 use imbrex_zones::label::LabelError;
 use imbrex_zones::registry::{Registry, Shared};
 use imbrex_zones::shared::SharedVolume;
@@ -305,7 +306,7 @@ impl BlueFs {
         };
         let space = lock(&core.conventional);
         // Small files go to frames when conventional space is used up.
-        if kind == FileKind::Random && space.free_bytes() < 4 * space.unit() { FileKind::Log } else { kind }
+        if kind == FileKind::Random && space.free_bytes() < 4 * UNIT { FileKind::Log } else { kind }
     }
 
     fn open_existing(&self, path: &str) -> Result<(Arc<File>, Serial)> {

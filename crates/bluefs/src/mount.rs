@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::rescue::{Scene, Stretches, rescue};
 use crate::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Drive, Fault, Tag, Zone, ZoneId, ZoneState};
-use imbrex_zones::conventional::{ConventionalSpace, unit_for};
+use imbrex_zones::conventional::{ConventionalSpace, UNIT};
 use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -337,12 +337,11 @@ fn adopt_conventional(tenant: &Tenant, found: &mut Found) -> Result<Conventional
     if ranges.is_empty() {
         ranges.push((0, inline_bytes(tenant.volume().report_at_open())));
     }
-    let unit = unit_for(ranges.iter().map(|r| r.1).sum());
-    let mut space = ConventionalSpace::new(&ranges, unit);
+    let mut space = ConventionalSpace::new(&ranges);
     tenant.dead_conventional().into_iter().for_each(|(addr, len)| space.retire(addr, len));
     let mut misfits = Vec::new();
     for (addr, len, serial) in found.meta.conventional() {
-        if let Err(why) = space.adopt(addr, len.next_multiple_of(unit)) {
+        if let Err(why) = space.adopt(addr, len.next_multiple_of(UNIT)) {
             let what = format!("{}: {why}", found.meta.path_of(serial));
             if !found.damaged {
                 return Err(Error::new(

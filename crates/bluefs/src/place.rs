@@ -8,13 +8,18 @@ use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
 use crate::read::read_extents;
 use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, Zone, ZoneId, ZoneState};
+use imbrex_zones::conventional::UNIT;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Conventional space is handed out to a file in pieces of at least this many bytes, and doubles with the file up to
-/// [`MAX_PIECE`].
-const MIN_PIECE: u64 = 256 << 10;
+/// No file gets more conventional space at a time than it needs and this many bytes.
 const MAX_PIECE: u64 = 16 << 20;
+
+/// Bytes of conventional space that a file gets which has `reach` and needs `need` more, where `free` are free. It gets as much again as it has: a small
+/// file wastes half of its space at most, and one that grows is in few pieces. Where little is left, it gets what it needs.
+fn piece(reach: u64, need: u64, free: u64) -> u64 {
+    need.max(reach.min(MAX_PIECE).min(free / 64))
+}
 
 /// Bytes of inline space that are logged at a time: what fits into a frame of the journal with a record before it.
 const INLINE_BATCH: usize = 6 * MAX_INLINE;
@@ -91,8 +96,7 @@ impl Core {
             return Ok(());
         }
         let need = end - reach;
-        let small = lock(&self.conventional).unit() < MIN_PIECE;
-        let want = if small { need } else { need.max(reach.clamp(MIN_PIECE, MAX_PIECE)) };
+        let want = piece(reach, need, lock(&self.conventional).free_bytes());
         let mut pieces = self.take_conventional_all(need, want)?.into_iter();
         while let Some((addr, len)) = pieces.next() {
             let extent = Extent { logical: reach, len, place: Place::Conventional { addr } };
@@ -291,7 +295,7 @@ impl Core {
             self.remap(state, new, Vec::new()).map(|()| true)
         });
         let mut space = lock(&self.conventional);
-        let used = if matches!(settled, Ok(true)) { new.len.next_multiple_of(space.unit()) } else { 0 };
+        let used = if matches!(settled, Ok(true)) { new.len.next_multiple_of(UNIT) } else { 0 };
         if used < got {
             space.free(addr + used, got - used);
         }
@@ -363,7 +367,7 @@ impl Core {
                     self.remap(state, new, inline_records(addr, &buf))
                 });
                 let mut space = lock(&self.conventional);
-                let used = if moved.is_ok() { n.next_multiple_of(space.unit()) } else { 0 };
+                let used = if moved.is_ok() { n.next_multiple_of(UNIT) } else { 0 };
                 if used < got {
                     space.free(addr + used, got - used);
                 }
@@ -373,5 +377,19 @@ impl Core {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gets_as_much_conventional_space_again_as_it_has() {
+        let free = 100 << 30;
+        assert_eq!(piece(0, 1, free), 1);
+        assert_eq!((piece(4096, 1, free), piece(1 << 20, 5, free)), (4096, 1 << 20));
+        assert_eq!((piece(1 << 30, 1, free), piece(1 << 30, 17 << 20, free)), (16 << 20, 17 << 20));
+        assert_eq!((piece(1 << 20, 1, 128 << 10), piece(1 << 20, 3000, 0)), (2048, 3000), "where little is left");
     }
 }

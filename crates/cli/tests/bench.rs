@@ -101,6 +101,19 @@ fn interleave_writes_as_much_with_short_turns_as_with_long_ones() {
 }
 
 #[test]
+fn log_placement_has_a_ratio_for_each_place_but_one_zone() {
+    let result = short(&place(), "log-placement", &[]);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 16);
+    let ratios = result["ratios"].as_array().unwrap();
+    assert_eq!(ratios.len(), 15);
+    let of = |name: &str| {
+        let ratio = ratios.iter().find(|ratio| ratio["name"].as_str().unwrap().ends_with(name)).unwrap();
+        ratio["median"].as_f64().unwrap()
+    };
+    assert!((1.9..2.1).contains(&of("2 zones in turn")) && of("each 64 KiB further on") > 10.0);
+}
+
+#[test]
 fn chunks_are_written_and_read_by_as_many_at_once_as_the_paper_has() {
     let at = place();
     let written = short(&at, "chunk-write", &["ext4", "F2FS"]);

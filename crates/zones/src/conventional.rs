@@ -1,7 +1,6 @@
 //! Conventional space: an allocator of fixed-size units over what may be written anywhere.
 //!
-//! Conventional zones are few, and what is rewritten or small lives there. Space is given out in units of one size
-//! (256 KiB on a real drive), as contiguous pieces. The allocator lives in memory alone: at mount every engine *adopts*
+//! Conventional zones are few, and what is rewritten or small lives there. Space is given out in units of 4 KiB, as contiguous pieces. The allocator lives in memory alone: at mount every engine *adopts*
 //! what its metadata refers to, and the rest is free. When freed space may be given out again (not before the record that
 //! forgot it is durable) is the caller's business.
 //!
@@ -12,26 +11,10 @@
 //!   stands there may be adopted and freed like everything else.
 //! - A unit that the allocator gave out, or adopted, is given to nobody else until it is freed.
 //!
-//! Source: DESIGN §5; the paper's 256 KiB extents in conventional zones (BlueFS §4).
+//! Source: DESIGN §5; extents in conventional zones: BlueFS §4.
 
-/// The unit of a real drive, in bytes.
-pub const UNIT: u64 = 256 << 10;
-/// The smallest unit, in bytes: one block of 4096, and whole blocks of 512.
-const SMALLEST_UNIT: u64 = 4096;
-/// A drive with fewer units than this gets smaller ones.
-const WANTED_UNITS: u64 = 256;
-
-/// The unit for `total` bytes of conventional space: [`UNIT`], halved until there are at least 256 of them, or 4096 bytes.
-///
-/// It depends on `total` alone, so a drive has the same unit at every mount as long as the caller computes `total` from the
-/// geometry alone.
-pub fn unit_for(total: u64) -> u64 {
-    let mut unit = UNIT;
-    while unit > SMALLEST_UNIT && total / unit < WANTED_UNITS {
-        unit /= 2;
-    }
-    unit
-}
+/// The unit, in bytes: a block of 4096, or whole blocks of 512. The paper's is 256 KiB (BlueFS §4), of which a file of some bytes would waste nearly all.
+pub const UNIT: u64 = 4096;
 
 /// One range of the drive, cut into units.
 #[derive(Clone, Debug)]
@@ -49,51 +32,44 @@ struct Range {
 /// Allocator of conventional space. Addresses and lengths are in bytes.
 #[derive(Clone, Debug)]
 pub struct ConventionalSpace {
-    unit: u64,
     ranges: Vec<Range>,
     free_units: u64,
 }
 
 impl ConventionalSpace {
-    /// All of `ranges` (start and length in bytes) as free space, in units of `unit` bytes from each range's start; what is
-    /// left of a range behind its last whole unit is not used.
+    /// All of `ranges` (start and length in bytes) as free space, in units from each range's start; what is left of a range behind its
+    /// last whole unit is not used.
     ///
     /// # Panics
-    /// When `unit` is 0 or the ranges overlap or exceed the address space.
-    pub fn new(ranges: &[(u64, u64)], unit: u64) -> Self {
-        assert!(unit > 0, "a unit has bytes");
+    /// When the ranges overlap or exceed the address space.
+    pub fn new(ranges: &[(u64, u64)]) -> Self {
         let mut ranges: Vec<Range> =
-            ranges.iter().filter(|(_, len)| *len >= unit).map(|&(start, len)| Range::new(start, len / unit)).collect();
+            ranges.iter().filter(|(_, len)| *len >= UNIT).map(|&(start, len)| Range::new(start, len / UNIT)).collect();
         ranges.sort_by_key(|r| r.start);
         for pair in ranges.windows(2) {
-            assert!(pair[0].end(unit) <= pair[1].start, "ranges of conventional space overlap");
+            assert!(pair[0].end() <= pair[1].start, "ranges of conventional space overlap");
         }
         let free_units = ranges.iter().map(|r| r.units).sum();
-        ConventionalSpace { unit, ranges, free_units }
-    }
-
-    /// Bytes of one unit.
-    pub fn unit(&self) -> u64 {
-        self.unit
+        ConventionalSpace { ranges, free_units }
     }
 
     /// Bytes that are free.
     pub fn free_bytes(&self) -> u64 {
-        self.free_units * self.unit
+        self.free_units * UNIT
     }
 
     /// Bytes that are free or used: whole units only, and none that are retired.
     pub fn total_bytes(&self) -> u64 {
         let live = |r: &Range| r.units - r.retired.iter().map(|(from, to)| to - from).sum::<u64>();
-        self.ranges.iter().map(live).sum::<u64>() * self.unit
+        self.ranges.iter().map(live).sum::<u64>() * UNIT
     }
 
     /// Never hands out any unit that touches these bytes (a zone that has died) any more; what is used there stays so.
     pub fn retire(&mut self, addr: u64, len: u64) {
-        let (unit, end) = (self.unit, addr.saturating_add(len));
+        let end = addr.saturating_add(len);
         for range in &mut self.ranges {
-            let from = addr.saturating_sub(range.start) / unit;
-            let to = end.saturating_sub(range.start).div_ceil(unit).min(range.units);
+            let from = addr.saturating_sub(range.start) / UNIT;
+            let to = end.saturating_sub(range.start).div_ceil(UNIT).min(range.units);
             for (from, to) in range.live(from.min(to), to) {
                 let free: u64 = (from..to).map(|at| u64::from(range.all(at, 1, false))).sum();
                 range.set(from, to - from, true);
@@ -108,7 +84,7 @@ impl ConventionalSpace {
     /// place where all of it fits, else the longest free piece there is (the lowest of equals). `None` when nothing is free
     /// or `bytes` is 0.
     pub fn alloc(&mut self, bytes: u64) -> Option<(u64, u64)> {
-        let wanted = bytes.div_ceil(self.unit);
+        let wanted = bytes.div_ceil(UNIT);
         if wanted == 0 || self.free_units == 0 {
             return None;
         }
@@ -126,7 +102,7 @@ impl ConventionalSpace {
         assert!(units > 0, "the count of free units is right");
         self.ranges[i].set(at, units, true);
         self.free_units -= units;
-        Some((self.ranges[i].start + at * self.unit, units * self.unit))
+        Some((self.ranges[i].start + at * UNIT, units * UNIT))
     }
 
     /// Marks a piece used that metadata on the drive refers to. Fails, changing nothing, when it is not whole units of one
@@ -172,7 +148,7 @@ impl ConventionalSpace {
             None => 0,
         };
         let offset = addr.saturating_sub(start);
-        let (from, to) = (offset.next_multiple_of(self.unit), (offset + len).next_multiple_of(self.unit));
+        let (from, to) = (offset.next_multiple_of(UNIT), (offset + len).next_multiple_of(UNIT));
         if from < to {
             self.free(start + from, to - from);
         }
@@ -180,18 +156,17 @@ impl ConventionalSpace {
 
     /// Index of the range, first unit and number of units of a piece.
     fn locate(&self, addr: u64, len: u64) -> Result<(usize, u64, u64), String> {
-        let unit = self.unit;
         let outside = || format!("{len} bytes at {addr} are not in conventional space");
         let i = self.ranges.partition_point(|r| r.start <= addr).checked_sub(1).ok_or_else(outside)?;
         let range = &self.ranges[i];
         let offset = addr - range.start;
-        if offset.checked_add(len).is_none_or(|end| end > range.units * unit) {
+        if offset.checked_add(len).is_none_or(|end| end > range.units * UNIT) {
             return Err(outside());
         }
-        if len == 0 || !offset.is_multiple_of(unit) || !len.is_multiple_of(unit) {
-            return Err(format!("{len} bytes at {addr} of conventional space are not whole units of {unit} bytes"));
+        if len == 0 || !offset.is_multiple_of(UNIT) || !len.is_multiple_of(UNIT) {
+            return Err(format!("{len} bytes at {addr} of conventional space are not whole units of {UNIT} bytes"));
         }
-        Ok((i, offset / unit, len / unit))
+        Ok((i, offset / UNIT, len / UNIT))
     }
 }
 
@@ -216,45 +191,50 @@ impl Range {
         live
     }
 
-    fn end(&self, unit: u64) -> u64 {
-        units_end(self.start, self.units, unit).expect("a range within the address space")
+    fn end(&self) -> u64 {
+        self.units
+            .checked_mul(UNIT)
+            .and_then(|len| len.checked_add(self.start))
+            .expect("a range within the address space")
     }
 
     /// The first free run of `wanted` units, cut to them; else the longest free run (the first of equals, maybe 0 units).
     fn find(&mut self, wanted: u64) -> (u64, u64) {
-        self.hint = self.next(self.hint, false);
+        self.hint = self.next(self.hint, self.units, false);
         let (mut at, mut best) = (self.hint, (0, 0));
         while at < self.units {
-            let end = self.next(at, true).min(at.saturating_add(wanted));
+            let end = self.next(at, self.units.min(at.saturating_add(wanted)), true);
             if end - at > best.1 {
                 best = (at, end - at);
             }
             if best.1 == wanted {
                 break;
             }
-            at = self.next(end, false);
+            at = self.next(end, self.units, false);
         }
         best
     }
 
-    /// The first unit from `from` on that is used (or free), or the number of units.
-    fn next(&self, from: u64, used: bool) -> u64 {
+    /// The first unit of `from..to` that is used (or free), or `to`. It looks no further: a drive has millions.
+    fn next(&self, from: u64, to: u64, used: bool) -> u64 {
         let mut word = (from / 64) as usize;
         let mut mask = !0u64 << (from % 64);
-        while let Some(&bits) = self.used.get(word) {
+        while (word as u64) < to.div_ceil(64)
+            && let Some(&bits) = self.used.get(word)
+        {
             let hits = if used { bits } else { !bits } & mask;
             if hits != 0 {
-                return (word as u64 * 64 + u64::from(hits.trailing_zeros())).min(self.units);
+                return (word as u64 * 64 + u64::from(hits.trailing_zeros())).min(to);
             }
             mask = !0;
             word += 1;
         }
-        self.units
+        to
     }
 
     /// Whether all of these units are used (or all are free).
     fn all(&self, at: u64, units: u64, used: bool) -> bool {
-        self.next(at, !used) >= at + units
+        self.next(at, at + units, !used) >= at + units
     }
 
     fn set(&mut self, at: u64, units: u64, used: bool) {
@@ -269,29 +249,16 @@ impl Range {
     }
 }
 
-fn units_end(start: u64, units: u64, unit: u64) -> Option<u64> {
-    units.checked_mul(unit)?.checked_add(start)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const U: u64 = 4096;
-
-    #[test]
-    fn units_fit_the_drive() {
-        assert_eq!(unit_for(140 << 30), UNIT);
-        assert_eq!(unit_for(64 << 20), UNIT);
-        assert_eq!(unit_for(4 << 20), 16 << 10);
-        assert_eq!(unit_for(100 << 10), 4096);
-        assert_eq!(unit_for(0), 4096);
-    }
+    const U: u64 = UNIT;
 
     #[test]
     fn takes_the_lowest_place_that_fits_else_the_longest() {
-        let mut space = ConventionalSpace::new(&[(0, 10 * U), (100 * U, 20 * U)], U);
+        let mut space = ConventionalSpace::new(&[(0, 10 * U), (100 * U, 20 * U)]);
         assert_eq!(space.total_bytes(), 30 * U);
         assert_eq!(space.alloc(1), Some((0, U)));
         assert_eq!(space.alloc(3 * U - 1), Some((U, 3 * U)));
@@ -313,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_piece_never_crosses_ranges_that_touch() {
-        let mut space = ConventionalSpace::new(&[(4 * U, 4 * U), (0, 4 * U)], U);
+        let mut space = ConventionalSpace::new(&[(4 * U, 4 * U), (0, 4 * U)]);
         assert_eq!(space.alloc(8 * U), Some((0, 4 * U)));
         assert_eq!(space.alloc(8 * U), Some((4 * U, 4 * U)));
         assert!(space.adopt(3 * U, 2 * U).is_err());
@@ -321,15 +288,15 @@ mod tests {
 
     #[test]
     fn what_is_less_than_a_unit_is_left_out() {
-        let space = ConventionalSpace::new(&[(0, U - 1), (10 * U + 512, 3 * U - 512)], U);
+        let space = ConventionalSpace::new(&[(0, U - 1), (10 * U + 512, 3 * U - 512)]);
         assert_eq!(space.total_bytes(), 2 * U);
         assert_eq!(space.clone().alloc(U), Some((10 * U + 512, U)));
-        assert_eq!(ConventionalSpace::new(&[], U).alloc(1), None);
+        assert_eq!(ConventionalSpace::new(&[]).alloc(1), None);
     }
 
     #[test]
     fn adopting_what_makes_no_sense_changes_nothing() {
-        let mut space = ConventionalSpace::new(&[(10 * U, 70 * U)], U);
+        let mut space = ConventionalSpace::new(&[(10 * U, 70 * U)]);
         space.adopt(12 * U, 3 * U).unwrap();
         let before = space.free_bytes();
         let bad =
@@ -346,7 +313,7 @@ mod tests {
     #[test]
     fn units_are_counted_from_the_beginning_of_their_range() {
         let start = U / 2;
-        let mut space = ConventionalSpace::new(&[(start, 10 * U)], U);
+        let mut space = ConventionalSpace::new(&[(start, 10 * U)]);
         assert_eq!(space.alloc(4 * U), Some((start, 4 * U)));
         // The file keeps the first unit and a bit of the second.
         space.free_behind(start + U + 5, 2 * U);
@@ -360,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_is_retired_is_never_handed_out_and_may_be_adopted_and_freed() {
-        let mut space = ConventionalSpace::new(&[(0, 10 * U), (100 * U, 4 * U)], U);
+        let mut space = ConventionalSpace::new(&[(0, 10 * U), (100 * U, 4 * U)]);
         assert_eq!(space.alloc(3 * U), Some((0, 3 * U)));
         space.retire(2 * U + 1, 2 * U);
         space.retire(3 * U, U);
@@ -383,7 +350,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "freed twice")]
     fn freeing_twice_is_caught() {
-        let mut space = ConventionalSpace::new(&[(0, 10 * U)], U);
+        let mut space = ConventionalSpace::new(&[(0, 10 * U)]);
         let (addr, len) = space.alloc(2 * U).unwrap();
         space.free(addr, U);
         space.free(addr, len);
@@ -392,7 +359,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "overlap")]
     fn overlapping_ranges_are_caught() {
-        ConventionalSpace::new(&[(0, 10 * U), (9 * U, 10 * U)], U);
+        ConventionalSpace::new(&[(0, 10 * U), (9 * U, 10 * U)]);
     }
 
     #[derive(Clone, Debug)]
@@ -467,7 +434,7 @@ mod tests {
                 units.extend((0..n).map(|u| (at + u * U, i, false)));
                 at += n * U;
             }
-            let (mut space, mut model) = (ConventionalSpace::new(&ranges, U), Model { units });
+            let (mut space, mut model) = (ConventionalSpace::new(&ranges), Model { units });
             let mut held: Vec<(u64, u64)> = Vec::new();
             for op in ops {
                 match op {

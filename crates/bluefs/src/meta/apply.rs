@@ -2,9 +2,10 @@
 
 use super::inode::Plan;
 use super::{
-    CONVENTIONAL_UNIT, Directory, Effect, Extent, FIRST_SERIAL, FileKind, Freed, FreedPlace, Inode, LOST_FOUND,
-    MAX_LINKS, MAX_SIZE, Meta, MetaError, Name, ROOT, Record, Result, Serial, Victim,
+    Directory, Effect, Extent, FIRST_SERIAL, FileKind, Freed, FreedPlace, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta,
+    MetaError, Name, ROOT, Record, Result, Serial, Victim,
 };
+use imbrex_zones::conventional::UNIT;
 
 impl Meta {
     /// Applies one record. An illegal one changes nothing and is an error.
@@ -371,7 +372,7 @@ impl Meta {
             return Err(MetaError::Invalid("truncation cannot make a file longer; write to it instead"));
         }
         // What is appended to a table next stands in a zone, so its blocks in conventional space must not reach past the cut.
-        let unit = if inode.kind.is_sequential() { 1 } else { CONVENTIONAL_UNIT };
+        let unit = if inode.kind.is_sequential() { 1 } else { UNIT };
         let plan = inode.plan_cut(size, unit);
         self.admit_plan(serial, &plan)?;
         if inode.closed && inode.kind.is_sequential() && size > inode.reach_after(&plan) {

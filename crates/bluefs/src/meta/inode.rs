@@ -8,6 +8,7 @@
 
 use super::{MetaError, Result, Serial};
 use crate::kind::FileKind;
+use imbrex_zones::conventional::UNIT;
 use std::ops::Range;
 
 /// The length of an extent that is still growing; only a file's last one may have it.
@@ -15,9 +16,6 @@ pub const OPEN: u64 = u64::MAX;
 
 /// No file is larger than this, in bytes.
 pub const MAX_SIZE: u64 = 1 << 62;
-
-/// Conventional space is cut at multiples of this many bytes of address (BlueFS §4: 256 KiB extents).
-pub const CONVENTIONAL_UNIT: u64 = 256 << 10;
 
 /// Where on the drive bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -279,7 +277,7 @@ impl Inode {
                         "the final size lies before the last extent; truncate the file first",
                     ));
                 }
-                self.plan_cut(size, CONVENTIONAL_UNIT)
+                self.plan_cut(size, UNIT)
             }
             _ => Plan { at: self.extents.len()..self.extents.len(), ..Plan::default() },
         };
@@ -399,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_cut_keeps_whole_units_of_conventional_space() {
-        let unit = CONVENTIONAL_UNIT;
+        let unit = UNIT;
         let f = file(FileKind::Random, &[conventional(0, 3 * unit, unit), conventional(3 * unit, unit, 9 * unit)]);
         let plan = f.plan_cut(unit + 1, unit);
         assert_eq!(plan.with, [conventional(0, 2 * unit, unit)]);

@@ -17,6 +17,7 @@ use super::{
     Effect, Extent, FIRST_SERIAL, FileKind, Inode, LOST_FOUND, MAX_LINKS, MAX_SIZE, Meta, MetaError, Name, ROOT,
     Record, Serial, Victim,
 };
+use imbrex_zones::conventional::UNIT;
 use std::collections::BTreeSet;
 
 /// What became of a record.
@@ -481,7 +482,7 @@ impl Meta {
         let inode = self.file_mut(serial)?;
         let mut effect = Effect::default();
         if inode.extents.last().is_some_and(|last| size < last.logical) {
-            let plan = inode.plan_cut(size, super::CONVENTIONAL_UNIT);
+            let plan = inode.plan_cut(size, UNIT);
             effect = self.effect_of(serial, plan);
         }
         match self.apply(&Record::Seal { serial, size, time }) {

@@ -38,7 +38,7 @@ pub use crate::kind::FileKind;
 pub use codec::{DecodeError, MAX_RECORD};
 pub use error::MetaError;
 pub use fuzz::fuzz_journal_bytes;
-pub use inode::{CONVENTIONAL_UNIT, Extent, Inode, MAX_SIZE, OPEN, Place, next_stretch, remapped};
+pub use inode::{Extent, Inode, MAX_SIZE, OPEN, Place, next_stretch, remapped};
 pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
 pub use record::{Record, Victim};

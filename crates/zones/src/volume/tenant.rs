@@ -247,9 +247,7 @@ impl Tenant {
             let range = match owner {
                 _ if zone.id.0 >= label.geometry.conventional => continue,
                 label::LABEL if self.owner == 1 => {
-                    // Whole units of conventional space begin where a unit would, whatever its size.
-                    let unit = crate::conventional::UNIT.min(core.geometry.zone_size / 16).max(4096);
-                    let skip = (2 * label_bytes(&core.geometry)).next_multiple_of(unit);
+                    let skip = (2 * label_bytes(&core.geometry)).next_multiple_of(crate::conventional::UNIT);
                     (start + skip, core.geometry.zone_size.saturating_sub(skip))
                 }
                 o if o == self.owner => (start, core.geometry.zone_size),
