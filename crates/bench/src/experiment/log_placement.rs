@@ -15,7 +15,7 @@ use imbrex_emulator::{Op, Profile, TraceEntry};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "log-placement",
     about: "What a synchronous append takes: a log in one zone, in several in turn, or ahead of the head in conventional zones",
-    paper: "BlueFS, section 4.3, writes a log to one sequential zone, which takes a turn an append",
+    paper: "BlueFS, section 4, writes a log to one sequential zone; the paper has no figure of another place but conventional zones",
     speed: 1.0,
     rows: |_| places().map(Place::name).collect(),
     extra: super::NONE,
