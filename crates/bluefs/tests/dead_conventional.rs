@@ -11,7 +11,7 @@ use std::sync::Arc;
 use support::{bytes, options, read_all};
 
 /// Bytes of a small file: several units of conventional space.
-const SMALL: usize = 60_000;
+const SMALL: usize = 65_000;
 
 fn drive_of(emulator: &Emulator) -> Drive {
     Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) }

@@ -1,6 +1,6 @@
 //! A simple model of the metadata, and random operations on both.
 //!
-//! The model knows names as full paths and bytes as steps of 128 KiB, each with the place it is at. It decides by itself
+//! The model knows names as full paths and bytes as steps of half a unit, each with the place it is at. It decides by itself
 //! whether an operation is legal.
 
 // Each test binary uses its part of this.
@@ -8,11 +8,12 @@
 
 use imbrex_bluefs::kind::FileKind;
 use imbrex_bluefs::meta::{Effect, Extent, FreedPlace, Meta, MetaError, Name, OPEN, Place, ROOT, Record, Serial};
+use imbrex_zones::conventional::UNIT;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Half a unit of conventional space.
-pub const STEP: u64 = 128 << 10;
+pub const STEP: u64 = UNIT / 2;
 /// A serial that no file ever has.
 const NOBODY: Serial = 1 << 40;
 

@@ -11,6 +11,9 @@ use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
+/// Conventional space begins at a multiple of this many bytes in a zone with labels.
+const LABEL_APART: u64 = 256 << 10;
+
 /// One engine's part of a volume.
 #[derive(Clone)]
 pub struct Tenant {
@@ -247,7 +250,9 @@ impl Tenant {
             let range = match owner {
                 _ if zone.id.0 >= label.geometry.conventional => continue,
                 label::LABEL if self.owner == 1 => {
-                    let skip = (2 * label_bytes(&core.geometry)).next_multiple_of(crate::conventional::UNIT);
+                    // Who overwrites the first sectors of a disk by accident hits a label, of which there is a copy, and no file.
+                    let apart = LABEL_APART.min(core.geometry.zone_size / 16).max(crate::conventional::UNIT);
+                    let skip = (2 * label_bytes(&core.geometry)).next_multiple_of(apart);
                     (start + skip, core.geometry.zone_size.saturating_sub(skip))
                 }
                 o if o == self.owner => (start, core.geometry.zone_size),
