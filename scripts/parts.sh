@@ -1,8 +1,8 @@
 # Sourced by the scripts that test a plug-in, after common.sh: parts that are run one after another, and their outcome.
 # Each part is a function of the script and ends with a line "N passed, N failed"; one that does not counts as a failure.
-# ROUNDS: crash rounds of each kind (default 30).
+# ROUNDS: crash rounds of each kind (default 15).
 
-export ROUNDS=${ROUNDS:-30} BUILD_DIR
+export ROUNDS=${ROUNDS:-15} BUILD_DIR
 case $ROUNDS in '' | *[!0-9]* | 0) die "ROUNDS must be a number, as ROUNDS=1000" ;; esac
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/imbrex-test.XXXXXX")
