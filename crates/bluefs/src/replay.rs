@@ -86,7 +86,25 @@ struct Zone {
     busy: bool,
 }
 
+/// Zones that are not for any file.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// The journal's, for good.
+    journal: u32,
+    /// Those that a file leaves for the journal's next zone and for cleaning, and those that cleaning leaves.
+    reserve: u32,
+    left_by_cleaning: u32,
+    /// Those that a table leaves for write-ahead logs.
+    logs: u32,
+}
+
+const TODAY: Rules = Rules { journal: 1, reserve: RESERVE, left_by_cleaning: RESERVE / 2, logs: WAL_SPARE };
+/// Of one foundation: the journal writes its snapshots into a ring that it never gives back, so only cleaning needs a reserve.
+const RING: Rules = Rules { journal: 2, reserve: 1, left_by_cleaning: 0, logs: WAL_SPARE };
+
 struct Drive {
+    rules: Rules,
+    capacity: u64,
     zones: Vec<Zone>,
     free: BTreeSet<u32>,
     open: BTreeMap<Serial, OpenZone>,
@@ -105,13 +123,14 @@ struct Drive {
 }
 
 impl Drive {
-    /// One zone more is the journal's.
-    fn new(zones: u32) -> Drive {
+    fn new(zones: u32, capacity: u64, rules: Rules) -> Drive {
         Drive {
+            rules,
+            capacity,
             zones: (0..zones).map(|_| Zone::default()).collect(),
-            free: (1..zones).collect(),
+            free: (rules.journal..zones).collect(),
             open: BTreeMap::new(),
-            parking: Parking::new(ZONE),
+            parking: Parking::new(capacity),
             victim: None,
             last: 0,
             written: 0,
@@ -129,7 +148,7 @@ impl Drive {
 
     fn take_zone(&mut self, reserve: u32) -> Option<OpenZone> {
         let zone = if self.free_beside(reserve) > 0 { self.free.pop_first() } else { None };
-        zone.map(|zone| OpenZone { zone: ZoneId(zone), life: 1, at: 0, capacity: ZONE })
+        zone.map(|zone| OpenZone { zone: ZoneId(zone), life: 1, at: 0, capacity: self.capacity })
     }
 
     fn zone(&mut self, zone: u32) -> &mut Zone {
@@ -169,7 +188,9 @@ impl Drive {
                     None => {
                         into.iter().for_each(|open| self.zones[open.zone.0 as usize].busy = false);
                         let parked = self.parking.take(CLEANER, MOVED, BLOCK, false);
-                        parked.or_else(|| self.take_zone(RESERVE / 2)).expect("the reserve has a zone to move to")
+                        parked
+                            .or_else(|| self.take_zone(self.rules.left_by_cleaning))
+                            .expect("the reserve has a zone to move to")
                     }
                 };
                 let n = bytes.min(open.capacity - open.at);
@@ -195,13 +216,15 @@ impl Drive {
 
     /// See `Core::make_room`.
     fn make_room(&mut self, leave: u32) {
-        while self.free_beside(RESERVE + leave) == 0 && self.clean(least_dead(ZONE), u64::MAX).is_some() {}
+        while self.free_beside(self.rules.reserve + leave) == 0
+            && self.clean(least_dead(self.capacity), u64::MAX).is_some()
+        {}
     }
 
     /// See `Core::clean_ahead`.
     fn clean_ahead(&mut self) {
-        let (free, zones) = (self.free_beside(RESERVE + WAL_SPARE), self.zones.len() as u32);
-        if let Some(ahead) = ahead(free, zones, ZONE, std::mem::take(&mut self.unpaid)) {
+        let (free, zones) = (self.free_beside(self.rules.reserve + self.rules.logs), self.zones.len() as u32);
+        if let Some(ahead) = ahead(free, zones, self.capacity, std::mem::take(&mut self.unpaid)) {
             self.clean(ahead.least, ahead.budget);
         }
     }
@@ -212,7 +235,7 @@ impl Drive {
         let moved = self.moved;
         if file > self.last {
             self.last = file;
-            self.make_room(if table { WAL_SPARE } else { 0 });
+            self.make_room(if table { self.rules.logs } else { 0 });
         }
         self.alive += bytes;
         self.written += bytes;
@@ -228,7 +251,8 @@ impl Drive {
                     let mut taken = self.parking.take(file, class, BLOCK, false);
                     if taken.is_none() {
                         self.make_room(0);
-                        taken = self.take_zone(RESERVE).or_else(|| self.parking.take(file, class, BLOCK, true));
+                        taken =
+                            self.take_zone(self.rules.reserve).or_else(|| self.parking.take(file, class, BLOCK, true));
                     }
                     let Some(open) = taken else { return false };
                     self.zone(open.zone.0).pieces.push((file, class, 0));
@@ -245,7 +269,7 @@ impl Drive {
         }
         self.longest_wait = self.longest_wait.max(self.moved - moved);
         if self.alive > self.fullest.0 {
-            let used = (self.zones.len() - self.free.len()) as u64 * ZONE;
+            let used = (self.zones.len() - self.free.len()) as u64 * self.capacity;
             self.fullest = (self.alive, self.alive as f64 / used as f64);
         }
         true
@@ -271,9 +295,9 @@ impl Drive {
     }
 }
 
-/// The trace on a drive of so many zones; `None`: it became full.
-fn replay(events: &[Event], zones: u32) -> Option<Drive> {
-    let mut drive = Drive::new(zones);
+/// The trace on a drive of so many zones of so many bytes; `None`: it became full.
+fn replay(events: &[Event], zones: u32, capacity: u64, rules: Rules) -> Option<Drive> {
+    let mut drive = Drive::new(zones, capacity, rules);
     let mut classes = BTreeMap::new();
     for event in events {
         match *event {
@@ -295,7 +319,7 @@ fn replay(events: &[Event], zones: u32) -> Option<Drive> {
 fn on_a_drive(full: f64) -> Drive {
     let events = events();
     let zones = (most_alive(&events) as f64 / full / ZONE as f64).round() as u32;
-    let drive = replay(&events, zones).expect("there is space");
+    let drive = replay(&events, zones, ZONE, TODAY).expect("there is space");
     assert!(drive.moved > 0, "nothing was cleaned: the drive was too large");
     drive
 }
@@ -326,5 +350,78 @@ fn the_victims_are_well_chosen() {
 fn nothing_is_moved_while_there_are_empty_zones() {
     let events = events();
     let zones = (most_alive(&events) / ZONE * 3) as u32;
-    assert_eq!(replay(&events, zones).expect("there is space").moved, 0);
+    assert_eq!(replay(&events, zones, ZONE, TODAY).expect("there is space").moved, 0);
+}
+
+/// The trace as several threads write it: a table is closed only when so many tables behind it have begun.
+fn of_writers(events: &[Event], writers: usize) -> Vec<Event> {
+    let mut out = Vec::new();
+    let mut waiting = std::collections::VecDeque::new();
+    let mut tables = BTreeSet::new();
+    for event in events {
+        match *event {
+            Event::Close(file) if tables.contains(&file) => {
+                waiting.push_back(file);
+                if waiting.len() >= writers {
+                    out.extend(waiting.pop_front().map(Event::Close));
+                }
+            }
+            Event::Close(file) => out.push(Event::Close(file)),
+            Event::Delete(file) => {
+                waiting.retain(|other| *other != file);
+                out.push(Event::Delete(file));
+            }
+            Event::Append(file, class, bytes) => {
+                if matches!(class, Class::Table(_)) {
+                    tables.insert(file);
+                }
+                out.push(Event::Append(file, class, bytes));
+            }
+        }
+    }
+    out
+}
+
+/// What comes before more than so many bytes are alive.
+fn before(events: &[Event], limit: u64) -> &[Event] {
+    let mut alive = 0;
+    let mut files: BTreeMap<Serial, u64> = BTreeMap::new();
+    let over = events.iter().position(|event| {
+        match event {
+            Event::Append(file, _, bytes) => {
+                *files.entry(*file).or_default() += bytes;
+                alive += bytes;
+            }
+            Event::Delete(file) => alive -= files.remove(file).unwrap(),
+            Event::Close(_) => {}
+        }
+        alive > limit
+    });
+    &events[..over.unwrap_or(events.len())]
+}
+
+/// Drives of 70 to 78 zones, of which 88 % are alive at the most, take the trace of three writers of tables; MANIFEST and info logs have a zone. All of the trace stands
+/// in smaller zones, and what comes before that peak in zones of four tables. With today's rules the smallest drive becomes full.
+#[test]
+fn where_the_journal_has_a_ring_nine_tenths_of_a_small_drive_can_be_alive() {
+    let all = of_writers(&events(), 3);
+    let most = most_alive(&all);
+    let fits = |rules: Rules, zones: u32| {
+        let rules = Rules { journal: rules.journal + 1, ..rules };
+        let small = (most * 100 / 88 / u64::from(zones)).next_multiple_of(BLOCK);
+        let growing = before(&all, u64::from(zones) * ZONE * 88 / 100);
+        assert!(most_alive(growing) > u64::from(zones) * ZONE * 87 / 100, "the drive is filled");
+        [replay(&all, zones, small, rules), replay(growing, zones, ZONE, rules)]
+    };
+    for zones in [70, 72, 74, 76, 78] {
+        for drive in fits(RING, zones) {
+            let moving = drive.expect("there is space").moving();
+            // 1.13 to 1.17.
+            assert!(moving <= 1.2, "{zones} zones: WA of moving {moving:.3}");
+        }
+    }
+    assert!(
+        fits(TODAY, 70)[1].is_none(),
+        "the rules of today are not what refuses room any more: this test says nothing"
+    );
 }
