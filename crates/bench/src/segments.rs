@@ -193,15 +193,19 @@ pub(crate) fn make(args: &Args, files: impl IntoIterator<Item = PathBuf>) -> Res
     for path in files {
         let made = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| failed(&path, error))?;
         if args.at > 0 {
-            // Zoned XFS has no space to take before it knows what comes.
-            match rustix::fs::fallocate(&made, FallocateFlags::empty(), 0, args.at) {
-                Err(rustix::io::Errno::OPNOTSUPP) => {}
-                taken => taken.map_err(|error| failed(&path, error))?,
-            }
+            take(&made, args.at).map_err(|error| failed(&path, error))?;
         }
     }
     synced(&args.dir)?;
     Ok(Answer::default())
+}
+
+/// Makes a file so long, and takes its space. Zoned XFS takes none before it knows what comes: there the file is only so long.
+pub(crate) fn take(file: &File, bytes: u64) -> std::io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+        taken => Ok(taken?),
+    }
 }
 
 fn synced(dir: &Path) -> Result<(), String> {

@@ -8,10 +8,10 @@
 use super::Stop;
 use super::oss::{Chunks, MIB, Piece, Source, table3};
 use super::oss_run::CLIENTS;
-use crate::segments::{PAYLOAD, SEGMENT, fill};
+use crate::segments::{PAYLOAD, SEGMENT, fill, take};
 use imbrex_chunkstore::ChunkId;
 use imbrex_device::AlignedBuf;
-use rustix::fs::{Advice, FallocateFlags, OFlags};
+use rustix::fs::{Advice, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -131,8 +131,7 @@ impl Chunk {
             let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
             let opened = OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(&self.path);
             let file = opened.map_err(|error| failed(&self.path, error))?;
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.taken)
-                .map_err(|error| failed(&self.path, error))?;
+            take(&file, self.taken).map_err(|error| failed(&self.path, error))?;
             Ok(file)
         };
         self.file.get_or_init(make).as_ref().map_err(Clone::clone)
