@@ -1,7 +1,7 @@
 # Imbrex. `make` alone prints what there is.
 #
 # Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
-# Variables: PREFIX, DESTDIR, LIBDIR, STRIP=: (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED (test-kernel), CARGO_TARGET_DIR.
+# Variables: PREFIX, DESTDIR, LIBDIR, STRIP=: (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED, IMBREX_SCRIPTS (test-kernel), CARGO_TARGET_DIR.
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local

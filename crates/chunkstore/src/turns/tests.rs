@@ -1,6 +1,7 @@
 //! Threads that wait for a turn at a drive that counts.
 
-#[path = "../../tests/drive_support/mod.rs"]
+#[allow(dead_code, reason = "the other tests on such a drive use the rest")]
+#[path = "../../tests/chunkstore/drive_support/mod.rs"]
 mod drive_support;
 
 use crate::format::{BLOCK, data_blocks};

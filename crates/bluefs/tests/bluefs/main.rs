@@ -1,0 +1,37 @@
+//! The tests of bluefs, in one program: programs of their own take longer to build.
+
+mod ablation;
+mod active_limit;
+mod basic;
+mod crash_explore;
+mod crash_faults;
+mod crash_format;
+mod crash_random;
+mod crash_support;
+mod damage;
+mod dead_conventional;
+mod doubled;
+mod few_zones;
+mod full;
+mod golden;
+mod kill;
+mod many_files;
+mod meta_model;
+mod meta_replay;
+mod meta_scale;
+mod meta_support;
+mod mount_reads;
+mod no_conventional;
+mod outgrown;
+mod pack;
+mod property;
+mod read_only;
+mod rescued_logs;
+mod restored;
+mod share;
+mod share_property;
+mod support;
+mod survivor_damage;
+mod two_callers;
+mod views;
+mod waiting_logs;

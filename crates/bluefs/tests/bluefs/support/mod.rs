@@ -1,0 +1,34 @@
+//! What the tests on tiny drives have in common.
+
+use imbrex_bluefs::{BlueFs, Options};
+use imbrex_zones::{Exec, VolumeOptions};
+
+/// For tiny drives: small buffers, no cache, a journal that is not compacted by the way, background work by steps.
+pub fn options() -> Options {
+    Options {
+        cache_bytes: 0,
+        journal_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        share: true,
+        volume: VolumeOptions {
+            exec: Exec::Inline,
+            survivor_bytes: 4 << 20,
+            unit_bytes: 16 << 10,
+            turn_bytes: 256 << 10,
+        },
+        ..Options::default()
+    }
+}
+
+/// Bytes that differ by place and seed.
+pub fn bytes(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+}
+
+/// All of a file.
+pub fn read_all(fs: &BlueFs, path: &str) -> Vec<u8> {
+    let reader = fs.open_read(path).unwrap();
+    let mut out = vec![0; reader.size() as usize];
+    assert_eq!(reader.read_at(0, &mut out).unwrap(), out.len(), "{path}");
+    out
+}
