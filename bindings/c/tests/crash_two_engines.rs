@@ -349,10 +349,10 @@ impl Subject for Scripted {
     type Op = Op;
 
     fn format(&self, drive: &Drive) -> Result<(), String> {
-        let tenant = |name: &str, reserve| TenantSpec { name: name.into(), reserve };
+        let tenant = |name: &str, budget| TenantSpec { name: name.into(), budget };
         let tenants = vec![
-            tenant(imbrex_bluefs::TENANT, imbrex_bluefs::RESERVE),
-            tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::RESERVE),
+            tenant(imbrex_bluefs::TENANT, imbrex_bluefs::BUDGET),
+            tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::budget(drive.device.geometry().zones)),
         ];
         let options = FormatOptions { uuid: Some(*b"two-engines-test"), tenants, force: false };
         Volume::format(drive, &options).map_err(|e| e.to_string())?;

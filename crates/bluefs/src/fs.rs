@@ -21,13 +21,16 @@ use imbrex_zones::conventional::UNIT;
 use imbrex_zones::label::LabelError;
 use imbrex_zones::registry::{Registry, Shared};
 use imbrex_zones::shared::SharedVolume;
-use imbrex_zones::{FormatOptions, TenantSpec, Volume};
+use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// Zones that only the journal and cleaning may take, so that a full drive can always be deleted from.
-pub const RESERVE: u32 = 3;
+/// What the file system may take of a drive: a zone for its journal, and of those that are free one that only the journal and two that only the
+/// journal and cleaning may take, so that a full drive can always be deleted from.
+pub const BUDGET: Budget = Budget::keeping(1, 2).at_least(4);
+/// Of its free zones, those that a user's write leaves alone.
+pub const RESERVE: u32 = BUDGET.reserve();
 
 /// Zones beyond the reserve that only the first bytes of a write-ahead log may take, so that a drive which becomes full refuses a
 /// table, or the next record of a log, and not the first record of one. From those RocksDB recovers by itself, since it then has
@@ -187,7 +190,7 @@ impl BlueFs {
                             create --banded 'NAME?conventional=as-sequential'`, and name it so from then on";
             return Err(imbrex_device::Error::unusable(&device.identity().name, sentence).into());
         }
-        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        let tenants = vec![TenantSpec { name: TENANT.into(), budget: BUDGET }];
         Ok(Volume::format(drive, &FormatOptions { uuid: None, tenants, force })?)
     }
 

@@ -91,7 +91,7 @@ impl Root {
             return Err("it does not begin as one");
         }
         if raw.version.get() != VERSION {
-            return Err("a newer Imbrex wrote it");
+            return Err("another version of Imbrex wrote it");
         }
         let count = usize::from(raw.count.get());
         let zones =

@@ -56,7 +56,7 @@ mod watch;
 pub use check::CheckReport;
 pub use dump::{Holds, JournalPlace, Node, Stretch, ZonePlace};
 pub use error::{Code, Error, Result};
-pub use fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
+pub use fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
 #[doc(hidden)]
 pub use handles::SyncInSteps;
 pub use handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};

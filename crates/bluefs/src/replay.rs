@@ -5,7 +5,7 @@
 //! The trace says what it is (`tests/traces/db_bench.txt`). Zones hold four tables, as 256 MiB hold tables of 64 MiB. Headers
 //! are left out: at this scale one would take a thirtieth of its table.
 
-use crate::fs::{RESERVE, WAL_SPARE};
+use crate::fs::{BUDGET, RESERVE, WAL_SPARE};
 use crate::meta::{Movable, Serial};
 use crate::policy::{ahead, least_dead};
 use crate::share::{Class, Parking, worth_parking};
@@ -98,7 +98,7 @@ struct Rules {
     logs: u32,
 }
 
-const TODAY: Rules = Rules { journal: 1, reserve: RESERVE, left_by_cleaning: RESERVE / 2, logs: WAL_SPARE };
+const TODAY: Rules = Rules { journal: 1, reserve: RESERVE, left_by_cleaning: BUDGET.metadata, logs: WAL_SPARE };
 /// Of one foundation: the journal writes its snapshots into a ring that it never gives back, so only cleaning needs a reserve.
 const RING: Rules = Rules { journal: 2, reserve: 1, left_by_cleaning: 0, logs: WAL_SPARE };
 

@@ -21,8 +21,7 @@ pub const HEADER: usize = 96;
 pub const SLICE: usize = 4096;
 /// Bytes of a slice's footer.
 pub const FOOTER: usize = 32;
-/// Version of records: 2 since the journal and checkpoints have names; 3 since records of the journal name the one before, and data records have
-/// their header twice. What an earlier one wrote is read.
+/// Version of records.
 pub const VERSION: u32 = 3;
 /// No record is longer, in bytes, padding included.
 pub const MAX_RECORD: usize = 32 << 20;
@@ -125,8 +124,8 @@ pub struct Header {
 pub enum NotARecord {
     /// There is none.
     Nothing,
-    /// One of a later version.
-    Newer(u32),
+    /// One of another version.
+    OfVersion(u32),
     /// One that is damaged, or that stood elsewhere or in another life of the zone.
     Damaged,
 }
@@ -196,8 +195,8 @@ impl Header {
         if crc32c::crc32c(unsummed.as_bytes()) != raw.crc.get() {
             return Err(NotARecord::Damaged);
         }
-        if raw.version.get() > VERSION {
-            return Err(NotARecord::Newer(raw.version.get()));
+        if raw.version.get() != VERSION {
+            return Err(NotARecord::OfVersion(raw.version.get()));
         }
         let header = Header {
             kind: Kind::new(raw.kind).ok_or(NotARecord::Damaged)?,
@@ -213,7 +212,7 @@ impl Header {
             serial: raw.serial.get(),
             chunk: ChunkId(raw.chunk),
         };
-        match header.is_sound() && raw.reserved.get() == 0 && raw.version.get() > 0 {
+        match header.is_sound() && raw.reserved.get() == 0 {
             true => Ok(header),
             false => Err(NotARecord::Damaged),
         }

@@ -55,7 +55,7 @@ pub use naming::{NameOf, Named};
 pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};
 pub use policy::place::{Pick, Placement};
 pub use policy::victim::Victims;
-pub use recover::{KEPT, LostStore, OpenReport, OpenStep, RESERVE, Relabel, Relabelled, TENANT};
+pub use recover::{KEPT, LostStore, OpenReport, OpenStep, RESERVE, Relabel, Relabelled, TENANT, budget};
 pub use scrub::{Damaged, Scrubbed};
 pub use stats::Stats;
 pub use store::{ChunkStore, Limits};

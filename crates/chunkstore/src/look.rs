@@ -56,8 +56,8 @@ pub struct Place {
     pub records: u32,
 }
 
-/// Fails where a drive is too small for a store, before anything is done to it.
-pub(crate) fn check_size(drive: &Drive) -> Result<()> {
+/// Fails where a drive is too small for a store, before anything is done to it. Returns how many sequential zones it would have.
+pub(crate) fn check_size(drive: &Drive) -> Result<u32> {
     let device = drive.device.as_ref();
     let name = &device.identity().name;
     let zones = report_all(device)?;
@@ -70,7 +70,9 @@ pub(crate) fn check_size(drive: &Drive) -> Result<()> {
     // With fewer the label stands in two sequential ones.
     let label = if conventional >= 2 { 0 } else { 2 };
     let usable = zones.iter().filter(|zone| is_sequential(zone)).count() as u32;
-    check_free(name, usable.saturating_sub(label), device.geometry())
+    let usable = usable.saturating_sub(label);
+    check_free(name, usable, device.geometry())?;
+    Ok(usable)
 }
 
 fn is_sequential(zone: &Zone) -> bool {

@@ -33,15 +33,22 @@ use crate::root::Root;
 use crate::scrub::Scrub;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Drive, Error as DriveError, Geometry, ZoneId};
-use imbrex_zones::{Tenant, Urgency, Volume};
+use imbrex_zones::{Budget, Tenant, Urgency, Volume};
 use replay::Rebuilt;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// The tenant's name in the label.
 pub const TENANT: &str = "chunkstore";
-/// Zones that only cleaning may take, so that a full drive can be cleaned.
+/// Of its free zones, those that a user's write leaves alone, so that a full drive can be cleaned.
 pub const RESERVE: u32 = 2;
+/// Zones for chunks at least: one for each of the usual kinds of streams.
+const STREAMS: u32 = 3;
+
+/// What the store of a drive with so many sequential zones may take.
+pub fn budget(zones: u32) -> Budget {
+    Budget::keeping(RESERVE / 2, RESERVE - RESERVE / 2).at_least(metazones(zones) + RESERVE + STREAMS)
+}
 
 /// What opening found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,11 +76,10 @@ fn metazones(zones: u32) -> u32 {
     ((u64::from(zones) * 400).div_ceil(74_508) as u32).next_multiple_of(2).max(6)
 }
 
-/// Fails where so many free sequential zones are too few. The smallest that is of any use: a zone for each of the usual kinds of
-/// streams, and what cleaning needs.
+/// Fails where so many free sequential zones are too few: what its [budget] has at least.
 pub(crate) fn check_free(name: &Arc<str>, free: u32, geometry: &Geometry) -> Result<()> {
     let want = metazones(free);
-    let least = want + RESERVE + 3;
+    let Budget { least, .. } = budget(free);
     if free >= least {
         return Ok(());
     }
@@ -81,7 +87,7 @@ pub(crate) fn check_free(name: &Arc<str>, free: u32, geometry: &Geometry) -> Res
     let bytes = (u64::from(geometry.zones) + u64::from(least - free)) * size;
     let sentence = format!(
         "has {free} free sequential zones of {size} bytes, and a chunk store needs {least}: {want} metazones, {RESERVE} for \
-         cleaning, 3 for chunks; use a drive like it, with as many conventional zones, of {bytes} bytes at least, or one with smaller zones"
+         cleaning, {STREAMS} for chunks; use a drive like it, with as many conventional zones, of {bytes} bytes at least, or one with smaller zones"
     );
     Err(DriveError::unusable(name, sentence).into())
 }

@@ -96,7 +96,7 @@ fn read_what_can_be(volume: &Volume, buf: &mut [u8], at: u64, tag: Tag, mut bad:
 /// Hands every whole record of this life between the blocks `from` and `to`, with its payload, to `each`.
 ///
 /// # Errors
-/// Those of the drive, but for blocks that cannot be read; a record of a newer version; and those of `each`.
+/// Those of the drive, but for blocks that cannot be read; a record of another version; and those of `each`.
 pub(crate) fn scan(
     volume: &Volume,
     zone: u32,
@@ -153,9 +153,9 @@ pub(crate) fn scan(
                     let payload = &bytes[HEADER..header.length as usize];
                     break header.verify(payload).then_some((header, payload));
                 }
-                Err(NotARecord::Newer(version)) => {
+                Err(NotARecord::OfVersion(version)) => {
                     let sentence = format!(
-                        "zone {zone} was written by a newer Imbrex (records of version {version}); open the drive with that one"
+                        "zone {zone} was written by another Imbrex (records of version {version}); open the drive with that one"
                     );
                     return Err(Error::unusable(&volume.name(), sentence).into());
                 }

@@ -11,7 +11,7 @@ use crate::look;
 use crate::meter::Operation;
 use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
-use crate::recover::{self, OpenReport, OpenStep, RESERVE, Relabel, TENANT};
+use crate::recover::{self, OpenReport, OpenStep, Relabel, TENANT};
 use crate::scrub::Scrubbed;
 use crate::stats::Stats;
 use crate::uri::Opened;
@@ -102,9 +102,9 @@ impl ChunkStore {
     /// Those of [`ChunkStore::format`].
     pub fn format_shared(drive: &Drive, options: &FormatOptions, others: Vec<TenantSpec>) -> Result<()> {
         // A drive that is too small loses nothing by being formatted.
-        look::check_size(drive)?;
+        let zones = look::check_size(drive)?;
         let mut tenants = others;
-        tenants.push(TenantSpec { name: TENANT.into(), reserve: RESERVE });
+        tenants.push(TenantSpec { name: TENANT.into(), budget: recover::budget(zones) });
         let format = imbrex_zones::FormatOptions { uuid: options.uuid, tenants, force: options.force };
         Volume::format(drive, &format)?;
         let inline = Options {

@@ -115,7 +115,7 @@ fn what_somebody_else_formatted_is_never_overwritten_without_force() {
 }
 
 #[test]
-fn another_geometry_and_a_newer_version_are_told() {
+fn another_geometry_and_another_version_are_told() {
     let at = filled();
     let small = open(&at.path);
     let other = place();
@@ -132,7 +132,7 @@ fn another_geometry_and_a_newer_version_are_told() {
     }
     says(&fails(other.fs("format", &[]), 1), &["--force"]);
 
-    // A later version's label may be longer than a zone of this one.
+    // Another version's label may be longer than a zone of this one.
     for copy in [0, 1 << 20] {
         change(&small, copy, |block| {
             block[8..12].copy_from_slice(&7u32.to_le_bytes());
@@ -141,9 +141,9 @@ fn another_geometry_and_a_newer_version_are_told() {
     }
     drop(small);
     for words in &ALL[1..] {
-        says(&fails(at.fs(words[0], &words[1..]), 1), &["newer Imbrex (label version 7", "use that one"]);
+        says(&fails(at.fs(words[0], &words[1..]), 1), &["another version of Imbrex (label version 7", "use that one"]);
     }
-    says(&fails(at.fs("format", &[]), 1), &["newer Imbrex (version 7)", "--force"]);
+    says(&fails(at.fs("format", &[]), 1), &["another version of Imbrex (version 7)", "--force"]);
 }
 
 /// Runs the command as a user who owns nothing. Only root can.

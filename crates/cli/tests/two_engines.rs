@@ -24,10 +24,10 @@ fn chunks(drive: &Drive) -> ChunkStore {
 fn formatted() -> (Emulator, Drive) {
     let emulator = Emulator::memory(&Config::tiny()).unwrap();
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
-    let tenant = |name: &str, reserve| TenantSpec { name: name.into(), reserve };
+    let tenant = |name: &str, budget| TenantSpec { name: name.into(), budget };
     let tenants = vec![
-        tenant(imbrex_bluefs::TENANT, imbrex_bluefs::RESERVE),
-        tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::RESERVE),
+        tenant(imbrex_bluefs::TENANT, imbrex_bluefs::BUDGET),
+        tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::budget(drive.device.geometry().zones)),
     ];
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
     (emulator, drive)
@@ -101,7 +101,7 @@ fn both_engines_are_opened_by_name_in_one_process() {
     let uri = format!("imbrex://{}", image.display());
     let make = || {
         let drive = imbrex_drives::open(image.to_str().unwrap(), &imbrex_drives::OpenOptions::default()).unwrap();
-        let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), reserve: imbrex_bluefs::RESERVE };
+        let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), budget: imbrex_bluefs::BUDGET };
         ChunkStore::format_shared(&drive, &imbrex_chunkstore::FormatOptions::default(), vec![fs]).unwrap();
     };
     make();

@@ -21,11 +21,9 @@ use std::sync::{Arc, Mutex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBRXTRC";
-/// Format that is written; version 1 had no times and records of 32 bytes.
 const VERSION: u32 = 2;
 const NEXT: usize = 64;
 const RECORDS: usize = 128;
-const RECORD_V1: usize = 32;
 const RECORD: usize = 48;
 /// A time where none was kept.
 const UNTIMED: u64 = u64::MAX;
@@ -58,21 +56,15 @@ struct RawRecord {
     cause: u8,
     priority: u8,
     result: u8,
-    /// CRC-32C of the record, its times contained, with this field 0.
+    /// CRC-32C of the record with this field 0.
     crc: u32,
-}
-
-const _: () = assert!(size_of::<RawRecord>() == RECORD_V1);
-
-/// When the drive got a command and when it was complete, by the drive's clock, in nanoseconds.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
-#[repr(C)]
-struct RawTimes {
+    /// When the drive got the command, by its clock, in nanoseconds.
     began: u64,
+    /// When it was complete.
     ended: u64,
 }
 
-const _: () = assert!(size_of::<RawTimes>() == RECORD - RECORD_V1);
+const _: () = assert!(size_of::<RawRecord>() == RECORD);
 
 /// What a traced command was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -177,23 +169,18 @@ pub struct TimedEntry {
     pub ended: Option<f64>,
 }
 
-/// Decodes one record of a trace of format `version`; `None` where it is empty, torn or damaged. Never panics.
-pub fn decode_record(bytes: &[u8], version: u32) -> Option<TimedEntry> {
-    let (raw, rest) = RawRecord::read_from_prefix(bytes).ok()?;
-    let times = match version {
-        1 => RawTimes { began: UNTIMED, ended: UNTIMED },
-        _ => RawTimes::read_from_prefix(rest).ok()?.0,
-    };
-    if checksum(&raw, &times, version) != raw.crc {
+/// Decodes one record of a trace; `None` where it is empty, torn or damaged. Never panics.
+pub fn decode_record(bytes: &[u8]) -> Option<TimedEntry> {
+    let (raw, _) = RawRecord::read_from_prefix(bytes).ok()?;
+    if checksum(&raw) != raw.crc {
         return None;
     }
     let seconds = |ns: u64| (ns != UNTIMED).then_some(ns as f64 / 1e9);
-    Some(TimedEntry { entry: entry(&raw)?, began: seconds(times.began), ended: seconds(times.ended) })
+    Some(TimedEntry { entry: entry(&raw)?, began: seconds(raw.began), ended: seconds(raw.ended) })
 }
 
-fn checksum(raw: &RawRecord, times: &RawTimes, version: u32) -> u32 {
-    let crc = crc32c::crc32c(RawRecord { crc: 0, ..*raw }.as_bytes());
-    if version == 1 { crc } else { crc32c::crc32c_append(crc, times.as_bytes()) }
+fn checksum(raw: &RawRecord) -> u32 {
+    crc32c::crc32c(RawRecord { crc: 0, ..*raw }.as_bytes())
 }
 
 fn entry(raw: &RawRecord) -> Option<TraceEntry> {
@@ -209,40 +196,34 @@ fn entry(raw: &RawRecord) -> Option<TraceEntry> {
     })
 }
 
-/// Decodes the header of a trace file: how many records it holds, and its format. The error is a sentence. Never panics.
-pub fn decode_trace_header(bytes: &[u8]) -> Result<(u32, u32), String> {
+/// Decodes the header of a trace file: how many records it holds. The error is a sentence. Never panics.
+pub fn decode_trace_header(bytes: &[u8]) -> Result<u32, String> {
     let Ok((raw, _)) = RawHeader::read_from_prefix(bytes) else {
         return Err("the trace is truncated; remove it".into());
     };
     if raw.magic != MAGIC {
         return Err("this is not a trace of a drive; move it away".into());
     }
-    if raw.version > VERSION {
-        return Err(format!("the trace was made by a newer version (format {}); remove it", raw.version));
+    if raw.version != VERSION {
+        return Err(format!("the trace was made by another version (format {}); remove it", raw.version));
     }
     let crc = crc32c::crc32c(RawHeader { crc: 0, ..raw }.as_bytes());
-    if raw.crc != crc || raw.version == 0 || raw.entries == 0 || raw.entries > MOST_ENTRIES {
+    if raw.crc != crc || raw.entries == 0 || raw.entries > MOST_ENTRIES {
         return Err("the header of the trace is damaged; remove it".into());
     }
-    Ok((raw.entries, raw.version))
+    Ok(raw.entries)
 }
 
 /// A ring of records.
 pub(crate) struct Trace {
     region: Region,
     entries: u32,
-    version: u32,
-}
-
-/// Bytes of a record.
-fn record_len(version: u32) -> usize {
-    if version == 1 { RECORD_V1 } else { RECORD }
 }
 
 impl Trace {
     pub(crate) fn in_memory(entries: u32) -> Trace {
         let entries = entries.clamp(1, MOST_ENTRIES);
-        Trace { region: Region::heap(RECORDS + entries as usize * RECORD), entries, version: VERSION }
+        Trace { region: Region::heap(RECORDS + entries as usize * RECORD), entries }
     }
 
     /// Makes an empty trace file.
@@ -270,21 +251,22 @@ impl Trace {
             Err(error) => return Err(fail(error)),
         };
         let mut bytes = [0; NEXT];
-        let (entries, version) = file
+        let entries = file
             .read_exact_at(&mut bytes, 0)
             .map_err(|_| "the trace is truncated; remove it".to_owned())
             .and_then(|()| decode_trace_header(&bytes))
             .map_err(|sentence| Error::unusable(&name, sentence))?;
-        let len = RECORDS + entries as usize * record_len(version);
+        let len = RECORDS + entries as usize * RECORD;
         if file.metadata().map_err(fail)?.len() < len as u64 {
             return Err(Error::unusable(&name, "the trace is truncated; remove it"));
         }
-        Ok(Some(Trace { region: Region::map(&file, len, write).map_err(fail)?, entries, version }))
+        Ok(Some(Trace { region: Region::map(&file, len, write).map_err(fail)?, entries }))
     }
 
     fn record(&self, op: Op, at: Place, tag: Tag, result: &Result<()>) {
         let Place { zone, at, len, time } = at;
         let sequence = self.region.add(NEXT, 1);
+        let ns = |time: Option<f64>| time.map_or(UNTIMED, |ns| ns.max(0.0) as u64);
         let mut raw = RawRecord {
             sequence,
             at,
@@ -295,16 +277,12 @@ impl Trace {
             priority: tag.priority as u8,
             result: result_number(result),
             crc: 0,
+            began: ns(time.map(|time| time.0)),
+            ended: ns(time.map(|time| time.1)),
         };
-        let ns = |time: Option<f64>| time.map_or(UNTIMED, |ns| ns.max(0.0) as u64);
-        let times = RawTimes { began: ns(time.map(|time| time.0)), ended: ns(time.map(|time| time.1)) };
-        raw.crc = checksum(&raw, &times, self.version);
-        let size = record_len(self.version);
-        let place = RECORDS + (sequence % u64::from(self.entries)) as usize * size;
-        let mut bytes = [0; RECORD];
-        bytes[..RECORD_V1].copy_from_slice(raw.as_bytes());
-        bytes[RECORD_V1..].copy_from_slice(times.as_bytes());
-        for (i, word) in bytes[..size].chunks_exact(8).enumerate() {
+        raw.crc = checksum(&raw);
+        let place = RECORDS + (sequence % u64::from(self.entries)) as usize * RECORD;
+        for (i, word) in raw.as_bytes().chunks_exact(8).enumerate() {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(word);
             self.region.store(place + 8 * i, u64::from_le_bytes(bytes));
@@ -313,17 +291,16 @@ impl Trace {
 
     /// The records that are still there, oldest first. One that is being written this moment is left out.
     pub(crate) fn entries(&self) -> Vec<TimedEntry> {
-        let size = record_len(self.version);
         let next = self.region.load(NEXT);
         let first = next.saturating_sub(u64::from(self.entries));
         let mut out = Vec::new();
         for sequence in first..next {
-            let place = RECORDS + (sequence % u64::from(self.entries)) as usize * size;
+            let place = RECORDS + (sequence % u64::from(self.entries)) as usize * RECORD;
             let mut bytes = [0; RECORD];
-            for (i, word) in bytes[..size].chunks_exact_mut(8).enumerate() {
+            for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
                 word.copy_from_slice(&self.region.load(place + 8 * i).to_le_bytes());
             }
-            let record = decode_record(&bytes, self.version);
+            let record = decode_record(&bytes);
             out.extend(record.filter(|timed| timed.entry.sequence == sequence));
         }
         out
@@ -421,17 +398,6 @@ mod tests {
             trace.region.store(RECORDS + byte, trace.region.load(RECORDS + byte) ^ 1);
             assert!(trace.entries().is_empty(), "byte {byte}");
         }
-        assert!(decode_record(&[0; 31], 1).is_none() && decode_record(&[0; 47], 2).is_none());
-    }
-
-    #[test]
-    fn a_trace_of_the_first_format_is_read_and_goes_on() {
-        let trace = Trace { region: Region::heap(RECORDS + 3 * RECORD_V1), entries: 3, version: 1 };
-        for i in 0..5 {
-            let at = Place { zone: ZoneId(i), at: 0, len: 0, time: Some((1.0, 2.0)) };
-            trace.record(Op::Open, at, Cause::Label.into(), &Ok(()));
-        }
-        let zones: Vec<_> = trace.entries().iter().map(|e| (e.entry.zone, e.began)).collect();
-        assert_eq!(zones, [(2, None), (3, None), (4, None)]);
+        assert!(decode_record(&[0; RECORD - 1]).is_none());
     }
 }

@@ -13,11 +13,11 @@ fn random_bytes_are_refused_without_a_panic() {
         let magic: &[u8] = [b"IMBRXDRV", b"IMBRXTRC".as_slice(), b"IXPI", b"IMBRXTIM", b"IMBRXTST"][round % 5];
         if len >= 16 {
             bytes[..magic.len()].copy_from_slice(magic);
-            bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+            bytes[8..12].copy_from_slice(&(1 + round as u32 % 3).to_le_bytes());
         }
         assert!(decode_header(&bytes).is_err());
         assert!(decode_trace_header(&bytes).is_err());
-        assert!(decode_record(&bytes, 1).is_none() && decode_record(&bytes, 2).is_none());
+        assert!(decode_record(&bytes).is_none());
         assert!(decode_time_header(&bytes).is_err());
         assert!(imbrex_emulator::time::decode_kept(&bytes).is_none());
         let _ = decode_ring(&bytes, rng.random_range(0..200), rng.random_range(0..6000));

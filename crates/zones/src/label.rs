@@ -12,14 +12,15 @@
 //!
 //! Source: DESIGN §5 (Label) and §6.
 
+use crate::budget::Budget;
 use std::fmt;
 use std::mem::{offset_of, size_of};
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The version that this program writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 2;
 /// Most tenants that a label has room for.
 pub const MAX_TENANTS: usize = 14;
 /// Longest name of a tenant, in bytes.
@@ -60,9 +61,10 @@ struct RawTenant {
     name_len: u8,
     reserved: u8,
     root_len: U16,
-    min_zones: U32,
-    reserve: U32,
-    min_open: U32,
+    least: U32,
+    most: U32,
+    metadata: U32,
+    cleaning: U32,
     root_generation: U64,
     root: [u8; MAX_ROOT],
 }
@@ -71,7 +73,7 @@ const HEADER: usize = size_of::<RawHeader>();
 const TENANT: usize = size_of::<RawTenant>();
 const OWNERS_AT: usize = HEADER + MAX_TENANTS * TENANT;
 const CRC_AT: usize = offset_of!(RawHeader, crc);
-const _: () = assert!(HEADER == 80 && TENANT == 1080 && OWNERS_AT == 15_200 && CRC_AT == 16);
+const _: () = assert!(HEADER == 80 && TENANT == 1084 && OWNERS_AT == 15_256 && CRC_AT == 16);
 
 /// Why bytes are not a label that this program can use.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -82,11 +84,11 @@ pub enum LabelError {
     /// A band table: the conventional zones serve as sequential ones, and the label is where they are.
     #[error("has a band table on its conventional zones; name it with ?conventional=as-sequential behind its name")]
     Bands,
-    /// A label of a later version.
+    /// A label of another version.
     #[error(
-        "was formatted by a newer Imbrex (label version {version}, this program reads up to {VERSION}); use that one"
+        "was formatted by another version of Imbrex (label version {version}, this program reads {VERSION}); use that one"
     )]
-    Newer {
+    OfVersion {
         /// The version that the label states.
         version: u32,
     },
@@ -125,12 +127,8 @@ pub struct TenantRecord {
     pub name: String,
     /// The tenant's own bytes, at most [`MAX_ROOT`]: where its metadata begins.
     pub root: Vec<u8>,
-    /// Zones that are kept for it even while it does not use them.
-    pub min_zones: u32,
-    /// Of its zones, how many only cleaning and metadata may take.
-    pub reserve: u32,
-    /// Open zones that are kept for it.
-    pub min_open: u32,
+    /// What it may take.
+    pub budget: Budget,
     /// Goes up with every new root.
     pub root_generation: u64,
 }
@@ -147,7 +145,7 @@ impl TenantRecord {
         if self.root.len() > MAX_ROOT {
             return Err("a tenant's root is longer than 1024 bytes");
         }
-        Ok(())
+        self.budget.check()
     }
 }
 
@@ -282,8 +280,8 @@ impl Label {
         }
         let Some(whole) = bytes.get(..length) else {
             // A later format may be longer than what a reader of this one fetches.
-            return Err(if version > VERSION {
-                LabelError::Newer { version }
+            return Err(if version != VERSION {
+                LabelError::OfVersion { version }
             } else {
                 LabelError::Corrupt("it is cut short")
             });
@@ -291,8 +289,8 @@ impl Label {
         if checksum(whole) != header.crc.get() {
             return Err(LabelError::Corrupt("its checksum is wrong"));
         }
-        if version > VERSION {
-            return Err(LabelError::Newer { version });
+        if version != VERSION && version != 0 {
+            return Err(LabelError::OfVersion { version });
         }
         let label = Self::decode_checked(header, whole)?;
         label.check().map_err(LabelError::Corrupt)?;
@@ -331,14 +329,14 @@ impl Label {
     /// Decides which of the two copies of a drive counts: the valid one of the higher generation (the first, if they are
     /// equal).
     ///
-    /// A copy of a newer version makes the drive unusable even when the other copy is valid: a newer program has begun to
-    /// write it, and an older one must not undo that. So does a band table: what stands behind it is a band's. Without a valid
-    /// copy the error that knows most is given: `Newer`, else `Corrupt`, else `NotALabel`.
+    /// A copy of another version makes the drive unusable even when the other copy is valid: another program has begun to
+    /// write it, and this one must not undo that. So does a band table: what stands behind it is a band's. Without a valid
+    /// copy the error that knows most is given: `OfVersion`, else `Corrupt`, else `NotALabel`.
     pub fn choose(a: Result<Label, LabelError>, b: Result<Label, LabelError>) -> Result<Chosen, LabelError> {
-        use LabelError::{Bands, Corrupt, Newer};
+        use LabelError::{Bands, Corrupt, OfVersion};
         match (a, b) {
-            (Err(Newer { version: x }), Err(Newer { version: y })) => Err(Newer { version: x.max(y) }),
-            (Err(newer @ Newer { .. }), _) | (_, Err(newer @ Newer { .. })) => Err(newer),
+            (Err(OfVersion { version: x }), Err(OfVersion { version: y })) => Err(OfVersion { version: x.max(y) }),
+            (Err(other @ OfVersion { .. }), _) | (_, Err(other @ OfVersion { .. })) => Err(other),
             (Err(Bands), _) => Err(Bands),
             (Ok(a), Ok(b)) if b.generation > a.generation => Ok(Chosen { label: b, copy: 1, repair_other: true }),
             (Ok(a), Ok(b)) => Ok(Chosen { repair_other: a != b, label: a, copy: 0 }),
@@ -357,9 +355,10 @@ impl From<&TenantRecord> for RawTenant {
             name_len: t.name.len() as u8,
             reserved: 0,
             root_len: (t.root.len() as u16).into(),
-            min_zones: t.min_zones.into(),
-            reserve: t.reserve.into(),
-            min_open: t.min_open.into(),
+            least: t.budget.least.into(),
+            most: t.budget.most.into(),
+            metadata: t.budget.metadata.into(),
+            cleaning: t.budget.cleaning.into(),
             root_generation: t.root_generation.into(),
             root: [0; MAX_ROOT],
         };
@@ -385,9 +384,12 @@ impl TryFrom<&RawTenant> for TenantRecord {
         Ok(TenantRecord {
             name: std::str::from_utf8(name).map_err(|_| BAD)?.to_owned(),
             root: root.to_vec(),
-            min_zones: raw.min_zones.get(),
-            reserve: raw.reserve.get(),
-            min_open: raw.min_open.get(),
+            budget: Budget {
+                least: raw.least.get(),
+                most: raw.most.get(),
+                metadata: raw.metadata.get(),
+                cleaning: raw.cleaning.get(),
+            },
             root_generation: raw.root_generation.get(),
         })
     }

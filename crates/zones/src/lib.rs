@@ -5,6 +5,7 @@
 //! outlives the process ([`memory`]), and read through the volume and a [`cache`].
 
 mod active;
+mod budget;
 pub mod cache;
 pub mod conventional;
 mod flush;
@@ -23,6 +24,7 @@ pub mod volume;
 mod writers;
 
 pub use active::ZoneKeeper;
+pub use budget::Budget;
 pub use flush::Ticket;
 pub use frame::ZoneHeader;
 pub use memory::LeftSegment;

@@ -25,8 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
-/// Version 1 had a length of 8 bytes where `filled` is, and no checksum of the payload; version 2 did not say from which label
-/// on it is the drive's. A process of those versions may have died.
 const VERSION: u32 = 3;
 const FREE: u32 = 0;
 const LIVE: u32 = 0x4c49_5645;
@@ -534,10 +532,10 @@ impl SegmentImage<'_> {
     }
 }
 
-/// Whether a newer version of this program left the region: nothing in it can be understood, and it must not be replaced.
-pub fn is_newer(region: &[u8]) -> bool {
+/// Whether another version of this program left the region: nothing in it can be understood, and it must not be replaced.
+pub fn is_of_another_version(region: &[u8]) -> bool {
     region.starts_with(&MAGIC.to_le_bytes())
-        && region.get(8..12).is_some_and(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) > VERSION)
+        && region.get(8..12).is_some_and(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) != VERSION)
 }
 
 /// The lowest generation of the label that the region's drive has: with an older one the drive was put back to an earlier state, and this
@@ -554,7 +552,7 @@ pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
     let u32_at = |at: usize| region.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let u64_at = |at: usize| Some(u64::from(u32_at(at)?) | u64::from(u32_at(at + 4)?) << 32);
     let mut left = Vec::new();
-    let (Some(MAGIC), Some(version @ 1..=VERSION)) = (u64_at(0), u32_at(8)) else { return left };
+    let (Some(MAGIC), Some(VERSION)) = (u64_at(0), u32_at(8)) else { return left };
     let (Some(unit), Some(units), Some(crc)) = (u32_at(12), u32_at(16), u32_at(20)) else { return left };
     let unit_bytes = unit as usize;
     if crc != header_crc(unit, units) || unit_bytes < MEM_ALIGN || units as usize != units_of(region.len(), unit_bytes)
@@ -577,11 +575,8 @@ pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
                 logical: u64_at(at + 40)?,
             };
             let layout = Layout { front: u32_at(at + 12)?, frame: u32_at(at + 16)? };
-            let word = u64_at(at + 48)?;
-            let (len, crc) = match version {
-                1 => (usize::try_from(word).ok()?, None),
-                _ => (Filled::unpack(word).len as usize, Some(Filled::unpack(word).crc)),
-            };
+            let filled = Filled::unpack(u64_at(at + 48)?);
+            let len = filled.len as usize;
             let sane = u32_at(at + 20)? == static_crc(n, &key, &layout)
                 && n >= 1
                 && n as usize <= units - i
@@ -598,7 +593,7 @@ pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
                 let n = run.min(len - bytes.len());
                 bytes.extend_from_slice(region.get(base + place..base + place + n)?);
             }
-            let whole = len <= most && crc.is_none_or(|crc| crc == crc32c::crc32c(&bytes));
+            let whole = len <= most && filled.crc == crc32c::crc32c(&bytes);
             let lost = if whole { 0 } else { len.min(most) };
             if !whole {
                 bytes.clear();

@@ -9,27 +9,28 @@
 //! **Zones that nobody owns** become a tenant's in batches, because each claim is a label to be written. A batch is the claimer's from the moment it
 //! is chosen, so that no other tenant can choose it while the label is on its way; a claim whose label could not be written gives it back.
 //! Until then a tenant's right to such zones is a number. What a tenant needs, its reserve and its promises, and does not have
-//! in free zones of its own is *held* for it: no other tenant takes, promises or counts that. The rest is common: who comes
-//! first takes it, and each tenant counts its share.
+//! in free zones of its own is *held* for it: no other tenant takes, promises or counts that. So is what it lacks of the least that its
+//! [budget](Budget) says. The rest is common: who comes first takes it, up to the most of its budget, and each tenant counts its share.
 //!
 //! Invariants: what is held for all tenants together is never more than there are zones that nobody owns; what one tenant takes or
-//! promises never lessens what is held for another; all tenants together count each zone that nobody owns once.
+//! promises never lessens what is held for another; all tenants together count each zone that nobody owns once, or not at all where a budget ends.
 
+use crate::budget::Budget;
 use crate::label;
 use imbrex_device::{Zone, ZoneId, ZoneState};
 use std::collections::BTreeSet;
 
-/// How deep into the reserve a request may go.
+/// How deep into what a [budget](Budget) keeps free a request may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// A user's write: leaves the reserve alone.
     User,
     /// Bytes that were acknowledged when this zone was [promised](Pool::promise): uses the promise up, where there is a zone, and may
-    /// take half of the reserve should zones have died since.
+    /// take cleaning's zones should others have died since.
     Promised,
     /// Bytes that a dead process had acknowledged, in the mount after it: as for a promise.
     Recovered,
-    /// Moving data so that zones become free: may take half of the reserve.
+    /// Moving data so that zones become free: may take cleaning's zones.
     Cleaning,
     /// Metadata, without which nothing could even be deleted: may take all.
     Metadata,
@@ -70,14 +71,17 @@ pub enum Take {
 
 #[derive(Default, Clone)]
 struct TenantZones {
+    budget: Budget,
+    /// Owned, and not known yet whether the tenant refers to them.
+    unadopted: u32,
     empty: BTreeSet<u32>,
     dirty: BTreeSet<u32>,
     /// How many are being reset, to be empty then.
     resetting: u32,
     /// How many are on their way into the label.
     claimed: u32,
+    /// Those that are being reset to be leased then count already.
     leased: u32,
-    reserve: u32,
     promised: u32,
     /// What a dead process had been promised for bytes that are not on the drive yet.
     left: u32,
@@ -91,14 +95,25 @@ impl TenantZones {
         self.empty.len() + self.dirty.len() + (self.resetting + self.claimed) as usize
     }
 
+    /// All zones that it owns and that are of use.
+    fn owned(&self) -> usize {
+        self.own() + (self.leased + self.unadopted) as usize
+    }
+
+    /// How many more it may own.
+    fn room(&self) -> usize {
+        (self.budget.most as usize).saturating_sub(self.owned())
+    }
+
     /// Zones that a user's write leaves alone.
     fn kept(&self) -> usize {
-        (self.reserve + self.promised + self.left) as usize
+        (self.budget.reserve() + self.promised + self.left) as usize
     }
 
     /// How many zones that nobody owns should be held for it.
     fn lacks(&self) -> usize {
-        self.kept().saturating_sub(self.own())
+        let least = (self.budget.least as usize).saturating_sub(self.owned());
+        self.kept().saturating_sub(self.own()).max(least).min(self.room())
     }
 
     /// The first one from this zone on that is free, empty or to be reset.
@@ -135,11 +150,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// From a report of all zones, the owner byte of each, and each tenant's reserve.
-    pub fn new(report: &[Zone], owners: &[u8], reserves: &[u32]) -> Self {
+    /// From a report of all zones, the owner byte of each, and each tenant's budget.
+    pub fn new(report: &[Zone], owners: &[u8], budgets: &[Budget]) -> Self {
         let mut pool = Pool {
             zones: Vec::with_capacity(report.len()),
-            tenants: reserves.iter().map(|&reserve| TenantZones { reserve, ..Default::default() }).collect(),
+            tenants: budgets.iter().map(|&budget| TenantZones { budget, ..Default::default() }).collect(),
             unowned: BTreeSet::new(),
             dead: 0,
             claim_batch: (report.len() / 64).clamp(4, 1024),
@@ -156,6 +171,7 @@ impl Pool {
             match usage {
                 Use::Unowned(_) => drop(pool.unowned.insert(zone.id.0)),
                 Use::Dead => pool.dead += 1,
+                Use::Unadopted => pool.tenant(owner).unadopted += 1,
                 _ => {}
             }
             pool.zones.push((owner, usage));
@@ -177,7 +193,8 @@ impl Pool {
 
     /// Zones that nobody owns and that the tenant may make its own.
     fn claimable(&self, owner: u8) -> usize {
-        self.tenants[usize::from(owner) - 1].held + self.common()
+        let tenant = &self.tenants[usize::from(owner) - 1];
+        (tenant.held + self.common()).min(tenant.room())
     }
 
     /// All zones that the tenant could take now.
@@ -188,7 +205,7 @@ impl Pool {
     /// Of the zones that nobody owns, how many count for this tenant alone: what is held for it, and its share of the rest.
     fn share(&self, owner: u8) -> usize {
         let (i, n) = (usize::from(owner) - 1, self.tenants.len());
-        self.tenants[i].held + (self.common() + n - 1 - i) / n
+        (self.tenants[i].held + (self.common() + n - 1 - i) / n).min(self.tenants[i].room())
     }
 
     /// Holds for each tenant what it lacks, as far as there is something common, and no more than that.
@@ -215,7 +232,9 @@ impl Pool {
             Some((o, _)) if *o != owner => Err("the zone belongs to somebody else"),
             Some((_, Use::Unadopted)) => {
                 self.zones[zone.0 as usize].1 = Use::Leased;
-                self.tenant(owner).leased += 1;
+                let tenant = self.tenant(owner);
+                tenant.unadopted -= 1;
+                tenant.leased += 1;
                 Ok(())
             }
             Some((_, Use::Leased)) => Ok(()),
@@ -237,6 +256,7 @@ impl Pool {
                 ZoneState::Empty => Use::Empty,
                 _ => Use::Dirty,
             };
+            self.tenant(owner).unadopted -= 1;
             self.set(id, usage);
         }
         self.settle();
@@ -264,7 +284,7 @@ impl Pool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         let keep = match urgency {
             Urgency::User => tenant.kept(),
-            Urgency::Promised | Urgency::Recovered | Urgency::Cleaning => tenant.reserve as usize / 2,
+            Urgency::Promised | Urgency::Recovered | Urgency::Cleaning => tenant.budget.metadata as usize,
             Urgency::Metadata => 0,
         };
         if self.reach(owner) <= keep {
@@ -299,8 +319,8 @@ impl Pool {
     /// Leases one of the tenant's own free zones.
     fn lease(&mut self, zone: u32, owner: u8) -> Take {
         let tenant = self.tenant(owner);
+        tenant.leased += 1;
         if tenant.empty.remove(&zone) {
-            tenant.leased += 1;
             self.zones[zone as usize].1 = Use::Leased;
             return Take::Empty(ZoneId(zone));
         }
@@ -312,7 +332,7 @@ impl Pool {
     /// The next that nobody owns: from now on they are the tenant's, whatever others ask for while the label is being written. No more than count
     /// for it, unless that is none.
     fn claim(&mut self, owner: u8) -> Take {
-        let most = self.claim_batch.min(self.share(owner).max(1));
+        let most = self.claim_batch.min(self.share(owner).max(1)).min(self.claimable(owner));
         let zones: Vec<ZoneId> = self.unowned.iter().take(most).map(|&zone| ZoneId(zone)).collect();
         for zone in &zones {
             self.unowned.remove(&zone.0);
@@ -367,7 +387,7 @@ impl Pool {
         tenant.claimed -= zones.len() as u32;
         if !ok {
             // What was held for it before is held again, whoever else lacks some.
-            tenant.held += zones.len().min(tenant.lacks() - tenant.held);
+            tenant.held += zones.len().min(tenant.lacks().saturating_sub(tenant.held));
         }
         self.settle();
     }
@@ -394,17 +414,20 @@ impl Pool {
         let (owner, usage) = self.zones[zone.0 as usize];
         let lease = usage == Use::Resetting(true);
         debug_assert!(lease || usage == Use::Resetting(false));
-        if !lease {
-            self.tenant(owner).resetting -= 1;
-        }
+        let tenant = self.tenant(owner);
         match (ok, lease) {
-            (false, _) => self.set(zone, Use::Dead),
-            (true, false) => self.set(zone, Use::Empty),
-            (true, true) => {
-                self.tenant(owner).leased += 1;
-                self.zones[zone.0 as usize].1 = Use::Leased;
-            }
+            (_, false) => tenant.resetting -= 1,
+            (false, true) => tenant.leased -= 1,
+            (true, true) => {}
         }
+        self.set(
+            zone,
+            match (ok, lease) {
+                (false, _) => Use::Dead,
+                (true, false) => Use::Empty,
+                (true, true) => Use::Leased,
+            },
+        );
         self.settle();
     }
 
@@ -429,7 +452,7 @@ impl Pool {
             leased: tenant.leased,
             free: (tenant.own() + self.share(owner)) as u32,
             dirty: tenant.dirty.len() as u32 + tenant.resetting,
-            reserve: tenant.reserve,
+            reserve: tenant.budget.reserve(),
             promised: tenant.promised + tenant.left,
             dead: self.dead,
         }

@@ -12,16 +12,16 @@ mod work;
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 
-use crate::OpenZone;
 use crate::active::{self, ActiveZones};
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
-use crate::memory::{SegmentMemory, is_newer, label_of, parse};
+use crate::memory::{SegmentMemory, is_of_another_version, label_of, parse};
 use crate::patient::Streams;
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::taken::Taken;
 use crate::turn::Turn;
+use crate::{Budget, OpenZone};
 use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneState, ZonedDevice,
     report_all, zeroed_region,
@@ -68,8 +68,8 @@ impl Default for VolumeOptions {
 pub struct TenantSpec {
     /// 1 to 32 bytes of `[a-z0-9-]`.
     pub name: String,
-    /// Zones that only metadata and cleaning may take.
-    pub reserve: u32,
+    /// What it may take.
+    pub budget: Budget,
 }
 
 /// How to format a drive.
@@ -303,8 +303,8 @@ impl Volume {
             },
             None => Vec::new(),
         };
-        if is_newer(&left) {
-            let sentence = "a newer version died and left unwritten bytes of it in shared memory, which this one does not \
+        if is_of_another_version(&left) {
+            let sentence = "another version of Imbrex died and left unwritten bytes of it in shared memory, which this one does not \
                             understand; open it once with that version";
             return Err(unusable(device, sentence));
         }
@@ -314,8 +314,8 @@ impl Volume {
         }
         let found_memory = !left.is_empty();
         let left = Left::new(if restored { Vec::new() } else { parse(&left) });
-        let reserves: Vec<u32> = label.tenants.iter().map(|t| t.reserve).collect();
-        let mut pool = Pool::new(&seen, &label.owners, &reserves);
+        let budgets: Vec<Budget> = label.tenants.iter().map(|t| t.budget).collect();
+        let mut pool = Pool::new(&seen, &label.owners, &budgets);
         (1..=label.tenants.len() as u8).for_each(|owner| pool.left_promised(owner, left.promised(owner)));
         let core = VolumeCore {
             uuid: label.uuid,

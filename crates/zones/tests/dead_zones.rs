@@ -3,7 +3,7 @@
 
 use imbrex_device::{Drive, Error, Fault, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
-use imbrex_zones::{Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
 
 fn drive(emulator: &Emulator) -> Drive {
@@ -23,7 +23,7 @@ fn open(emulator: &Emulator) -> Result<Volume, Error> {
 fn formatted(conventional: u32) -> Emulator {
     let emulator = Emulator::memory(&Config { conventional, ..Config::tiny() }).unwrap();
     let others = (0..8).map(|i| format!("other-{i}"));
-    let tenants = others.chain(["toy".into()]).map(|name| TenantSpec { name, reserve: 1 }).collect();
+    let tenants = others.chain(["toy".into()]).map(|name| TenantSpec { name, budget: Budget::keeping(0, 1) }).collect();
     Volume::format(&drive(&emulator), &FormatOptions { uuid: None, tenants, force: false }).unwrap();
     emulator
 }
@@ -187,8 +187,11 @@ fn conventional_space_keeps_its_shape_when_zones_die() {
 fn a_dead_zone_where_the_label_would_stand_is_told_at_format() {
     let emulator = Emulator::memory(&Config::tiny()).unwrap();
     kill(&emulator, 1, true);
-    let format =
-        FormatOptions { uuid: None, tenants: vec![TenantSpec { name: "toy".into(), reserve: 1 }], force: true };
+    let format = FormatOptions {
+        uuid: None,
+        tenants: vec![TenantSpec { name: "toy".into(), budget: Budget::keeping(0, 1) }],
+        force: true,
+    };
     let why = Volume::format(&drive(&emulator), &format).unwrap_err().to_string();
     assert!(why.contains("zone 1") && why.contains("is offline") && why.contains("replace"), "{why}");
     // Any other does not matter.

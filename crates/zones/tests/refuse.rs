@@ -2,7 +2,7 @@
 
 use imbrex_device::{AlignedBuf, Cause, Drive, Error, ZoneId, ZonedDevice};
 use imbrex_emulator::{Config, Emulator, Overrides};
-use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Budget, Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
 
 fn tiny() -> Emulator {
@@ -14,7 +14,7 @@ fn drive(emulator: &Emulator) -> Drive {
 }
 
 fn options(force: bool) -> FormatOptions {
-    FormatOptions { uuid: None, tenants: vec![TenantSpec { name: "toy".into(), reserve: 1 }], force }
+    FormatOptions { uuid: None, tenants: vec![TenantSpec { name: "toy".into(), budget: Budget::keeping(0, 1) }], force }
 }
 
 fn open(emulator: &Emulator) -> Result<Volume, Error> {
@@ -70,13 +70,13 @@ fn a_label_in_any_state_is_never_overwritten_without_force() {
     let newer = formatted();
     for copy in [0, size] {
         block(&newer, copy, |buf| {
-            buf[8..12].copy_from_slice(&2u32.to_le_bytes());
+            buf[8..12].copy_from_slice(&3u32.to_le_bytes());
             buf[12..16].copy_from_slice(&(size as u32 + 1).to_le_bytes());
         });
     }
     let [opened, again] = refused(&newer);
-    assert!(opened.contains("newer Imbrex") && opened.contains("use that one"), "{opened}");
-    assert!(again.contains("newer Imbrex (version 2)") && again.contains("--force"), "{again}");
+    assert!(opened.contains("another version of Imbrex") && opened.contains("use that one"), "{opened}");
+    assert!(again.contains("another version of Imbrex (version 3)") && again.contains("--force"), "{again}");
 
     let damaged = formatted();
     for copy in [0, size] {

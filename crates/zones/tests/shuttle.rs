@@ -12,8 +12,8 @@ use imbrex_device::{
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::frame::FRAME_HEADER;
 use imbrex_zones::{
-    AppendStream, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Tenant,
-    TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
+    AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart,
+    Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
 };
 use shuttle::thread;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,7 +135,12 @@ fn volume_for<const N: usize>(
         until_write_failure: AtomicU32::new(0),
     });
     let drive = Drive { device: device.clone(), survivor: Some(Arc::new(HeapSurvivor::new())) };
-    let tenants = names.map(|(name, reserve)| TenantSpec { name: name.into(), reserve }).to_vec();
+    let tenants = names
+        .map(|(name, reserve)| TenantSpec {
+            name: name.into(),
+            budget: Budget::keeping(reserve / 2, reserve - reserve / 2),
+        })
+        .to_vec();
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
     let options =
         VolumeOptions { exec: Exec::Inline, survivor_bytes: 96 << 10, unit_bytes: 4 << 10, turn_bytes: 16 << 10 };

@@ -5,7 +5,7 @@ mod support;
 
 use imbrex_device::{Drive, Error, Fill, HeapSurvivor, Region, Result, Survivor, SurvivorKey, ZoneId};
 use imbrex_emulator::{Config, Emulator};
-use imbrex_zones::{FormatOptions, Framing, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
+use imbrex_zones::{Budget, FormatOptions, Framing, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Engine, bytes, config, options};
@@ -15,7 +15,7 @@ const FRAMED: Framing = Framing::Framed { max_frame: 64 << 10 };
 fn formatted() -> Drive {
     let emulator = Emulator::memory(&config()).unwrap();
     let drive = Drive { device: Arc::new(emulator), survivor: Some(Arc::new(HeapSurvivor::new())) };
-    let tenants = ["log", "other"].map(|name| TenantSpec { name: name.into(), reserve: 1 }).to_vec();
+    let tenants = ["log", "other"].map(|name| TenantSpec { name: name.into(), budget: Budget::keeping(0, 1) }).to_vec();
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
     drive
 }
@@ -142,8 +142,10 @@ fn a_process_that_dies_while_it_moves_what_another_engine_left_loses_none_of_it(
 fn for_two(reserves: [u32; 2]) -> (Emulator, Drive) {
     let emulator = Emulator::memory(&Config::tiny()).unwrap();
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
-    let tenants =
-        [("one", reserves[0]), ("two", reserves[1])].map(|(name, reserve)| TenantSpec { name: name.into(), reserve });
+    let tenants = [("one", reserves[0]), ("two", reserves[1])].map(|(name, reserve)| TenantSpec {
+        name: name.into(),
+        budget: Budget::keeping(reserve / 2, reserve - reserve / 2),
+    });
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants: tenants.to_vec(), force: false }).unwrap();
     (emulator, drive)
 }

@@ -2,7 +2,7 @@
 //! do, never something in between; and it can be formatted again.
 
 use crate::crash_support::{bytes, config, options, plan};
-use imbrex_bluefs::{BlueFs, CreateOptions, RESERVE, TENANT};
+use imbrex_bluefs::{BUDGET, BlueFs, CreateOptions, TENANT};
 use imbrex_crashkit::{Config, Crash, History, Log, Subject, explore, seeds};
 use imbrex_device::Drive;
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
@@ -12,7 +12,7 @@ const OLD: [u8; 16] = *b"the-old-volume--";
 const NEW: [u8; 16] = *b"the-new-volume--";
 
 fn format(drive: &Drive, uuid: [u8; 16], force: bool) -> Result<(), String> {
-    let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+    let tenants = vec![TenantSpec { name: TENANT.into(), budget: BUDGET }];
     Volume::format(drive, &FormatOptions { uuid: Some(uuid), tenants, force }).map_err(|e| e.to_string())
 }
 

@@ -13,7 +13,6 @@ mod dead_conventional;
 mod doubled;
 mod few_zones;
 mod full;
-mod golden;
 mod kill;
 mod many_files;
 mod meta_model;

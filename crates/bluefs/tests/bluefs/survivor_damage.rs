@@ -97,8 +97,8 @@ fn a_flipped_bit_in_the_journals_memory_makes_up_no_metadata() {
 }
 
 #[test]
-fn what_a_newer_version_left_is_not_thrown_away() {
+fn what_another_version_left_is_not_thrown_away() {
     let drive = killed(|left| left[8] = 99);
     let why = BlueFs::mount(drive.clone(), options()).err().unwrap().to_string();
-    assert!(why.contains("newer version"), "{why}");
+    assert!(why.contains("another version of Imbrex"), "{why}");
 }

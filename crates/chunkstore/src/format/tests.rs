@@ -51,13 +51,15 @@ fn a_record_elsewhere_or_of_another_life_is_none() {
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn another_version_is_told_from_damage() {
     let (header, _) = data_record(b"hello", 0);
-    let mut raw = RawHeader::read_from_bytes(&header.encode()).unwrap();
-    raw.version = (VERSION + 1).into();
-    raw.crc = 0.into();
-    raw.crc = crc32c::crc32c(raw.as_bytes()).into();
-    assert_eq!(Header::decode(raw.as_bytes(), 5, 9), Err(NotARecord::Newer(VERSION + 1)));
+    for version in [VERSION - 1, VERSION + 1] {
+        let mut raw = RawHeader::read_from_bytes(&header.encode()).unwrap();
+        raw.version = version.into();
+        raw.crc = 0.into();
+        raw.crc = crc32c::crc32c(raw.as_bytes()).into();
+        assert_eq!(Header::decode(raw.as_bytes(), 5, 9), Err(NotARecord::OfVersion(version)));
+    }
 }
 
 #[test]

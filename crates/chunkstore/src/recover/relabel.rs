@@ -10,13 +10,13 @@
 //! salvage begins again.
 
 use super::heads::{Found, LostStore, look_at_all, root_of, stores};
-use super::{Progress, RESERVE, TENANT};
+use super::{Progress, TENANT, budget};
 use crate::error::Result;
 use crate::format::ZoneUse;
 use crate::options::Clock;
 use imbrex_device::{Drive, Error as DriveError, ZoneState, report_all};
 use imbrex_zones::label::{NOBODY, TenantRecord};
-use imbrex_zones::{LostLabel, NewLabel, Volume};
+use imbrex_zones::{Budget, LostLabel, NewLabel, Volume};
 use uuid::Uuid;
 
 /// The tenant that owns what is not the chunk store's on a drive whose label was made anew.
@@ -134,17 +134,17 @@ pub(crate) fn relabel(drive: &Drive, how: Relabel, clock: &Clock, progress: Prog
     let bytes =
         root.encode().ok_or_else(|| refuse("has its metazones in too many places; nothing was changed".into()))?;
     let kept = found.values().filter(|found| !is_ours(found) && **found != Found::Empty).count() as u32;
-    let record = |name: &str, root: Vec<u8>, reserve: u32| TenantRecord {
+    let record = |name: &str, root: Vec<u8>, budget: Budget| TenantRecord {
         name: name.into(),
         root,
-        reserve,
+        budget,
         ..TenantRecord::default()
     };
     let mut tenants = Vec::new();
     if kept > 0 {
-        tenants.push(record(KEPT, Vec::new(), 0));
+        tenants.push(record(KEPT, Vec::new(), Budget::default()));
     }
-    tenants.push(record(TENANT, bytes, RESERVE));
+    tenants.push(record(TENANT, bytes, budget(found.len() as u32)));
     let us = tenants.len() as u8;
     let owner = |zone: &imbrex_device::Zone| match found.get(&zone.id.0) {
         // Conventional zones are the first tenant's, as after formatting; the chunk store writes to none.

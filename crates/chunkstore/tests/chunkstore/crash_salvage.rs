@@ -3,7 +3,7 @@
 
 use crate::crash_support::config;
 use crate::support::{bytes, content, id};
-use imbrex_chunkstore::{ChunkStore, RESERVE, Relabel, StreamType, TENANT};
+use imbrex_chunkstore::{ChunkStore, Relabel, StreamType, TENANT, budget};
 use imbrex_crashkit::{Config, Crash, History, Log, Plan, Subject, explore, seeds};
 use imbrex_device::{AlignedBuf, Cause, Drive, Tag, ZoneId, ZoneOp, ZoneState, report_all};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
@@ -28,7 +28,7 @@ impl Subject for Salvage {
     type Op = ();
 
     fn format(&self, drive: &Drive) -> Result<(), String> {
-        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        let tenants = vec![TenantSpec { name: TENANT.into(), budget: budget(drive.device.geometry().zones) }];
         let format = FormatOptions { uuid: Some(*b"chunkstore-crash"), tenants, force: false };
         Volume::format(drive, &format).map_err(|e| e.to_string())?;
         let store = text(ChunkStore::open(drive.clone(), crate::support::options()))?;

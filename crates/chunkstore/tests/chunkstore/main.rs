@@ -14,7 +14,6 @@ mod crash_support;
 mod damage;
 mod drive_support;
 mod faults;
-mod golden;
 mod limits;
 mod lost_tails;
 mod names;

@@ -346,7 +346,7 @@ fn what_cannot_be_relabelled_says_why_and_stays_as_it_is() {
     let empty = Emulator::memory(&config()).unwrap();
     let error = sentence(salvage(&empty, Relabel::Only));
     assert!(error.contains("no zone of it was ever written by a chunk store"), "{error}");
-    // A label of a newer version is none that was lost.
+    // A label of another version is none that was lost.
     let emulator = Emulator::memory(&config()).unwrap();
     history(&emulator);
     let drive_of = drive(&emulator);
@@ -362,7 +362,7 @@ fn what_cannot_be_relabelled_says_why_and_stays_as_it_is() {
     }
     let before = bytes_of(&emulator, 0);
     let error = sentence(ChunkStore::salvage_as(drive_of, options(), Relabel::Only, |_, _| {}));
-    assert!(error.contains("newer"), "{error}");
+    assert!(error.contains("another version of Imbrex"), "{error}");
     assert!(bytes_of(&emulator, 0) == before);
     // Where the label would stand, chunks do: the drive had other conventional zones when it was formatted.
     let emulator = Emulator::memory(&Config { conventional: 0, ..config() }).unwrap();

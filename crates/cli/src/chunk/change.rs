@@ -26,7 +26,7 @@ pub(super) fn format(args: Format) -> Outcome {
     let drive = imbrex_drives::open(&locator, &open)?;
     // What makes no sense is said before anything is destroyed.
     ChunkStore::check_uri(&uri, own, &drive)?;
-    let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), reserve: imbrex_bluefs::RESERVE };
+    let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), budget: imbrex_bluefs::BUDGET };
     let options = FormatOptions { uuid: None, force: args.force };
     if args.with_fs {
         // A file system has a use of its own for conventional zones.

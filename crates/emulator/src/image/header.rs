@@ -2,7 +2,6 @@
 
 use super::DATA_ALIGN;
 use crate::config::Config;
-use crate::profile::Profile;
 use crate::state::PAGE;
 use crate::time::{Mechanics, Model, NAMES, Params};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -193,12 +192,11 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, String> {
     if consistent(&header) { Ok(header) } else { Err(damaged()) }
 }
 
-/// The time model; of an image from before there was one, that of the built-in profile whose name it has. `None`: damaged.
+/// The time model, if it has one. `None`: damaged.
 #[allow(clippy::option_option)]
-fn model(raw: &Raw, profile: &str) -> Option<Option<Model>> {
+fn model(raw: &Raw) -> Option<Option<Model>> {
     if raw.time == 0 {
-        let params = Profile::named(profile).and_then(|profile| profile.time().ok().flatten());
-        return Some(params.map(|params| Model { params, scale: 1, mechanics: Mechanics::Scaled }));
+        return Some(None);
     }
     let mut values = Vec::new();
     for parameter in raw.parameter.get(..raw.parameters as usize)? {
@@ -228,7 +226,7 @@ fn config(raw: &Raw) -> Option<Config> {
         reads_above_wp: raw.flags & READS_ABOVE_WP != 0,
         write_cache: raw.flags & WRITE_CACHE != 0,
         cache_bytes: raw.cache_bytes,
-        model: model(raw, profile)?,
+        model: model(raw)?,
         uuid: raw.uuid,
     };
     config.check().is_ok().then_some(config)
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_none_is_refused_and_a_missing_one_is_the_profiles() {
+    fn a_model_that_is_none_is_refused() {
         assert!(changed(|raw| raw.parameters = 65).is_err());
         assert!(changed(|raw| raw.parameters = 3).is_err());
         assert!(changed(|raw| raw.mechanics = 2).is_err());
@@ -305,13 +303,6 @@ mod tests {
         assert!(changed(|raw| raw.parameter[2].value = f64::NAN.to_bits()).is_err());
         assert!(changed(|raw| raw.parameter[2].name[0] = 0xff).is_err());
         assert!(changed(|raw| raw.time = 2).unwrap_err().contains("newer version"));
-        // An image from before models were kept has zeros there.
-        let old = changed(|raw| {
-            (raw.time, raw.scale, raw.mechanics, raw.parameters) = (0, 0, 0, 0);
-            raw.parameter = [RawParameter { name: [0; 32], value: 0 }; PARAMETERS];
-        });
-        let model = old.unwrap().config.model.unwrap();
-        assert_eq!((model.scale, model.params), (1, timed().config.model.unwrap().params));
     }
 
     #[test]

@@ -8,12 +8,16 @@ fn sample() -> Label {
         generation: 7,
         mount: 3,
         tenants: vec![
-            TenantRecord { name: "bluefs".into(), root: vec![1, 2, 3], min_zones: 2, ..TenantRecord::default() },
+            TenantRecord {
+                name: "bluefs".into(),
+                root: vec![1, 2, 3],
+                budget: Budget::keeping(1, 2),
+                ..TenantRecord::default()
+            },
             TenantRecord {
                 name: "kv-2".into(),
                 root_generation: 9,
-                reserve: 1,
-                min_open: 4,
+                budget: Budget::keeping(0, 1).at_least(4).at_most(9),
                 ..TenantRecord::default()
             },
         ],
@@ -42,10 +46,12 @@ prop_compose! {
     fn any_tenant()(
         tail in "[a-z0-9-]{0,30}",
         root in prop::collection::vec(any::<u8>(), 0..=MAX_ROOT),
-        numbers in any::<(u32, u32, u32, u64)>(),
+        (metadata, cleaning, least, most) in (0..1u32 << 30, 0..1u32 << 30, 0..1u32 << 30, any::<u32>()),
+        root_generation in any::<u64>(),
     ) -> TenantRecord {
-        let (min_zones, reserve, min_open, root_generation) = numbers;
-        TenantRecord { name: tail, root, min_zones, reserve, min_open, root_generation }
+        let least = metadata + cleaning + least;
+        let budget = Budget { least, most: most.max(least), metadata, cleaning };
+        TenantRecord { name: tail, root, budget, root_generation }
     }
 }
 
@@ -138,10 +144,10 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn the_bytes_stay_where_the_document_draws_them() {
     let bytes = sample().encode();
-    assert_eq!(bytes.len(), 15_200 + 24);
+    assert_eq!(bytes.len(), 15_256 + 24);
     assert_eq!(&bytes[..8], b"IMBXLABL");
-    assert_eq!(&bytes[8..12], &1u32.to_le_bytes());
-    assert_eq!(&bytes[12..16], &(15_224u32).to_le_bytes());
+    assert_eq!(&bytes[8..12], &2u32.to_le_bytes());
+    assert_eq!(&bytes[12..16], &(15_280u32).to_le_bytes());
     assert_eq!(&bytes[20..24], &2u32.to_le_bytes());
     assert_eq!(&bytes[24..40], b"0123456789abcdef");
     assert_eq!(&bytes[40..48], &7u64.to_le_bytes());
@@ -152,15 +158,17 @@ fn the_bytes_stay_where_the_document_draws_them() {
     assert_eq!(&bytes[72..76], &4u32.to_le_bytes());
     assert_eq!(&bytes[80..86], b"bluefs");
     assert_eq!((bytes[112], &bytes[114..116]), (6, &3u16.to_le_bytes()[..]));
-    assert_eq!(&bytes[116..120], &2u32.to_le_bytes());
-    assert_eq!(&bytes[136..139], &[1, 2, 3]);
-    assert_eq!(&bytes[80 + 1080..80 + 1084], b"kv-2");
-    assert_eq!(&bytes[15_200..15_204], &[LABEL, 1, 2, NOBODY]);
+    for (at, number) in [3, u32::MAX, 1, 2].into_iter().enumerate() {
+        assert_eq!(&bytes[116 + 4 * at..120 + 4 * at], &number.to_le_bytes());
+    }
+    assert_eq!(&bytes[140..143], &[1, 2, 3]);
+    assert_eq!(&bytes[80 + 1084..80 + 1088], b"kv-2");
+    assert_eq!(&bytes[15_256..15_260], &[LABEL, 1, 2, NOBODY]);
     // The checksum of this very label, so that the format cannot drift unnoticed.
     assert_eq!(u32::from_le_bytes(bytes[16..20].try_into().unwrap()), GOLDEN_CRC);
 }
 
-const GOLDEN_CRC: u32 = 3_772_080_996;
+const GOLDEN_CRC: u32 = 300_110_242;
 
 #[test]
 fn what_is_no_label_says_so() {
@@ -184,24 +192,26 @@ fn a_label_says_how_long_it_is_before_it_is_read_whole() {
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
-    let newer = |length: Option<u32>| {
-        let mut bytes = sample().encode();
-        bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
-        if let Some(length) = length {
-            bytes[12..16].copy_from_slice(&length.to_le_bytes());
-        }
-        bytes
-    };
-    let mut sealed = newer(None);
-    seal(&mut sealed);
-    assert_eq!(Label::decode(&sealed), Err(LabelError::Newer { version: 2 }));
-    // Longer than what was read: its checksum cannot be known.
-    assert_eq!(Label::decode(&newer(Some(1 << 20))), Err(LabelError::Newer { version: 2 }));
-    // A version that its checksum does not confirm, and lengths that no version has.
-    assert!(matches!(Label::decode(&newer(None)), Err(LabelError::Corrupt(_))));
-    assert!(matches!(Label::decode(&newer(Some(u32::MAX))), Err(LabelError::Corrupt(_))));
-    assert!(matches!(Label::decode(&newer(Some(8))), Err(LabelError::Corrupt(_))));
+fn another_version_is_told_from_damage() {
+    for version in [VERSION - 1, VERSION + 1] {
+        let other = |length: Option<u32>| {
+            let mut bytes = sample().encode();
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            if let Some(length) = length {
+                bytes[12..16].copy_from_slice(&length.to_le_bytes());
+            }
+            bytes
+        };
+        let mut sealed = other(None);
+        seal(&mut sealed);
+        assert_eq!(Label::decode(&sealed), Err(LabelError::OfVersion { version }));
+        // Longer than what was read: its checksum cannot be known.
+        assert_eq!(Label::decode(&other(Some(1 << 20))), Err(LabelError::OfVersion { version }));
+        // A version that its checksum does not confirm, and lengths that no version has.
+        assert!(matches!(Label::decode(&other(None)), Err(LabelError::Corrupt(_))));
+        assert!(matches!(Label::decode(&other(Some(u32::MAX))), Err(LabelError::Corrupt(_))));
+        assert!(matches!(Label::decode(&other(Some(8))), Err(LabelError::Corrupt(_))));
+    }
 }
 
 #[test]
@@ -223,9 +233,10 @@ fn a_sealed_label_that_makes_no_sense_is_refused() {
         ("not UTF-8", 80, 0xff),
         ("reserved byte of a tenant", 113, 1),
         ("root too long", 115, 5),
-        ("something behind a root", 140, 1),
-        ("owner that does not exist", 15_203, 3),
-        ("owner that no label can have", 15_203, 0xfe),
+        ("a budget that keeps more than its least", 116, 2),
+        ("something behind a root", 144, 1),
+        ("owner that does not exist", 15_259, 3),
+        ("owner that no label can have", 15_259, 0xfe),
     ];
     for &(what, at, value) in cases {
         let got = damaged(|bytes| bytes[at] = value);
@@ -262,17 +273,17 @@ fn the_newer_copy_wins_and_the_other_is_repaired() {
 
 #[test]
 fn without_a_valid_copy_the_error_that_knows_most_is_given() {
-    let newer = |version| LabelError::Newer { version };
-    let ranked = [LabelError::NotALabel, LabelError::Corrupt("x"), newer(2)];
+    let of = |version| LabelError::OfVersion { version };
+    let ranked = [LabelError::NotALabel, LabelError::Corrupt("x"), of(7)];
     for (i, a) in ranked.iter().enumerate() {
         for (j, b) in ranked.iter().enumerate() {
             assert_eq!(Label::choose(Err(a.clone()), Err(b.clone())), Err(ranked[i.max(j)].clone()));
         }
     }
-    assert_eq!(Label::choose(Err(newer(2)), Err(newer(3))), Err(newer(3)));
-    // A newer program has begun to write: an older one keeps its hands off.
-    assert_eq!(Label::choose(at_generation(5), Err(newer(2))), Err(newer(2)));
-    assert_eq!(Label::choose(Err(newer(2)), at_generation(5)), Err(newer(2)));
+    assert_eq!(Label::choose(Err(of(7)), Err(of(8))), Err(of(8)));
+    // Another program has begun to write: this one keeps its hands off.
+    assert_eq!(Label::choose(at_generation(5), Err(of(7))), Err(of(7)));
+    assert_eq!(Label::choose(Err(of(7)), at_generation(5)), Err(of(7)));
     // Behind a band table a band may hold anything, an old label, too.
     assert_eq!(Label::choose(Err(LabelError::Bands), at_generation(5)), Err(LabelError::Bands));
     assert_eq!(

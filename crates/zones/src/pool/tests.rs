@@ -10,7 +10,7 @@ fn pool() -> (Pool, Vec<Zone>) {
     let states = [Conventional, Conventional, Empty, Full, Closed, ReadOnly, Empty, Full];
     let report: Vec<_> = states.iter().enumerate().map(|(i, &s)| zone(i as u32, s)).collect();
     let owners = [label::LABEL, 1, 1, 1, 1, 1, 0, 0];
-    (Pool::new(&report, &owners, &[1]), report)
+    (Pool::new(&report, &owners, &[Budget::keeping(0, 1)]), report)
 }
 
 #[test]
@@ -106,10 +106,20 @@ fn a_zone_that_is_being_reset_is_free_and_waited_for() {
     assert_eq!(pool.counts(1), PoolCounts { leased: 4, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 });
 }
 
+/// Half of it, rounded down, is for metadata alone.
+fn keeping(reserve: u32) -> Budget {
+    Budget::keeping(reserve / 2, reserve - reserve / 2)
+}
+
 /// Two tenants with these reserves, and so many zones that nobody owns.
 fn two(unowned: u32, reserves: [u32; 2]) -> Pool {
+    two_of(unowned, reserves.map(keeping))
+}
+
+/// Two tenants with these budgets, and so many zones that nobody owns.
+fn two_of(unowned: u32, budgets: [Budget; 2]) -> Pool {
     let report: Vec<_> = (0..unowned).map(|i| zone(i, ZoneState::Empty)).collect();
-    let mut pool = Pool::new(&report, &vec![label::NOBODY; unowned as usize], &reserves);
+    let mut pool = Pool::new(&report, &vec![label::NOBODY; unowned as usize], &budgets);
     (1..=2).for_each(|owner| pool.adoption_done(owner, &report));
     pool
 }
@@ -235,6 +245,13 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+prop_compose! {
+    fn any_budget()(reserve in 0..4u32, more in 0..8u32, most in prop_oneof![Just(u32::MAX), 0..20u32]) -> Budget {
+        let budget = keeping(reserve).at_least(reserve + more);
+        budget.at_most(most.max(budget.least))
+    }
+}
+
 /// What the volume is doing for the two tenants, and what they have.
 #[derive(Default)]
 struct Doing {
@@ -269,10 +286,17 @@ impl Doing {
         all.dedup();
         assert_eq!(all.len(), n, "a zone is in two hands");
         let counts = [pool.counts(1), pool.counts(2)];
-        let resetting = self.resets.iter().filter(|(.., lease)| *lease).count();
+        let leased = leased + self.resets.iter().filter(|(.., lease)| *lease).count();
         assert_eq!(counts[0].leased + counts[1].leased, leased as u32);
-        let free = pool.zones.len() - leased - resetting - counts[0].dead as usize;
-        assert_eq!((counts[0].free + counts[1].free) as usize, free, "each free zone counts once: {counts:?}");
+        let free = pool.zones.len() - leased - counts[0].dead as usize;
+        let counted = (counts[0].free + counts[1].free) as usize;
+        assert!(counted <= free, "each free zone counts once: {counts:?}");
+        if pool.tenants.iter().all(|tenant| tenant.budget.most == u32::MAX) {
+            assert_eq!(counted, free, "{counts:?}");
+        }
+        for tenant in &pool.tenants {
+            assert!(tenant.owned() <= tenant.budget.most as usize, "more than its most");
+        }
         assert!(pool.tenants.iter().map(|tenant| tenant.held).sum::<usize>() <= pool.unowned.len());
     }
 }
@@ -283,18 +307,58 @@ fn sure(pool: &Pool, owner: u8) -> usize {
     (tenant.own() + tenant.held).min(tenant.kept())
 }
 
+/// Of the least that its budget says, how much nobody can take from it.
+fn least(pool: &Pool, owner: u8) -> usize {
+    let tenant = &pool.tenants[usize::from(owner) - 1];
+    (tenant.owned() + tenant.held).min(tenant.budget.least as usize)
+}
+
+#[test]
+fn zones_below_a_tenants_least_are_not_lent() {
+    let mut pool = two_of(20, [keeping(2).at_least(9), keeping(2)]);
+    while get(&mut pool, 2, Urgency::Metadata).is_some() {}
+    assert_eq!((pool.counts(2).leased, pool.counts(1).free), (20 - 9, 9));
+    let mut taken = 0;
+    while get(&mut pool, 1, Urgency::Metadata).is_some() {
+        taken += 1;
+    }
+    assert_eq!(taken, 9);
+}
+
+#[test]
+fn no_tenant_gets_more_than_its_most() {
+    let mut pool = two_of(20, [keeping(2), keeping(2).at_most(6)]);
+    assert!(pool.promise(2, 3) && !pool.promise(2, 3), "six but for two, three and one");
+    pool.promise_over(2);
+    assert_eq!(pool.counts(2).free, 6);
+    let mut taken = Vec::new();
+    while let Some(zone) = get(&mut pool, 2, Urgency::User) {
+        taken.push(zone);
+    }
+    assert_eq!((taken.len(), pool.counts(2).free), (4, 2), "its reserve stays");
+    pool.release(taken[0], false);
+    assert!(get(&mut pool, 2, Urgency::User).is_some(), "what it gave back it may take again");
+    assert_eq!(get(&mut pool, 2, Urgency::User), None);
+    let mut others = 0;
+    while get(&mut pool, 1, Urgency::Metadata).is_some() {
+        others += 1;
+    }
+    assert_eq!(others, 14);
+}
+
 proptest! {
-    /// Whatever one tenant does, and however it ends: the other one keeps what it was promised and its reserve, and can take all of it.
+    /// Whatever one tenant does, and however it ends: the other one keeps what it was promised, its reserve and its least, and can take all that it
+    /// was promised and its reserve. Nobody owns more than its most.
     #[test]
     fn one_tenant_takes_nothing_that_is_for_the_other(
         unowned in 1..40u32,
-        reserves in [0..4u32, 0..4u32],
+        budgets in [any_budget(), any_budget()],
         ops in prop::collection::vec(any_op(), 1..150),
     ) {
-        let mut pool = two(unowned, reserves);
+        let mut pool = two_of(unowned, budgets);
         let mut doing = Doing::default();
         for op in ops {
-            let before = [sure(&pool, 1), sure(&pool, 2)];
+            let before = [1, 2].map(|owner| (sure(&pool, owner), least(&pool, owner)));
             let whose = match op {
                 Op::Take(owner, urgency) => {
                     let take = pool.take(owner, urgency);
@@ -349,7 +413,8 @@ proptest! {
             };
             doing.check(&pool);
             let other = 3 - whose;
-            prop_assert!(sure(&pool, other) >= before[usize::from(other) - 1], "{op:?} took what was the other's");
+            let (kept, owned) = before[usize::from(other) - 1];
+            prop_assert!(sure(&pool, other) >= kept && least(&pool, other) >= owned, "{op:?} took what was the other's");
         }
         // What is on its way comes to its end; then each gets all that it can rely on, whoever asks first.
         for (zones, owner) in doing.claims.drain(..) { pool.claim_done(&zones, owner, true); }

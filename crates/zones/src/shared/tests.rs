@@ -1,5 +1,5 @@
 use super::*;
-use crate::{FormatOptions, Tenant, TenantSpec, VolumeOptions};
+use crate::{Budget, FormatOptions, Tenant, TenantSpec, VolumeOptions};
 use imbrex_device::{Drive, Fill, HeapSurvivor, Region, Survivor, SurvivorKey};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::Barrier;
@@ -29,7 +29,7 @@ fn formatted() -> (Arc<Counting>, Drive) {
     let survivor = Arc::new(Counting::default());
     let device = Arc::new(Emulator::memory(&Config::tiny()).unwrap());
     let drive = Drive { device, survivor: Some(survivor.clone()) };
-    let tenants = ["one", "two"].map(|name| TenantSpec { name: name.into(), reserve: 1 }).to_vec();
+    let tenants = ["one", "two"].map(|name| TenantSpec { name: name.into(), budget: Budget::keeping(0, 1) }).to_vec();
     Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
     (survivor, drive)
 }

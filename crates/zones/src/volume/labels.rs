@@ -11,6 +11,7 @@
 //! shows the label in force; once it is full, labels can no longer be written, and the drive can only be looked at.
 
 use super::{FormatOptions, TenantSpec, Volume, check_active, name_of, read_all, unusable, write_all};
+use crate::budget;
 use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState,
@@ -56,7 +57,7 @@ impl LabelZones {
             let here = Found { zones: at, copies: [read(0), read(1)] };
             let fits = |copy: &Result<Label, LabelError>| match copy {
                 Ok(label) => LabelZones::of(label.geometry.conventional, zones) == Some(at),
-                Err(error) => matches!(error, LabelError::Newer { .. }),
+                Err(error) => matches!(error, LabelError::OfVersion { .. }),
             };
             if here.copies.iter().any(fits) {
                 return Ok(Some(here));
@@ -102,7 +103,7 @@ impl LabelZones {
             // Nothing stands in the second place of a zone that was never alone.
             (_, Err(LabelError::NotALabel | LabelError::Corrupt(_))) => a,
             (Ok(first), Ok(second)) if first.generation >= second.generation => a,
-            (Err(LabelError::Newer { .. } | LabelError::Bands), _) => a,
+            (Err(LabelError::OfVersion { .. } | LabelError::Bands), _) => a,
             _ => b,
         })
     }
@@ -410,6 +411,10 @@ impl Volume {
         let mut owners = vec![label::NOBODY; geometry.zones as usize];
         owners[..conventional as usize].fill(1);
         zones.zones().iter().for_each(|zone| owners[zone.0 as usize] = label::LABEL);
+        let free =
+            report.iter().zip(&owners).filter(|(zone, owner)| **owner == label::NOBODY && !is_dead(zone)).count();
+        budget::fit(options.tenants.iter().map(|t| (&*t.name, t.budget)), free as u32)
+            .map_err(|sentence| unusable(device, sentence))?;
         let generation = [zones.read(device, 0)?, zones.read(device, 1)?]
             .iter()
             .filter_map(|l| l.as_ref().ok())
@@ -418,9 +423,7 @@ impl Volume {
         let tenant = |t: &TenantSpec| TenantRecord {
             name: t.name.clone(),
             root: Vec::new(),
-            min_zones: 0,
-            reserve: t.reserve,
-            min_open: 0,
+            budget: t.budget,
             root_generation: 0,
         };
         let label = Label {
@@ -463,11 +466,11 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
                     "is already formatted, and nothing was changed; `imbrex fs format --force` destroys what is on it",
                 ));
             }
-            Err(LabelError::Newer { version }) => {
+            Err(LabelError::OfVersion { version }) => {
                 return Err(unusable(
                     device,
                     format!(
-                        "was formatted by a newer Imbrex (version {version}); `imbrex fs format --force` destroys what is on it"
+                        "was formatted by another version of Imbrex (version {version}); `imbrex fs format --force` destroys what is on it"
                     ),
                 ));
             }
@@ -508,6 +511,7 @@ fn refuse_foreign(device: &dyn ZonedDevice, zones: LabelZones, report: &[Zone]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Budget;
     use imbrex_emulator::{Config, Emulator};
     use std::cell::Cell;
 
@@ -518,7 +522,7 @@ mod tests {
             let config = Config { conventional: if ring { 0 } else { 3 }, ..Config::tiny() };
             let emulator = Emulator::memory(&config).unwrap();
             let drive = Drive { device: std::sync::Arc::new(emulator.clone()), survivor: None };
-            let tenants = vec![TenantSpec { name: "one".into(), reserve: 0 }];
+            let tenants = vec![TenantSpec { name: "one".into(), budget: Budget::default() }];
             Volume::format(&drive, &FormatOptions { uuid: Some([1; 16]), tenants, force: false }).unwrap();
             let device = drive.device.as_ref();
             let zones = LabelZones::of(config.conventional, config.zones()).unwrap();

@@ -8,8 +8,8 @@ use imbrex_device::{AlignedBuf, Cause, Drive, Priority, Result, Tag, Written, Zo
 use imbrex_emulator::{Config, Overrides, Profile};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan};
 use imbrex_zones::{
-    AppendStream, Exec, FormatOptions, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant, TenantSpec,
-    Urgency, Volume, VolumeOptions, ZoneHeader,
+    AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant,
+    TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +50,7 @@ pub fn options() -> VolumeOptions {
 }
 
 pub fn format(drive: &Drive) -> Result<()> {
-    let tenants = vec![TenantSpec { name: "log".into(), reserve: 1 }];
+    let tenants = vec![TenantSpec { name: "log".into(), budget: Budget::keeping(0, 1) }];
     Volume::format(drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false })
 }
 

@@ -3,7 +3,7 @@
 
 pub mod model;
 
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Options, RESERVE, Reader, SyncInSteps, TENANT, Writer};
+use imbrex_bluefs::{BUDGET, BlueFs, Code, CreateOptions, FileKind, Options, Reader, SyncInSteps, TENANT, Writer};
 use imbrex_crashkit::{Config, Crash, FaultKind, History, Log, Plan, Subject};
 use imbrex_device::Drive;
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
@@ -86,7 +86,7 @@ pub fn plan(seed: u64, states: u64) -> Plan {
 }
 
 pub fn format(drive: &Drive) -> Result<(), String> {
-    let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+    let tenants = vec![TenantSpec { name: TENANT.into(), budget: BUDGET }];
     let options = FormatOptions { uuid: Some(*b"bluefs-crash-tst"), tenants, force: false };
     Volume::format(drive, &options).map_err(|e| e.to_string())
 }

@@ -4,7 +4,7 @@ pub mod bad;
 
 use crate::support::{Heard, bytes, id};
 use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
-use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, RESERVE, StreamType, TENANT};
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, StreamType, TENANT, budget};
 use imbrex_crashkit::{Config, Crash, History, Log, Subject};
 use imbrex_device::{Cause, Drive, Tag, ZoneState, ZonedDevice};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
@@ -292,7 +292,7 @@ impl Subject for Scripted {
 
     fn format(&self, drive: &Drive) -> Result<(), String> {
         // As `ChunkStore::format`, but with a clock that is the same every time.
-        let tenants = vec![TenantSpec { name: TENANT.into(), reserve: RESERVE }];
+        let tenants = vec![TenantSpec { name: TENANT.into(), budget: budget(drive.device.geometry().zones) }];
         let format = FormatOptions { uuid: Some(*b"chunkstore-crash"), tenants, force: false };
         Volume::format(drive, &format).map_err(|e| e.to_string())?;
         open(drive)?.close().map_err(|e| e.to_string())
