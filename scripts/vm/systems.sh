@@ -7,6 +7,8 @@
 
 # What a shell's <(…) needs.
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
+# RocksDB keeps every table open: 2,000 of 4 MiB on 8 GiB.
+ulimit -n 65536
 
 # What a program that failed said: its last complaint, else its last line. db_bench writes its progress over and over in one.
 said() {

@@ -4,7 +4,6 @@ use crate::clean::Piece;
 use crate::core::Core;
 use crate::file::lock;
 use crate::fs::{BlueFs, CreateOptions};
-use crate::meta::FreedPlace;
 use crate::options::Options;
 use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
@@ -161,8 +160,8 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
 struct Watched {
     below: Emulator,
     core: OnceLock<Weak<Core>>,
-    /// For each look at a zone that is being given back: whether it was to be seen on its way.
-    seen: std::sync::Mutex<Vec<(ZoneId, bool)>>,
+    /// For each look at a zone that is being given back: how many were to be seen on their way.
+    seen: std::sync::Mutex<Vec<(ZoneId, u32)>>,
 }
 
 impl ZonedDevice for Watched {
@@ -174,9 +173,7 @@ impl ZonedDevice for Watched {
     }
     fn report(&self, from: ZoneId, out: &mut [Zone]) -> imbrex_device::Result<usize> {
         if let ([_], Some(core)) = (&out, self.core.get().and_then(Weak::upgrade)) {
-            let coming =
-                |(_, place): &(u64, FreedPlace)| matches!(place, FreedPlace::Zone { zone, .. } if *zone == from.0);
-            lock(&self.seen).push((from, lock(&core.pending).iter().any(coming)));
+            lock(&self.seen).push((from, core.tenant.counts().forgotten));
         }
         self.below.report(from, out)
     }
@@ -215,6 +212,6 @@ fn a_zone_that_is_given_back_is_seen_all_the_way() {
     device.core.set(Arc::downgrade(core)).unwrap();
     core.sync_journal().unwrap();
     let seen = lock(&device.seen).clone();
-    assert_eq!(seen.iter().map(|(_, seen)| *seen).collect::<Vec<_>>(), [true; 3], "{seen:?}");
-    assert_eq!((core.tenant.counts().free, lock(&core.pending).len()), (free + 3, 0));
+    assert_eq!(seen.iter().map(|(_, seen)| *seen).collect::<Vec<_>>(), [3, 2, 1], "{seen:?}");
+    assert_eq!((core.tenant.counts().free, core.waiting_for_journal()), (free + 3, 0));
 }

@@ -97,7 +97,7 @@ impl Drop for Step<'_> {
 
 impl Step<'_> {
     fn let_go_of_victim(&mut self) {
-        let _ = self.core.unpin(&std::mem::take(&mut self.victims));
+        self.victims.drain(..).for_each(|zone| self.core.tenant.unpin(ZoneId(zone)));
     }
 
     /// What was moved is recorded, or never will be: parks the zone that was moved to, and lets go of all that was written to.
@@ -114,15 +114,13 @@ impl Step<'_> {
         for open in self.filled.drain(..) {
             // All that stood there before may have been deleted meanwhile; what was moved there keeps the zone.
             if state.meta.zone_life(open.zone.0) == Some(open.life) {
-                lock(&core.pins).used_again(open.zone.0);
+                core.tenant.recall(open.zone);
+            } else {
+                // Perhaps nothing was ever recorded there, and nobody else gives it up.
+                core.tenant.forget(open.zone, 0);
             }
-            // Under the lock: from here on others may give it up. One that an open file without a name holds, too, is that one's.
-            let alone = core.is_pinned_once(open.zone.0);
-            let freed = core.unpin(&[open.zone.0]);
-            // Nothing was ever recorded there: nobody else will give it up.
-            if alone && !freed && state.meta.zone_life(open.zone.0) != Some(open.life) {
-                core.tenant.release(open.zone);
-            }
+            // Under the lock: from here on others may give it up.
+            core.tenant.unpin(open.zone);
         }
     }
 
@@ -306,8 +304,9 @@ impl Core {
         let (live, chosen) = {
             let state = lock(&self.meta);
             let partials = {
-                let (cleaner, pins, parking) = (lock(&self.cleaner), lock(&self.pins), lock(&self.parking));
-                parking.partials(logs, |zone| !cleaner.unreadable.contains(&zone) && !pins.holds(zone))
+                let pinned = self.tenant.pinned();
+                let (cleaner, parking) = (lock(&self.cleaner), lock(&self.parking));
+                parking.partials(logs, |zone| !cleaner.unreadable.contains(&zone) && !pinned.contains(&zone))
             };
             let Some(pack) = pack::next(partials, self.zone_capacity, self.front, budget) else { return Ok(None) };
             let empty = matches!(pack, pack::Pack::Empty(_));
@@ -330,10 +329,12 @@ impl Core {
         let state = lock(&self.meta);
         let meta = &state.meta;
         let zone = {
-            let (mut cleaner, pins, parking) = (lock(&self.cleaner), lock(&self.pins), lock(&self.parking));
+            let pinned = self.tenant.pinned();
+            let (mut cleaner, parking) = (lock(&self.cleaner), lock(&self.parking));
             let before = cleaner.victim.take().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
             let may = |zone: u32| {
-                let is_free = !cleaner.unreadable.contains(&zone) && !pins.holds(zone) && !parking.is_promised(zone);
+                let is_free =
+                    !cleaner.unreadable.contains(&zone) && !pinned.contains(&zone) && !parking.is_promised(zone);
                 is_free && (step.logs || !parking.has_logs(zone))
             };
             let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
@@ -345,7 +346,7 @@ impl Core {
 
     fn take_victim(&self, state: &MetaState, step: &mut Step<'_>, zone: u32, budget: u64) -> Option<Chosen> {
         let meta = &state.meta;
-        self.pin(zone);
+        self.tenant.pin(ZoneId(zone));
         step.victims.push(zone);
         {
             // Nobody goes on there meanwhile. Room there may have been promised since it was looked for.
@@ -361,7 +362,7 @@ impl Core {
             step.class = Class::Log;
             for other in pieces.iter().flat_map(|piece| &piece.extents).filter_map(|extent| extent.place.zone()) {
                 if !step.victims.contains(&other.0) {
-                    self.pin(other.0);
+                    self.tenant.pin(ZoneId(other.0));
                     step.victims.push(other.0);
                 }
             }
@@ -489,7 +490,7 @@ impl Core {
                 (Some(zone), None) => {
                     let taken = parking.take_zone(zone).inspect(|(open, _)| self.tenant.taken(open.zone));
                     drop(parking);
-                    taken.inspect(|(open, _)| self.pin(open.zone.0))
+                    taken.inspect(|(open, _)| self.tenant.pin(open.zone))
                 }
                 (None, None) => None,
             }
@@ -532,7 +533,7 @@ impl Core {
                 taken.inspect(|open| self.tenant.taken(open.zone))
             };
             // Whatever becomes of what stands there, it is not reset while it is written to.
-            taken.inspect(|open| self.pin(open.zone.0))
+            taken.inspect(|open| self.tenant.pin(open.zone))
         };
         let Some(open) = parked else { return self.empty_room(step, Urgency::Cleaning) };
         // From here on the step answers for it, whatever fails below.
@@ -550,7 +551,7 @@ impl Core {
     /// An empty zone to move bytes to.
     fn empty_room(&self, step: &mut Step<'_>, urgency: Urgency) -> Result<OpenZone> {
         let zone = self.take_zone(urgency)?;
-        self.pin(zone.0);
+        self.tenant.pin(zone);
         let mut open = OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: self.zone_capacity };
         step.into = Some(open);
         self.tenant.activate(open.zone)?;
@@ -603,7 +604,7 @@ impl Core {
             (counts.free.saturating_sub(counts.reserve + counts.promised + leave), counts.free + counts.leased)
         };
         // Looked at first: what is on its way there now is free only later.
-        let coming = !lock(&self.pending).is_empty();
+        let coming = self.tenant.counts().forgotten > 0;
         let (free, zones) = look();
         if free >= enough || !coming {
             return Ok((free, zones));

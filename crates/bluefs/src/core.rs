@@ -4,7 +4,7 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `conventional`, `pending`, `wals`, `cleaner` → `pins` → `parking`. A stream's right to write is taken before
+//! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `wals`, `cleaner` → `parking`. A stream's right to write is taken before
 //! `meta`, never after, except the journal's.
 
 use crate::ahead::Ahead;
@@ -16,11 +16,11 @@ use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
-use crate::meta::{Extent, FreedPlace, Inode, Meta, MetaError, Name, Record, Serial};
+use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
 use crate::rest::Resting;
 use crate::share::Parking;
-use crate::space::Pins;
+use crate::space::Freed;
 use crate::wal::WalTail;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use imbrex_zones::cache::{BlockCache, CachePolicy};
@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
-/// Freed zones that wait for the journal before somebody syncs it for them.
-const PENDING_ZONES: usize = 8;
+/// Freed zones and pieces of conventional space that wait for the journal before somebody syncs it for them.
+const PENDING: usize = 8;
 
 pub(crate) type Wals = Vec<(u64, Arc<WalTail>)>;
 
@@ -58,10 +58,8 @@ pub(crate) struct Core {
     /// See [`Core::has_inline`].
     inline: bool,
     pub(crate) locks: Mutex<BTreeSet<Serial>>,
-    /// Space that metadata has forgotten: with the record that did so.
-    pub(crate) pending: Mutex<Vec<(u64, FreedPlace)>>,
-    /// Held while some of it is given back.
-    pub(crate) releasing: Mutex<()>,
+    /// Conventional space that metadata has forgotten.
+    pub(crate) pending: Mutex<Vec<Freed>>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
     pub(crate) wals: Mutex<BTreeMap<Serial, Wals>>,
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
@@ -73,7 +71,6 @@ pub(crate) struct Core {
     pub(crate) syncs_logs: AtomicBool,
     /// Zones with room behind the bytes of closed files. Changed under `meta`, but for promises.
     pub(crate) parking: Mutex<Parking>,
-    pub(crate) pins: Mutex<Pins>,
     pub(crate) cleaner: Mutex<Cleaner>,
     /// A step of cleaning is over, or zones were given back.
     pub(crate) cleaned: Condvar,
@@ -128,12 +125,10 @@ impl Core {
             conventional: Mutex::new(parts.conventional),
             locks: Mutex::default(),
             pending: Mutex::default(),
-            releasing: Mutex::default(),
             wals: Mutex::default(),
             kept: Mutex::default(),
             waiting: Mutex::default(),
             syncs_logs: AtomicBool::new(false),
-            pins: Mutex::default(),
             cleaner: Mutex::default(),
             cleaned: Condvar::new(),
             tables_written: AtomicU64::new(0),
@@ -254,12 +249,19 @@ impl Core {
         Ok(true)
     }
 
-    /// A file without a name has taken this zone: nothing of it may come back after a crash.
-    pub(crate) fn log_freed(&self, path: &str, zone: u32, life: u64) -> Result<()> {
+    /// A file without a name goes on in this zone: nothing of it may come back after a crash. One that no metadata refers to is
+    /// given up with the last handle.
+    pub(crate) fn log_freed(&self, file: &FileState, zone: u32, life: u64) -> Result<()> {
         let mut state = lock(&self.meta);
-        if !state.meta.is_forgotten(zone, life) && state.meta.zone_life(zone).is_none() {
-            self.log(&mut state, path, &[Record::FreedZone { zone, life }])?;
+        if state.meta.zone_life(zone).is_some() {
+            return Ok(());
         }
+        if !state.meta.is_forgotten(zone, life) {
+            let lsn = self.log(&mut state, &file.name, &[Record::FreedZone { zone, life }])?;
+            file.lsn.fetch_max(lsn, Ordering::AcqRel);
+        }
+        self.pin_for(file, std::iter::once(zone));
+        self.tenant.forget(ZoneId(zone), file.lsn.load(Ordering::Acquire));
         Ok(())
     }
 
@@ -301,7 +303,7 @@ impl Core {
         if let Err(error) = self.finish_kept() {
             tracing::debug!(%error, "files whose closing failed still cannot be written");
         }
-        if lock(&self.pending).len() >= PENDING_ZONES { self.sync_journal() } else { Ok(()) }
+        if self.waiting_for_journal() >= PENDING { self.sync_journal() } else { Ok(()) }
     }
 
     /// Writes the journal anew where that makes it a zone shorter at least. False: it does not.

@@ -10,13 +10,14 @@ use crate::error::{Code, Result};
 use crate::kind::{FileKind, Purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
-use crate::meta::{Extent, FreedPlace, Record, Serial};
+use crate::meta::{Extent, Record, Serial};
 use crate::placer::{FilePlacer, patient_segments};
 use crate::share::Class;
 use crate::wal::{Before, Tail, WalTail};
 use imbrex_device::{Cause, Priority, Tag};
 use imbrex_zones::cache::{Filling, Views};
 use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
@@ -73,10 +74,10 @@ pub(crate) struct FileState {
     pub(crate) filling: Mutex<Filling>,
     /// Bytes were overwritten or cut since it was opened: what readers hold of it is not what it is any more.
     pub(crate) rewritten: AtomicBool,
-    /// Space of a file without a name, given up with the last handle; `None`: it has a name.
-    pub(crate) orphan: Mutex<Option<Vec<FreedPlace>>>,
-    /// Zones that a file without a name shares with others: they are not reset before it is closed.
-    pub(crate) pinned: Mutex<Vec<u32>>,
+    /// Conventional space of a file without a name, given up with the last handle; `None`: it has a name.
+    pub(crate) orphan: Mutex<Option<Vec<(u64, u64)>>>,
+    /// Zones of a file without a name, its own and those that it shares: pinned until the last handle is closed.
+    pub(crate) pinned: Mutex<BTreeSet<u32>>,
 }
 
 impl FileState {
@@ -129,13 +130,13 @@ impl Drop for File {
             // What could not be written until now, at unmount, is written by the next mount.
             if self.state.is_orphan() { stream.abandon() } else { stream.leave() }
         }
-        let _ = self.core.unpin(&std::mem::take(&mut *lock(&self.state.pinned)));
         // It stays a file without a name, for the streams that know it.
-        let places = lock(&self.state.orphan).as_mut().map(std::mem::take);
-        if let Some(places) = places {
+        let space = lock(&self.state.orphan).as_mut().map(std::mem::take);
+        if let Some(space) = space {
             self.core.forget_pages_of(self.state.serial, self.state.size.load(Ordering::Acquire));
-            self.core.give_up(places, self.state.lsn.load(Ordering::Acquire));
+            self.core.give_up(space, self.state.lsn.load(Ordering::Acquire));
         }
+        self.core.unpin_of(&self.state);
     }
 }
 

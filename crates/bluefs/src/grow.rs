@@ -10,7 +10,7 @@ use crate::file::{File, Writing, lock};
 use crate::journal::frames_of;
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Inode, Record};
-use imbrex_device::{Cause, Priority, Tag};
+use imbrex_device::{Cause, Priority, Tag, ZoneId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -69,6 +69,8 @@ impl File {
             let lsn = core.log(&mut state, &old.name, &[Record::Replace { old: old.serial, new: serial }])?;
             next.state.lsn.fetch_max(lsn, Ordering::AcqRel);
             *lock(&next.state.orphan) = None;
+            lock(&next.state.pinned).iter().for_each(|zone| core.tenant.recall(ZoneId(*zone)));
+            core.unpin_of(&next.state);
             state.files.insert(serial, Arc::downgrade(&next));
         }
         drop(state);

@@ -106,7 +106,7 @@ impl Core {
                 Ok(false) => {
                     state.map_mut().extents.push(extent);
                     if let Some(places) = lock(&state.orphan).as_mut() {
-                        places.push(crate::meta::FreedPlace::Conventional { addr, len });
+                        places.push((addr, len));
                     }
                 }
                 Err(error) => {
@@ -326,7 +326,7 @@ impl Core {
         map.set_extents(extents);
         if let (Place::Conventional { addr }, Some(places)) = (place, lock(&state.orphan).as_mut()) {
             // The zone that it stood in goes with the last handle, as before.
-            places.push(crate::meta::FreedPlace::Conventional { addr, len });
+            places.push((addr, len));
         }
         Ok(())
     }

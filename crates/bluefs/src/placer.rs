@@ -4,7 +4,7 @@
 use crate::core::Core;
 use crate::file::{FileState, lock};
 use crate::kind::{FileKind, Purpose};
-use crate::meta::{Extent, FreedPlace, OPEN, Place, Record};
+use crate::meta::{Extent, OPEN, Place, Record};
 use crate::wal::Before;
 use imbrex_device::{Fault, ZoneId};
 use imbrex_zones::{NewZone, OpenZone, Placed, Placer, Urgency, ZoneHeader};
@@ -87,7 +87,7 @@ impl FilePlacer {
 
     fn unpin(&self, core: &Core) {
         if let Some(zone) = lock(&self.going_on).take() {
-            let _ = core.unpin(&[zone]);
+            core.tenant.unpin(ZoneId(zone));
         }
     }
 
@@ -198,23 +198,16 @@ impl FilePlacer {
             }
             Ok(false) => {
                 // Nobody will find it again: only this process has to know, and the journal that it is nobody's.
-                if let Some((zone, life)) = extent.place.zone() {
-                    core.log_freed(&self.state.name, zone, life).map_err(|e| core.device_error(&e))?;
+                let (zone, life) = extent.place.zone().unzip();
+                if let (Some(zone), Some(life)) = (zone, life) {
+                    core.log_freed(&self.state, zone, life).map_err(|e| core.device_error(&e))?;
                 }
                 let mut map = self.state.map_mut();
-                let known = map.extents.iter().any(|e| e.place.zone() == extent.place.zone());
                 if let Some(last) = map.extents.last_mut().filter(|e| e.len == OPEN) {
                     last.len = extent.logical - last.logical;
                 }
                 map.extents.retain(|e| e.len > 0);
                 map.extents.push(extent);
-                let mut orphan = lock(&self.state.orphan);
-                if let (Some((zone, life)), Some(places), false) = (extent.place.zone(), orphan.as_mut(), known) {
-                    let place = FreedPlace::Zone { zone, life };
-                    if !places.contains(&place) {
-                        places.push(place);
-                    }
-                }
                 Ok(())
             }
             Err(error) => Err(core.device_error(&error)),

@@ -13,17 +13,16 @@ use crate::policy::{are_few, are_scarce};
 use crate::share::{Class, worth_parking};
 use imbrex_device::ZoneId;
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
-/// Zones that must not be reset although no metadata refers to them any more.
-#[derive(Default)]
-pub(crate) struct Pins {
-    /// How many files without a name have bytes in them, which they share with others.
-    held: BTreeMap<u32, u32>,
-    /// What is given up when they are let go: life of the zone, and the record that freed it.
-    waiting: BTreeMap<u32, (u64, u64)>,
+/// Conventional space that metadata has forgotten.
+pub(crate) struct Freed {
+    /// With this record.
+    lsn: u64,
+    addr: u64,
+    len: u64,
 }
 
 /// A drive may limit how many zones are neither empty nor full: parked ones are what can be spared first.
@@ -43,40 +42,42 @@ impl ZoneKeeper for Core {
     }
 }
 
-impl Pins {
-    /// Metadata refers to the zone again: it is not given up when it is let go of.
-    pub(crate) fn used_again(&mut self, zone: u32) {
-        self.waiting.remove(&zone);
-    }
-
-    /// Whether the zone must stay as it is.
-    pub(crate) fn holds(&self, zone: u32) -> bool {
-        self.held.contains_key(&zone)
-    }
-}
-
 impl Core {
+    /// Gives up what record `lsn` freed, as soon as it may be: space of an open file that lost its last name with its last handle.
     pub(crate) fn note_freed(&self, state: &mut MetaState, effect: Effect, lsn: u64) {
-        for mut freed in effect.freed {
-            for place in &freed.places {
-                if let FreedPlace::Zone { zone, .. } = place {
-                    lock(&self.parking).forget(*zone);
+        for freed in effect.freed {
+            let open = state.files.get(&freed.serial).and_then(Weak::upgrade).filter(|_| freed.unlinked);
+            let (mut zones, mut conventional) = (Vec::new(), Vec::new());
+            for place in freed.places {
+                match place {
+                    FreedPlace::Zone { zone, .. } => zones.push(zone),
+                    FreedPlace::Conventional { addr, len } => conventional.push((addr, len)),
                 }
             }
-            freed.places.retain(|place| !self.wait_for_pin(*place, lsn));
-            let open = state.files.get(&freed.serial).and_then(Weak::upgrade);
-            match open.filter(|_| freed.unlinked) {
-                Some(file) => {
-                    file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
-                    self.pin_shared(&file.state, &freed.places);
-                    let mut orphan = lock(&file.state.orphan);
-                    orphan.get_or_insert_default().extend(freed.places);
-                }
+            if let Some(file) = &open {
+                file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
+                // Others may have bytes in a zone of it that is not freed now, and delete them before it is closed.
+                let shared = file
+                    .state
+                    .map()
+                    .extents
+                    .iter()
+                    .filter_map(|e| e.place.zone())
+                    .map(|(zone, _)| zone)
+                    .collect::<Vec<_>>();
+                self.pin_for(&file.state, zones.iter().copied().chain(shared));
+            }
+            for zone in zones {
+                lock(&self.parking).forget(zone);
+                self.tenant.forget(ZoneId(zone), lsn);
+            }
+            match open {
+                Some(file) => lock(&file.state.orphan).get_or_insert_default().extend(conventional),
                 None => {
                     if freed.unlinked {
                         self.forget_pages_of(freed.serial, freed.size);
                     }
-                    self.give_up(freed.places, lsn);
+                    self.give_up(conventional, lsn);
                 }
             }
         }
@@ -87,64 +88,26 @@ impl Core {
         self.cache.forget_file(serial, size.div_ceil(u64::from(self.cache.page_size())));
     }
 
-    /// Keeps the zones of a file that lost its last name, as far as others have bytes there, too.
-    fn pin_shared(&self, file: &FileState, own: &[FreedPlace]) {
-        let owns = |zone: u32| own.iter().any(|p| matches!(p, FreedPlace::Zone { zone: z, .. } if *z == zone));
-        let mut zones: Vec<u32> = file.map().extents.iter().filter_map(|e| e.place.zone()).map(|(z, _)| z).collect();
-        zones.sort_unstable();
-        zones.dedup();
-        zones.retain(|zone| !owns(*zone));
-        let mut pins = lock(&self.pins);
-        zones.iter().for_each(|zone| *pins.held.entry(*zone).or_default() += 1);
-        lock(&file.pinned).extend(zones);
-    }
-
-    /// Whether freed space has to wait for a file that has no name and bytes in the same zone; then it is noted.
-    fn wait_for_pin(&self, place: FreedPlace, lsn: u64) -> bool {
-        let FreedPlace::Zone { zone, life } = place else { return false };
-        let mut pins = lock(&self.pins);
-        let held = pins.held.contains_key(&zone);
-        if held {
-            pins.waiting.insert(zone, (life, lsn));
+    /// A file without a name keeps these zones until it is closed.
+    pub(crate) fn pin_for(&self, file: &FileState, zones: impl Iterator<Item = u32>) {
+        let mut pinned = lock(&file.pinned);
+        for zone in zones {
+            if pinned.insert(zone) {
+                self.tenant.pin(ZoneId(zone));
+            }
         }
-        held
     }
 
-    /// The zone is not reset before it is let go of.
-    pub(crate) fn pin(&self, zone: u32) {
-        *lock(&self.pins).held.entry(zone).or_default() += 1;
-    }
-
-    /// Whether nobody holds the zone but one.
-    pub(crate) fn is_pinned_once(&self, zone: u32) -> bool {
-        lock(&self.pins).held.get(&zone) == Some(&1)
+    /// The file is closed, or has a name.
+    pub(crate) fn unpin_of(&self, file: &FileState) {
+        std::mem::take(&mut *lock(&file.pinned)).into_iter().for_each(|zone| self.tenant.unpin(ZoneId(zone)));
     }
 
     /// Zones that must stay as they are.
     pub(crate) fn busy_zones(&self) -> BTreeSet<u32> {
-        let mut busy: BTreeSet<u32> = lock(&self.pins).held.keys().copied().collect();
+        let mut busy = self.tenant.pinned();
         busy.extend(lock(&self.parking).promised_zones());
         busy
-    }
-
-    /// A file without a name is closed, or a zone not written to any more. True: some of them were waiting to be given up.
-    pub(crate) fn unpin(&self, zones: &[u32]) -> bool {
-        let mut any = false;
-        for &zone in zones {
-            let mut pins = lock(&self.pins);
-            let Some(held) = pins.held.get_mut(&zone) else { continue };
-            *held -= 1;
-            if *held > 0 {
-                continue;
-            }
-            pins.held.remove(&zone);
-            if let Some((life, lsn)) = pins.waiting.remove(&zone) {
-                // Under the lock: a zone on its way to be free is always seen in one of its stations.
-                self.give_up(vec![FreedPlace::Zone { zone, life }], lsn);
-                any = true;
-            }
-        }
-        any
     }
 
     /// A file's bytes end in this zone, which has room for others.
@@ -221,9 +184,14 @@ impl Core {
         Ok(matches!(class, Class::Table(_)) && are_scarce(free, zones))
     }
 
-    /// This space is nobody's once record `lsn` is durable.
-    pub(crate) fn give_up(&self, places: Vec<FreedPlace>, lsn: u64) {
-        lock(&self.pending).extend(places.into_iter().map(|p| (lsn, p)));
+    /// This conventional space, as addresses and lengths in bytes, is nobody's once record `lsn` is durable.
+    pub(crate) fn give_up(&self, space: Vec<(u64, u64)>, lsn: u64) {
+        lock(&self.pending).extend(space.into_iter().map(|(addr, len)| Freed { lsn, addr, len }));
+    }
+
+    /// Zones, and pieces of conventional space, that only wait for the journal.
+    pub(crate) fn waiting_for_journal(&self) -> usize {
+        self.tenant.counts().forgotten as usize + lock(&self.pending).len()
     }
 
     /// A zone; where there seems to be none, what is only waiting for the journal is freed first.
@@ -266,7 +234,7 @@ impl Core {
 
     fn after_freeing<T>(&self, get: impl Fn() -> imbrex_device::Result<T>) -> imbrex_device::Result<T> {
         // Looked at first: what is on its way there now is free only later.
-        let coming = !lock(&self.pending).is_empty();
+        let coming = self.tenant.counts().forgotten > 0;
         match get() {
             Err(error) if coming && matches!(error.fault, imbrex_device::Fault::NoSpace) => {
                 self.sync_journal().map_err(|e| self.device_error(&e))?;
@@ -328,38 +296,20 @@ impl Core {
             parking.take_back(zone).inspect(|open| self.tenant.taken(open.zone))
         };
         let open = taken.filter(|open| open.life == life)?;
-        self.pin(zone);
+        self.tenant.pin(open.zone);
         Some(open)
     }
 
-    /// Gives back what waits for the journal and does not need to any more. It stands in `pending` until it is free, and who comes
-    /// second waits for the first: whoever finds nothing pending has seen all that was freed.
+    /// Gives back what waits for the journal and does not need to any more.
     pub(crate) fn release_pending(&self) {
-        let _one = lock(&self.releasing);
         let durable = self.durable_lsn();
-        let (seen, ready) = {
-            let pending = lock(&self.pending);
-            let ready = pending.iter().filter(|(lsn, _)| *lsn <= durable).map(|(_, place)| *place);
-            (pending.len(), ready.collect::<Vec<_>>())
-        };
-        let zones = ready.iter().any(|place| matches!(place, FreedPlace::Zone { .. }));
-        for place in ready {
-            match place {
-                FreedPlace::Zone { zone, .. } => self.tenant.release(ZoneId(zone)),
-                FreedPlace::Conventional { addr, len } => {
-                    // A unit of which the file keeps the front is not free yet.
-                    lock(&self.conventional).free_behind(addr, len);
-                }
-            }
-        }
-        // What came meanwhile stands behind what was seen, and stays.
-        let mut n = 0;
-        lock(&self.pending).retain(|(lsn, _)| {
-            n += 1;
-            n > seen || *lsn > durable
-        });
-        if zones {
+        if self.tenant.forgot(durable) {
             self.cleaned.notify_all();
         }
+        // Under the lock: who finds nothing pending has seen all that was freed.
+        let mut pending = lock(&self.pending);
+        let mut space = lock(&self.conventional);
+        // A unit of which the file keeps the front is not free yet.
+        pending.extract_if(.., |freed| freed.lsn <= durable).for_each(|freed| space.free_behind(freed.addr, freed.len));
     }
 }

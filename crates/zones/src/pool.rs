@@ -1,10 +1,15 @@
 //! The pool: which zone is whose, and which is next.
 //!
 //! Pure bookkeeping over a snapshot of the drive's zones and the label's owner bytes; the volume carries out what it
-//! decides. A sequential zone that a tenant owns is *leased* (the tenant's metadata refers to it, or is about to), *empty*,
+//! decides. A sequential zone that a tenant owns is *leased* (the tenant's metadata refers to it, or is about to), *forgotten* (a
+//! record that is perhaps not durable yet says that nobody refers to it), *empty*,
 //! or *dirty* (written, but nobody refers to it: reset before use). A zone that is being reset in the background counts as free all
 //! the while: whoever needs that very one waits for the reset. At mount the tenant adopts what its metadata refers to;
 //! everything else it owns is free. Zones that are read-only or offline are never handed out.
+//!
+//! **Forgotten zones** are free once two things are true: the record that forgot them is durable, and nobody *pins* them. Pins are counted; who reads or
+//! writes bytes that metadata may forget meanwhile has one. A forgotten zone that gets new bytes is [recalled](Pool::recall). Forgotten
+//! zones count as leased, because nobody can take them.
 //!
 //! **Zones that nobody owns** become a tenant's in batches, because each claim is a label to be written. A batch is the claimer's from the moment it
 //! is chosen, so that no other tenant can choose it while the label is on its way; a claim whose label could not be written gives it back.
@@ -18,7 +23,7 @@
 use crate::budget::Budget;
 use crate::label;
 use imbrex_device::{Zone, ZoneId, ZoneState};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How deep into what a [budget](Budget) keeps free a request may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +56,8 @@ enum Use {
     /// `true`: leased as soon as that is done.
     Resetting(bool),
     Leased,
+    /// Leased, and in [`TenantZones::forgotten`].
+    Forgotten,
     Dead,
 }
 
@@ -80,8 +87,10 @@ struct TenantZones {
     resetting: u32,
     /// How many are on their way into the label.
     claimed: u32,
-    /// Those that are being reset to be leased then count already.
+    /// Those that are being reset to be leased then count already, and forgotten ones still do.
     leased: u32,
+    /// Forgotten zones, each with the record that forgot it.
+    forgotten: BTreeMap<u32, u64>,
     promised: u32,
     /// What a dead process had been promised for bytes that are not on the drive yet.
     left: u32,
@@ -127,6 +136,8 @@ impl TenantZones {
 pub struct PoolCounts {
     /// Leased.
     pub leased: u32,
+    /// Of the leased ones, how many are free as soon as the record that forgot them is durable.
+    pub forgotten: u32,
     /// Ready for use: empty, waiting for a reset, being reset, or nobody's; of those, what is held for this tenant and its share of the rest, so
     /// that no zone counts for two. It may take more than that, as long as others have not.
     pub free: u32,
@@ -145,6 +156,8 @@ pub struct Pool {
     zones: Vec<(u8, Use)>,
     tenants: Vec<TenantZones>,
     unowned: BTreeSet<u32>,
+    /// How many hold each zone.
+    pins: BTreeMap<u32, u32>,
     dead: u32,
     claim_batch: usize,
 }
@@ -156,6 +169,7 @@ impl Pool {
             zones: Vec::with_capacity(report.len()),
             tenants: budgets.iter().map(|&budget| TenantZones { budget, ..Default::default() }).collect(),
             unowned: BTreeSet::new(),
+            pins: BTreeMap::new(),
             dead: 0,
             claim_batch: (report.len() / 64).clamp(4, 1024),
         };
@@ -431,13 +445,69 @@ impl Pool {
         self.settle();
     }
 
-    /// The metadata that referred to a leased zone is durably gone, and so is its last reader.
-    pub fn release(&mut self, zone: ZoneId, dead: bool) {
+    /// Where the zone is leased nobody gets it before this pin is [gone](Pool::unpin), whatever metadata forgets.
+    pub fn pin(&mut self, zone: ZoneId) {
+        *self.pins.entry(zone.0).or_default() += 1;
+    }
+
+    /// Who pinned the zone does not need it any more.
+    pub fn unpin(&mut self, zone: ZoneId) {
+        let held = self.pins.get_mut(&zone.0);
+        debug_assert!(held.is_some(), "zone {zone} is unpinned but was not pinned");
+        match held {
+            Some(held) if *held > 1 => *held -= 1,
+            _ => drop(self.pins.remove(&zone.0)),
+        }
+    }
+
+    /// Zones of the tenant that somebody pins.
+    pub fn pinned(&self, owner: u8) -> BTreeSet<u32> {
+        self.pins.keys().copied().filter(|zone| self.zones[*zone as usize].0 == owner).collect()
+    }
+
+    /// With record `at` nobody refers to the leased zone any more; 0 is no record, and durable. Where that was said before, the later record
+    /// counts.
+    ///
+    /// # Panics
+    /// Where nobody has leased it.
+    pub fn forget(&mut self, zone: ZoneId, at: u64) {
         let (owner, usage) = self.zones[zone.0 as usize];
-        assert_eq!(usage, Use::Leased, "zone {zone} is released but was not leased");
-        self.tenant(owner).leased -= 1;
+        assert!(matches!(usage, Use::Leased | Use::Forgotten), "zone {zone} is forgotten but was not leased");
+        self.zones[zone.0 as usize].1 = Use::Forgotten;
+        let forgot = self.tenant(owner).forgotten.entry(zone.0).or_default();
+        *forgot = at.max(*forgot);
+    }
+
+    /// Metadata refers to a zone again that may have been forgotten. Whoever says so has pinned it.
+    pub fn recall(&mut self, zone: ZoneId) {
+        let (owner, usage) = self.zones[zone.0 as usize];
+        if usage == Use::Forgotten {
+            debug_assert!(self.pins.contains_key(&zone.0), "zone {zone} could be reset before it is recalled");
+            self.zones[zone.0 as usize].1 = Use::Leased;
+            self.tenant(owner).forgotten.remove(&zone.0);
+        }
+    }
+
+    /// Forgotten zones of the tenant that nobody pins and whose record is `durable`, as all are up to that one.
+    pub fn forgotten(&self, owner: u8, durable: u64) -> Vec<ZoneId> {
+        let forgotten = &self.tenants[usize::from(owner) - 1].forgotten;
+        let free = forgotten.iter().filter(|(zone, at)| **at <= durable && !self.pins.contains_key(zone));
+        free.map(|(&zone, _)| ZoneId(zone)).collect()
+    }
+
+    /// Of what was [forgotten](Pool::forgotten) up to record `durable`, this zone is free. False: somebody else was faster.
+    pub fn free_forgotten(&mut self, zone: ZoneId, durable: u64, dead: bool) -> bool {
+        let (owner, usage) = self.zones[zone.0 as usize];
+        let at = if usage == Use::Forgotten { self.tenant(owner).forgotten.get(&zone.0) } else { None };
+        if at.is_none_or(|at| *at > durable) || self.pins.contains_key(&zone.0) {
+            return false;
+        }
+        let tenant = self.tenant(owner);
+        tenant.forgotten.remove(&zone.0);
+        tenant.leased -= 1;
         self.set(zone, if dead { Use::Dead } else { Use::Dirty });
         self.settle();
+        true
     }
 
     /// Whether the zone is reset and ready.
@@ -450,6 +520,7 @@ impl Pool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         PoolCounts {
             leased: tenant.leased,
+            forgotten: self.forgotten(owner, u64::MAX).len() as u32,
             free: (tenant.own() + self.share(owner)) as u32,
             dirty: tenant.dirty.len() as u32 + tenant.resetting,
             reserve: tenant.budget.reserve(),

@@ -641,6 +641,11 @@ impl VolumeCore {
         }
     }
 
+    /// Whether the drive says now that the zone is of no more use.
+    pub(crate) fn has_died(&self, zone: ZoneId) -> bool {
+        matches!(self.report_one(zone), Ok(z) if matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline))
+    }
+
     fn update_label(&self, change: impl FnOnce(&mut Label)) -> Result<()> {
         self.flusher.check()?;
         let mut label = lock(&self.label);

@@ -60,6 +60,7 @@ impl ZonedDevice for Watched {
         self.drive.geometry()
     }
     fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
+        thread::yield_now();
         self.drive.report(from, out)
     }
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
@@ -358,6 +359,93 @@ fn whoever_is_promised_a_zone_that_was_given_back_gets_it() {
             threads.push(thread::spawn(move || while stepping.step().unwrap() {}));
             threads.into_iter().for_each(|t| t.join().unwrap());
             assert_eq!((tenant.counts().free, tenant.counts().promised), (0, 0));
+        },
+        rounds(),
+    );
+}
+
+/// Two tenants' zones are forgotten, read, and used again at the same time: no byte that a reader has pinned changes, what metadata refers to
+/// stays, and in the end all else is free.
+#[test]
+fn a_zone_that_is_pinned_or_used_again_is_not_reset() {
+    shuttle::check_random(
+        || {
+            let (_, volume, tenants) = volume_for(false, None, [("log", 0), ("other", 0)]);
+            let block = |zone: ZoneId| {
+                let mut block = AlignedBuf::zeroed(4096);
+                block.fill(zone.0 as u8 + 1);
+                block
+            };
+            let holds = {
+                let volume = volume.clone();
+                move |zone: ZoneId| {
+                    let mut bytes = AlignedBuf::zeroed(4096);
+                    volume.read(&mut bytes, volume.geometry().start(zone), TAG).unwrap();
+                    assert!(*bytes == *block(zone), "zone {zone} is somebody's");
+                }
+            };
+            let mut threads = Vec::new();
+            let metadata = tenants.clone().map(|tenant| {
+                let zones = (0..3).map(|_| {
+                    let zone = tenant.take(Urgency::User).unwrap();
+                    let mut open = OpenZone { zone, life: tenant.new_life(), at: 0, capacity: 64 << 10 };
+                    volume.write_sequential(&mut open, &block(zone), TAG).unwrap();
+                    zone
+                });
+                // What metadata refers to, and its last record.
+                let metadata = Arc::new(shuttle::sync::Mutex::new((zones.collect::<BTreeSet<_>>(), 0)));
+                let (forgetting, of) = (tenant.clone(), metadata.clone());
+                threads.push(thread::spawn(move || {
+                    for _ in 0..2 {
+                        let at = {
+                            let mut of = of.lock().unwrap();
+                            let Some(zone) = of.0.pop_first() else { break };
+                            of.1 += 1;
+                            forgetting.forget(zone, of.1);
+                            of.1
+                        };
+                        thread::yield_now();
+                        forgetting.forgot(at);
+                    }
+                }));
+                for uses_again in [false, true] {
+                    let (reading, of, holds) = (tenant.clone(), metadata.clone(), holds.clone());
+                    threads.push(thread::spawn(move || {
+                        for _ in 0..2 {
+                            let zone = {
+                                let of = of.lock().unwrap();
+                                let Some(zone) = of.0.first() else { break };
+                                reading.pin(*zone);
+                                *zone
+                            };
+                            thread::yield_now();
+                            holds(zone);
+                            let mut of = of.lock().unwrap();
+                            if uses_again && of.0.insert(zone) {
+                                reading.recall(zone);
+                            }
+                            reading.unpin(zone);
+                        }
+                    }));
+                }
+                metadata
+            });
+            let (taking, stepping) = (tenants[1].clone(), volume.clone());
+            threads.push(thread::spawn(move || {
+                while stepping.step().unwrap() {}
+                let zone = taking.take(Urgency::User).unwrap();
+                let mut open = OpenZone { zone, life: taking.new_life(), at: 0, capacity: 64 << 10 };
+                stepping.write_sequential(&mut open, &AlignedBuf::zeroed(4096), TAG).unwrap();
+                taking.release(zone);
+            }));
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            for (tenant, metadata) in tenants.iter().zip(metadata) {
+                tenant.forgot(u64::MAX);
+                let (zones, _) = &*metadata.lock().unwrap();
+                zones.iter().for_each(|zone| holds(*zone));
+                let counts = tenant.counts();
+                assert_eq!((counts.leased, counts.forgotten, tenant.pinned().len()), (zones.len() as u32, 0, 0));
+            }
         },
         rounds(),
     );

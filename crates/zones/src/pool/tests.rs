@@ -23,7 +23,7 @@ fn what_is_owned_and_not_adopted_is_free() {
     assert!(pool.adopt(ZoneId(99), 1).is_err());
     pool.adoption_done(1, &report);
     let counts = pool.counts(1);
-    assert_eq!(counts, PoolCounts { leased: 1, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
+    assert_eq!(counts, PoolCounts { leased: 1, forgotten: 0, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
     assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
     assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
     pool.reset_done(ZoneId(4), true);
@@ -35,7 +35,7 @@ fn what_is_owned_and_not_adopted_is_free() {
     assert_eq!(pool.take(1, Urgency::Metadata), Take::Reset(ZoneId(7)));
     pool.reset_done(ZoneId(7), false);
     assert_eq!(pool.take(1, Urgency::Metadata), Take::NoSpace);
-    pool.release(ZoneId(3), false);
+    released(&mut pool, ZoneId(3), false);
     assert_eq!(pool.next_dirty(), Some(ZoneId(3)));
     pool.reset_done(ZoneId(3), true);
     assert_eq!(pool.next_dirty(), None);
@@ -103,7 +103,116 @@ fn a_zone_that_is_being_reset_is_free_and_waited_for() {
     pool.reset_done(ZoneId(4), true);
     assert_eq!(pool.take(1, Urgency::Metadata), Take::Empty(ZoneId(4)));
     pool.reset_done(ZoneId(7), true);
-    assert_eq!(pool.counts(1), PoolCounts { leased: 4, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 });
+    assert_eq!(
+        pool.counts(1),
+        PoolCounts { leased: 4, forgotten: 0, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 }
+    );
+}
+
+fn released(pool: &mut Pool, zone: ZoneId, dead: bool) {
+    pool.forget(zone, 0);
+    assert!(pool.free_forgotten(zone, 0, dead));
+}
+
+/// A drive of one empty zone, leased.
+fn one_leased() -> Pool {
+    let mut pool = Pool::new(&[zone(0, ZoneState::Empty)], &[1], &[keeping(0)]);
+    pool.adoption_done(1, &[zone(0, ZoneState::Empty)]);
+    assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(0)));
+    pool
+}
+
+#[test]
+fn a_forgotten_zone_is_free_when_its_record_is_durable_and_nobody_pins_it() {
+    let it = ZoneId(0);
+    for durable_first in [false, true] {
+        let mut pool = one_leased();
+        pool.pin(it);
+        pool.pin(it);
+        pool.forget(it, 7);
+        assert_eq!((pool.forgotten(1, 7), pool.counts(1).forgotten), (vec![], 0), "two hold it");
+        assert_eq!((pool.counts(1).leased, pool.take(1, Urgency::Metadata)), (1, Take::NoSpace));
+        pool.unpin(it);
+        assert!(!pool.free_forgotten(it, 7, false), "one holds it");
+        assert_eq!(pool.pinned(1), BTreeSet::from([0]));
+        if !durable_first {
+            pool.unpin(it);
+            assert_eq!((pool.forgotten(1, 6), pool.counts(1).forgotten), (vec![], 1), "the record is not durable");
+            assert!(!pool.free_forgotten(it, 6, false));
+        } else {
+            pool.unpin(it);
+        }
+        assert_eq!((pool.forgotten(1, 7), pool.pinned(1)), (vec![it], BTreeSet::new()));
+        assert!(pool.free_forgotten(it, 7, false));
+        assert!(!pool.free_forgotten(it, 7, false), "somebody else was faster");
+        assert_eq!((pool.counts(1).leased, pool.counts(1).dirty), (0, 1));
+        assert_eq!(pool.next_dirty(), Some(it));
+    }
+}
+
+#[test]
+fn a_zone_that_is_forgotten_twice_waits_for_the_later_record() {
+    for records in [[7, 9], [9, 7]] {
+        let mut pool = one_leased();
+        records.iter().for_each(|at| pool.forget(ZoneId(0), *at));
+        assert_eq!((pool.forgotten(1, 8), pool.forgotten(1, 9)), (vec![], vec![ZoneId(0)]));
+    }
+}
+
+#[test]
+fn a_recalled_zone_is_leased_as_before() {
+    let it = ZoneId(0);
+    let mut pool = one_leased();
+    pool.pin(it);
+    pool.recall(it);
+    pool.forget(it, 7);
+    pool.recall(it);
+    pool.unpin(it);
+    assert_eq!((pool.forgotten(1, u64::MAX), pool.counts(1).leased, pool.counts(1).forgotten), (vec![], 1, 0));
+    assert!(!pool.free_forgotten(it, u64::MAX, false));
+    pool.forget(it, 3);
+    assert_eq!(pool.forgotten(1, 3), [it], "what forgot it before does not count");
+}
+
+#[test]
+fn a_forgotten_zone_that_has_died_is_dead() {
+    let mut pool = one_leased();
+    pool.forget(ZoneId(0), 7);
+    assert!(pool.free_forgotten(ZoneId(0), 7, true));
+    assert_eq!((pool.counts(1).leased, pool.counts(1).dead, pool.next_dirty()), (0, 1, None));
+}
+
+#[test]
+fn only_leased_zones_can_be_forgotten() {
+    let states: [fn() -> Pool; 5] = [
+        || pool().0,
+        || {
+            let mut pool = one_leased();
+            released(&mut pool, ZoneId(0), false);
+            pool
+        },
+        || {
+            let mut pool = one_leased();
+            released(&mut pool, ZoneId(0), true);
+            pool
+        },
+        || {
+            let mut pool = one_leased();
+            released(&mut pool, ZoneId(0), false);
+            pool.next_dirty();
+            pool
+        },
+        || {
+            let mut pool = one_leased();
+            released(&mut pool, ZoneId(0), false);
+            assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(0)));
+            pool
+        },
+    ];
+    for make in states {
+        let forget = || make().forget(ZoneId(0), 0);
+        assert!(std::panic::catch_unwind(forget).is_err());
+    }
 }
 
 /// Half of it, rounded down, is for metadata alone.
@@ -220,7 +329,12 @@ enum Op {
     Behind(u8, u32, usize),
     Promise(u8, u32),
     PromiseOver(u8),
-    Release(prop::sample::Index, bool),
+    Forget(prop::sample::Index, u64),
+    Pin(prop::sample::Index),
+    Unpin(prop::sample::Index),
+    Recall(prop::sample::Index),
+    /// So many records are durable; whether a zone that is free then has died.
+    Durable(u8, u64, bool),
     Clean,
     Reset(prop::sample::Index, bool),
     Claim(prop::sample::Index, bool),
@@ -237,7 +351,11 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (owner(), 0..40u32, 0..8usize).prop_map(|(owner, last, least)| Op::Behind(owner, last, least)),
         3 => (owner(), 0..4u32).prop_map(|(owner, leave)| Op::Promise(owner, leave)),
         1 => owner().prop_map(Op::PromiseOver),
-        3 => (index(), prop::bool::weighted(0.1)).prop_map(|(which, dead)| Op::Release(which, dead)),
+        4 => (index(), 0..9u64).prop_map(|(which, at)| Op::Forget(which, at)),
+        2 => index().prop_map(Op::Pin),
+        2 => index().prop_map(Op::Unpin),
+        1 => index().prop_map(Op::Recall),
+        4 => (owner(), 0..9u64, prop::bool::weighted(0.1)).prop_map(|(owner, at, dead)| Op::Durable(owner, at, dead)),
         2 => Just(Op::Clean),
         3 => (index(), prop::bool::weighted(0.9)).prop_map(|(which, ok)| Op::Reset(which, ok)),
         4 => (index(), prop::bool::weighted(0.7)).prop_map(|(which, ok)| Op::Claim(which, ok)),
@@ -256,6 +374,9 @@ prop_compose! {
 #[derive(Default)]
 struct Doing {
     leased: Vec<(ZoneId, u8)>,
+    forgotten: BTreeMap<ZoneId, u64>,
+    /// A zone for each pin.
+    pins: Vec<ZoneId>,
     resets: Vec<(ZoneId, u8, bool)>,
     claims: Vec<(Vec<ZoneId>, u8)>,
 }
@@ -274,6 +395,15 @@ impl Doing {
         }
     }
 
+    /// What is forgotten up to this record, and pinned by nobody.
+    fn free_at(&self, owner: u8, durable: u64) -> Vec<ZoneId> {
+        let forgot = |zone: &ZoneId| self.forgotten.get(zone).is_some_and(|at| *at <= durable);
+        let of = |(zone, o): &&(ZoneId, u8)| *o == owner && forgot(zone) && !self.pins.contains(zone);
+        let mut free: Vec<ZoneId> = self.leased.iter().filter(of).map(|(zone, _)| *zone).collect();
+        free.sort_unstable();
+        free
+    }
+
     /// Nobody has what somebody else has.
     fn check(&self, pool: &Pool) {
         let mut all: Vec<u32> = self.leased.iter().map(|(zone, _)| zone.0).collect();
@@ -288,6 +418,10 @@ impl Doing {
         let counts = [pool.counts(1), pool.counts(2)];
         let leased = leased + self.resets.iter().filter(|(.., lease)| *lease).count();
         assert_eq!(counts[0].leased + counts[1].leased, leased as u32);
+        for owner in [1, 2] {
+            assert_eq!(counts[usize::from(owner) - 1].forgotten as usize, self.free_at(owner, u64::MAX).len());
+            assert!(pool.pinned(owner).iter().all(|zone| self.pins.contains(&ZoneId(*zone))));
+        }
         let free = pool.zones.len() - leased - counts[0].dead as usize;
         let counted = (counts[0].free + counts[1].free) as usize;
         assert!(counted <= free, "each free zone counts once: {counts:?}");
@@ -336,7 +470,7 @@ fn no_tenant_gets_more_than_its_most() {
         taken.push(zone);
     }
     assert_eq!((taken.len(), pool.counts(2).free), (4, 2), "its reserve stays");
-    pool.release(taken[0], false);
+    released(&mut pool, taken[0], false);
     assert!(get(&mut pool, 2, Urgency::User).is_some(), "what it gave back it may take again");
     assert_eq!(get(&mut pool, 2, Urgency::User), None);
     let mut others = 0;
@@ -383,9 +517,38 @@ proptest! {
                 }
                 Op::PromiseOver(owner) => { pool.promise_over(owner); owner }
                 Op::Left(owner, zones) => { pool.left_promised(owner, zones); owner }
-                Op::Release(which, dead) if !doing.leased.is_empty() => {
-                    let (zone, owner) = doing.leased.swap_remove(which.index(doing.leased.len()));
-                    pool.release(zone, dead);
+                Op::Forget(which, at) if !doing.leased.is_empty() => {
+                    let (zone, owner) = *which.get(&doing.leased);
+                    pool.forget(zone, at);
+                    let forgot = doing.forgotten.entry(zone).or_insert(at);
+                    *forgot = at.max(*forgot);
+                    owner
+                }
+                Op::Pin(which) if !doing.leased.is_empty() => {
+                    let (zone, owner) = *which.get(&doing.leased);
+                    pool.pin(zone);
+                    doing.pins.push(zone);
+                    owner
+                }
+                Op::Unpin(which) if !doing.pins.is_empty() => {
+                    let zone = doing.pins.swap_remove(which.index(doing.pins.len()));
+                    pool.unpin(zone);
+                    pool.zones[zone.0 as usize].0
+                }
+                Op::Recall(which) if !doing.pins.is_empty() => {
+                    let zone = *which.get(&doing.pins);
+                    pool.recall(zone);
+                    doing.forgotten.remove(&zone);
+                    pool.zones[zone.0 as usize].0
+                }
+                Op::Durable(owner, durable, dead) => {
+                    let free = pool.forgotten(owner, durable);
+                    prop_assert_eq!(&free, &doing.free_at(owner, durable));
+                    for zone in free {
+                        prop_assert!(pool.free_forgotten(zone, durable, dead));
+                        doing.leased.retain(|(leased, _)| *leased != zone);
+                        doing.forgotten.remove(&zone);
+                    }
                     owner
                 }
                 Op::Clean => match pool.next_dirty() {

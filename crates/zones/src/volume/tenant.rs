@@ -8,6 +8,7 @@ use crate::memory::LeftSegment;
 use crate::pool::{PoolCounts, Urgency};
 use crate::sync::lock;
 use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
+use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
@@ -128,13 +129,51 @@ impl Tenant {
         lock(&self.core().pool).promise_over(self.owner);
     }
 
-    /// Nothing durable refers to the zone any more and nobody reads it: it may be reset.
+    /// Nothing durable refers to the leased zone: it is free, as soon as nobody pins it.
     pub fn release(&self, zone: ZoneId) {
+        self.forget(zone, 0);
+        self.forgot(0);
+    }
+
+    /// Whatever metadata forgets, a leased zone is not reset before [`Tenant::unpin`]. Pins are counted. Waits for nothing.
+    pub fn pin(&self, zone: ZoneId) {
+        lock(&self.core().pool).pin(zone);
+    }
+
+    /// Who pinned the zone does not need it any more. Where it is forgotten, the next [`Tenant::forgot`] frees it. Waits for nothing.
+    pub fn unpin(&self, zone: ZoneId) {
+        lock(&self.core().pool).unpin(zone);
+    }
+
+    /// Its zones that somebody pins.
+    pub fn pinned(&self) -> BTreeSet<u32> {
+        lock(&self.core().pool).pinned(self.owner)
+    }
+
+    /// With record `at` of the tenant's log nobody refers to the leased zone any more: it is free once that record is durable and the zone's last
+    /// pin is gone. Waits for nothing.
+    pub fn forget(&self, zone: ZoneId, at: u64) {
+        lock(&self.core().pool).forget(zone, at);
+    }
+
+    /// Metadata refers again to a zone that the caller has pinned and that may have been forgotten. Waits for nothing.
+    pub fn recall(&self, zone: ZoneId) {
+        lock(&self.core().pool).recall(zone);
+    }
+
+    /// All records up to `durable` are durable: frees the zones that they forgot and nobody pins. True: there were such zones. Reads the
+    /// drive's report of each.
+    pub fn forgot(&self, durable: u64) -> bool {
         let core = self.core();
-        let dead =
-            matches!(core.report_one(zone), Ok(z) if matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline));
-        lock(&core.pool).release(zone, dead);
-        core.reset_soon();
+        let zones = lock(&core.pool).forgotten(self.owner, durable);
+        for &zone in &zones {
+            let dead = core.has_died(zone);
+            lock(&core.pool).free_forgotten(zone, durable, dead);
+        }
+        if !zones.is_empty() {
+            core.reset_soon();
+        }
+        !zones.is_empty()
     }
 
     /// Who keeps zones for later, and is asked to give some up on a drive that limits active ones.
