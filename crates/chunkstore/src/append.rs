@@ -10,7 +10,7 @@ use crate::index::Chunk;
 use crate::options::{Append, Durability};
 use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, place, shares};
 use crate::pool::{BufPool, Image};
-use crate::zone::{DataZone, Event, ZoneState};
+use crate::zone::{DataZone, Event};
 use imbrex_device::{Fault, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::Arc;
@@ -446,12 +446,9 @@ impl Core {
         if self.reset_garbage(true) > 0 {
             return Ok(true);
         }
-        let (garbage, target) = {
-            let state = self.state();
-            (state.zones.count(ZoneState::Garbage), state.assigned)
-        };
-        if garbage > 0 {
+        if self.tenant.counts().forgotten > 0 {
             // What made them garbage may not be durable yet.
+            let target = self.state().assigned;
             self.commit(target)?;
             if self.reset_garbage(true) > 0 {
                 return Ok(true);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::{BLOCK, HEADER, Header, Kind, data_blocks};
 use crate::id::ChunkId;
 use crate::zone::ZoneState;
-use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag};
+use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, ZoneId};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -163,14 +163,12 @@ impl Core {
                     at = found.end;
                     continue;
                 }
-                zone.readers += 1;
+                self.tenant.pin(ZoneId(found.zone));
                 let life = zone.life;
                 (Indexed { zone: found.zone, life, start: found.start, end: found.end, at: found.at }, serial)
             };
             let whole = self.verify_record(id, serial, record, cause);
-            if let Some(zone) = self.state().zones.get_mut(record.zone) {
-                zone.readers = zone.readers.saturating_sub(1);
-            }
+            self.tenant.unpin(ZoneId(record.zone));
             let Indexed { zone, start, end, .. } = record;
             let len = u64::from(end - start);
             seen.records += 1;

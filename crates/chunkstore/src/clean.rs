@@ -212,7 +212,7 @@ impl Core {
             let mut state = self.state();
             let same = state.zones.get_mut(zone).filter(|z| z.life == chosen.life && z.can_be_cleaned());
             let Some(z) = same else { return Ok(Moved::default()) };
-            z.readers += 1;
+            self.tenant.pin(ZoneId(zone));
             let mut slots = z.live.clone();
             // A chunk with two groups here is in the list twice.
             slots.sort_unstable();
@@ -243,9 +243,7 @@ impl Core {
             }
         }
         let result = self.carry_out(moves);
-        if let Some(z) = self.state().zones.get_mut(zone) {
-            z.readers = z.readers.saturating_sub(1);
-        }
+        self.tenant.unpin(ZoneId(zone));
         result
     }
 
@@ -271,6 +269,21 @@ impl Core {
     }
 
     fn copy_and_switch(&self, moves: Vec<Move>) -> Result<Moved> {
+        let (done, unread) = self.copy_all(moves)?;
+        if done.is_empty() {
+            return Ok(Moved { bytes: 0, unread });
+        }
+        self.state().assign();
+        // What the journal says of a move must be about records that it knows.
+        self.commit_told()?;
+        // The copies are durable.
+        let bytes = self.switch(done)?;
+        tracing::debug!(bytes, unread = unread.is_some(), "live bytes moved out of the way of a zone that is cleaned");
+        Ok(Moved { bytes, unread })
+    }
+
+    /// Puts copies of these records into zones of the cleaner, as far as there is room; and why one could not be read, where it ended at that.
+    fn copy_all(&self, moves: Vec<Move>) -> Result<(Vec<Copied>, Option<DriveError>)> {
         let mut done = Vec::new();
         let mut copied = 0;
         let mut unread = None;
@@ -334,14 +347,12 @@ impl Core {
             }
             done.extend(copies);
         }
-        if done.is_empty() {
-            return Ok(Moved { bytes: 0, unread });
-        }
         self.counters.moved.fetch_add(copied, Ordering::Relaxed);
-        self.state().assign();
-        // What the journal says of a move must be about records that it knows.
-        self.commit_told()?;
-        // The copies are durable.
+        Ok((done, unread))
+    }
+
+    /// From here on the index refers to these copies, which are durable, and the journal says so. Returns their bytes.
+    fn switch(&self, done: Vec<Copied>) -> Result<u64> {
         let mut state = self.state();
         let mut bytes = 0;
         for Copied { slot, id, serial, from, to, lost } in done {
@@ -379,8 +390,7 @@ impl Core {
         let target = state.assigned;
         drop(state);
         self.commit(target)?;
-        tracing::debug!(bytes, unread = unread.is_some(), "live bytes moved out of the way of a zone that is cleaned");
-        Ok(Moved { bytes, unread })
+        Ok(bytes)
     }
 
     /// The zone of the cleaner that takes the next blocks of a chunk; `None`: there is none. It stays the cleaner's until what it gets is switched

@@ -117,6 +117,7 @@ impl Facts {
 
 /// See the module.
 pub(crate) struct State {
+    tenant: Tenant,
     pub(crate) index: Index,
     pub(crate) zones: ZoneTable,
     /// Entries of the journal that are not written yet.
@@ -164,8 +165,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(streams: usize, seed: u64) -> State {
+    pub(crate) fn new(tenant: Tenant, streams: usize, seed: u64) -> State {
         State {
+            tenant,
             index: Index::default(),
             zones: ZoneTable::default(),
             journal: Vec::new(),
@@ -250,7 +252,7 @@ impl State {
             && !z.incoming
         {
             z.step(Event::Die);
-            z.garbage_at = assigned;
+            self.tenant.forget(ZoneId(zone), assigned);
         }
     }
 
@@ -483,35 +485,30 @@ impl Core {
         Ok(())
     }
 
-    /// Gives zones back to the volume's pool that are durably garbage and that nobody reads: when free ones run short, or all of
+    /// Gives zones back to the volume's pool that are durably garbage and that nobody pins: when free ones run short, or all of
     /// them. Returns how many.
     pub(crate) fn reset_garbage(&self, all: bool) -> usize {
         let short = all || self.tenant.counts().free <= self.facts.clean_below + self.facts.pool as u32;
         if !short {
             return 0;
         }
-        let gone: Vec<u32> = {
+        let (gone, durable) = {
             let mut state = self.state();
             let durable = state.durable;
-            let due = |z: &crate::zone::DataZone| {
-                z.state() == ZoneState::Garbage
-                    && z.garbage_at <= durable
-                    && z.readers == 0
-                    && !z.writing
-                    && z.buffer.is_empty()
-            };
-            let gone: Vec<u32> = state.zones.all().iter().filter(|(_, z)| due(z)).map(|(zone, _)| *zone).collect();
-            for zone in &gone {
-                if let Some(mut z) = state.zones.remove(*zone) {
-                    z.step(Event::Reset);
-                    if z.unread > 0 {
-                        state.give_up_unread();
-                    }
+            let mut gone = self.tenant.forgotten(durable);
+            // No metadata refers to them, so nobody pins one after this.
+            gone.retain(|zone| {
+                let due = state.zones.get(zone.0).is_some_and(|z| !z.writing && z.buffer.is_empty());
+                let Some(mut z) = due.then(|| state.zones.remove(zone.0)).flatten() else { return false };
+                z.step(Event::Reset);
+                if z.unread > 0 {
+                    state.give_up_unread();
                 }
-            }
-            gone
+                true
+            });
+            (gone, durable)
         };
-        gone.iter().for_each(|zone| self.tenant.release(ZoneId(*zone)));
+        self.tenant.free(&gone, durable);
         gone.len()
     }
 

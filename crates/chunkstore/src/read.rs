@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{BLOCK, FOOTER, SLICE, check_slice, slice_at};
 use crate::id::ChunkId;
 use crate::pool::Image;
-use imbrex_device::{Cause, Error as DriveError, Fault, Tag};
+use imbrex_device::{Cause, Error as DriveError, Fault, Tag, ZoneId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -73,7 +73,7 @@ struct Piece {
 enum Found {
     /// It has been copied from memory.
     Memory,
-    /// On the drive; the zone knows that it is read.
+    /// On the drive; the zone is pinned.
     Drive,
     Nowhere,
 }
@@ -88,14 +88,8 @@ impl Core {
                 break;
             }
             let fetched = self.fetch(&mut pieces);
-            {
-                let mut state = self.state();
-                for piece in pieces.iter().filter(|piece| piece.found == Found::Drive) {
-                    if let Some(zone) = state.zones.get_mut(piece.zone) {
-                        zone.readers = zone.readers.saturating_sub(1);
-                    }
-                }
-            }
+            let pinned = pieces.iter().filter(|piece| piece.found == Found::Drive);
+            pinned.for_each(|piece| self.tenant.unpin(ZoneId(piece.zone)));
             for (piece, fetched) in pieces.iter_mut().zip(fetched) {
                 let out = &mut out[done..done + piece.len as usize];
                 self.give_out(id, piece, fetched, out, care)?;
@@ -143,7 +137,7 @@ impl Core {
                 if zone.buffer.read(piece.from, &mut piece.image[..stored]) {
                     piece.found = Found::Memory;
                 } else {
-                    zone.readers += 1;
+                    self.tenant.pin(ZoneId(piece.zone));
                     piece.found = Found::Drive;
                 }
             }

@@ -286,13 +286,16 @@ fn know_streams(tenant: &Tenant, options: &mut Options, parts: &[Vec<u8>]) -> Re
 
 /// The state that the index and the zones make.
 fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<State> {
-    let mut state = State::new(options.streams.len(), options.seed);
+    let mut state = State::new(tenant.clone(), options.streams.len(), options.seed);
     let same = |id, serial| rebuilt.chunks.get(&id).is_some_and(|chunk| chunk.serial == serial);
     state.scrub = Scrub::of_entry(rebuilt.scrub, same);
     state.index_bytes += rebuilt.names.bytes();
     state.names = rebuilt.names;
     for (zone, found) in rebuilt.zones {
         tenant.adopt(ZoneId(zone))?;
+        if found.state == ZoneState::Garbage {
+            tenant.forget(ZoneId(zone), 0);
+        }
         let mut z = DataZone::new(found.state, found.life, found.usage, found.capacity, found.tail);
         // The drive is asked again when it is closed for good.
         z.finished = found.finished;
@@ -380,7 +383,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
         });
     }
     let facts = facts(&tenant, &options, &log);
-    let state = State::new(options.streams.len(), options.seed);
+    let state = State::new(tenant.clone(), options.streams.len(), options.seed);
     let core = Core::new(tenant, options, facts, state, log);
     {
         // One in each ring.

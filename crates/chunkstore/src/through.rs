@@ -149,7 +149,10 @@ mod tests {
     use crate::id::{ChunkId, StreamType};
     use crate::index::Chunk;
     use crate::zone::{DataZone, ZoneState};
-    use imbrex_device::AlignedBuf;
+    use crate::{ChunkStore, FormatOptions, Options};
+    use imbrex_device::{AlignedBuf, Drive};
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
     use std::sync::Arc;
 
     /// Of a zone that is written up to this block, and has one more in memory.
@@ -161,7 +164,12 @@ mod tests {
 
     /// A chunk of two records in zone 5, of which the journal was told with number 7, and one in zone 6, with 9; each of one block.
     fn state() -> (State, u32) {
-        let mut state = State::new(1, 1);
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let drive = Drive { device: Arc::new(emulator), survivor: None };
+        ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive, Options { volume, ..Options::default() }).unwrap();
+        let mut state = State::new(store.core.tenant.clone(), 1, 1);
         let mut chunk = Chunk::new(ChunkId::of_number(1), 3, StreamType::DATA);
         for (zone, at) in [(5, 1), (5, 4), (6, 1)] {
             chunk.push(zone, 1000, at);

@@ -247,7 +247,7 @@ impl Core {
             for zone in &due {
                 if let Some(z) = state.zones.get_mut(*zone) {
                     z.finished = true;
-                    z.readers += 1;
+                    self.tenant.pin(ZoneId(*zone));
                 }
             }
             due
@@ -257,10 +257,10 @@ impl Core {
             if let Err(error) = &finished {
                 tracing::warn!(%error, "a zone could not be finished");
             }
-            if let Some(z) = self.state().zones.get_mut(zone) {
-                z.readers = z.readers.saturating_sub(1);
-                z.finished = z.dead || finished.is_ok();
+            if finished.is_err() {
+                self.state().zones.unfinished(zone);
             }
+            self.tenant.unpin(ZoneId(zone));
         }
     }
 }

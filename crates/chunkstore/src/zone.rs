@@ -71,14 +71,10 @@ pub(crate) struct DataZone {
     pub(crate) promised: u64,
     /// Somebody writes what is in its buffer: who has its [pen](crate::write::Pen).
     pub(crate) writing: bool,
-    /// Reads under way.
-    pub(crate) readers: u32,
     /// The cleaner puts records here that the index does not know yet.
     pub(crate) incoming: bool,
     /// The journal says whose it is with the commit of this number.
     pub(crate) taken: u64,
-    /// What made it garbage is durable with the commit of this number.
-    pub(crate) garbage_at: u64,
     /// The drive was told that it is not written any more.
     pub(crate) finished: bool,
     /// It took no write; nothing is written there any more.
@@ -112,10 +108,8 @@ impl DataZone {
             writers: 0,
             promised: 0,
             writing: false,
-            readers: 0,
             incoming: false,
             taken: 0,
-            garbage_at: 0,
             finished: false,
             dead: false,
             stranded: false,
@@ -167,11 +161,11 @@ impl DataZone {
         self.rate = (self.rate * before + rate * f64::from(blocks)) / (before + f64::from(blocks)).max(1.0);
     }
 
-    /// Nothing goes there any more, nothing waits for it in memory, and the drive knows that, or need not: so it stays until it is free. Whoever tells the
-    /// drive has it as a reader, and may fail.
+    /// Nothing goes there any more, nothing waits for it in memory, and the drive knows that, or need not: so it stays until it is free, or the drive
+    /// [says no](ZoneTable::unfinished).
     fn is_settled(&self) -> bool {
         let told = self.finished || self.state == ZoneState::Garbage;
-        !self.state.is_open() && self.buffer.is_empty() && told && self.readers == 0
+        !self.state.is_open() && self.buffer.is_empty() && told
     }
 
     /// Which kind of stream it is for, by number.
@@ -249,6 +243,14 @@ impl ZoneTable {
     pub(crate) fn settle(&mut self) {
         let all = &self.all;
         self.active.retain(|zone| all.get(zone).is_some_and(|z| !z.is_settled()));
+    }
+
+    /// The drive could not be told that the zone is not written any more: it is active again, unless it takes no writes anyway.
+    pub(crate) fn unfinished(&mut self, zone: u32) {
+        if let Some(z) = self.all.get_mut(&zone).filter(|z| !z.dead) {
+            z.finished = false;
+            self.active.insert(zone);
+        }
     }
 
     pub(crate) fn count(&self, state: ZoneState) -> usize {

@@ -164,16 +164,26 @@ impl Tenant {
     /// All records up to `durable` are durable: frees the zones that they forgot and nobody pins. True: there were such zones. Reads the
     /// drive's report of each.
     pub fn forgot(&self, durable: u64) -> bool {
+        let zones = self.forgotten(durable);
+        self.free(&zones, durable);
+        !zones.is_empty()
+    }
+
+    /// Zones that records up to `durable` have forgotten and nobody pins. Waits for nothing.
+    pub fn forgotten(&self, durable: u64) -> Vec<ZoneId> {
+        lock(&self.core().pool).forgotten(self.owner, durable)
+    }
+
+    /// Frees those that are [forgotten](Tenant::forgotten). Reads the drive's report of each.
+    pub fn free(&self, zones: &[ZoneId], durable: u64) {
         let core = self.core();
-        let zones = lock(&core.pool).forgotten(self.owner, durable);
-        for &zone in &zones {
+        for &zone in zones {
             let dead = core.has_died(zone);
             lock(&core.pool).free_forgotten(zone, durable, dead);
         }
         if !zones.is_empty() {
             core.reset_soon();
         }
-        !zones.is_empty()
     }
 
     /// Who keeps zones for later, and is asked to give some up on a drive that limits active ones.
