@@ -8,6 +8,7 @@ mod ends;
 
 pub(crate) use ends::{covered, log_end};
 
+use crate::Clock;
 use crate::core::{Core, Parts, zone_capacity};
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
@@ -265,22 +266,9 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     let of_journal = left.iter().filter(|segment| segment.key.file == JOURNAL_FILE);
     let used = of_journal.map(|segment| segment.key.life).max().unwrap_or(0);
     let keeper = RootKeeper::new(tenant.clone(), found.root.clone(), used);
-    let journal = if unclean {
-        let reset = |zone: u32| zones.get(zone as usize).is_none_or(|z| z.state == ZoneState::Empty);
-        found.meta.retain_forgotten(|zone| !reset(zone));
-        match Journal::compact(&keeper, &options.clock, found.meta.snapshot()) {
-            Ok((journal, old)) => {
-                old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
-                journal
-            }
-            // Not even the reserve is there any more: the journal goes on where it is.
-            Err(error) if matches!(error.fault, Fault::NoSpace) && !found.damaged => {
-                Journal::go_on(&keeper, &options.clock, &found.end, &found.unwritten)?
-            }
-            Err(error) => return Err(error.into()),
-        }
-    } else {
-        Journal::resume(&keeper, &options.clock, &found.end)
+    let journal = match unclean {
+        true => new_journal(&tenant, &keeper, &options.clock, &mut found, &zones)?,
+        false => Journal::resume(&keeper, &options.clock, &found.end),
     };
     held.into_iter().for_each(|zone| tenant.release(zone));
     let least = |capacity: u64| if tenant.limits_active() { 1 } else { worth_parking(capacity) };
@@ -310,6 +298,29 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
         tracing::warn!(drive = %core.volume.name(), "{what}");
     }
     Ok((core, found.report))
+}
+
+/// The journal after recovery: written anew, with the metadata that was found.
+fn new_journal(
+    tenant: &Tenant,
+    keeper: &Arc<RootKeeper>,
+    clock: &Clock,
+    found: &mut Found,
+    zones: &[Zone],
+) -> Result<Journal> {
+    let reset = |zone: u32| zones.get(zone as usize).is_none_or(|z| z.state == ZoneState::Empty);
+    found.meta.retain_forgotten(|zone| !reset(zone));
+    match Journal::compact(keeper, clock, found.meta.snapshot()) {
+        Ok((journal, old)) => {
+            old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
+            Ok(journal)
+        }
+        // Not even the reserve is there any more: the journal goes on where it is.
+        Err(error) if matches!(error.fault, Fault::NoSpace) && !found.damaged => {
+            Ok(Journal::go_on(keeper, clock, &found.end, &found.unwritten)?)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Bytes of inline space, on a drive without conventional zones: of the journal's first zone, a quarter at most.

@@ -194,6 +194,65 @@ fn unusable(device: &dyn ZonedDevice, sentence: impl std::fmt::Display) -> Error
 }
 
 /// Refuses a drive that cannot have as many active zones as are needed at once.
+/// The label of a drive and where it stands, and a sentence where one copy was damaged; repairs a copy that is damaged or old. `look`: the drive may
+/// take no writes.
+fn find_label(device: &dyn ZonedDevice, report: &[Zone], look: bool) -> Result<(LabelZones, Label, Option<String>)> {
+    let geometry = device.geometry();
+    let found = LabelZones::find(device, report)?.ok_or_else(|| unusable(device, LabelError::NotALabel))?;
+    let (label_zones, [a, b]) = (found.zones, found.copies);
+    let dead = label_zones.dead(device)?;
+    let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
+    let label_repaired = broken
+        .filter(|(i, _): &(usize, _)| dead[*i].is_none())
+        .map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
+    let chosen = Label::choose(a, b).map_err(|error| match error {
+        LabelError::Corrupt(_) => Error::damaged(&name_of(device), error.to_string()),
+        _ => unusable(device, error),
+    })?;
+    let label = chosen.label;
+    let count = conventional_count(report);
+    let here = geometry_of(geometry, label.geometry.conventional.clamp(*count.start(), *count.end()));
+    if label.geometry != here {
+        return Err(unusable(
+            device,
+            format!(
+                "was formatted as {} but is {here}; open it with the drive settings it was made with",
+                label.geometry
+            ),
+        ));
+    }
+    if dead.iter().all(Option::is_some) && !look {
+        return Err(cannot_write(device));
+    }
+    check_active(device, label_zones.rings())?;
+    dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
+    let other = 1 - chosen.copy;
+    let active = report.iter().filter(|zone| zone.state.is_open() || zone.state == ZoneState::Closed).count();
+    // Where a crash has left as many active zones as there may be, the engine finishes what is not needed, and then both copies are written
+    // anew.
+    let full = geometry.max_active.is_some_and(|most| active >= most.get() as usize);
+    if chosen.repair_other && dead[other].is_none() && !full {
+        label_zones.repair(device, other, &label, dead[chosen.copy].is_some())?;
+    }
+    Ok((label_zones, label, label_repaired))
+}
+
+/// What a process that died left in memory.
+fn left_behind(drive: &Drive, key: SurvivorKey) -> Result<Vec<u8>> {
+    let Some(survivor) = &drive.survivor else { return Ok(Vec::new()) };
+    let left = match survivor.left_behind(&key)? {
+        Some(left) => left,
+        // The region of the next mount is there where that one died before the label counted it.
+        None => survivor.left_behind(&SurvivorKey { mount: key.mount + 1, ..key })?.unwrap_or_default(),
+    };
+    if is_of_another_version(&left) {
+        let sentence = "another version of Imbrex died and left unwritten bytes of it in shared memory, which this one does not \
+                        understand; open it once with that version";
+        return Err(unusable(drive.device.as_ref(), sentence));
+    }
+    Ok(left)
+}
+
 fn check_active(device: &dyn ZonedDevice, rings: u32) -> Result<()> {
     let least = active::least(rings);
     match device.geometry().max_active {
@@ -234,53 +293,7 @@ impl Volume {
         let device = device.as_ref();
         let geometry = device.geometry().clone();
         let report = report_all(device)?;
-        let found = LabelZones::find(device, &report)?.ok_or_else(|| unusable(device, LabelError::NotALabel))?;
-        let (label_zones, [a, b]) = (found.zones, found.copies);
-        let dead = label_zones.dead(device)?;
-        let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
-        let label_repaired = broken
-            .filter(|(i, _): &(usize, _)| dead[*i].is_none())
-            .map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
-        let chosen = Label::choose(a, b).map_err(|error| match error {
-            LabelError::Corrupt(_) => Error::damaged(&name_of(device), error.to_string()),
-            _ => unusable(device, error),
-        })?;
-        let label = chosen.label;
-        let count = conventional_count(&report);
-        let here = geometry_of(&geometry, label.geometry.conventional.clamp(*count.start(), *count.end()));
-        if label.geometry != here {
-            return Err(unusable(
-                device,
-                format!(
-                    "was formatted as {} but is {here}; open it with the drive settings it was made with",
-                    label.geometry
-                ),
-            ));
-        }
-        if dead.iter().all(Option::is_some) && !look {
-            return Err(cannot_write(device));
-        }
-        check_active(device, label_zones.rings())?;
-        dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
-        let other = 1 - chosen.copy;
-        let active = report.iter().filter(|zone| zone.state.is_open() || zone.state == ZoneState::Closed).count();
-        if geometry.max_active.is_some_and(|most| active >= most.get() as usize) {
-            // A crash has left as many as there may be. The engine finishes what is not needed, and then both copies are written anew.
-        } else if chosen.repair_other && dead[other].is_none() {
-            tracing::warn!(drive = %device.identity().name, "one copy of the label is damaged or old: repairing it");
-            // Never both at once: the good copy, which the last mount may not have flushed any more, is durable before the
-            // bad one is touched.
-            device.flush(Cause::Label.into())?;
-            let how = (Some(label.generation), dead[chosen.copy].is_some());
-            let repaired = label_zones.write_copy(device, other, &label, how, &|tag| device.flush(tag));
-            match repaired {
-                // It died just now: the other is alone.
-                Err(error) if label_zones.died(device, other, &error)? => {
-                    tracing::warn!(%error, "a zone of the label takes no more writes");
-                }
-                other => drop(other?),
-            }
-        }
+        let (label_zones, label, label_repaired) = find_label(device, &report, look)?;
         // What died in front was conventional: the label says so.
         let mut seen = report.clone();
         seen.iter_mut()
@@ -292,22 +305,7 @@ impl Volume {
             power_epoch: device.power_epoch(),
             mount: label.mount,
         };
-        let left = match &drive.survivor {
-            // The region of the next mount is there where that one died before the label counted it.
-            Some(survivor) => match survivor.left_behind(&key)? {
-                Some(left) => left,
-                None => {
-                    let next = SurvivorKey { mount: key.mount + 1, ..key };
-                    survivor.left_behind(&next)?.unwrap_or_default()
-                }
-            },
-            None => Vec::new(),
-        };
-        if is_of_another_version(&left) {
-            let sentence = "another version of Imbrex died and left unwritten bytes of it in shared memory, which this one does not \
-                            understand; open it once with that version";
-            return Err(unusable(device, sentence));
-        }
+        let left = left_behind(&drive, key)?;
         let restored = label_of(&left).is_some_and(|least| label.generation < least);
         if restored {
             tracing::warn!(drive = %device.identity().name, "{RESTORED}");

@@ -97,8 +97,16 @@ impl Record {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; HEAD]);
-        let mut w = Writer(out);
-        let kind = match self {
+        let kind = self.encode_body(&mut Writer(out));
+        let len = out.len() - start;
+        debug_assert!(len < MAX_RECORD);
+        out[start..start + 2].copy_from_slice(&(len as u16).to_le_bytes());
+        out[start + 2] = kind;
+    }
+
+    /// What stands behind the head; returns the number of its kind.
+    fn encode_body(&self, w: &mut Writer<'_>) -> u8 {
+        match self {
             Record::Mkdir { parent, name, serial, time } => {
                 w.u64(*parent).name(name).u64(*serial).u64(*time);
                 MKDIR
@@ -191,11 +199,7 @@ impl Record {
                 w.u64(*addr).0.extend_from_slice(bytes);
                 INLINE
             }
-        };
-        let len = out.len() - start;
-        debug_assert!(len < MAX_RECORD);
-        out[start..start + 2].copy_from_slice(&(len as u16).to_le_bytes());
-        out[start + 2] = kind;
+        }
     }
 
     /// Reads the first record of `bytes`; returns it and its length. Never panics.

@@ -114,6 +114,7 @@ impl Author {
     }
 
     /// The operation of this number, if there is something to do it to.
+    #[expect(clippy::too_many_lines, reason = "an arm for each operation")]
     fn attempt(&mut self, what: u32) -> Option<()> {
         let seed = self.rng.random();
         match what {

@@ -121,6 +121,7 @@ fn zns() -> Config {
     Config { conventional: 0, zone_capacity: 768 << 10, max_open: Some(6), max_active: Some(6), ..Config::tiny() }
 }
 
+#[expect(clippy::too_many_lines, reason = "an arm for each operation")]
 fn run(ops: Vec<Op>, exec: Exec, config: &Config) -> Result<(), TestCaseError> {
     let (mut drive, mut now) = drive(config);
     let mut fs = mount(&drive, exec);

@@ -11,10 +11,10 @@
 
 use super::heads::{Found, LostStore, look_at_all, root_of, stores};
 use super::{Progress, TENANT, budget};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::ZoneUse;
 use crate::options::Clock;
-use imbrex_device::{Drive, Error as DriveError, ZoneState, report_all};
+use imbrex_device::{Drive, Error as DriveError, ZoneId, ZoneState, report_all};
 use imbrex_zones::label::{NOBODY, TenantRecord};
 use imbrex_zones::{Budget, LostLabel, NewLabel, Volume};
 use uuid::Uuid;
@@ -60,48 +60,14 @@ fn listed(stores: &[LostStore]) -> String {
 pub(crate) fn relabel(drive: &Drive, how: Relabel, clock: &Clock, progress: Progress) -> Result<Option<Relabelled>> {
     let Some(lost) = Volume::lost_label(drive)? else { return Ok(None) };
     let device = drive.device.as_ref();
-    let refuse = |sentence: String| DriveError::unusable(&device.identity().name, sentence).into();
+    let refuse = |sentence: String| -> Error { DriveError::unusable(&device.identity().name, sentence).into() };
     let report = report_all(device)?;
     check_places(drive, &lost)?;
     let found = look_at_all(device, &report, lost.zones, &mut |done, all| {
         progress(super::OpenStep::Heads, done, all);
     });
     let all = stores(found.values());
-    let store = match (how, &all[..]) {
-        (_, []) => {
-            let what = "has lost its label, and no zone of it was ever written by a chunk store; check that it is the right drive, \
-                        and look for files with `imbrex fs salvage`";
-            return Err(refuse(what.into()));
-        }
-        (Relabel::No, stores) => {
-            let [a, b] = lost.zones;
-            return Err(refuse(format!(
-                "has lost both copies of its label, and zones of a chunk store are on it: {}; `imbrex chunk salvage --dry-run \
-                 --relabel` says what could be found, and with `--relabel` alone a new label is written to zones {a} and {b}, where the \
-                 lost one stood",
-                listed(stores)
-            )));
-        }
-        (Relabel::Only, [one]) => *one,
-        (Relabel::Only, stores) => {
-            return Err(refuse(format!(
-                "has lost its label, and zones of {} chunk stores are on it: {}; say whose label it shall be with `--volume UUID`; \
-                 what is of the others is kept as it is",
-                stores.len(),
-                listed(stores)
-            )));
-        }
-        (Relabel::Volume(volume), stores) => match stores.iter().find(|store| store.volume == volume) {
-            Some(store) => *store,
-            None => {
-                return Err(refuse(format!(
-                    "has no zone of a chunk store of volume {}; there are: {}",
-                    name(volume),
-                    listed(stores)
-                )));
-            }
-        },
-    };
+    let store = store_of(how, &all, lost.zones).map_err(refuse)?;
     // Without a head nobody can tell of which volume records are, but where there is one only.
     let is_ours = |found: &Found| match found {
         Found::Head(head, _) => head.volume == store.volume,
@@ -160,6 +126,39 @@ pub(crate) fn relabel(drive: &Drive, how: Relabel, clock: &Clock, progress: Prog
     Volume::relabel(drive, NewLabel { uuid: store.volume, generation, mount, tenants, owners })?;
     tracing::info!(drive = %device.identity().name, volume = %name(store.volume), kept, "the label was made anew");
     Ok(Some(Relabelled { store, kept }))
+}
+
+/// Whose label it shall be; `label`: where it would be written.
+fn store_of(how: Relabel, all: &[LostStore], label: [ZoneId; 2]) -> Result<LostStore, String> {
+    match (how, all) {
+        (_, []) => {
+            let what = "has lost its label, and no zone of it was ever written by a chunk store; check that it is the right drive, \
+                        and look for files with `imbrex fs salvage`";
+            Err(what.into())
+        }
+        (Relabel::No, stores) => {
+            let [a, b] = label;
+            Err(format!(
+                "has lost both copies of its label, and zones of a chunk store are on it: {}; `imbrex chunk salvage --dry-run \
+                 --relabel` says what could be found, and with `--relabel` alone a new label is written to zones {a} and {b}, where the \
+                 lost one stood",
+                listed(stores)
+            ))
+        }
+        (Relabel::Only, [one]) => Ok(*one),
+        (Relabel::Only, stores) => Err(format!(
+            "has lost its label, and zones of {} chunk stores are on it: {}; say whose label it shall be with `--volume UUID`; \
+                 what is of the others is kept as it is",
+            stores.len(),
+            listed(stores)
+        )),
+        (Relabel::Volume(volume), stores) => match stores.iter().find(|store| store.volume == volume) {
+            Some(store) => Ok(*store),
+            None => {
+                Err(format!("has no zone of a chunk store of volume {}; there are: {}", name(volume), listed(stores)))
+            }
+        },
+    }
 }
 
 /// Where a label would be written, nothing else stands.

@@ -126,15 +126,27 @@ pub(crate) fn salvage(
         if deleted.contains(&serial) {
             continue;
         }
+        rebuilt.salvage_chunk(Chunk::new(id, serial, stream), &records, sealed.get(&serial).copied(), report);
+    }
+    rebuilt.end_chunks(report);
+    rebuilt.know_referred(tenant);
+    rebuilt.check_names(report);
+    Ok(rebuilt)
+}
+
+impl Rebuilt {
+    /// A chunk of these records, which was sealed with so many bytes.
+    fn salvage_chunk(&mut self, chunk: Chunk, records: &Records, sealed: Option<u32>, report: &mut OpenReport) {
+        let (id, serial) = (chunk.id, chunk.serial);
         report.records += records.len() as u64;
-        let mut chunk = put_together(Chunk::new(id, serial, stream), &records, report);
-        if let Some(len) = sealed.get(&serial) {
-            rebuilt.seals.insert(id, *len);
+        let mut chunk = put_together(chunk, records, report);
+        if let Some(len) = sealed {
+            self.seals.insert(id, len);
             // What is missing may have been lost before, and no hole be left.
-            let last = chunk.groups().last().map(|group| group.zone).filter(|_| chunk.len < *len);
+            let last = chunk.groups().last().map(|group| group.zone).filter(|_| chunk.len < len);
             if let Some(zone) = last {
                 report.damage.push(format!("Chunk {id} has lost its bytes from {} to {len}.", chunk.len));
-                chunk.lose(zone, *len);
+                chunk.lose(zone, len);
             }
         }
         for (offset, Copy { zone, record, .. }) in records.iter().filter(|(_, copy)| !copy.rank.1) {
@@ -142,16 +154,12 @@ pub(crate) fn salvage(
             report
                 .damage
                 .push(format!("Chunk {id} has lost its bytes from {offset} to {}, or some of them.", record.end));
-            rebuilt.scrub.marks.push(Mark { id, serial, offset, len, zone: *zone, lost: true });
+            self.scrub.marks.push(Mark { id, serial, offset, len, zone: *zone, lost: true });
         }
         let newest = records.last_key_value().map(|(offset, copy)| (*offset, copy.rank.0));
-        rebuilt.applied.insert(id, newest.into_iter().collect());
-        rebuilt.chunks.insert(id, chunk);
+        self.applied.insert(id, newest.into_iter().collect());
+        self.chunks.insert(id, chunk);
     }
-    rebuilt.end_chunks(report);
-    rebuilt.know_referred(tenant);
-    rebuilt.check_names(report);
-    Ok(rebuilt)
 }
 
 /// A zone of this volume that holds records, as its beginning says.

@@ -152,6 +152,21 @@ impl LabelZones {
         Ok(told && is_dead(&report_one(device, self.zones[copy])?))
     }
 
+    /// Writes this copy, which is damaged or old, from the other, unless its zone dies just now. `alone`: the other zone is dead.
+    pub(super) fn repair(&self, device: &dyn ZonedDevice, copy: usize, label: &Label, alone: bool) -> Result<()> {
+        tracing::warn!(drive = %device.identity().name, "one copy of the label is damaged or old: repairing it");
+        // Never both at once: the good copy, which the last mount may not have flushed any more, is durable before the
+        // bad one is touched.
+        device.flush(Cause::Label.into())?;
+        match self.write_copy(device, copy, label, (Some(label.generation), alone), &|tag| device.flush(tag)) {
+            Err(error) if self.died(device, copy, &error)? => {
+                tracing::warn!(%error, "a zone of the label takes no more writes");
+            }
+            other => drop(other?),
+        }
+        Ok(())
+    }
+
     /// Writes one copy, flushes it and reads it back; one that does not read as it was written is written once more. So the
     /// other copy is not overwritten, and perhaps torn by a power loss, while this one is bad without anybody knowing.
     /// `alone`: the other zone is dead. False: it cannot be read back, or there is no room that does not hold what is worth

@@ -428,6 +428,7 @@ impl World {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each operation")]
     fn step_file(&mut self, op: &Op) -> (Result<Effect, MetaError>, bool) {
         let time = self.clock;
         let run = self.runs + 1;
