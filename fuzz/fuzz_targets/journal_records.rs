@@ -1,4 +1,4 @@
-//! The journal: arbitrary bytes as records. Each that is accepted is encoded as it was; a lenient replay of them leaves
+//! The journal: arbitrary bytes as records. Each that is accepted is encoded as it was; a repairing replay of them leaves
 //! metadata that is sound, and whose snapshot gives it again.
 
 #![no_main]

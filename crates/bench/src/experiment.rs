@@ -22,7 +22,7 @@ mod chunk_read;
 mod chunk_recovery;
 mod chunk_write;
 #[cfg(test)]
-mod commit_wait;
+mod group_commit_delay;
 mod hdd_tuning;
 mod hosts;
 mod interleave;
@@ -31,18 +31,18 @@ mod kernel_chunks;
 mod leveldb_bluefs;
 mod log_placement;
 mod machine;
+mod object_workload;
 mod oss;
-mod oss_run;
 pub mod report;
 pub mod result;
 mod rocks;
 mod running;
 mod sample;
 pub mod sensitivity;
-mod stepped;
 pub mod streams;
 #[cfg(test)]
 mod throttled;
+mod virtual_clock;
 mod zoned_file_systems;
 
 pub use hosts::remove_left;

@@ -127,7 +127,7 @@ impl Step<'_> {
     /// The zone that was moved to is full, or nobody knows how full.
     pub(crate) fn leave_for_good(&mut self) {
         if let Some(open) = self.into.take() {
-            self.core.tenant.finish(open.zone);
+            self.core.tenant.finish_unused(open.zone);
             self.filled.push(open);
         }
     }
@@ -461,7 +461,7 @@ impl Core {
         let begin = into.at;
         let mut done = 0;
         while done < len {
-            if step.rest.as_ref().is_some_and(|rest| rest.stops) && self.resting.is_over() {
+            if step.rest.as_ref().is_some_and(|rest| rest.stops) && self.idle_pack.is_over() {
                 return Ok(None);
             }
             let n = (len - done).min(PIECE);

@@ -12,13 +12,13 @@ use crate::clean::Cleaner;
 use crate::durable::Durable;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, lock};
+use crate::idle_pack::IdlePack;
 use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
-use crate::rest::Resting;
 use crate::share::Parking;
 use crate::space::Freed;
 use crate::wal::WalTail;
@@ -76,7 +76,7 @@ pub(crate) struct Core {
     pub(crate) cleaned: Condvar,
     /// Bytes of tables that were written since zones were last cleaned ahead.
     pub(crate) tables_written: AtomicU64,
-    pub(crate) resting: Resting,
+    pub(crate) idle_pack: IdlePack,
     appended_lsn: AtomicU64,
     durable_lsn: AtomicU64,
     /// The journal could not take a record: nothing may change any more.
@@ -132,7 +132,7 @@ impl Core {
             cleaner: Mutex::default(),
             cleaned: Condvar::new(),
             tables_written: AtomicU64::new(0),
-            resting: Resting::default(),
+            idle_pack: IdlePack::default(),
             appended_lsn: AtomicU64::new(0),
             durable_lsn: AtomicU64::new(0),
             broken: AtomicBool::new(false),

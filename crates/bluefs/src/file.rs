@@ -218,7 +218,7 @@ impl File {
             cause: writing.cause.unwrap_or_else(|| self.default_cause()),
             ordered: state.kind == FileKind::Log,
             // What is in memory fits into as many zones, whatever becomes of the one that is open.
-            patient: match state.purpose {
+            deferred: match state.purpose {
                 Purpose::Wal if core.logs_wait() => patient_segments(core, segment_bytes),
                 _ => 0,
             },
@@ -232,14 +232,14 @@ impl File {
         };
         let before = Arc::new(Before::of(before));
         let going_on = zone.map(|open| open.zone.0);
-        let placer = Arc::new(FilePlacer::new(core, state, &before, spec.patient > 0, going_on));
+        let placer = Arc::new(FilePlacer::new(core, state, &before, spec.deferred > 0, going_on));
         let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
         if state.purpose == Purpose::Wal {
             let now = Tail { state: state.clone(), stream: stream.clone(), before };
             let tail = writing.wal.get_or_insert_default();
             tail.goes_on(now);
             core.note_wal(state, tail);
-            if spec.patient > 0 && !core.logs_wait() {
+            if spec.deferred > 0 && !core.logs_wait() {
                 // Somebody synced one just now, and did not know of this one.
                 stream.hurry();
             }
@@ -256,7 +256,7 @@ impl File {
         if writing.writers > 0 {
             return Ok(());
         }
-        if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_patient())
+        if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_deferred())
             && file.state.kind == FileKind::Log
             && stream.placed() < stream.len()
             && file.core.logs_wait()
@@ -304,7 +304,7 @@ impl File {
         } else {
             stream.drain(Priority::Normal)?;
             if let Some(open) = stream.give_back() {
-                self.core.tenant.finish(open.zone);
+                self.core.tenant.finish_unused(open.zone);
             }
         }
         self.set_stream(writing, None);

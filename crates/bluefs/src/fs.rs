@@ -8,11 +8,11 @@ use crate::durable::Syncing;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::handles::{LockToken, RandomFile, Reader, Writer, truncate};
+use crate::idle_pack::Maintenance;
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT, mount, mount_volume};
 use crate::options::Options;
-use crate::rest::Watchman;
 use crate::watch::{Watch, Watched};
 use imbrex_device::{Cause, Drive, Tag, ZoneId, ZoneState, report_all};
 use imbrex_drives::counted::{Counters, count};
@@ -45,16 +45,16 @@ pub const WAL_SPARE: u32 = 2;
 
 /// Options of a URI that bluefs understands, beside the drive's.
 pub const URI_OPTIONS: &[&str] =
-    &["cache", "cache-policy", "io-scale", "journal", "rest", "share", "survivor-size", "wal", "format"];
+    &["cache", "cache-policy", "io-scale", "journal", "idle-pack", "share", "survivor-size", "wal", "format"];
 
 static OPEN: LazyLock<Registry<String, Mounted>> = LazyLock::new(Registry::default);
 
 /// A mounted file system. Clones are the same one; it is unmounted when the last clone and the last handle are gone.
 #[derive(Clone)]
-pub struct BlueFs(Held);
+pub struct BlueFs(Handle);
 
 #[derive(Clone)]
-enum Held {
+enum Handle {
     Own(Arc<Mounted>),
     Registered(Shared<String, Mounted>),
 }
@@ -63,7 +63,7 @@ struct Mounted {
     core: Arc<Core>,
     report: MountReport,
     watched: Watched,
-    watchman: Watchman,
+    maintenance: Maintenance,
     /// Where other engines of the process may have it, too; last, for when the mount has ended.
     _shared: Option<SharedVolume>,
 }
@@ -89,9 +89,9 @@ impl Mounted {
     }
 
     fn of((core, report): (Arc<Core>, MountReport), counters: Arc<Counters>, shared: Option<SharedVolume>) -> Mounted {
-        let watchman = Watchman::new(&core, &counters);
+        let maintenance = Maintenance::new(&core, &counters);
         let watched = Watched::new(core.clone(), counters, report.damage.len());
-        Mounted { core, report, watched, watchman, _shared: shared }
+        Mounted { core, report, watched, maintenance, _shared: shared }
     }
 }
 
@@ -196,7 +196,7 @@ impl BlueFs {
 
     /// Mounts a formatted drive.
     pub fn mount(drive: Drive, options: Options) -> Result<BlueFs> {
-        Ok(BlueFs(Held::Own(Arc::new(Mounted::new(drive, options)?))))
+        Ok(BlueFs(Handle::Own(Arc::new(Mounted::new(drive, options)?))))
     }
 
     /// Mounts what a URI names, as `imbrex:///data/drive.img?cache=2G`, or hands out the mount that this process has of it
@@ -218,7 +218,7 @@ impl BlueFs {
         let key = match open.read_only {
             // Who only looks sees what this process is doing.
             true => match OPEN.get(&key) {
-                Some(shared) => return Ok(BlueFs(Held::Registered(shared))),
+                Some(shared) => return Ok(BlueFs(Handle::Registered(shared))),
                 None => format!("{key} read-only"),
             },
             false => key,
@@ -242,13 +242,13 @@ impl BlueFs {
                 (_, mounted) => mounted,
             }
         })?;
-        Ok(BlueFs(Held::Registered(shared)))
+        Ok(BlueFs(Handle::Registered(shared)))
     }
 
     fn mounted(&self) -> &Mounted {
         match &self.0 {
-            Held::Own(mounted) => mounted,
-            Held::Registered(mounted) => mounted,
+            Handle::Own(mounted) => mounted,
+            Handle::Registered(mounted) => mounted,
         }
     }
 
@@ -597,7 +597,7 @@ pub(crate) fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Opti
 impl Drop for Mounted {
     fn drop(&mut self) {
         let last_words = self.watched.close();
-        self.watchman.end();
+        self.maintenance.end();
         if let Err(why) = unmount(&self.core) {
             tracing::warn!(%why, "not everything could be written at unmount; the next mount repairs what it can");
         }

@@ -251,7 +251,7 @@ impl Journal {
             segments: 4,
             cause: if staged { Cause::Checkpoint } else { Cause::Journal },
             ordered: true,
-            patient: 0,
+            deferred: 0,
             journal: true,
         };
         let placer = Arc::new(JournalPlacer {

@@ -31,14 +31,15 @@ mod file;
 mod fs;
 mod grow;
 mod handles;
+mod idle_pack;
 pub mod journal;
 pub mod kind;
 mod log;
 pub mod meta;
 mod mount;
 mod options;
+mod overwrite;
 mod pack;
-mod place;
 mod placer;
 mod policy;
 mod read;
@@ -46,7 +47,6 @@ mod relog;
 #[cfg(test)]
 mod replay;
 mod rescue;
-mod rest;
 pub mod salvage;
 mod share;
 mod space;
@@ -60,8 +60,8 @@ pub use fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, 
 #[doc(hidden)]
 pub use handles::SyncInSteps;
 pub use handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
+pub use idle_pack::Packed;
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};
-pub use rest::Packed;
 pub use watch::{Metrics, Watch};

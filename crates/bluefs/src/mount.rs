@@ -15,7 +15,7 @@ use crate::file::{File, lock};
 use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
 use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
-use crate::meta::{LenientOutcome, Meta, Record, Serial};
+use crate::meta::{Meta, Record, RepairOutcome, Serial};
 use crate::options::Options;
 use crate::rescue::{Scene, Stretches, rescue};
 use crate::share::{Class, Parking, worth_parking};
@@ -78,13 +78,13 @@ fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport, mut each: i
     let bad = records_of(payload, |record| {
         report.records += 1;
         each(&record);
-        match meta.apply_lenient(&record) {
-            LenientOutcome::Applied(_) => {}
-            LenientOutcome::Repaired { what, .. } => {
+        match meta.apply_repairing(&record) {
+            RepairOutcome::Applied(_) => {}
+            RepairOutcome::Repaired { what, .. } => {
                 odd = true;
                 report.damage.push(what);
             }
-            LenientOutcome::Skipped(why) => {
+            RepairOutcome::Skipped(why) => {
                 odd = true;
                 report.damage.push(format!("a record of the journal makes no sense ({why})"));
             }

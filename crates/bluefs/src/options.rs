@@ -57,7 +57,7 @@ pub struct Options {
     pub share: bool,
     /// After so long without a command from anybody the zones of short tables are packed together, where files share zones and the
     /// volume has threads; `None`: never.
-    pub rest: Option<Duration>,
+    pub idle_pack: Option<Duration>,
     /// Where times come from.
     pub clock: Clock,
 }
@@ -77,7 +77,7 @@ impl fmt::Debug for Options {
             .field("read_only", &self.read_only)
             .field("rescue", &self.rescue)
             .field("share", &self.share)
-            .field("rest", &self.rest)
+            .field("idle_pack", &self.idle_pack)
             .finish_non_exhaustive()
     }
 }
@@ -97,7 +97,7 @@ impl Default for Options {
             read_only: false,
             rescue: false,
             share: true,
-            rest: Some(Duration::from_secs(2)),
+            idle_pack: Some(Duration::from_secs(2)),
             clock: Arc::new(now),
         }
     }
@@ -109,13 +109,13 @@ fn io_scale(text: &str) -> std::result::Result<u32, String> {
 }
 
 /// `on`, `off`, or how many seconds.
-fn rest(text: &str, default: Option<Duration>) -> std::result::Result<Option<Duration>, String> {
+fn idle_pack(text: &str, default: Option<Duration>) -> std::result::Result<Option<Duration>, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         let most = 86_400.0;
         let fits = (0.01..=most).contains(&seconds).then(|| Duration::from_secs_f64(seconds));
-        return fits.map(Some).ok_or_else(|| format!("rest={text} is not between 0.01 and {most} seconds"));
+        return fits.map(Some).ok_or_else(|| format!("idle-pack={text} is not between 0.01 and {most} seconds"));
     }
-    let on = parse_bool(text).map_err(|_| format!("rest={text} is neither on, off nor a number of seconds"))?;
+    let on = parse_bool(text).map_err(|_| format!("idle-pack={text} is neither on, off nor a number of seconds"))?;
     Ok(default.filter(|_| on))
 }
 
@@ -186,8 +186,8 @@ impl Options {
         if let Some(value) = parsed.options.get("share") {
             options.share = parse_bool(value).map_err(|why| refuse(format!("share={value}: {why}")))?;
         }
-        if let Some(text) = parsed.options.get("rest") {
-            options.rest = rest(text, options.rest).map_err(refuse)?;
+        if let Some(text) = parsed.options.get("idle-pack") {
+            options.idle_pack = idle_pack(text, options.idle_pack).map_err(refuse)?;
         }
         options.read_only = parsed.open_options()?.read_only;
         let format = match parsed.options.get("format") {
@@ -217,11 +217,11 @@ mod tests {
             (scaled.page_bytes, scaled.volume.unit_bytes, scaled.volume.turn_bytes),
             (4096, 16 << 10, 256 << 10)
         );
-        assert_eq!(of("imbrex://x.img?rest=off").unwrap().rest, None);
-        assert_eq!(of("imbrex://x.img?rest=0.5").unwrap().rest, Some(Duration::from_millis(500)));
-        assert_eq!(of("imbrex://x.img?rest=on").unwrap().rest, whole.rest);
+        assert_eq!(of("imbrex://x.img?idle-pack=off").unwrap().idle_pack, None);
+        assert_eq!(of("imbrex://x.img?idle-pack=0.5").unwrap().idle_pack, Some(Duration::from_millis(500)));
+        assert_eq!(of("imbrex://x.img?idle-pack=on").unwrap().idle_pack, whole.idle_pack);
         for nonsense in ["0", "-3", "NaN", "1e9", "soon", "inf"] {
-            let sentence = of(&format!("imbrex://x.img?rest={nonsense}")).unwrap_err().to_string();
+            let sentence = of(&format!("imbrex://x.img?idle-pack={nonsense}")).unwrap_err().to_string();
             assert!(sentence.contains("seconds"), "{nonsense}: {sentence}");
         }
         for nonsense in ["0", "1/64", "", "-1", "65537"] {

@@ -1,5 +1,5 @@
 //! Which zone is emptied into which others while nobody uses the drive: pure functions over what stands in each. The mechanism
-//! is [`crate::rest`].
+//! is [`crate::idle_pack`].
 //!
 //! A table that was announced as large as a zone gets one of its own, and each compaction ends with one that is shorter: at rest
 //! such zones are a fifth of all (docs/experiments.md, bluefs-space). While the drive is busy it would cost more to move each than

@@ -39,7 +39,7 @@ pub(crate) struct FilePlacer {
     state: Arc<FileState>,
     before: Arc<Before>,
     /// Whether the stream was made to wait.
-    patient: bool,
+    deferred: bool,
     /// Zones that are promised to what is in memory.
     promised: AtomicU32,
     /// Room in a zone with other files is.
@@ -62,14 +62,14 @@ impl FilePlacer {
         core: &Arc<Core>,
         state: &Arc<FileState>,
         before: &Arc<Before>,
-        patient: bool,
+        deferred: bool,
         going_on: Option<u32>,
     ) -> FilePlacer {
         FilePlacer {
             core: Arc::downgrade(core),
             state: state.clone(),
             before: before.clone(),
-            patient,
+            deferred,
             promised: AtomicU32::new(0),
             promised_room: AtomicBool::new(false),
             going_on: Mutex::new(going_on),
@@ -136,7 +136,7 @@ impl FilePlacer {
         core.refresh(&self.state);
         self.promised_room.store(false, Ordering::Release);
         // What is in memory fits in there; but more may wait than this room holds.
-        if !self.patient && self.promised.swap(0, Ordering::AcqRel) > 0 {
+        if !self.deferred && self.promised.swap(0, Ordering::AcqRel) > 0 {
             core.tenant.promise_over();
         }
         let header = self.header(core, open.zone, open.life, logical);
@@ -224,13 +224,13 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
-    fn reserve(&self, bytes: u64, patient: bool) -> imbrex_device::Result<()> {
+    fn reserve(&self, bytes: u64, deferred: bool) -> imbrex_device::Result<()> {
         let core = self.core()?;
         // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
         if core.recovering.load(Ordering::Acquire) {
             return Ok(());
         }
-        if patient {
+        if deferred {
             let zones = bytes.div_ceil(zone_room(&core).max(1));
             // Only where there is plenty: nothing is cleaned for what will probably be deleted.
             while u64::from(self.promised.load(Ordering::Acquire)) < zones {
@@ -356,7 +356,7 @@ impl Placer for FilePlacer {
             && self.state.kind == FileKind::Table
         {
             core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
-            core.resting.written.fetch_add(placed.len, Ordering::Relaxed);
+            core.idle_pack.written.fetch_add(placed.len, Ordering::Relaxed);
             // What will live longest is what a compaction reads last: it takes no room from others.
             if self.state.hint.load(Ordering::Relaxed) < EXTREME || !core.cache.is_nearly_full() {
                 core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);

@@ -122,7 +122,7 @@ impl Core {
         }
         drop(state);
         if !parked {
-            self.tenant.finish(open.zone);
+            self.tenant.finish_unused(open.zone);
         }
     }
 

@@ -73,7 +73,7 @@ impl State {
         self.scrub.forget(id);
         self.change_names(|names| names.forget(id, chunk.serial));
         self.journal.push(Entry::Delete { id, serial: chunk.serial });
-        self.lives.died(&chunk);
+        self.lifetimes.died(&chunk);
         self.assign();
         for group in chunk.groups() {
             let blocks = group.blocks();
@@ -89,7 +89,7 @@ impl State {
         let entry = Entry::ZoneClosed { zone, life: z.life, tail: z.tail };
         self.journal.push(entry);
         self.assign();
-        self.count_lives();
+        self.count_lifetimes();
         self.look_at(zone);
         self.collect(zone);
     }
@@ -134,7 +134,7 @@ impl Core {
         }
         self.check_index(&state)?;
         let serial = self.next_number();
-        state.lives.tick(serial);
+        state.lifetimes.tick(serial);
         let slot = state.index.insert(Chunk::new(id, serial, stream));
         state.index_bytes += CHUNK_COST;
         state.journal.push(Entry::Create { id, serial, stream });
@@ -169,13 +169,13 @@ impl Core {
             state.buffered > self.options.buffer_bytes || state.journal.len() > self.facts.journal_payload / 32
         };
         if full {
-            let right = self.right();
+            let guard = self.commit_guard();
             // Somebody else may have done it meanwhile.
             if self.state().buffered > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
                 let mut log = lock(&self.meta);
-                self.write_out(&mut log, &right)?;
+                self.write_out(&mut log, &guard)?;
                 // Perhaps nobody ever calls anything durable, and the metazones must not fill up with the journal.
-                if let Err(error) = self.checkpoint_tick(&mut log, &right) {
+                if let Err(error) = self.checkpoint_tick(&mut log, &guard) {
                     self.volume.check_poison()?;
                     tracing::error!(%error, "a checkpoint could not be written");
                 }
@@ -246,10 +246,10 @@ impl Core {
         }
         state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
         state.fresh.grown(slot);
-        state.lives.tick(sequence);
+        state.lifetimes.tick(sequence);
         let all = &mut *state;
         if let Some(chunk) = all.index.chunk(slot) {
-            all.lives.grew(chunk, blocks);
+            all.lifetimes.grew(chunk, blocks);
         }
         if let Some(z) = state.zones.get_mut(zone) {
             z.live_blocks += blocks;

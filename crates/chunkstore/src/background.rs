@@ -93,15 +93,15 @@ impl Tending {
 }
 
 /// The thread; it has ended when this is gone.
-pub(crate) struct Attendant {
+pub(crate) struct Maintenance {
     core: Arc<Core>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Attendant {
+impl Maintenance {
     /// Sets out, where the store has threads and shall be cleaned in the background.
-    pub(crate) fn new(core: &Arc<Core>) -> Attendant {
-        let thread = core.options.slowdown.filter(|_| core.is_threaded()).and_then(|slowdown| {
+    pub(crate) fn new(core: &Arc<Core>) -> Maintenance {
+        let thread = core.options.max_slowdown.filter(|_| core.is_threaded()).and_then(|slowdown| {
             let with = core.clone();
             let attend = move || attend(&with, slowdown);
             // Without a thread (the system has no more) whoever takes a zone cleans.
@@ -109,7 +109,7 @@ impl Attendant {
             started.inspect_err(|error| tracing::warn!(%error, "no thread to clean in the background")).ok()
         });
         core.tending.attended.store(thread.is_some(), Ordering::Relaxed);
-        Attendant { core: core.clone(), thread: Mutex::new(thread) }
+        Maintenance { core: core.clone(), thread: Mutex::new(thread) }
     }
 
     /// Nothing is done in the background any more once this returns, also if somebody else ends it at the same time.
@@ -121,7 +121,7 @@ impl Attendant {
     }
 }
 
-impl Drop for Attendant {
+impl Drop for Maintenance {
     fn drop(&mut self) {
         self.end();
     }
@@ -222,7 +222,7 @@ impl Core {
 
     /// A burst for who has no threads. False: there was nothing to do.
     pub(crate) fn step_background(&self) -> Result<bool> {
-        if self.options.slowdown.is_none() {
+        if self.options.max_slowdown.is_none() {
             return Ok(false);
         }
         self.tending.stepped.store(self.facts.clean_below.div_ceil(2), Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! and the records behind those ends. Whatever changed a chunk after it was written is in one of these two, and both can be
 //! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
 
-use crate::core::{Core, Right, State};
+use crate::core::{CommitGuard, Core, State};
 use crate::entry::notes::StreamEntry;
 use crate::entry::{CheckpointEnd, CheckpointStart, LOST, PartWriter, RecordIndex, ZoneEntry};
 use crate::error::Result;
@@ -75,7 +75,7 @@ impl State {
 
 impl Core {
     /// Begins a checkpoint, unless one is under way.
-    pub(crate) fn checkpoint_begin(&self, log: &mut MetaLog, _right: &Right) -> Result<()> {
+    pub(crate) fn checkpoint_begin(&self, log: &mut MetaLog, _guard: &CommitGuard) -> Result<()> {
         if log.progress.is_some() {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Core {
     ///
     /// # Errors
     /// Then the checkpoint is given up; the one before still counts.
-    pub(crate) fn checkpoint_step(&self, log: &mut MetaLog, right: &Right) -> Result<bool> {
+    pub(crate) fn checkpoint_step(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<bool> {
         let Some(mut progress) = log.progress.take() else { return Ok(false) };
         let mut part = self.checkpoint_next(&mut progress);
         if !part.is_empty() {
@@ -143,7 +143,7 @@ impl Core {
         }
         // Where a zone takes no more of its bytes, they have another place than the parts say: then it is abandoned.
         log.progress = Some(progress);
-        let wrote = self.write_out(log, right);
+        let wrote = self.write_out(log, guard);
         let Some(progress) = log.progress.take() else { return wrote.map(|_| false) };
         wrote?;
         self.volume.sync(Cause::Checkpoint.into())?;
@@ -194,18 +194,18 @@ impl Core {
     }
 
     /// Writes a whole checkpoint, or what is missing of the one under way; one that is abandoned meanwhile is begun anew.
-    pub(crate) fn checkpoint_whole(&self, log: &mut MetaLog, right: &Right) -> Result<()> {
+    pub(crate) fn checkpoint_whole(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<()> {
         let before = log.checkpoint;
         while log.checkpoint == before {
-            self.checkpoint_begin(log, right)?;
-            while self.checkpoint_step(log, right)? {}
+            self.checkpoint_begin(log, guard)?;
+            while self.checkpoint_step(log, guard)? {}
         }
         Ok(())
     }
 
     /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way; all of it,
     /// where a ring has little room left.
-    pub(crate) fn checkpoint_tick(&self, log: &mut MetaLog, right: &Right) -> Result<()> {
+    pub(crate) fn checkpoint_tick(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<()> {
         let (due, size, untold) = {
             let state = self.state();
             let due = state.appended - state.checkpointed >= self.options.checkpoint_bytes;
@@ -215,17 +215,17 @@ impl Core {
         // Two checkpoints (one in each ring) and some journal have to fit whatever happens.
         let tight = room < size * 2 + untold + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
         if due || tight && log.grown > 0 {
-            self.checkpoint_begin(log, right)?;
+            self.checkpoint_begin(log, guard)?;
         }
         if tight && log.progress.is_some() {
-            self.checkpoint_whole(log, right)?;
+            self.checkpoint_whole(log, guard)?;
             // The other ring still keeps what is older.
             let room = log.room();
             if room < size * 2 + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {
-                self.checkpoint_whole(log, right)?;
+                self.checkpoint_whole(log, guard)?;
             }
             return Ok(());
         }
-        self.checkpoint_step(log, right).map(drop)
+        self.checkpoint_step(log, guard).map(drop)
     }
 }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
 use crate::id::{ChunkId, StreamType};
 use crate::policy::throttle;
-use crate::policy::victim::{Candidate, Victims, victim};
+use crate::policy::victim::{Candidate, CleaningPolicy, victim};
 use crate::pool::Image;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Cause, Error as DriveError, Fault, Priority, Tag, ZoneId};
@@ -105,7 +105,7 @@ impl Core {
     fn choose_victim(&self, what: Victim, but: &[u32]) -> Option<Chosen> {
         let counts = self.tenant.counts();
         let mut state = self.state();
-        if what == Victim::Any && self.options.victims == Victims::Lifetime {
+        if what == Victim::Any && self.options.cleaning_policy == CleaningPolicy::Lifetime {
             state.look_on();
         }
         // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
@@ -134,7 +134,7 @@ impl Core {
                 rate: z.rate,
             });
         }
-        let zone = victim(self.options.victims, &candidates)?;
+        let zone = victim(self.options.cleaning_policy, &candidates)?;
         state.zones.get(zone).map(|z| Chosen { zone, life: z.life })
     }
 
@@ -233,7 +233,7 @@ impl Core {
                     }
                     if !records.is_empty() {
                         let (id, serial, stream) = (chunk.id, chunk.serial, chunk.stream);
-                        let (start, rate) = (group.start, state.lives.rate(chunk));
+                        let (start, rate) = (group.start, state.lifetimes.rate(chunk));
                         moves.push(Move { slot, id, serial, stream, from: zone, start, records, rate, give_up });
                     }
                 }
@@ -408,7 +408,7 @@ impl Core {
                 .collect();
             // What is expected to live as long stands together, whatever its kind.
             let far = |zone: u32| state.zones.get(zone).map_or(f64::MAX, |z| (z.rate / one.rate).log2().abs());
-            let lifetimes = self.options.victims == Victims::Lifetime;
+            let lifetimes = self.options.cleaning_policy == CleaningPolicy::Lifetime;
             if lifetimes {
                 open.sort_by(|(a, ..), (b, ..)| far(*a).total_cmp(&far(*b)));
             }

@@ -1,14 +1,14 @@
-//! What all parts of the store share: the state behind one lock, the right to write, and the commit that makes things durable.
+//! What all parts of the store share: the state behind one lock, the commit guard, and the commit that makes things durable.
 //!
 //! - Everything that is decided (which zone, which block, which order) is decided under the lock of [`State`], in memory; I/O is
 //!   done without it.
-//! - At most one thread has the [`Right`] to write. It writes what has gathered ([`write`](crate::write)), and flushes once for
+//! - At most one thread has the [`CommitGuard`]. It writes what has gathered ([`write`](crate::write)), and flushes once for
 //!   everybody who waits: the group commit. Meanwhile the next group gathers.
-//! - At most one thread writes a zone: it has the zone's [pen](crate::write::Pen). With the drive's write cache off those who append
-//!   write theirs without the right ([`through`](crate::through)).
+//! - At most one thread writes a zone: it has the zone's [guard](crate::write::ZoneGuard). With the drive's write cache off those who append
+//!   write theirs without the commit guard ([`write_through`](crate::write_through)).
 //!
-//! Lock order: the right → the metadata log → a zone's pen → a [turn](crate::turns) → the state. Nobody waits for the right or the log while holding a pen, nor
-//! for one pen while holding another, nor for anything but the drive while holding a turn.
+//! Lock order: the commit guard → the metadata log → a zone guard → a [turn](crate::turns) → the state. Nobody waits for the commit guard or the log while holding a zone guard, nor
+//! for one zone guard while holding another, nor for anything but the drive while holding a turn.
 
 use crate::entry::Entry;
 use crate::error::Result;
@@ -39,7 +39,7 @@ const BESIDE: usize = 32;
 
 /// Sizes that follow from the drive.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct DerivedLimits {
     /// Most bytes of one append.
     pub(crate) most_append: u32,
     /// Most records of a chunk.
@@ -77,10 +77,16 @@ pub(crate) fn fill_of(blocks: u32, piece: u32) -> u64 {
     u64::from(blocks / each) * u64::from(piece) + u64::from(most_data(blocks % each))
 }
 
-impl Facts {
+impl DerivedLimits {
     /// Of a drive whose datazones take `zone` bytes, with so many metazones of `meta` bytes a ring, `zones` datazones, and so many
     /// zones that may be open for chunks.
-    pub(crate) fn new(options: &Options, zone: u64, meta: (u64, u64), zones: u32, open_limit: Option<u32>) -> Facts {
+    pub(crate) fn new(
+        options: &Options,
+        zone: u64,
+        meta: (u64, u64),
+        zones: u32,
+        open_limit: Option<u32>,
+    ) -> DerivedLimits {
         let (meta_count, meta) = meta;
         let blocks = u32::try_from(zone / BLOCK as u64).unwrap_or(u32::MAX);
         let fill = u32::try_from(fill_of(blocks, 1 << 20)).unwrap_or(u32::MAX);
@@ -92,7 +98,7 @@ impl Facts {
         let pool = (pool as usize).min(zones as usize / 4).max(1);
         let shares: Vec<u32> = options.streams.iter().map(|s| s.pool).collect();
         let pools = crate::options::share_out(pool, &shares);
-        Facts {
+        DerivedLimits {
             most_append: most_data(blocks.saturating_sub(1)).min(most_data((MAX_RECORD / BLOCK) as u32)).min(16 << 20),
             most_records: usize::try_from(meta / 64).unwrap_or(usize::MAX).clamp(64, 1 << 20),
             limits: options.streams.iter().map(limit).collect(),
@@ -144,7 +150,7 @@ pub(crate) struct State {
     /// Bytes that a checkpoint of the index takes.
     pub(crate) index_bytes: u64,
     /// What the journal was not told yet.
-    pub(crate) fresh: crate::tell::Fresh,
+    pub(crate) fresh: crate::log_index::Fresh,
     /// The zone that was chosen last, by kind of stream.
     pub(crate) last: Vec<u32>,
     /// The zone that was taken last.
@@ -154,7 +160,7 @@ pub(crate) struct State {
     pub(crate) sizes: Vec<Sizes>,
     /// Blocks that chunks that go on in a zone are expected to take there, by slot; in [`DataZone::promised`] their sum.
     pub(crate) promises: std::collections::BTreeMap<u32, u32>,
-    pub(crate) lives: crate::lives::Lives,
+    pub(crate) lifetimes: crate::lifetime_model::LifetimeModel,
     pub(crate) scrub: crate::scrub::Scrub,
     pub(crate) names: crate::names::Names,
     /// Bytes of the names that are among `journal`.
@@ -188,7 +194,7 @@ impl State {
             random: seed | 1,
             sizes: vec![Sizes::default(); streams],
             promises: Default::default(),
-            lives: Default::default(),
+            lifetimes: Default::default(),
             scrub: Default::default(),
             names: Default::default(),
             naming: 0,
@@ -286,7 +292,7 @@ pub(crate) struct Core {
     pub(crate) volume: Volume,
     pub(crate) tenant: Tenant,
     pub(crate) options: Options,
-    pub(crate) facts: Facts,
+    pub(crate) facts: DerivedLimits,
     state: Mutex<State>,
     pub(crate) changed: Condvar,
     pub(crate) meta: Mutex<MetaLog>,
@@ -306,7 +312,7 @@ pub(crate) struct Core {
     /// So many zones are written at once.
     pub(crate) beside: usize,
     /// Appends are durable by themselves: what is written is there.
-    pub(crate) through: bool,
+    pub(crate) write_through: bool,
     /// How many zones are written at once then; `None`: as many as somebody writes.
     pub(crate) at_once: Option<AtOnce>,
     /// Nobody else has the volume.
@@ -324,10 +330,10 @@ impl Drop for Core {
     }
 }
 
-/// The right to write; given back when dropped.
-pub(crate) struct Right<'a>(&'a Core);
+/// The right to write what has gathered, the journal first; given back when dropped.
+pub(crate) struct CommitGuard<'a>(&'a Core);
 
-impl Drop for Right<'_> {
+impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).writing = false;
         self.0.changed.notify_all();
@@ -335,7 +341,7 @@ impl Drop for Right<'_> {
 }
 
 impl Core {
-    pub(crate) fn new(tenant: Tenant, options: Options, facts: Facts, mut state: State, meta: MetaLog) -> Core {
+    pub(crate) fn new(tenant: Tenant, options: Options, facts: DerivedLimits, mut state: State, meta: MetaLog) -> Core {
         state.learn_sizes();
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
@@ -344,13 +350,13 @@ impl Core {
         // With its cache on a rotating drive puts writes in order by itself, and long turns are better for it. Where active zones are limited, one
         // that is closed is finished before the next is begun.
         let alone = cached && volume.geometry().rotational || tenant.limits_active();
-        let through = !cached && !tenant.limits_active();
+        let write_through = !cached && !tenant.limits_active();
         let command = u64::from(volume.geometry().max_io);
         let zones = options.zones_at_once.map_or_else(
             || crate::policy::turn::at_once(command, volume.geometry().rotational, BESIDE),
             |asked| asked.max(1) as usize,
         );
-        let at_once = (through && zones < BESIDE).then_some(AtOnce { zones, command });
+        let at_once = (write_through && zones < BESIDE).then_some(AtOnce { zones, command });
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         let core = Core {
             volume,
@@ -368,12 +374,12 @@ impl Core {
             together: if cached { 0 } else { TOGETHER },
             helpers: AtomicUsize::new(0),
             beside: if alone { 1 } else { BESIDE },
-            through,
+            write_through,
             at_once,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
             owned: false,
         };
-        core.learn_lives(first);
+        core.learn_lifetimes(first);
         core
     }
 
@@ -396,13 +402,13 @@ impl Core {
     }
 
     /// Waits for the right to write.
-    pub(crate) fn right(&self) -> Right<'_> {
+    pub(crate) fn commit_guard(&self) -> CommitGuard<'_> {
         let mut state = self.state();
         while state.writing {
             state = self.wait(state);
         }
         state.writing = true;
-        Right(self)
+        CommitGuard(self)
     }
 
     /// Returns when everything up to number `target` is durable: leads a commit, or waits for the one that covers it.
@@ -449,11 +455,11 @@ impl Core {
             }
             state.writing = true;
             drop(state);
-            let right = Right(self);
-            if !self.options.commit_wait.is_zero() && self.is_threaded() {
-                std::thread::sleep(self.options.commit_wait);
+            let guard = CommitGuard(self);
+            if !self.options.group_commit_delay.is_zero() && self.is_threaded() {
+                std::thread::sleep(self.options.group_commit_delay);
             }
-            self.commit_now(&right)?;
+            self.commit_now(&guard)?;
         }
     }
 
@@ -462,22 +468,22 @@ impl Core {
     }
 
     /// Writes and flushes everything that is there now.
-    pub(crate) fn commit_now(&self, right: &Right) -> Result<()> {
+    pub(crate) fn commit_now(&self, guard: &CommitGuard) -> Result<()> {
         let mut log = lock(&self.meta);
         {
             let mut state = self.state();
             state.committed = state.appended;
         }
-        let target = self.write_out(&mut log, right)?;
+        let target = self.write_out(&mut log, guard)?;
         self.volume.sync(Tag::new(Cause::UserWrite))?;
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         {
             let mut state = self.state();
             state.durable = state.durable.max(target);
-            self.tell_if_due(&mut state);
+            self.log_index_if_due(&mut state);
             self.changed.notify_all();
         }
-        if let Err(error) = self.checkpoint_tick(&mut log, right) {
+        if let Err(error) = self.checkpoint_tick(&mut log, guard) {
             self.volume.check_poison()?;
             // The commit itself has succeeded, and the last checkpoint still counts.
             tracing::error!(%error, "a checkpoint could not be written");

@@ -14,7 +14,7 @@
 //! Within a zone the drive keeps a front of what was not flushed; from one zone to the next a flush sees to that order. So what a power
 //! loss takes of a ring is always its end.
 //!
-//! Only who has the [right to write](crate::core::Right) writes here.
+//! Only who has the [commit guard](crate::core::CommitGuard) writes here.
 
 use crate::core::Core;
 use crate::entry::{Entry, ZoneState};
@@ -85,7 +85,7 @@ impl Ring {
         let current = self.current;
         let left = self.zones.iter_mut().enumerate().filter(|(i, zone)| zone.active && Some(*i) != current);
         for (_, zone) in left {
-            match tenant.close(zone.zone) {
+            match tenant.finish(zone.zone) {
                 Ok(()) => zone.active = false,
                 Err(error) => tracing::warn!(%error, "a metazone could not be finished"),
             }

@@ -3,7 +3,7 @@
 use crate::entry::notes::{MOST_NAME, StreamEntry};
 use crate::id::StreamType;
 use crate::policy::place::Placement;
-use crate::policy::victim::Victims;
+use crate::policy::victim::CleaningPolicy;
 use imbrex_zones::VolumeOptions;
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Options {
     /// How chunks are placed.
     pub placement: Placement,
     /// How zones are chosen for cleaning.
-    pub victims: Victims,
+    pub cleaning_policy: CleaningPolicy,
     /// Most zones open for writing at once; the drive's limit counts, too. The paper's 55 by default.
     pub open_zones: u32,
     /// Most zones that are written at once where the write cache is off and active zones are not limited, up to 32; `None`: [as many as pay](crate::policy::turn::at_once).
@@ -56,7 +56,7 @@ pub struct Options {
     /// Small records gather in pieces of this many bytes.
     pub segment_bytes: usize,
     /// How long a commit waits for others that could share its turns and its flush; only with background threads.
-    pub commit_wait: Duration,
+    pub group_commit_delay: Duration,
     /// Bytes that are appended between two checkpoints.
     pub checkpoint_bytes: u64,
     /// Bytes that are appended, at most, before the journal is told where they stand: about as many are scanned after a crash.
@@ -66,8 +66,8 @@ pub struct Options {
     /// Cleaning is done in the background, by a thread or (inline) by [`ChunkStore::step`](crate::ChunkStore::step), and at a pace that what
     /// users do takes no more than so many times longer, above 1; only while fewer than half of `clean_below` zones are free those
     /// who take one clean, too. `None`: nobody but they cleans.
-    pub slowdown: Option<f64>,
-    /// In about so long every chunk is verified once, over and over, in the background, by the thread of `slowdown` and within it; what is
+    pub max_slowdown: Option<f64>,
+    /// In about so long every chunk is verified once, over and over, in the background, by the thread of `max_slowdown` and within it; what is
     /// damaged is [marked](crate::ChunkStore::scrubbed). `None`: nothing is.
     pub scrub: Option<Duration>,
     /// For placement at random.
@@ -82,16 +82,16 @@ impl Default for Options {
             volume: VolumeOptions::default(),
             streams: StreamSettings::defaults(),
             placement: Placement::default(),
-            victims: Victims::Lifetime,
+            cleaning_policy: CleaningPolicy::Lifetime,
             open_zones: 55,
             zones_at_once: None,
             buffer_bytes: 256 << 20,
             segment_bytes: 1 << 20,
-            commit_wait: Duration::ZERO,
+            group_commit_delay: Duration::ZERO,
             checkpoint_bytes: 32 << 30,
             tell_bytes: 512 << 20,
             clean_below: None,
-            slowdown: Some(1.5),
+            max_slowdown: Some(1.5),
             scrub: Some(DAY * 30),
             seed: 1,
             clock: Arc::new(now),
@@ -156,13 +156,13 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("streams", &self.streams)
             .field("placement", &self.placement)
-            .field("victims", &self.victims)
+            .field("cleaning_policy", &self.cleaning_policy)
             .field("open_zones", &self.open_zones)
             .field("zones_at_once", &self.zones_at_once)
             .field("buffer_bytes", &self.buffer_bytes)
-            .field("commit_wait", &self.commit_wait)
+            .field("group_commit_delay", &self.group_commit_delay)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
-            .field("slowdown", &self.slowdown)
+            .field("max_slowdown", &self.max_slowdown)
             .field("tell_bytes", &self.tell_bytes)
             .field("scrub", &self.scrub)
             .finish_non_exhaustive()

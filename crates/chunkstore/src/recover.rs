@@ -22,7 +22,7 @@ pub(crate) use relabel::relabel;
 pub use relabel::{KEPT, Relabel, Relabelled};
 
 use crate::append::cost;
-use crate::core::{Core, Facts, State, lock};
+use crate::core::{Core, DerivedLimits, State, lock};
 use crate::entry::Part;
 use crate::error::{Error, Result};
 use crate::format::BLOCK;
@@ -201,7 +201,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         // What a crash left open must not count any more when the label is written.
         volume.quiesce()?;
         for (zone, z) in state.zones.iter_mut().filter(|(_, z)| !z.state().is_open() && !z.finished) {
-            tenant.close(ZoneId(zone))?;
+            tenant.finish(ZoneId(zone))?;
             z.finished = true;
         }
         found.log.rings.iter_mut().for_each(|ring| ring.finish_left(&tenant));
@@ -210,13 +210,13 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     let core = Core::new(tenant, options, facts, state, found.log);
     report.damage.extend(core.lost_sentences());
     if dirty {
-        let right = core.right();
+        let guard = core.commit_guard();
         let mut log = lock(&core.meta);
         core.journal_record(&mut log, &[])?;
-        core.checkpoint_whole(&mut log, &right)?;
+        core.checkpoint_whole(&mut log, &guard)?;
         if salvaging {
             // Neither ring has an older one that counts.
-            core.checkpoint_whole(&mut log, &right)?;
+            core.checkpoint_whole(&mut log, &guard)?;
         }
     }
     tracing::debug!(
@@ -324,7 +324,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
     Ok(state)
 }
 
-fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> Facts {
+fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
     let volume = tenant.volume();
     let meta: Vec<u64> = log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.capacity).collect();
     let sequential = volume.report_at_open().iter().filter(|zone| zone.state != imbrex_device::ZoneState::Conventional);
@@ -346,7 +346,7 @@ fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> Facts {
     let ring = (meta.len() as u64 / 2, meta.iter().copied().min().unwrap_or(0));
     // Metazones that have died may have no capacity any more.
     let datazones = count.saturating_sub(meta.len() as u32);
-    Facts::new(options, least.min(geometry.zone_size), ring, datazones, limit)
+    DerivedLimits::new(options, least.min(geometry.zone_size), ring, datazones, limit)
 }
 
 /// Makes a store of a tenant that has nothing yet. Repeated from the beginning, if it does not come to its end.
@@ -387,10 +387,10 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     let core = Core::new(tenant, options, facts, state, log);
     {
         // One in each ring.
-        let right = core.right();
+        let guard = core.commit_guard();
         let mut log = lock(&core.meta);
-        core.checkpoint_whole(&mut log, &right)?;
-        core.checkpoint_whole(&mut log, &right)?;
+        core.checkpoint_whole(&mut log, &guard)?;
+        core.checkpoint_whole(&mut log, &guard)?;
     }
     // They are durable: each has ended with a flush.
     core.tenant.set_root(&bytes)?;

@@ -4,12 +4,12 @@
 //! stay where they are.
 
 use crate::buffer::Segment;
-use crate::core::{Core, Right, State};
+use crate::core::{CommitGuard, Core, State};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED};
 use crate::index::Chunk;
 use crate::take::NewZone;
-use crate::write::Pen;
+use crate::write::ZoneGuard;
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
 use std::sync::Arc;
@@ -88,9 +88,9 @@ impl Core {
     ///
     /// # Errors
     /// Not where there is no zone for the bytes: then they stay where they are, and whoever waits for them is told.
-    pub(crate) fn relocate(&self, zone: u32, _right: &Right) -> Result<Relocated> {
+    pub(crate) fn relocate(&self, zone: u32, _guard: &CommitGuard) -> Result<Relocated> {
         // Nobody writes there meanwhile, so what is in its buffer is not on the drive.
-        let Some(pen) = self.pen(zone, u32::MAX) else { return Ok(Relocated::Moved) };
+        let Some(guard) = self.zone_guard(zone, u32::MAX) else { return Ok(Relocated::Moved) };
         let usage = {
             let mut state = self.state();
             let Some(usage) = state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage) else {
@@ -112,7 +112,7 @@ impl Core {
             }
             new => new,
         }
-        .and_then(|new| self.move_waiting(zone, new, &pen));
+        .and_then(|new| self.move_waiting(zone, new, &guard));
         match moved {
             Ok(()) => Ok(Relocated::Moved),
             Err(crate::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
@@ -130,7 +130,7 @@ impl Core {
     }
 
     /// What waits for this zone goes to a new one, whose life begins now; the other is closed.
-    fn move_waiting(&self, zone: u32, new: NewZone, _pen: &Pen) -> Result<()> {
+    fn move_waiting(&self, zone: u32, new: NewZone, _guard: &ZoneGuard) -> Result<()> {
         let mut state = self.state();
         let moves = state.waiting(zone);
         let need: u64 = moves.iter().map(|one| u64::from(one.header.blocks())).sum();
@@ -207,8 +207,8 @@ mod tests {
         let zone = store.places(id(0)).unwrap()[0].zone;
 
         let core = &store.core;
-        let right = core.right();
-        let pen = core.pen(zone, u32::MAX).unwrap();
+        let commit = core.commit_guard();
+        let guard = core.zone_guard(zone, u32::MAX).unwrap();
         let new = core.new_zone(ZoneUse::Data(StreamType::DATA), Urgency::Metadata).unwrap();
         let to = new.zone;
         emulator.faults().make_read_only(ZoneId(zone)).unwrap();
@@ -216,8 +216,8 @@ mod tests {
             store.create_with(id(n), StreamType::DATA, Durability::Buffered).unwrap();
             (0..8).for_each(|i| append(n, i));
         }
-        core.move_waiting(zone, new, &pen).unwrap();
-        drop((pen, right));
+        core.move_waiting(zone, new, &guard).unwrap();
+        drop((guard, commit));
         let places: Vec<u32> = store.places(id(0)).unwrap().iter().map(|place| place.zone).collect();
         assert_eq!(places, [zone, to], "what was written stays, and all that was not goes to one zone");
         store.sync().unwrap();

@@ -1,6 +1,6 @@
 //! The chunk store as its users see it.
 
-use crate::background::Attendant;
+use crate::background::Maintenance;
 use crate::check::{CheckReport, ScrubStep};
 use crate::clean::Victim;
 use crate::core::{Core, State, lock};
@@ -49,7 +49,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct ChunkStore {
     /// Ends before the rest does.
-    attendant: Arc<Attendant>,
+    maintenance: Arc<Maintenance>,
     pub(crate) core: Arc<Core>,
     report: Arc<OpenReport>,
     /// Where it was opened by its name: the process' one. Last, so that its drive is let go of when the core is gone.
@@ -205,7 +205,7 @@ impl ChunkStore {
 
     pub(crate) fn of((core, report): (Core, OpenReport)) -> ChunkStore {
         let core = Arc::new(core);
-        ChunkStore { attendant: Arc::new(Attendant::new(&core)), core, report: Arc::new(report), shared: None }
+        ChunkStore { maintenance: Arc::new(Maintenance::new(&core)), core, report: Arc::new(report), shared: None }
     }
 
     /// The store that was opened by its name.
@@ -378,25 +378,25 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn checkpoint(&self) -> Result<()> {
-        let right = self.core.right();
-        self.core.commit_now(&right)?;
+        let guard = self.core.commit_guard();
+        self.core.commit_now(&guard)?;
         let mut log = lock(&self.core.meta);
         // The one that is under way knows less.
         Core::checkpoint_abandon(&mut log);
-        self.core.checkpoint_whole(&mut log, &right)
+        self.core.checkpoint_whole(&mut log, &guard)
     }
 
-    /// Does one piece of background work: a piece of the checkpoint that is under way, a burst of [cleaning](Options::slowdown) if that is
+    /// Does one piece of background work: a piece of the checkpoint that is under way, a burst of [cleaning](Options::max_slowdown) if that is
     /// due, or a piece of the volume's. False: there was nothing to do.
     ///
     /// # Errors
     /// [`Error::Drive`].
     pub fn step(&self) -> Result<bool> {
         {
-            let right = self.core.right();
+            let guard = self.core.commit_guard();
             let mut log = lock(&self.core.meta);
             if log.progress.is_some() {
-                self.core.checkpoint_step(&mut log, &right)?;
+                self.core.checkpoint_step(&mut log, &guard)?;
                 return Ok(true);
             }
         }
@@ -408,8 +408,8 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn begin_checkpoint(&self) -> Result<()> {
-        let right = self.core.right();
-        self.core.checkpoint_begin(&mut lock(&self.core.meta), &right)
+        let guard = self.core.commit_guard();
+        self.core.checkpoint_begin(&mut lock(&self.core.meta), &guard)
     }
 
     /// Cleans now: moves about `most` bytes out of zones that the drive does not let be written any more, then out of those that are
@@ -473,7 +473,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn close(&self) -> Result<()> {
-        self.attendant.end();
+        self.maintenance.end();
         // Also where some bytes have no place: all others are kept.
         let synced = self.sync();
         self.core.reset_garbage(true);

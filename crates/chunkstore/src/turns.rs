@@ -1,4 +1,4 @@
-//! Who is at the drive, where [few zones at once](crate::policy::turn) pay: a thread that has a zone's [pen](crate::write::Pen) waits here before each
+//! Who is at the drive, where [few zones at once](crate::policy::turn) pay: a thread that has a zone's [guard](crate::write::ZoneGuard) waits here before each
 //! command. Meanwhile others append behind what it is about to write, so the command is longer.
 //!
 //! A turn is given once, by who makes it free: what gathers until its thread is awake changes nothing any more. If each thread looked for itself whose turn it is, two could each

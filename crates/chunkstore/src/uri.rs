@@ -6,7 +6,7 @@ use crate::format::BLOCK;
 use crate::id::StreamType;
 use crate::options::{FormatOptions, Options, StreamSettings};
 use crate::policy::place::Placement;
-use crate::policy::victim::Victims;
+use crate::policy::victim::CleaningPolicy;
 use crate::recover::{self, OpenStep, Relabel, TENANT};
 use crate::store::ChunkStore;
 use crate::watch::Watched;
@@ -26,16 +26,16 @@ pub const URI_OPTIONS: &[&str] = &[
     "checkpoint",
     "chunk-limit",
     "clean-below",
-    "commit-wait",
+    "group-commit-delay",
     "format",
     "open-zones",
     "placement",
     "scrub",
     "segment",
-    "slowdown",
+    "max-slowdown",
     "streams",
     "survivor-size",
-    "victims",
+    "cleaning-policy",
     "zones-at-once",
 ];
 
@@ -90,7 +90,7 @@ impl ChunkStore {
     pub fn check_uri(uri: &str, more: &[(&str, &str)], drive: &Drive) -> Result<()> {
         let mut parsed = parse_uri(uri, URI_OPTIONS)?;
         parsed.options.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        Wish::of_uri(&parsed, uri)?.check(drive.device.as_ref(), uri)
+        OpenRequest::of_uri(&parsed, uri)?.check(drive.device.as_ref(), uri)
     }
 
     /// The same; `progress` hears what recovery is doing, and how many of how many zones are done.
@@ -141,7 +141,7 @@ impl ChunkStore {
         for (name, value) in more {
             parsed.options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
         }
-        let wish = Wish::of_uri(&parsed, uri)?;
+        let request = OpenRequest::of_uri(&parsed, uri)?;
         let open = parsed.open_options()?;
         let memory = Locator::is_memory(&parsed.locator);
         let mut key = imbrex_drives::key(&parsed.locator);
@@ -165,17 +165,17 @@ impl ChunkStore {
                 // From the first command on.
                 let (device, counters) = count(drive.device);
                 let drive = Drive { device, survivor: drive.survivor };
-                wish.check(drive.device.as_ref(), uri)?;
+                request.check(drive.device.as_ref(), uri)?;
                 let drive = if looks { imbrex_drives::overlay::cover(drive)? } else { drive };
                 if let Some(how) = salvage {
-                    relabelled = recover::relabel(&drive, how, &wish.options.clock, progress)?;
+                    relabelled = recover::relabel(&drive, how, &request.options.clock, progress)?;
                 }
-                refused = match memory || (wish.format && !looks) {
+                refused = match memory || (request.format && !looks) {
                     true => Self::format(&drive, &FormatOptions::default()).err(),
                     false => None,
                 };
                 let open = if looks { Volume::look } else { Volume::open };
-                Ok((open(drive, wish.options.volume.clone())?, counters))
+                Ok((open(drive, request.options.volume.clone())?, counters))
             };
             // A drive in memory is nobody else's, and a look is at what is under a cover of its own.
             let opened = match memory || looks {
@@ -183,9 +183,10 @@ impl ChunkStore {
                 false => Self::share(&key, volume),
             };
             // Who only looks has nothing to gain from zones that are free.
-            let options = Options { slowdown: wish.options.slowdown.filter(|_| !looks), ..wish.options.clone() };
+            let options =
+                Options { max_slowdown: request.options.max_slowdown.filter(|_| !looks), ..request.options.clone() };
             let opened = opened.and_then(|(volume, counters, shared)| {
-                wish.check(volume.device().as_ref(), uri)?;
+                request.check(volume.device().as_ref(), uri)?;
                 let tenant = volume.tenant(TENANT)?;
                 let core = match salvage {
                     None => recover::open_whole(tenant, options, progress)?,
@@ -222,7 +223,7 @@ impl ChunkStore {
 }
 
 /// What a URI asks for.
-struct Wish {
+struct OpenRequest {
     options: Options,
     format: bool,
     /// What was asked for in so many words, and is refused where the drive cannot do it.
@@ -230,8 +231,8 @@ struct Wish {
     open_zones: Option<u32>,
 }
 
-impl Wish {
-    fn of_uri(parsed: &Uri, name: &str) -> Result<Wish> {
+impl OpenRequest {
+    fn of_uri(parsed: &Uri, name: &str) -> Result<OpenRequest> {
         let mut options = Options::default();
         let refuse = |sentence: String| Error::from(DriveError::misuse(&name.into(), sentence));
         let number = |option: &str, least: u32, most: u32| -> Result<Option<u32>> {
@@ -256,8 +257,8 @@ impl Wish {
             options.volume.survivor_bytes = bytes as usize;
         }
         options.clean_below = number("clean-below", 0, 1 << 24)?;
-        if let Some(milliseconds) = number("commit-wait", 0, 60_000)? {
-            options.commit_wait = Duration::from_millis(u64::from(milliseconds));
+        if let Some(milliseconds) = number("group-commit-delay", 0, 60_000)? {
+            options.group_commit_delay = Duration::from_millis(u64::from(milliseconds));
         }
         let open_zones = number("open-zones", 1, 4096)?;
         options.open_zones = open_zones.unwrap_or(options.open_zones);
@@ -271,13 +272,13 @@ impl Wish {
                 return Err(refuse(format!("placement={other} is none of fit, streams, random and one-zone")));
             }
         };
-        options.victims = match parsed.options.get("victims").map(String::as_str) {
-            None => options.victims,
-            Some("greedy") => Victims::Greedy,
-            Some("cost-benefit") => Victims::CostBenefit,
-            Some("lifetime") => Victims::Lifetime,
+        options.cleaning_policy = match parsed.options.get("cleaning-policy").map(String::as_str) {
+            None => options.cleaning_policy,
+            Some("greedy") => CleaningPolicy::Greedy,
+            Some("cost-benefit") => CleaningPolicy::CostBenefit,
+            Some("lifetime") => CleaningPolicy::Lifetime,
             Some(other) => {
-                return Err(refuse(format!("victims={other} is none of greedy, cost-benefit and lifetime")));
+                return Err(refuse(format!("cleaning-policy={other} is none of greedy, cost-benefit and lifetime")));
             }
         };
         if let Some(text) = parsed.options.get("streams") {
@@ -292,12 +293,14 @@ impl Wish {
                 return Err(refuse(format!("streams={text}: there can be {} kinds at most", StreamType::MOST)));
             }
         }
-        options.slowdown = match parsed.options.get("slowdown").map(String::as_str) {
-            None => options.slowdown,
+        options.max_slowdown = match parsed.options.get("max-slowdown").map(String::as_str) {
+            None => options.max_slowdown,
             Some("off") => None,
             Some(text) => match text.parse().ok().filter(|factor| (1.05..=100.0).contains(factor)) {
                 Some(factor) => Some(factor),
-                None => return Err(refuse(format!("slowdown={text} is neither a number from 1.05 to 100 nor off"))),
+                None => {
+                    return Err(refuse(format!("max-slowdown={text} is neither a number from 1.05 to 100 nor off")));
+                }
             },
         };
         options.scrub = match parsed.options.get("scrub").map(String::as_str) {
@@ -315,7 +318,7 @@ impl Wish {
             None => false,
             Some(value) => imbrex_drives::parse_bool(value).map_err(|why| refuse(format!("format={value}: {why}")))?,
         };
-        Ok(Wish { options, format, chunk_limit, open_zones })
+        Ok(OpenRequest { options, format, chunk_limit, open_zones })
     }
 
     /// Whether the drive can do what was asked for.
@@ -323,25 +326,25 @@ impl Wish {
         let refuse = |sentence: String| Err(Error::from(DriveError::misuse(&name.into(), sentence)));
         let geometry = device.geometry();
         let limits = [geometry.max_open, geometry.max_active].into_iter().flatten().map(|limit| limit.get());
-        if let (Some(wish), Some(limit)) = (self.open_zones, limits.min())
-            && wish > limit
+        if let (Some(request), Some(limit)) = (self.open_zones, limits.min())
+            && request > limit
         {
             return refuse(format!(
-                "open-zones={wish} is more than the {limit} zones that the drive can have open; ask for {limit} at most, or leave \
+                "open-zones={request} is more than the {limit} zones that the drive can have open; ask for {limit} at most, or leave \
                  it out"
             ));
         }
         let own = self.options.streams.iter().skip(StreamSettings::defaults().len());
         let own = own.filter_map(|of| Some((format!("the limit of stream {}: ", of.name), of.limit?)));
         let all = self.chunk_limit.map(|limit| ("chunk-limit=".to_owned(), limit));
-        for (what, wish) in all.into_iter().chain(own) {
+        for (what, request) in all.into_iter().chain(own) {
             let zones = report_all(device)?;
             let sequential = zones.iter().filter(|zone| zone.state != ZoneState::Conventional && zone.capacity > 0);
             let least = sequential.map(|zone| zone.capacity).min().unwrap_or(0);
             let fill = fill_of(u32::try_from(least / BLOCK as u64).unwrap_or(u32::MAX), 1 << 20);
-            if u64::from(wish) > fill {
+            if u64::from(request) > fill {
                 return refuse(format!(
-                    "{what}{wish} is more than fits one of the drive's zones with its framing; ask for {fill} at most, or leave \
+                    "{what}{request} is more than fits one of the drive's zones with its framing; ask for {fill} at most, or leave \
                      it out"
                 ));
             }
@@ -377,33 +380,33 @@ fn stream(text: &str) -> std::result::Result<StreamSettings, String> {
 mod tests {
     use super::*;
 
-    fn wish(query: &str) -> Result<Wish> {
+    fn request(query: &str) -> Result<OpenRequest> {
         let uri = format!("imbrex:///x.img?{query}");
-        Wish::of_uri(&parse_uri(&uri, URI_OPTIONS)?, &uri)
+        OpenRequest::of_uri(&parse_uri(&uri, URI_OPTIONS)?, &uri)
     }
 
     #[test]
     fn options_are_understood() {
-        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&commit-wait=5&open-zones=7&placement=one-zone&segment=64K&slowdown=2.5&scrub=7&\
-                   streams=logs:30:8,cold:365:4:16M&survivor-size=1M&victims=lifetime&zones-at-once=3&format";
-        let Wish { options, format, chunk_limit, open_zones } = wish(all).unwrap();
+        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&group-commit-delay=5&open-zones=7&placement=one-zone&segment=64K&max-slowdown=2.5&scrub=7&\
+                   streams=logs:30:8,cold:365:4:16M&survivor-size=1M&cleaning-policy=lifetime&zones-at-once=3&format";
+        let OpenRequest { options, format, chunk_limit, open_zones } = request(all).unwrap();
         assert_eq!(
             (options.buffer_bytes, options.checkpoint_bytes, options.segment_bytes),
             (4 << 20, 1 << 30, 64 << 10)
         );
-        assert_eq!((options.clean_below, options.commit_wait), (Some(9), Duration::from_millis(5)));
-        assert_eq!((options.slowdown, options.scrub), (Some(2.5), Some(Duration::from_secs(7 * 86_400))));
-        assert_eq!(wish("scrub=off").unwrap().options.scrub, None);
-        assert_eq!(wish("slowdown=off").unwrap().options.slowdown, None);
-        assert_eq!((options.placement, options.victims), (Placement::ONE_ZONE, Victims::Lifetime));
+        assert_eq!((options.clean_below, options.group_commit_delay), (Some(9), Duration::from_millis(5)));
+        assert_eq!((options.max_slowdown, options.scrub), (Some(2.5), Some(Duration::from_secs(7 * 86_400))));
+        assert_eq!(request("scrub=off").unwrap().options.scrub, None);
+        assert_eq!(request("max-slowdown=off").unwrap().options.max_slowdown, None);
+        assert_eq!((options.placement, options.cleaning_policy), (Placement::ONE_ZONE, CleaningPolicy::Lifetime));
         assert_eq!((format, chunk_limit, open_zones, options.open_zones), (true, Some(32 << 20), Some(7), 7));
-        assert_eq!((options.zones_at_once, wish("").unwrap().options.zones_at_once), (Some(3), None));
+        assert_eq!((options.zones_at_once, request("").unwrap().options.zones_at_once), (Some(3), None));
         let names: Vec<&str> = options.streams.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["data", "metadata", "gc", "logs", "cold"]);
         assert_eq!(options.streams[1].limit, Some(32 << 20), "64M of its own is more");
         assert_eq!((options.streams[4].limit, options.streams[4].pool), (Some(16 << 20), 4));
         assert_eq!(options.streams[3].lifetime, Duration::from_secs(30 * 86_400));
-        let default = wish("").unwrap();
+        let default = request("").unwrap();
         assert_eq!((default.chunk_limit, default.open_zones, default.options.open_zones), (None, None, 55));
     }
 
@@ -415,11 +418,11 @@ mod tests {
             ("open-zones=many", "from 1 to"),
             ("zones-at-once=33", "from 1 to 32"),
             ("placement=best", "one-zone"),
-            ("victims=old", "greedy"),
-            ("slowdown=1", "from 1.05"),
+            ("cleaning-policy=old", "greedy"),
+            ("max-slowdown=1", "from 1.05"),
             ("scrub=0", "from 1 to"),
-            ("slowdown=NaN", "from 1.05"),
-            ("slowdown=on", "off"),
+            ("max-slowdown=NaN", "from 1.05"),
+            ("max-slowdown=on", "off"),
             ("streams=logs", "NAME:DAYS:POOL"),
             ("streams=7:1:1", "NAME:DAYS:POOL"),
             ("streams=gc:1:1", "already"),
@@ -428,10 +431,10 @@ mod tests {
             ("cache=1G", "there is no option"),
         ];
         for (query, part) in cases {
-            let sentence = wish(query).err().unwrap().to_string();
+            let sentence = request(query).err().unwrap().to_string();
             assert!(sentence.contains(part), "{query}: {sentence}");
         }
         let many: Vec<String> = (0..14).map(|i| format!("s{i}:1:1")).collect();
-        assert!(wish(&format!("streams={}", many.join(","))).is_err());
+        assert!(request(&format!("streams={}", many.join(","))).is_err());
     }
 }

@@ -6,10 +6,10 @@
 //! the drive's queue holds are given to it at once, one a zone, and it takes whichever comes round first (SMRSTORE §3.1 runs with a queue
 //! of 32). With threads each zone has one; without, zone follows zone.
 //!
-//! Invariants: of each zone one write is at the drive at a time, in the order of its blocks; who does it has the zone's [`Pen`]. An error of one zone
+//! Invariants: of each zone one write is at the drive at a time, in the order of its blocks; who does it has the zone's [`ZoneGuard`]. An error of one zone
 //! stops no other: what the others wrote counts.
 
-use crate::core::{Core, Right, State};
+use crate::core::{CommitGuard, Core, State};
 use crate::error::Result;
 use crate::format::BLOCK;
 use crate::journal::MetaLog;
@@ -25,12 +25,12 @@ use std::sync::{Mutex, PoisonError};
 const TRIES: u32 = 2;
 
 /// The right to write one zone; given back when dropped.
-pub(crate) struct Pen<'a> {
+pub(crate) struct ZoneGuard<'a> {
     core: &'a Core,
     zone: u32,
 }
 
-impl Drop for Pen<'_> {
+impl Drop for ZoneGuard<'_> {
     fn drop(&mut self) {
         if let Some(z) = self.core.state().zones.get_mut(self.zone) {
             z.writing = false;
@@ -51,7 +51,7 @@ pub(crate) enum Wrote {
 impl Core {
     /// Writes what has gathered: the journal first, then the zones. Returns the number up to which all is written, but for what waits for zones that
     /// take no writes while there is no other place for it ([stranded](DataZone::stranded)).
-    pub(crate) fn write_out(&self, log: &mut MetaLog, right: &Right) -> Result<u64> {
+    pub(crate) fn write_out(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<u64> {
         loop {
             let (entries, target, zones) = {
                 let mut state = self.state();
@@ -74,7 +74,7 @@ impl Core {
             self.finish_closed();
             let mut moved = false;
             for zone in self.write_zones(&zones)? {
-                let came = self.relocate(zone, right)?;
+                let came = self.relocate(zone, guard)?;
                 moved |= came == Relocated::Moved;
                 if came != Relocated::StillStranded {
                     // What it tells of these bytes' places is not so any more, or never will be.
@@ -93,7 +93,7 @@ impl Core {
         let outcome = Mutex::new((Vec::new(), Ok(())));
         let work = || {
             while let Some((zone, upto)) = zones.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let wrote = self.pen(*zone, *upto).map_or(Ok(Wrote::All), |pen| self.write_with(&pen));
+                let wrote = self.zone_guard(*zone, *upto).map_or(Ok(Wrote::All), |guard| self.write_with(&guard));
                 self.finish_closed();
                 let mut outcome = crate::core::lock(&outcome);
                 match wrote {
@@ -120,11 +120,11 @@ impl Core {
     }
 
     /// Waits for the right to write the zone; `None`: others have written it up to block `upto`, or it is no zone of the store any more.
-    pub(crate) fn pen(&self, zone: u32, upto: u32) -> Option<Pen<'_>> {
+    pub(crate) fn zone_guard(&self, zone: u32, upto: u32) -> Option<ZoneGuard<'_>> {
         let mut state = self.state();
         loop {
-            if let Some(pen) = self.try_pen(&mut state, zone) {
-                return Some(pen);
+            if let Some(guard) = self.try_zone_guard(&mut state, zone) {
+                return Some(guard);
             }
             if state.zones.get(zone)?.buffer.written() >= upto {
                 return None;
@@ -134,15 +134,15 @@ impl Core {
     }
 
     /// The same without waiting; `None`: somebody else has it.
-    pub(crate) fn try_pen(&self, state: &mut State, zone: u32) -> Option<Pen<'_>> {
+    pub(crate) fn try_zone_guard(&self, state: &mut State, zone: u32) -> Option<ZoneGuard<'_>> {
         let z = state.zones.get_mut(zone).filter(|z| !z.writing)?;
         z.writing = true;
-        Some(Pen { core: self, zone })
+        Some(ZoneGuard { core: self, zone })
     }
 
-    /// Writes what the pen's zone has in memory this moment.
-    pub(crate) fn write_with(&self, pen: &Pen<'_>) -> Result<Wrote> {
-        let zone = pen.zone;
+    /// Writes what the guard's zone has in memory this moment.
+    pub(crate) fn write_with(&self, guard: &ZoneGuard<'_>) -> Result<Wrote> {
+        let zone = guard.zone;
         let (upto, stranded) = self.state().zones.get(zone).map_or((0, false), |z| (z.tail, z.stranded));
         if stranded && self.report_wp(zone)?.is_none() {
             // It would only say so again.
@@ -151,7 +151,7 @@ impl Core {
         let mut tried = 0;
         // Command by command where others append meanwhile: what is left of a record goes with what has gathered behind it.
         let command = self.volume.geometry().max_io as usize / BLOCK * BLOCK;
-        let most = if self.through { command.max(BLOCK) } else { usize::MAX };
+        let most = if self.write_through { command.max(BLOCK) } else { usize::MAX };
         loop {
             let Some(_turn) = self.turn(zone, upto) else { return Ok(Wrote::All) };
             let (segments, life, capacity, written) = {
@@ -253,7 +253,7 @@ impl Core {
             due
         };
         for zone in closed {
-            let finished = self.tenant.close(ZoneId(zone));
+            let finished = self.tenant.finish(ZoneId(zone));
             if let Err(error) = &finished {
                 tracing::warn!(%error, "a zone could not be finished");
             }

@@ -69,7 +69,7 @@ pub(crate) struct DataZone {
     pub(crate) writers: u32,
     /// Blocks that these are expected to take from now on, as of the last append of each.
     pub(crate) promised: u64,
-    /// Somebody writes what is in its buffer: who has its [pen](crate::write::Pen).
+    /// Somebody writes what is in its buffer: who has its [guard](crate::write::ZoneGuard).
     pub(crate) writing: bool,
     /// The cleaner puts records here that the index does not know yet.
     pub(crate) incoming: bool,

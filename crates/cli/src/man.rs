@@ -43,7 +43,7 @@ const FS: Means = &[
     ("cache-policy", "block, or fifo by file. Default: block."),
     ("io-scale", "Makes what is read and written in one go so many times smaller, for experiments at a scale."),
     ("journal", "The journal is compacted when it has grown by so many bytes, as 64M."),
-    ("rest", "Seconds without a command after which short tables are packed together, or off. Default: 2."),
+    ("idle-pack", "Seconds without a command after which short tables are packed together, or off. Default: 2."),
     ("share", "off: every file has zones of its own. Default: on."),
     (
         "wal",
@@ -57,14 +57,14 @@ const CHUNK: Means = &[
     ("checkpoint", "Bytes that are appended between two checkpoints."),
     ("chunk-limit", "Most bytes of a chunk."),
     ("clean-below", "Cleaning begins when fewer zones are free than this many."),
-    ("commit-wait", "How long a commit waits for others that could share its flush."),
+    ("group-commit-delay", "How long a commit waits for others that could share its flush."),
     ("open-zones", "Most zones open for writing at once."),
     ("placement", "How chunks are placed: fit, streams, random or one-zone. Default: fit."),
     ("scrub", "Days in which every chunk is verified once, or off. Default: 30."),
     ("segment", "Small records gather in pieces of this many bytes."),
-    ("slowdown", "Background work makes users' commands at most so many times longer, above 1. Default: 1.5."),
+    ("max-slowdown", "Background work makes users' commands at most so many times longer, above 1. Default: 1.5."),
     ("streams", "More kinds of streams, NAME:DAYS:POOL[:LIMIT] each."),
-    ("victims", "How zones are chosen for cleaning: greedy, cost-benefit or lifetime. Default: lifetime."),
+    ("cleaning-policy", "How zones are chosen for cleaning: greedy, cost-benefit or lifetime. Default: lifetime."),
     (
         "zones-at-once",
         "Most zones that are written at once on a disk without write cache. Default: 4 if it takes commands of 4 MiB, else 32.",
@@ -119,7 +119,7 @@ fn options(name: &str) -> String {
     };
     let mut text = String::from(
         ".SH \"URI OPTIONS\"\nA drive is a path, or imbrex:// and the path, with options behind a question mark and & between them:\n\
-         imbrex:///data/drive.img?cache=2G&rest=off.\n",
+         imbrex:///data/drive.img?cache=2G&idle-pack=off.\n",
     );
     let always = [("Of every drive:", DRIVE), ("Of emulated and zoned drives:", ZONED)];
     for (title, means) in always.iter().chain(of) {

@@ -5,7 +5,7 @@
 //! could wait for them; one zone is the cleaner's; the rest is for streams. When that is used up, whoever needs one more zone
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
 //! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
-//! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::tell`]).
+//! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::notify`]).
 //! What costs room in a zone that somebody goes on in waits until others have stopped writing for a moment ([`PATIENCE`]): two
 //! streams that cannot share a zone would else take it from each other with every write, and leave finished zones behind that are
 //! nearly empty.
@@ -125,7 +125,7 @@ impl ActiveZones {
     }
 
     /// A zone changed hands or is active no more, or a stream has stopped writing: who waits looks again.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         *lock(&self.events) += 1;
         self.happened.notify_all();
     }
@@ -150,7 +150,7 @@ impl ActiveZones {
 
     pub(crate) fn hold(&self, zone: ZoneId, holder: Holder) {
         lock(&self.zones).insert(zone.0, holder);
-        self.tell();
+        self.notify();
     }
 
     /// Nobody writes to the zone any more, and it may have room.
@@ -158,7 +158,7 @@ impl ActiveZones {
         if let Some(holder) = lock(&self.zones).get_mut(&zone.0) {
             *holder = Holder::Nobody;
         }
-        self.tell();
+        self.notify();
     }
 
     /// Somebody who kept the zone is about to write to it.
@@ -173,7 +173,7 @@ impl ActiveZones {
         if let Some(holder @ Holder::Stream(_)) = lock(&self.zones).get_mut(&zone.0) {
             *holder = Holder::Before;
         }
-        self.tell();
+        self.notify();
     }
 
     fn nobodys(&self) -> Vec<ZoneId> {
@@ -183,7 +183,7 @@ impl ActiveZones {
 
     pub(crate) fn forget(&self, zone: ZoneId) {
         lock(&self.zones).remove(&zone.0);
-        self.tell();
+        self.notify();
     }
 
     /// Takes a place for the zone, if there is one.

@@ -166,7 +166,7 @@ struct Used {
     count: usize,
     hint: usize,
     /// Those of `count` whose bytes are in no hurry to be written.
-    patient: usize,
+    deferred: usize,
 }
 
 /// Whether the bytes of a segment are written as soon as it is full, or wait in memory while there is room.
@@ -175,7 +175,7 @@ pub enum Hurry {
     /// As soon as it is full.
     Soon,
     /// When somebody else needs the memory. Such segments take up to [`SegmentMemory::patience`] of it.
-    Patient,
+    Deferred,
     /// As soon as it is full; and some of the memory is for these alone. For the journal of an engine, which appends while it holds locks
     /// that whoever makes room for it would need.
     Journal,
@@ -229,7 +229,7 @@ impl SegmentMemory {
             unit,
             units,
             data: data_offset(units),
-            used: Mutex::new(Used { map: vec![false; units], count: 0, hint: 0, patient: 0 }),
+            used: Mutex::new(Used { map: vec![false; units], count: 0, hint: 0, deferred: 0 }),
             region,
         };
         let header = memory.header();
@@ -256,7 +256,7 @@ impl SegmentMemory {
         (lock(&self.used).count, self.units)
     }
 
-    /// Units that patient segments may take: three of four, so that those in a hurry always find some.
+    /// Units that deferred segments may take: three of four, so that those in a hurry always find some.
     pub fn patience(&self) -> usize {
         self.units / 4 * 3
     }
@@ -266,9 +266,9 @@ impl SegmentMemory {
         (2 * least).min(self.units / 8)
     }
 
-    /// Units that patient segments take.
-    pub fn patient(&self) -> usize {
-        lock(&self.used).patient
+    /// Units that deferred segments take.
+    pub fn deferred(&self) -> usize {
+        lock(&self.used).deferred
     }
 
     fn header(&self) -> &RegionHeader {
@@ -285,17 +285,17 @@ impl SegmentMemory {
     }
 
     /// Claims a segment of `want` bytes or, where memory is short, of less, but at least as many units as hold a byte
-    /// (one, unless a unit is no longer than what stands in front). Once more than half of all units (without those that patient segments
+    /// (one, unless a unit is no longer than what stands in front). Once more than half of all units (without those that deferred segments
     /// take) are in use, nobody gets more than that, so that many slow writers cannot starve each other. `None`: nothing is left.
     pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize, hurry: Hurry) -> Option<Segment> {
         let mut used = lock(&self.used);
         // A segment without room for a byte would be full, and never be written.
         let least = layout.least().div_ceil(self.unit);
         let mut n = want.min(MAX_SEGMENT).div_ceil(self.unit).min(self.units).max(least);
-        if (used.count - used.patient) * 2 > self.units - used.patient {
+        if (used.count - used.deferred) * 2 > self.units - used.deferred {
             n = least;
         }
-        if hurry == Hurry::Patient && used.patient + n > self.patience() {
+        if hurry == Hurry::Deferred && used.deferred + n > self.patience() {
             return None;
         }
         let free = self.units - used.count;
@@ -313,8 +313,8 @@ impl SegmentMemory {
         };
         used.map[first..first + n].fill(true);
         used.count += n;
-        if hurry == Hurry::Patient {
-            used.patient += n;
+        if hurry == Hurry::Deferred {
+            used.deferred += n;
         }
         used.hint = first + n;
         drop(used);
@@ -379,8 +379,8 @@ impl Drop for Segment {
         let mut used = lock(&self.memory.used);
         used.map[self.first..self.first + self.units].fill(false);
         used.count -= self.units;
-        if self.hurry == Hurry::Patient {
-            used.patient -= self.units;
+        if self.hurry == Hurry::Deferred {
+            used.deferred -= self.units;
         }
         used.hint = used.hint.min(self.first);
     }

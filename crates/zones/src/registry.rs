@@ -33,7 +33,7 @@ pub struct Registry<K: Ord + Clone, T> {
 ///
 /// That promise covers the thing itself: whatever it shares by an `Arc` of its own with something that outlives it is not
 /// waited for. A volume therefore joins its threads when it is dropped.
-pub struct Shared<K: Ord + Clone, T>(Arc<Held<K, T>>);
+pub struct Shared<K: Ord + Clone, T>(Arc<Opened<K, T>>);
 
 struct Table<K: Ord + Clone, T> {
     entries: Mutex<BTreeMap<K, Entry<K, T>>>,
@@ -44,11 +44,11 @@ struct Table<K: Ord + Clone, T> {
 enum Entry<K: Ord + Clone, T> {
     Opening,
     /// Open while the reference can be upgraded; after that, being dropped.
-    Open(Weak<Held<K, T>>),
+    Open(Weak<Opened<K, T>>),
 }
 
 /// The order of the fields is what makes it right: first the thing goes, then its key is released.
-struct Held<K: Ord + Clone, T> {
+struct Opened<K: Ord + Clone, T> {
     thing: T,
     _release: Release<K, T>,
 }
@@ -93,7 +93,7 @@ impl<K: Ord + Clone, T> Registry<K, T> {
 
         // From here on the key is ours; it is released if `open` fails or panics, and else by the thing's end.
         let release = Release { table: self.table.clone(), key: key.clone() };
-        let held = Arc::new(Held { thing: open()?, _release: release });
+        let held = Arc::new(Opened { thing: open()?, _release: release });
         lock(&self.table.entries).insert(key, Entry::Open(Arc::downgrade(&held)));
         self.table.changed.notify_all();
         Ok(Shared(held))

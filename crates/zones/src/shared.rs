@@ -49,15 +49,15 @@ impl Engines {
     }
 }
 
-struct Held {
+struct Handle {
     volume: Volume,
     along: Arc<dyn Any + Send + Sync>,
 }
 
-static OPEN: LazyLock<Registry<String, Held>> = LazyLock::new(Registry::default);
+static OPEN: LazyLock<Registry<String, Handle>> = LazyLock::new(Registry::default);
 
 /// An engine's share of a volume that others of the process may have, too. To be dropped when the engine has ended.
-pub struct SharedVolume(Shared<String, Held>);
+pub struct SharedVolume(Shared<String, Handle>);
 
 impl SharedVolume {
     /// The process' volume of the drive that `key` stands for, for the engine `tenant`. `open` opens it where nobody has it, and says what else belongs to
@@ -77,7 +77,7 @@ impl SharedVolume {
                     Some(open) => open()?,
                     None => return Err(Error::busy(&key.into(), Vec::new()).into()),
                 };
-                Ok::<_, E>(Held { volume, along })
+                Ok::<_, E>(Handle { volume, along })
             })?;
             {
                 let mut engines = lock(shared.volume.engines());

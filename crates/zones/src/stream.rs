@@ -16,9 +16,9 @@ mod write;
 pub use spec::{Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart};
 
 use crate::active::Holder;
+use crate::deferred::{self, Waiting};
 use crate::frame::ZoneHeader;
 use crate::memory::{Hurry, Layout, Segment, SegmentKey};
-use crate::patient::{self, Waiting};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::volume::{Tenant, VolumeCore};
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
@@ -44,8 +44,8 @@ struct State {
     reserving: bool,
     /// See [`AppendStream::abandon`].
     abandoned: bool,
-    /// Full segments wait; see [`StreamSpec::patient`].
-    patient: bool,
+    /// Full segments wait; see [`StreamSpec::deferred`].
+    deferred: bool,
 }
 
 struct Zone {
@@ -100,14 +100,14 @@ pub(crate) struct StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        self.volume.patients.remove(self.id);
+        self.volume.deferred.remove(self.id);
         self.volume.others.remove(self.id);
         // Whatever could not be written and was not given up is still promised.
         for segment in &lock(&self.state).segments {
             segment.leave();
         }
         if let Some(active) = &self.volume.active {
-            active.tell();
+            active.notify();
         }
     }
 }
@@ -149,7 +149,7 @@ impl AppendStream {
                 writing: false,
                 reserving: false,
                 abandoned: false,
-                patient: spec.patient > 0,
+                deferred: spec.deferred > 0,
             }),
             changed: Condvar::new(),
             io: Mutex::new(Io {
@@ -171,8 +171,8 @@ impl AppendStream {
         {
             active.hold(open.zone, core.holder());
         }
-        if spec.patient > 0 {
-            core.volume.patients.add(core.id, &core.me);
+        if spec.deferred > 0 {
+            core.volume.deferred.add(core.id, &core.me);
             core.volume.watch_patients();
         } else if !spec.journal {
             core.volume.others.add(core.id, &core.me);
@@ -183,7 +183,7 @@ impl AppendStream {
     /// From now on full segments are written at once, as those of others.
     pub fn hurry(&self) {
         let mut state = lock(&self.core.state);
-        state.patient = false;
+        state.deferred = false;
         let full = state.segments.len() > usize::from(state.filling);
         drop(state);
         if full {
@@ -202,8 +202,8 @@ impl AppendStream {
     }
 
     /// Whether full segments wait in memory.
-    pub fn is_patient(&self) -> bool {
-        lock(&self.core.state).patient
+    pub fn is_deferred(&self) -> bool {
+        lock(&self.core.state).deferred
     }
 
     /// Appends `bytes`; returns the logical offset of the first. No I/O unless all segments are full.
@@ -399,7 +399,7 @@ impl StreamCore {
         state.end += n as u64;
         if full {
             state.filling = false;
-            if !state.patient {
+            if !state.deferred {
                 self.write_soon();
             } else if self.volume.is_nearly_short() {
                 self.volume.relieve_soon();
@@ -422,7 +422,7 @@ impl StreamCore {
         let state = lock(&self.state);
         let full = state.segments.len() > usize::from(state.filling) && !state.abandoned;
         let first = state.segments.front().filter(|first| !first.is_empty() && !state.abandoned);
-        let old = first.is_some_and(|first| now.saturating_sub(first.since()) >= patient::LONGEST);
+        let old = first.is_some_and(|first| now.saturating_sub(first.since()) >= deferred::LONGEST);
         Waiting { stream: self.id, full, some: first.is_some(), old }
     }
 
@@ -468,25 +468,25 @@ impl StreamCore {
         }
         let mut want = self.spec.segment_bytes;
         let mut full = None;
-        let mut most = if state.patient { self.spec.patient } else { self.spec.segments };
+        let mut most = if state.deferred { self.spec.deferred } else { self.spec.segments };
         if state.segments.len() < most && ((state.segments.len() + 1) * want) as u64 > state.room {
             // Not under the lock: the engine may have to make zones free first.
-            let patient = state.patient;
+            let deferred = state.deferred;
             state.reserving = true;
             drop(state);
-            full = self.placer.reserve((most * want) as u64, patient).err();
+            full = self.placer.reserve((most * want) as u64, deferred).err();
             state = lock(&self.state);
             state.reserving = false;
             if state.abandoned {
                 return Err(self.is_abandoned());
             }
-            if full.is_some() && state.patient {
+            if full.is_some() && state.deferred {
                 // There may be room for less.
-                state.patient = false;
+                state.deferred = false;
                 self.write_soon();
                 return Ok(state);
             }
-            most = if state.patient { self.spec.patient } else { self.spec.segments };
+            most = if state.deferred { self.spec.deferred } else { self.spec.segments };
             if full.is_some() && state.segments.is_empty() {
                 // What the open zone still takes, at least.
                 let unit = self.volume.memory().unit();
@@ -499,9 +499,9 @@ impl StreamCore {
         }
         if full.is_none() && state.segments.len() < most {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
-            let hurry = match state.patient {
+            let hurry = match state.deferred {
                 _ if self.spec.journal => Hurry::Journal,
-                true => Hurry::Patient,
+                true => Hurry::Deferred,
                 false => Hurry::Soon,
             };
             match self.volume.memory().claim(key, self.layout, want, hurry) {
@@ -511,19 +511,19 @@ impl StreamCore {
                     return Ok(state);
                 }
                 // Others may have what is in no hurry, or this one has it itself.
-                None if state.patient || state.segments.is_empty() => {
+                None if state.deferred || state.segments.is_empty() => {
                     drop(state);
                     // Who appends to a journal holds locks that the others' engines need to write.
                     let relieved = if self.spec.journal { Ok(false) } else { self.volume.relieve() };
                     state = lock(&self.state);
                     let relieved = match relieved {
                         // What another one cannot write is not this one's business, as long as it can go on.
-                        Err(_) if state.patient || !state.segments.is_empty() => false,
+                        Err(_) if state.deferred || !state.segments.is_empty() => false,
                         other => other?,
                     };
-                    if relieved || state.patient || !state.segments.is_empty() {
+                    if relieved || state.deferred || !state.segments.is_empty() {
                         // With nothing to be had from others it goes on as those that are in a hurry.
-                        state.patient &= relieved;
+                        state.deferred &= relieved;
                         return Ok(state);
                     }
                     let what = "too many files are being written at once for the survivor's memory; close some";

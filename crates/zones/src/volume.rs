@@ -13,10 +13,10 @@ pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 
 use crate::active::{self, ActiveZones};
+use crate::deferred::Streams;
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
 use crate::memory::{SegmentMemory, is_of_another_version, label_of, parse};
-use crate::patient::Streams;
 use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::taken::Taken;
@@ -105,8 +105,8 @@ pub(crate) struct VolumeCore {
     work_changed: Condvar,
     lives: AtomicU64,
     streams: AtomicU64,
-    pub(crate) patients: Streams,
-    /// Streams that are neither patient nor a journal's.
+    pub(crate) deferred: Streams,
+    /// Streams that are neither deferred nor a journal's.
     pub(crate) others: Streams,
     /// Counts writes of streams: by it they are told apart.
     pub(crate) writes: AtomicU64,
@@ -333,7 +333,7 @@ impl Volume {
             work_changed: Condvar::new(),
             lives: AtomicU64::new(0),
             streams: AtomicU64::new(0),
-            patients: Streams::default(),
+            deferred: Streams::default(),
             others: Streams::default(),
             writes: AtomicU64::new(0),
             opened: Instant::now(),

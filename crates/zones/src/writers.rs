@@ -13,7 +13,7 @@ use std::sync::Arc;
 impl VolumeCore {
     /// The tenant's streams but its journal, the one that wrote last at the end.
     pub(crate) fn writers(&self, owner: u8) -> Vec<Arc<StreamCore>> {
-        let all = self.patients.all().into_iter().chain(self.others.all());
+        let all = self.deferred.all().into_iter().chain(self.others.all());
         let mut streams: Vec<_> = all.filter(|stream| stream.owner() == owner).collect();
         streams.sort_by_key(|stream| stream.last_write());
         streams

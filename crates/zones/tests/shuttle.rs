@@ -180,7 +180,7 @@ impl Placer for Notes {
         Ok(NewZone { zone, at: 0, header })
     }
     fn leave_zone(&self, zone: &OpenZone, _: u64) -> Result<bool> {
-        self.tenant.finish(zone.zone);
+        self.tenant.finish_unused(zone.zone);
         Ok(true)
     }
     fn placed(&self, placed: &Placed, bytes: &[u8]) {
@@ -202,7 +202,7 @@ fn spec(file: u64) -> StreamSpec {
         segments: 2,
         cause: Cause::Wal,
         ordered: false,
-        patient: 0,
+        deferred: 0,
         journal: false,
     }
 }

@@ -30,7 +30,7 @@ fn in_blocks(framing: Framing) {
         segments: 2,
         cause: Cause::Wal,
         ordered: true,
-        patient: 0,
+        deferred: 0,
         journal: false,
     };
     let stream = AppendStream::new(&tenant, spec, StreamStart::default(), placer);

@@ -7,7 +7,7 @@
 
 use super::chunk_write::TURNAROUND;
 use super::kernel_chunks::Ran;
-use super::stepped::WRITES_SEEN;
+use super::virtual_clock::WRITES_SEEN;
 use imbrex_emulator::time::{Mechanics, Ticket, Timeline};
 use imbrex_emulator::{Config, Op, Profile, TraceEntry};
 use std::cmp::Reverse;

@@ -6,7 +6,7 @@ use super::chart::{Axis, Chart, Shape};
 use super::hosts::conventional_twin;
 use super::kernel_chunks::processor::processor;
 use super::result::{Figure, Ratio, Row};
-use super::stepped::why;
+use super::virtual_clock::why;
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, StreamType};
 use imbrex_device::{AlignedBuf, Cause, Drive, Tag, ZonedDevice};

@@ -5,11 +5,11 @@
 use super::chart::{Axis, Chart, Shape};
 use super::chunk_multistream::{A_STORE, row_of, setting};
 use super::chunk_write::DRIVE;
+use super::object_workload::{CLIENTS, Play, play};
 use super::oss::{ALIKE, Class, MIB, Source, shrunk, table3};
-use super::oss_run::{CLIENTS, Play, play};
 use super::result::Ratio;
 use super::{Experiment, Needs, Rule, Run, Stop};
-use imbrex_chunkstore::{Options, Placement, Victims};
+use imbrex_chunkstore::{CleaningPolicy, Options, Placement};
 use imbrex_emulator::Profile;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -71,14 +71,14 @@ impl Lives {
     }
 }
 
-type Cell = (Lives, u32, (&'static str, Placement, Victims));
+type Cell = (Lives, u32, (&'static str, Placement, CleaningPolicy));
 
-const WAYS: [(&str, Placement, Victims); 5] = [
-    ("paper's placement, greedy", Placement::STREAMS, Victims::Greedy),
-    ("paper's placement, lifetime", Placement::STREAMS, Victims::Lifetime),
-    ("greedy", FIT, Victims::Greedy),
-    ("cost-benefit", FIT, Victims::CostBenefit),
-    ("lifetime", FIT, Victims::Lifetime),
+const WAYS: [(&str, Placement, CleaningPolicy); 5] = [
+    ("paper's placement, greedy", Placement::STREAMS, CleaningPolicy::Greedy),
+    ("paper's placement, lifetime", Placement::STREAMS, CleaningPolicy::Lifetime),
+    ("greedy", FIT, CleaningPolicy::Greedy),
+    ("cost-benefit", FIT, CleaningPolicy::CostBenefit),
+    ("lifetime", FIT, CleaningPolicy::Lifetime),
 ];
 
 const FIT: Placement = Placement { pick: imbrex_chunkstore::Pick::Fit, ..Placement::STREAMS };
@@ -114,7 +114,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("by stream", "as Table 1: GC 90, data 7, metadata 60 days");
     let names: Vec<String> = cells().iter().map(name).collect();
     run.at_once(&names, A_STORE, |i, stopped| {
-        let (lives, percent, (_, placement, victims)) = cells()[i];
+        let (lives, percent, (_, placement, cleaning_policy)) = cells()[i];
         let load = Play {
             sources: lives.sources(),
             zones,
@@ -128,7 +128,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             most: 20.0,
             seed: 1,
         };
-        let options = Options { placement, victims, ..Options::default() };
+        let options = Options { placement, cleaning_policy, ..Options::default() };
         let played = play(&profile, &load, options, stopped)?;
         let mut row = row_of(&profile, &played);
         row.rule = Rule::All.name().into();

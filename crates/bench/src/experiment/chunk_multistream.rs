@@ -1,15 +1,15 @@
 //! `chunk-multistream`: SMRSTORE's macro benchmark (Table 3, Figures 17 and 18) at one drive's share, on the
-//! [virtual clock](super::stepped): four streams fill the drive, then sealed chunks die at random. [`super::oss_run`] says what is scaled.
+//! [virtual clock](super::virtual_clock): four streams fill the drive, then sealed chunks die at random. [`super::object_workload`] says what is scaled.
 
 use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_write::{COMMITS, DRIVE, LONG, at_part};
 use super::kernel_chunks::Kernel;
 use super::kernel_chunks::streams::{self, Cleaned};
+use super::object_workload::{CLIENTS, Phase, Play, Played, play};
 use super::oss::{Source, in_flight, shrunk, table3};
-use super::oss_run::{CLIENTS, Phase, Play, Played, play};
 use super::result::{Figure, Ratio, Row};
 use super::{Experiment, Needs, Options as RunOptions, Rule, Run, Stop};
-use imbrex_chunkstore::{Options, Placement, Victims};
+use imbrex_chunkstore::{CleaningPolicy, Options, Placement};
 use imbrex_emulator::Profile;
 use std::collections::BTreeMap;
 
@@ -302,7 +302,9 @@ pub(super) fn setting(run: &mut Run, profile: &Profile) {
 fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -> bool) -> Result<Played, Stop> {
     let options = match cell.engine {
         Engine::Ours | Engine::Share | Engine::Long => Options::default(),
-        Engine::OneZone => Options { placement: Placement::ONE_ZONE, victims: Victims::Greedy, ..Options::default() },
+        Engine::OneZone => {
+            Options { placement: Placement::ONE_ZONE, cleaning_policy: CleaningPolicy::Greedy, ..Options::default() }
+        }
         Engine::Ext4 | Engine::F2fs | Engine::Xfs => {
             return Err(Stop::Failed("a file system of the kernel has no virtual clock".into()));
         }

@@ -4,10 +4,10 @@
 use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_multistream::{A_STORE, cdf, over_time, row_of, setting, sources, zone_size, zones};
 use super::chunk_write::DRIVE;
-use super::oss_run::{CLIENTS, Play, play};
+use super::object_workload::{CLIENTS, Play, play};
 use super::result::{Ratio, Row};
 use super::{Experiment, Needs, Run, Stop};
-use imbrex_chunkstore::{Options, Pick, Placement, Victims};
+use imbrex_chunkstore::{CleaningPolicy, Options, Pick, Placement};
 use imbrex_emulator::Profile;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// What it is called, how chunks are placed, and how victims are chosen.
-type Way = (&'static str, Placement, Victims);
+type Way = (&'static str, Placement, CleaningPolicy);
 
 const fn of(separate: bool, match_limit: bool, pick: Pick) -> Placement {
     Placement { separate, match_limit, pick, round: false }
@@ -31,17 +31,17 @@ const fn of(separate: bool, match_limit: bool, pick: Pick) -> Placement {
 const ROUND: Placement = Placement { round: true, ..of(true, true, Pick::Fit) };
 
 const ROWS: [Way; 11] = [
-    ("no strategy: 64 MiB, at random", Placement::RANDOM, Victims::Greedy),
-    ("one zone", Placement::ONE_ZONE, Victims::Greedy),
-    ("1: streams apart", of(true, false, Pick::Random), Victims::Greedy),
-    ("2: limit matched to the zone", of(false, true, Pick::Random), Victims::Greedy),
-    ("3: round robin", of(false, false, Pick::RoundRobin), Victims::Greedy),
-    ("1 and 2", of(true, true, Pick::Random), Victims::Greedy),
-    ("1 and 3", of(true, false, Pick::RoundRobin), Victims::Greedy),
-    ("1, 2 and 3: the paper's", Placement::STREAMS, Victims::Greedy),
-    ("1, 2 and room for what chunks become", of(true, true, Pick::Fit), Victims::Greedy),
-    ("the same, zones round the drive", ROUND, Victims::Greedy),
-    ("this store: the same, victims by lifetime", ROUND, Victims::Lifetime),
+    ("no strategy: 64 MiB, at random", Placement::RANDOM, CleaningPolicy::Greedy),
+    ("one zone", Placement::ONE_ZONE, CleaningPolicy::Greedy),
+    ("1: streams apart", of(true, false, Pick::Random), CleaningPolicy::Greedy),
+    ("2: limit matched to the zone", of(false, true, Pick::Random), CleaningPolicy::Greedy),
+    ("3: round robin", of(false, false, Pick::RoundRobin), CleaningPolicy::Greedy),
+    ("1 and 2", of(true, true, Pick::Random), CleaningPolicy::Greedy),
+    ("1 and 3", of(true, false, Pick::RoundRobin), CleaningPolicy::Greedy),
+    ("1, 2 and 3: the paper's", Placement::STREAMS, CleaningPolicy::Greedy),
+    ("1, 2 and room for what chunks become", of(true, true, Pick::Fit), CleaningPolicy::Greedy),
+    ("the same, zones round the drive", ROUND, CleaningPolicy::Greedy),
+    ("this store: the same, victims by lifetime", ROUND, CleaningPolicy::Lifetime),
 ];
 
 fn name(way: &Way) -> String {
@@ -68,8 +68,8 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         seed: 1,
     };
     let lines = run.at_once(&ROWS.each_ref().map(name), A_STORE, |i, stopped| {
-        let (way, placement, victims) = ROWS[i];
-        let played = play(&profile, &load, Options { placement, victims, ..Options::default() }, stopped)?;
+        let (way, placement, cleaning_policy) = ROWS[i];
+        let played = play(&profile, &load, Options { placement, cleaning_policy, ..Options::default() }, stopped)?;
         Ok((row_of(&profile, &played), (over_time(way, &played.over_time), cdf(way, &played.utilisation))))
     })?;
     let (rates, cdfs): (Vec<Series>, Vec<Series>) = lines.into_iter().flatten().unzip();

@@ -1,5 +1,5 @@
 //! `chunk-read`: random reads of sealed chunks of a clean store, SMRSTORE's Figure 16: 16 under way, 4 KiB to 1 MiB each. Real mechanics, on
-//! the [virtual clock](super::stepped).
+//! the [virtual clock](super::virtual_clock).
 //!
 //! One store serves all rows: its zones, as many as may be open for one kind of stream, are partly filled, and lie evenly spread
 //! over the part of the drive that a row is about, so that the way from one read to the next is as long as on a full drive. What the
@@ -9,7 +9,7 @@ use super::chart::{Axis, Chart, Series, Shape};
 use super::chunk_write::{DEPTH, DRIVE, JOBS, SIZES, Span, TURNAROUND, ZONES, at_part, size_name};
 use super::kernel_chunks::{self, Kernel};
 use super::result::{Ratio, Row};
-use super::stepped::{Host, Nanoseconds, Steps, why};
+use super::virtual_clock::{Host, Nanoseconds, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{Append, ChunkId, Durability, Options, StreamType};

@@ -1,5 +1,5 @@
 //! `chunk-recovery`: what opening a chunk store after a crash takes of the drive, SMRSTORE's Figure 21: 20 TB, 60 % full, 55 open zones, and the
-//! crash just before the next checkpoint would have been complete. Real mechanics, on the [virtual clock](super::stepped).
+//! crash just before the next checkpoint would have been complete. Real mechanics, on the [virtual clock](super::virtual_clock).
 //!
 //! Nobody has 12 TB for an experiment, so costs are measured and the case is computed. What opening reads is of three kinds. Metazones: so
 //! many bytes of checkpoints and journal, from front to end, whatever they say; measured on three sizes of index. Open zones: a way to each, and
@@ -10,7 +10,7 @@ use super::chart::{Axis, Chart, Shape};
 use super::chunk_write::{DRIVE, Span, ZONES};
 use super::kernel_chunks::opening::{self, opening};
 use super::result::{Figure, Ratio, Row};
-use super::stepped::{Host, Steps, why};
+use super::virtual_clock::{Host, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{Append, ChunkId, Durability, Options, StreamType};

@@ -1,5 +1,5 @@
 //! `chunk-write`: appends of many to many chunks of a clean store, SMRSTORE's Figure 14: 4 jobs, each with 4 appends under way to its 128
-//! files in turn, 4 KiB to 1 MiB each. Real mechanics, on the [virtual clock](super::stepped).
+//! files in turn, 4 KiB to 1 MiB each. Real mechanics, on the [virtual clock](super::virtual_clock).
 //!
 //! A clean store fills its drive from the front, so the zones that are open together lie side by side. A row is measured at several
 //! places spread over the part of the drive that it is about, with a new store at each, whose metazones are at the drive's front; its
@@ -19,7 +19,7 @@ pub(super) use clients::make_durable;
 
 use super::kernel_chunks::{self, Kernel};
 use super::result::Row;
-use super::stepped::{Host, Nanoseconds, Steps, why};
+use super::virtual_clock::{Host, Nanoseconds, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use crate::segments::{PAYLOAD, SEGMENT};
 use clients::{Chunks, Clients, How, Measured, Next};
@@ -60,7 +60,7 @@ pub(super) const ZONES: u32 = 256;
 pub(super) const TURNAROUND: Nanoseconds = 20_000.0;
 
 /// When an append of a load on the store is durable.
-pub(super) const COMMITS: &str = "begins when somebody has appended and none is under way; nobody waits for others (commit-wait=0); with the write cache off each append is \
+pub(super) const COMMITS: &str = "begins when somebody has appended and none is under way; nobody waits for others (group-commit-delay=0); with the write cache off each append is \
      durable by itself, and a command takes as much as fits of what waits in its zone";
 
 /// How much of the drive a row is about.

@@ -1,5 +1,5 @@
 //! The streams of an object store as SMRSTORE measures with them (Table 3), at one drive's share: what each appends, when its chunks are
-//! sealed, and which sealed chunk is deleted next. No I/O: [`super::oss_run`] plays it.
+//! sealed, and which sealed chunk is deleted next. No I/O: [`super::object_workload`] plays it.
 
 use imbrex_chunkstore::{ChunkId, StreamType};
 use rand::{Rng, SeedableRng};

@@ -6,8 +6,8 @@
 //! `imbrex bench streams` is both as a program, for the VM.
 
 use super::Stop;
+use super::object_workload::CLIENTS;
 use super::oss::{Chunks, MIB, Piece, Source, table3};
-use super::oss_run::CLIENTS;
 use crate::segments::{PAYLOAD, SEGMENT, fill, take};
 use imbrex_chunkstore::ChunkId;
 use imbrex_device::AlignedBuf;

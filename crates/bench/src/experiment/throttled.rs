@@ -1,9 +1,9 @@
 //! Whether cleaning in the background keeps its promise (issue 5, part 5): what users do takes no longer, on average, than the configured factor.
-//! The store's own bursts on the [virtual clock](super::stepped), beside clients that append; their pace is the store's
+//! The store's own bursts on the [virtual clock](super::virtual_clock), beside clients that append; their pace is the store's
 //! [`throttle`](imbrex_chunkstore::policy::throttle), told what the store's meter would tell it.
 
 use super::chunk_write::{DRIVE, TURNAROUND, make_durable};
-use super::stepped::{Host, Nanoseconds, Steps};
+use super::virtual_clock::{Host, Nanoseconds, Steps};
 use imbrex_chunkstore::policy::throttle::{Mean, Pace, Seen, pace};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, StreamType};
 use imbrex_emulator::{Profile, TraceEntry};
@@ -56,7 +56,7 @@ impl Play {
     fn new(cache: bool, clients: usize) -> Play {
         let profile = Profile { zone_size: ZONE, ..Profile::named(DRIVE).unwrap() };
         // Nobody cleans but who is told to.
-        let options = Options { slowdown: None, clean_below: Some(0), ..Options::default() };
+        let options = Options { max_slowdown: None, clean_below: Some(0), ..Options::default() };
         let host = Host::packed(&profile, ZONES, cache, options).unwrap();
         let store = &host.store;
         for n in 0..OLD {

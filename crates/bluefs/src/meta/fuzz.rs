@@ -2,7 +2,7 @@
 
 use super::{Meta, Record};
 
-/// Takes arbitrary bytes for the contents of a damaged journal: decodes what it can, replays it leniently, and demands
+/// Takes arbitrary bytes for the contents of a damaged journal: decodes what it can, replays it, with repairs,, and demands
 /// that the result is sound and that its snapshot gives it again. Panics when one of these fails.
 pub fn fuzz_journal_bytes(mut bytes: &[u8]) {
     let mut meta = Meta::new();
@@ -12,7 +12,7 @@ pub fn fuzz_journal_bytes(mut bytes: &[u8]) {
                 let mut again = Vec::new();
                 record.encode(&mut again);
                 assert_eq!(bytes.get(..len), Some(&again[..]), "{record:?} is not encoded as it was");
-                let _ = meta.apply_lenient(&record);
+                let _ = meta.apply_repairing(&record);
                 Some(len)
             }
             Err(error) => error.skip(),

@@ -14,7 +14,7 @@
 //! - A closed file has no open extent and no volatile size, and, unless its kind is random, `size` ≤ the end of its
 //!   last extent.
 //!
-//! An illegal record changes nothing and gives a [`MetaError`]. After damage to the journal, [`Meta::apply_lenient`]
+//! An illegal record changes nothing and gives a [`MetaError`]. After damage to the journal, [`Meta::apply_repairing`]
 //! makes what sense it can of records whose predecessors are lost.
 //!
 //! Memory for a file with one name and one extent: 440 bytes, measured with 100,000 files (inode 88, extent 40, and the
@@ -27,9 +27,9 @@ mod error;
 mod fuzz;
 pub mod inline;
 pub mod inode;
-mod lenient;
 mod name;
 mod record;
+mod repair;
 mod rescue;
 mod snapshot;
 mod space;
@@ -39,13 +39,13 @@ pub use codec::{DecodeError, MAX_RECORD};
 pub use error::MetaError;
 pub use fuzz::fuzz_journal_bytes;
 pub use inode::{Extent, Inode, MAX_SIZE, OPEN, Place, next_stretch, remapped};
-pub use lenient::LenientOutcome;
 pub use name::{MAX_DEPTH, MAX_NAME, MAX_PATH, Name, components};
 pub use record::{Record, Victim};
+pub use repair::RepairOutcome;
 pub use rescue::Witness;
 
 use inline::Inline;
-use lenient::Replay;
+use repair::Replay;
 use space::Space;
 pub use space::{MOVED_FRAME, Movable, Piece, framed_bytes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ pub type Serial = u64;
 
 /// The root directory.
 pub const ROOT: Serial = 1;
-/// The directory `lost+found`, where it was made by [`Meta::apply_lenient`].
+/// The directory `lost+found`, where it was made by [`Meta::apply_repairing`].
 pub const LOST_FOUND: Serial = 2;
 /// The first serial that files and directories of the user get.
 pub const FIRST_SERIAL: Serial = 16;

@@ -218,7 +218,7 @@ mod tests {
         let records = [create, extend(0, 1), extend(ZONE, 2), extend(2 * ZONE, 3), seal];
         let mut meta = Meta::new();
         for (_, record) in records.iter().enumerate().filter(|(index, _)| *index != lost) {
-            let _ = meta.apply_lenient(record);
+            let _ = meta.apply_repairing(record);
         }
         meta
     }
@@ -267,7 +267,7 @@ mod tests {
         // Nothing is known but where bytes were moved to.
         let mut meta = Meta::new();
         for extent in [moved(0, 100, 1 << 20), moved(500, 100, 2 << 20)] {
-            let _ = meta.apply_lenient(&remap(extent));
+            let _ = meta.apply_repairing(&remap(extent));
         }
         assert_eq!(meta.restore(&witness(16, 0, 1)), Ok(()));
         let places: Vec<_> =
@@ -290,7 +290,7 @@ mod tests {
         for (offset, comes_back) in [(4096 + 1000, true), (8192, true), (4096 + 4096 + 1000, false), (4096, false)] {
             let mut meta = Meta::new();
             let extent = Extent { logical: 1000, len: OPEN, place: later(offset) };
-            let _ = meta.apply_lenient(&Record::Extend { serial: 16, extent });
+            let _ = meta.apply_repairing(&Record::Extend { serial: 16, extent });
             assert_eq!(meta.restore(&witness(16, 0, 1)).is_ok(), comes_back, "{offset}");
             let extents = &meta.inode(16).unwrap().extents;
             assert_eq!(extents.len(), 1 + usize::from(comes_back));
@@ -325,7 +325,7 @@ mod tests {
             victim: None,
             time: 7,
         };
-        assert!(!meta.apply_lenient(&rename).is_applied());
+        assert!(!meta.apply_repairing(&rename).is_applied());
         assert_eq!(meta.inode(20).map(|inode| inode.kind), Some(FileKind::Random));
         assert!(meta.restore_unplaced(20).is_ok());
         assert_eq!(meta.inode(20).map(|inode| inode.kind), Some(FileKind::Log));
@@ -348,7 +348,7 @@ mod tests {
             Record::Seal { serial: 16, size: 88, time: 1 },
             Record::Truncate { serial: 16, size: 45, time: 2 },
         ] {
-            let _ = meta.apply_lenient(&record);
+            let _ = meta.apply_repairing(&record);
         }
         let witness = Witness { kind: FileKind::Log, name: "1.log", place: framed(4096), ..witness(16, 0, 1) };
         assert_eq!(meta.restore(&witness), Ok(()));
@@ -384,7 +384,7 @@ mod tests {
         // A journal that was compacted since knows the file no more.
         let mut later = Meta::new();
         for record in meta.snapshot() {
-            assert!(later.apply_lenient(&record).is_applied(), "{record:?}");
+            assert!(later.apply_repairing(&record).is_applied(), "{record:?}");
         }
         assert_eq!(later, meta);
         for zone in 1..=3 {
@@ -403,7 +403,7 @@ mod tests {
     fn deleted_files_and_impossible_witnesses_bring_nothing_back() {
         let mut meta = table_without(usize::MAX);
         let unlink = meta.unlink_record(ROOT, &Name::new("7.sst").unwrap()).unwrap();
-        let _ = meta.apply_lenient(&unlink);
+        let _ = meta.apply_repairing(&unlink);
         let before = meta.clone();
         assert_eq!(meta.restore(&witness(16, 0, 1)), Err(MetaError::NotFound));
         assert_eq!(meta.restore(&witness(ROOT, 0, 9)), Err(MetaError::IsADirectory));

@@ -3,7 +3,7 @@
 use crate::meta_support::{World, op};
 use imbrex_bluefs::kind::FileKind;
 use imbrex_bluefs::meta::{
-    Extent, LOST_FOUND, LenientOutcome, Meta, Name, OPEN, Place, ROOT, Record, Serial, Victim, Witness,
+    Extent, LOST_FOUND, Meta, Name, OPEN, Place, ROOT, Record, RepairOutcome, Serial, Victim, Witness,
     fuzz_journal_bytes,
 };
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn replay_with_losses(truth: &World, journal: &[Record], lost: &BTreeSet<usize>)
             hurt.extend(changes(record));
         } else {
             deleted.extend(deletes(record).filter(|serial| !meta.directories().any(|d| d.serial == *serial)));
-            repairs += usize::from(!meta.apply_lenient(record).is_applied());
+            repairs += usize::from(!meta.apply_repairing(record).is_applied());
         }
     }
     repairs += meta.finish_replay().len();
@@ -240,7 +240,7 @@ proptest! {
     ) {
         let mut meta = Meta::new();
         for record in &records {
-            let _ = meta.apply_lenient(record);
+            let _ = meta.apply_repairing(record);
         }
         for (serial, logical, place, forget) in found {
             if forget {
@@ -320,8 +320,8 @@ fn create(parent: Serial, text: &str, serial: Serial) -> Record {
 #[test]
 fn a_table_whose_creation_is_lost_is_found_again() {
     let mut meta = Meta::new();
-    assert!(!meta.apply_lenient(&Record::Extend { serial: 20, extent: raw(5, 9) }).is_applied());
-    assert!(meta.apply_lenient(&Record::Seal { serial: 20, size: 1000, time: 3 }).is_applied());
+    assert!(!meta.apply_repairing(&Record::Extend { serial: 20, extent: raw(5, 9) }).is_applied());
+    assert!(meta.apply_repairing(&Record::Seal { serial: 20, size: 1000, time: 3 }).is_applied());
     assert_eq!(meta.resolve("/lost+found/20-lost"), Ok(20));
     assert_eq!(meta.parent_of(LOST_FOUND), Some(ROOT));
     let inode = meta.inode(20).unwrap();
@@ -333,7 +333,7 @@ fn a_table_whose_creation_is_lost_is_found_again() {
 #[test]
 fn a_seal_alone_keeps_the_size_for_whoever_finds_the_zone() {
     let mut meta = Meta::new();
-    assert!(!meta.apply_lenient(&Record::Seal { serial: 20, size: 1000, time: 3 }).is_applied());
+    assert!(!meta.apply_repairing(&Record::Seal { serial: 20, size: 1000, time: 3 }).is_applied());
     let inode = meta.inode(20).unwrap();
     assert_eq!((inode.size, inode.closed), (1000, false), "open: its end must be looked for");
 }
@@ -341,10 +341,10 @@ fn a_seal_alone_keeps_the_size_for_whoever_finds_the_zone() {
 #[test]
 fn a_file_of_an_unknown_directory_goes_to_lost_and_found() {
     let mut meta = Meta::new();
-    assert!(!meta.apply_lenient(&create(17, "000012.sst", 20)).is_applied());
+    assert!(!meta.apply_repairing(&create(17, "000012.sst", 20)).is_applied());
     assert_eq!(meta.resolve("/lost+found/20-000012.sst"), Ok(20));
     let long = "x".repeat(255);
-    assert!(!meta.apply_lenient(&create(17, &long, 21)).is_applied());
+    assert!(!meta.apply_repairing(&create(17, &long, 21)).is_applied());
     assert_eq!(meta.check(), Vec::<String>::new());
 }
 
@@ -352,20 +352,20 @@ fn a_file_of_an_unknown_directory_goes_to_lost_and_found() {
 fn a_name_that_was_given_up_in_a_lost_record_does_not_cost_the_file() {
     // LOG was renamed to LOG.old.1 in a record that is lost; then a new LOG was made and deleted.
     let mut meta = Meta::new();
-    assert!(meta.apply_lenient(&create(ROOT, "LOG", 16)).is_applied());
-    assert!(!meta.apply_lenient(&create(ROOT, "LOG", 17)).is_applied());
+    assert!(meta.apply_repairing(&create(ROOT, "LOG", 16)).is_applied());
+    assert!(!meta.apply_repairing(&create(ROOT, "LOG", 17)).is_applied());
     assert_eq!(meta.resolve("/LOG"), Ok(17));
     assert_eq!(meta.resolve("/lost+found/16-LOG"), Ok(16));
 
     // The same, with the new LOG's creation lost too: its deletion must not hit the old one.
     let mut meta = Meta::new();
-    let _ = meta.apply_lenient(&create(ROOT, "LOG", 16));
+    let _ = meta.apply_repairing(&create(ROOT, "LOG", 16));
     let unlink = Record::Unlink { parent: ROOT, name: name("LOG"), victim: Victim { serial: 17, last: true } };
-    let _ = meta.apply_lenient(&unlink);
+    let _ = meta.apply_repairing(&unlink);
     assert!(meta.inode(16).is_some());
     assert!(meta.was_deleted(17) && !meta.was_deleted(16));
     let late = Record::Seal { serial: 17, size: 5, time: 1 };
-    assert!(matches!(meta.apply_lenient(&late), LenientOutcome::Skipped(_)), "deleted files stay deleted");
+    assert!(matches!(meta.apply_repairing(&late), RepairOutcome::Skipped(_)), "deleted files stay deleted");
 }
 
 #[test]
@@ -378,10 +378,10 @@ fn a_zone_in_a_new_life_no_longer_belongs_to_the_file_that_had_it() {
         // The deletion of 16 is lost here.
         create(ROOT, "2.sst", 17),
     ] {
-        assert!(meta.apply_lenient(&record).is_applied());
+        assert!(meta.apply_repairing(&record).is_applied());
     }
-    match meta.apply_lenient(&Record::Extend { serial: 17, extent: raw(5, 2) }) {
-        LenientOutcome::Repaired { effect, .. } => assert!(effect.freed.is_empty(), "the zone is in use"),
+    match meta.apply_repairing(&Record::Extend { serial: 17, extent: raw(5, 2) }) {
+        RepairOutcome::Repaired { effect, .. } => assert!(effect.freed.is_empty(), "the zone is in use"),
         other => panic!("{other:?}"),
     }
     assert_eq!(meta.zone_life(5), Some(2));
@@ -394,7 +394,7 @@ fn a_zone_in_a_new_life_no_longer_belongs_to_the_file_that_had_it() {
 #[test]
 fn current_follows_the_truth_when_the_new_ones_creation_is_lost() {
     let mut meta = Meta::new();
-    let _ = meta.apply_lenient(&create(ROOT, "CURRENT", 16));
+    let _ = meta.apply_repairing(&create(ROOT, "CURRENT", 16));
     let rename = Record::Rename {
         from_parent: ROOT,
         from: name("000005.dbtmp"),
@@ -404,7 +404,7 @@ fn current_follows_the_truth_when_the_new_ones_creation_is_lost() {
         victim: Some(Victim { serial: 16, last: true }),
         time: 1,
     };
-    assert!(!meta.apply_lenient(&rename).is_applied());
+    assert!(!meta.apply_repairing(&rename).is_applied());
     assert_eq!(meta.resolve("/CURRENT"), Ok(17));
     assert!(meta.was_deleted(16));
 }
@@ -412,8 +412,8 @@ fn current_follows_the_truth_when_the_new_ones_creation_is_lost() {
 #[test]
 fn a_user_file_called_lost_found_is_left_alone() {
     let mut meta = Meta::new();
-    let _ = meta.apply_lenient(&create(ROOT, "lost+found", 16));
-    let _ = meta.apply_lenient(&create(99, "x", 17));
+    let _ = meta.apply_repairing(&create(ROOT, "lost+found", 16));
+    let _ = meta.apply_repairing(&create(99, "x", 17));
     assert_eq!(meta.resolve("/lost+found"), Ok(16));
     assert_eq!(meta.resolve("/lost+found-1/17-x"), Ok(17));
 }
@@ -421,8 +421,8 @@ fn a_user_file_called_lost_found_is_left_alone() {
 #[test]
 fn forgetting_the_replay_changes_nothing_else() {
     let mut meta = Meta::new();
-    let _ = meta.apply_lenient(&create(ROOT, "a", 16));
-    let _ = meta.apply_lenient(&meta.unlink_record(ROOT, &name("a")).unwrap());
+    let _ = meta.apply_repairing(&create(ROOT, "a", 16));
+    let _ = meta.apply_repairing(&meta.unlink_record(ROOT, &name("a")).unwrap());
     assert!(meta.was_deleted(16));
     let before = meta.clone();
     meta.forget_replay();
@@ -457,7 +457,7 @@ fn second_in_zone() -> Meta {
         Record::Extend { serial: 16, extent },
         Record::Seal { serial: 16, size: 1000, time: 1 },
     ] {
-        assert!(meta.apply_lenient(&record).is_applied());
+        assert!(meta.apply_repairing(&record).is_applied());
     }
     meta
 }
@@ -467,8 +467,8 @@ fn a_zone_that_is_given_back_is_so_up_to_the_next_file_in_it() {
     let mut meta = second_in_zone();
     // File 17 goes on in zone 6; zone 5 is found to have held its first bytes.
     let next = Extent { logical: 6000, ..raw(6, 9) };
-    assert!(meta.apply_lenient(&create(ROOT, "1.sst", 17)).is_applied());
-    assert!(meta.apply_lenient(&Record::Extend { serial: 17, extent: next }).is_applied());
+    assert!(meta.apply_repairing(&create(ROOT, "1.sst", 17)).is_applied());
+    assert!(meta.apply_repairing(&Record::Extend { serial: 17, extent: next }).is_applied());
     let place = Place::Raw { zone: 5, life: 9, offset: 4096 };
     let witness = Witness { serial: 17, kind: FileKind::Table, name: "1.sst", created: 1, logical: 0, place };
     assert_eq!(meta.restore(&witness), Ok(()));
@@ -485,9 +485,9 @@ fn moved_bytes_leave_an_open_extent_nothing_of_the_next_file() {
         (100, 200, vec![(0, 100), (100, 200), (300, OPEN)]),
     ] {
         let mut meta = second_in_zone();
-        assert!(meta.apply_lenient(&create(ROOT, "1.sst", 17)).is_applied());
-        assert!(meta.apply_lenient(&Record::Extend { serial: 17, extent: raw(5, 9) }).is_applied());
-        let _ = meta.apply_lenient(&moved(logical, len));
+        assert!(meta.apply_repairing(&create(ROOT, "1.sst", 17)).is_applied());
+        assert!(meta.apply_repairing(&Record::Extend { serial: 17, extent: raw(5, 9) }).is_applied());
+        let _ = meta.apply_repairing(&moved(logical, len));
         let extents = &meta.inode(17).unwrap().extents;
         assert_eq!(extents.iter().map(|e| (e.logical, e.len)).collect::<Vec<_>>(), kept, "{logical}");
         assert_eq!(meta.check(), Vec::<String>::new(), "{logical}");
@@ -499,7 +499,7 @@ fn moved_bytes_leave_an_open_extent_nothing_of_the_next_file() {
 fn files_are_settled_by_a_snapshot_and_by_an_unmount_until_they_are_reopened() {
     let mut meta = Meta::new();
     let mut play = |record: Record| {
-        assert!(matches!(meta.apply_lenient(&record), LenientOutcome::Applied(_)), "{record:?}");
+        assert!(matches!(meta.apply_repairing(&record), RepairOutcome::Applied(_)), "{record:?}");
         [16, 17].map(|serial| meta.is_settled(serial))
     };
     let log = |serial, closed| {
@@ -535,7 +535,7 @@ fn a_cut_of_a_file_whose_beginning_is_lost_takes_what_was_behind_it() {
         Record::Truncate { serial: 17, size: 1265, time: 4 },
     ];
     for record in &records {
-        assert!(!matches!(meta.apply_lenient(record), LenientOutcome::Skipped(_)), "{record:?}");
+        assert!(!matches!(meta.apply_repairing(record), RepairOutcome::Skipped(_)), "{record:?}");
     }
     let inode = meta.inode(17).unwrap();
     assert_eq!((inode.extents.len(), inode.size, inode.closed), (0, 1265, false), "its end is looked for");

@@ -38,7 +38,7 @@ fn replay(bytes: &[u8], mut each: impl FnMut(&Record)) {
 fn a_directory_of_100_000_files_is_made_listed_snapshotted_and_emptied() {
     let bytes = journal();
     let mut meta = Meta::new();
-    replay(&bytes, |record| assert!(meta.apply_lenient(record).is_applied()));
+    replay(&bytes, |record| assert!(meta.apply_repairing(record).is_applied()));
     assert_eq!(meta.finish_replay(), Vec::<String>::new());
     meta.forget_replay();
     assert_eq!(meta.counts().files as u64, FILES);
@@ -73,7 +73,7 @@ fn a_damaged_journal_of_100_000_files_is_replayed() {
         index += 1;
         // Every third file loses its creation.
         if index % 9 != 1 {
-            let _ = meta.apply_lenient(record);
+            let _ = meta.apply_repairing(record);
         }
     });
     assert_eq!(meta.finish_replay(), Vec::<String>::new());
@@ -81,7 +81,7 @@ fn a_damaged_journal_of_100_000_files_is_replayed() {
     assert_eq!(meta.entries(imbrex_bluefs::meta::LOST_FOUND).unwrap().len() as u64, FILES.div_ceil(3));
     for n in 0..FILES {
         let unlink = Record::Unlink { parent: ROOT, name: name(n), victim: Victim { serial: 16 + n, last: true } };
-        let _ = meta.apply_lenient(&unlink);
+        let _ = meta.apply_repairing(&unlink);
     }
     assert_eq!(meta.counts().files, 0);
 }

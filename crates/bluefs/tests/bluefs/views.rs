@@ -22,7 +22,7 @@ fn mounted_on(config: &Config, exec: Exec, cache_bytes: u64, written_before: boo
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) };
     BlueFs::format(&drive, false).unwrap();
     let volume = VolumeOptions { exec, ..crate::support::options().volume };
-    let options = Options { cache_bytes, volume, rest: None, ..crate::support::options() };
+    let options = Options { cache_bytes, volume, idle_pack: None, ..crate::support::options() };
     let mount = || BlueFs::mount(drive.clone(), options.clone()).unwrap();
     let mut fs = mount();
     let mut file = fs.create(TABLE, CreateOptions::default()).unwrap();

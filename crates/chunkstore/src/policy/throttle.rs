@@ -1,5 +1,5 @@
 //! Throttle: how much is cleaned in the background at a time, and how long it rests then, so that what users do takes no more than
-//! a configured factor longer (`Options::slowdown`). A pure function of what was seen.
+//! a configured factor longer (`Options::max_slowdown`). A pure function of what was seen.
 //!
 //! A burst of cleaning that takes B is followed by a rest R. Whoever does one operation after the other has the drive in R and waits
 //! in B, so its operations take (B + R) / R times as long on average: R = B / (slowdown - 1) keeps that. Where more wait for the drive at once

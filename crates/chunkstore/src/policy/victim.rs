@@ -1,4 +1,4 @@
-//! Victims: which closed zone is cleaned next (SMRSTORE §5.5).
+//! CleaningPolicy: which closed zone is cleaned next (SMRSTORE §5.5).
 
 /// A closed zone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Candidate {
 
 /// How the victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victims {
+pub enum CleaningPolicy {
     /// The one with the fewest live blocks: the paper's.
     Greedy,
     /// The most garbage for what has to be moved, weighed with its age, as log-structured file systems do.
@@ -28,12 +28,16 @@ pub enum Victims {
 }
 
 /// The zone to clean; `None`: in no zone of these is anything dead.
-pub fn victim(how: Victims, candidates: &[Candidate]) -> Option<u32> {
+pub fn victim(how: CleaningPolicy, candidates: &[Candidate]) -> Option<u32> {
     let dead = candidates.iter().filter(|zone| zone.live < zone.capacity);
     let best = match how {
-        Victims::Greedy => dead.min_by_key(|zone| (u64::from(zone.live) << 32) / u64::from(zone.capacity.max(1))),
-        Victims::CostBenefit => dead.max_by(|a, b| benefit(a, a.age as f64).total_cmp(&benefit(b, b.age as f64))),
-        Victims::Lifetime => dead.min_by(|a, b| decline(a).total_cmp(&decline(b)).then(a.live.cmp(&b.live))),
+        CleaningPolicy::Greedy => {
+            dead.min_by_key(|zone| (u64::from(zone.live) << 32) / u64::from(zone.capacity.max(1)))
+        }
+        CleaningPolicy::CostBenefit => {
+            dead.max_by(|a, b| benefit(a, a.age as f64).total_cmp(&benefit(b, b.age as f64)))
+        }
+        CleaningPolicy::Lifetime => dead.min_by(|a, b| decline(a).total_cmp(&decline(b)).then(a.live.cmp(&b.live))),
     };
     best.map(|zone| zone.zone)
 }
@@ -62,10 +66,10 @@ mod tests {
     #[test]
     fn each_way_has_its_victim() {
         let zones = [zone(1, 40, 1, 0.9), zone(2, 50, 100, 0.5), zone(3, 100, 1 << 30, 0.0), zone(4, 55, 60, 0.1)];
-        assert_eq!(victim(Victims::Greedy, &zones), Some(1));
-        assert_eq!(victim(Victims::CostBenefit, &zones), Some(2));
-        assert_eq!(victim(Victims::Lifetime, &zones), Some(4), "of the others half is gone soon");
-        for how in [Victims::Greedy, Victims::CostBenefit, Victims::Lifetime] {
+        assert_eq!(victim(CleaningPolicy::Greedy, &zones), Some(1));
+        assert_eq!(victim(CleaningPolicy::CostBenefit, &zones), Some(2));
+        assert_eq!(victim(CleaningPolicy::Lifetime, &zones), Some(4), "of the others half is gone soon");
+        for how in [CleaningPolicy::Greedy, CleaningPolicy::CostBenefit, CleaningPolicy::Lifetime] {
             assert_eq!(victim(how, &zones[2..3]), None, "nothing is dead in a zone that is all live");
         }
     }
@@ -75,7 +79,7 @@ mod tests {
         fn where_all_dies_alike_lifetimes_choose_as_greed_does(lives in proptest::collection::vec(0u32..=100, 1..30), rate in 1e-6f64..1e3) {
             let zones: Vec<Candidate> = lives.iter().enumerate().map(|(i, live)| zone(i as u32, *live, i as u64, rate)).collect();
             let live = |how| victim(how, &zones).map(|zone| lives[zone as usize]);
-            proptest::prop_assert_eq!(live(Victims::Lifetime), live(Victims::Greedy));
+            proptest::prop_assert_eq!(live(CleaningPolicy::Lifetime), live(CleaningPolicy::Greedy));
         }
     }
 }

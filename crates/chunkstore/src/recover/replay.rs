@@ -4,7 +4,7 @@ use super::heads::{Found, look};
 use super::holes::{Hole, Holes};
 use super::losses::tell_unread;
 use super::{FoundZone, OpenReport, OpenStep, Progress, meta::FoundMeta, no_checkpoint, takes_writes};
-use crate::core::Facts;
+use crate::core::DerivedLimits;
 use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex, entries};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks};
@@ -58,7 +58,7 @@ pub(super) struct FoundRecord {
 impl Rebuilt {
     pub(crate) fn new(
         tenant: &Tenant,
-        facts: &Facts,
+        facts: &DerivedLimits,
         found: &FoundMeta,
         report: &mut OpenReport,
         progress: Progress,

@@ -11,7 +11,7 @@ use super::losses::tell_unread;
 use super::meta::FoundMeta;
 use super::replay::{Rebuilt, found_zone};
 use super::{FoundZone, OpenReport, OpenStep, Progress};
-use crate::core::Facts;
+use crate::core::DerivedLimits;
 use crate::entry::names::NameEntry;
 use crate::entry::notes::Mark;
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
@@ -53,7 +53,7 @@ fn keep(records: &mut Records, zone: u32, header: &Header, whole: bool) {
 /// Reads every zone that the tenant owns and that is no metazone. `names`: pieces of checkpoints that have some, whole checkpoints or not.
 pub(crate) fn salvage(
     tenant: &Tenant,
-    facts: &Facts,
+    facts: &DerivedLimits,
     metazones: &[u32],
     journal: &Journal,
     names: &[Vec<u8>],
@@ -179,7 +179,7 @@ fn head(tenant: &Tenant, zone: &Zone) -> Option<FoundZone> {
 /// be missed; but its zone is written, and nobody can tell what it is.
 pub(crate) fn by_metazones(
     tenant: &Tenant,
-    facts: &Facts,
+    facts: &DerivedLimits,
     root: &Root,
     found: &FoundMeta,
     report: &mut OpenReport,

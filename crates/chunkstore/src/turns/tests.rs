@@ -32,7 +32,7 @@ fn store(zones_at_once: u32) -> (Arc<Watched>, ChunkStore, Vec<u32>) {
     let drive = Drive { device: watched.clone(), survivor: None };
     ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
     let volume = VolumeOptions { exec: Exec::Threads(2), survivor_bytes: 1 << 20, ..VolumeOptions::default() };
-    let options = Options { volume, slowdown: None, zones_at_once: Some(zones_at_once), ..Options::default() };
+    let options = Options { volume, max_slowdown: None, zones_at_once: Some(zones_at_once), ..Options::default() };
     let store = ChunkStore::open(drive, options).unwrap();
     for n in 0..3 {
         store.create_with(id(n), StreamType::new(n as u8).unwrap(), Durability::Buffered).unwrap();

@@ -38,14 +38,14 @@ fn wanting(below: u32) -> Options {
 fn steps_clean_what_users_then_need_not() {
     let emulator = Emulator::memory(&config()).unwrap();
     format(&emulator);
-    let store = ChunkStore::open(drive(&emulator), Options { slowdown: None, ..options() }).unwrap();
+    let store = ChunkStore::open(drive(&emulator), Options { max_slowdown: None, ..options() }).unwrap();
     mostly_dead(&store, 180);
     store.close().unwrap();
     drop(store);
     let free = |store: &ChunkStore| counts(store).free - RESERVE;
 
     // Nobody but who takes zones cleans.
-    let store = ChunkStore::open(drive(&emulator), Options { slowdown: None, ..wanting(40) }).unwrap();
+    let store = ChunkStore::open(drive(&emulator), Options { max_slowdown: None, ..wanting(40) }).unwrap();
     while store.step().unwrap() {}
     assert_eq!(store.stats().moved_bytes, 0);
     let few = free(&store);
@@ -90,7 +90,7 @@ fn steps_clean_what_users_then_need_not() {
 fn a_thread_cleans_while_users_go_on_and_ends_with_the_store() {
     let emulator = Emulator::memory(&config()).unwrap();
     format(&emulator);
-    let store = ChunkStore::open(drive(&emulator), Options { slowdown: None, ..options() }).unwrap();
+    let store = ChunkStore::open(drive(&emulator), Options { max_slowdown: None, ..options() }).unwrap();
     mostly_dead(&store, 180);
     store.close().unwrap();
     drop(store);
@@ -129,7 +129,7 @@ fn a_thread_cleans_while_users_go_on_and_ends_with_the_store() {
 fn a_drive_that_fails_under_the_thread_stops_nobody() {
     let emulator = Emulator::memory(&config()).unwrap();
     format(&emulator);
-    let store = ChunkStore::open(drive(&emulator), Options { slowdown: None, ..options() }).unwrap();
+    let store = ChunkStore::open(drive(&emulator), Options { max_slowdown: None, ..options() }).unwrap();
     mostly_dead(&store, 120);
     drop(store);
     let mut threaded = wanting(50);

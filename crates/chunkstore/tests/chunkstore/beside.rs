@@ -15,7 +15,7 @@ fn watched(config: Config, change: impl FnOnce(&mut Options)) -> (Arc<Watched>, 
     let emulator = Emulator::memory(&config).unwrap();
     format(&emulator);
     let watched = Watched::new(emulator);
-    let mut threaded = Options { slowdown: None, ..options() };
+    let mut threaded = Options { max_slowdown: None, ..options() };
     threaded.volume.exec = imbrex_zones::Exec::Threads(2);
     change(&mut threaded);
     let drive = Drive { device: watched.clone(), survivor: None };

@@ -4,7 +4,7 @@
 use crate::support::{BUFFERED, bytes, config, content, drive, format, id, options};
 use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{
-    ChunkStore, Durability, Options, Placement, RESERVE, StreamType, Victims, ZoneInfo, ZoneState,
+    ChunkStore, CleaningPolicy, Durability, Options, Placement, RESERVE, StreamType, ZoneInfo, ZoneState,
 };
 use imbrex_device::{
     Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState as ZoneIs, ZonedDevice,
@@ -226,8 +226,8 @@ fn round(seed: u64, config: &Config) -> (usize, u64) {
     let device = Arc::new(Stepped { drive: emulator.clone(), metazones, cleaner: Mutex::default() });
     let own = Options {
         placement: Placement::ONE_ZONE,
-        victims: Victims::Greedy,
-        slowdown: None,
+        cleaning_policy: CleaningPolicy::Greedy,
+        max_slowdown: None,
         clean_below: Some(0),
         buffer_bytes: 8 << 20,
         ..options()

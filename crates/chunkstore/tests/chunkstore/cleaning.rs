@@ -2,7 +2,7 @@
 
 use crate::support::{BUFFERED, Heard, bytes, config, content, drive, format, id, options};
 use imbrex_chunkstore::Options;
-use imbrex_chunkstore::{ChunkStore, Durability, Placement, RESERVE, StreamType, TENANT, Victims};
+use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Placement, RESERVE, StreamType, TENANT};
 use imbrex_device::{Cause, Error, Fault, ZoneId};
 use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeSet;
@@ -12,10 +12,11 @@ const DATA: StreamType = StreamType::DATA;
 
 #[test]
 fn what_is_live_moves_and_the_zone_is_free() {
-    for victims in [Victims::Greedy, Victims::CostBenefit, Victims::Lifetime] {
+    for cleaning_policy in [CleaningPolicy::Greedy, CleaningPolicy::CostBenefit, CleaningPolicy::Lifetime] {
         let emulator = Emulator::memory(&config()).unwrap();
         format(&emulator);
-        let open = || ChunkStore::open(drive(&emulator), imbrex_chunkstore::Options { victims, ..options() }).unwrap();
+        let open =
+            || ChunkStore::open(drive(&emulator), imbrex_chunkstore::Options { cleaning_policy, ..options() }).unwrap();
         let store = open();
         for n in 0..60 {
             store.create_with(id(n), DATA, Durability::Buffered).unwrap();
@@ -25,7 +26,7 @@ fn what_is_live_moves_and_the_zone_is_free() {
         store.sync().unwrap();
         let before = store.stats();
         let moved = store.clean(1 << 20).unwrap();
-        assert!(moved > 0, "{victims:?}");
+        assert!(moved > 0, "{cleaning_policy:?}");
         let after = store.stats();
         assert!(after.cleaned_zones > 0 && after.garbage_zones > before.garbage_zones, "{before:?} {after:?}");
         // What was live stays: three quarters were not.
@@ -246,7 +247,7 @@ fn next_behind_the_last(round: bool, write_cache: bool) -> i64 {
     let emulator = Emulator::memory(&Config { write_cache, ..config() }).unwrap();
     format(&emulator);
     let placement = Placement { round, ..Placement::default() };
-    let store = ChunkStore::open(drive(&emulator), Options { placement, slowdown: None, ..options() }).unwrap();
+    let store = ChunkStore::open(drive(&emulator), Options { placement, max_slowdown: None, ..options() }).unwrap();
     let zone = |n: u64| i64::from(store.places(id(n)).unwrap()[0].zone);
     let put = |n: u64| {
         store.create_with(id(n), DATA, Durability::Buffered).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::support::{BUFFERED, bytes, config, content, drive, format, fresh, id, options};
 use imbrex_chunkstore::root::Root;
-use imbrex_chunkstore::{ChunkStore, Durability, Options, StreamType, TENANT, Victims};
+use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Options, StreamType, TENANT};
 use imbrex_device::{AlignedBuf, Cause, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::Config;
 
@@ -48,7 +48,8 @@ fn buffered_calls_alone_do_not_fill_the_metazones() {
 fn a_victim_that_is_offline_is_not_the_end_of_cleaning() {
     let emulator = imbrex_emulator::Emulator::memory(&config()).unwrap();
     format(&emulator);
-    let own = Options { victims: Victims::Greedy, slowdown: None, clean_below: Some(0), ..options() };
+    let own =
+        Options { cleaning_policy: CleaningPolicy::Greedy, max_slowdown: None, clean_below: Some(0), ..options() };
     let store = ChunkStore::open(drive(&emulator), own).unwrap();
     let record = bytes(30_000, 1);
     let write = |n| {

@@ -113,7 +113,7 @@ fn the_thread_scrubs_by_itself() {
     store.close().unwrap();
     let passes = store.scrubbed().passes;
     drop(store);
-    for off in [Options { scrub: None, ..threaded.clone() }, Options { slowdown: None, ..threaded }] {
+    for off in [Options { scrub: None, ..threaded.clone() }, Options { max_slowdown: None, ..threaded }] {
         let store = ChunkStore::open(drive(&emulator), off).unwrap();
         assert_eq!((store.scrubbed().passes, store.stats().scrubbed_bytes), (passes, 0));
     }

@@ -21,7 +21,7 @@ fn piece(n: u64, i: u64) -> Vec<u8> {
 fn crowded(config: &Config) -> (Emulator, ChunkStore, u64) {
     let emulator = Emulator::memory(config).unwrap();
     format(&emulator);
-    let wants = Options { buffer_bytes: 8 << 20, slowdown: None, ..options() };
+    let wants = Options { buffer_bytes: 8 << 20, max_slowdown: None, ..options() };
     let store = ChunkStore::open(drive(&emulator), wants).unwrap();
     store.create(id(900), StreamType::METADATA).unwrap();
     store.append(id(900), &piece(900, 0)).unwrap();

@@ -34,7 +34,7 @@ pub struct StreamSpec {
     pub ordered: bool,
     /// How many full segments may wait in memory until it is short, they are old, or somebody drains the stream; 0: none, they are
     /// written at once.
-    pub patient: usize,
+    pub deferred: usize,
     /// Whether it is the engine's journal: its zones count before all others where a drive limits active ones, and are never
     /// taken away.
     pub journal: bool,
@@ -98,7 +98,7 @@ pub trait Placer: Send + Sync {
     }
     /// More bytes may come into memory than the open zone has room for: the engine makes sure that
     /// [`next_zone`](Placer::next_zone) will find a zone, or room for `bytes`, which is the most that will be in memory. Called often; one
-    /// promise at a time is enough. `patient`: they need not be in memory; where zones are scarce they are rather written soon.
+    /// promise at a time is enough. `deferred`: they need not be in memory; where zones are scarce they are rather written soon.
     ///
     /// # Errors
     /// `NoSpace`: then nothing is appended that has no place.

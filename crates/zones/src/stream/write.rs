@@ -22,7 +22,7 @@ impl Drop for Writing<'_> {
         lock(&self.core.state).writing = false;
         self.core.changed.notify_all();
         if let Some(active) = self.core.volume.active.as_ref().filter(|_| !self.quiet) {
-            active.tell();
+            active.notify();
         }
     }
 }

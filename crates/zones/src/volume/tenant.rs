@@ -220,7 +220,7 @@ impl Tenant {
     ///
     /// # Errors
     /// Those of the drive.
-    pub fn close(&self, zone: ZoneId) -> Result<()> {
+    pub fn finish(&self, zone: ZoneId) -> Result<()> {
         let core = self.core();
         core.flusher.check()?;
         let report = core.report_one(zone)?;
@@ -273,7 +273,7 @@ impl Tenant {
 
     /// Nobody will write to this zone any more: on a drive that limits active zones it is finished. What stands in it, and how
     /// far, must be known from elsewhere than its write pointer.
-    pub fn finish(&self, zone: ZoneId) {
+    pub fn finish_unused(&self, zone: ZoneId) {
         self.core().finish_unused(zone);
     }
 

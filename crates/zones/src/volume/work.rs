@@ -2,7 +2,7 @@
 
 use super::{Exec, Handle, VolumeCore};
 #[cfg(not(feature = "shuttle"))]
-use crate::patient;
+use crate::deferred;
 use crate::stream::StreamCore;
 use crate::sync::lock;
 #[cfg(not(feature = "shuttle"))]
@@ -105,7 +105,7 @@ impl VolumeCore {
         lock(&self.work).resets = true;
         self.work_changed.notify_one();
         if let Some(active) = &self.active {
-            active.tell();
+            active.notify();
         }
     }
 
@@ -147,14 +147,14 @@ impl VolumeCore {
                 if work.relieve || std::mem::take(&mut work.resets) {
                     break None;
                 }
-                match self.patients.is_empty() {
+                match self.deferred.is_empty() {
                     true => work = wait(&self.work_changed, work),
-                    false if self.now() >= looked + patient::LOOK => break None,
-                    false => work = wait_at_most(&self.work_changed, work, patient::LOOK),
+                    false if self.now() >= looked + deferred::LOOK => break None,
+                    false => work = wait_at_most(&self.work_changed, work, deferred::LOOK),
                 }
             };
             drop(work);
-            if self.now() >= looked + patient::LOOK {
+            if self.now() >= looked + deferred::LOOK {
                 // Whatever goes wrong here is met by whoever needs these bytes on the drive.
                 while matches!(self.write_old(), Ok(true)) {}
                 looked = self.now();

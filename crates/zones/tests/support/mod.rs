@@ -302,7 +302,7 @@ impl Engine {
             segments: 3,
             cause: Cause::Wal,
             ordered: true,
-            patient: 0,
+            deferred: 0,
             journal: false,
         };
         let start = StreamStart { logical: end, zone: found.zone, sequence: found.sequence };

@@ -1,7 +1,7 @@
 //! Clients of a store on the virtual clock: what each appends next, and what waits for a commit.
 
 use super::super::Stop;
-use super::super::stepped::{Host, Nanoseconds, Steps, Turns, why};
+use super::super::virtual_clock::{Host, Nanoseconds, Steps, Turns, why};
 use super::TURNAROUND;
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability};
 use imbrex_emulator::{Op, TraceEntry};

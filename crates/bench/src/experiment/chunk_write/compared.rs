@@ -2,7 +2,7 @@
 
 use super::super::chart::{Axis, Chart, Series, Shape};
 use super::super::result::{Figure, Ratio};
-use super::super::stepped::Nanoseconds;
+use super::super::virtual_clock::Nanoseconds;
 use super::super::{Run, kernel_chunks};
 use super::{Cell, DRIVE, Engine, KIB, MIB, SIZES, Span, Written};
 

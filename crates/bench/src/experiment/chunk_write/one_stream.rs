@@ -5,7 +5,7 @@
 //! any flush but one in the end.
 
 use super::super::result::{Ratio, Row};
-use super::super::stepped::{Host, Steps};
+use super::super::virtual_clock::{Host, Steps};
 use super::super::{Run, Stop};
 use super::clients::{Chunks, Clients, How, Measured, Next};
 use super::{MIB, Span, ZONES, layout, row};
@@ -20,7 +20,7 @@ const A_STORE: u64 = 1 << 30;
 const PUT: u64 = 256 * MIB;
 
 const SETTING: &str = "chunk after chunk of stream data, each filled with appends of 1 MiB in a zone of its own and sealed, four chunks at a place; default settings: a commit begins when \
-     somebody has appended and none is under way, nobody waits for others (commit-wait=0); buffered: a sync after 256 MiB, as chunk put does";
+     somebody has appended and none is under way, nobody waits for others (group-commit-delay=0); buffered: a sync after 256 MiB, as chunk put does";
 
 /// How appends are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

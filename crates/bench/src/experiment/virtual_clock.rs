@@ -17,7 +17,7 @@
 //!   zone in its order, where the write cache is off or the drive does not rotate. All else of an operation (journal, flush, resets, reads of the cleaner) is played one after the other,
 //!   and what is behind it waits for it. Inline, the store asks for the same commands, zone after zone.
 //! - All commands of a user's read are at the drive at once (`read.rs` there), in chunks and as long as it is.
-//! - With the write cache off an append is durable by itself (`through.rs` there): an operation that only writes data needs no right, and waits
+//! - With the write cache off an append is durable by itself (`write_through.rs` there): an operation that only writes data needs no right, and waits
 //!   for older ones in its own zone alone. Of what waits there each command takes as much as fits. How many zones are written at once then, and which is next, the
 //!   store's own policy says ([`turn`]).
 //! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),

@@ -1,8 +1,8 @@
-//! How long a commit waits for others that could share its turns and its flush (`commit-wait`): what that trades, turns for latency, and why the
-//! default is not to wait. Measured on the [virtual clock](super::stepped) with the drive's write cache on; with it off each append is durable by itself.
+//! How long a commit waits for others that could share its turns and its flush (`group-commit-delay`): what that trades, turns for latency, and why the
+//! default is not to wait. Measured on the [virtual clock](super::virtual_clock) with the drive's write cache on; with it off each append is durable by itself.
 
 use super::chunk_write::{DRIVE, TURNAROUND};
-use super::stepped::{Host, Nanoseconds, Steps, Turns};
+use super::virtual_clock::{Host, Nanoseconds, Steps, Turns};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, StreamType};
 use imbrex_emulator::Profile;
 
@@ -114,12 +114,12 @@ fn the_default_of_commit_wait_is_the_best_of_those_measured() {
         let of = |milliseconds: f64| {
             let m = play(Load { size, think }, milliseconds * 1e6);
             println!(
-                "{what}, commit-wait {milliseconds}: {:.1} MB/s, {:.1} ms an append, {:.0} KiB a turn, {:.1} appends a commit",
+                "{what}, group-commit-delay {milliseconds}: {:.1} MB/s, {:.1} ms an append, {:.0} KiB a turn, {:.1} appends a commit",
                 m.rate, m.milliseconds, m.turn, m.commit
             );
             m
         };
-        let default = of(Options::default().commit_wait.as_secs_f64() * 1e3);
+        let default = of(Options::default().group_commit_delay.as_secs_f64() * 1e3);
         for other in [2.0, 10.0, 50.0].map(of) {
             assert!(default.milliseconds < other.milliseconds * 1.02, "{what}: {default:?} {other:?}");
             assert!(default.rate > other.rate * 0.97, "{what}: {default:?} {other:?}");

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 /// What became of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LenientOutcome {
+pub enum RepairOutcome {
     /// Applied as it is.
     Applied(Effect),
     /// Applied as far as it made sense.
@@ -36,10 +36,10 @@ pub enum LenientOutcome {
     Skipped(MetaError),
 }
 
-impl LenientOutcome {
+impl RepairOutcome {
     /// Whether it was applied as it is.
     pub fn is_applied(&self) -> bool {
-        matches!(self, LenientOutcome::Applied(_))
+        matches!(self, RepairOutcome::Applied(_))
     }
 }
 
@@ -109,7 +109,7 @@ impl Meta {
     ///
     /// What the effects say was freed may belong to another file again by the end of the journal: only then ask
     /// [`Meta::zone_life`] and [`Meta::conventional`].
-    pub fn apply_lenient(&mut self, record: &Record) -> LenientOutcome {
+    pub fn apply_repairing(&mut self, record: &Record) -> RepairOutcome {
         self.replay.active = true;
         let why = match self.apply(record) {
             Ok(effect) => {
@@ -119,13 +119,13 @@ impl Meta {
                     Record::Reopen { serial } => drop(self.replay.settled.remove(serial)),
                     _ => {}
                 }
-                return LenientOutcome::Applied(effect);
+                return RepairOutcome::Applied(effect);
             }
             Err(why) => why,
         };
         match self.repair(record, why) {
-            Ok((effect, what)) => LenientOutcome::Repaired { effect, what },
-            Err(why) => LenientOutcome::Skipped(why),
+            Ok((effect, what)) => RepairOutcome::Repaired { effect, what },
+            Err(why) => RepairOutcome::Skipped(why),
         }
     }
 

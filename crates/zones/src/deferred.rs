@@ -23,7 +23,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// How often the writer looks for what waited so long.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
-/// Streams of a volume, by the order in which they were made: the patient ones, or the others but the journals'.
+/// Streams of a volume, by the order in which they were made: the deferred ones, or the others but the journals'.
 #[derive(Default)]
 pub(crate) struct Streams(Mutex<BTreeMap<u64, Weak<StreamCore>>>);
 
@@ -115,7 +115,7 @@ impl VolumeCore {
 
     /// Writes a turn's worth of what waits. False: nothing does.
     pub(crate) fn relieve_patients(&self) -> Result<bool> {
-        let Some((stream, waiting)) = self.patients.next(Why::Short, self.now()) else { return Ok(false) };
+        let Some((stream, waiting)) = self.deferred.next(Why::Short, self.now()) else { return Ok(false) };
         stream.write_waiting(self.options.turn_bytes, !waiting.full, None)?;
         Ok(true)
     }
@@ -123,7 +123,7 @@ impl VolumeCore {
     /// The same of what has waited long enough.
     pub(crate) fn write_old(&self) -> Result<bool> {
         let now = self.now();
-        let Some((stream, waiting)) = self.patients.next(Why::Old, now) else { return Ok(false) };
+        let Some((stream, waiting)) = self.deferred.next(Why::Old, now) else { return Ok(false) };
         let until = waiting.old.then(|| now.saturating_sub(LONGEST));
         stream.write_waiting(self.options.turn_bytes, true, until)?;
         Ok(true)
@@ -132,7 +132,7 @@ impl VolumeCore {
     /// Whether so much waits that the writer should begin.
     pub(crate) fn is_nearly_short(&self) -> bool {
         let memory = self.memory();
-        memory.patient() > memory.patience() / 16 * 15
+        memory.deferred() > memory.patience() / 16 * 15
     }
 }
 

@@ -9,7 +9,7 @@
 //! old zone is reset, no scan can find it any more.
 
 use crate::append::{GROUP_COST, RECORD_COST};
-use crate::core::{Core, Right, State};
+use crate::core::{CommitGuard, Core, State};
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::error::Result;
 use crate::format::data_blocks;
@@ -65,7 +65,7 @@ fn untold(chunk: &Chunk, zones: &ZoneTable) -> Vec<GroupEntry> {
 
 impl State {
     /// Tells the journal where everything stands that is on the drive. Only right behind a flush, by who has the right to write.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn log_index(&mut self) {
         let Fresh { slots, zones, .. } = std::mem::take(&mut self.fresh);
         self.fresh.told = self.appended;
         // Up to where each zone is told: not behind a record that is not.
@@ -113,10 +113,10 @@ impl State {
 
 impl Core {
     /// Right behind a flush: tells the journal what was appended, if that is enough by now; sooner where the journal will be written anyway.
-    pub(crate) fn tell_if_due(&self, state: &mut State) {
+    pub(crate) fn log_index_if_due(&self, state: &mut State) {
         let some = state.appended - state.fresh.told >= self.options.tell_bytes / 4;
         if state.fresh.due || self.is_tell_due(state) || some && !state.journal.is_empty() {
-            state.tell();
+            state.log_index();
         }
     }
 
@@ -128,8 +128,8 @@ impl Core {
 
     /// Makes everything durable, and puts into the journal where it stands.
     pub(crate) fn commit_told(&self) -> Result<()> {
-        let right: Right = self.right();
+        let guard: CommitGuard = self.commit_guard();
         self.state().fresh.due = true;
-        self.commit_now(&right)
+        self.commit_now(&guard)
     }
 }

@@ -86,7 +86,7 @@ impl State {
 impl Core {
     /// Returns when the first `end` bytes of the chunk of this serial number, in this slot, are durable; they were decided with number `target`.
     pub(crate) fn make_durable(&self, slot: u32, serial: u64, end: u32, target: u64) -> Result<()> {
-        if !self.through || self.state().wants_commit(self) {
+        if !self.write_through || self.state().wants_commit(self) {
             return self.commit_bytes(target, |state| state.strands(slot, serial, end));
         }
         loop {
@@ -110,13 +110,13 @@ impl Core {
                     }
                 }
                 Need::Write(zone) => {
-                    let Some(pen) = self.try_pen(&mut state, zone) else {
+                    let Some(guard) = self.try_zone_guard(&mut state, zone) else {
                         drop(self.wait(state));
                         continue;
                     };
                     drop(state);
-                    let wrote = self.write_with(&pen);
-                    drop(pen);
+                    let wrote = self.write_with(&guard);
+                    drop(guard);
                     if let Ok(Wrote::All) = wrote {
                         continue;
                     }

@@ -11,7 +11,7 @@
 use super::Stop;
 use super::chunk_write::{TURNAROUND, make_durable};
 use super::oss::{Chunks, MIB, Piece, Source, Turn};
-use super::stepped::{Host, Nanoseconds, Steps, Turns, why};
+use super::virtual_clock::{Host, Nanoseconds, Steps, Turns, why};
 use imbrex_chunkstore::format::{BLOCK, ZoneUse, data_blocks};
 use imbrex_chunkstore::{Append, ChunkStore, Durability, Options, RESERVE, ZoneState};
 use imbrex_device::Cause;
@@ -379,7 +379,7 @@ mod tests {
     use super::super::chunk_write::DRIVE;
     use super::super::oss::{shrunk, table3};
     use super::*;
-    use imbrex_chunkstore::{Placement, Victims};
+    use imbrex_chunkstore::{CleaningPolicy, Placement};
 
     fn short(placement: Placement, cache: bool) -> Played {
         let profile = Profile::named(DRIVE).unwrap();
@@ -396,7 +396,7 @@ mod tests {
             most: 8.0,
             seed: 1,
         };
-        let options = Options { placement, victims: Victims::Greedy, ..Options::default() };
+        let options = Options { placement, cleaning_policy: CleaningPolicy::Greedy, ..Options::default() };
         play(&profile, &load, options, &|| false).unwrap()
     }
 

@@ -2,11 +2,11 @@
 //! they have bytes. Which zone goes where is [`crate::pack`]'s, and how bytes move is [`crate::clean`]'s: copy, flush, journal,
 //! flush, and only then the zone is free.
 //!
-//! A thread looks now and then whether the drive had a command from anybody else; after [`Options::rest`] without one it begins, one
+//! A thread looks now and then whether the drive had a command from anybody else; after [`Options::idle_pack`] without one it begins, one
 //! zone at a time, and stops with the next command of somebody else. An unmount waits for a mebibyte at most. The bytes that are
 //! moved are bounded ([`crate::pack::budget`]), so that whoever writes and rests in turn pays little for it.
 //!
-//! [`Options::rest`]: crate::Options::rest
+//! [`Options::idle_pack`]: crate::Options::idle_pack
 
 use crate::core::Core;
 use crate::error::{Code, Result};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// While nothing happens at all it is looked less and less often, up to so many times [`Options::rest`](crate::Options::rest).
+/// While nothing happens at all it is looked less and less often, up to so many times [`Options::idle_pack`](crate::Options::idle_pack).
 const SELDOM: u32 = 16;
 
 /// What was moved while nobody used the drive.
@@ -35,14 +35,14 @@ pub struct Packed {
 
 /// Of one mount.
 #[derive(Default)]
-pub(crate) struct Resting {
+pub(crate) struct IdlePack {
     over: AtomicBool,
     /// Bytes that were written to tables since the mount.
     pub(crate) written: AtomicU64,
     moved: AtomicU64,
 }
 
-impl Resting {
+impl IdlePack {
     /// The unmount has begun.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
@@ -56,13 +56,13 @@ impl Core {
         if !self.options.share || self.options.read_only {
             return Ok(packed);
         }
-        while !self.resting.is_over() && go_on() {
+        while !self.idle_pack.is_over() && go_on() {
             self.check()?;
             let live = lock(&self.parking).live();
-            let [written, moved] = [&self.resting.written, &self.resting.moved].map(|n| n.load(Ordering::Relaxed));
+            let [written, moved] = [&self.idle_pack.written, &self.idle_pack.moved].map(|n| n.load(Ordering::Relaxed));
             match self.pack_one(budget(live, written, moved)) {
                 Ok(Some(bytes)) => {
-                    self.resting.moved.fetch_add(bytes, Ordering::Relaxed);
+                    self.idle_pack.moved.fetch_add(bytes, Ordering::Relaxed);
                     packed = Packed { zones: packed.zones + 1, bytes: packed.bytes + bytes };
                 }
                 Ok(None) => break,
@@ -89,32 +89,32 @@ impl BlueFs {
 type Bell = (Mutex<()>, Condvar);
 
 /// The thread that looks whether anybody uses the drive.
-pub(crate) struct Watchman {
+pub(crate) struct Maintenance {
     core: Arc<Core>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watchman {
+impl Maintenance {
     /// Sets out, where the mount has threads and asks for it.
-    pub(crate) fn new(core: &Arc<Core>, counters: &Arc<Counters>) -> Watchman {
+    pub(crate) fn new(core: &Arc<Core>, counters: &Arc<Counters>) -> Maintenance {
         let options = &core.options;
         let threads = matches!(options.volume.exec, Exec::Threads(_));
-        let wanted = options.rest.filter(|_| threads && options.share && !options.read_only);
+        let wanted = options.idle_pack.filter(|_| threads && options.share && !options.read_only);
         let bell = Arc::new(Bell::default());
         let thread = wanted.and_then(|rest| {
             let (core, counters, bell) = (core.clone(), counters.clone(), bell.clone());
             let watch = move || watch(&core, &counters, &bell, rest);
             // Without a thread (the system has no more) nothing is packed.
-            let started = std::thread::Builder::new().name("imbrex-rest".into()).spawn(watch);
+            let started = std::thread::Builder::new().name("imbrex-idle".into()).spawn(watch);
             started.inspect_err(|error| tracing::warn!(%error, "no thread for times of rest")).ok()
         });
-        Watchman { core: core.clone(), bell, thread }
+        Maintenance { core: core.clone(), bell, thread }
     }
 
     /// Nothing is moved any more once this returns.
     pub(crate) fn end(&mut self) {
-        self.core.resting.over.store(true, Ordering::Release);
+        self.core.idle_pack.over.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
         drop(lock(&self.bell.0));
         self.bell.1.notify_all();
@@ -123,7 +123,7 @@ impl Watchman {
     }
 }
 
-impl Drop for Watchman {
+impl Drop for Maintenance {
     fn drop(&mut self) {
         self.end();
     }
@@ -140,12 +140,12 @@ fn watch(core: &Core, counters: &Counters, bell: &Bell, rest: Duration) {
     let mut guard = lock(&bell.0);
     loop {
         // Looked at under the lock: who sets it rings only after.
-        if core.resting.is_over() {
+        if core.idle_pack.is_over() {
             return;
         }
         guard = bell.1.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
         let now = others(counters);
-        if core.resting.is_over() || now != before {
+        if core.idle_pack.is_over() || now != before {
             (before, wait) = (now, rest);
             continue;
         }

@@ -16,7 +16,7 @@ const LOOKS: usize = 4096;
 const FADE: u64 = 4;
 
 /// See the module.
-pub(crate) struct Lives {
+pub(crate) struct LifetimeModel {
     births: Births,
     deaths: Deaths,
     rates: Rates,
@@ -27,10 +27,10 @@ pub(crate) struct Lives {
     looked: u32,
 }
 
-impl Default for Lives {
-    fn default() -> Lives {
+impl Default for LifetimeModel {
+    fn default() -> LifetimeModel {
         let deaths = Deaths::new([], 1, 0);
-        Lives { births: Births::default(), rates: deaths.rates(), deaths, now: 0, faded: 0, looked: 0 }
+        LifetimeModel { births: Births::default(), rates: deaths.rates(), deaths, now: 0, faded: 0, looked: 0 }
     }
 }
 
@@ -38,7 +38,7 @@ fn kind_of(chunk: &Chunk) -> usize {
     usize::from(chunk.stream.number())
 }
 
-impl Lives {
+impl LifetimeModel {
     /// The store has given out this number.
     pub(crate) fn tick(&mut self, number: u64) {
         self.now = self.now.max(self.births.time(number));
@@ -63,7 +63,7 @@ impl Lives {
 
 impl Core {
     /// From the chunks that there are when the store is opened, and the first number that it gives out.
-    pub(crate) fn learn_lives(&self, next: u64) {
+    pub(crate) fn learn_lifetimes(&self, next: u64) {
         let mut state = self.state();
         let state = &mut *state;
         let births = Births::new(state.index.range(None).map(|chunk| chunk.serial), next);
@@ -72,10 +72,10 @@ impl Core {
         let blocks = u32::try_from(self.facts.zone_bytes / BLOCK as u64).unwrap_or(u32::MAX);
         let deaths = Deaths::new(lifetimes, blocks, now);
         let faded = state.appended / BLOCK as u64;
-        state.lives = Lives { births, rates: deaths.rates(), deaths, now, faded, looked: 0 };
+        state.lifetimes = LifetimeModel { births, rates: deaths.rates(), deaths, now, faded, looked: 0 };
         for chunk in state.index.range(None) {
             let blocks = chunk.groups().iter().map(|group| group.blocks()).sum();
-            state.lives.grew(chunk, blocks);
+            state.lifetimes.grew(chunk, blocks);
         }
         let zones: Vec<u32> = state.zones.all().keys().copied().collect();
         zones.into_iter().for_each(|zone| state.look_at(zone));
@@ -84,9 +84,9 @@ impl Core {
 
 impl State {
     /// Counts what has lived since it was counted last. Cheap enough for once a zone that is written.
-    pub(crate) fn count_lives(&mut self) {
+    pub(crate) fn count_lifetimes(&mut self) {
         let written = self.appended / BLOCK as u64;
-        let lives = &mut self.lives;
+        let lives = &mut self.lifetimes;
         lives.deaths.count(lives.now);
         if written - lives.faded > FADE * lives.deaths.live().max(1) {
             lives.deaths.fade();
@@ -102,7 +102,7 @@ impl State {
         for chunk in z.live.iter().filter_map(|slot| self.index.chunk(*slot)) {
             let Some(group) = chunk.groups().iter().find(|group| group.zone == zone) else { continue };
             let bytes = f64::from(group.end() - group.start);
-            rates += bytes * self.lives.rate(chunk);
+            rates += bytes * self.lifetimes.rate(chunk);
             all += bytes;
         }
         if all > 0.0 {
@@ -112,7 +112,7 @@ impl State {
 
     /// Looks at some of the closed zones, in turn: what lives there has grown older, or died.
     pub(crate) fn look_on(&mut self) {
-        let from = self.lives.looked;
+        let from = self.lifetimes.looked;
         let all = self.zones.all().range((Excluded(from), Unbounded)).chain(self.zones.all().range(..=from));
         let mut left = LOOKS;
         let mut due = Vec::new();
@@ -123,7 +123,7 @@ impl State {
             left = left.saturating_sub(z.live.len());
             due.push(*zone);
         }
-        self.lives.looked = due.last().copied().unwrap_or(from);
+        self.lifetimes.looked = due.last().copied().unwrap_or(from);
         due.into_iter().for_each(|zone| self.look_at(zone));
     }
 }
@@ -157,14 +157,14 @@ mod tests {
     /// Blocks that live as their ages have it, and as their zones do.
     fn live(store: &ChunkStore) -> (u64, u64) {
         let state = store.core.state();
-        (state.lives.deaths.live(), state.zones.all().values().map(|z| u64::from(z.live_blocks)).sum())
+        (state.lifetimes.deaths.live(), state.zones.all().values().map(|z| u64::from(z.live_blocks)).sum())
     }
 
     /// Numbers since a chunk was made.
     fn age(store: &ChunkStore, n: u64) -> u64 {
         let state = store.core.state();
         let slot = state.index.find(&ChunkId::of_number(n)).unwrap();
-        state.lives.now - state.lives.births.time(state.index.chunk(slot).unwrap().serial)
+        state.lifetimes.now - state.lifetimes.births.time(state.index.chunk(slot).unwrap().serial)
     }
 
     #[test]
@@ -205,13 +205,13 @@ mod tests {
         // From then on it is young chunks that die.
         let slot = state.index.find(&ChunkId::of_number(0)).unwrap();
         let serial = state.index.chunk(slot).unwrap().serial;
-        state.lives.tick(serial + (3 << 19));
-        let now = state.lives.now;
-        state.lives.deaths.died(0, now, 1 << 20, now);
-        state.count_lives();
+        state.lifetimes.tick(serial + (3 << 19));
+        let now = state.lifetimes.now;
+        state.lifetimes.deaths.died(0, now, 1 << 20, now);
+        state.count_lifetimes();
         assert_eq!(closed(state), before, "nobody has looked");
         state.look_on();
-        let (young, old) = (state.lives.rates.of(0, 0), state.lives.rate(state.index.chunk(slot).unwrap()));
+        let (young, old) = (state.lifetimes.rates.of(0, 0), state.lifetimes.rate(state.index.chunk(slot).unwrap()));
         assert!(young > 2.0 * old, "{young} {old}");
         for (zone, rate) in closed(state) {
             assert!((rate / old - 1.0).abs() < 0.01, "{zone}: {rate} {old}");
