@@ -333,20 +333,14 @@ fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
         count += 1;
         least = least.min(zone.capacity / BLOCK as u64 * BLOCK as u64);
     }
-    let geometry = volume.geometry();
-    // Beside chunks: the zones of both rings and one for the cleaner; where the label stands in sequential zones, those, too.
-    let label = if volume.report_at_open().first().is_some_and(|z| z.state != imbrex_device::ZoneState::Conventional) {
-        2
-    } else {
-        0
-    };
-    let open = geometry.max_open.map(|n| n.get().saturating_sub(3));
-    let active = geometry.max_active.map(|n| n.get().saturating_sub(3 + label));
+    // Beside chunks: the zones of both rings and one for the cleaner.
+    let open = tenant.most_open().map(|n| n.saturating_sub(3));
+    let active = tenant.most_active().map(|n| n.saturating_sub(3));
     let limit = [open, active].into_iter().flatten().min();
     let ring = (meta.len() as u64 / 2, meta.iter().copied().min().unwrap_or(0));
     // Metazones that have died may have no capacity any more.
     let datazones = count.saturating_sub(meta.len() as u32);
-    DerivedLimits::new(options, least.min(geometry.zone_size), ring, datazones, limit)
+    DerivedLimits::new(options, least.min(volume.geometry().zone_size), ring, datazones, limit)
 }
 
 /// Makes a store of a tenant that has nothing yet. Repeated from the beginning, if it does not come to its end.

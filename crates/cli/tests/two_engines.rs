@@ -163,3 +163,86 @@ fn both_engines_are_opened_by_name_in_one_process() {
     assert_eq!(store.read(id, 0, &mut out).unwrap(), out.len());
     assert!(out == bytes(600_000, 1 ^ 0x80) && store.check(|_, _| {}).unwrap().problems.is_empty());
 }
+
+/// A drive that limits active zones to what both need at least, and to some more: neither engine breaks its rules, whatever the other writes.
+#[test]
+fn both_engines_write_more_files_and_chunks_than_the_drive_has_active_zones() {
+    for limit in [10, 13] {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("drive.img");
+        let config = Config {
+            conventional: 0,
+            max_open: Some(limit),
+            max_active: Some(limit),
+            rotational: false,
+            reads_cross_zones: false,
+            reads_above_wp: false,
+            zone_capacity: 768 << 10,
+            capacity: 128 << 20,
+            ..Config::tiny()
+        };
+        drop(Emulator::create(&image, &config, false).unwrap());
+        let uri = format!("imbrex://{}", image.display());
+        let drive = imbrex_drives::open(image.to_str().unwrap(), &imbrex_drives::OpenOptions::default()).unwrap();
+        let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), budget: imbrex_bluefs::BUDGET };
+        ChunkStore::format_shared(&drive, &imbrex_chunkstore::FormatOptions::default(), vec![fs]).unwrap();
+        drop(drive);
+        for round in 0..3u8 {
+            let fs = BlueFs::open_uri_with(&uri, &[("cache", "1M")]).unwrap();
+            let store = ChunkStore::open_uri(&uri).unwrap();
+            let files = 0..2 * limit as u8;
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let create = |i| fs.create(&format!("/{round}-{i}.sst"), CreateOptions::default()).unwrap();
+                    let mut writers: Vec<_> = files.clone().map(create).collect();
+                    for piece in 0..4 {
+                        for (writer, i) in writers.iter_mut().zip(files.clone()) {
+                            writer.append(&bytes(70_000, i ^ piece)).unwrap();
+                            writer.sync().unwrap();
+                        }
+                    }
+                    writers.iter_mut().for_each(|writer| writer.close().unwrap());
+                });
+                scope.spawn(|| {
+                    for piece in 0..4 {
+                        for i in files.clone() {
+                            let id = ChunkId::of_number(u64::from(round) << 8 | u64::from(i));
+                            if piece == 0 {
+                                store.create(id, StreamType::new(i % 3).unwrap()).unwrap();
+                            }
+                            store.append(id, &bytes(70_000, i ^ piece)).unwrap();
+                        }
+                    }
+                });
+            });
+            for i in files.clone() {
+                let whole: Vec<u8> = (0..4).flat_map(|piece| bytes(70_000, i ^ piece)).collect();
+                let mut out = vec![0; whole.len()];
+                let file = fs.open_read(&format!("/{round}-{i}.sst")).unwrap();
+                assert!(file.read_at(0, &mut out).unwrap() == out.len() && out == whole, "{limit}: file {i}");
+                let id = ChunkId::of_number(u64::from(round) << 8 | u64::from(i));
+                assert!(store.read(id, 0, &mut out).unwrap() == out.len() && out == whole, "{limit}: chunk {i}");
+                if i % 2 == 0 {
+                    fs.unlink(&format!("/{round}-{i}.sst")).unwrap();
+                    store.delete(id).unwrap();
+                }
+            }
+            assert!(fs.check(|_, _| {}).unwrap().problems.is_empty());
+            assert!(store.check(|_, _| {}).unwrap().problems.is_empty());
+        }
+    }
+}
+
+/// Who formats a drive for more engines than it has active zones for is told which need how many.
+#[test]
+fn a_drive_with_too_few_active_zones_for_both_is_refused() {
+    let config = Config { conventional: 0, max_open: Some(9), max_active: Some(9), ..Config::tiny() };
+    let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+    let fs = TenantSpec { name: imbrex_bluefs::TENANT.into(), budget: imbrex_bluefs::BUDGET };
+    let both = ChunkStore::format_shared(&drive, &imbrex_chunkstore::FormatOptions::default(), vec![fs]);
+    let error = both.unwrap_err().to_string();
+    assert!(
+        error.contains("can have 7 active zones") && error.contains("bluefs 4") && error.contains("chunkstore 4"),
+        "{error}"
+    );
+}

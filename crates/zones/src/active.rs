@@ -1,8 +1,9 @@
 //! Active zones of a drive that limits them: a zone that was written to takes one of the drive's resources until it is full,
 //! finished or reset (ZNS). No engine sees the limit as an error; what it costs is zones that are finished before they are full.
 //!
-//! The limit is divided beforehand. The label's rings and the engine's journal have their share for themselves, because nobody
-//! could wait for them; one zone is the cleaner's; the rest is for streams. When that is used up, whoever needs one more zone
+//! The limit is divided beforehand. The label's rings have their share for themselves, because nobody could wait for them. The rest is divided among
+//! the tenants ([`shares`](crate::budget::shares)): none waits for another's zones, and none takes a zone from another. Of a tenant's share two are for
+//! its journal, one is the cleaner's, and the rest is for streams. When that is used up, whoever needs one more zone
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
 //! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
 //! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::notify`]).
@@ -12,6 +13,7 @@
 //!
 //! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
 
+use crate::label::NOBODY;
 use crate::stream::StreamCore;
 use crate::sync::{Condvar, Mutex, lock, wait_at_most};
 use crate::volume::{Exec, VolumeCore};
@@ -88,22 +90,50 @@ pub trait ZoneKeeper: Send + Sync {
     fn settle(&self) -> Result<()>;
 }
 
-/// See the module.
+/// Those of all tenants of a volume.
+pub(crate) struct Active {
+    tenants: Vec<ActiveZones>,
+    /// Held while a zone is reset or finished, so that nobody does both to one, or to one that is somebody else's by now.
+    ending: Mutex<()>,
+}
+
+impl Active {
+    /// Of a drive with such a report, on which the tenants have these shares of the limit; `owners`: of each zone.
+    pub(crate) fn new(shares: &[u32], report: &[Zone], owners: &[u8]) -> Active {
+        let tenants = (1u8..).zip(shares).map(|(tenant, share)| {
+            // One that nobody owns is the first tenant's to finish.
+            let is_its = |owner: u8| owner == tenant || owner == NOBODY && tenant == 1;
+            let active = report.iter().zip(owners).filter(|(zone, owner)| is_active(zone) && is_its(**owner));
+            ActiveZones::new(*share, active.map(|(zone, _)| zone.id.0))
+        });
+        Active { tenants: tenants.collect(), ending: Mutex::new(()) }
+    }
+
+    /// Those of the tenant of this number.
+    pub(crate) fn of(&self, owner: u8) -> &ActiveZones {
+        &self.tenants[usize::from(owner) - 1]
+    }
+
+    /// Something happened that may let anybody in who waits.
+    pub(crate) fn notify(&self) {
+        self.tenants.iter().for_each(ActiveZones::notify);
+    }
+
+    fn forget(&self, zone: ZoneId) {
+        self.tenants.iter().for_each(|active| active.forget(zone));
+    }
+}
+
+/// Those of one tenant: its share of the limit.
 pub(crate) struct ActiveZones {
+    share: u32,
     /// For streams; the cleaner may have one more.
     limit: usize,
     zones: Mutex<BTreeMap<u32, Holder>>,
-    /// Held while a zone is reset or finished, so that nobody does both to one, or to one that is somebody else's by now.
-    ending: Mutex<()>,
     keeper: OnceLock<Weak<dyn ZoneKeeper>>,
     /// How often something happened that may let a waiting one in.
     events: Mutex<u64>,
     happened: Condvar,
-}
-
-/// The smallest limit that works, where the label stands in `rings` zones of its own.
-pub(crate) fn least(rings: u32) -> u32 {
-    rings + JOURNAL + CLEANER + 1
 }
 
 fn is_active(zone: &Zone) -> bool {
@@ -111,13 +141,11 @@ fn is_active(zone: &Zone) -> bool {
 }
 
 impl ActiveZones {
-    /// Of a drive with this limit, by its report; `kept`: zones of the label.
-    pub(crate) fn new(limit: u32, rings: u32, report: &[Zone], kept: &[ZoneId]) -> ActiveZones {
-        let active = report.iter().filter(|zone| is_active(zone) && !kept.contains(&zone.id));
+    fn new(share: u32, active: impl Iterator<Item = u32>) -> ActiveZones {
         ActiveZones {
-            limit: limit.saturating_sub(rings + JOURNAL + CLEANER).max(1) as usize,
-            zones: Mutex::new(active.map(|zone| (zone.id.0, Holder::Before)).collect()),
-            ending: Mutex::new(()),
+            share,
+            limit: share.saturating_sub(JOURNAL + CLEANER).max(1) as usize,
+            zones: Mutex::new(active.map(|zone| (zone, Holder::Before)).collect()),
             keeper: OnceLock::new(),
             events: Mutex::new(0),
             happened: Condvar::new(),
@@ -144,8 +172,13 @@ impl ActiveZones {
     }
 
     pub(crate) fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
-        // There is one engine a volume that keeps zones; a second one would only lose the chance to give some up.
+        // A tenant has one engine; a second one would only lose the chance to give some up.
         let _ = self.keeper.set(keeper);
+    }
+
+    /// How many the tenant may have.
+    pub(crate) fn share(&self) -> u32 {
+        self.share
     }
 
     pub(crate) fn hold(&self, zone: ZoneId, holder: Holder) {
@@ -216,10 +249,15 @@ impl ActiveZones {
 }
 
 impl VolumeCore {
+    /// The tenant's active zones, on a drive that limits them.
+    pub(crate) fn active_of(&self, owner: u8) -> Option<&ActiveZones> {
+        self.active.as_ref().map(|active| active.of(owner))
+    }
+
     /// Before the first write to a zone that is empty, or that somebody kept: waits until the drive has room for one more
     /// active zone. Nothing on a drive without such a limit.
-    pub(crate) fn activate(&self, zone: ZoneId, holder: Holder) -> Result<()> {
-        let Some(active) = &self.active else { return Ok(()) };
+    pub(crate) fn activate(&self, owner: u8, zone: ZoneId, holder: Holder) -> Result<()> {
+        let Some(active) = self.active_of(owner) else { return Ok(()) };
         // Nobody else writes where the engine's one thread does everything, and nothing takes time under the model checker.
         let mut patience = match self.options.exec {
             Exec::Threads(_) if cfg!(not(feature = "shuttle")) && !matches!(holder, Holder::Cleaner) => PATIENT_EVENTS,
@@ -242,7 +280,7 @@ impl VolumeCore {
             {
                 keeper.settle()?;
                 for zone in left {
-                    self.finish_if(zone, Holder::is_gone);
+                    self.finish_if(active, zone, Holder::is_gone);
                 }
                 continue;
             }
@@ -254,7 +292,7 @@ impl VolumeCore {
                 && let Some(parked) = keeper.parked()
             {
                 keeper.settle()?;
-                self.finish(parked);
+                self.finish(owner, parked);
                 continue;
             }
             if let Some(keeper) = &keeper
@@ -292,7 +330,7 @@ impl VolumeCore {
         let mut any = false;
         for zone in keeper.not_kept(active.nobodys()) {
             // The engine marks what it takes while it has it under its lock.
-            any |= self.finish_if(zone, |holder| matches!(holder, Holder::Nobody));
+            any |= self.finish_if(active, zone, |holder| matches!(holder, Holder::Nobody));
         }
         Ok(any)
     }
@@ -307,7 +345,7 @@ impl VolumeCore {
     /// Makes a stream of the tenant, whose bytes stand in zones as this one's do, give its zone, with room for `need` bytes, to the
     /// engine, to be shared. False: there is no such stream.
     pub(crate) fn free_to_share(&self, owner: u8, framed: bool, need: u64) -> Result<bool> {
-        let mut streams = match &self.active {
+        let mut streams = match self.active_of(owner) {
             Some(active) => active.streams(),
             None => self.writers(owner),
         };
@@ -316,8 +354,8 @@ impl VolumeCore {
     }
 
     /// Whether one more active zone would cost somebody else's.
-    pub(crate) fn is_crowded(&self) -> Result<bool> {
-        match &self.active {
+    pub(crate) fn is_crowded(&self, owner: u8) -> Result<bool> {
+        match self.active_of(owner) {
             Some(active) if lock(&active.zones).len() >= active.limit => {
                 self.ask_the_drive(active)?;
                 Ok(lock(&active.zones).len() >= active.limit)
@@ -364,21 +402,23 @@ impl VolumeCore {
 
     /// Finishes a zone that the engine had and does not go on in, unless it was reset meanwhile, on a drive that limits active
     /// ones. A zone that cannot be finished is left as it is.
-    pub(crate) fn finish_unused(&self, zone: ZoneId) {
-        self.finish_if(zone, |holder| !matches!(holder, Holder::Stream(stream) if stream.strong_count() > 0));
+    pub(crate) fn finish_unused(&self, owner: u8, zone: ZoneId) {
+        if let Some(active) = self.active_of(owner) {
+            let written = |holder: &Holder| matches!(holder, Holder::Stream(stream) if stream.strong_count() > 0);
+            self.finish_if(active, zone, |holder| !written(holder));
+        }
     }
 
     /// The same of a zone that the caller's stream has.
-    pub(crate) fn finish(&self, zone: ZoneId) {
-        if let Some(active) = &self.active {
+    pub(crate) fn finish(&self, owner: u8, zone: ZoneId) {
+        if let Some(active) = self.active_of(owner) {
             lock(&active.zones).insert(zone.0, Holder::Finishing);
             self.finish_marked(active, zone);
         }
     }
 
     /// Finishes a zone that is still held so. False: it is not.
-    fn finish_if(&self, zone: ZoneId, held: impl Fn(&Holder) -> bool) -> bool {
-        let Some(active) = &self.active else { return false };
+    fn finish_if(&self, active: &ActiveZones, zone: ZoneId, held: impl Fn(&Holder) -> bool) -> bool {
         match lock(&active.zones).get_mut(&zone.0) {
             Some(holder) if held(holder) => *holder = Holder::Finishing,
             _ => return false,
@@ -388,7 +428,7 @@ impl VolumeCore {
     }
 
     fn finish_marked(&self, active: &ActiveZones, zone: ZoneId) {
-        let ending = lock(&active.ending);
+        let ending = self.active.as_ref().map(|all| lock(&all.ending));
         // All in it was deleted, and it was reset before its turn came: then it may be somebody else's.
         if !matches!(lock(&active.zones).get(&zone.0), Some(Holder::Finishing)) {
             return;

@@ -20,7 +20,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most tenants that a label has room for.
 pub const MAX_TENANTS: usize = 14;
 /// Longest name of a tenant, in bytes.
@@ -59,7 +59,7 @@ struct RawHeader {
 struct RawTenant {
     name: [u8; MAX_NAME],
     name_len: u8,
-    reserved: u8,
+    slots: u8,
     root_len: U16,
     least: U32,
     most: U32,
@@ -353,7 +353,7 @@ impl From<&TenantRecord> for RawTenant {
         let mut raw = RawTenant {
             name: [0; MAX_NAME],
             name_len: t.name.len() as u8,
-            reserved: 0,
+            slots: t.budget.slots,
             root_len: (t.root.len() as u16).into(),
             least: t.budget.least.into(),
             most: t.budget.most.into(),
@@ -373,7 +373,7 @@ impl TryFrom<&RawTenant> for TenantRecord {
     fn try_from(raw: &RawTenant) -> Result<Self, LabelError> {
         const BAD: LabelError = LabelError::Corrupt("a tenant's record makes no sense");
         let (name_len, root_len) = (usize::from(raw.name_len), usize::from(raw.root_len.get()));
-        if name_len > MAX_NAME || root_len > MAX_ROOT || raw.reserved != 0 {
+        if name_len > MAX_NAME || root_len > MAX_ROOT {
             return Err(BAD);
         }
         let (name, name_rest) = raw.name.split_at(name_len);
@@ -389,6 +389,7 @@ impl TryFrom<&RawTenant> for TenantRecord {
                 most: raw.most.get(),
                 metadata: raw.metadata.get(),
                 cleaning: raw.cleaning.get(),
+                slots: raw.slots,
             },
             root_generation: raw.root_generation.get(),
         })

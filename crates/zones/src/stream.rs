@@ -106,7 +106,7 @@ impl Drop for StreamCore {
         for segment in &lock(&self.state).segments {
             segment.leave();
         }
-        if let Some(active) = &self.volume.active {
+        if let Some(active) = self.volume.active_of(self.owner) {
             active.notify();
         }
     }
@@ -128,7 +128,7 @@ impl AppendStream {
             Framing::Framed { max_frame } => max_frame,
         };
         let zone = |open| Zone { open, fresh: None, back: 0 };
-        if let (Some(active), Some(open)) = (&volume.active, start.zone)
+        if let (Some(active), Some(open)) = (volume.active_of(tenant.owner()), start.zone)
             && spec.journal
         {
             active.forget(open.zone);
@@ -166,7 +166,7 @@ impl AppendStream {
             placer,
             spec,
         });
-        if let (Some(active), Some(open)) = (&core.volume.active, start.zone)
+        if let (Some(active), Some(open)) = (core.volume.active_of(core.owner), start.zone)
             && !spec.journal
         {
             active.hold(open.zone, core.holder());
@@ -279,7 +279,7 @@ impl AppendStream {
         lock(&self.core.state).room = 0;
         drop(writing);
         let has_room = open.at < open.capacity;
-        if let Some(active) = &self.core.volume.active {
+        if let Some(active) = self.core.volume.active_of(self.core.owner) {
             // The engine's, until it says that it keeps it.
             if has_room { active.taken(open.zone) } else { active.left_behind(open.zone) }
         }
@@ -347,13 +347,13 @@ impl StreamCore {
         let room = std::mem::take(&mut state.room);
         drop(state);
         // The engine's, until it says that it keeps it: then it may be somebody else's.
-        if let Some(active) = &self.volume.active {
+        if let Some(active) = self.volume.active_of(self.owner) {
             active.taken(open.zone);
         }
         match self.placer.leave_zone(&open, target) {
             Ok(true) => {}
             kept => {
-                if let Some(active) = &self.volume.active {
+                if let Some(active) = self.volume.active_of(self.owner) {
                     active.hold(open.zone, self.holder());
                 }
                 lock(&self.state).room = room;
@@ -567,7 +567,7 @@ impl StreamCore {
         self.changed.notify_all();
         drop(state);
         self.placer.idle();
-        if let Some(active) = &self.volume.active {
+        if let Some(active) = self.volume.active_of(self.owner) {
             let io = lock(&self.io);
             io.zone.iter().map(|zone| zone.open.zone).chain(io.left).for_each(|zone| active.left_behind(zone));
         }

@@ -12,7 +12,9 @@ mod work;
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 
-use crate::active::{self, ActiveZones};
+use crate::OpenZone;
+use crate::active::Active;
+use crate::budget::{Budget, fit_slots, shares};
 use crate::deferred::Streams;
 use crate::flush::{Flusher, Ticket};
 use crate::label::{Label, LabelError};
@@ -21,7 +23,6 @@ use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::taken::Taken;
 use crate::turn::Turn;
-use crate::{Budget, OpenZone};
 use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneState, ZonedDevice,
     report_all, zeroed_region,
@@ -127,7 +128,7 @@ pub(crate) struct VolumeCore {
     /// A label is only in memory.
     label_unwritten: AtomicBool,
     /// On a drive that limits active zones.
-    pub(crate) active: Option<ActiveZones>,
+    pub(crate) active: Option<Active>,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -224,7 +225,7 @@ fn find_label(device: &dyn ZonedDevice, report: &[Zone], look: bool) -> Result<(
     if dead.iter().all(Option::is_some) && !look {
         return Err(cannot_write(device));
     }
-    check_active(device, label_zones.rings())?;
+    check_active(device, label_zones.rings(), label.tenants.iter().map(|t| (&*t.name, t.budget)))?;
     dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
     let other = 1 - chosen.copy;
     let active = report.iter().filter(|zone| zone.state.is_open() || zone.state == ZoneState::Closed).count();
@@ -253,18 +254,13 @@ fn left_behind(drive: &Drive, key: SurvivorKey) -> Result<Vec<u8>> {
     Ok(left)
 }
 
-fn check_active(device: &dyn ZonedDevice, rings: u32) -> Result<()> {
-    let least = active::least(rings);
-    match device.geometry().max_active {
-        Some(limit) if limit.get() < least => Err(unusable(
-            device,
-            format!(
-                "can have {limit} active zones, and at least {least} are needed (label {rings}, journal 2, cleaning 1, files 1); \
-                 use a drive or a namespace with a higher limit"
-            ),
-        )),
-        _ => Ok(()),
-    }
+fn check_active<'a>(
+    device: &dyn ZonedDevice,
+    rings: u32,
+    budgets: impl Iterator<Item = (&'a str, Budget)> + Clone,
+) -> Result<()> {
+    let Some(limit) = device.geometry().max_active else { return Ok(()) };
+    fit_slots(budgets, limit.get().saturating_sub(rings)).map_err(|sentence| unusable(device, sentence))
 }
 
 impl Volume {
@@ -346,9 +342,10 @@ impl Volume {
             in_force: AtomicU64::new(label.generation),
             look,
             label_unwritten: AtomicBool::new(false),
-            active: geometry
-                .max_active
-                .map(|n| ActiveZones::new(n.get(), label_zones.rings(), &report, &label_zones.zones())),
+            active: geometry.max_active.map(|n| {
+                let shares = shares(&budgets, n.get().saturating_sub(label_zones.rings()));
+                Active::new(&shares, &report, &label.owners)
+            }),
             report,
             label: Mutex::new(label),
             label_zones,

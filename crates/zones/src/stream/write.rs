@@ -21,7 +21,7 @@ impl Drop for Writing<'_> {
     fn drop(&mut self) {
         lock(&self.core.state).writing = false;
         self.core.changed.notify_all();
-        if let Some(active) = self.core.volume.active.as_ref().filter(|_| !self.quiet) {
+        if let Some(active) = self.core.volume.active_of(self.core.owner()).filter(|_| !self.quiet) {
             active.notify();
         }
     }
@@ -79,7 +79,7 @@ impl Writing<'_> {
                 io.switched = true;
                 if core.is_framed() && !core.spec.journal {
                     // Too little room for what comes. Frames tell where the log ends here.
-                    core.volume.finish(zone.open.zone);
+                    core.volume.finish(core.owner(), zone.open.zone);
                 }
             }
             if io.switched && (core.spec.ordered || io.died) {
@@ -92,9 +92,9 @@ impl Writing<'_> {
                 true => core.volume.activate_journal()?,
                 false => {
                     if let Some(left) = io.left.take() {
-                        core.volume.finish(left);
+                        core.volume.finish(core.owner(), left);
                     }
-                    core.volume.activate(new.zone, core.holder())?;
+                    core.volume.activate(core.owner(), new.zone, core.holder())?;
                 }
             }
             let report = core.volume.report_one(new.zone)?;

@@ -416,7 +416,8 @@ impl Volume {
             );
             return Err(unusable(device, what));
         }
-        check_active(device, zones.rings())?;
+        let budgets = options.tenants.iter().map(|t| (&*t.name, t.budget));
+        check_active(device, zones.rings(), budgets.clone())?;
         if label_bytes(&geometry) > geometry.zone_size / 2 {
             return Err(unusable(device, "has zones too small for a label; use a drive with larger zones"));
         }
@@ -428,8 +429,7 @@ impl Volume {
         zones.zones().iter().for_each(|zone| owners[zone.0 as usize] = label::LABEL);
         let free =
             report.iter().zip(&owners).filter(|(zone, owner)| **owner == label::NOBODY && !is_dead(zone)).count();
-        budget::fit(options.tenants.iter().map(|t| (&*t.name, t.budget)), free as u32)
-            .map_err(|sentence| unusable(device, sentence))?;
+        budget::fit(budgets, free as u32).map_err(|sentence| unusable(device, sentence))?;
         let generation = [zones.read(device, 0)?, zones.read(device, 1)?]
             .iter()
             .filter_map(|l| l.as_ref().ok())

@@ -2,7 +2,8 @@
 
 use super::labels::label_bytes;
 use super::{Volume, VolumeCore};
-use crate::active::{Holder, ZoneKeeper};
+use crate::active::{ActiveZones, Holder, ZoneKeeper};
+use crate::budget::{Budget, shares};
 use crate::label;
 use crate::memory::LeftSegment;
 use crate::pool::{PoolCounts, Urgency};
@@ -188,7 +189,7 @@ impl Tenant {
 
     /// Who keeps zones for later, and is asked to give some up on a drive that limits active ones.
     pub fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
-        if let Some(active) = &self.core().active {
+        if let Some(active) = self.core().active_of(self.owner) {
             active.set_keeper(keeper);
         }
     }
@@ -198,12 +199,24 @@ impl Tenant {
         self.core().active.is_some()
     }
 
+    /// How many active zones the tenant may have; `None`: the drive limits none.
+    pub fn most_active(&self) -> Option<u32> {
+        self.core().active_of(self.owner).map(ActiveZones::share)
+    }
+
+    /// How many open zones the tenant may have, of those that the drive can; `None`: it limits none.
+    pub fn most_open(&self) -> Option<u32> {
+        let core = self.core();
+        let budgets: Vec<Budget> = lock(&core.label).tenants.iter().map(|tenant| tenant.budget).collect();
+        core.geometry.max_open.map(|limit| shares(&budgets, limit.get())[usize::from(self.owner) - 1])
+    }
+
     /// Before the first write of [`Volume::write_sequential`] to a zone: waits for one of the drive's active zones.
     ///
     /// # Errors
     /// Those of what has to be written to make room.
     pub fn activate(&self, zone: ZoneId) -> Result<()> {
-        self.core().activate(zone, Holder::Cleaner)
+        self.core().activate(self.owner, zone, Holder::Cleaner)
     }
 
     /// Makes a zone empty that the caller has leased and keeps; durable when it returns. Nothing durable may refer to its bytes.
@@ -236,7 +249,7 @@ impl Tenant {
     /// # Errors
     /// Those of a report of zones.
     pub fn is_crowded(&self) -> Result<bool> {
-        self.core().is_crowded()
+        self.core().is_crowded(self.owner)
     }
 
     /// Makes a stream, framed or not, that does not write at the moment give back its zone with room for `need` bytes. False: there
@@ -259,14 +272,14 @@ impl Tenant {
 
     /// Nobody writes to this zone for now; it is kept for later.
     pub fn let_go(&self, zone: ZoneId) {
-        if let Some(active) = &self.core().active {
+        if let Some(active) = self.core().active_of(self.owner) {
             active.let_go(zone);
         }
     }
 
     /// A zone that was kept for later is about to get a stream. To be said before anybody can see that it is kept no more.
     pub fn taken(&self, zone: ZoneId) {
-        if let Some(active) = &self.core().active {
+        if let Some(active) = self.core().active_of(self.owner) {
             active.taken(zone);
         }
     }
@@ -274,7 +287,7 @@ impl Tenant {
     /// Nobody will write to this zone any more: on a drive that limits active zones it is finished. What stands in it, and how
     /// far, must be known from elsewhere than its write pointer.
     pub fn finish_unused(&self, zone: ZoneId) {
-        self.core().finish_unused(zone);
+        self.core().finish_unused(self.owner, zone);
     }
 
     /// Whether the zone was reset and nobody has it: nothing stands in it.
