@@ -173,7 +173,7 @@ impl AppendStream {
         }
         if spec.deferred > 0 {
             core.volume.deferred.add(core.id, &core.me);
-            core.volume.watch_patients();
+            core.volume.watch_clock();
         } else if !spec.journal {
             core.volume.others.add(core.id, &core.me);
         }

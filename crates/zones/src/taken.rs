@@ -1,9 +1,11 @@
 //! What the drive has taken and must have after a flush: a drive that loses power while it is mounted drops what was not flushed, goes on,
 //! and says nothing. Its write pointers tell.
 //!
-//! Of each sequential zone that was written since it was last looked at, the end of what was acknowledged is kept here. After each
-//! flush, before anybody hears of it, those zones are reported: one whose write pointer is behind that end has lost bytes. The flush has failed
-//! then, and with it the volume; so nothing is acknowledged that went. A write that fails looks at its zone in the same way.
+//! Of each sequential zone that was written since it was last looked at, the end of what was acknowledged is kept here. A look reports
+//! those zones after a flush. One whose write pointer is behind that end has lost bytes: the flush has failed then, and with it the volume.
+//! A report is a command, so a volume with threads looks once a second at most ([`EVERY`]). A flush within that second is acknowledged without a
+//! look; the writer's thread, or the next flush, makes up for it. An end of the volume looks first. A volume without threads looks after each flush.
+//! A write that fails looks at its zone at once.
 //!
 //! Of conventional zones the drive tells nothing. What was lost there alone is noticed only where the drive
 //! [can tell](imbrex_device::ZonedDevice::power_epoch) that its power went; the same holds for a zone that was finished before its bytes were flushed.
@@ -16,6 +18,7 @@ use imbrex_device::{Fault, Result, Zone, ZoneId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The end of what was acknowledged of one life of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +36,15 @@ pub(crate) struct Taken {
 #[derive(Default)]
 struct Ends {
     zones: BTreeMap<u32, End>,
+    /// What the last flush was to make durable, where nobody has looked since.
+    flushed: BTreeMap<u32, End>,
     lives: u64,
+    /// Time of the volume when somebody looked last.
+    looked: Option<Duration>,
 }
+
+/// A volume with threads looks so often at most.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Zones of one report: neighbours are asked for together.
 const TOGETHER: usize = 32;
@@ -62,7 +72,7 @@ impl Taken {
 }
 
 impl VolumeCore {
-    /// Makes durable what was acknowledged, and sees that it is there.
+    /// Makes durable what was acknowledged, and sees that it is there, unless it looked a moment ago.
     pub(crate) fn flush(&self, tag: imbrex_device::Tag) -> Result<()> {
         let device = self.drive.device.as_ref();
         // What is acknowledged from here on may stay behind in this flush.
@@ -71,11 +81,41 @@ impl VolumeCore {
         if device.power_epoch() != self.epoch {
             return Err(self.lost_power("it lost power while it was mounted"));
         }
+        let first = {
+            let mut ends = lock(&self.taken.ends);
+            std::mem::replace(&mut ends.flushed, due).is_empty()
+        };
+        match self.until_look() {
+            Some(Duration::ZERO) => return self.look(),
+            Some(_) if first => self.watch_clock(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How long until somebody should look at what was flushed; `None`: somebody has.
+    pub(crate) fn until_look(&self) -> Option<Duration> {
+        let ends = lock(&self.taken.ends);
+        let every = if self.is_threaded() { EVERY } else { Duration::ZERO };
+        let due = ends.looked.map_or(Duration::ZERO, |looked| looked + every);
+        (!ends.flushed.is_empty()).then(|| due.saturating_sub(self.now()))
+    }
+
+    /// Sees that the drive has what was flushed.
+    ///
+    /// # Errors
+    /// Where it does not, which is the end of the volume: the caller says so to the [flusher](crate::flush).
+    pub(crate) fn look(&self) -> Result<()> {
+        let due = {
+            let mut ends = lock(&self.taken.ends);
+            ends.looked = Some(self.now());
+            std::mem::take(&mut ends.flushed)
+        };
         let (mut from, mut reported) = (0, 0);
         let mut report = [Zone::EMPTY; TOGETHER];
         for (&zone, end) in &due {
             if reported == 0 || zone >= from + reported as u32 {
-                (from, reported) = (zone, device.report(ZoneId(zone), &mut report)?);
+                (from, reported) = (zone, self.drive.device.report(ZoneId(zone), &mut report)?);
             }
             let Some(now) = report[..reported].get((zone - from) as usize) else { continue };
             if now.wp.is_some_and(|wp| wp < end.bytes) && self.taken.is_due(zone, end) {

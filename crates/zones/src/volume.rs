@@ -563,6 +563,9 @@ impl Volume {
     pub(crate) fn end(&self, clean: bool) -> Result<()> {
         self.handle.stop();
         let core = &self.handle.core;
+        if clean && let Err(error) = core.look() {
+            return Err(core.flusher.poison(error));
+        }
         match &core.drive.survivor {
             Some(survivor) if clean && lock(&core.memory).usage().0 == 0 => survivor.discard(&core.uuid),
             _ => Ok(()),

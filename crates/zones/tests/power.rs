@@ -2,10 +2,11 @@
 
 mod support;
 
-use imbrex_device::{Cause, Drive, Tag, ZoneId};
+use imbrex_device::{Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::Emulator;
-use imbrex_zones::{Framing, OpenZone, Tenant, Urgency, Volume};
+use imbrex_zones::{Exec, Framing, OpenZone, Tenant, Urgency, Volume, VolumeOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use support::{Engine, bytes, config, format, options};
 
 const TAG: Tag = Tag::new(Cause::Wal);
@@ -111,4 +112,85 @@ fn a_zone_that_was_reset_or_has_died_has_lost_nothing() {
     volume.write_sequential(&mut open, &block, TAG).unwrap();
     emulator.faults().make_read_only(ZoneId(open.zone.0)).unwrap();
     volume.sync(TAG).unwrap();
+}
+
+/// An emulated drive that counts reports.
+struct CountsReports {
+    below: Emulator,
+    reports: AtomicU64,
+}
+
+impl ZonedDevice for CountsReports {
+    fn identity(&self) -> &Identity {
+        self.below.identity()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> Result<usize> {
+        self.reports.fetch_add(1, Ordering::Relaxed);
+        self.below.report(from, out)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+        self.below.read_at(buf, at, tag)
+    }
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        self.below.write_at(buf, at, tag)
+    }
+    fn flush(&self, tag: Tag) -> Result<()> {
+        self.below.flush(tag)
+    }
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
+        self.below.zone_op(op, zone, tag)
+    }
+    fn write_cache(&self) -> Result<bool> {
+        self.below.write_cache()
+    }
+    fn set_write_cache(&self, on: bool) -> Result<()> {
+        self.below.set_write_cache(on)
+    }
+}
+
+/// A report is a command, and a synced put is to be one write and one flush. What went is noticed all the same: by the writer's thread a second
+/// later, or by who gives the drive up.
+#[test]
+fn with_threads_write_pointers_are_looked_at_once_a_second() {
+    let threads = || VolumeOptions { exec: Exec::Threads(1), ..options() };
+    let block = imbrex_device::AlignedBuf::zeroed(4096);
+    let lost = |emulator: &Emulator, volume: &Volume, open: &mut OpenZone| {
+        volume.write_sequential(open, &block, TAG).unwrap();
+        volume.sync(TAG).unwrap();
+        volume.write_sequential(open, &block, TAG).unwrap();
+        all_lost(emulator, false);
+        // A host that is slow may look here already.
+        volume.sync(TAG)
+    };
+    let (emulator, drive) = self::drive();
+    let counted = Arc::new(CountsReports { below: emulator.clone(), reports: AtomicU64::new(0) });
+    let volume = Volume::open(Drive { device: counted.clone(), survivor: None }, threads()).unwrap();
+    let (_tenant, mut open) = zone(&volume);
+    let reports = || counted.reports.load(Ordering::Relaxed);
+    let (began, before, reported) = (std::time::Instant::now(), emulator.stats().total, reports());
+    for _ in 0..8 {
+        volume.write_sequential(&mut open, &block, TAG).unwrap();
+        volume.sync(TAG).unwrap();
+    }
+    let did = emulator.stats().total.since(&before);
+    let looks = began.elapsed().as_secs() + 1;
+    let reported = reports() - reported;
+    assert!((did.writes, did.flushes) == (8, 8) && (1..=looks).contains(&reported), "{reported} reports, {did:?}");
+    if lost(&emulator, &volume, &mut open).is_ok() {
+        while volume.check_poison().is_ok() {
+            assert!(began.elapsed().as_secs() < 300, "nobody has looked");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+    let why = volume.sync(TAG).unwrap_err().to_string();
+    assert!(why.contains("lost power") && why.contains(&format!("zone {},", open.zone)), "{why}");
+    drop(volume);
+
+    let volume = Volume::open(drive, threads()).unwrap();
+    let (_tenant, mut open) = zone(&volume);
+    let synced = lost(&emulator, &volume, &mut open);
+    assert!(synced.and_then(|()| volume.shutdown(true)).unwrap_err().to_string().contains("lost power"));
 }

@@ -71,14 +71,16 @@ impl VolumeCore {
     /// is the same.
     pub(crate) fn now(&self) -> Duration {
         let passed = Duration::from_nanos(self.passed.load(Ordering::Acquire));
-        match self.options.exec {
-            Exec::Threads(_) if !cfg!(feature = "shuttle") => passed + self.opened.elapsed(),
-            _ => passed,
-        }
+        if self.is_threaded() { passed + self.opened.elapsed() } else { passed }
     }
 
-    /// A stream waits from now on: a writer that sleeps until there is something to do has to look at the clock.
-    pub(crate) fn watch_patients(&self) {
+    /// Whether the volume has threads, whose time passes by itself.
+    pub(crate) fn is_threaded(&self) -> bool {
+        matches!(self.options.exec, Exec::Threads(_)) && !cfg!(feature = "shuttle")
+    }
+
+    /// Something is due at a certain time from now on: a writer that sleeps until there is something to do has to look at the clock.
+    pub(crate) fn watch_clock(&self) {
         drop(lock(&self.work));
         self.work_changed.notify_all();
     }
@@ -147,13 +149,19 @@ impl VolumeCore {
                 if work.relieve || std::mem::take(&mut work.resets) {
                     break None;
                 }
-                match self.deferred.is_empty() {
-                    true => work = wait(&self.work_changed, work),
-                    false if self.now() >= looked + deferred::LOOK => break None,
-                    false => work = wait_at_most(&self.work_changed, work, deferred::LOOK),
+                let deferred = (!self.deferred.is_empty()).then(|| (looked + deferred::LOOK).saturating_sub(self.now()));
+                match [deferred, self.until_look()].into_iter().flatten().min() {
+                    None => work = wait(&self.work_changed, work),
+                    Some(Duration::ZERO) => break None,
+                    Some(time) => work = wait_at_most(&self.work_changed, work, time),
                 }
             };
             drop(work);
+            if self.until_look() == Some(Duration::ZERO)
+                && let Err(error) = self.look()
+            {
+                self.flusher.poison(error);
+            }
             if self.now() >= looked + deferred::LOOK {
                 // Whatever goes wrong here is met by whoever needs these bytes on the drive.
                 while matches!(self.write_old(), Ok(true)) {}
