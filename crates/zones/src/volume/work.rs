@@ -149,7 +149,8 @@ impl VolumeCore {
                 if work.relieve || std::mem::take(&mut work.resets) {
                     break None;
                 }
-                let deferred = (!self.deferred.is_empty()).then(|| (looked + deferred::LOOK).saturating_sub(self.now()));
+                let deferred =
+                    (!self.deferred.is_empty()).then(|| (looked + deferred::LOOK).saturating_sub(self.now()));
                 match [deferred, self.until_look()].into_iter().flatten().min() {
                     None => work = wait(&self.work_changed, work),
                     Some(Duration::ZERO) => break None,
