@@ -11,6 +11,7 @@ mod textfile;
 
 use imbrex_bluefs::{BlueFs, Metrics};
 use imbrex_chunkstore::{ChunkStore, Metrics as ChunkMetrics};
+use imbrex_zones::Volume;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -31,7 +32,7 @@ enum Watch {
 impl Watch {
     fn is_open(&self) -> bool {
         match self {
-            Watch::Files(watch) => watch.is_mounted(),
+            Watch::Files(watch) => watch.is_open(),
             Watch::Chunks(watch) => watch.is_open(),
         }
     }
@@ -45,7 +46,7 @@ impl Watch {
 
     fn at_close(&self, say: impl FnOnce(Figures) + Send + 'static) {
         match self {
-            Watch::Files(watch) => watch.at_unmount(|last| say(Figures { files: vec![last], chunks: Vec::new() })),
+            Watch::Files(watch) => watch.at_close(|last| say(Figures { files: vec![last], chunks: Vec::new() })),
             Watch::Chunks(watch) => watch.at_close(|last| say(Figures { files: Vec::new(), chunks: vec![last] })),
         }
     }
@@ -110,18 +111,19 @@ pub fn fuzz_metrics_variable(text: &str) {
 
 /// A file system was opened: it is among the metrics from now on, if somebody wants any.
 pub(crate) fn opened(fs: &BlueFs) {
-    // The same mount is given out to everybody who opens the drive.
-    watch(Arc::as_ptr(fs.volume().device()).cast::<()>() as u64, || Some(Watch::Files(fs.watch())));
+    watch(fs.volume(), || Watch::Files(fs.watch()));
 }
 
 /// The same of a chunk store.
 pub(crate) fn chunks_opened(store: &ChunkStore) {
-    watch(Arc::as_ptr(store.volume().device()).cast::<()>() as u64, || store.watch().map(Watch::Chunks));
+    watch(store.volume(), || Watch::Chunks(store.watch()));
 }
 
-fn watch(key: u64, watch: impl FnOnce() -> Option<Watch>) {
+fn watch(volume: &Volume, watch: impl FnOnce() -> Watch) {
     let Some(wanted) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) else { return };
-    let Some(watch) = watch() else { return };
+    let watch = watch();
+    // The same mount is given out to everybody who opens the drive.
+    let key = Arc::as_ptr(volume.device()).cast::<()>() as u64;
     let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
     drives.retain(|(_, watch)| watch.is_open());
     if drives.iter().any(|(other, _)| *other == key) {

@@ -461,7 +461,7 @@ impl Core {
         let begin = into.at;
         let mut done = 0;
         while done < len {
-            if step.rest.as_ref().is_some_and(|rest| rest.stops) && self.idle_pack.is_over() {
+            if step.rest.as_ref().is_some_and(|rest| rest.stops) && self.maintenance.is_over() {
                 return Ok(None);
             }
             let n = (len - done).min(PIECE);

@@ -23,8 +23,10 @@ use crate::share::Parking;
 use crate::space::Freed;
 use crate::wal::WalTail;
 use imbrex_device::{Cause, Priority, Tag, ZoneId};
+use imbrex_drives::counted::Counters;
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
+use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Exec, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -46,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) volume: Volume,
     pub(crate) tenant: Tenant,
     pub(crate) options: Options,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) maintenance: Arc<Maintenance>,
     pub(crate) cache: BlockCache,
     pub(crate) ahead: Ahead,
     /// Bytes that a zone header takes.
@@ -95,6 +99,8 @@ pub(crate) struct Parts {
     pub(crate) volume: Volume,
     pub(crate) tenant: Tenant,
     pub(crate) options: Options,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) maintenance: Arc<Maintenance>,
     pub(crate) meta: Meta,
     pub(crate) journal: Journal,
     pub(crate) keeper: Arc<RootKeeper>,
@@ -121,6 +127,8 @@ impl Core {
             volume: parts.volume,
             tenant: parts.tenant,
             options: parts.options,
+            counters: parts.counters,
+            maintenance: parts.maintenance,
             keeper: parts.keeper,
             conventional: Mutex::new(parts.conventional),
             locks: Mutex::default(),

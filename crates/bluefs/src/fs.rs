@@ -5,26 +5,20 @@
 
 use crate::core::{Core, MetaState};
 use crate::durable::Syncing;
+use crate::engine::{Mounted, Watch};
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::handles::{LockToken, RandomFile, Reader, Writer, truncate};
-use crate::idle_pack::Maintenance;
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
-use crate::mount::{MountReport, TENANT, mount, mount_volume};
+use crate::mount::{MountReport, TENANT};
 use crate::options::Options;
-use crate::watch::{Watch, Watched};
-use imbrex_device::{Cause, Drive, Tag, ZoneId, ZoneState, report_all};
-use imbrex_drives::counted::{Counters, count};
-use imbrex_drives::parse_uri;
+use imbrex_device::{Drive, ZoneId, ZoneState, report_all};
 use imbrex_zones::conventional::UNIT;
-use imbrex_zones::label::LabelError;
-use imbrex_zones::registry::{Registry, Shared};
-use imbrex_zones::shared::SharedVolume;
+use imbrex_zones::shell::Shell;
 use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
-use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 /// What the file system may take of a drive: a zone for its journal, and of those that are free one that only the journal and two that only the
 /// journal and cleaning may take, so that a full drive can always be deleted from.
@@ -43,57 +37,9 @@ pub const RESERVE: u32 = BUDGET.reserve();
 /// room left stands for one of them.
 pub const WAL_SPARE: u32 = 2;
 
-/// Options of a URI that bluefs understands, beside the drive's.
-pub const URI_OPTIONS: &[&str] =
-    &["cache", "cache-policy", "io-scale", "journal", "idle-pack", "share", "survivor-size", "wal", "format"];
-
-static OPEN: LazyLock<Registry<String, Mounted>> = LazyLock::new(Registry::default);
-
 /// A mounted file system. Clones are the same one; it is unmounted when the last clone and the last handle are gone.
 #[derive(Clone)]
-pub struct BlueFs(Handle);
-
-#[derive(Clone)]
-enum Handle {
-    Own(Arc<Mounted>),
-    Registered(Shared<String, Mounted>),
-}
-
-struct Mounted {
-    core: Arc<Core>,
-    report: MountReport,
-    watched: Watched,
-    maintenance: Maintenance,
-    /// Where other engines of the process may have it, too; last, for when the mount has ended.
-    _shared: Option<SharedVolume>,
-}
-
-impl Mounted {
-    /// Mounts, and counts what is asked of the drive from the first command on.
-    fn new(drive: Drive, options: Options) -> Result<Mounted> {
-        let (device, counters) = count(drive.device);
-        Ok(Self::of(mount(Drive { device, survivor: drive.survivor }, options)?, counters, None))
-    }
-
-    /// Mounts a volume that other engines of the process may have, too. `open` opens the drive, if nobody has.
-    fn sharing(key: &str, options: Options, open: impl FnOnce() -> Result<Drive>) -> Result<Mounted> {
-        let wish = options.volume.clone();
-        let shared = SharedVolume::open(key, TENANT, || -> Result<_> {
-            let drive = open()?;
-            let (device, counters) = count(drive.device);
-            let volume = Volume::open(Drive { device, survivor: drive.survivor }, wish)?;
-            Ok((volume, counters as Arc<dyn Any + Send + Sync>))
-        })?;
-        let counters = shared.along().ok_or_else(|| error(Code::InvalidArgument, "the volume is not counted"))?;
-        Ok(Self::of(mount_volume(shared.volume().clone(), options)?, counters, Some(shared)))
-    }
-
-    fn of((core, report): (Arc<Core>, MountReport), counters: Arc<Counters>, shared: Option<SharedVolume>) -> Mounted {
-        let maintenance = Maintenance::new(&core, &counters);
-        let watched = Watched::new(core.clone(), counters, report.damage.len());
-        Mounted { core, report, watched, maintenance, _shared: shared }
-    }
-}
+pub struct BlueFs(Shell<Mounted>);
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,11 +118,6 @@ pub struct CreateOptions {
 /// Files of unknown names from this size on are tables.
 const LARGE: u64 = 1 << 20;
 
-/// A mount found no label at all.
-fn is_no_volume(error: &Error) -> bool {
-    error.to_string().ends_with(&LabelError::NotALabel.to_string())
-}
-
 fn error(code: Code, message: impl Into<String>) -> Error {
     Error::new(code, message)
 }
@@ -196,74 +137,33 @@ impl BlueFs {
 
     /// Mounts a formatted drive.
     pub fn mount(drive: Drive, options: Options) -> Result<BlueFs> {
-        Ok(BlueFs(Handle::Own(Arc::new(Mounted::new(drive, options)?))))
+        let look = options.read_only;
+        Shell::open_drive(drive, options, look, &mut ()).map(BlueFs)
     }
 
-    /// Mounts what a URI names, as `imbrex:///data/drive.img?cache=2G`, or hands out the mount that this process has of it
-    /// (then with the options of the first). A drive in memory formats itself.
+    /// Mounts what a URI names, as `imbrex:///data/drive.img?cache=2G`, or hands out the mount that this process has of it:
+    /// see [`Shell::open_uri`].
     pub fn open_uri(uri: &str) -> Result<BlueFs> {
         Self::open_uri_with(uri, &[])
     }
 
-    /// The same with options, as `("cache", "64M")`, that count where the URI does not give them; errors show the URI without.
+    /// The same with options, as `("cache", "64M")`, that count where the URI does not give them.
     pub fn open_uri_with(uri: &str, more: &[(&str, &str)]) -> Result<BlueFs> {
-        let mut parsed = parse_uri(uri, URI_OPTIONS)?;
-        for (name, value) in more {
-            parsed.options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
-        }
-        let (options, format) = Options::of_uri(&parsed, uri)?;
-        let open = parsed.open_options()?;
-        let memory = imbrex_drives::Locator::is_memory(&parsed.locator);
-        let key = imbrex_drives::key(&parsed.locator);
-        let key = match open.read_only {
-            // Who only looks sees what this process is doing.
-            true => match OPEN.get(&key) {
-                Some(shared) => return Ok(BlueFs(Handle::Registered(shared))),
-                None => format!("{key} read-only"),
-            },
-            false => key,
-        };
-        let shared = OPEN.get_or_open(key.clone(), || {
-            let mut refused = None;
-            let mut opened = || -> Result<Drive> {
-                let drive = imbrex_drives::open(&parsed.locator, &open)?;
-                refused = if (format && !open.read_only) || memory { Self::format(&drive, false).err() } else { None };
-                Ok(drive)
-            };
-            // A drive in memory is nobody else's, and a look is at what is under a cover of its own.
-            let mounted = match memory || open.read_only {
-                true => opened().and_then(|drive| Mounted::new(drive, options)),
-                false => Mounted::sharing(&key, options, opened),
-            };
-            match (refused, mounted) {
-                // What was formatted before is mounted, and what cannot be mounted says why; but of what is no volume it is of
-                // interest why it was not made one.
-                (Some(why), Err(error)) if memory || is_no_volume(&error) => Err(why),
-                (_, mounted) => mounted,
-            }
-        })?;
-        Ok(BlueFs(Handle::Registered(shared)))
-    }
-
-    fn mounted(&self) -> &Mounted {
-        match &self.0 {
-            Handle::Own(mounted) => mounted,
-            Handle::Registered(mounted) => mounted,
-        }
+        Shell::open_uri(uri, more, &mut ()).map(BlueFs)
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.mounted().core
+        &self.0.core
     }
 
     /// What the mount found.
     pub fn mount_report(&self) -> &MountReport {
-        &self.mounted().report
+        &self.0.report
     }
 
     /// A look at its figures that does not keep it mounted.
     pub fn watch(&self) -> Watch {
-        self.mounted().watched.watch()
+        self.0.watch()
     }
 
     /// The volume below.
@@ -273,7 +173,7 @@ impl BlueFs {
 
     /// Does one piece of background work, where the volume has no threads. False: there was none.
     pub fn step(&self) -> Result<bool> {
-        Ok(self.volume().step()?)
+        self.0.step()
     }
 
     // ---- files
@@ -592,52 +492,4 @@ pub(crate) fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Opti
         modified: open.map_or(inode.modified, |f| f.state.modified.load(Ordering::Acquire).max(inode.modified)),
         links: inode.nlink,
     })
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let last_words = self.watched.close();
-        self.maintenance.end();
-        if let Err(why) = unmount(&self.core) {
-            tracing::warn!(%why, "not everything could be written at unmount; the next mount repairs what it can");
-        }
-        last_words();
-    }
-}
-
-/// Writes and seals everything; what fails is found again by the next mount.
-fn unmount(core: &Arc<Core>) -> Result<()> {
-    core.ahead.stop();
-    if core.options.read_only {
-        return Ok(core.volume.shutdown(false)?);
-    }
-    let mut failed = None;
-    for file in core.open_files() {
-        let mut writing = lock(&file.writing);
-        if let Err(why) = file.finish(&mut writing) {
-            failed.get_or_insert(why);
-        }
-    }
-    core.forget_kept();
-    if let Some(why) = failed {
-        // All the rest is safe; what was not written stays in memory for the next mount, as after a crash.
-        core.sync_journal()?;
-        return Err(why);
-    }
-    core.volume.sync(Tag::new(Cause::Small))?;
-    let mut state = lock(&core.meta);
-    let open: Vec<(Serial, u64)> =
-        state.meta.files().filter(|i| !i.closed).map(|i| (i.serial, i.known_size())).collect();
-    for (serial, size) in open {
-        let time = state.meta.inode(serial).map_or(0, |i| i.modified);
-        core.log(&mut state, "unmount", &[Record::Seal { serial, size, time }])?;
-    }
-    if core.has_recorded() {
-        // Flushed above: whoever mounts a copy need not look for the ends of files.
-        core.log(&mut state, "unmount", &[Record::Settled])?;
-    }
-    drop(state);
-    core.sync_journal()?;
-    core.volume.quiesce()?;
-    Ok(core.volume.shutdown(true)?)
 }

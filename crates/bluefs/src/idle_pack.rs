@@ -14,11 +14,8 @@ use crate::file::lock;
 use crate::fs::BlueFs;
 use crate::pack::budget;
 use imbrex_device::Cause;
-use imbrex_drives::counted::Counters;
-use imbrex_zones::Exec;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use imbrex_zones::shell::Rest;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// While nothing happens at all it is looked less and less often, up to so many times [`Options::idle_pack`](crate::Options::idle_pack).
@@ -36,17 +33,19 @@ pub struct Packed {
 /// Of one mount.
 #[derive(Default)]
 pub(crate) struct IdlePack {
-    over: AtomicBool,
     /// Bytes that were written to tables since the mount.
     pub(crate) written: AtomicU64,
     moved: AtomicU64,
 }
 
-impl IdlePack {
-    /// The unmount has begun.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
+/// What the maintenance thread keeps in mind.
+#[derive(Default)]
+pub(crate) struct IdleWatch {
+    /// How many commands had come from others when it was last looked.
+    before: Option<u64>,
+    /// As many when zones were packed.
+    packed: Option<u64>,
+    wait: Duration,
 }
 
 impl Core {
@@ -56,7 +55,7 @@ impl Core {
         if !self.options.share || self.options.read_only {
             return Ok(packed);
         }
-        while !self.idle_pack.is_over() && go_on() {
+        while !self.maintenance.is_over() && go_on() {
             self.check()?;
             let live = lock(&self.parking).live();
             let [written, moved] = [&self.idle_pack.written, &self.idle_pack.moved].map(|n| n.load(Ordering::Relaxed));
@@ -73,6 +72,31 @@ impl Core {
         }
         Ok(packed)
     }
+
+    /// Commands of the drive that came from somebody else.
+    fn commands_of_others(&self) -> u64 {
+        let own = |cause| matches!(cause, Cause::Cleaning | Cause::Journal | Cause::Pool);
+        self.counters.read().iter().filter(|of| !own(of.cause)).flat_map(|of| of.commands).sum()
+    }
+
+    /// Packs where nobody else has used the drive since the last look.
+    pub(crate) fn idle_chore(&self, idle: &mut IdleWatch) -> Option<Rest> {
+        let rest = self.options.idle_pack?;
+        let now = self.commands_of_others();
+        if idle.before != Some(now) {
+            (idle.before, idle.wait) = (Some(now), rest);
+        } else if idle.packed == Some(now) {
+            idle.wait = (idle.wait * 2).min(rest * SELDOM);
+        } else {
+            match self.pack(|| self.commands_of_others() == now) {
+                Ok(done) if done.zones > 0 => tracing::debug!(zones = done.zones, bytes = done.bytes, "packed at rest"),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "tables could not be packed"),
+            }
+            idle.packed = Some(now);
+        }
+        Some(Rest { time: idle.wait, until_rung: false })
+    }
 }
 
 impl BlueFs {
@@ -83,83 +107,5 @@ impl BlueFs {
     /// Those of the drive.
     pub fn pack(&self) -> Result<Packed> {
         self.core().pack(|| true)
-    }
-}
-
-type Bell = (Mutex<()>, Condvar);
-
-/// The thread that looks whether anybody uses the drive.
-pub(crate) struct Maintenance {
-    core: Arc<Core>,
-    bell: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Maintenance {
-    /// Sets out, where the mount has threads and asks for it.
-    pub(crate) fn new(core: &Arc<Core>, counters: &Arc<Counters>) -> Maintenance {
-        let options = &core.options;
-        let threads = matches!(options.volume.exec, Exec::Threads(_));
-        let wanted = options.idle_pack.filter(|_| threads && options.share && !options.read_only);
-        let bell = Arc::new(Bell::default());
-        let thread = wanted.and_then(|rest| {
-            let (core, counters, bell) = (core.clone(), counters.clone(), bell.clone());
-            let watch = move || watch(&core, &counters, &bell, rest);
-            // Without a thread (the system has no more) nothing is packed.
-            let started = std::thread::Builder::new().name("imbrex-idle".into()).spawn(watch);
-            started.inspect_err(|error| tracing::warn!(%error, "no thread for times of rest")).ok()
-        });
-        Maintenance { core: core.clone(), bell, thread }
-    }
-
-    /// Nothing is moved any more once this returns.
-    pub(crate) fn end(&mut self) {
-        self.core.idle_pack.over.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else { return };
-        drop(lock(&self.bell.0));
-        self.bell.1.notify_all();
-        // One that panicked has already said so.
-        drop(thread.join());
-    }
-}
-
-impl Drop for Maintenance {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// Commands of the drive that came from somebody else.
-fn others(counters: &Counters) -> u64 {
-    let own = |cause| matches!(cause, Cause::Cleaning | Cause::Journal | Cause::Pool);
-    counters.read().iter().filter(|of| !own(of.cause)).flat_map(|of| of.commands).sum()
-}
-
-fn watch(core: &Core, counters: &Counters, bell: &Bell, rest: Duration) {
-    let (mut before, mut packed, mut wait) = (others(counters), None, rest);
-    let mut guard = lock(&bell.0);
-    loop {
-        // Looked at under the lock: who sets it rings only after.
-        if core.idle_pack.is_over() {
-            return;
-        }
-        guard = bell.1.wait_timeout(guard, wait).unwrap_or_else(PoisonError::into_inner).0;
-        let now = others(counters);
-        if core.idle_pack.is_over() || now != before {
-            (before, wait) = (now, rest);
-            continue;
-        }
-        if packed == Some(now) {
-            wait = (wait * 2).min(rest * SELDOM);
-            continue;
-        }
-        drop(guard);
-        match core.pack(|| others(counters) == now) {
-            Ok(done) if done.zones > 0 => tracing::debug!(zones = done.zones, bytes = done.bytes, "packed at rest"),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "tables could not be packed"),
-        }
-        packed = Some(now);
-        guard = lock(&bell.0);
     }
 }

@@ -26,6 +26,7 @@ mod clean;
 mod core;
 mod dump;
 mod durable;
+mod engine;
 mod error;
 mod file;
 mod fs;
@@ -51,12 +52,12 @@ pub mod salvage;
 mod share;
 mod space;
 mod wal;
-mod watch;
 
 pub use check::CheckReport;
 pub use dump::{Holds, JournalPlace, Node, Stretch, ZonePlace};
+pub use engine::{Figures, Metrics, Watch, uri_options};
 pub use error::{Code, Error, Result};
-pub use fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, URI_OPTIONS, WAL_SPARE};
+pub use fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, WAL_SPARE};
 #[doc(hidden)]
 pub use handles::SyncInSteps;
 pub use handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
@@ -64,4 +65,3 @@ pub use idle_pack::Packed;
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};
-pub use watch::{Metrics, Watch};

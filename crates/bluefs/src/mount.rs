@@ -10,18 +10,19 @@ pub(crate) use ends::{covered, log_end};
 
 use crate::Clock;
 use crate::core::{Core, Parts, zone_capacity};
+use crate::engine::Mounted;
 use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
 use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Meta, Record, RepairOutcome, Serial};
-use crate::options::Options;
 use crate::rescue::{Scene, Stretches, rescue};
 use crate::share::{Class, Parking, worth_parking};
-use imbrex_device::{Cause, Drive, Fault, Tag, Zone, ZoneId, ZoneState};
+use imbrex_device::{Cause, Fault, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
-use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
+use imbrex_zones::shell::Start;
+use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -203,17 +204,11 @@ fn ranges_left(left: &[LeftSegment]) -> BTreeMap<Serial, Range<u64>> {
     ranges
 }
 
-/// Mounts a drive.
-pub(crate) fn mount(drive: Drive, options: Options) -> Result<(Arc<Core>, MountReport)> {
-    let drive = if options.read_only { imbrex_drives::overlay::cover(drive)? } else { drive };
-    let open = if options.read_only { Volume::look } else { Volume::open };
-    mount_volume(open(drive, options.volume.clone())?, options)
-}
-
-/// The same on a volume that is open.
-pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core>, MountReport)> {
+/// Mounts.
+pub(crate) fn mount(start: Start<Mounted>) -> Result<(Arc<Core>, MountReport)> {
+    let Start { tenant, options, counters, maintenance } = start;
+    let volume = tenant.volume().clone();
     let keeps_unwritten = volume.has_survivor();
-    let tenant = volume.tenant(TENANT)?;
     let zones = volume.report_at_open().to_vec();
     let mut left = tenant.left_behind();
     let began = std::time::Instant::now();
@@ -275,7 +270,9 @@ pub(crate) fn mount_volume(volume: Volume, options: Options) -> Result<(Arc<Core
     let mut parking = Parking::new(zone_capacity(&volume));
     park(&mut parking, &zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
     parking.zones().for_each(|zone| tenant.let_go(zone));
-    let core = Core::new(Parts { volume, tenant, options, meta: found.meta, journal, keeper, conventional, parking });
+    let meta = found.meta;
+    let parts = Parts { volume, tenant, options, counters, maintenance, meta, journal, keeper, conventional, parking };
+    let core = Core::new(parts);
     tell_lost(&core, &left, &mut found.report);
     let keeper: Arc<dyn ZoneKeeper> = core.clone();
     core.tenant.set_keeper(Arc::downgrade(&keeper));

@@ -1,12 +1,12 @@
 //! How a bluefs is mounted.
 
 use crate::ahead::WINDOW;
-use crate::error::{Error, Result};
 use crate::read::AROUND;
-use imbrex_drives::{Uri, parse_bool};
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
+use imbrex_zones::shell::{Given, UriOption};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,19 +103,14 @@ impl Default for Options {
     }
 }
 
-fn io_scale(text: &str) -> std::result::Result<u32, String> {
-    let scale = text.parse().ok().filter(|scale| (1..=65_536).contains(scale));
-    scale.ok_or_else(|| format!("{text} is not a number from 1 to 65536"))
-}
-
 /// `on`, `off`, or how many seconds.
-fn idle_pack(text: &str, default: Option<Duration>) -> std::result::Result<Option<Duration>, String> {
-    if let Ok(seconds) = text.parse::<f64>() {
+fn idle_pack(given: Given<'_>, default: Option<Duration>) -> Result<Option<Duration>, String> {
+    if let Ok(seconds) = given.value.parse::<f64>() {
         let most = 86_400.0;
         let fits = (0.01..=most).contains(&seconds).then(|| Duration::from_secs_f64(seconds));
-        return fits.map(Some).ok_or_else(|| format!("idle-pack={text} is not between 0.01 and {most} seconds"));
+        return fits.map(Some).ok_or_else(|| format!("{given} is not between 0.01 and {most} seconds"));
     }
-    let on = parse_bool(text).map_err(|_| format!("idle-pack={text} is neither on, off nor a number of seconds"))?;
+    let on = given.on().map_err(|_| format!("{given} is neither on, off nor a number of seconds"))?;
     Ok(default.filter(|_| on))
 }
 
@@ -146,65 +141,43 @@ impl Options {
         self.volume.unit_bytes = smaller(self.volume.unit_bytes as u64).max(16 << 10) as usize;
         self.volume.turn_bytes = smaller(self.volume.turn_bytes);
     }
-
-    /// What a URI, taken apart, asks for, and whether it asks to format what is not formatted; `name` is what errors call it.
-    pub(crate) fn of_uri(parsed: &Uri, name: &str) -> Result<(Options, bool)> {
-        let mut options = Options::default();
-        let refuse = |sentence: String| Error::from(imbrex_device::Error::misuse(&name.into(), sentence));
-        if let Some(bytes) = parsed.size("cache")? {
-            options.cache_bytes = bytes;
-        }
-        if let Some(bytes) = parsed.size("journal")? {
-            options.journal_bytes = bytes;
-        }
-        if let Some(bytes) = parsed.size("survivor-size")? {
-            if !(1 << 20..=4 << 30).contains(&bytes) {
-                return Err(refuse(format!("survivor-size={bytes} is not between 1M and 4G")));
-            }
-            options.volume.survivor_bytes = bytes as usize;
-        }
-        if let Some(text) = parsed.options.get("io-scale") {
-            let scale = io_scale(text).map_err(|why| refuse(format!("io-scale={why}")))?;
-            options.shrink(scale);
-        }
-        match parsed.options.get("cache-policy").map(String::as_str) {
-            None | Some("block") => {}
-            Some("fifo") => options.cache_policy = CachePolicy::FifoByFile,
-            Some(other) => return Err(refuse(format!("cache-policy={other} is neither block nor fifo"))),
-        }
-        match parsed.options.get("wal").map(String::as_str) {
-            None | Some("sequential") => {}
-            Some("conventional") => options.wal.conventional = true,
-            Some("unbuffered") => options.wal.unbuffered = true,
-            Some("unprepared") => options.wal.unprepared = true,
-            Some("first") => options.wal = WalPlacement { conventional: true, unbuffered: true, unprepared: false },
-            Some(other) => {
-                let known = "sequential, conventional, unbuffered, unprepared or first";
-                return Err(refuse(format!("wal={other} is not one of {known}")));
-            }
-        }
-        if let Some(value) = parsed.options.get("share") {
-            options.share = parse_bool(value).map_err(|why| refuse(format!("share={value}: {why}")))?;
-        }
-        if let Some(text) = parsed.options.get("idle-pack") {
-            options.idle_pack = idle_pack(text, options.idle_pack).map_err(refuse)?;
-        }
-        options.read_only = parsed.open_options()?.read_only;
-        let format = match parsed.options.get("format") {
-            None => false,
-            Some(value) => parse_bool(value).map_err(|why| refuse(format!("format={value}: {why}")))?,
-        };
-        Ok((options, format))
-    }
 }
+
+const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+
+/// Options of a URI.
+pub(crate) const OF_URI: &[UriOption<Options>] = &[
+    ("cache", |o, given| given.size(ANY).map(|bytes| o.cache_bytes = bytes)),
+    ("journal", |o, given| given.size(ANY).map(|bytes| o.journal_bytes = bytes)),
+    ("io-scale", |o, given| given.number(1..=65_536).map(|scale| o.shrink(scale))),
+    ("cache-policy", |o, given| {
+        let known = [("block", CachePolicy::ByBlock), ("fifo", CachePolicy::FifoByFile)];
+        given.one_of(&known).map(|policy| o.cache_policy = policy)
+    }),
+    ("wal", |o, given| {
+        let usual = WalPlacement::default();
+        let known = [
+            ("sequential", usual),
+            ("conventional", WalPlacement { conventional: true, ..usual }),
+            ("unbuffered", WalPlacement { unbuffered: true, ..usual }),
+            ("unprepared", WalPlacement { unprepared: true, ..usual }),
+            ("first", WalPlacement { conventional: true, unbuffered: true, unprepared: false }),
+        ];
+        given.one_of(&known).map(|wal| o.wal = wal)
+    }),
+    ("share", |o, given| given.on().map(|share| o.share = share)),
+    ("idle-pack", |o, given| idle_pack(given, o.idle_pack).map(|rest| o.idle_pack = rest)),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imbrex_drives::parse_uri;
+    use crate::engine::Mounted;
+    use imbrex_device::Error;
+    use imbrex_zones::shell::options_of;
 
-    fn of(uri: &str) -> Result<Options> {
-        Options::of_uri(&parse_uri(uri, crate::fs::URI_OPTIONS)?, "x").map(|(options, _)| options)
+    fn of(uri: &str) -> Result<Options, Error> {
+        options_of::<Mounted>(uri)
     }
 
     #[test]

@@ -4,9 +4,6 @@
 //! A thread, where the store has threads; else [`step`](crate::ChunkStore::step), a burst a call, so that crash tests and a virtual
 //! clock see the same commands every time. How much at a time and how long a rest is [`throttle`]'s. Who finds too few zones
 //! free all the same cleans itself, as ever, so nothing ever depends on this thread: it may fail, or not be there.
-//!
-//! Invariants: the thread holds no lock while it rests; it is told to stop before the store's memory goes, and joined; a burst that is under
-//! way then ends by itself, after [`throttle::MOST`] bytes at the latest.
 
 use crate::clean::Victim;
 use crate::core::{Core, lock};
@@ -14,9 +11,9 @@ use crate::error::Result;
 use crate::format::BLOCK;
 use crate::policy::throttle::{self, Pace, Seen};
 use imbrex_device::{Zone, ZoneState as DriveState, report_all};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use imbrex_zones::shell::Rest;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// So often it is looked whether there is something to do, if nobody rings.
@@ -28,140 +25,69 @@ const TROUBLE: Duration = Duration::from_secs(10);
 /// Bytes of a burst of the scrub.
 const SCRUB: u64 = 4 << 20;
 
-#[derive(Default)]
-struct Signal {
-    over: bool,
-    rung: bool,
-}
-
 /// Of one open store.
 #[derive(Default)]
 pub(crate) struct Tending {
-    signal: Mutex<Signal>,
-    changed: Condvar,
-    /// Somebody cleans in the background, so users need not do it before zones are really short.
-    attended: AtomicBool,
     /// When [stepping](crate::ChunkStore::step) without threads: run after users take this many zones. Who has stepped once need
     /// not do so ever again.
     stepped: AtomicU32,
     pace: Mutex<Pace>,
 }
 
-impl Tending {
-    /// Zones run short: it is time to look.
-    pub(crate) fn ring(&self) {
-        if self.is_attended() {
-            lock(&self.signal).rung = true;
-            self.changed.notify_all();
-        }
-    }
-
-    fn is_attended(&self) -> bool {
-        self.attended.load(Ordering::Relaxed)
-    }
-
-    /// The same, for somebody who takes a zone now.
-    pub(crate) fn attends_to_one_more(&self) -> bool {
-        let one_less = |left: u32| left.checked_sub(1);
-        self.is_attended() || self.stepped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
-    }
-
-    fn end(&self) {
-        lock(&self.signal).over = true;
-        self.attended.store(false, Ordering::Relaxed);
-        self.stepped.store(0, Ordering::Relaxed);
-        self.changed.notify_all();
-    }
-
-    /// Waits for so long, or until it is over, or (where it is only idle) until somebody rings. True: it is over.
-    fn rest(&self, time: Duration, idle: bool) -> bool {
-        let until = Instant::now() + time;
-        let mut signal = lock(&self.signal);
-        while !(signal.over || idle && signal.rung) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            signal = match self.changed.wait_timeout(signal, left) {
-                Ok((signal, _)) => signal,
-                Err(error) => PoisonError::into_inner(error).0,
-            };
-        }
-        signal.rung = false;
-        signal.over
-    }
+/// When the thread does what next.
+pub(crate) struct Chores {
+    patrol: Instant,
+    scrub: Instant,
 }
 
-/// The thread; it has ended when this is gone.
-pub(crate) struct Maintenance {
-    core: Arc<Core>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Maintenance {
-    /// Sets out, where the store has threads and shall be cleaned in the background.
-    pub(crate) fn new(core: &Arc<Core>) -> Maintenance {
-        let thread = core.options.max_slowdown.filter(|_| core.is_threaded()).and_then(|slowdown| {
-            let with = core.clone();
-            let attend = move || attend(&with, slowdown);
-            // Without a thread (the system has no more) whoever takes a zone cleans.
-            let started = std::thread::Builder::new().name("imbrex-chunks".into()).spawn(attend);
-            started.inspect_err(|error| tracing::warn!(%error, "no thread to clean in the background")).ok()
-        });
-        core.tending.attended.store(thread.is_some(), Ordering::Relaxed);
-        Maintenance { core: core.clone(), thread: Mutex::new(thread) }
-    }
-
-    /// Nothing is done in the background any more once this returns, also if somebody else ends it at the same time.
-    pub(crate) fn end(&self) {
-        self.core.tending.end();
-        let mut thread = lock(&self.thread);
-        // One that panicked has already said so.
-        drop(thread.take().map(JoinHandle::join));
-    }
-}
-
-impl Drop for Maintenance {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn attend(core: &Core, slowdown: f64) {
-    let mut looked = Instant::now();
-    let mut scrub = Instant::now() + LOOK;
-    loop {
-        if looked.elapsed() >= PATROL {
-            looked = Instant::now();
-            if let Err(error) = core.patrol() {
-                tracing::warn!(%error, "the drive did not say how its zones are");
-            }
-        }
-        let (rest, idle) = match core.tend(slowdown) {
-            Ok(Some(rest)) => (rest, false),
-            Ok(None) => (LOOK, true),
-            Err(error) => {
-                if core.volume.check_poison().is_err() {
-                    // Nothing can be written before the store is opened again, and everybody is told so.
-                    core.tending.attended.store(false, Ordering::Relaxed);
-                    return;
-                }
-                tracing::warn!(%error, "cleaning in the background failed; it is tried again");
-                (TROUBLE, false)
-            }
-        };
-        if Instant::now() >= scrub {
-            scrub = Instant::now() + core.scrub_burst(slowdown).unwrap_or(LOOK * 60);
-        }
-        // In its rests the cleaning is not disturbed by the scrub's, nor the other way.
-        let until = scrub.saturating_duration_since(Instant::now());
-        if core.tending.rest(rest.min(until), idle || until < rest) {
-            return;
-        }
+impl Default for Chores {
+    fn default() -> Chores {
+        let now = Instant::now();
+        Chores { patrol: now + PATROL, scrub: now + LOOK }
     }
 }
 
 impl Core {
+    /// Somebody cleans in the background, so users need not do it before zones are really short; asked by somebody who takes a zone now.
+    pub(crate) fn attends_to_one_more(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        let stepped = || self.tending.stepped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
+        self.maintenance.is_attended() || stepped()
+    }
+
+    /// Nothing is done in the background any more once this returns.
+    pub(crate) fn end_background(&self) {
+        self.maintenance.end();
+        self.tending.stepped.store(0, Ordering::Relaxed);
+    }
+
+    /// What the thread does between two rests.
+    pub(crate) fn attend(&self, chores: &mut Chores) -> Option<Rest> {
+        let slowdown = self.options.max_slowdown?;
+        if Instant::now() >= chores.patrol {
+            chores.patrol = Instant::now() + PATROL;
+            if let Err(error) = self.patrol() {
+                tracing::warn!(%error, "the drive did not say how its zones are");
+            }
+        }
+        let (rest, idle) = match self.tend(slowdown) {
+            Ok(Some(rest)) => (rest, false),
+            Ok(None) => (LOOK, true),
+            Err(error) => {
+                // Where nothing can be written before the store is opened again, everybody is told so.
+                self.volume.check_poison().ok()?;
+                tracing::warn!(%error, "cleaning in the background failed; it is tried again");
+                (TROUBLE, false)
+            }
+        };
+        if Instant::now() >= chores.scrub {
+            chores.scrub = Instant::now() + self.scrub_burst(slowdown).unwrap_or(LOOK * 60);
+        }
+        // In its rests the cleaning is not disturbed by the scrub's, nor the other way.
+        let until = chores.scrub.saturating_duration_since(Instant::now());
+        Some(Rest { time: rest.min(until), until_rung: idle || until < rest })
+    }
+
     /// One burst of cleaning, where there is something to do. How long to rest after it; `None`: there is nothing to do.
     fn tend(&self, slowdown: f64) -> Result<Option<Duration>> {
         let before = *lock(&self.tending.pace);

@@ -522,8 +522,8 @@ impl Core {
         if !throttle::is_due(free, below) {
             return Ok(());
         }
-        self.tending.ring();
-        let want = throttle::users_below(below, self.tending.attends_to_one_more());
+        self.maintenance.ring();
+        let want = throttle::users_below(below, self.attends_to_one_more());
         if free >= want {
             return Ok(());
         }

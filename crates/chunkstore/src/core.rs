@@ -18,14 +18,16 @@ use crate::index::Index;
 use crate::journal::MetaLog;
 use crate::options::Options;
 use crate::policy::place::Sizes;
+use crate::recover::OpenReport;
 use crate::turns::AtOnce;
 #[cfg(doc)]
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
+use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Tenant, Volume};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Locks, also after a panic of another holder: what is behind the locks here is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -315,19 +317,9 @@ pub(crate) struct Core {
     pub(crate) write_through: bool,
     /// How many zones are written at once then; `None`: as many as somebody writes.
     pub(crate) at_once: Option<AtOnce>,
-    /// Nobody else has the volume.
-    pub(crate) owned: bool,
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        // Nothing of the store is ever in the survivor; what others left there stays.
-        if self.owned
-            && let Err(error) = self.volume.shutdown(true)
-        {
-            tracing::warn!(%error, "the volume's shared memory could not be given up");
-        }
-    }
+    /// What opening found.
+    pub(crate) report: OpenReport,
+    pub(crate) maintenance: Arc<Maintenance>,
 }
 
 /// The right to write what has gathered, the journal first; given back when dropped.
@@ -377,7 +369,8 @@ impl Core {
             write_through,
             at_once,
             gather: crate::append::Gather { bytes: segment, pool: Default::default() },
-            owned: false,
+            report: OpenReport::default(),
+            maintenance: Arc::default(),
         };
         core.learn_lifetimes(first);
         core

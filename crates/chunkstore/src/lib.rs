@@ -11,6 +11,7 @@ mod check;
 mod checkpoint;
 mod clean;
 mod core;
+mod engine;
 pub mod entry;
 mod error;
 pub mod format;
@@ -39,12 +40,12 @@ mod store;
 mod take;
 mod turns;
 mod uri;
-mod watch;
 mod write;
 mod write_through;
 mod zone;
 
 pub use check::{CheckReport, ScrubStep};
+pub use engine::{Figures, Metrics, Watch, uri_options};
 pub use error::{Error, Result};
 pub use fragmentation::fragmentation;
 pub use id::{ChunkId, StreamType};
@@ -59,6 +60,4 @@ pub use recover::{KEPT, LostStore, OpenReport, OpenStep, RESERVE, Relabel, Relab
 pub use scrub::{Damaged, Scrubbed};
 pub use stats::Stats;
 pub use store::{ChunkStore, Limits};
-pub use uri::URI_OPTIONS;
-pub use watch::{Metrics, Watch};
 pub use zone::{Event, ZoneState};

@@ -1,6 +1,6 @@
 //! Looks at the store: room, zones, and where a chunk stands.
 
-use crate::core::{fill_of, lock};
+use crate::core::{Core, fill_of, lock};
 use crate::entry::{LOST, ZoneState};
 use crate::error::{Error, Result};
 use crate::format::{BLOCK, ZoneUse, data_blocks};
@@ -81,38 +81,14 @@ fn is_sequential(zone: &Zone) -> bool {
 }
 
 impl ChunkStore {
-    /// Figures of this store that do not keep it open; `None` where it was not opened by its name.
-    pub fn watch(&self) -> Option<crate::Watch> {
-        self.opened().map(|opened| opened.watched.watch())
+    /// Figures of this store that do not keep it open.
+    pub fn watch(&self) -> crate::Watch {
+        self.core.watch()
     }
 
     /// How much room there is.
     pub fn space(&self) -> Space {
-        let core = &self.core;
-        let zones = core.volume.report_at_open().iter();
-        let least = zones.filter(|zone| is_sequential(zone)).map(|zone| zone.capacity).min().unwrap_or(0);
-        let fill = |blocks: u64| fill_of(u32::try_from(blocks).unwrap_or(u32::MAX), 1 << 20);
-        let whole = fill(least / BLOCK as u64);
-        let free = u64::from(core.tenant.counts().free);
-        let state = core.state();
-        let mut space = Space { total: (free + state.zones.all().len() as u64) * whole, ..Space::default() };
-        space.live = state.index.range(None).map(|chunk| u64::from(chunk.len)).sum();
-        space.free = free.saturating_sub(u64::from(RESERVE)) * whole;
-        let crumbs = data_blocks(core.facts.most_append);
-        for zone in state.zones.all().values() {
-            let worth = match zone.state() {
-                // It comes back neither way.
-                _ if zone.dead => 0,
-                ZoneState::Garbage => {
-                    space.free += whole;
-                    0
-                }
-                ZoneState::Closed => zone.worth(crumbs),
-                _ => zone.tail.saturating_sub(1),
-            };
-            space.dead += u64::from(worth.saturating_sub(zone.live_blocks)) * BLOCK as u64;
-        }
-        space
+        self.core.space()
     }
 
     /// All zones of the store, by number.
@@ -148,16 +124,6 @@ impl ChunkStore {
         all
     }
 
-    /// The kind of stream and state of each datazone that is not free.
-    pub(crate) fn datazones(&self) -> Vec<(crate::StreamType, ZoneState)> {
-        let state = self.core.state();
-        let of = |zone: &crate::zone::DataZone| match zone.usage {
-            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => Some((stream, zone.state())),
-            ZoneUse::Meta(_) => None,
-        };
-        state.zones.all().values().filter_map(of).collect()
-    }
-
     /// Where a chunk stands, by offset.
     ///
     /// # Errors
@@ -177,8 +143,7 @@ impl ChunkStore {
 
     /// What people call a kind of stream: its name, or its number where the store was opened without settings for it.
     pub fn stream_name(&self, stream: crate::StreamType) -> String {
-        let settings = self.core.options.streams.get(usize::from(stream.number()));
-        settings.map_or_else(|| stream.number().to_string(), |settings| settings.name.clone())
+        self.core.stream_name(stream)
     }
 
     /// The kind of stream of this name or number, where there are settings for it.
@@ -191,5 +156,51 @@ impl ChunkStore {
     /// The names of all kinds of streams, by number.
     pub fn stream_names(&self) -> Vec<String> {
         self.core.options.streams.iter().map(|s| s.name.clone()).collect()
+    }
+}
+
+impl Core {
+    /// How much room there is.
+    pub(crate) fn space(&self) -> Space {
+        let zones = self.volume.report_at_open().iter();
+        let least = zones.filter(|zone| is_sequential(zone)).map(|zone| zone.capacity).min().unwrap_or(0);
+        let fill = |blocks: u64| fill_of(u32::try_from(blocks).unwrap_or(u32::MAX), 1 << 20);
+        let whole = fill(least / BLOCK as u64);
+        let free = u64::from(self.tenant.counts().free);
+        let state = self.state();
+        let mut space = Space { total: (free + state.zones.all().len() as u64) * whole, ..Space::default() };
+        space.live = state.index.range(None).map(|chunk| u64::from(chunk.len)).sum();
+        space.free = free.saturating_sub(u64::from(RESERVE)) * whole;
+        let crumbs = data_blocks(self.facts.most_append);
+        for zone in state.zones.all().values() {
+            let worth = match zone.state() {
+                // It comes back neither way.
+                _ if zone.dead => 0,
+                ZoneState::Garbage => {
+                    space.free += whole;
+                    0
+                }
+                ZoneState::Closed => zone.worth(crumbs),
+                _ => zone.tail.saturating_sub(1),
+            };
+            space.dead += u64::from(worth.saturating_sub(zone.live_blocks)) * BLOCK as u64;
+        }
+        space
+    }
+
+    /// The kind of stream and state of each datazone that is not free.
+    pub(crate) fn datazones(&self) -> Vec<(crate::StreamType, ZoneState)> {
+        let state = self.state();
+        let of = |zone: &crate::zone::DataZone| match zone.usage {
+            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => Some((stream, zone.state())),
+            ZoneUse::Meta(_) => None,
+        };
+        state.zones.all().values().filter_map(of).collect()
+    }
+
+    /// See [`ChunkStore::stream_name`].
+    pub(crate) fn stream_name(&self, stream: crate::StreamType) -> String {
+        let settings = self.options.streams.get(usize::from(stream.number()));
+        settings.map_or_else(|| stream.number().to_string(), |settings| settings.name.clone())
     }
 }

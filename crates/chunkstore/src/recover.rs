@@ -32,7 +32,8 @@ use crate::options::Options;
 use crate::root::Root;
 use crate::scrub::Scrub;
 use crate::zone::{DataZone, ZoneState};
-use imbrex_device::{Drive, Error as DriveError, Geometry, ZoneId};
+use imbrex_device::{Error as DriveError, Geometry, ZoneId};
+use imbrex_zones::shell::Start;
 use imbrex_zones::{Budget, Tenant, Urgency, Volume};
 use replay::Rebuilt;
 use std::sync::Arc;
@@ -92,19 +93,6 @@ pub(crate) fn check_free(name: &Arc<str>, free: u32, geometry: &Geometry) -> Res
     Err(DriveError::unusable(name, sentence).into())
 }
 
-/// Opens the store on a volume's drive.
-pub(crate) fn open(drive: Drive, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
-    let volume = Volume::open(drive, options.volume.clone())?;
-    open_whole(volume.tenant(TENANT)?, options, progress)
-}
-
-/// The same on a volume that nobody else uses meanwhile.
-pub(crate) fn open_whole(tenant: Tenant, options: Options, progress: Progress) -> Result<(Core, OpenReport)> {
-    let (mut core, report) = open_as(tenant, options, false, progress)?;
-    core.owned = true;
-    Ok((core, report))
-}
-
 /// What an opening is doing. In each step, so many of so many zones are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenStep {
@@ -121,29 +109,18 @@ pub enum OpenStep {
 /// Hears what is done, and how many of how many zones are.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(OpenStep, u64, u64);
 
-/// Opens a store whose checkpoints are lost: the index is rebuilt from the records in all zones.
-pub(crate) fn salvage(drive: Drive, options: Options, how: Relabel, progress: Progress) -> Result<(Core, OpenReport)> {
-    let relabelled = relabel(&drive, how, &options.clock, progress)?;
-    let volume = Volume::open(drive, options.volume.clone())?;
-    salvage_whole(volume.tenant(TENANT)?, options, relabelled, progress)
-}
-
-/// The same on a volume that nobody else uses meanwhile, of whose label this is to be told.
-pub(crate) fn salvage_whole(
-    tenant: Tenant,
-    options: Options,
+/// Opens the store. With `salvage` its checkpoints are lost: the index is rebuilt from the records in all zones. `relabelled`: its label was
+/// made anew before.
+pub(crate) fn open(
+    start: Start<Core>,
+    salvage: Option<Relabel>,
     relabelled: Option<Relabelled>,
     progress: Progress,
-) -> Result<(Core, OpenReport)> {
-    let (mut core, mut report) = open_as(tenant, options, true, progress)?;
-    report.relabelled = relabelled;
-    core.owned = true;
-    Ok((core, report))
-}
-
-/// Opens the store on a volume that is open.
-pub(crate) fn open_tenant(tenant: Tenant, options: Options) -> Result<(Core, OpenReport)> {
-    open_as(tenant, options, false, &mut |_, _, _| {})
+) -> Result<Core> {
+    let (mut core, report) = open_as(start.tenant, start.options.options, salvage.is_some(), progress)?;
+    core.report = OpenReport { relabelled, ..report };
+    core.maintenance = start.maintenance;
+    Ok(core)
 }
 
 fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Progress) -> Result<(Core, OpenReport)> {

@@ -1,9 +1,9 @@
 //! The chunk store as its users see it.
 
-use crate::background::Maintenance;
 use crate::check::{CheckReport, ScrubStep};
 use crate::clean::Victim;
 use crate::core::{Core, State, lock};
+use crate::engine::Opening;
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
@@ -11,14 +11,12 @@ use crate::look;
 use crate::meter::Operation;
 use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
-use crate::recover::{self, OpenReport, OpenStep, Relabel, TENANT};
+use crate::recover::{self, OpenReport, OpenStep, Progress, Relabel, TENANT};
 use crate::scrub::Scrubbed;
 use crate::stats::Stats;
-use crate::uri::Opened;
 use imbrex_device::Drive;
-use imbrex_zones::registry::Shared;
+use imbrex_zones::shell::Shell;
 use imbrex_zones::{Tenant, TenantSpec, Volume};
-use std::sync::Arc;
 
 /// An open chunk store. Clones are the same one; any number of threads may use it.
 ///
@@ -48,12 +46,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct ChunkStore {
-    /// Ends before the rest does.
-    maintenance: Arc<Maintenance>,
-    pub(crate) core: Arc<Core>,
-    report: Arc<OpenReport>,
-    /// Where it was opened by its name: the process' one. Last, so that its drive is let go of when the core is gone.
-    shared: Option<Shared<String, Opened>>,
+    pub(crate) core: Shell<Core>,
 }
 
 /// Limits of an open store.
@@ -145,7 +138,7 @@ impl ChunkStore {
         options: Options,
         mut progress: impl FnMut(OpenStep, u64, u64),
     ) -> Result<ChunkStore> {
-        recover::open(drive, options, &mut progress).map(Self::of)
+        Self::open_drive(drive, options, None, &mut progress)
     }
 
     /// Opens the store of a drive whose checkpoints are lost: reads every zone and rebuilds the index from the records. What is left of the
@@ -191,7 +184,7 @@ impl ChunkStore {
         how: Relabel,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<ChunkStore> {
-        recover::salvage(drive, options, how, &mut |_, done, all| progress(done, all)).map(Self::of)
+        Self::open_drive(drive, options, Some(how), &mut |_, done, all| progress(done, all))
     }
 
     /// Opens the store of a tenant (named [`TENANT`]) of a volume that is open already, which may have other tenants. Once: to open it
@@ -200,27 +193,104 @@ impl ChunkStore {
     /// # Errors
     /// Those of [`ChunkStore::open`]; `Unusable`, too, where the tenant has been opened on this volume before.
     pub fn open_tenant(tenant: Tenant, options: Options) -> Result<ChunkStore> {
-        recover::open_tenant(tenant, options).map(Self::of)
+        Shell::open_tenant(tenant, options.into()).map(|core| ChunkStore { core })
     }
 
-    pub(crate) fn of((core, report): (Core, OpenReport)) -> ChunkStore {
-        let core = Arc::new(core);
-        ChunkStore { maintenance: Arc::new(Maintenance::new(&core)), core, report: Arc::new(report), shared: None }
+    fn open_drive(drive: Drive, options: Options, salvage: Option<Relabel>, progress: Progress) -> Result<ChunkStore> {
+        let mut opening = Opening { salvage, relabelled: None, progress };
+        Shell::open_drive(drive, options.into(), false, &mut opening).map(|core| ChunkStore { core })
     }
 
-    /// The store that was opened by its name.
-    pub(crate) fn sharing(shared: Shared<String, Opened>) -> ChunkStore {
-        let store = shared.store.clone();
-        ChunkStore { shared: Some(shared), ..store }
+    /// Opens the store of a drive that a URI names, or hands out the one that this process has open (then with the options of the
+    /// first). Another engine of this process may have the same drive by its name, `imbrex_bluefs`' for one. The drive is let go of when
+    /// the last clone of all is gone; a store that was closed before that can be opened again only then. With `read-only=on` the drive stays as it is, also where there
+    /// is something to recover: changes are kept in memory, and forgotten. A drive in memory formats itself, and so does with
+    /// `format=on` one that is not formatted.
+    ///
+    /// ```
+    /// use imbrex_chunkstore::{ChunkId, ChunkStore, StreamType};
+    /// let store = ChunkStore::open_uri("imbrex://mem:?profile=tiny&chunk-limit=512K")?;
+    /// let id = ChunkId::random();
+    /// store.create(id, StreamType::DATA)?;
+    /// store.append(id, b"bytes")?;
+    /// assert_eq!(store.list(None, 10).len(), 1);
+    /// assert_eq!(store.space().live, 5);
+    /// assert!(store.space().free > 20 << 20);
+    /// # Ok::<(), imbrex_chunkstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: `Unusable` with a whole sentence where the URI makes no sense for this drive, and those of
+    /// [`ChunkStore::open`].
+    pub fn open_uri(uri: &str) -> Result<ChunkStore> {
+        Self::open_uri_with(uri, &[])
     }
 
-    pub(crate) fn opened(&self) -> Option<&Opened> {
-        self.shared.as_deref()
+    /// The same with options, as `("read-only", "on")`, that count where the URI does not give them; errors show the URI without.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::open_uri`].
+    pub fn open_uri_with(uri: &str, more: &[(&str, &str)]) -> Result<ChunkStore> {
+        Self::open_uri_watched(uri, more, |_, _, _| {})
     }
 
+    /// Whether a URI and options make sense for its drive, before anything is done to that.
+    ///
+    /// # Errors
+    /// [`Error::Drive`]: `Misuse` with a whole sentence.
+    pub fn check_uri(uri: &str, more: &[(&str, &str)], drive: &Drive) -> Result<()> {
+        Shell::<Core>::check_uri(uri, more, drive)
+    }
+
+    /// The same; `progress` hears what recovery is doing, and how many of how many zones are done.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::open_uri`].
+    pub fn open_uri_watched(
+        uri: &str,
+        more: &[(&str, &str)],
+        mut progress: impl FnMut(OpenStep, u64, u64),
+    ) -> Result<ChunkStore> {
+        Self::open_named(uri, more, None, &mut progress)
+    }
+
+    /// [`ChunkStore::salvage_as`] of a drive that a URI names and that this process does not have open.
+    ///
+    /// ```
+    /// # use imbrex_chunkstore::{ChunkStore, Relabel};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("drive.img");
+    /// # drop(imbrex_emulator::Emulator::create(&path, &imbrex_emulator::Config::tiny(), false)?);
+    /// # let uri = format!("imbrex://{}?format=on", path.display());
+    /// drop(ChunkStore::open_uri(&uri)?);
+    /// let store = ChunkStore::salvage_uri(&uri, &[], Relabel::No, |_step, _done, _all| {})?;
+    /// assert!(ChunkStore::salvage_uri(&uri, &[], Relabel::No, |_, _, _| {}).is_err(), "it is open");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::salvage_as`]; `Busy` where this process has the store open.
+    pub fn salvage_uri(
+        uri: &str,
+        more: &[(&str, &str)],
+        how: Relabel,
+        mut progress: impl FnMut(OpenStep, u64, u64),
+    ) -> Result<ChunkStore> {
+        Self::open_named(uri, more, Some(how), &mut progress)
+    }
+
+    fn open_named(
+        uri: &str,
+        more: &[(&str, &str)],
+        salvage: Option<Relabel>,
+        progress: Progress,
+    ) -> Result<ChunkStore> {
+        let mut opening = Opening { salvage, relabelled: None, progress };
+        Shell::open_uri(uri, more, &mut opening).map(|core| ChunkStore { core })
+    }
     /// What opening found.
     pub fn open_report(&self) -> &OpenReport {
-        &self.report
+        &self.core.report
     }
 
     /// Makes a chunk, durably.
@@ -392,15 +462,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn step(&self) -> Result<bool> {
-        {
-            let guard = self.core.commit_guard();
-            let mut log = lock(&self.core.meta);
-            if log.progress.is_some() {
-                self.core.checkpoint_step(&mut log, &guard)?;
-                return Ok(true);
-            }
-        }
-        Ok(self.core.step_background()? || self.core.volume.step()?)
+        self.core.step()
     }
 
     /// Begins a checkpoint, unless one is under way; commits and [`ChunkStore::step`]s write it piece by piece.
@@ -473,7 +535,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn close(&self) -> Result<()> {
-        self.maintenance.end();
+        self.core.end_background();
         // Also where some bytes have no place: all others are kept.
         let synced = self.sync();
         self.core.reset_garbage(true);

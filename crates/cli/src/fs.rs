@@ -11,7 +11,7 @@ mod salvage;
 use crate::engine::Named;
 use crate::output::{Failure, Outcome, print, print_json, size};
 use clap::Subcommand;
-use imbrex_bluefs::{Attributes, BlueFs, FileKind, URI_OPTIONS};
+use imbrex_bluefs::{Attributes, BlueFs, FileKind, uri_options};
 use imbrex_drives::{SCHEME, parse_size, parse_uri};
 use serde_json::json;
 use std::ops::Deref;
@@ -336,7 +336,7 @@ impl Deref for Mount {
 fn format(args: Format) -> Outcome {
     let open = imbrex_drives::OpenOptions { survivor: false, as_it_is: true, ..Default::default() };
     let locator = match args.drive.starts_with(SCHEME) {
-        true => parse_uri(&args.drive, URI_OPTIONS)?.locator,
+        true => parse_uri(&args.drive, &uri_options())?.locator,
         false => args.drive.clone(),
     };
     let drive = imbrex_drives::open(&locator, &open)?;

@@ -190,7 +190,7 @@ mod tests {
             names
         };
         let drive = || DRIVE.iter().map(|(name, _)| *name);
-        for (told, known) in [(FS, imbrex_bluefs::URI_OPTIONS), (CHUNK, imbrex_chunkstore::URI_OPTIONS)] {
+        for (told, known) in [(FS, imbrex_bluefs::uri_options()), (CHUNK, imbrex_chunkstore::uri_options())] {
             let told: Vec<_> = told.iter().map(|(name, _)| *name).chain(drive()).collect();
             let known: Vec<_> = known.iter().chain(imbrex_drives::DRIVE_OPTIONS).copied().collect();
             assert_eq!(sorted(told), sorted(known));

@@ -3,12 +3,14 @@
 //! Lock order: a stream's I/O → (the engine's locks) → another stream's I/O → the label → the pool → the turn. No lock of
 //! this module is held while an engine is called.
 
+mod engines;
 mod labels;
 mod left;
 mod relabel;
 mod tenant;
 mod work;
 
+pub(crate) use engines::Joined;
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 
@@ -23,6 +25,7 @@ use crate::pool::{Pool, Take, Urgency};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::taken::Taken;
 use crate::turn::Turn;
+use engines::Engines;
 use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneState, ZonedDevice,
     report_all, zeroed_region,
@@ -139,7 +142,7 @@ pub struct Volume {
 
 struct Handle {
     core: Arc<VolumeCore>,
-    engines: Mutex<crate::shared::Engines>,
+    engines: Mutex<Engines>,
     #[cfg(not(feature = "shuttle"))]
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
@@ -545,6 +548,11 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether background work is done by threads.
+    pub fn is_threaded(&self) -> bool {
+        self.handle.core.options.exec != Exec::Inline
+    }
+
     /// Bytes of memory that hold what is not written yet, in whole units, and all bytes of that memory.
     pub fn unwritten(&self) -> (u64, u64) {
         let memory = self.handle.core.memory();
@@ -554,7 +562,7 @@ impl Volume {
     }
 
     /// An engine has ended: ends the background threads. With `clean`, everything of it is on the drive: the survivor's region is given up.
-    /// Where engines [share](crate::shared) the volume, that is done when the last one lets go of it.
+    /// Where engines [share](crate::shell) the volume, that is done when the last one lets go of it.
     pub fn shutdown(&self, clean: bool) -> Result<()> {
         let ended = lock(&self.handle.engines).ended(clean);
         ended.map_or(Ok(()), |clean| self.end(clean))
@@ -576,7 +584,7 @@ impl Volume {
         &self.handle.core
     }
 
-    pub(crate) fn engines(&self) -> &Mutex<crate::shared::Engines> {
+    pub(crate) fn engines(&self) -> &Mutex<Engines> {
         &self.handle.engines
     }
 }

@@ -4,9 +4,10 @@ mod chunks;
 
 use super::Figures;
 use imbrex_bluefs::Metrics;
-use imbrex_chunkstore::{Histogram as Distribution, Metrics as ChunkMetrics};
+use imbrex_chunkstore::Histogram as Distribution;
 use imbrex_device::Cause;
 use imbrex_drives::counted::{Command, Count, FAULTS};
+use imbrex_zones::shell::Metrics as OfDrive;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Result, TextEncoder};
 
@@ -15,38 +16,21 @@ pub(super) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 struct Page(Vec<MetricFamily>);
 
-/// Something that has a drive.
-trait OfDrive {
-    fn drive(&self) -> &str;
-}
-
-impl OfDrive for Metrics {
-    fn drive(&self) -> &str {
-        &self.drive
-    }
-}
-
-impl OfDrive for ChunkMetrics {
-    fn drive(&self) -> &str {
-        &self.drive
-    }
-}
-
 impl Page {
     /// A metric of all drives; `samples` gives for each the values of its further labels, and the figure.
-    fn add<'a, D: OfDrive, S>(
+    fn add<'a, F, S>(
         &mut self,
-        drives: &'a [D],
+        drives: &'a [OfDrive<F>],
         about: (MetricType, &str, &str),
         labels: &[&str],
-        samples: impl Fn(&'a D) -> S,
+        samples: impl Fn(&'a OfDrive<F>) -> S,
     ) where
         S: IntoIterator<Item = (Vec<String>, f64)>,
     {
         let mut metrics = Vec::new();
         for drive in drives {
             for (values, figure) in samples(drive) {
-                let mut metric = Metric::from_label(pairs(drive, labels, &values));
+                let mut metric = Metric::from_label(pairs(&drive.drive, labels, &values));
                 match about.0 {
                     MetricType::COUNTER => {
                         let mut counter = Counter::default();
@@ -66,12 +50,12 @@ impl Page {
     }
 
     /// The same for histograms, whose figures are divided by `unit`.
-    fn add_histograms<'a, D: OfDrive>(
+    fn add_histograms<'a, F>(
         &mut self,
-        drives: &'a [D],
+        drives: &'a [OfDrive<F>],
         (name, help, unit): (&str, &str, f64),
         labels: &[&str],
-        samples: impl Fn(&'a D) -> Vec<(Vec<String>, &'a Distribution)>,
+        samples: impl Fn(&'a OfDrive<F>) -> Vec<(Vec<String>, &'a Distribution)>,
     ) {
         let mut metrics = Vec::new();
         for drive in drives {
@@ -86,7 +70,7 @@ impl Page {
                 histogram.set_bucket(figures.buckets.iter().map(bucket).collect());
                 histogram.set_sample_count(figures.count);
                 histogram.set_sample_sum(figures.sum as f64 / unit);
-                let mut metric = Metric::from_label(pairs(drive, labels, &values));
+                let mut metric = Metric::from_label(pairs(&drive.drive, labels, &values));
                 metric.set_histogram(histogram);
                 metrics.push(metric);
             }
@@ -112,8 +96,8 @@ impl Page {
     }
 }
 
-fn pairs(drive: &impl OfDrive, labels: &[&str], values: &[String]) -> Vec<LabelPair> {
-    let mut pairs = vec![label("drive", drive.drive())];
+fn pairs(drive: &str, labels: &[&str], values: &[String]) -> Vec<LabelPair> {
+    let mut pairs = vec![label("drive", drive)];
     pairs.extend(labels.iter().zip(values).map(|(name, value)| label(name, value)));
     pairs
 }
@@ -152,7 +136,7 @@ fn failures(count: &Count) -> Vec<(&'static str, u64)> {
     FAULTS.into_iter().zip(count.failed).collect()
 }
 
-fn zones(drive: &Metrics) -> Vec<(Vec<String>, f64)> {
+fn zones<F>(drive: &OfDrive<F>) -> Vec<(Vec<String>, f64)> {
     drive.zones.iter().map(|(state, count)| (vec![state.name().to_owned()], *count as f64)).collect()
 }
 
@@ -162,34 +146,35 @@ fn seconds(seconds: &[(Cause, &'static str, f64)]) -> Vec<(Vec<String>, f64)> {
 }
 
 /// What every drive tells, whatever is open on it.
-fn of_drive<D: OfDrive>(
-    page: &mut Page,
-    drives: &[D],
-    commands: fn(&D) -> &[Count],
-    spent: fn(&D) -> &[(Cause, &'static str, f64)],
-) {
+fn of_drive<F>(page: &mut Page, drives: &[OfDrive<F>]) {
     use MetricType::{COUNTER, GAUGE};
     let done = (COUNTER, "imbrex_commands_total", "Commands that the drive carried out.");
-    page.add(drives, done, &["cause", "command"], |d| by_cause(commands(d), operations));
+    page.add(drives, done, &["cause", "command"], |d| by_cause(&d.commands, operations));
     let moved = (COUNTER, "imbrex_bytes_total", "Bytes that were read and written.");
-    page.add(drives, moved, &["cause", "command"], |d| by_cause(commands(d), bytes));
+    page.add(drives, moved, &["cause", "command"], |d| by_cause(&d.commands, bytes));
     let failed = (COUNTER, "imbrex_failed_commands_total", "Commands that the drive refused or failed.");
-    page.add(drives, failed, &["cause", "fault"], |d| by_cause(commands(d), failures));
+    page.add(drives, failed, &["cause", "fault"], |d| by_cause(&d.commands, failures));
     let busy = (COUNTER, "imbrex_device_seconds_total", "Seconds that the drive was busy, where its time is modelled.");
-    page.add(drives, busy, &["cause", "kind"], |d| seconds(spent(d)));
+    page.add(drives, busy, &["cause", "kind"], |d| seconds(&d.seconds));
     let flushes = (COUNTER, "imbrex_flushes_total", "Flushes of the drive.");
     page.add(drives, flushes, &[], |d| {
-        only(commands(d).iter().map(|count| count.commands[Command::Flush as usize]).sum())
+        only(d.commands.iter().map(|count| count.commands[Command::Flush as usize]).sum())
     });
     let about = (GAUGE, "imbrex_info", "Always 1; the label tells the version.");
     page.add(drives, about, &["version"], |_| [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
+    page.add(drives, (GAUGE, "imbrex_zones", "Zones by state."), &["state"], zones);
+    page.add(drives, (GAUGE, "imbrex_mount", "Number of this mount."), &[], |d| only(d.mount));
+    let damage = (GAUGE, "imbrex_mount_damage", "Damage that the mount found; see `imbrex fs check`.");
+    page.add(drives, damage, &[], |d| only(d.damage));
+    let poisoned = "1: a flush failed and nothing can be written until the next mount.";
+    page.add(drives, (GAUGE, "imbrex_poisoned", poisoned), &[], |d| only(u64::from(d.poisoned)));
 }
 
 /// The text.
 pub(super) fn render(figures: &Figures) -> Result<String> {
     let mut page = Page(Vec::new());
-    of_drive(&mut page, &figures.files, |d| &d.commands, |d| &d.seconds);
-    of_drive(&mut page, &figures.chunks, |d| &d.commands, |d| &d.seconds);
+    of_drive(&mut page, &figures.files);
+    of_drive(&mut page, &figures.chunks);
     of_files(&mut page, &figures.files);
     chunks::add(&mut page, &figures.chunks);
     TextEncoder::new().encode_to_string(&page.0)
@@ -197,9 +182,8 @@ pub(super) fn render(figures: &Figures) -> Result<String> {
 
 fn of_files(page: &mut Page, drives: &[Metrics]) {
     use MetricType::{COUNTER, GAUGE};
-    page.add(drives, (GAUGE, "imbrex_zones", "Zones by state."), &["state"], zones);
     type Figure = fn(&Metrics) -> u64;
-    let single: [(MetricType, &str, &str, Figure); 18] = [
+    let single: [(MetricType, &str, &str, Figure); 15] = [
         (GAUGE, "imbrex_space_bytes", "Bytes that files can ever take.", |d| d.space.total),
         (GAUGE, "imbrex_free_bytes", "Bytes that new files can take now.", |d| d.space.free),
         (GAUGE, "imbrex_small_space_bytes", "Bytes for small files.", |d| d.space.small_total),
@@ -217,11 +201,6 @@ fn of_files(page: &mut Page, drives: &[Metrics]) {
         (GAUGE, "imbrex_live_bytes", "Bytes of all files.", |d| d.live),
         (GAUGE, "imbrex_files", "Files.", |d| d.files),
         (GAUGE, "imbrex_directories", "Directories, the root included.", |d| d.directories),
-        (GAUGE, "imbrex_mount", "Number of this mount.", |d| d.mount),
-        (GAUGE, "imbrex_mount_damage", "Damage that the mount found; see `imbrex fs check`.", |d| d.damage),
-        (GAUGE, "imbrex_poisoned", "1: a flush failed and nothing can be written until the next mount.", |d| {
-            u64::from(d.poisoned)
-        }),
     ];
     for (kind, name, help, figure) in single {
         page.add(drives, (kind, name, help), &[], |drive| only(figure(drive)));

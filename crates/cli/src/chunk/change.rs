@@ -5,7 +5,7 @@ use crate::engine::uri_of;
 use crate::fs::progress;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
 use imbrex_bluefs::BlueFs;
-use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, FormatOptions, Relabel, Relabelled, URI_OPTIONS};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, FormatOptions, Relabel, Relabelled, uri_options};
 use imbrex_drives::{SCHEME, parse_uri};
 use imbrex_zones::TenantSpec;
 use serde_json::json;
@@ -16,7 +16,7 @@ const STEP: u64 = 16 << 20;
 
 pub(super) fn format(args: Format) -> Outcome {
     let locator = match args.drive.starts_with(SCHEME) {
-        true => parse_uri(&args.drive, URI_OPTIONS)?.locator,
+        true => parse_uri(&args.drive, &uri_options())?.locator,
         false => args.drive.clone(),
     };
     let streams = args.streams.join(",");

@@ -64,7 +64,7 @@ impl Tenant {
     /// # Errors
     /// `Unusable` where it has begun before.
     pub fn begin(&self) -> Result<()> {
-        if lock(self.volume.engines()).begun.insert(self.owner) {
+        if lock(self.volume.engines()).begin(self.owner) {
             return Ok(());
         }
         let core = self.core();

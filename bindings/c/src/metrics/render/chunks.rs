@@ -42,7 +42,8 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
     });
     let zones = (GAUGE, "imbrex_chunk_zones", "Datazones by kind of stream and state.");
     page.add(drives, zones, &["stream", "state"], |d| {
-        let of = d.zones.iter().map(|(stream, state, n)| (vec![stream.clone(), state.name().to_owned()], *n as f64));
+        let of =
+            d.datazones.iter().map(|(stream, state, n)| (vec![stream.clone(), state.name().to_owned()], *n as f64));
         of.collect::<Vec<_>>()
     });
     let live = "Datazones of which at most this part is live.";
@@ -54,7 +55,7 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         over_appended(d, d.stats.appended_bytes + d.stats.moved_bytes)
     });
     type Figure = fn(&Metrics) -> u64;
-    let single: [(prometheus::proto::MetricType, &str, &str, Figure); 21] = [
+    let single: [(prometheus::proto::MetricType, &str, &str, Figure); 18] = [
         (GAUGE, "imbrex_chunks", "Chunks.", |d| d.stats.chunks),
         (GAUGE, "imbrex_chunk_space_bytes", "Bytes that chunks can ever take.", |d| d.space.total),
         (GAUGE, "imbrex_chunk_live_bytes", "Bytes of all chunks.", |d| d.space.live),
@@ -81,11 +82,6 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         }),
         (GAUGE, "imbrex_chunk_lost_bytes", "Bytes of chunks whose zone is offline.", |d| d.stats.lost_bytes),
         (COUNTER, "imbrex_chunk_damaged_reads_total", "Reads that met damage.", |d| d.stats.damaged),
-        (GAUGE, "imbrex_mount", "Number of this mount.", |d| d.mount),
-        (GAUGE, "imbrex_mount_damage", "Damage that the mount found; see `imbrex fs check`.", |d| d.damage),
-        (GAUGE, "imbrex_poisoned", "1: a flush failed and nothing can be written until the next mount.", |d| {
-            u64::from(d.poisoned)
-        }),
     ];
     for (kind, name, help, figure) in single {
         page.add(drives, (kind, name, help), &[], |drive| only(figure(drive)));

@@ -36,12 +36,12 @@ fn formatted() -> (Arc<Counting>, Drive) {
 
 /// An engine that has begun.
 fn engine(key: &str, name: &str, drive: &Drive) -> (SharedVolume, Tenant) {
-    let open = || -> Result<(Volume, Arc<dyn Any + Send + Sync>)> {
+    let open = || -> Result<Counted> {
         let options = VolumeOptions { survivor_bytes: 1 << 20, ..VolumeOptions::default() };
-        Ok((Volume::open(drive.clone(), options)?, Arc::new(())))
+        Ok((Volume::open(drive.clone(), options)?, Arc::default()))
     };
     let shared = SharedVolume::open(key, name, open).unwrap();
-    let tenant = shared.volume().tenant(name).unwrap();
+    let tenant = shared.counted().0.tenant(name).unwrap();
     tenant.begin().unwrap();
     tenant.adoption_done();
     (shared, tenant)
@@ -81,9 +81,9 @@ fn what_one_engine_left_is_not_given_up_by_the_other() {
         for first in [true, false] {
             let (one, two) = (engine("disorder", "one", &drive), engine("disorder", "two", &drive));
             let (bad, good) = if first { (one, two) } else { (two, one) };
-            says.into_iter().for_each(|clean| bad.0.volume().shutdown(clean).unwrap());
+            says.into_iter().for_each(|clean| bad.0.counted().0.shutdown(clean).unwrap());
             drop(bad);
-            good.0.volume().shutdown(true).unwrap();
+            good.0.counted().0.shutdown(true).unwrap();
             drop(good);
             assert_eq!(survivor.discards.load(Ordering::Relaxed), 0);
         }
@@ -97,7 +97,7 @@ fn an_engine_that_never_began_keeps_no_memory() {
     let (one, _) = engine("never", "one", &drive);
     let two = SharedVolume::open("never", "two", || -> Result<_> { unreachable!("it is open") }).unwrap();
     drop(two);
-    one.volume().shutdown(true).unwrap();
+    one.counted().0.shutdown(true).unwrap();
     drop(one);
     assert_eq!(survivor.discards.load(Ordering::Relaxed), 1);
 }

@@ -106,28 +106,11 @@ impl<K: Ord + Clone, T> Registry<K, T> {
             Entry::Opening => None,
         }
     }
-
-    /// How many keys are open, being opened or being dropped.
-    pub fn len(&self) -> usize {
-        lock(&self.table.entries).len()
-    }
-
-    /// Whether nothing is open, being opened or being dropped.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 impl<K: Ord + Clone, T> Default for Registry<K, T> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<K: Ord + Clone, T> Shared<K, T> {
-    /// Whether both refer to the same open thing.
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

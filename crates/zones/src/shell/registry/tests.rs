@@ -1,6 +1,24 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+impl<K: Ord + Clone, T> Registry<K, T> {
+    /// How many keys are open, being opened or being dropped.
+    fn len(&self) -> usize {
+        lock(&self.table.entries).len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Ord + Clone, T> Shared<K, T> {
+    /// Whether both refer to the same open thing.
+    fn ptr_eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// An exclusive drive: opening it while it is open, or not yet let go of, fails.
 struct Exclusive {
     taken: Arc<AtomicBool>,

@@ -1,0 +1,68 @@
+//! Engines of one volume: who uses it, and whether everything of them is on the drive when the last one lets go.
+
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Engines {
+    /// How many use it now; 0, too, where it is not shared.
+    now: u32,
+    /// Those that have ever used it.
+    ever: BTreeSet<String>,
+    /// It is being shut down.
+    over: bool,
+    /// Tenants, by owner, whose engine has [begun](crate::Tenant::begin).
+    begun: BTreeSet<u8>,
+    /// How many have ended with everything on the drive.
+    clean: usize,
+    /// One that has ended has left something in memory.
+    unclean: bool,
+}
+
+/// What becomes of an engine that wants a share of an open volume.
+pub(crate) enum Joined {
+    /// It has one.
+    Yes,
+    /// It had one before. What the volume knows of its zones is of the moment when the volume was opened.
+    Again,
+    /// The last engine is letting go of the volume.
+    Over,
+}
+
+impl Engines {
+    /// An engine takes a share.
+    pub(crate) fn join(&mut self, tenant: &str) -> Joined {
+        if self.over {
+            return Joined::Over;
+        }
+        if !self.ever.insert(tenant.to_owned()) {
+            return Joined::Again;
+        }
+        self.now += 1;
+        Joined::Yes
+    }
+
+    /// A tenant's engine begins; false: it has begun before.
+    pub(crate) fn begin(&mut self, owner: u8) -> bool {
+        self.begun.insert(owner)
+    }
+
+    /// An engine has ended, of which nothing is left in memory where it is `clean`. Whether the volume ends now, with what is told: `None`
+    /// where it ends with the last share.
+    pub(crate) fn ended(&mut self, clean: bool) -> Option<bool> {
+        if self.now > 0 {
+            self.clean += usize::from(clean);
+            self.unclean |= !clean;
+            return None;
+        }
+        self.over = true;
+        Some(clean)
+    }
+
+    /// An engine gives up its share. `None`: others have one. Else the volume ends, and nothing is left in memory where this is true.
+    pub(crate) fn leave(&mut self) -> Option<bool> {
+        self.now = self.now.saturating_sub(1);
+        self.over |= self.now == 0;
+        (self.now == 0).then(|| !self.unclean && self.clean >= self.begun.len())
+    }
+}
