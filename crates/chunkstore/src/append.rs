@@ -172,10 +172,11 @@ impl Core {
             let guard = self.commit_guard();
             // Somebody else may have done it meanwhile.
             if self.state().buffered > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
-                let mut log = lock(&self.meta);
-                self.write_out(&mut log, &guard)?;
+                let mut meta = lock(&self.meta);
                 // Perhaps nobody ever calls anything durable, and the metazones must not fill up with the journal.
-                if let Err(error) = self.checkpoint_tick(&mut log, &guard) {
+                self.admit_group(&mut meta, &guard)?;
+                self.write_out(&mut meta, &guard)?;
+                if let Err(error) = self.checkpoint_tick(&mut meta, &guard) {
                     self.volume.check_poison()?;
                     tracing::error!(%error, "a checkpoint could not be written");
                 }
@@ -235,7 +236,7 @@ impl Core {
         let (offset, serial, stream) = (chunk.len, chunk.serial, chunk.stream.number());
         let sequence = self.next_number();
         let header =
-            Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, 0, &[]) };
+            Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, &[]) };
         let Some(at) = state.put(zone, image, header, true, &self.gather) else {
             return Err(self.error(Fault::NoSpace).into());
         };

@@ -78,8 +78,8 @@ impl Core {
     pub(crate) fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport { problems: self.check_zones(), ..CheckReport::default() };
         report.problems.extend(self.check_names());
-        if lock(&self.meta).has_one_copy() {
-            report.problems.push(crate::journal::ONE_COPY.into());
+        if lock(&self.meta).log.has_lost_copy() {
+            report.problems.push(imbrex_zones::log::ONE_COPY.into());
         }
         let mut after = None;
         loop {

@@ -7,30 +7,37 @@
 
 use crate::core::{CommitGuard, Core, State};
 use crate::entry::notes::StreamEntry;
-use crate::entry::{CheckpointEnd, CheckpointStart, LOST, PartWriter, RecordIndex, ZoneEntry};
+use crate::entry::{Entry, LOST, PartWriter, RecordIndex, ZoneEntry};
 use crate::error::Result;
-use crate::format::{BLOCK, Header, Kind, data_blocks};
+use crate::format::data_blocks;
 use crate::index::Chunk;
-use crate::journal::MetaLog;
 #[cfg(doc)]
 use crate::zone::DataZone;
-use imbrex_device::Cause;
+use imbrex_device::Fault;
+use imbrex_zones::log::{Admitted, Batch, MetaLog};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A checkpoint that is being written.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    number: u64,
-    ring: usize,
-    /// Order of the metazone where it begins.
-    order: u64,
-    parts: u32,
+/// The metadata log, and how far the checkpoint that is being written has come.
+pub(crate) struct Meta {
+    pub(crate) log: MetaLog,
+    progress: Progress,
+}
+
+/// See [`Meta`].
+#[derive(Debug, Default)]
+struct Progress {
     next_slot: u32,
     /// The name that was written last.
     last_name: Option<Arc<str>>,
     /// What was appended when it began.
     appended: u64,
+}
+
+impl Meta {
+    pub(crate) fn new(log: MetaLog) -> Meta {
+        Meta { log, progress: Progress::default() }
+    }
 }
 
 impl State {
@@ -74,20 +81,30 @@ impl State {
 }
 
 impl Core {
+    /// Appends entries to the log, in memory. The caller has seen to [room](Core::admit_group), so they may take all that is there.
+    ///
+    /// # Errors
+    /// `NoSpace` where nothing is: no zone of the log takes them.
+    pub(crate) fn log_entries(&self, meta: &mut Meta, entries: &[Entry]) -> Result<()> {
+        let mut records = Batch::default();
+        entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
+        match meta.log.admit(records.len() as u64, None) {
+            Admitted::Room(room) => meta.log.append(room, records),
+            Admitted::Snapshot => return Err(self.error(Fault::NoSpace).into()),
+        }
+        Ok(())
+    }
+
     /// Begins a checkpoint, unless one is under way.
-    pub(crate) fn checkpoint_begin(&self, log: &mut MetaLog, _guard: &CommitGuard) -> Result<()> {
-        if log.progress.is_some() {
+    pub(crate) fn checkpoint_begin(&self, meta: &mut Meta, _guard: &CommitGuard) -> Result<()> {
+        if meta.log.in_snapshot() {
             return Ok(());
         }
-        let number = log.checkpoint + 1;
-        let ring = log.ring_of(number);
-        let payload = CheckpointStart { number, journal: log.journal }.encode();
-        let header = Header::of_payload(Kind::CheckpointStart, number, 0, &payload);
-        let order = self.meta_write(log, ring, header, &payload, Cause::Checkpoint)?;
-        let mut progress = Progress { number, ring, order, parts: 0, next_slot: 0, last_name: None, appended: 0 };
+        meta.log.begin_snapshot()?;
+        meta.progress = Progress::default();
         let zones: Vec<ZoneEntry> = {
             let state = self.state();
-            progress.appended = state.appended;
+            meta.progress.appended = state.appended;
             let stranded = state.stranded_tails();
             let entry = |(zone, z): (&u32, &crate::zone::DataZone)| ZoneEntry {
                 zone: *zone,
@@ -103,59 +120,41 @@ impl Core {
         for zone in &zones {
             part.zone(zone);
             if part.len() >= self.facts.part_bytes {
-                self.checkpoint_part(log, &mut progress, &mut part)?;
+                meta.log.piece(&part.finish())?;
             }
         }
-        self.checkpoint_part(log, &mut progress, &mut part)?;
+        if !part.is_empty() {
+            meta.log.piece(&part.finish())?;
+        }
         // Marks take no more than a part, whatever is damaged.
         let scrub = self.state().scrub.entry(self.facts.part_bytes / 64);
         let streams = self.options.own_streams();
         let notes = [scrub.map(|scrub| scrub.encode()), (!streams.is_empty()).then(|| StreamEntry::encode(&streams))];
-        for payload in notes.into_iter().flatten() {
-            self.checkpoint_piece(log, &mut progress, &payload)?;
-        }
-        log.progress = Some(progress);
-        Ok(())
-    }
-
-    fn checkpoint_part(&self, log: &mut MetaLog, progress: &mut Progress, part: &mut PartWriter) -> Result<()> {
-        if part.is_empty() { Ok(()) } else { self.checkpoint_piece(log, progress, &part.finish()) }
-    }
-
-    fn checkpoint_piece(&self, log: &mut MetaLog, progress: &mut Progress, payload: &[u8]) -> Result<()> {
-        let header = Header::of_payload(Kind::CheckpointPart, progress.number, progress.parts, payload);
-        self.meta_write(log, progress.ring, header, payload, Cause::Checkpoint)?;
-        progress.parts += 1;
-        Ok(())
+        Ok(notes.into_iter().flatten().try_for_each(|payload| meta.log.piece(&payload))?)
     }
 
     /// Writes one more piece. False: there is no checkpoint under way any more.
     ///
     /// # Errors
     /// Then the checkpoint is given up; the one before still counts.
-    pub(crate) fn checkpoint_step(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<bool> {
-        let Some(mut progress) = log.progress.take() else { return Ok(false) };
-        let mut part = self.checkpoint_next(&mut progress);
+    pub(crate) fn checkpoint_step(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<bool> {
+        if !meta.log.in_snapshot() {
+            return Ok(false);
+        }
+        let mut part = self.checkpoint_next(&mut meta.progress);
         if !part.is_empty() {
-            self.checkpoint_part(log, &mut progress, &mut part)?;
-            log.progress = Some(progress);
+            meta.log.piece(&part.finish())?;
             return Ok(true);
         }
-        // Where a zone takes no more of its bytes, they have another place than the parts say: then it is abandoned.
-        log.progress = Some(progress);
-        let wrote = self.write_out(log, guard);
-        let Some(progress) = log.progress.take() else { return wrote.map(|_| false) };
-        wrote?;
-        self.volume.sync(Cause::Checkpoint.into())?;
-        let payload = CheckpointEnd { number: progress.number, parts: u64::from(progress.parts) }.encode();
-        let header = Header::of_payload(Kind::CheckpointEnd, progress.number, 0, &payload);
-        self.meta_write(log, progress.ring, header, &payload, Cause::Checkpoint)?;
-        self.volume.sync(Cause::Checkpoint.into())?;
-        self.meta_release(log, progress.ring, progress.order);
-        log.checkpoint = progress.number;
-        log.grown = 0;
-        self.state().checkpointed = progress.appended;
-        tracing::debug!(number = progress.number, parts = progress.parts, ring = progress.ring, "checkpoint written");
+        // Where a zone takes no more of its bytes, they have another place than the parts say: then the checkpoint is abandoned.
+        if let Err(error) = self.write_out(meta, guard) {
+            meta.log.abandon_snapshot();
+            return Err(error);
+        }
+        if meta.log.in_snapshot() {
+            meta.log.finish_snapshot()?;
+            self.state().checkpointed = meta.progress.appended;
+        }
         Ok(false)
     }
 
@@ -188,44 +187,53 @@ impl Core {
         part
     }
 
-    /// Places of records have changed that the checkpoint under way may have written already: it is not to be believed.
-    pub(crate) fn checkpoint_abandon(log: &mut MetaLog) {
-        log.progress = None;
-    }
-
     /// Writes a whole checkpoint, or what is missing of the one under way; one that is abandoned meanwhile is begun anew.
-    pub(crate) fn checkpoint_whole(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<()> {
-        let before = log.checkpoint;
-        while log.checkpoint == before {
-            self.checkpoint_begin(log, guard)?;
-            while self.checkpoint_step(log, guard)? {}
+    pub(crate) fn checkpoint_whole(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+        let before = meta.log.snapshot();
+        while meta.log.snapshot() == before {
+            self.checkpoint_begin(meta, guard)?;
+            while self.checkpoint_step(meta, guard)? {}
         }
         Ok(())
     }
 
-    /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way; all of it,
-    /// where a ring has little room left.
-    pub(crate) fn checkpoint_tick(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<()> {
-        let (due, size, untold) = {
+    /// Whether the log has room for what the next commits write, and for a checkpoint.
+    fn has_room(&self, meta: &Meta) -> bool {
+        let (size, untold) = {
             let state = self.state();
-            let due = state.appended - state.checkpointed >= self.options.checkpoint_bytes;
-            (due, state.index_bytes, state.fresh.cost)
+            (state.index_bytes, state.fresh.cost + (64 * state.journal.len() + state.naming) as u64)
         };
-        let room = log.room();
-        // Two checkpoints (one in each ring) and some journal have to fit whatever happens.
-        let tight = room < size * 2 + untold + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64;
-        if due || tight && log.grown > 0 {
-            self.checkpoint_begin(log, guard)?;
-        }
-        if tight && log.progress.is_some() {
-            self.checkpoint_whole(log, guard)?;
-            // The other ring still keeps what is older.
-            let room = log.room();
-            if room < size * 2 + 6 * self.facts.part_bytes as u64 + 16 * BLOCK as u64 {
-                self.checkpoint_whole(log, guard)?;
+        meta.log.has_room(untold, Some(size))
+    }
+
+    /// Before a group is written: has the log take it. Where the log asks for that, a whole checkpoint is written first in each copy, since the
+    /// other one still keeps what is older.
+    ///
+    /// # Errors
+    /// A volume that takes no more writes. Where a checkpoint could not be written the last one still counts, and the group takes what room is left.
+    pub(crate) fn admit_group(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+        for _ in 0..if meta.log.grown() > 0 { 2 } else { 0 } {
+            if self.has_room(meta) {
+                break;
             }
-            return Ok(());
+            if let Err(error) = self.checkpoint_whole(meta, guard) {
+                self.volume.check_poison()?;
+                tracing::error!(%error, "a checkpoint could not be written");
+                break;
+            }
         }
-        self.checkpoint_step(log, guard).map(drop)
+        Ok(())
+    }
+
+    /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way.
+    pub(crate) fn checkpoint_tick(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+        let due = {
+            let state = self.state();
+            state.appended - state.checkpointed >= self.options.checkpoint_bytes
+        };
+        if due {
+            self.checkpoint_begin(meta, guard)?;
+        }
+        self.checkpoint_step(meta, guard).map(drop)
     }
 }

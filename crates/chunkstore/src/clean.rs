@@ -510,7 +510,7 @@ impl Core {
             offset: start,
             serial: one.serial,
             chunk: one.id,
-            ..Header::of_payload(Kind::Data, 0, 0, &[])
+            ..Header::of_payload(Kind::Data, 0, &[])
         }
     }
 

@@ -10,12 +10,12 @@
 //! Lock order: the commit guard → the metadata log → a zone guard → a [turn](crate::turns) → the state. Nobody waits for the commit guard or the log while holding a zone guard, nor
 //! for one zone guard while holding another, nor for anything but the drive while holding a turn.
 
+use crate::checkpoint::Meta;
 use crate::entry::Entry;
 use crate::error::Result;
 use crate::format::{BLOCK, MAX_RECORD, data_blocks, most_data};
 use crate::id::StreamType;
 use crate::index::Index;
-use crate::journal::MetaLog;
 use crate::options::Options;
 use crate::policy::place::Sizes;
 use crate::recover::OpenReport;
@@ -297,7 +297,7 @@ pub(crate) struct Core {
     pub(crate) facts: DerivedLimits,
     state: Mutex<State>,
     pub(crate) changed: Condvar,
-    pub(crate) meta: Mutex<MetaLog>,
+    pub(crate) meta: Mutex<Meta>,
     numbers: AtomicU64,
     pub(crate) counters: crate::stats::Counters,
     /// One thread at a time opens a zone.
@@ -333,7 +333,7 @@ impl Drop for CommitGuard<'_> {
 }
 
 impl Core {
-    pub(crate) fn new(tenant: Tenant, options: Options, facts: DerivedLimits, mut state: State, meta: MetaLog) -> Core {
+    pub(crate) fn new(tenant: Tenant, options: Options, facts: DerivedLimits, mut state: State, meta: Meta) -> Core {
         state.learn_sizes();
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
@@ -462,12 +462,13 @@ impl Core {
 
     /// Writes and flushes everything that is there now.
     pub(crate) fn commit_now(&self, guard: &CommitGuard) -> Result<()> {
-        let mut log = lock(&self.meta);
+        let mut meta = lock(&self.meta);
+        self.admit_group(&mut meta, guard)?;
         {
             let mut state = self.state();
             state.committed = state.appended;
         }
-        let target = self.write_out(&mut log, guard)?;
+        let target = self.write_out(&mut meta, guard)?;
         self.volume.sync(Tag::new(Cause::UserWrite))?;
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         {
@@ -476,7 +477,7 @@ impl Core {
             self.log_index_if_due(&mut state);
             self.changed.notify_all();
         }
-        if let Err(error) = self.checkpoint_tick(&mut log, guard) {
+        if let Err(error) = self.checkpoint_tick(&mut meta, guard) {
             self.volume.check_poison()?;
             // The commit itself has succeeded, and the last checkpoint still counts.
             tracing::error!(%error, "a checkpoint could not be written");

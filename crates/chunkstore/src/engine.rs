@@ -99,9 +99,9 @@ impl Engine for Core {
     fn step(&self) -> Result<bool> {
         {
             let guard = self.commit_guard();
-            let mut log = lock(&self.meta);
-            if log.progress.is_some() {
-                self.checkpoint_step(&mut log, &guard)?;
+            let mut meta = lock(&self.meta);
+            if meta.log.in_snapshot() {
+                self.checkpoint_step(&mut meta, &guard)?;
                 return Ok(true);
             }
         }

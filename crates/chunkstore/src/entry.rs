@@ -348,12 +348,12 @@ impl Entry {
         out[from + 4..from + ENTRY].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// Reads one from the front of `bytes`; also says how long it is.
-    pub fn decode(bytes: &[u8]) -> Option<(Entry, usize)> {
+    /// From a record of the journal; `None` where any of it makes no sense.
+    pub fn decode(bytes: &[u8]) -> Option<Entry> {
         let mut head = Input(bytes);
         let [kind, detail, more, zero] = head.array()?;
         let len = head.word()? as usize;
-        let mut body = Input(bytes.get(ENTRY..len)?);
+        let mut body = Input(bytes.get(ENTRY..).filter(|_| len == bytes.len())?);
         let entry = match kind {
             1 => {
                 let (serial, id) = (body.long()?, body.id()?);
@@ -392,68 +392,7 @@ impl Entry {
             11 => Entry::Lost(Mark::decode(&mut body).filter(|mark| mark.lost)?),
             _ => return None,
         };
-        (body.0.is_empty() && zero == 0).then_some((entry, len))
-    }
-}
-
-/// All entries of a journal record's payload; `None` where any of it makes no sense.
-pub fn entries(mut payload: &[u8]) -> Option<Vec<Entry>> {
-    let mut entries = Vec::new();
-    while !payload.is_empty() {
-        let (entry, len) = Entry::decode(payload)?;
-        payload = payload.get(len..)?;
-        entries.push(entry);
-    }
-    Some(entries)
-}
-
-/// How a checkpoint begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckpointStart {
-    /// Its number, from 1.
-    pub number: u64,
-    /// The last journal record that it knows all of: those behind it are to be replayed.
-    pub journal: u64,
-}
-
-/// How a checkpoint ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckpointEnd {
-    /// Its number.
-    pub number: u64,
-    /// How many parts it has.
-    pub parts: u64,
-}
-
-fn two(a: u64, b: u64) -> Vec<u8> {
-    [a.to_le_bytes(), b.to_le_bytes()].concat()
-}
-
-fn of_two(payload: &[u8]) -> Option<(u64, u64)> {
-    let mut input = Input(payload);
-    let pair = (input.long()?, input.long()?);
-    input.0.is_empty().then_some(pair)
-}
-
-impl CheckpointStart {
-    /// As a payload.
-    pub fn encode(&self) -> Vec<u8> {
-        two(self.number, self.journal)
-    }
-    /// From a payload.
-    pub fn decode(payload: &[u8]) -> Option<Self> {
-        of_two(payload).map(|(number, journal)| CheckpointStart { number, journal })
-    }
-}
-
-impl CheckpointEnd {
-    /// As a payload.
-    pub fn encode(&self) -> Vec<u8> {
-        two(self.number, self.parts)
-    }
-    /// From a payload.
-    pub fn decode(payload: &[u8]) -> Option<Self> {
-        of_two(payload).map(|(number, parts)| CheckpointEnd { number, parts })
+        (body.0.is_empty() && zero == 0).then_some(entry)
     }
 }
 

@@ -22,7 +22,7 @@ pub const SLICE: usize = 4096;
 /// Bytes of a slice's footer.
 pub const FOOTER: usize = 32;
 /// Version of records.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// No record is longer, in bytes, padding included.
 pub const MAX_RECORD: usize = 32 << 20;
 
@@ -35,24 +35,13 @@ const CRC_AT: usize = 16;
 pub enum Kind {
     /// First record of a zone.
     ZoneHead = 1,
-    /// A checkpoint begins.
-    CheckpointStart = 2,
-    /// A piece of a checkpoint.
-    CheckpointPart = 3,
-    /// A checkpoint is complete.
-    CheckpointEnd = 4,
-    /// Entries of the journal.
-    Journal = 5,
     /// A piece of a chunk.
-    Data = 6,
+    Data = 2,
 }
 
 impl Kind {
     fn new(number: u8) -> Option<Kind> {
-        use Kind::*;
-        [ZoneHead, CheckpointStart, CheckpointPart, CheckpointEnd, Journal, Data]
-            .into_iter()
-            .find(|k| *k as u8 == number)
+        [Kind::ZoneHead, Kind::Data].into_iter().find(|k| *k as u8 == number)
     }
 }
 
@@ -103,9 +92,9 @@ pub struct Header {
     pub length: u32,
     /// Checksum of the payload; of a data record, of its footers, which hold those of the data.
     pub payload_crc: u32,
-    /// Order: of a data record among all appends; of a journal record among those; of parts of a checkpoint, its number.
+    /// Data: order among all appends.
     pub sequence: u64,
-    /// Data: bytes of the chunk in it. Checkpoint part: its number in the checkpoint.
+    /// Data: bytes of the chunk in it.
     pub data: u32,
     /// Data: the chunk's kind of stream.
     pub stream: u8,
@@ -113,7 +102,7 @@ pub struct Header {
     pub flags: u16,
     /// Data: offset in the chunk.
     pub offset: u32,
-    /// Data: serial number of the chunk, which no other chunk of the same id has. Journal: number of the record before it.
+    /// Data: serial number of the chunk, which no other chunk of the same id has.
     pub serial: u64,
     /// Data: the chunk's id.
     pub chunk: ChunkId,
@@ -131,8 +120,8 @@ pub enum NotARecord {
 }
 
 impl Header {
-    /// A header of a record that is not data; length and checksum are those of `payload`.
-    pub fn of_payload(kind: Kind, sequence: u64, part: u32, payload: &[u8]) -> Header {
+    /// A header of a record of this kind; length and checksum are those of `payload`.
+    pub fn of_payload(kind: Kind, sequence: u64, payload: &[u8]) -> Header {
         Header {
             kind,
             life: 0,
@@ -140,7 +129,7 @@ impl Header {
             length: (HEADER + payload.len()) as u32,
             payload_crc: crc32c::crc32c(payload),
             sequence,
-            data: part,
+            data: 0,
             stream: 0,
             flags: 0,
             offset: 0,
@@ -368,7 +357,7 @@ pub fn record(mut header: Header, life: u64, at: u32, payload: &[u8]) -> Aligned
 /// What a zone is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneUse {
-    /// Journal and checkpoints: the first or the second copy.
+    /// Journal and checkpoints: the first or the second copy. The [metadata log](imbrex_zones::log) writes these, with headers of its own.
     Meta(u8),
     /// Chunks of one kind of stream.
     Data(StreamType),
@@ -387,8 +376,6 @@ pub struct ZoneHead {
     pub usage: ZoneUse,
     /// When it was taken: nanoseconds since 1970.
     pub time: u64,
-    /// Of a metazone: its place in the order of its copy.
-    pub order: u64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
@@ -400,9 +387,8 @@ struct RawZoneHead {
     detail: u8,
     reserved: U16,
     time: U64,
-    order: U64,
 }
-const _: () = assert!(size_of::<RawZoneHead>() == 40);
+const _: () = assert!(size_of::<RawZoneHead>() == 32);
 
 impl ZoneHead {
     /// As the payload of a record.
@@ -419,7 +405,6 @@ impl ZoneHead {
             detail,
             reserved: 0.into(),
             time: self.time.into(),
-            order: self.order.into(),
         };
         raw.as_bytes().to_vec()
     }
@@ -428,7 +413,6 @@ impl ZoneHead {
     pub fn decode(payload: &[u8]) -> Option<ZoneHead> {
         let raw = RawZoneHead::read_from_bytes(payload).ok()?;
         let usage = match (raw.usage, raw.detail) {
-            (1, copy @ 0..=1) => ZoneUse::Meta(copy),
             (2, stream) => ZoneUse::Data(StreamType::new(stream)?),
             (3, stream) => ZoneUse::Cleaner(StreamType::new(stream)?),
             _ => return None,
@@ -438,7 +422,6 @@ impl ZoneHead {
             zone: raw.zone.get(),
             usage,
             time: raw.time.get(),
-            order: raw.order.get(),
         })
     }
 }

@@ -8,6 +8,7 @@ use crate::id::ChunkId;
 use crate::recover::{RESERVE, check_free};
 use crate::store::ChunkStore;
 use imbrex_device::{Drive, Error as DriveError, Zone, ZoneState as DriveState, report_all};
+use imbrex_zones::log::LogZoneState;
 
 /// Room, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,20 +96,21 @@ impl ChunkStore {
     pub fn zones(&self) -> Vec<ZoneInfo> {
         let block = |n: u32| u64::from(n) * BLOCK as u64;
         let mut all = Vec::new();
-        {
-            let log = lock(&self.core.meta);
-            for (ring, zones) in log.rings.iter().enumerate() {
-                all.extend(zones.zones.iter().enumerate().map(|(i, z)| ZoneInfo {
-                    zone: z.zone.0,
-                    usage: ZoneUse::Meta(ring as u8),
-                    state: z.state(zones.current == Some(i)),
-                    capacity: z.capacity,
-                    written: if z.order > 0 { z.tail } else { 0 },
-                    live: if z.order > 0 { z.tail } else { 0 },
-                    chunks: 0,
-                }));
-            }
-        }
+        all.extend(lock(&self.core.meta).log.zones().into_iter().map(|z| ZoneInfo {
+            zone: z.zone.0,
+            usage: ZoneUse::Meta(z.copy),
+            // As in Figure 12, but without a pool: no metazone is open before it is written.
+            state: match z.state {
+                LogZoneState::Empty => ZoneState::Free,
+                LogZoneState::Dirty => ZoneState::Garbage,
+                LogZoneState::Current => ZoneState::Activated,
+                LogZoneState::Full => ZoneState::Closed,
+            },
+            capacity: z.capacity,
+            written: z.written,
+            live: z.written,
+            chunks: 0,
+        }));
         let state = self.core.state();
         all.extend(state.zones.all().iter().map(|(number, z)| ZoneInfo {
             zone: *number,

@@ -1,17 +1,15 @@
 //! Opening: from what is on the drive back to the index (SMRSTORE §5.6), in the paper's four steps.
 //!
-//! 1. The heads of the metazones say which of them are in use, and in which order ([`meta`]).
+//! 1. The heads of the metazones say which of them are in use, and in which order ([`log`](imbrex_zones::log)).
 //! 2. The newest checkpoint that is whole is loaded, from whichever ring has it.
 //! 3. The journal records behind its start are replayed; each of the two rings has them.
 //! 4. The zones that were open then, or taken since, are scanned from where the checkpoint knew of their records.
 //!
 //! Nothing is written before all that is done. A crash in the middle of it is simply repeated: what was read is still there.
 
-mod chain;
 mod heads;
 mod holes;
 mod losses;
-mod meta;
 mod naming;
 mod relabel;
 mod replay;
@@ -22,17 +20,17 @@ pub(crate) use relabel::relabel;
 pub use relabel::{KEPT, Relabel, Relabelled};
 
 use crate::append::cost;
+use crate::checkpoint::Meta;
 use crate::core::{Core, DerivedLimits, State, lock};
 use crate::entry::Part;
 use crate::error::{Error, Result};
 use crate::format::BLOCK;
 use crate::id::StreamType;
-use crate::journal::{MetaLog, MetaZone, Ring};
 use crate::options::Options;
-use crate::root::Root;
 use crate::scrub::Scrub;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Error as DriveError, Geometry, ZoneId};
+use imbrex_zones::log::{Keep, MetaLog, Root};
 use imbrex_zones::shell::Start;
 use imbrex_zones::{Budget, Tenant, Urgency, Volume};
 use replay::Rebuilt;
@@ -43,6 +41,8 @@ use std::time::Instant;
 pub const TENANT: &str = "chunkstore";
 /// Of its free zones, those that a user's write leaves alone, so that a full drive can be cleaned.
 pub const RESERVE: u32 = 2;
+/// Copies of journal and checkpoints.
+const COPIES: u8 = 2;
 /// Zones for chunks at least: one for each of the usual kinds of streams.
 const STREAMS: u32 = 3;
 
@@ -139,26 +139,34 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         let sentence = "its label was made anew, and the salvage after that did not come to its end; run `imbrex chunk salvage` again";
         return Err(DriveError::unusable(&name, sentence).into());
     }
-    check_root(tenant.volume(), &root)?;
+    root.check(tenant.volume()).map_err(|what| {
+        let sentence = format!(
+            "the chunk store's root {what}; open the drive with the settings it was made with, or restore it from a copy"
+        );
+        DriveError::unusable(&name, sentence)
+    })?;
     let mut report = OpenReport::default();
-    let mut found = meta::read(&tenant, &root, salvaging, &mut report, progress)?;
-    let new_streams = know_streams(&tenant, &mut options, &found.parts)?;
-    let facts = facts(&tenant, &options, &found.log);
+    // A salvage wants all names that there are.
+    let keep: Option<Keep> = if salvaging { Some(&Part::has_names) } else { None };
+    let mut read = |done, all| progress(OpenStep::Metazones, done, all);
+    let (mut log, mut found) = MetaLog::open(&tenant, &root, options.clock.clone(), keep, &mut read)?;
+    report.damage.append(&mut found.skipped);
+    report.checkpoint = found.snapshot.unwrap_or(0);
+    let new_streams = know_streams(&tenant, &mut options, &found.pieces)?;
+    let facts = facts(&tenant, &options, &log);
     let rebuilt = match salvaging {
-        false => Rebuilt::new(&tenant, &facts, &found, &mut report, progress)?,
+        false => Rebuilt::new(&tenant, &facts, &root.zones, &found, &mut report, progress)?,
         true => {
+            let journal = salvage::entries_of(&found);
             let known = match root.unfinished {
                 true => salvage::by_metazones(&tenant, &facts, &root, &found, &mut report, progress)?,
                 false => None,
             };
             let rebuilt = match known {
                 Some(rebuilt) => rebuilt,
-                None => {
-                    let (metazones, journal) = (&root.metazones, &found.journal);
-                    salvage::salvage(&tenant, &facts, metazones, journal, &found.names, &mut report, progress)?
-                }
+                None => salvage::salvage(&tenant, &facts, &root.zones, &journal, &found.kept, &mut report, progress)?,
             };
-            tenant.volume().comes_after(salvage::newest_number(&found, &rebuilt) >> 40);
+            tenant.volume().comes_after(salvage::newest_number(&found, &journal, &rebuilt) >> 40);
             rebuilt
         }
     };
@@ -168,9 +176,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     let dirty = dirty || new_streams;
     // From here on the drive is changed.
     tenant.begin()?;
-    for zone in &root.metazones {
-        tenant.adopt(ZoneId(*zone))?;
-    }
+    log.adopt()?;
     let mut state = state_of(&tenant, &options, rebuilt)?;
     tenant.adoption_done();
     let volume = tenant.volume().clone();
@@ -181,19 +187,19 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
             tenant.finish(ZoneId(zone))?;
             z.finished = true;
         }
-        found.log.rings.iter_mut().for_each(|ring| ring.finish_left(&tenant));
+        log.finish_all_left();
     }
     tenant.recovered()?;
-    let core = Core::new(tenant, options, facts, state, found.log);
+    let core = Core::new(tenant, options, facts, state, Meta::new(log));
     report.damage.extend(core.lost_sentences());
     if dirty {
         let guard = core.commit_guard();
-        let mut log = lock(&core.meta);
-        core.journal_record(&mut log, &[])?;
-        core.checkpoint_whole(&mut log, &guard)?;
+        let mut meta = lock(&core.meta);
+        meta.log.mark()?;
+        core.checkpoint_whole(&mut meta, &guard)?;
         if salvaging {
             // Neither ring has an older one that counts.
-            core.checkpoint_whole(&mut log, &guard)?;
+            core.checkpoint_whole(&mut meta, &guard)?;
         }
     }
     tracing::debug!(
@@ -213,33 +219,6 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         core.tenant.set_root(&root.encode().unwrap_or_default())?;
     }
     Ok((core, report))
-}
-
-/// A root that names zones which cannot be metazones on this drive is another drive's, or nobody's: nothing is read by it.
-fn check_root(volume: &Volume, root: &Root) -> Result<()> {
-    let refuse = |what: String| {
-        let sentence = format!(
-            "the chunk store's root {what}; open the drive with the settings it was made with, or restore it from a copy"
-        );
-        Err(DriveError::unusable(&volume.name(), sentence).into())
-    };
-    let report = volume.report_at_open();
-    for zone in &root.metazones {
-        match report.get(*zone as usize) {
-            None => return refuse(format!("names zone {zone}, which is not on the drive")),
-            Some(zone)
-                if zone.state == imbrex_device::ZoneState::Conventional || volume.label_zones().contains(&zone.id) =>
-            {
-                return refuse(format!("names zone {}, which takes no journal", zone.id));
-            }
-            Some(_) => {}
-        }
-    }
-    // Each of two rings needs two.
-    if root.metazones.len() < 4 {
-        return refuse(format!("names {} metazones, and there are four at least", root.metazones.len()));
-    }
-    Ok(())
 }
 
 /// Puts the user's own kinds of streams that the store knows among those of the options. Whether the options have new ones, or say something
@@ -303,7 +282,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
 
 fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
     let volume = tenant.volume();
-    let meta: Vec<u64> = log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.capacity).collect();
+    let ring = log.ring_size();
     let sequential = volume.report_at_open().iter().filter(|zone| zone.state != imbrex_device::ZoneState::Conventional);
     let (mut count, mut least) = (0u32, u64::MAX);
     for zone in sequential.filter(|zone| zone.capacity > 0) {
@@ -314,9 +293,8 @@ fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
     let open = tenant.most_open().map(|n| n.saturating_sub(3));
     let active = tenant.most_active().map(|n| n.saturating_sub(3));
     let limit = [open, active].into_iter().flatten().min();
-    let ring = (meta.len() as u64 / 2, meta.iter().copied().min().unwrap_or(0));
     // Metazones that have died may have no capacity any more.
-    let datazones = count.saturating_sub(meta.len() as u32);
+    let datazones = count.saturating_sub(log.zones().len() as u32);
     DerivedLimits::new(options, least.min(volume.geometry().zone_size), ring, datazones, limit)
 }
 
@@ -334,48 +312,25 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
         zones.push(tenant.take(Urgency::Metadata)?.0);
     }
     zones.sort_unstable();
-    let root = Root { metazones: zones, unfinished: false };
+    let root = Root { copies: COPIES, zones, unfinished: false };
     let bytes = root.encode().ok_or_else(|| {
         let sentence = "its free zones stand in too many places for the metazones; format it anew";
         DriveError::unusable(&volume.name(), sentence)
     })?;
-    let mut log = MetaLog::default();
-    for (i, zone) in root.metazones.iter().enumerate() {
-        let capacity = volume.report_at_open().get(*zone as usize).map_or(0, |z| z.capacity);
-        log.rings[i % 2].zones.push(MetaZone {
-            zone: ZoneId(*zone),
-            capacity: capacity / BLOCK as u64 * BLOCK as u64,
-            life: 0,
-            order: 0,
-            tail: 0,
-            dead: false,
-            dirty: false,
-            active: false,
-        });
-    }
+    let log = MetaLog::create(&tenant, &root, options.clock.clone());
     let facts = facts(&tenant, &options, &log);
     let state = State::new(tenant.clone(), options.streams.len(), options.seed);
-    let core = Core::new(tenant, options, facts, state, log);
+    let core = Core::new(tenant, options, facts, state, Meta::new(log));
     {
         // One in each ring.
         let guard = core.commit_guard();
-        let mut log = lock(&core.meta);
-        core.checkpoint_whole(&mut log, &guard)?;
-        core.checkpoint_whole(&mut log, &guard)?;
+        let mut meta = lock(&core.meta);
+        core.checkpoint_whole(&mut meta, &guard)?;
+        core.checkpoint_whole(&mut meta, &guard)?;
     }
     // They are durable: each has ended with a flush.
     core.tenant.set_root(&bytes)?;
     Ok(core)
-}
-
-impl Ring {
-    /// The zone that records go to next, after the zones were read.
-    pub(crate) fn settle(&mut self) {
-        let newest =
-            self.zones.iter().enumerate().filter(|(_, zone)| zone.order > 0).max_by_key(|(_, zone)| zone.order);
-        self.order = newest.map_or(0, |(_, zone)| zone.order).max(self.order);
-        self.current = newest.filter(|(_, zone)| !zone.dead && zone.tail < zone.capacity).map(|(i, _)| i);
-    }
 }
 
 /// Whether new records may go to a zone in this state of the drive.

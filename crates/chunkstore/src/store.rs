@@ -450,10 +450,10 @@ impl ChunkStore {
     pub fn checkpoint(&self) -> Result<()> {
         let guard = self.core.commit_guard();
         self.core.commit_now(&guard)?;
-        let mut log = lock(&self.core.meta);
+        let mut meta = lock(&self.core.meta);
         // The one that is under way knows less.
-        Core::checkpoint_abandon(&mut log);
-        self.core.checkpoint_whole(&mut log, &guard)
+        meta.log.abandon_snapshot();
+        self.core.checkpoint_whole(&mut meta, &guard)
     }
 
     /// Does one piece of background work: a piece of the checkpoint that is under way, a burst of [cleaning](Options::max_slowdown) if that is

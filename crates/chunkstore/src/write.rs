@@ -9,10 +9,10 @@
 //! Invariants: of each zone one write is at the drive at a time, in the order of its blocks; who does it has the zone's [`ZoneGuard`]. An error of one zone
 //! stops no other: what the others wrote counts.
 
+use crate::checkpoint::Meta;
 use crate::core::{CommitGuard, Core, State};
 use crate::error::Result;
 use crate::format::BLOCK;
-use crate::journal::MetaLog;
 use crate::pool::Image;
 use crate::relocate::Relocated;
 use crate::zone::{DataZone, ZoneState};
@@ -51,7 +51,7 @@ pub(crate) enum Wrote {
 impl Core {
     /// Writes what has gathered: the journal first, then the zones. Returns the number up to which all is written, but for what waits for zones that
     /// take no writes while there is no other place for it ([stranded](DataZone::stranded)).
-    pub(crate) fn write_out(&self, log: &mut MetaLog, guard: &CommitGuard) -> Result<u64> {
+    pub(crate) fn write_out(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<u64> {
         loop {
             let (entries, target, zones) = {
                 let mut state = self.state();
@@ -62,13 +62,11 @@ impl Core {
                 state.naming = 0;
                 (std::mem::take(&mut state.journal), state.assigned, zones)
             };
-            if !entries.is_empty()
-                && let Err(error) = self.meta_journal(log, &entries)
-            {
-                let mut state = self.state();
-                state.journal.splice(0..0, entries);
+            if let Err(error) = self.log_entries(meta, &entries) {
+                self.state().journal.splice(0..0, entries);
                 return Err(error);
             }
+            meta.log.write()?;
             self.state().journaled_to(target);
             self.changed.notify_all();
             self.finish_closed();
@@ -78,7 +76,7 @@ impl Core {
                 moved |= came == Relocated::Moved;
                 if came != Relocated::StillStranded {
                     // What it tells of these bytes' places is not so any more, or never will be.
-                    Self::checkpoint_abandon(log);
+                    meta.log.abandon_snapshot();
                 }
             }
             if !moved {

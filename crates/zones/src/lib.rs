@@ -12,6 +12,7 @@ mod deferred;
 mod flush;
 pub mod frame;
 pub mod label;
+pub mod log;
 pub mod memory;
 pub mod pool;
 pub mod shell;

@@ -1,18 +1,19 @@
 //! What the first blocks of a drive's zones say, and the superzone that follows from it where the label is lost.
 
-use super::metazones;
-use crate::format::{BLOCK, Header, Kind, ZoneHead, ZoneUse, zone_head};
+use super::{COPIES, TENANT, metazones};
+use crate::format::{BLOCK, Header, Kind, ZoneHead, zone_head};
 use crate::id::StreamType;
-use crate::root::Root;
 use imbrex_device::{AlignedBuf, Cause, Written, Zone, ZoneId, ZoneState, ZonedDevice};
 use imbrex_zones::ZoneHeader;
+use imbrex_zones::log::Root;
+use imbrex_zones::log::format::LogHead;
 use std::collections::BTreeMap;
 
 /// Blocks at the beginning of a zone in which a record is looked for where its head cannot be read.
 const NEAR: u32 = 1024;
 
 /// Whose a zone is, by what stands at its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing was written there.
     Empty,
@@ -20,6 +21,8 @@ pub(crate) enum Found {
     Head(ZoneHead, u64),
     /// A chunk store's, whose head cannot be read: the life, and the kind of stream of a record further on.
     Records(u64, StreamType),
+    /// A chunk store's: journal and checkpoints.
+    Log(LogHead),
     /// Another engine's.
     Other,
     /// Nobody can tell.
@@ -51,6 +54,9 @@ pub(crate) fn look(device: &dyn ZonedDevice, zone: &Zone) -> Found {
         if at == 0 {
             if let Some((head, life)) = zone_head(&block) {
                 return if head.zone == zone.id.0 { Found::Head(head, life) } else { Found::Unknown };
+            }
+            if let Some(head) = LogHead::decode(&block).filter(|head| head.tenant == TENANT && head.zone == zone.id.0) {
+                return Found::Log(head);
             }
             if ZoneHeader::decode(&block).is_some_and(|header| header.zone == zone.id.0) {
                 return Found::Other;
@@ -84,13 +90,15 @@ pub struct LostStore {
 pub(crate) fn stores<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<LostStore> {
     let mut all: BTreeMap<[u8; 16], LostStore> = BTreeMap::new();
     for found in found {
-        let Found::Head(head, _) = found else { continue };
-        let store = all.entry(head.volume).or_insert(LostStore { volume: head.volume, ..LostStore::default() });
-        match head.usage {
-            ZoneUse::Meta(_) => store.metazones += 1,
-            ZoneUse::Data(_) | ZoneUse::Cleaner(_) => store.datazones += 1,
-        }
-        store.newest = store.newest.max(head.time);
+        let (volume, time, log) = match found {
+            Found::Head(head, _) => (head.volume, head.time, false),
+            Found::Log(head) => (head.volume, head.created, true),
+            _ => continue,
+        };
+        let store = all.entry(volume).or_insert(LostStore { volume, ..LostStore::default() });
+        let zones = if log { &mut store.metazones } else { &mut store.datazones };
+        *zones += 1;
+        store.newest = store.newest.max(time);
     }
     let mut all: Vec<LostStore> = all.into_values().collect();
     all.sort_by_key(|store| std::cmp::Reverse(store.newest));
@@ -102,7 +110,8 @@ pub(crate) fn stores<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<LostStor
 /// and its copy counts. `None`: there are too few empty zones for two rings.
 pub(crate) fn root_of(used: &[(u32, u8)], empty: &[u32], zones: u32) -> Option<Root> {
     let want = metazones(zones) as usize;
-    let fits = |all: &[u32]| Root { metazones: all.to_vec(), unfinished: true }.encode().is_some();
+    let root = |zones| Root { copies: COPIES, zones, unfinished: true };
+    let fits = |all: &[u32]| root(all.to_vec()).encode().is_some();
     let mut all: Vec<u32> = Vec::new();
     for (n, (zone, ring)) in used.iter().enumerate() {
         // Before the first one only what is needed, and what stands next to it.
@@ -149,7 +158,7 @@ pub(crate) fn root_of(used: &[(u32, u8)], empty: &[u32], zones: u32) -> Option<R
     let is_used = |zone: &u32| used.iter().any(|(used, _)| used == zone);
     // Each ring needs two, and one of them that a checkpoint can be written to.
     let free = |ring: usize| all.iter().skip(ring).step_by(2).any(|zone| !is_used(zone));
-    (all.len() >= 4 && free(0) && free(1)).then_some(Root { metazones: all, unfinished: true })
+    (all.len() >= 4 && free(0) && free(1)).then_some(root(all))
 }
 
 /// What the beginnings of all sequential zones say, by number, but for those of the label.
@@ -177,13 +186,13 @@ mod tests {
     /// 60 zones: six metazones.
     fn made(used: &[(u32, u8)], empty: impl IntoIterator<Item = u32>) -> Option<Vec<u32>> {
         let root = root_of(used, &empty.into_iter().collect::<Vec<_>>(), 60)?;
-        for (i, zone) in root.metazones.iter().enumerate() {
+        for (i, zone) in root.zones.iter().enumerate() {
             if let Some((_, ring)) = used.iter().find(|(used, _)| used == zone) {
                 assert_eq!(usize::from(*ring), i % 2, "{root:?}");
             }
         }
-        assert!(root.metazones.windows(2).all(|two| two[0] < two[1]), "{root:?}");
-        Some(root.metazones)
+        assert!(root.zones.windows(2).all(|two| two[0] < two[1]), "{root:?}");
+        Some(root.zones)
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Names, when the store is opened.
 
 use super::OpenReport;
-use super::chain::Journal;
 use super::replay::Rebuilt;
 use crate::entry::{Entry, Part};
 use crate::id::ChunkId;
@@ -26,14 +25,14 @@ impl Rebuilt {
 
     /// Of a salvage: namings that any piece of a checkpoint has, and what is left of the journal. One that had ended without a trace left of
     /// that may be back, as deleted chunks may.
-    pub(super) fn salvage_names(&mut self, parts: &[Vec<u8>], journal: &Journal) {
+    pub(super) fn salvage_names(&mut self, parts: &[Vec<u8>], journal: &[Entry]) {
         let named = parts.iter().filter_map(|payload| Part::decode_names(payload)).flatten();
         named.for_each(|entry| self.names.apply(entry));
-        for entry in journal.entries() {
+        for entry in journal {
             match entry {
-                Entry::Named(entry) => self.names.apply(entry),
-                Entry::Unnamed { name, number } => self.names.end(&name, number),
-                Entry::Delete { id, serial } => self.names.forget(id, serial),
+                Entry::Named(entry) => self.names.apply(entry.clone()),
+                Entry::Unnamed { name, number } => self.names.end(name, *number),
+                Entry::Delete { id, serial } => self.names.forget(*id, *serial),
                 _ => {}
             }
         }

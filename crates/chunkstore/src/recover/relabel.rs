@@ -12,7 +12,6 @@
 use super::heads::{Found, LostStore, look_at_all, root_of, stores};
 use super::{Progress, TENANT, budget};
 use crate::error::{Error, Result};
-use crate::format::ZoneUse;
 use crate::options::Clock;
 use imbrex_device::{Drive, Error as DriveError, ZoneId, ZoneState, report_all};
 use imbrex_zones::label::{NOBODY, TenantRecord};
@@ -71,6 +70,7 @@ pub(crate) fn relabel(drive: &Drive, how: Relabel, clock: &Clock, progress: Prog
     // Without a head nobody can tell of which volume records are, but where there is one only.
     let is_ours = |found: &Found| match found {
         Found::Head(head, _) => head.volume == store.volume,
+        Found::Log(head) => head.volume == store.volume,
         Found::Records(..) => all.len() == 1,
         Found::Gone => true,
         Found::Empty | Found::Other | Found::Unknown => false,
@@ -78,13 +78,13 @@ pub(crate) fn relabel(drive: &Drive, how: Relabel, clock: &Clock, progress: Prog
     let mut used: Vec<(u32, u8)> = Vec::new();
     let mut last = 0;
     for (zone, found) in &found {
-        if let Found::Head(head, life) = found
-            && head.volume == store.volume
-        {
-            last = last.max(*life);
-            if let ZoneUse::Meta(ring) = head.usage {
-                used.push((*zone, ring));
+        match found {
+            Found::Head(head, life) if head.volume == store.volume => last = last.max(*life),
+            Found::Log(head) if head.volume == store.volume => {
+                last = last.max(head.life);
+                used.push((*zone, head.copy));
             }
+            _ => {}
         }
     }
     let writable = |zone: &u32| report.get(*zone as usize).is_some_and(|zone| zone.state == ZoneState::Empty);
@@ -115,7 +115,7 @@ pub(crate) fn relabel(drive: &Drive, how: Relabel, clock: &Clock, progress: Prog
     let owner = |zone: &imbrex_device::Zone| match found.get(&zone.id.0) {
         // Conventional zones are the first tenant's, as after formatting; the chunk store writes to none.
         None => 1,
-        Some(Found::Empty) if root.metazones.contains(&zone.id.0) => us,
+        Some(Found::Empty) if root.zones.contains(&zone.id.0) => us,
         Some(Found::Empty) => NOBODY,
         Some(found) if is_ours(found) => us,
         Some(_) => 1,
@@ -169,7 +169,10 @@ fn check_places(drive: &Drive, lost: &LostLabel) -> Result<()> {
         let Some(zone) = report.get(id.0 as usize).filter(|zone| zone.state != ZoneState::Conventional) else {
             continue;
         };
-        if matches!(super::heads::look(device, zone), Found::Head(..) | Found::Records(..) | Found::Other) {
+        if matches!(
+            super::heads::look(device, zone),
+            Found::Head(..) | Found::Log(..) | Found::Records(..) | Found::Other
+        ) {
             let sentence = format!(
                 "has lost its label, and where it would stand, in zone {id}, something else does; nothing was changed: the drive was \
                  perhaps formatted with other settings, name it with those"

@@ -3,9 +3,9 @@
 use super::heads::{Found, look};
 use super::holes::{Hole, Holes};
 use super::losses::tell_unread;
-use super::{FoundZone, OpenReport, OpenStep, Progress, meta::FoundMeta, no_checkpoint, takes_writes};
+use super::{FoundZone, OpenReport, OpenStep, Progress, no_checkpoint, takes_writes};
 use crate::core::DerivedLimits;
-use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex, entries};
+use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks};
 use crate::id::{ChunkId, StreamType};
@@ -16,6 +16,7 @@ use crate::zone::ZoneState;
 use imbrex_device::words::counted;
 use imbrex_device::{Cause, Written};
 use imbrex_zones::Tenant;
+use imbrex_zones::log::Replay;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that scanning has put behind chunks: where the chunk ended before, and the number of the append. Ascending.
@@ -59,34 +60,38 @@ impl Rebuilt {
     pub(crate) fn new(
         tenant: &Tenant,
         facts: &DerivedLimits,
-        found: &FoundMeta,
+        metazones: &[u32],
+        found: &Replay,
         report: &mut OpenReport,
         progress: Progress,
     ) -> Result<Rebuilt> {
         let mut rebuilt = Rebuilt::default();
         rebuilt.holes.shared = !facts.separate;
-        for payload in &found.parts {
+        for payload in &found.pieces {
             rebuilt.load(tenant, payload, report);
         }
-        let start = found.start.ok_or_else(|| no_checkpoint(tenant.volume()))?;
-        let since = found.journal.since(start.journal);
+        if found.snapshot.is_none() {
+            return Err(no_checkpoint(tenant.volume()));
+        }
+        let mut records = Vec::new();
+        let since = found.records(&mut |number, record| records.push((number, Entry::decode(record))));
         // Where some of it is lost, what it told of records may have been in that: then the zones tell all that they know.
-        rebuilt.distrust = !since.whole || since.records.iter().any(|(_, payload)| entries(payload).is_none());
+        rebuilt.distrust = !since.whole || records.iter().any(|(_, entry)| entry.is_none());
         let newest = rebuilt.zones.values().map(|zone| zone.life).max().unwrap_or(0);
         if !since.whole {
             report.damage.push("Records of the journal are lost in both copies.".into());
         }
-        for (number, payload) in since.records {
-            report.journal_records += 1;
-            match entries(payload) {
-                Some(entries) => entries.into_iter().for_each(|entry| rebuilt.replay(tenant, entry)),
+        report.journal_records = since.frames;
+        for (number, entry) in records {
+            match entry {
+                Some(entry) => rebuilt.replay(tenant, entry),
                 None => {
                     report.damage.push(format!("Record {number} of the journal makes no sense and is passed over."))
                 }
             }
         }
         if rebuilt.distrust {
-            rebuilt.find_zones(tenant, found, newest);
+            rebuilt.find_zones(tenant, metazones, newest);
         }
         rebuilt.scan(tenant, report, progress)?;
         for (id, serial, group) in std::mem::take(&mut rebuilt.told_later) {
@@ -103,14 +108,13 @@ impl Rebuilt {
     }
 
     /// Of zones that were taken since the checkpoint, whose lives are newer than `newest`, a lost record of the journal may have told: they say so themselves.
-    fn find_zones(&mut self, tenant: &Tenant, found: &FoundMeta, newest: u64) {
+    fn find_zones(&mut self, tenant: &Tenant, metazones: &[u32], newest: u64) {
         let volume = tenant.volume();
-        let metazones: Vec<_> = found.log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.zone).collect();
-        for zone in tenant.unadopted().into_iter().filter(|zone| !metazones.contains(zone)) {
+        for zone in tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)) {
             let Some(state) = volume.report_at_open().get(zone.0 as usize) else { continue };
             let Found::Head(head, life) = look(volume.device().as_ref(), state) else { continue };
             let known = self.zones.get(&zone.0).map_or(newest, |known| known.life.max(newest));
-            if head.volume == volume.uuid() && life > known && !matches!(head.usage, ZoneUse::Meta(_)) {
+            if head.volume == volume.uuid() && life > known {
                 self.replay(tenant, Entry::ZoneTaken { zone: zone.0, life, usage: head.usage });
             }
         }

@@ -4,11 +4,9 @@
 //! of the journal says which chunks were deleted and sealed; without it, chunks come back whose zones were not reset since, and all are
 //! open. Bytes that no record has leave gaps, which are told.
 
-use super::chain::Journal;
 use super::heads::{Found, look};
 use super::holes::Hole;
 use super::losses::tell_unread;
-use super::meta::FoundMeta;
 use super::replay::{Rebuilt, found_zone};
 use super::{FoundZone, OpenReport, OpenStep, Progress};
 use crate::core::DerivedLimits;
@@ -19,11 +17,11 @@ use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, ZoneUse};
 use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
-use crate::root::Root;
 use crate::scan::scan;
 use crate::zone::ZoneState;
 use imbrex_device::{Cause, Written, Zone, ZoneId, ZoneState as DriveState};
 use imbrex_zones::Tenant;
+use imbrex_zones::log::{Replay, Root};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A record that was found.
@@ -55,7 +53,7 @@ pub(crate) fn salvage(
     tenant: &Tenant,
     facts: &DerivedLimits,
     metazones: &[u32],
-    journal: &Journal,
+    journal: &[Entry],
     names: &[Vec<u8>],
     report: &mut OpenReport,
     progress: Progress,
@@ -86,10 +84,6 @@ pub(crate) fn salvage(
             report.damage.push(format!("Zone {zone} has no head that can be read, and is given up."));
             continue;
         };
-        if matches!(found.usage, ZoneUse::Meta(_)) {
-            // Of a superzone before this one: the journal that counts is read.
-            continue;
-        }
         let mut put = |header: &Header, whole: bool| {
             if let (Kind::Data, Some(stream)) = (header.kind, StreamType::new(header.stream)) {
                 newest = newest.max(header.sequence).max(header.serial);
@@ -181,16 +175,16 @@ pub(crate) fn by_metazones(
     tenant: &Tenant,
     facts: &DerivedLimits,
     root: &Root,
-    found: &FoundMeta,
+    found: &Replay,
     report: &mut OpenReport,
     progress: Progress,
 ) -> Result<Option<Rebuilt>> {
-    if !found.whole || found.start.is_none() {
+    if !found.whole || found.snapshot.is_none() {
         return Ok(None);
     }
     let mut told = OpenReport { checkpoint: report.checkpoint, ..OpenReport::default() };
-    let rebuilt = Rebuilt::new(tenant, facts, found, &mut told, progress)?;
-    let newest = newest_number(found, &rebuilt);
+    let rebuilt = Rebuilt::new(tenant, facts, &root.zones, found, &mut told, progress)?;
+    let newest = newest_number(found, &entries_of(found), &rebuilt);
     let volume = tenant.volume();
     let label = volume.label_zones();
     let sequential = volume.report_at_open().iter().filter(|zone| zone.state != DriveState::Conventional);
@@ -199,11 +193,9 @@ pub(crate) fn by_metazones(
         match look(volume.device().as_ref(), zone) {
             Found::Empty | Found::Other => true,
             Found::Head(head, _) if head.volume != volume.uuid() => true,
-            Found::Head(head, life) => match head.usage {
-                ZoneUse::Meta(_) => root.metazones.contains(&zone.id.0),
-                // One that was given back, and not reset yet, has nothing of use; it was taken before something that is known of.
-                _ => life < newest || known.is_some_and(|known| known.life == life),
-            },
+            // One that was given back, and not reset yet, has nothing of use; it was taken before something that is known of.
+            Found::Head(_, life) => life < newest || known.is_some_and(|known| known.life == life),
+            Found::Log(head) => head.volume != volume.uuid() || root.zones.contains(&zone.id.0),
             Found::Records(..) | Found::Unknown | Found::Gone => known.is_some(),
         }
     };
@@ -215,35 +207,41 @@ pub(crate) fn by_metazones(
     Ok(Some(rebuilt))
 }
 
+/// All entries of the journal that are left.
+pub(crate) fn entries_of(found: &Replay) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    found.all_records(&mut |_, record| entries.extend(Entry::decode(record)));
+    entries
+}
+
 /// The highest number that anything of the store has, from which the mounts before this one are known.
-pub(crate) fn newest_number(found: &FoundMeta, rebuilt: &Rebuilt) -> u64 {
+pub(crate) fn newest_number(found: &Replay, journal: &[Entry], rebuilt: &Rebuilt) -> u64 {
     let zones = rebuilt.zones.values().map(|zone| zone.life);
-    let metazones = found.log.rings.iter().flat_map(|ring| &ring.zones).map(|zone| zone.life);
     let chunks = rebuilt.chunks.values().map(|chunk| chunk.serial);
-    let journal = found.journal.entries().map(|entry| match entry {
+    let journal = journal.iter().map(|entry| *match entry {
         Entry::Create { serial, .. }
         | Entry::Seal { serial, .. }
         | Entry::Delete { serial, .. }
         | Entry::Moved { serial, .. }
         | Entry::Told { serial, .. } => serial,
         Entry::ZoneTaken { life, .. } | Entry::ZoneClosed { life, .. } | Entry::ZoneTold { life, .. } => life,
-        Entry::Lost(mark) => mark.serial,
+        Entry::Lost(mark) => &mark.serial,
         Entry::Named(NameEntry { number, .. }) | Entry::Unnamed { number, .. } => number,
     });
     let names = rebuilt.names.newest();
-    let others = [rebuilt.newest, names, found.journal.newest()];
-    zones.chain(metazones).chain(chunks).chain(journal).chain(others).max().unwrap_or(0)
+    let others = [rebuilt.newest, names, found.newest];
+    zones.chain(chunks).chain(journal).chain(others).max().unwrap_or(0)
 }
 
 /// What is left of the journal: serial numbers that were deleted, and lengths of those that were sealed. Chunks without a byte
 /// are made anew.
 fn told(
-    journal: &Journal,
+    journal: &[Entry],
     chunks: &mut BTreeMap<ChunkId, (u64, StreamType, Records)>,
 ) -> (BTreeSet<u64>, BTreeMap<u64, u32>) {
     let (mut deleted, mut sealed) = (BTreeSet::new(), BTreeMap::new());
-    for entry in journal.entries() {
-        match entry {
+    for entry in journal {
+        match *entry {
             Entry::Create { id, serial, stream } => {
                 let chunk = chunks.entry(id).or_insert((serial, stream, Records::new()));
                 if chunk.0 < serial {
@@ -290,7 +288,7 @@ mod tests {
         let found = [(5, 300, 100, 4), (5, 100, 100, 5), (6, 100, 100, 9), (6, 0, 100, 3), (7, 100, 100, 9)];
         let mut records = Records::new();
         for (zone, offset, data, sequence) in found {
-            let of = Header::of_payload(Kind::Data, sequence, 0, &[]);
+            let of = Header::of_payload(Kind::Data, sequence, &[]);
             keep(&mut records, zone, &Header { offset, data, at: zone * 10, ..of }, true);
         }
         let chunk = Chunk::new(ChunkId::of_number(1), 1, StreamType::DATA);
@@ -301,7 +299,7 @@ mod tests {
         for order in [[false, true], [true, false]] {
             let mut records = Records::new();
             for (zone, whole) in [5, 6].into_iter().zip(order) {
-                let of = Header::of_payload(Kind::Data, 7, 0, &[]);
+                let of = Header::of_payload(Kind::Data, 7, &[]);
                 keep(&mut records, zone, &Header { data: 100, ..of }, whole);
             }
             assert_eq!((records[&0].rank.1, records[&0].zone), (true, if order[0] { 5 } else { 6 }));

@@ -129,7 +129,7 @@ mod tests {
         let mut image = vec![0; blocks * BLOCK];
         let id = ChunkId::of_number(u64::from(at));
         put_data(&mut image, id, &vec![7; data as usize]);
-        let of = Header::of_payload(Kind::Data, u64::from(at), 0, &[]);
+        let of = Header::of_payload(Kind::Data, u64::from(at), &[]);
         let header = seal_data(&mut image, Header { life: LIFE, at, data, chunk: id, ..of });
         (header, image)
     }

@@ -9,10 +9,11 @@ use crate::crash_support::{
     Content, Expected, Op, Scripted, cleaning, config, expected, open, random, short, through, turnover, zns,
 };
 use crate::support::{bytes, id};
-use imbrex_chunkstore::format::{BLOCK, Header, Kind, ZoneUse, zone_head};
+use imbrex_chunkstore::format::{BLOCK, Header, Kind, zone_head};
 use imbrex_chunkstore::{Append, ChunkId, ChunkInfo, ChunkStore, Durability, Error, StreamType};
 use imbrex_crashkit::{Config, Crash, History, Log, Plan, Subject, explore, seeds};
 use imbrex_device::{AlignedBuf, Cause, Drive, ZoneId, ZonedDevice, report_all};
+use imbrex_zones::log::format::{LogHead, read_zone};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,13 +42,17 @@ fn look(device: &dyn ZonedDevice) -> OnDrive {
         let start = geometry.start(zone.id);
         let mut all = AlignedBuf::zeroed(wp);
         device.read_at(&mut all, start, Cause::Other.into()).unwrap();
-        let Some((head, life)) = zone_head(&all[..BLOCK]) else { continue };
+        if let Some(head) = LogHead::decode(&all[..BLOCK]) {
+            let places = found.meta.entry(zone.id.0).or_default();
+            places.push(start);
+            read_zone(device, &zone, (head.copy, head.life), &mut |at, _, _| places.push(start + at)).unwrap();
+        }
+        let Some((_, life)) = zone_head(&all[..BLOCK]) else { continue };
         for at in (0..wp).step_by(BLOCK) {
-            let Ok(header) = Header::decode(&all[at..], life, (at / BLOCK) as u32) else { continue };
-            match head.usage {
-                ZoneUse::Meta(_) => found.meta.entry(zone.id.0).or_default().push(start + at as u64),
-                _ if header.kind == Kind::Data => found.data.push((start + at as u64, header)),
-                _ => {}
+            if let Ok(header) = Header::decode(&all[at..], life, (at / BLOCK) as u32)
+                && header.kind == Kind::Data
+            {
+                found.data.push((start + at as u64, header));
             }
         }
     }

@@ -120,7 +120,7 @@ impl Subject for Round {
         let taken: Arc<Mutex<Taken>> = Arc::default();
         let heard = taken.clone();
         let hears = move |buf: &[u8]| {
-            if let Some((head, life)) = zone_head(buf).filter(|(head, _)| !matches!(head.usage, ZoneUse::Meta(_))) {
+            if let Some((head, life)) = zone_head(buf) {
                 heard.lock().unwrap().insert(life, (head.zone, head.usage));
             }
         };

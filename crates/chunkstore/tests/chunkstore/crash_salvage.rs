@@ -52,7 +52,7 @@ impl Subject for Salvage {
             }
         }
         if self.metazones {
-            for zone in imbrex_chunkstore::root::Root::decode(&root)?.metazones {
+            for zone in imbrex_zones::log::Root::decode(&root)?.zones {
                 device.zone_op(ZoneOp::Reset, ZoneId(zone), TAG).map_err(failed)?;
             }
         }

@@ -1,9 +1,10 @@
 //! What damage costs: what stood there, and nothing else.
 
-use crate::support::{bytes, config, content, drive, format, id, options};
+use crate::support::{bytes, config, content, drive, format, id, log_frames, options};
 use imbrex_chunkstore::{ChunkId, ChunkStore, Error, StreamType, TENANT};
 use imbrex_device::ZoneId;
 use imbrex_emulator::Emulator;
+use imbrex_zones::log::format::Kind;
 use std::collections::BTreeMap;
 
 /// Blocks of the drive that hold these bytes.
@@ -127,7 +128,7 @@ fn compare(store: &ChunkStore, expected: &BTreeMap<ChunkId, (Vec<u8>, bool)>, wh
 fn metazones(emulator: &Emulator) -> Vec<u32> {
     let store = ChunkStore::open(drive(emulator), options()).unwrap();
     let root = store.volume().tenant(TENANT).unwrap().root();
-    imbrex_chunkstore::root::Root::decode(&root).unwrap().metazones
+    imbrex_zones::log::Root::decode(&root).unwrap().zones
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn without_metazones_chunks_are_salvaged_by_their_records() {
             let start = u64::from(zone) * (256 << 10);
             match keep_journal {
                 // The heads of checkpoints only: every start of one is unreadable.
-                true => unreadable_checkpoints(&emulator, start),
+                true => unreadable_checkpoints(&emulator, zone),
                 false => emulator.faults().media_error(start, 256 << 10),
             }
         }
@@ -312,18 +313,12 @@ fn without_metazones_chunks_are_salvaged_by_their_records() {
 fn metazones_of(emulator: &Emulator) -> Vec<u32> {
     // Looking must not change what is there.
     let tenant = imbrex_zones::Volume::open(drive(emulator), options().volume).unwrap().tenant(TENANT).unwrap();
-    imbrex_chunkstore::root::Root::decode(&tenant.root()).unwrap().metazones
+    imbrex_zones::log::Root::decode(&tenant.root()).unwrap().zones
 }
 
-fn unreadable_checkpoints(emulator: &Emulator, start: u64) {
-    use imbrex_chunkstore::format::{BLOCK, Header, Kind};
-    let mut block = imbrex_device::AlignedBuf::zeroed(BLOCK);
-    for at in (start..start + (256 << 10)).step_by(BLOCK) {
-        let tag = imbrex_device::Cause::Other.into();
-        imbrex_device::ZonedDevice::read_at(emulator, &mut block, at, tag).unwrap();
-        if Header::decode_anywhere(&block).is_ok_and(|header| header.kind == Kind::CheckpointEnd) {
-            emulator.faults().media_error(at, BLOCK as u64);
-        }
+fn unreadable_checkpoints(emulator: &Emulator, zone: u32) {
+    for (at, _, _) in log_frames(emulator, &[zone]).into_iter().filter(|(_, frame, _)| frame.kind == Kind::Whole) {
+        emulator.faults().media_error(at, 4096);
     }
 }
 

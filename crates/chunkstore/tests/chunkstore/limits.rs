@@ -1,10 +1,10 @@
 //! What must come to an end, and what must not fill up: cleaning where nothing is dead, and a journal that nobody commits.
 
 use crate::support::{BUFFERED, bytes, config, content, drive, format, fresh, id, options};
-use imbrex_chunkstore::root::Root;
 use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Options, StreamType, TENANT};
 use imbrex_device::{AlignedBuf, Cause, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::Config;
+use imbrex_zones::log::Root;
 
 /// Records so large that zones end with room for less than one: it is not won by moving them.
 #[test]
@@ -83,7 +83,7 @@ fn a_label_is_repaired_when_there_is_an_active_zone_for_it() {
     store.create(id(1), StreamType::DATA).unwrap();
     store.append(id(1), &bytes(9000, 1)).unwrap();
     let root = store.volume().tenant(TENANT).unwrap().root();
-    let metazones = Root::decode(&root).unwrap().metazones;
+    let metazones = Root::decode(&root).unwrap().zones;
     drop(store);
     emulator.zone_op(ZoneOp::Reset, ZoneId(1), Cause::Other.into()).unwrap();
     // Metazones that were begun and took no record.

@@ -1,10 +1,11 @@
 //! The end of a chunk that stood where nothing can be read: it is not forgotten that it was there. What was sealed stays sealed, with its length; of
 //! what was open it is told that nobody knows where it ended, and nothing is put in the place of what may have been acknowledged.
 
-use crate::support::{BUFFERED, bytes, config, content, drive, format, id, options};
+use crate::support::{BUFFERED, bytes, config, content, drive, format, id, log_frames, options};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, Lost, Options, Relabel, StreamType, TENANT};
 use imbrex_device::{AlignedBuf, Cause, ZoneId, ZonedDevice};
 use imbrex_emulator::Emulator;
+use imbrex_zones::log::format::Kind;
 
 const PIECE: usize = 5000;
 
@@ -330,7 +331,7 @@ fn what_was_never_durable_is_not_taken_for_lost() {
 
 fn metazones(emulator: &Emulator) -> Vec<u32> {
     let tenant = imbrex_zones::Volume::open(drive(emulator), options().volume).unwrap().tenant(TENANT).unwrap();
-    imbrex_chunkstore::root::Root::decode(&tenant.root()).unwrap().metazones
+    imbrex_zones::log::Root::decode(&tenant.root()).unwrap().zones
 }
 
 /// Neither a salvage nor a new label brings it back shorter and whole.
@@ -369,21 +370,14 @@ fn a_salvage_tells_it_too() {
 
 /// No checkpoint is whole any more; the journal is.
 fn lose_checkpoints(emulator: &Emulator, metazones: &[u32]) {
-    use imbrex_chunkstore::format::{BLOCK, Header, Kind};
-    let mut block = AlignedBuf::zeroed(BLOCK);
-    for at in metazones.iter().flat_map(|zone| (0..64).map(move |i| u64::from(*zone) * (256 << 10) + i * BLOCK as u64))
-    {
-        emulator.read_at(&mut block, at, Cause::Other.into()).unwrap();
-        if Header::decode_anywhere(&block).is_ok_and(|header| header.kind == Kind::CheckpointEnd) {
-            emulator.faults().media_error(at, BLOCK as u64);
-        }
+    for (at, _, _) in log_frames(emulator, metazones).into_iter().filter(|(_, frame, _)| frame.kind == Kind::Whole) {
+        emulator.faults().media_error(at, 4096);
     }
 }
 
 /// A journal record of which both copies cannot be read at one opening, and can be at the next: the store went on without it, and so it does.
 #[test]
 fn a_record_of_the_journal_that_comes_back_is_not_taken_for_what_followed() {
-    use imbrex_chunkstore::format::{BLOCK, Header, Kind};
     for closed in [false, true] {
         let emulator = Emulator::memory(&config()).unwrap();
         format(&emulator);
@@ -396,21 +390,12 @@ fn a_record_of_the_journal_that_comes_back_is_not_taken_for_what_followed() {
         store.delete(id(1)).unwrap();
         let zones = metazones_of(&store);
         drop(store);
-        let mut last: Vec<(u64, u64)> = Vec::new();
-        let mut block = AlignedBuf::zeroed(BLOCK);
-        for at in zones.iter().flat_map(|zone| (0..64).map(move |i| u64::from(*zone) * (256 << 10) + i * BLOCK as u64))
-        {
-            emulator.read_at(&mut block, at, Cause::Other.into()).unwrap();
-            if let Ok(header) = Header::decode_anywhere(&block)
-                && header.kind == Kind::Journal
-            {
-                last.push((header.sequence, at));
-            }
-        }
+        let records = log_frames(&emulator, &zones).into_iter().filter(|(_, frame, _)| frame.kind == Kind::Records);
+        let mut last: Vec<(u64, u64)> = records.map(|(at, frame, _)| (frame.number, at)).collect();
         let newest = last.iter().map(|(number, _)| *number).max().unwrap();
         last.retain(|(number, _)| *number == newest);
         assert_eq!(last.len(), 2, "two copies");
-        last.iter().for_each(|(_, at)| emulator.faults().media_error(*at, BLOCK as u64));
+        last.iter().for_each(|(_, at)| emulator.faults().media_error(*at, 4096));
 
         let store = open(&emulator);
         assert!(!store.open_report().damage.is_empty());
@@ -438,14 +423,13 @@ fn a_record_of_the_journal_that_comes_back_is_not_taken_for_what_followed() {
 
 fn metazones_of(store: &ChunkStore) -> Vec<u32> {
     let root = store.volume().tenant(TENANT).unwrap().root();
-    imbrex_chunkstore::root::Root::decode(&root).unwrap().metazones
+    imbrex_zones::log::Root::decode(&root).unwrap().zones
 }
 
 /// A lost record of the journal told that a zone was taken: the zone says it itself, and what stands in it is found.
 #[test]
 fn what_stands_in_a_zone_that_no_journal_tells_of_is_found() {
-    use imbrex_chunkstore::entry::{Entry, entries};
-    use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
+    use imbrex_chunkstore::entry::Entry;
     let emulator = Emulator::memory(&config()).unwrap();
     format(&emulator);
     let store =
@@ -462,16 +446,13 @@ fn what_stands_in_a_zone_that_no_journal_tells_of_is_found() {
     let taken: Vec<u32> = store.zones().iter().filter(|zone| zone.chunks > 0).map(|zone| zone.zone).collect();
     let zones = metazones_of(&store);
     drop(store);
-    let mut block = AlignedBuf::zeroed(BLOCK);
     let mut bad = 0;
-    for at in zones.iter().flat_map(|zone| (0..64).map(move |i| u64::from(*zone) * (256 << 10) + i * BLOCK as u64)) {
-        emulator.read_at(&mut block, at, Cause::Other.into()).unwrap();
-        let Ok(header) = Header::decode_anywhere(&block) else { continue };
+    for (at, frame, records) in log_frames(&emulator, &zones) {
         let tells = |entry: &Entry| matches!(entry, Entry::ZoneTaken { zone, .. } if *zone == taken[1]);
-        let payload = block.get(HEADER..header.length as usize).and_then(entries).unwrap_or_default();
+        let told: Vec<Entry> = records.iter().filter_map(|record| Entry::decode(record)).collect();
         // It created no chunk.
-        if header.kind == Kind::Journal && payload.iter().any(tells) && payload.len() < 3 {
-            emulator.faults().media_error(at, BLOCK as u64);
+        if frame.kind == Kind::Records && told.iter().any(tells) && told.len() < 3 {
+            emulator.faults().media_error(at, 4096);
             bad += 1;
         }
     }

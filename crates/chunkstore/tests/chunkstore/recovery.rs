@@ -1,11 +1,10 @@
 //! What opening has to find again, and what it need not read for that.
 
-use crate::support::{BUFFERED, bytes, config, content, drive, fresh, id, options};
-use imbrex_chunkstore::entry::{Entry, entries};
-use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
+use crate::support::{BUFFERED, bytes, config, content, drive, fresh, id, log_frames, options};
+use imbrex_chunkstore::entry::Entry;
 use imbrex_chunkstore::{ChunkStore, Durability, Options, StreamType};
-use imbrex_device::{AlignedBuf, Cause, ZoneId, ZonedDevice};
 use imbrex_emulator::Emulator;
+use imbrex_zones::log::format::Kind;
 
 /// Never a checkpoint, but what opening and closing write; zones are reset as soon as they may be.
 fn seldom() -> Options {
@@ -101,25 +100,17 @@ fn what_a_lost_record_of_the_journal_told_is_found_in_the_zones() {
     let all = work(&store);
     let metazones: Vec<u32> = store.zones().iter().filter(|z| z.chunks == 0 && z.live > 0).map(|z| z.zone).collect();
     drop(store);
-    let geometry = emulator.geometry().clone();
-    let mut zone = AlignedBuf::zeroed(geometry.zone_size as usize);
+    let tells = |record: &Vec<u8>| matches!(Entry::decode(record), Some(Entry::Told { .. }));
     let mut told = Vec::new();
-    for number in metazones {
-        let start = geometry.start(ZoneId(number));
-        emulator.read_at(&mut zone, start, Cause::Other.into()).unwrap();
-        for at in (0..zone.len()).step_by(BLOCK) {
-            let Ok(header) = Header::decode_anywhere(&zone[at..]) else { continue };
-            let payload = &zone[at + HEADER..at + header.length as usize];
-            let tells = |payload| entries(payload).unwrap().iter().any(|entry| matches!(entry, Entry::Told { .. }));
-            if header.kind == Kind::Journal && tells(payload) {
-                told.push((header.sequence, start + at as u64));
-            }
+    for (at, frame, records) in log_frames(&emulator, &metazones) {
+        if frame.kind == Kind::Records && records.iter().any(tells) {
+            told.push((frame.number, at));
         }
     }
     told.sort_unstable();
     let second = told.chunk_by(|a, b| a.0 == b.0).nth(1).unwrap();
     assert_eq!(second.len(), 2, "two copies: {told:?}");
-    second.iter().for_each(|(_, at)| emulator.faults().flip_bits(at + HEADER as u64 + 20, 4).unwrap());
+    second.iter().for_each(|(_, at)| emulator.faults().flip_bits(at + 100, 4).unwrap());
     let store = opens_whole(&emulator, &all);
     assert_eq!(store.open_report().damage.len(), 1, "{:?}", store.open_report());
     assert!(store.open_report().records > 30, "the zones were not read: {:?}", store.open_report());

@@ -90,7 +90,7 @@ fn compare(store: &ChunkStore, expected: &Expected, what: &str) {
 
 fn metazones(emulator: &Emulator) -> Vec<u32> {
     let tenant = Volume::open(drive(emulator), options().volume).unwrap().tenant(TENANT).unwrap();
-    imbrex_chunkstore::root::Root::decode(&tenant.root()).unwrap().metazones
+    imbrex_zones::log::Root::decode(&tenant.root()).unwrap().zones
 }
 
 /// When the label says that the store is whole, nothing that it is made of can be lost with the drive's power.
@@ -369,8 +369,8 @@ fn what_cannot_be_relabelled_says_why_and_stays_as_it_is() {
     history(&emulator);
     lose_label(&emulator, false);
     emulator.zone_op(ZoneOp::Reset, ZoneId(1), TAG).unwrap();
-    let head = ZoneHead { volume: UUID, zone: 1, usage: ZoneUse::Data(StreamType::DATA), time: 5, order: 0 }.encode();
-    let head = record(Header::of_payload(Kind::ZoneHead, 0, 0, &head), 77, 0, &head);
+    let head = ZoneHead { volume: UUID, zone: 1, usage: ZoneUse::Data(StreamType::DATA), time: 5 }.encode();
+    let head = record(Header::of_payload(Kind::ZoneHead, 0, &head), 77, 0, &head);
     emulator.write_at(&head, SIZE, TAG).unwrap();
     let error = sentence(salvage(&emulator, Relabel::Only));
     assert!(error.contains("in zone 1, something else does"), "{error}");

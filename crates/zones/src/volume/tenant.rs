@@ -34,6 +34,11 @@ impl Tenant {
         self.owner
     }
 
+    /// Its name in the label.
+    pub fn name(&self) -> String {
+        lock(&self.core().label).tenants[usize::from(self.owner) - 1].name.clone()
+    }
+
     pub(super) fn core(&self) -> &VolumeCore {
         &self.volume.handle.core
     }
@@ -67,8 +72,7 @@ impl Tenant {
         if lock(self.volume.engines()).begin(self.owner) {
             return Ok(());
         }
-        let core = self.core();
-        let name = lock(&core.label).tenants[usize::from(self.owner) - 1].name.clone();
+        let (core, name) = (self.core(), self.name());
         let sentence = format!(
             "its {name} is open, or has been since the volume was opened; close everything on the drive, and then open the volume anew"
         );

@@ -1,8 +1,10 @@
 //! What the tests on tiny drives have in common.
 
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options};
-use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_device::{AlignedBuf, Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::log::format::{LogFrame, LogHead, read_zone};
+use imbrex_zones::log::items::Assembler;
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,4 +134,23 @@ impl ZonedDevice for Heard {
     fn set_write_cache(&self, on: bool) -> imbrex_device::Result<()> {
         self.drive.set_write_cache(on)
     }
+}
+
+/// The frames of the metadata log in these zones: the address of each on the drive, and the records or pieces that begin and end in it.
+pub fn log_frames(emulator: &Emulator, zones: &[u32]) -> Vec<(u64, LogFrame, Vec<Vec<u8>>)> {
+    let report = imbrex_device::report_all(emulator).unwrap();
+    let mut found = Vec::new();
+    for number in zones {
+        let start = emulator.geometry().start(ZoneId(*number));
+        let mut block = AlignedBuf::zeroed(4096);
+        emulator.read_at(&mut block, start, Cause::Other.into()).unwrap();
+        let Some(head) = LogHead::decode(&block) else { continue };
+        let mut each = |at: u64, frame: &LogFrame, items: &[u8]| {
+            let mut whole = Vec::new();
+            Assembler::default().put(frame.first as usize, items, &mut |item| whole.push(item.to_vec()));
+            found.push((start + at, *frame, whole));
+        };
+        read_zone(emulator, &report[*number as usize], (head.copy, head.life), &mut each).unwrap();
+    }
+    found
 }

@@ -1,0 +1,255 @@
+//! The one metadata log: snapshots and records of an engine, in one copy or two (SMRSTORE §5.2, §5.6; BlueFS §4, "Journaling").
+//!
+//! The log knows bytes. An engine hands it *records*, and now and then a *snapshot* in *pieces*. Whoever opens the log gets the pieces of the
+//! newest whole snapshot, and every record after its beginning, in order, with sentences about what could not be read.
+//!
+//! Each copy is a *ring* of zones that the engine leases for good. The [root](Root) in the label names them, and changes only with them.
+//! In a ring, frames follow each other from zone to zone. Each ring holds all records. Snapshots stand in the rings by turns. So either ring alone
+//! is enough to recover, and whatever happens to one zone loses nothing. When a snapshot is whole and durable, the zones before it are reset.
+//!
+//! A ring of which fewer than two zones take writes is *lost*: a snapshot that begins where the one before ends could never give a zone
+//! back. Nothing more is written to a lost ring, and all snapshots go to the other one.
+//!
+//! A ring is *stuck* where a zone died in it and no other zone is free. The other ring has everything, so it takes the next snapshot. When that is whole, all
+//! zones of the stuck ring are reset.
+//!
+//! Record frames are a [chain](chain): each names the one before it, as the mount knew it that wrote it. A frame that one mount could not read, and
+//! the next one can, is not taken for what followed instead.
+//!
+//! Within a zone the drive keeps a front of what was not flushed. Before a ring goes on in its next zone the log flushes. So a power loss
+//! takes a ring's end, and never leaves a gap.
+//!
+//! - [`ring`] and [`items`] are arithmetic and cutting, without I/O; [`format`](mod@format) is what stands on the drive;
+//! - `open` reads the rings, `write` writes to them.
+//!
+//! Every call that returns a `Result` may read, write, flush or reset. An engine makes it from one thread at a time.
+
+pub mod chain;
+pub mod format;
+pub mod items;
+mod open;
+mod ring;
+mod root;
+mod write;
+
+pub use chain::Since;
+pub use items::Batch;
+pub use open::{Keep, Replay};
+pub use root::Root;
+
+use crate::volume::{Tenant, Volume};
+use imbrex_device::{Error, Fault, ZoneId};
+use ring::{Ring, Slot};
+use std::sync::Arc;
+
+/// Frames begin and end at multiples of this, in bytes, whatever the drive's block.
+pub const BLOCK: u64 = 4096;
+
+/// What is said where one of two copies is lost.
+pub const ONE_COPY: &str = "One of the two copies of the metadata has too few zones left that take writes; the other one is all there is. \
+                            Move what is on the drive to another one.";
+
+/// What time it is, in nanoseconds since 1970.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Room for records: whoever has it can append so many bytes, and the rings take them.
+#[must_use]
+#[derive(Debug)]
+pub struct Admission(u64);
+
+/// Whether records may come.
+#[derive(Debug)]
+pub enum Admitted {
+    /// They may.
+    Room(Admission),
+    /// The rings have room for a snapshot and no more. The caller takes one first.
+    Snapshot,
+}
+
+/// A snapshot that is being written.
+#[derive(Debug)]
+struct Progress {
+    number: u64,
+    ring: usize,
+    /// Place of the zone where it begins in the order of its ring.
+    order: u64,
+    frames: u64,
+}
+
+/// A zone of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogZone {
+    /// Which.
+    pub zone: ZoneId,
+    /// Of the first copy, or the second.
+    pub copy: u8,
+    /// Bytes that it takes.
+    pub capacity: u64,
+    /// Bytes in it that are of use.
+    pub written: u64,
+    /// What it is used for.
+    pub state: LogZoneState,
+}
+
+/// How a zone of the log is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogZoneState {
+    /// It is empty.
+    Empty,
+    /// Nothing in it is of use, and it is reset before the next write.
+    Dirty,
+    /// Frames go there now.
+    Current,
+    /// It holds frames that are of use.
+    Full,
+}
+
+/// See the module.
+pub struct MetaLog {
+    tenant: Tenant,
+    clock: Clock,
+    rings: Vec<Ring>,
+    /// Bytes of a frame at most.
+    frame: u64,
+    /// Number of the last record frame, which the next one names.
+    last: u64,
+    /// The last number that a frame, or the life of a zone, was given.
+    given: u64,
+    /// Number of the last snapshot that is whole.
+    snapshot: u64,
+    /// Bytes of record frames since then.
+    grown: u64,
+    progress: Option<Progress>,
+    /// Records that are appended and not written.
+    gathered: Batch,
+    /// Bytes that somebody is admitted for.
+    admitted: u64,
+}
+
+impl MetaLog {
+    /// A log of a tenant that has none: `root` names zones that it has taken. The caller writes as many snapshots as there are copies, and
+    /// then the root.
+    pub fn create(tenant: &Tenant, root: &Root, clock: Clock) -> MetaLog {
+        let report = tenant.volume().report_at_open();
+        let slot = |zone: &u32| {
+            let capacity = report.get(*zone as usize).map_or(0, |zone| zone.capacity);
+            Slot { capacity: capacity / BLOCK * BLOCK, ..Slot::empty(ZoneId(*zone)) }
+        };
+        let rings =
+            (0..root.copies).map(|copy| Ring::new(root.ring(copy).map(|zone| slot(&zone)).collect(), 0)).collect();
+        MetaLog::of(tenant, rings, clock)
+    }
+
+    fn of(tenant: &Tenant, rings: Vec<Ring>, clock: Clock) -> MetaLog {
+        let mut log = MetaLog {
+            tenant: tenant.clone(),
+            clock,
+            rings,
+            frame: 0,
+            last: 0,
+            given: 0,
+            snapshot: 0,
+            grown: 0,
+            progress: None,
+            gathered: Batch::default(),
+            admitted: 0,
+        };
+        log.frame = ring::frame_of(log.zone_bytes());
+        log
+    }
+
+    fn volume(&self) -> &Volume {
+        self.tenant.volume()
+    }
+
+    fn error(&self, fault: Fault) -> Error {
+        Error::new(&self.volume().name(), fault)
+    }
+
+    /// Zones of a ring, and the bytes that the smallest zone of all takes.
+    pub fn ring_size(&self) -> (u64, u64) {
+        (self.rings.first().map_or(0, |ring| ring.slots().len() as u64), self.zone_bytes())
+    }
+
+    fn zone_bytes(&self) -> u64 {
+        self.rings.iter().flat_map(|ring| ring.slots()).map(|slot| slot.capacity).min().unwrap_or(0)
+    }
+
+    /// Its zones, ring by ring.
+    pub fn zones(&self) -> Vec<LogZone> {
+        let of = |(copy, ring): (usize, &Ring)| {
+            let zone = move |(slot, state): (Slot, LogZoneState)| LogZone {
+                zone: slot.zone,
+                copy: copy as u8,
+                capacity: slot.capacity,
+                written: if slot.order > 0 { slot.tail } else { 0 },
+                state,
+            };
+            ring.states().map(zone).collect::<Vec<_>>()
+        };
+        self.rings.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Whether one of two copies is lost.
+    pub fn has_lost_copy(&self) -> bool {
+        self.rings.iter().any(Ring::is_lost)
+    }
+
+    /// Whether the caller may append records of so many bytes of a [`Batch`]. `snapshot`: about as many bytes would a snapshot take, for which room
+    /// is kept in every ring; `None`: the caller may use that room, since its records belong to a snapshot, or a snapshot did not help.
+    pub fn admit(&mut self, bytes: u64, snapshot: Option<u64>) -> Admitted {
+        match self.has_room(bytes, snapshot) {
+            true => {
+                self.admitted += bytes;
+                Admitted::Room(Admission(bytes))
+            }
+            false => Admitted::Snapshot,
+        }
+    }
+
+    /// Whether [`MetaLog::admit`] would say yes.
+    pub fn has_room(&self, bytes: u64, snapshot: Option<u64>) -> bool {
+        let rooms: Vec<u64> = self.alive().map(|ring| self.rings[ring].room(self.frame)).collect();
+        let waiting = self.gathered.len() as u64 + self.admitted + bytes;
+        ring::admits(&rooms, self.rings.len() as u64, self.frame, waiting, snapshot)
+    }
+
+    /// Appends records in memory. It cannot fail: they are no more bytes than the caller was admitted for.
+    pub fn append(&mut self, room: Admission, records: Batch) {
+        debug_assert!(records.len() as u64 <= room.0, "{} bytes for {} that were admitted", records.len(), room.0);
+        self.admitted -= room.0;
+        self.gathered.join(records);
+    }
+
+    /// Bytes of record frames since the beginning of the last whole snapshot of this mount.
+    pub fn grown(&self) -> u64 {
+        self.grown
+    }
+
+    /// Number of the last snapshot that is whole.
+    pub fn snapshot(&self) -> u64 {
+        self.snapshot
+    }
+
+    /// Whether a snapshot is being written.
+    pub fn in_snapshot(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    /// Drops the snapshot that is being written; the one before counts.
+    pub fn abandon_snapshot(&mut self) {
+        self.progress = None;
+    }
+
+    /// The rings that are written.
+    fn alive(&self) -> impl Iterator<Item = usize> {
+        (0..self.rings.len()).filter(|ring| self.rings[*ring].is_written())
+    }
+
+    /// The ring that a snapshot goes to.
+    fn ring_of(&self, snapshot: u64) -> usize {
+        let copies = self.rings.len().max(1);
+        let wanted = (snapshot % copies as u64) as usize;
+        (0..copies).map(|n| (wanted + n) % copies).find(|ring| self.rings[*ring].is_written()).unwrap_or(wanted)
+    }
+}

@@ -1,0 +1,277 @@
+//! Opens a log: which zones of the rings are in use, the newest whole snapshot, and the records behind it. Changes nothing.
+
+use super::chain::{Chain, Since};
+use super::format::{Kind, LogFrame, LogHead, read_zone};
+use super::items::Assembler;
+use super::ring::{Ring, Slot};
+use super::{BLOCK, Clock, MetaLog, ONE_COPY, Root};
+use crate::volume::{Tenant, Volume};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Written, Zone, ZoneId, ZoneState};
+
+/// Says of a piece whether a salvage wants it, whatever snapshot it belongs to.
+pub type Keep<'a> = &'a dyn Fn(&[u8]) -> bool;
+
+/// What a log holds.
+pub struct Replay {
+    /// Number of the newest whole snapshot; `None`: no snapshot is whole.
+    pub snapshot: Option<u64>,
+    /// Its pieces.
+    pub pieces: Vec<Vec<u8>>,
+    /// Pieces of all snapshots, whole or not, that [`Keep`] asked for.
+    pub kept: Vec<Vec<u8>>,
+    /// Sentences about what could not be read and was skipped.
+    pub skipped: Vec<String>,
+    /// All copies were read whole.
+    pub whole: bool,
+    /// The highest number of a frame, or of a zone's life.
+    pub newest: u64,
+    chain: Chain,
+    /// The last record frame that the snapshot knows all of.
+    start: u64,
+}
+
+impl Replay {
+    /// Hands the records behind the beginning of the snapshot to `each`, in order, each with the number of its frame.
+    pub fn records(&self, each: &mut dyn FnMut(u64, &[u8])) -> Since {
+        self.chain.since(self.start, each)
+    }
+
+    /// Hands all records that are left to `each`, also those before the snapshot.
+    pub fn all_records(&self, each: &mut dyn FnMut(u64, &[u8])) -> Since {
+        self.chain.since(0, each)
+    }
+}
+
+/// A snapshot that is being read.
+#[derive(Default)]
+struct Candidate {
+    number: u64,
+    start: u64,
+    /// Of the zone where it begins.
+    order: u64,
+    frames: u64,
+    items: Assembler,
+    pieces: Vec<Vec<u8>>,
+    broken: bool,
+}
+
+impl Candidate {
+    /// The next frame of the ring, in the zone of this order. Returns the snapshot that is whole with it.
+    fn put(&mut self, frame: &LogFrame, items: &[u8], order: u64, keep: &mut dyn FnMut(&[u8])) -> Option<Candidate> {
+        match frame.kind {
+            Kind::Begin => {
+                *self = Candidate { number: frame.number, start: frame.before, order, ..Candidate::default() }
+            }
+            Kind::Pieces => {
+                if frame.number != self.number || frame.before != self.frames {
+                    self.broken = true;
+                    self.items.gap();
+                }
+                self.frames = frame.before + 1;
+                let pieces = &mut self.pieces;
+                let mut each = |piece: &[u8]| {
+                    keep(piece);
+                    pieces.push(piece.to_vec());
+                };
+                self.broken |= !self.items.put(frame.first as usize, items, &mut each);
+            }
+            Kind::Whole => {
+                let found = std::mem::take(self);
+                let whole = !found.broken && found.number == frame.number && found.frames == frame.before;
+                return (whole && found.number > 0).then_some(found);
+            }
+            Kind::Records => {}
+        }
+        None
+    }
+}
+
+struct Reader<'a> {
+    volume: &'a Volume,
+    copies: u8,
+    replay: Replay,
+    keep: Option<Keep<'a>>,
+    /// The highest number of a snapshot, whole or not.
+    begun: u64,
+}
+
+impl MetaLog {
+    /// Reads the log that `root` names. Nothing is changed: the caller decides, [adopts](MetaLog::adopt) the zones, and goes on. `progress` hears how many
+    /// of how many zones are read.
+    ///
+    /// # Errors
+    /// Those of the drive, but for what cannot be read: that is told in [`Replay::skipped`].
+    pub fn open(
+        tenant: &Tenant,
+        root: &Root,
+        clock: Clock,
+        keep: Option<Keep>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(MetaLog, Replay)> {
+        let replay = Replay {
+            snapshot: None,
+            pieces: Vec::new(),
+            kept: Vec::new(),
+            skipped: Vec::new(),
+            whole: true,
+            newest: 0,
+            chain: Chain::default(),
+            start: 0,
+        };
+        let mut reader = Reader { volume: tenant.volume(), copies: root.copies, replay, keep, begun: 0 };
+        let mut rings = Vec::new();
+        for copy in 0..root.copies {
+            let mut slots = Vec::new();
+            for number in root.ring(copy) {
+                slots.extend(reader.slot(number, copy)?);
+            }
+            rings.push(slots);
+        }
+        let used = rings.iter().flatten().filter(|slot| slot.order > 0).count() as u64;
+        let mut done = 0;
+        let mut next = || {
+            progress(done, used);
+            done += 1;
+        };
+        let mut chosen: Option<Candidate> = None;
+        let mut settled = Vec::new();
+        for (copy, mut slots) in rings.into_iter().enumerate() {
+            let newest = reader.ring(&slots, copy as u8, &mut next)?;
+            settled.push(reader.settle(&mut slots, newest.as_ref()));
+            let number = |of: &Option<Candidate>| of.as_ref().map_or(0, |found| found.number);
+            if number(&newest) > number(&chosen) {
+                chosen = newest;
+            }
+        }
+        let Reader { mut replay, begun, .. } = reader;
+        let mut log = MetaLog::of(tenant, settled, clock);
+        replay.newest = replay.newest.max(replay.chain.newest());
+        (log.last, log.given) = (replay.chain.newest(), replay.newest);
+        // Without a whole one the next is newer than any that may be readable again some day.
+        log.snapshot = chosen.as_ref().map_or(begun, |found| found.number);
+        if let Some(found) = chosen {
+            (replay.snapshot, replay.start, replay.pieces) = (Some(found.number), found.start, found.pieces);
+            log.last = log.last.max(found.start);
+        }
+        Ok((log, replay))
+    }
+
+    /// The caller's metadata refers to the log's zones. To be said between [`Tenant::begin`] and [`Tenant::adoption_done`].
+    ///
+    /// # Errors
+    /// Where another tenant has one.
+    pub fn adopt(&self) -> Result<()> {
+        self.rings.iter().flat_map(Ring::slots).try_for_each(|slot| self.tenant.adopt(slot.zone))
+    }
+}
+
+impl Reader<'_> {
+    fn skipped(&mut self, mut what: String) {
+        self.replay.whole = false;
+        what.push_str(if self.copies > 1 { "; its other copy is used." } else { "." });
+        self.replay.skipped.push(what);
+    }
+
+    fn report(&self, number: u32) -> Option<Zone> {
+        self.volume.report_at_open().get(number as usize).copied()
+    }
+
+    /// What the drive says of a zone of this ring, and its header.
+    fn slot(&mut self, number: u32, copy: u8) -> Result<Option<Slot>> {
+        let Some(zone) = self.report(number) else { return Ok(None) };
+        let capacity = zone.capacity / BLOCK * BLOCK;
+        let wp = match zone.written() {
+            Written::To(wp) => wp.min(capacity) / BLOCK * BLOCK,
+            Written::Untold => capacity,
+            Written::Gone => {
+                self.skipped(format!("Metazone {number} is offline"));
+                0
+            }
+        };
+        let mut slot = Slot {
+            capacity,
+            tail: wp,
+            dead: !(zone.state.writable() || zone.state == ZoneState::Full),
+            dirty: zone.wp != Some(0),
+            active: zone.state.is_open() || zone.state == ZoneState::Closed,
+            ..Slot::empty(ZoneId(number))
+        };
+        if wp > 0 {
+            match self.head(number, copy)? {
+                Some(head) => (slot.order, slot.life) = (head.order, head.life),
+                // Its header never came so far; or the zone is of an earlier volume.
+                None => slot.tail = 0,
+            }
+            self.replay.newest = self.replay.newest.max(slot.life);
+        }
+        Ok(Some(slot))
+    }
+
+    fn head(&mut self, number: u32, copy: u8) -> Result<Option<LogHead>> {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        let address = self.volume.geometry().start(ZoneId(number));
+        match self.volume.read(&mut block, address, Cause::Recovery.into()) {
+            Ok(()) => {}
+            Err(Error { fault: Fault::Media { .. } | Fault::Offline, .. }) => {
+                self.skipped(format!("Metazone {number} cannot be read"));
+            }
+            Err(error) => return Err(error),
+        }
+        let ours = |head: &LogHead| head.volume == self.volume.uuid() && head.zone == number && head.copy == copy;
+        Ok(LogHead::decode(&block).filter(ours))
+    }
+
+    /// Reads the zones of a ring that are in use, in their order. Returns the newest snapshot that is whole.
+    fn ring(&mut self, slots: &[Slot], copy: u8, next: &mut dyn FnMut()) -> Result<Option<Candidate>> {
+        let mut used: Vec<&Slot> = slots.iter().filter(|slot| slot.order > 0).collect();
+        used.sort_by_key(|slot| slot.order);
+        let (mut candidate, mut newest) = (Candidate::default(), None);
+        for slot in used {
+            next();
+            let Some(zone) = self.report(slot.zone.0) else { continue };
+            let (replay, begun, keep) = (&mut self.replay, &mut self.begun, self.keep);
+            let kept = &mut replay.kept;
+            let mut keep = |piece: &[u8]| {
+                if keep.is_some_and(|wanted| wanted(piece)) {
+                    kept.push(piece.to_vec());
+                }
+            };
+            let mut each = |_: u64, frame: &LogFrame, items: &[u8]| {
+                match frame.kind {
+                    Kind::Records => replay.chain.put(frame.number, frame.before, frame.first as usize, items),
+                    _ => *begun = frame.number.max(*begun),
+                }
+                if let Some(whole) = candidate.put(frame, items, slot.order, &mut keep) {
+                    newest = Some(whole);
+                }
+            };
+            let scan = read_zone(self.volume.device().as_ref(), &zone, (copy, slot.life), &mut each)?;
+            if !scan.unreadable.is_empty() {
+                let n = scan.unreadable.len();
+                self.skipped(format!("{n} places of metazone {} cannot be read", slot.zone));
+            }
+        }
+        Ok(newest)
+    }
+
+    /// What is before a ring's own newest snapshot is of no use any more, and a zone that takes no writes is left behind.
+    fn settle(&mut self, slots: &mut [Slot], newest: Option<&Candidate>) -> Ring {
+        let oldest = newest.map_or(0, |found| found.order);
+        let order = slots.iter().map(|slot| slot.order).max().unwrap_or(0);
+        for slot in &mut *slots {
+            if slot.order < oldest {
+                slot.order = 0;
+            }
+            // Not in whole blocks is not at all.
+            let takes = |zone: Zone| zone.state.writable() && zone.wp.is_some_and(|wp| wp % BLOCK == 0);
+            if slot.order > 0 && !self.report(slot.zone.0).is_some_and(takes) {
+                slot.tail = slot.capacity;
+            }
+        }
+        let mut ring = Ring::new(slots.to_vec(), order);
+        if self.copies > 1 && ring.tell_lost() {
+            self.replay.skipped.push(ONE_COPY.into());
+        }
+        ring
+    }
+}

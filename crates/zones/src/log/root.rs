@@ -1,0 +1,167 @@
+//! What the label says of a log: the zones of its rings (SMRSTORE §5.2, the superzone).
+
+use crate::volume::Volume;
+use imbrex_device::ZoneState;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const MAGIC: [u8; 8] = *b"IMBXmlog";
+const VERSION: u32 = 1;
+/// Of [`RawRoot::flags`].
+const UNFINISHED: u8 = 1;
+/// Most runs of neighbouring zones.
+const MAX_RUNS: usize = 100;
+/// Most zones, so that no root asks for more memory than any log needs: SMRSTORE's drive has 400.
+const MAX_ZONES: usize = 1 << 20;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawRoot {
+    magic: [u8; 8],
+    version: U32,
+    length: U32,
+    crc: U32,
+    copies: u8,
+    flags: u8,
+    runs: U16,
+}
+const HEADER: usize = size_of::<RawRoot>();
+const _: () = assert!(HEADER == 24 && HEADER + MAX_RUNS * 8 <= 1024);
+
+/// The zones of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Copies of the log: one or two.
+    pub copies: u8,
+    /// Numbers of the zones, ascending. They are of the rings by turns: with two copies the first, third, … are the first ring.
+    pub zones: Vec<u32>,
+    /// The label was made anew of the zones' headers, and the salvage that makes the log's contents has not come to its end. No other opening may
+    /// believe the log.
+    pub unfinished: bool,
+}
+
+impl Root {
+    /// The zones of a ring.
+    pub fn ring(&self, copy: u8) -> impl Iterator<Item = u32> {
+        self.zones.iter().copied().skip(usize::from(copy)).step_by(usize::from(self.copies.max(1)))
+    }
+
+    /// As the bytes of the tenant's root; `None`: the zones stand in too many places.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for zone in &self.zones {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == *zone => *count += 1,
+                _ => runs.push((*zone, 1)),
+            }
+        }
+        if runs.len() > MAX_RUNS {
+            return None;
+        }
+        let raw = RawRoot {
+            magic: MAGIC,
+            version: VERSION.into(),
+            length: ((HEADER + runs.len() * 8) as u32).into(),
+            crc: 0.into(),
+            copies: self.copies,
+            flags: if self.unfinished { UNFINISHED } else { 0 },
+            runs: (runs.len() as u16).into(),
+        };
+        let mut bytes = raw.as_bytes().to_vec();
+        for (first, count) in runs {
+            bytes.extend_from_slice(&first.to_le_bytes());
+            bytes.extend_from_slice(&count.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&bytes);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        Some(bytes)
+    }
+
+    /// From them.
+    ///
+    /// # Errors
+    /// A phrase that says what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Root, &'static str> {
+        let (raw, runs) = RawRoot::read_from_prefix(bytes).map_err(|_| "it is too short")?;
+        if raw.magic != MAGIC {
+            return Err("it is none of a metadata log");
+        }
+        let mut unsummed = bytes.to_vec();
+        unsummed[16..20].fill(0);
+        if raw.length.get() as usize != bytes.len() || crc32c::crc32c(&unsummed) != raw.crc.get() {
+            return Err("its checksum is wrong");
+        }
+        if raw.version.get() != VERSION {
+            return Err("another version of Imbrex wrote it; use that one");
+        }
+        if !(1..=2).contains(&raw.copies) || raw.flags & !UNFINISHED != 0 {
+            return Err("its copies make no sense");
+        }
+        let runs = <[[U32; 2]]>::ref_from_bytes(runs).map_err(|_| "its length makes no sense")?;
+        if usize::from(raw.runs.get()) != runs.len() || runs.len() > MAX_RUNS {
+            return Err("its length makes no sense");
+        }
+        let mut zones: Vec<u32> = Vec::new();
+        for [first, count] in runs {
+            let (first, count) = (first.get(), count.get());
+            let end = first
+                .checked_add(count)
+                .filter(|_| zones.len() + count as usize <= MAX_ZONES)
+                .ok_or("its zones make no sense")?;
+            if zones.last().is_some_and(|last| *last >= first) {
+                return Err("its zones make no sense");
+            }
+            zones.extend(first..end);
+        }
+        Ok(Root { copies: raw.copies, zones, unfinished: raw.flags & UNFINISHED != 0 })
+    }
+
+    /// Whether a log can stand in these zones of the volume. A root that names other zones is another drive's, or nobody's: nothing is read by it.
+    ///
+    /// # Errors
+    /// A phrase that says what it names.
+    pub fn check(&self, volume: &Volume) -> Result<(), String> {
+        let report = volume.report_at_open();
+        for number in &self.zones {
+            let Some(zone) = report.get(*number as usize) else {
+                return Err(format!("names zone {number}, which is not on the drive"));
+            };
+            if zone.state == ZoneState::Conventional || volume.label_zones().contains(&zone.id) {
+                return Err(format!("names zone {number}, which takes no log"));
+            }
+        }
+        let least = 2 * usize::from(self.copies);
+        match self.zones.len() < least {
+            true => Err(format!("names {} zones of a log, and there are {least} at least", self.zones.len())),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_reads_back_and_a_damaged_one_does_not() {
+        for (copies, unfinished) in [(1, false), (2, false), (2, true)] {
+            let root = Root { copies, zones: vec![4, 5, 6, 9, 10, 700], unfinished };
+            let bytes = root.encode().unwrap();
+            assert_eq!(Root::decode(&bytes), Ok(root));
+            for at in 0..bytes.len() {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 4;
+                assert!(Root::decode(&bytes).is_err(), "byte {at}");
+                assert!(Root::decode(&bytes[..at]).is_err());
+            }
+        }
+        let of = |zones: Vec<u32>| Root { copies: 2, zones, unfinished: false };
+        let whole = of((0..MAX_ZONES as u32).collect());
+        assert_eq!(Root::decode(&whole.encode().unwrap()), Ok(whole));
+        let many = of((0..=MAX_ZONES as u32 + 1).filter(|n| *n != 9).collect());
+        assert!(Root::decode(&many.encode().unwrap()).is_err(), "one more than there may be, in two runs");
+        assert!(of((0..300).map(|n| n * 2).collect()).encode().is_none());
+        let rings = of(vec![4, 5, 6, 9, 10]);
+        assert_eq!([0, 1].map(|copy| rings.ring(copy).collect::<Vec<_>>()), [vec![4, 6, 10], vec![5, 9]]);
+    }
+}

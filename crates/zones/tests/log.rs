@@ -1,0 +1,475 @@
+//! The metadata log, as the smallest engine uses it: numbers that stand for bytes. What it finds is compared with what it was told.
+
+use imbrex_device::{AlignedBuf, Cause, Drive, Result, Tag, ZoneId, ZoneState, ZonedDevice, report_all};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::log::format::{Kind, LogFrame, LogHead, read_zone};
+use imbrex_zones::log::{Admitted, Batch, LogZoneState, MetaLog, ONE_COPY, Root};
+use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ZONE: u64 = 256 << 10;
+type Model = BTreeMap<u32, Vec<u8>>;
+
+fn config() -> Config {
+    Config { zone_size: ZONE, zone_capacity: ZONE, capacity: 16 << 20, write_cache: true, ..Config::tiny() }
+}
+
+fn formatted(config: &Config) -> Emulator {
+    let emulator = Emulator::memory(config).unwrap();
+    let tenants = vec![TenantSpec { name: "numbers".into(), budget: Budget::keeping(0, 1) }];
+    Volume::format(&drive(&emulator), &FormatOptions { uuid: Some([5; 16]), tenants, force: false }).unwrap();
+    emulator
+}
+
+fn drive(emulator: &Emulator) -> Drive {
+    Drive { device: Arc::new(emulator.clone()), survivor: None }
+}
+
+struct Engine {
+    volume: Volume,
+    tenant: Tenant,
+    log: MetaLog,
+    model: Model,
+    skipped: Vec<String>,
+    whole: bool,
+}
+
+/// A value that follows from its number.
+fn value(key: u32, version: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (key as usize * 31 + version as usize * 7 + i * i) as u8).collect()
+}
+
+fn put(to: &mut Vec<u8>, key: u32, value: &[u8]) {
+    to.extend(key.to_le_bytes());
+    to.extend(value);
+}
+
+fn apply(model: &mut Model, record: &[u8]) {
+    let (key, value) = record.split_at(4);
+    model.insert(u32::from_le_bytes(key.try_into().unwrap()), value.to_vec());
+}
+
+impl Engine {
+    /// Opens it, or makes it with three zones a copy.
+    fn open(emulator: &Emulator, copies: u8) -> Result<Engine> {
+        let options = VolumeOptions { exec: Exec::Inline, survivor_bytes: 64 << 10, ..Default::default() };
+        let volume = Volume::open(drive(emulator), options)?;
+        let tenant = volume.tenant("numbers")?;
+        let (mut model, mut skipped, mut whole) = (Model::new(), Vec::new(), true);
+        let bytes = tenant.root();
+        let clock = || Arc::new(|| 1_000);
+        let log = if bytes.is_empty() {
+            tenant.begin()?;
+            tenant.adoption_done();
+            tenant.recovered()?;
+            let mut zones = Vec::new();
+            for _ in 0..3 * copies {
+                zones.push(tenant.take(Urgency::Metadata)?.0);
+            }
+            let root = Root { copies, zones, unfinished: false };
+            let mut log = MetaLog::create(&tenant, &root, clock());
+            for _ in 0..copies {
+                log.begin_snapshot()?;
+                log.finish_snapshot()?;
+            }
+            tenant.set_root(&root.encode().unwrap())?;
+            log
+        } else {
+            let root = Root::decode(&bytes).unwrap();
+            root.check(&volume).unwrap();
+            let (mut log, replay) = MetaLog::open(&tenant, &root, clock(), None, &mut |done, all| assert!(done < all))?;
+            assert!(replay.snapshot.is_some(), "{:?}", replay.skipped);
+            replay.pieces.iter().for_each(|piece| apply(&mut model, piece));
+            let since = replay.records(&mut |_, record| apply(&mut model, record));
+            (skipped, whole) = (replay.skipped, since.whole);
+            tenant.begin()?;
+            log.adopt()?;
+            tenant.adoption_done();
+            log.finish_all_left();
+            tenant.recovered()?;
+            log.mark()?;
+            log
+        };
+        Ok(Engine { volume, tenant, log, model, skipped, whole })
+    }
+
+    fn size(&self) -> u64 {
+        self.model.values().map(|value| value.len() as u64 + 12).sum()
+    }
+
+    /// Not durable.
+    fn set(&mut self, key: u32, value: Vec<u8>) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.push(|to| put(to, key, &value));
+        let mut keep = Some(self.size() + value.len() as u64);
+        let room = loop {
+            match self.log.admit(batch.len() as u64, keep) {
+                Admitted::Room(room) => break room,
+                Admitted::Snapshot if keep.is_none() => panic!("{} bytes found no room", batch.len()),
+                Admitted::Snapshot => {
+                    // One in each copy, and then it takes what there is.
+                    for _ in 0..2 {
+                        if self.snapshot().is_err() {
+                            self.volume.check_poison()?;
+                        }
+                    }
+                    if !self.log.has_room(batch.len() as u64, keep) {
+                        keep = None;
+                    }
+                }
+            }
+        };
+        self.log.append(room, batch);
+        self.log.write()?;
+        self.model.insert(key, value);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.volume.sync(Tag::new(Cause::Journal))
+    }
+
+    fn pieces(&mut self, most: usize) -> Result<()> {
+        for (key, value) in self.model.iter().take(most) {
+            let mut piece = Vec::new();
+            put(&mut piece, *key, value);
+            self.log.piece(&piece)?;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<()> {
+        self.log.begin_snapshot()?;
+        self.pieces(usize::MAX)?;
+        self.log.finish_snapshot()
+    }
+}
+
+/// The frames of a zone, with their addresses on the drive.
+fn frames(emulator: &Emulator, zone: u32) -> Vec<(u64, LogFrame)> {
+    let start = emulator.geometry().start(ZoneId(zone));
+    let mut block = AlignedBuf::zeroed(4096);
+    emulator.read_at(&mut block, start, Cause::Other.into()).unwrap();
+    let Some(head) = LogHead::decode(&block) else { return Vec::new() };
+    let mut found = Vec::new();
+    let zone = report_all(emulator).unwrap()[zone as usize];
+    read_zone(emulator, &zone, (head.copy, head.life), &mut |at, frame, _| found.push((start + at, *frame))).unwrap();
+    found
+}
+
+fn zones(engine: &Engine) -> Vec<u32> {
+    engine.log.zones().iter().map(|zone| zone.zone.0).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u32, usize),
+    Sync,
+    Snapshot,
+    /// So many pieces, some records between them, and it is dropped.
+    Dropped(usize),
+    Open,
+    PowerLoss(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0u32..12, 0usize..9_000).prop_map(|(key, len)| Step::Set(key, len)),
+        1 => Just(Step::Set(3, 40_000)),
+        4 => Just(Step::Sync),
+        1 => Just(Step::Snapshot),
+        1 => (0usize..5).prop_map(Step::Dropped),
+        1 => Just(Step::Open),
+        1 => any::<u64>().prop_map(Step::PowerLoss),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    /// Against a map: what was durable is there, nothing else ever was, and no loss of power is taken for damage.
+    #[test]
+    fn whatever_happens_the_log_is_what_was_written(copies in 1u8..=2, steps in proptest::collection::vec(step(), 1..120)) {
+        let mut emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, copies).unwrap();
+        // What may be found after a loss of power: of the last flush, or of any record after it.
+        let mut allowed = vec![engine.model.clone()];
+        for (n, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Set(key, len) => {
+                    engine.set(key, value(key, n as u32, len)).unwrap();
+                    allowed.push(engine.model.clone());
+                }
+                Step::Sync => {
+                    engine.sync().unwrap();
+                    allowed = vec![engine.model.clone()];
+                }
+                Step::Snapshot => {
+                    engine.snapshot().unwrap();
+                    allowed = vec![engine.model.clone()];
+                }
+                Step::Dropped(pieces) => {
+                    engine.log.begin_snapshot().unwrap();
+                    engine.pieces(pieces).unwrap();
+                    engine.log.abandon_snapshot();
+                    prop_assert!(!engine.log.in_snapshot());
+                }
+                Step::Open => {
+                    let before = std::mem::take(&mut engine.model);
+                    drop(engine);
+                    engine = Engine::open(&emulator, copies).unwrap();
+                    prop_assert_eq!((&engine.skipped, engine.whole), (&vec![], true));
+                    prop_assert!(engine.model == before);
+                }
+                Step::PowerLoss(seed) => {
+                    drop(engine);
+                    emulator = emulator.after_power_loss(seed).unwrap();
+                    engine = Engine::open(&emulator, copies).unwrap();
+                    prop_assert_eq!((&engine.skipped, engine.whole), (&vec![], true));
+                    prop_assert!(allowed.contains(&engine.model), "step {}", n);
+                    // Whatever was not flushed is gone, or it is there for good.
+                    engine.sync().unwrap();
+                    allowed = vec![engine.model.clone()];
+                }
+            }
+        }
+        prop_assert_eq!(emulator.stats().total.rule_violations, 0);
+    }
+}
+
+/// Longer than a frame, than what is left of a zone, and than half a zone.
+#[test]
+fn a_long_record_is_cut_and_comes_back() {
+    for copies in [1, 2] {
+        let emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, copies).unwrap();
+        for (n, len) in [8_111, 8_112, 8_113, 100_000, 150_000, 1].into_iter().enumerate() {
+            engine.set(n as u32, value(n as u32, 1, len)).unwrap();
+        }
+        engine.sync().unwrap();
+        let before = engine.model.clone();
+        drop(engine);
+        let engine = Engine::open(&emulator, copies).unwrap();
+        assert!(engine.model == before && engine.whole && engine.skipped.is_empty());
+    }
+}
+
+/// Many times what the rings take: whoever is admitted finds room, and what is dropped in between costs nothing for ever.
+#[test]
+fn a_ring_goes_round() {
+    for copies in [1, 2] {
+        let emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, copies).unwrap();
+        for n in 0..600 {
+            engine.set(n % 5, value(n % 5, n, 7_000)).unwrap();
+            if n % 50 == 0 {
+                engine.log.begin_snapshot().unwrap();
+                engine.pieces(2).unwrap();
+            }
+        }
+        let number = engine.log.snapshot();
+        assert!(number > 10, "{number}");
+        let before = engine.model.clone();
+        drop(engine);
+        let engine = Engine::open(&emulator, copies).unwrap();
+        assert!(engine.model == before && engine.skipped.is_empty());
+        assert!(engine.log.zones().iter().any(|zone| zone.state == LogZoneState::Current && zone.written > 0));
+    }
+}
+
+/// Zones die one by one, before it is opened and while it is open: with two copies nothing is lost.
+#[test]
+fn a_dead_zone_in_any_place_loses_nothing() {
+    for which in 0..6 {
+        for (kind, open) in [(0, false), (1, false), (2, false), (1, true), (3, true)] {
+            let emulator = formatted(&config());
+            let mut engine = Engine::open(&emulator, 2).unwrap();
+            for n in 0..40 {
+                engine.set(n % 7, value(n % 7, n, 5_000)).unwrap();
+            }
+            engine.sync().unwrap();
+            let zone = ZoneId(zones(&engine)[which]);
+            let kill = || match kind {
+                0 => emulator.faults().make_offline(zone).unwrap(),
+                1 => emulator.faults().make_read_only(zone).unwrap(),
+                2 => emulator.faults().media_error(u64::from(zone.0) * ZONE, ZONE),
+                _ => (0..9).for_each(|i| emulator.faults().fail_write_in(zone, i % 2)),
+            };
+            if open {
+                kill();
+                for n in 40..400 {
+                    engine.set(n % 7, value(n % 7, n, 5_000)).unwrap();
+                }
+                engine.sync().unwrap();
+            }
+            let before = engine.model.clone();
+            drop(engine);
+            if !open {
+                kill();
+            }
+            for round in 0..2 {
+                let mut engine = Engine::open(&emulator, 2).unwrap();
+                let what = format!("zone {which}, kind {kind}, open {open}, round {round}: {:?}", engine.skipped);
+                assert!(engine.model == before && engine.whole, "{what}");
+                assert!(open || kind != 0 || engine.skipped.iter().any(|told| told.contains("is offline")), "{what}");
+                engine.snapshot().unwrap();
+                engine.snapshot().unwrap();
+            }
+        }
+    }
+}
+
+/// A ring of which one zone is left is given up, once; the other one has everything.
+#[test]
+fn a_lost_ring_is_told_and_the_other_goes_on() {
+    for lost in [0, 1] {
+        let emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, 2).unwrap();
+        let ring: Vec<u32> = zones(&engine)[lost * 3..][..3].to_vec();
+        ring[..2].iter().for_each(|zone| emulator.faults().make_read_only(ZoneId(*zone)).unwrap());
+        for n in 0..400 {
+            engine.set(n % 7, value(n % 7, n, 5_000)).unwrap();
+        }
+        engine.sync().unwrap();
+        assert!(engine.log.has_lost_copy());
+        let before = engine.model.clone();
+        drop(engine);
+        let engine = Engine::open(&emulator, 2).unwrap();
+        assert!(engine.model == before);
+        assert_eq!(engine.skipped.iter().filter(|told| *told == ONE_COPY).count(), 1, "{:?}", engine.skipped);
+    }
+}
+
+/// Each copy misses other frames: together they are whole. Where both miss one frame, its records are lost, that is told, and no others are.
+#[test]
+fn damage_of_both_copies_costs_only_what_no_copy_has() {
+    for same in [false, true] {
+        let emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, 2).unwrap();
+        for n in 0..12 {
+            engine.set(n, value(n, 1, 3_000)).unwrap();
+        }
+        engine.sync().unwrap();
+        let (before, zones) = (engine.model.clone(), zones(&engine));
+        drop(engine);
+        let of = |ring: usize| {
+            let all = zones[ring * 3..][..3].iter().flat_map(|zone| frames(&emulator, *zone));
+            all.filter(|(_, frame)| frame.kind == Kind::Records).map(|(at, _)| at).collect::<Vec<u64>>()
+        };
+        let (first, second) = (of(0), of(1));
+        assert_eq!((first.len(), second.len()), (12, 12));
+        for i in [2, 5, 8] {
+            emulator.faults().media_error(first[i], 4096);
+            // Unreadable, or not what was written.
+            emulator.faults().flip_bits(second[if same { i } else { i + 1 }] + 90, 1).unwrap();
+        }
+        let engine = Engine::open(&emulator, 2).unwrap();
+        assert_eq!(engine.skipped.len(), 1, "{:?}", engine.skipped);
+        assert!(engine.skipped[0].contains("3 places of metazone"), "{:?}", engine.skipped);
+        let lost: Vec<u32> = before.keys().copied().filter(|key| !engine.model.contains_key(key)).collect();
+        assert_eq!(lost, if same { vec![2, 5, 8] } else { vec![] });
+        assert_eq!(engine.whole, !same);
+        assert!(engine.model.iter().all(|(key, value)| before[key] == *value));
+    }
+}
+
+/// A frame comes back that one mount could not read: that mount went on without it, and so does everybody after it.
+#[test]
+fn what_one_mount_could_not_read_does_not_come_back() {
+    let emulator = formatted(&config());
+    let mut engine = Engine::open(&emulator, 1).unwrap();
+    (0..3).for_each(|n| engine.set(0, value(0, n, 100)).unwrap());
+    let place = zones(&engine).iter().flat_map(|zone| frames(&emulator, *zone)).last().unwrap();
+    drop(engine);
+    emulator.faults().media_error(place.0, 4096);
+    let mut engine = Engine::open(&emulator, 1).unwrap();
+    assert_eq!(engine.model[&0], value(0, 1, 100));
+    assert!(engine.skipped[0].contains("cannot be read") && !engine.skipped[0].contains("other copy"));
+    engine.set(1, b"after".to_vec()).unwrap();
+    drop(engine);
+    emulator.faults().clear();
+    let engine = Engine::open(&emulator, 1).unwrap();
+    assert!(engine.model[&0] == value(0, 1, 100) && engine.model[&1] == b"after" && engine.whole);
+}
+
+/// A flush that fails within a snapshot ends the volume; the snapshot before counts, with everything that was flushed.
+#[test]
+fn a_failed_flush_never_makes_a_snapshot_whole() {
+    for nth in 0..2 {
+        let emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, 2).unwrap();
+        engine.set(1, value(1, 1, 100)).unwrap();
+        engine.sync().unwrap();
+        let before = engine.model.clone();
+        engine.log.begin_snapshot().unwrap();
+        engine.pieces(9).unwrap();
+        if nth == 1 {
+            engine.sync().unwrap();
+        }
+        let snapshot = engine.log.snapshot();
+        emulator.faults().fail_flushes(1);
+        assert!(engine.log.finish_snapshot().is_err() && !engine.log.in_snapshot());
+        assert_eq!(engine.log.snapshot(), snapshot);
+        assert!(engine.volume.check_poison().is_err() && engine.set(2, vec![1]).is_err());
+        drop(engine);
+        for seed in 0..20 {
+            let emulator = emulator.after_power_loss(seed).unwrap();
+            assert!(Engine::open(&emulator, 2).unwrap().model == before);
+        }
+    }
+}
+
+/// A drive may have written what it says it has not: neither a number nor a place in the order is given twice.
+#[test]
+fn what_could_not_be_written_is_never_taken_for_what_followed() {
+    for late in 1..12 {
+        let emulator = formatted(&config());
+        let mut engine = Engine::open(&emulator, 2).unwrap();
+        engine.set(0, value(0, 0, 9_000)).unwrap();
+        emulator.faults().fail_write_late(late);
+        for n in 1..90 {
+            engine.set(n % 4, value(n % 4, n, 9_000)).unwrap();
+        }
+        engine.sync().unwrap();
+        let (before, zones) = (engine.model.clone(), zones(&engine));
+        drop(engine);
+        let engine = Engine::open(&emulator, 2).unwrap();
+        assert!(engine.model == before && engine.whole, "write {late}");
+        let mut heads = Vec::new();
+        for zone in zones {
+            let mut block = AlignedBuf::zeroed(4096);
+            emulator.read_at(&mut block, u64::from(zone) * ZONE, Cause::Other.into()).unwrap();
+            heads.extend(LogHead::decode(&block).map(|head| (head.copy, head.order)));
+        }
+        let all = heads.len();
+        heads.sort_unstable();
+        heads.dedup();
+        assert_eq!(heads.len(), all, "write {late}: {heads:?}");
+    }
+}
+
+/// Where active zones are few, the log has one a copy, whatever it leaves behind.
+#[test]
+fn zones_that_are_left_take_no_active_zone() {
+    let few = Config { conventional: 0, max_open: Some(6), max_active: Some(6), rotational: false, ..config() };
+    let emulator = formatted(&few);
+    let mut engine = Engine::open(&emulator, 2).unwrap();
+    for n in 0..300 {
+        engine.set(n % 5, value(n % 5, n, 6_000)).unwrap();
+        if n == 100 {
+            emulator.faults().fail_write(1, 0);
+        }
+        let mine = zones(&engine);
+        let active = |zone: &imbrex_device::Zone| zone.state.is_open() || zone.state == ZoneState::Closed;
+        let all = report_all(&emulator).unwrap();
+        let count = all.iter().filter(|zone| mine.contains(&zone.id.0) && active(zone)).count();
+        assert!(count <= 2, "{count} after {n}");
+    }
+    assert!(engine.tenant.limits_active());
+    let before = engine.model.clone();
+    drop(engine);
+    let engine = Engine::open(&emulator, 2).unwrap();
+    assert!(engine.model == before);
+    assert_eq!(emulator.stats().total.rule_violations, 0);
+}
