@@ -273,7 +273,6 @@ impl Core {
         if done.is_empty() {
             return Ok(Moved { bytes: 0, unread });
         }
-        self.state().assign();
         // What the journal says of a move must be about records that it knows.
         self.commit_told()?;
         // The copies are durable.
@@ -360,15 +359,7 @@ impl Core {
                 continue;
             }
             // Unless their zone has died on the way: then they stay where they were.
-            let written = state.zones.get(to.zone).filter(|z| !z.dead).map_or(0, |z| z.buffer.written());
-            let mut start = to.start;
-            let mut blocks = 0;
-            let there = to.records.iter().all(|record| {
-                let here = data_blocks(record.end - std::mem::replace(&mut start, record.end));
-                blocks += if record.at == LOST { 0 } else { here };
-                record.at == LOST || record.at + here <= written
-            });
-            if !there {
+            if state.zones.get(to.zone).is_none_or(|z| z.dead) || !state.is_durable(&to) {
                 continue;
             }
             // What comes next of an open chunk does not follow to a zone of the cleaner.
@@ -377,8 +368,10 @@ impl Core {
             }
             // Decided before the zone may become garbage by it: it is reset only when this is durable.
             state.assign();
+            let here = |(start, r): (u32, RecordIndex)| if r.at == LOST { 0 } else { data_blocks(r.end - start) };
+            let blocks: u64 = to.spans().map(|span| u64::from(here(span))).sum();
             if state.regroup(slot, |chunk| chunk.move_front(from, &to)).flatten().is_some() {
-                bytes += u64::from(blocks) * BLOCK as u64;
+                bytes += blocks * BLOCK as u64;
                 for (offset, len) in lost {
                     let mark = Mark { id, serial, offset, len, zone: to.zone, lost: true };
                     state.scrub.lose(mark);

@@ -1,17 +1,18 @@
-//! What all parts of the store share: the state behind one lock, the commit guard, and the commit that makes things durable.
+//! What all parts of the store share: the state behind one lock, and the commit that makes things durable.
 //!
 //! - Everything that is decided (which zone, which block, which order) is decided under the lock of [`State`], in memory; I/O is
 //!   done without it.
-//! - At most one thread has the [`CommitGuard`]. It writes what has gathered ([`write`](crate::write)), and flushes once for
-//!   everybody who waits: the group commit. Meanwhile the next group gathers.
+//! - At most one thread has the [`CommitGuard`]. It writes what has gathered ([`write`](crate::write)): a group of the volume's group commit
+//!   ([`Committer`]). While that is flushed the next group is written.
+//! - What is written is not durable. [`DataZone::durable`] says up to where a zone is, and only that goes by name into the journal.
 //! - At most one thread writes a zone: it has the zone's [guard](crate::write::ZoneGuard). With the drive's write cache off those who append
 //!   write theirs without the commit guard ([`write_through`](crate::write_through)).
 //!
-//! Lock order: the commit guard → the metadata log → a zone guard → a [turn](crate::turns) → the state. Nobody waits for the commit guard or the log while holding a zone guard, nor
+//! Lock order: the commit guard → the metadata log → a zone guard → a [turn](crate::turns) → the state → the committer's own. Nobody waits for the commit guard or the log while holding a zone guard, nor
 //! for one zone guard while holding another, nor for anything but the drive while holding a turn.
 
 use crate::checkpoint::Meta;
-use crate::entry::Entry;
+use crate::entry::{Entry, GroupEntry, LOST};
 use crate::error::Result;
 use crate::format::{BLOCK, MAX_RECORD, data_blocks, most_data};
 use crate::id::StreamType;
@@ -25,7 +26,11 @@ use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::shell::Maintenance;
+/// The right to write what has gathered, the journal first.
+pub(crate) use imbrex_zones::write::Lead as CommitGuard;
+use imbrex_zones::write::{Committer, Join, Written};
 use imbrex_zones::{Tenant, Volume};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -123,6 +128,14 @@ impl DerivedLimits {
     }
 }
 
+/// What one flush makes durable.
+struct Group {
+    /// Everything that was decided up to here.
+    number: u64,
+    /// Zones, their lives, and up to which block they are written.
+    ends: Vec<(u32, u64, u32)>,
+}
+
 /// See the module.
 pub(crate) struct State {
     tenant: Tenant,
@@ -132,16 +145,14 @@ pub(crate) struct State {
     pub(crate) journal: Vec<Entry>,
     /// Number of the last thing that was decided.
     pub(crate) assigned: u64,
-    /// Everything up to this one is durable.
-    pub(crate) durable: u64,
-    /// The journal is written up to this one.
-    pub(crate) journaled: u64,
     /// Number of the last time that bytes found another place, or theirs took them after all. Those may have missed the commits before.
     pub(crate) landed: u64,
     /// Chunks that the journal does not know yet, by slot, and the numbers up to which it is to be written for that.
     pub(crate) creates: std::collections::BTreeMap<u32, u64>,
-    /// Somebody has the right to write.
-    writing: bool,
+    /// Zones that were written since the last group.
+    pub(crate) unflushed: BTreeSet<u32>,
+    /// Groups that are written and not noted as durable, the oldest first.
+    groups: VecDeque<Group>,
     /// Bytes that are not written yet.
     pub(crate) buffered: u64,
     /// Bytes that were ever appended or moved, records included, and as many at the last checkpoint's start.
@@ -180,11 +191,10 @@ impl State {
             zones: ZoneTable::default(),
             journal: Vec::new(),
             assigned: 0,
-            durable: 0,
-            journaled: 0,
             landed: 0,
             creates: Default::default(),
-            writing: false,
+            unflushed: Default::default(),
+            groups: Default::default(),
             buffered: 0,
             appended: 0,
             checkpointed: 0,
@@ -216,15 +226,34 @@ impl State {
         }
     }
 
-    /// Whether somebody has the right to write.
-    pub(crate) fn is_writing(&self) -> bool {
-        self.writing
+    /// Whether some bytes have no place on the drive.
+    pub(crate) fn has_stranded(&self) -> bool {
+        self.zones.active().any(|(_, z)| z.stranded)
     }
 
-    /// The journal is written up to this number.
-    pub(crate) fn journaled_to(&mut self, number: u64) {
-        self.journaled = number;
-        self.creates.retain(|_, created| *created > number);
+    /// A group is written up to this number.
+    fn group_written(&mut self, number: u64) {
+        let zones = std::mem::take(&mut self.unflushed).into_iter();
+        let end = |zone| self.zones.get(zone).map(|z| (zone, z.life, z.buffer.written()));
+        let ends = zones.filter_map(end).collect();
+        self.groups.push_back(Group { number, ends });
+    }
+
+    /// Groups up to this number are durable. False: that was known.
+    fn group_durable(&mut self, number: u64) -> bool {
+        let due = self.groups.partition_point(|group| group.number <= number);
+        for (zone, life, end) in self.groups.drain(..due).flat_map(|group| group.ends) {
+            if let Some(z) = self.zones.get_mut(zone).filter(|z| z.life == life) {
+                z.durable = z.durable.max(end);
+            }
+        }
+        due > 0
+    }
+
+    /// Whether no power loss takes these records. Of others nothing goes into the journal: a power loss may leave the journal, and not them.
+    pub(crate) fn is_durable(&self, group: &GroupEntry) -> bool {
+        let durable = self.zones.get(group.zone).map_or(0, |z| z.durable);
+        { group.spans() }.all(|(start, r)| r.at == LOST || r.at + data_blocks(r.end - start) <= durable)
     }
 
     /// A number for something that is decided now.
@@ -296,6 +325,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) facts: DerivedLimits,
     state: Mutex<State>,
+    pub(crate) commits: Committer,
     pub(crate) changed: Condvar,
     pub(crate) meta: Mutex<Meta>,
     numbers: AtomicU64,
@@ -322,16 +352,6 @@ pub(crate) struct Core {
     pub(crate) maintenance: Arc<Maintenance>,
 }
 
-/// The right to write what has gathered, the journal first; given back when dropped.
-pub(crate) struct CommitGuard<'a>(&'a Core);
-
-impl Drop for CommitGuard<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.state).writing = false;
-        self.0.changed.notify_all();
-    }
-}
-
 impl Core {
     pub(crate) fn new(tenant: Tenant, options: Options, facts: DerivedLimits, mut state: State, meta: Meta) -> Core {
         state.learn_sizes();
@@ -351,6 +371,7 @@ impl Core {
         let at_once = (write_through && zones < BESIDE).then_some(AtOnce { zones, command });
         let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         let core = Core {
+            commits: Committer::new(&volume),
             volume,
             tenant,
             options,
@@ -396,17 +417,18 @@ impl Core {
 
     /// Waits for the right to write.
     pub(crate) fn commit_guard(&self) -> CommitGuard<'_> {
-        let mut state = self.state();
-        while state.writing {
-            state = self.wait(state);
-        }
-        state.writing = true;
-        CommitGuard(self)
+        self.commits.lead()
     }
 
     /// Returns when everything up to number `target` is durable: leads a commit, or waits for the one that covers it.
     pub(crate) fn commit(&self, target: u64) -> Result<()> {
-        self.lead_until(|state| state.durable >= target)
+        loop {
+            match self.commits.join(target) {
+                Join::Durable => return Ok(()),
+                Join::Written(group) => self.flush_group(group)?,
+                Join::Lead(guard) => self.flush_group(self.write_group(guard)?)?,
+            }
+        }
     }
 
     /// The same, of bytes that a zone may not have taken that there is no other place for: a commit goes on without these.
@@ -426,33 +448,10 @@ impl Core {
                 target = state.assign();
                 continue;
             }
-            if state.landed <= state.durable {
+            if state.landed <= self.commits.durable() {
                 return Ok(());
             }
             target = state.landed;
-        }
-    }
-
-    /// Returns when this is so, which commits bring about: leads one, or waits for those of others.
-    pub(crate) fn lead_until(&self, done: impl Fn(&State) -> bool) -> Result<()> {
-        loop {
-            let mut state = self.state();
-            loop {
-                if done(&state) {
-                    return Ok(());
-                }
-                if !state.writing {
-                    break;
-                }
-                state = self.wait(state);
-            }
-            state.writing = true;
-            drop(state);
-            let guard = CommitGuard(self);
-            if !self.options.group_commit_delay.is_zero() && self.is_threaded() {
-                std::thread::sleep(self.options.group_commit_delay);
-            }
-            self.commit_now(&guard)?;
         }
     }
 
@@ -460,28 +459,36 @@ impl Core {
         matches!(self.options.volume.exec, imbrex_zones::Exec::Threads(_))
     }
 
-    /// Writes and flushes everything that is there now.
-    pub(crate) fn commit_now(&self, guard: &CommitGuard) -> Result<()> {
+    /// Writes everything that is there now, and a piece of the checkpoint that is under way or due. The next group may be written from then on.
+    pub(crate) fn write_group<'a>(&self, guard: CommitGuard<'a>) -> Result<Written<'a>> {
+        if !self.options.group_commit_delay.is_zero() && self.is_threaded() {
+            std::thread::sleep(self.options.group_commit_delay);
+        }
         let mut meta = lock(&self.meta);
-        self.admit_group(&mut meta, guard)?;
+        self.admit_group(&mut meta, &guard)?;
         {
             let mut state = self.state();
             state.committed = state.appended;
         }
-        let target = self.write_out(&mut meta, guard)?;
-        self.volume.sync(Tag::new(Cause::UserWrite))?;
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut state = self.state();
-            state.durable = state.durable.max(target);
-            self.log_index_if_due(&mut state);
-            self.changed.notify_all();
-        }
-        if let Err(error) = self.checkpoint_tick(&mut meta, guard) {
+        let target = self.write_out(&mut meta, &guard)?;
+        if let Err(error) = self.checkpoint_tick(&mut meta, &guard) {
             self.volume.check_poison()?;
-            // The commit itself has succeeded, and the last checkpoint still counts.
+            // The commit itself is as good without, and the last checkpoint still counts.
             tracing::error!(%error, "a checkpoint could not be written");
         }
+        self.state().group_written(target);
+        Ok(guard.done(target))
+    }
+
+    /// Makes a group durable, and all before it.
+    pub(crate) fn flush_group(&self, group: Written<'_>) -> Result<()> {
+        let flushed = group.flush(Tag::new(Cause::UserWrite))?;
+        {
+            let mut state = self.state();
+            let new = state.group_durable(flushed.seq());
+            self.counters.commits.fetch_add(u64::from(new), Ordering::Relaxed);
+        }
+        flushed.tell();
         Ok(())
     }
 
@@ -494,7 +501,7 @@ impl Core {
         }
         let (gone, durable) = {
             let mut state = self.state();
-            let durable = state.durable;
+            let durable = self.commits.durable();
             let mut gone = self.tenant.forgotten(durable);
             // No metadata refers to them, so nobody pins one after this.
             gone.retain(|zone| {

@@ -37,6 +37,14 @@ pub struct GroupEntry {
     pub records: Vec<RecordIndex>,
 }
 
+impl GroupEntry {
+    /// Each record with the offset where its data begins.
+    pub fn spans(&self) -> impl Iterator<Item = (u32, RecordIndex)> + '_ {
+        let starts = std::iter::once(self.start).chain(self.records.iter().map(|r| r.end));
+        starts.zip(self.records.iter().copied())
+    }
+}
+
 /// What is known of a chunk's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]

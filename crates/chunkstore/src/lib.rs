@@ -57,5 +57,5 @@ pub use policy::victim::CleaningPolicy;
 pub use recover::{KEPT, LostStore, OpenReport, OpenStep, RESERVE, Relabel, Relabelled, TENANT, budget};
 pub use scrub::{Damaged, Scrubbed};
 pub use stats::Stats;
-pub use store::{ChunkStore, Limits};
+pub use store::{ChunkStore, Limits, PendingSync};
 pub use zone::{Event, ZoneState};

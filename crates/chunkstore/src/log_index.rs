@@ -9,7 +9,7 @@
 //! old zone is reset, no scan can find it any more.
 
 use crate::append::{GROUP_COST, RECORD_COST};
-use crate::core::{CommitGuard, Core, State};
+use crate::core::{Core, State};
 use crate::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::error::Result;
 use crate::format::data_blocks;
@@ -30,8 +30,6 @@ pub(crate) struct Fresh {
     pub(crate) cost: u64,
     /// [`State::appended`] at the last time.
     told: u64,
-    /// Somebody needs it to be told with the next commit.
-    due: bool,
 }
 
 impl Fresh {
@@ -64,7 +62,7 @@ fn untold(chunk: &Chunk, zones: &ZoneTable) -> Vec<GroupEntry> {
 }
 
 impl State {
-    /// Tells the journal where everything stands that is on the drive. Only right behind a flush, by who has the right to write.
+    /// Tells the journal where everything stands that is durable.
     pub(crate) fn log_index(&mut self) {
         let Fresh { slots, zones, .. } = std::mem::take(&mut self.fresh);
         self.fresh.told = self.appended;
@@ -72,20 +70,16 @@ impl State {
         let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
         for zone in zones {
             if let Some(z) = self.zones.get(zone) {
-                ends.insert(zone, z.buffer.written().min(z.tail));
+                ends.insert(zone, z.durable.min(z.tail));
             }
         }
         for slot in slots {
             let Some(chunk) = self.index.chunk(slot) else { continue };
             let mut all = true;
             for mut group in untold(chunk, &self.zones) {
-                let written = self.zones.get(group.zone).map_or(0, |z| z.buffer.written());
-                let mut start = group.start;
-                let durable = group.records.iter().take_while(|record: &&RecordIndex| {
-                    let blocks = data_blocks(record.end - std::mem::replace(&mut start, record.end));
-                    record.at + blocks <= written
-                });
-                let durable = if all { durable.count() } else { 0 };
+                let end = self.zones.get(group.zone).map_or(0, |z| z.durable);
+                let told = |(start, record): &(u32, RecordIndex)| record.at + data_blocks(record.end - start) <= end;
+                let durable = if all { group.spans().take_while(told).count() } else { 0 };
                 for record in group.records.drain(durable..) {
                     all = false;
                     ends.entry(group.zone).and_modify(|end| *end = record.at.min(*end));
@@ -112,10 +106,10 @@ impl State {
 }
 
 impl Core {
-    /// Right behind a flush: tells the journal what was appended, if that is enough by now; sooner where the journal will be written anyway.
+    /// Before the journal is written: tells it what was appended, if that is enough by now; sooner where it has something to write anyway.
     pub(crate) fn log_index_if_due(&self, state: &mut State) {
         let some = state.appended - state.fresh.told >= self.options.tell_bytes / 4;
-        if state.fresh.due || self.is_tell_due(state) || some && !state.journal.is_empty() {
+        if self.is_tell_due(state) || some && !state.journal.is_empty() {
             state.log_index();
         }
     }
@@ -128,8 +122,9 @@ impl Core {
 
     /// Makes everything durable, and puts into the journal where it stands.
     pub(crate) fn commit_told(&self) -> Result<()> {
-        let guard: CommitGuard = self.commit_guard();
-        self.state().fresh.due = true;
-        self.commit_now(&guard)
+        let target = self.state().assign();
+        self.commit(target)?;
+        self.state().log_index();
+        Ok(())
     }
 }

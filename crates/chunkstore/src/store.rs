@@ -16,6 +16,7 @@ use crate::scrub::Scrubbed;
 use crate::stats::Stats;
 use imbrex_device::Drive;
 use imbrex_zones::shell::Shell;
+use imbrex_zones::write::Written;
 use imbrex_zones::{Tenant, TenantSpec, Volume};
 
 /// An open chunk store. Clones are the same one; any number of threads may use it.
@@ -56,6 +57,25 @@ pub struct Limits {
     pub append: u32,
     /// Most appends of one chunk.
     pub records: usize,
+}
+
+/// What [`ChunkStore::begin_sync`] has written. Dropped, it is durable with a later sync.
+#[must_use]
+pub struct PendingSync<'a> {
+    core: &'a Core,
+    target: u64,
+    group: Written<'a>,
+}
+
+impl PendingSync<'_> {
+    /// Makes it durable.
+    ///
+    /// # Errors
+    /// Those of [`ChunkStore::sync`].
+    pub fn finish(self) -> Result<()> {
+        self.core.flush_group(self.group)?;
+        self.core.commit_bytes(self.target, State::has_stranded)
+    }
 }
 
 impl ChunkStore {
@@ -403,8 +423,18 @@ impl ChunkStore {
     /// [`Error::Drive`]; `NoSpace` where a zone has died and there is no other place for what waits in memory for it: all else is durable then.
     pub fn sync(&self) -> Result<()> {
         let target = self.core.state().assigned;
-        let any = |state: &State| state.zones.active().any(|(_, z)| z.stranded);
-        self.core.counters.meter.measure(Operation::Sync, |()| 0, || self.core.commit_bytes(target, any))
+        let sync = || self.core.commit_bytes(target, State::has_stranded);
+        self.core.counters.meter.measure(Operation::Sync, |()| 0, sync)
+    }
+
+    /// Writes everything that has returned, and does not wait until it is durable: [`PendingSync::finish`] does. Meanwhile others write, and may sync.
+    ///
+    /// # Errors
+    /// [`Error::Drive`].
+    pub fn begin_sync(&self) -> Result<PendingSync<'_>> {
+        let core = &*self.core;
+        let target = core.state().assigned;
+        Ok(PendingSync { core, target, group: core.write_group(core.commit_guard())? })
     }
 
     /// Makes durable what has been appended to a chunk, and that it was created; other chunks' bytes may be, too. With the drive's write
@@ -448,8 +478,9 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn checkpoint(&self) -> Result<()> {
+        let target = self.core.state().assign();
+        self.core.commit(target)?;
         let guard = self.core.commit_guard();
-        self.core.commit_now(&guard)?;
         let mut meta = lock(&self.core.meta);
         // The one that is under way knows less.
         meta.log.abandon_snapshot();

@@ -11,6 +11,7 @@
 
 use crate::checkpoint::Meta;
 use crate::core::{CommitGuard, Core, State};
+use crate::entry::Entry;
 use crate::error::Result;
 use crate::format::BLOCK;
 use crate::pool::Image;
@@ -55,20 +56,26 @@ impl Core {
         loop {
             let (entries, target, zones) = {
                 let mut state = self.state();
+                self.log_index_if_due(&mut state);
                 let waiting = state.zones.active().filter(|(_, z)| !z.buffer.is_empty());
                 // Those that are closed first, so that they count no more as open when others are opened.
                 let (closed, open): (Vec<_>, Vec<_>) = waiting.partition(|(_, z)| !z.state().is_open());
                 let zones: Vec<(u32, u32)> = closed.iter().chain(&open).map(|(zone, z)| (*zone, z.tail)).collect();
                 state.naming = 0;
-                (std::mem::take(&mut state.journal), state.assigned, zones)
+                debug_assert!(state.journal.iter().all(|entry| match entry {
+                    Entry::Told { group, .. } | Entry::Moved { to: group, .. } => state.is_durable(group),
+                    _ => true,
+                }));
+                // A number of its own: what is written later is in another group.
+                (std::mem::take(&mut state.journal), state.assign(), zones)
             };
             if let Err(error) = self.log_entries(meta, &entries) {
                 self.state().journal.splice(0..0, entries);
                 return Err(error);
             }
             meta.log.write()?;
-            self.state().journaled_to(target);
-            self.changed.notify_all();
+            self.state().creates.retain(|_, created| *created > target);
+            guard.logged(target);
             self.finish_closed();
             let mut moved = false;
             for zone in self.write_zones(&zones)? {
@@ -205,8 +212,14 @@ impl Core {
                 let mut state = self.state();
                 state.buffered = state.buffered.saturating_sub(u64::from(now - written) * BLOCK as u64);
                 let mut landed = false;
+                if !self.write_through {
+                    state.unflushed.insert(zone);
+                }
                 if let Some(z) = state.zones.get_mut(zone) {
                     z.buffer.written_to(now);
+                    if self.write_through {
+                        z.durable = now;
+                    }
                     landed = z.stranded && z.buffer.is_empty();
                     z.stranded &= !landed;
                 }

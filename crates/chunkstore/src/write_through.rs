@@ -45,8 +45,8 @@ fn is_written(group: &Group, end: u32, written: u32) -> bool {
 }
 
 impl State {
-    /// What the first `end` bytes of the chunk of this serial number, in this slot, still wait for.
-    pub(crate) fn need(&self, slot: u32, serial: u64, end: u32) -> Need {
+    /// What the first `end` bytes of the chunk of this serial number, in this slot, still wait for. The journal is written up to number `journaled`.
+    pub(crate) fn need(&self, slot: u32, serial: u64, end: u32, journaled: u64) -> Need {
         let Some(chunk) = self.index.chunk(slot).filter(|chunk| chunk.serial == serial) else { return Need::Commit };
         let mut journal = self.creates.get(&slot).copied().unwrap_or(0);
         let mut write = None;
@@ -60,7 +60,7 @@ impl State {
             }
         }
         match write {
-            _ if journal > self.journaled => Need::Journal(journal),
+            _ if journal > journaled => Need::Journal(journal),
             Some(zone) => Need::Write(zone),
             None => Need::Nothing,
         }
@@ -79,7 +79,7 @@ impl State {
     fn wants_commit(&self, core: &Core) -> bool {
         let since = |then: u64| self.appended.saturating_sub(then);
         let due = since(self.checkpointed) >= core.options.checkpoint_bytes || core.is_tell_due(self);
-        due && since(self.committed) >= core.facts.tick && !self.is_writing()
+        due && since(self.committed) >= core.facts.tick && !core.commits.is_writing()
     }
 }
 
@@ -91,7 +91,7 @@ impl Core {
         }
         loop {
             let mut state = self.state();
-            match state.need(slot, serial, end) {
+            match state.need(slot, serial, end, self.commits.logged()) {
                 Need::Nothing => {
                     drop(state);
                     return self.has_power();
@@ -103,9 +103,10 @@ impl Core {
                 }
                 Need::Journal(number) => {
                     drop(state);
-                    let led = self.lead_until(|state| state.journaled >= number);
+                    let Some(guard) = self.commits.join_logged(number) else { continue };
+                    let led = self.write_group(guard).and_then(|group| self.flush_group(group));
                     // What else went wrong in that commit is no business of these bytes.
-                    if self.state().journaled < number {
+                    if self.commits.logged() < number {
                         led?;
                     }
                 }
@@ -123,7 +124,7 @@ impl Core {
                     // A commit meets the same error, and finds another place for the bytes.
                     let target = self.state().assigned;
                     let committed = self.commit_bytes(target, |state| state.strands(slot, serial, end));
-                    if self.state().need(slot, serial, end) != Need::Nothing {
+                    if self.state().need(slot, serial, end, self.commits.logged()) != Need::Nothing {
                         committed?;
                     }
                 }
@@ -180,7 +181,6 @@ mod tests {
             (z.taken, z.buffer) = (taken, buffer(written));
             state.zones.insert(zone, z);
         }
-        state.journaled = 9;
         (state, slot)
     }
 
@@ -191,34 +191,32 @@ mod tests {
     #[test]
     fn an_append_needs_its_record_and_all_before_it() {
         let (mut state, slot) = state();
-        assert_eq!(state.need(slot, 3, 3000), Need::Nothing);
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Nothing);
         written(&mut state, 6, 1);
-        assert_eq!(state.need(slot, 3, 3000), Need::Write(6));
-        assert_eq!(state.need(slot, 3, 2000), Need::Nothing, "what comes behind is no business of it");
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(6));
+        assert_eq!(state.need(slot, 3, 2000, 9), Need::Nothing, "what comes behind is no business of it");
         written(&mut state, 6, 2);
         written(&mut state, 5, 4);
-        assert_eq!(state.need(slot, 3, 3000), Need::Write(5), "recovery would drop what is behind the gap");
-        assert_eq!((state.need(slot, 3, 2000), state.need(slot, 3, 1000)), (Need::Write(5), Need::Nothing));
-        assert_eq!(state.need(slot, 4, 1000), Need::Commit, "another chunk is in its place");
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(5), "recovery would drop what is behind the gap");
+        assert_eq!((state.need(slot, 3, 2000, 9), state.need(slot, 3, 1000, 9)), (Need::Write(5), Need::Nothing));
+        assert_eq!(state.need(slot, 4, 1000, 9), Need::Commit, "another chunk is in its place");
     }
 
     #[test]
     fn where_nothing_is_in_memory_nothing_is_to_be_written() {
         let (mut state, slot) = state();
         state.zones.get_mut(5).unwrap().buffer = ZoneBuffer::new(0);
-        assert_eq!(state.need(slot, 3, 3000), Need::Nothing, "else whoever appends would write for ever");
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Nothing, "else whoever appends would write for ever");
     }
 
     #[test]
     fn an_append_needs_its_zones_and_its_chunk_in_the_journal() {
         let (mut state, slot) = state();
-        state.journaled = 8;
-        assert_eq!(state.need(slot, 3, 3000), Need::Journal(9), "of zone 6 nothing would be read");
-        assert_eq!(state.need(slot, 3, 2000), Need::Nothing);
+        assert_eq!(state.need(slot, 3, 3000, 8), Need::Journal(9), "of zone 6 nothing would be read");
+        assert_eq!(state.need(slot, 3, 2000, 8), Need::Nothing);
         state.creates.insert(slot, 10);
-        assert_eq!(state.need(slot, 3, 2000), Need::Journal(10));
-        state.journaled = 10;
-        assert_eq!(state.need(slot, 3, 3000), Need::Nothing);
+        assert_eq!(state.need(slot, 3, 2000, 8), Need::Journal(10));
+        assert_eq!(state.need(slot, 3, 3000, 10), Need::Nothing);
     }
 
     #[test]
@@ -228,9 +226,8 @@ mod tests {
         (z.taken, z.buffer) = (11, buffer(8));
         state.zones.insert(8, z);
         assert!(state.index.chunk_mut(slot).unwrap().relocate(5, 1000, 8, 1));
-        assert_eq!(state.need(slot, 3, 2000), Need::Journal(11), "it is written, and nobody would look there");
-        assert_eq!(state.need(slot, 3, 1000), Need::Nothing);
-        state.journaled = 11;
-        assert_eq!(state.need(slot, 3, 3000), Need::Nothing);
+        assert_eq!(state.need(slot, 3, 2000, 9), Need::Journal(11), "it is written, and nobody would look there");
+        assert_eq!(state.need(slot, 3, 1000, 9), Need::Nothing);
+        assert_eq!(state.need(slot, 3, 3000, 11), Need::Nothing);
     }
 }

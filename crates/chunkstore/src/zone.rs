@@ -59,6 +59,8 @@ pub(crate) struct DataZone {
     pub(crate) capacity: u32,
     /// Where the next record goes, in blocks.
     pub(crate) tail: u32,
+    /// Up to this block no power loss takes anything of it; behind that it may be [written](ZoneBuffer::written).
+    pub(crate) durable: u32,
     /// Up to here a checkpoint or the journal knows of its records.
     pub(crate) told: u32,
     /// Blocks of records that chunks refer to.
@@ -102,6 +104,7 @@ impl DataZone {
             usage,
             capacity,
             tail,
+            durable: tail,
             told: tail,
             live_blocks: 0,
             live: Vec::new(),

@@ -21,6 +21,7 @@ mod sync;
 mod taken;
 pub mod turn;
 pub mod volume;
+pub mod write;
 mod writers;
 
 pub use active::ZoneKeeper;

@@ -11,6 +11,7 @@ use imbrex_device::{
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::frame::FRAME_HEADER;
+use imbrex_zones::write::{Committer, Join, Lead, Written};
 use imbrex_zones::{
     AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart,
     Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
@@ -524,6 +525,148 @@ fn a_flush_covers_everybody_who_wrote_before_it() {
         },
         rounds(),
     );
+}
+
+/// What an engine has decided and not written, under its lock: its numbers are those of the items.
+#[derive(Default)]
+struct Decided {
+    last: u64,
+    unwritten: Vec<u64>,
+}
+
+/// An engine that only commits: each item is a block of a zone of one stream.
+struct Commits {
+    device: Arc<Watched>,
+    volume: Volume,
+    commits: Committer,
+    decided: Mutex<Decided>,
+    zone: Mutex<OpenZone>,
+    /// Where each item stands.
+    places: Mutex<BTreeMap<u64, u64>>,
+    /// Groups that were written while others were written and not durable.
+    overlapped: Arc<AtomicU32>,
+}
+
+impl Commits {
+    fn decide(&self) -> u64 {
+        let mut decided = self.decided.lock().unwrap();
+        decided.last += 1;
+        let number = decided.last;
+        decided.unwritten.push(number);
+        number
+    }
+
+    fn write<'a>(&self, lead: Lead<'a>) -> Result<Written<'a>> {
+        let (upto, items) = {
+            let mut decided = self.decided.lock().unwrap();
+            (decided.last, std::mem::take(&mut decided.unwritten))
+        };
+        // Nobody else has the right, so nobody waits for this lock.
+        let mut zone = self.zone.try_lock().expect("two threads write");
+        for (i, item) in items.iter().enumerate() {
+            let at = self.volume.geometry().start(zone.zone) + zone.at;
+            if let Err(error) = self.volume.write_sequential(&mut zone, &AlignedBuf::zeroed(4096), TAG) {
+                self.decided.lock().unwrap().unwritten.splice(0..0, items[i..].iter().copied());
+                return Err(error);
+            }
+            self.places.lock().unwrap().insert(*item, at);
+        }
+        drop(zone);
+        lead.logged(upto);
+        let group = lead.done(upto);
+        let before = self.commits.durable() + items.len() as u64;
+        self.overlapped.fetch_add(u32::from(!items.is_empty() && before < upto), Ordering::Relaxed);
+        Ok(group)
+    }
+
+    fn flush(&self, group: Written<'_>) -> Result<()> {
+        let flushed = group.flush(TAG)?;
+        self.are_durable(flushed.seq());
+        thread::yield_now();
+        flushed.tell();
+        Ok(())
+    }
+
+    fn commit(&self, number: u64) -> Result<()> {
+        loop {
+            match self.commits.join(number) {
+                Join::Durable => {
+                    self.are_durable(number);
+                    return Ok(());
+                }
+                Join::Written(group) => self.flush(group)?,
+                Join::Lead(lead) => self.flush(self.write(lead)?)?,
+            }
+        }
+    }
+
+    fn are_durable(&self, upto: u64) {
+        let places = self.places.lock().unwrap();
+        let lost = self.device.seen(|seen| (1..=upto).find(|item| !seen.durable.contains(&places[item])));
+        assert_eq!(lost, None, "told before it is durable, of {upto}");
+    }
+}
+
+/// Threads that commit what they have decided, and one that writes groups and leaves their end to others; a write or a flush may fail, once.
+#[test]
+fn committers_overlap_and_are_told_of_nothing_that_is_not_durable() {
+    let overlapped = Arc::new(AtomicU32::new(0));
+    for (failing_write, failing_flush) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (3, 0), (2, 2)] {
+        let overlapped = overlapped.clone();
+        shuttle::check_random(
+            move || {
+                let (device, volume, tenant) = volume(false);
+                let zone = tenant.take(Urgency::User).unwrap();
+                let capacity = volume.geometry().zone_size;
+                let engine = Arc::new(Commits {
+                    device: device.clone(),
+                    volume: volume.clone(),
+                    commits: Committer::new(&volume),
+                    decided: Mutex::default(),
+                    zone: Mutex::new(OpenZone { zone, life: 1, at: 0, capacity }),
+                    places: Mutex::default(),
+                    overlapped: overlapped.clone(),
+                });
+                device.until_failure.store(failing_flush, Ordering::Relaxed);
+                device.until_write_failure.store(failing_write, Ordering::Relaxed);
+                let mut threads: Vec<_> = (0..3)
+                    .map(|_| {
+                        let engine = engine.clone();
+                        thread::spawn(move || {
+                            let mut lost = false;
+                            for _ in 0..2 {
+                                let number = engine.decide();
+                                let mut committed = engine.commit(number);
+                                if committed.is_err() && engine.volume.check_poison().is_ok() {
+                                    // A write: it is tried again.
+                                    committed = engine.commit(number);
+                                }
+                                assert!(!lost || committed.is_err(), "a commit hides the flush that failed");
+                                lost |= committed.is_err();
+                            }
+                            lost
+                        })
+                    })
+                    .collect();
+                let leaver = engine.clone();
+                threads.push(thread::spawn(move || {
+                    for _ in 0..2 {
+                        leaver.decide();
+                        drop(leaver.write(leaver.commits.lead()));
+                    }
+                    false
+                }));
+                let lost = threads.into_iter().map(|thread| thread.join().unwrap()).filter(|lost| *lost).count();
+                let failed = volume.check_poison().is_err();
+                assert_eq!(lost > 0, failed, "whose flush fails is told, and nobody else");
+                let last = engine.decided.lock().unwrap().last;
+                let ended = engine.commit(last).or_else(|_| engine.commit(last));
+                assert_eq!(ended.is_err(), failed || volume.check_poison().is_err());
+            },
+            rounds(),
+        );
+    }
+    assert!(overlapped.load(Ordering::Relaxed) > 100, "nothing is written before the last group is durable");
 }
 
 #[test]

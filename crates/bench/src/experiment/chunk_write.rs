@@ -60,7 +60,8 @@ pub(super) const ZONES: u32 = 256;
 pub(super) const TURNAROUND: Nanoseconds = 20_000.0;
 
 /// When an append of a load on the store is durable.
-pub(super) const COMMITS: &str = "begins when somebody has appended and none is under way; nobody waits for others (group-commit-delay=0); with the write cache off each append is \
+pub(super) const COMMITS: &str = "a group is written when somebody has appended and none is being written, beside the flush of those before it; nobody waits for others \
+     (group-commit-delay=0); with the write cache off each append is \
      durable by itself, and a command takes as much as fits of what waits in its zone";
 
 /// How much of the drive a row is about.

@@ -2,15 +2,14 @@
 //! default is not to wait. Measured on the [virtual clock](super::virtual_clock) with the drive's write cache on; with it off each append is durable by itself.
 
 use super::chunk_write::{DRIVE, TURNAROUND};
-use super::virtual_clock::{Host, Nanoseconds, Steps, Turns};
+use super::virtual_clock::{Groups, Host, Nanoseconds, Steps, Turns};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, StreamType};
 use imbrex_emulator::Profile;
 
 const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
 const CLIENTS: usize = 16;
-/// What [`Steps`] knows a commit by, and the end of its wait.
-const COMMIT: usize = CLIENTS;
-const WAITED: usize = CLIENTS + 1;
+/// What [`Steps`] knows the end of a wait by; [`Groups`] has two numbers before it.
+const WAITED: usize = CLIENTS + 2;
 const ZONES: u32 = 96;
 /// Appends that are not measured, in which zones are opened, and those that are.
 const FIRST: usize = 200;
@@ -45,8 +44,7 @@ fn play(load: Load, wait: Nanoseconds) -> Measured {
     let places = (0..u64::from(ZONES)).map(|zone| (middle + zone) * profile.zone_size).collect();
     let mut steps = Steps::new(&profile, true, places).unwrap();
     let bytes = vec![7; load.size];
-    let (mut gathered, mut asked, mut waiting) = (Vec::new(), Vec::new(), false);
-    let mut committing: Option<Vec<usize>> = None;
+    let (mut groups, mut waiting) = (Groups::new(CLIENTS), false);
     let mut came = [0.0; CLIENTS];
     let (mut answers, mut took, mut began, mut commits) = (0, 0.0, 0.0, 0u64);
     let mut turns = Turns::default();
@@ -56,8 +54,15 @@ fn play(load: Load, wait: Nanoseconds) -> Measured {
     while let Some((who, now)) = steps.next() {
         let mut ready = false;
         match who {
-            COMMIT => {
-                for (rank, client) in committing.take().unwrap_or_default().into_iter().enumerate() {
+            WAITED => ready = true,
+            client if client < CLIENTS => {
+                came[client] = now;
+                let append =
+                    |store: &ChunkStore| store.append_with(ChunkId::of_number(client as u64), &bytes, BUFFERED);
+                groups.gather(client, host.took(append).unwrap().1);
+            }
+            group => {
+                for (rank, client) in groups.ended(group, &mut steps, now).into_iter().enumerate() {
                     answers += 1;
                     match answers {
                         FIRST => (began, commits, turns) = (now, 0, Turns::default()),
@@ -68,14 +73,6 @@ fn play(load: Load, wait: Nanoseconds) -> Measured {
                     let part = 0.5 + f64::from((answers as u32).wrapping_mul(2_654_435_761) >> 16) / 65_536.0;
                     steps.begin(client, Vec::new(), now + (rank + 1) as f64 * TURNAROUND + load.think * part);
                 }
-            }
-            WAITED => ready = true,
-            client => {
-                came[client] = now;
-                let append =
-                    |store: &ChunkStore| store.append_with(ChunkId::of_number(client as u64), &bytes, BUFFERED);
-                asked.extend(host.took(append).unwrap().1);
-                gathered.push(client);
             }
         }
         if answers >= FIRST + MEASURED {
@@ -88,18 +85,15 @@ fn play(load: Load, wait: Nanoseconds) -> Measured {
                 commit: n / commits.max(1) as f64,
             };
         }
-        // Who finds no commit under way leads the next one, and waits first.
-        if committing.is_none() && !gathered.is_empty() && !waiting && !ready && wait > 0.0 {
+        // Who finds no group being written writes the next one, and waits first.
+        if groups.is_due() && !waiting && !ready && wait > 0.0 {
             waiting = true;
             steps.begin(WAITED, Vec::new(), now + wait);
-        } else if committing.is_none() && !gathered.is_empty() && (ready || wait <= 0.0) {
+        } else if groups.is_due() && (ready || wait <= 0.0) {
             waiting = false;
-            asked.extend(host.took(ChunkStore::sync).unwrap().1);
-            let commands = std::mem::take(&mut asked);
+            let commands = groups.write(&host, &mut steps, now).unwrap().unwrap();
             turns.add(&commands);
             commits += 1;
-            committing = Some(std::mem::take(&mut gathered));
-            steps.begin(COMMIT, commands, now);
         }
     }
     panic!("clients go on for ever");

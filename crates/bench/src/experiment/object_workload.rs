@@ -5,13 +5,13 @@
 //! become less with them, a handful of 74,508 on a whole drive, is beside those that count as capacity: metazones, label, reserve, the
 //! cleaner's two, and one for each chunk that is open and may fill a zone. Utilisation is what sealed chunks hold of what the others take.
 //!
-//! **What is durable.** As in [`super::chunk_write`]: with the write cache on whoever finds no commit under way begins one; with it off each append is
+//! **What is durable.** As in [`super::chunk_write`]: with the write cache on whoever finds no group being written writes one; with it off each append is
 //! durable by itself, and what its client asked for before it (seal, delete, create) goes with the commit that a new chunk needs.
 
 use super::Stop;
 use super::chunk_write::{TURNAROUND, make_durable};
 use super::oss::{Chunks, MIB, Piece, Source, Turn};
-use super::virtual_clock::{Host, Nanoseconds, Steps, Turns, why};
+use super::virtual_clock::{Groups, Host, Nanoseconds, Steps, Turns, why};
 use imbrex_chunkstore::format::{BLOCK, ZoneUse, data_blocks};
 use imbrex_chunkstore::{Append, ChunkStore, Durability, Options, RESERVE, ZoneState};
 use imbrex_device::Cause;
@@ -20,8 +20,8 @@ use imbrex_emulator::{Op, Profile, TraceEntry};
 
 /// Appends that are under way at once, as in one job of the paper's load generator; the most that can be.
 pub(super) const CLIENTS: usize = 32;
-/// What [`Steps`] knows a commit by, and an append that is durable by itself by the client's number behind it.
-const COMMIT: usize = CLIENTS;
+/// What [`Steps`] knows an append by that is durable by itself, with the client's number; those of [`Groups`] are between the clients' and these.
+const DURABLE: usize = CLIENTS + 2;
 /// In the sentence of a store that finds none.
 const NO_SPACE: &str = "no space left";
 const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };
@@ -117,9 +117,8 @@ struct Player<'a> {
     appended: [u64; CLIENTS],
     /// What a client appends next.
     next: [Turn; CLIENTS],
-    gathered: Vec<(usize, u64)>,
     asked: Vec<TraceEntry>,
-    committing: Option<Vec<(usize, u64)>>,
+    groups: Groups<(usize, u64)>,
     turns: Turns,
     now: Phase,
     /// The end of the phase before, with the drive's figures and what was moved then.
@@ -148,7 +147,6 @@ impl Player<'_> {
 
     fn took<T>(&mut self, operation: impl FnOnce(&ChunkStore) -> imbrex_chunkstore::Result<T>) -> Result<T, Stop> {
         let (value, asked) = self.host.took(operation)?;
-        self.noted(&asked);
         self.asked.extend(asked);
         Ok(value)
     }
@@ -186,26 +184,22 @@ impl Player<'_> {
         self.bytes = bytes;
         appended?;
         if self.play.cache {
-            self.gathered.push((client, len));
+            self.groups.gather((client, len), std::mem::take(&mut self.asked));
             return self.commit(now);
         }
         let (written, zone) = make_durable(self.host, id)?;
-        self.noted(&written);
-        let commands = std::mem::take(&mut self.asked).into_iter().chain(written).collect();
+        let commands: Vec<_> = std::mem::take(&mut self.asked).into_iter().chain(written).collect();
+        self.noted(&commands);
         self.appended[client] = len;
-        self.steps.begin_in(COMMIT + 1 + client, commands, zone, now);
+        self.steps.begin_in(DURABLE + client, commands, zone, now);
         Ok(())
     }
 
     fn commit(&mut self, now: Nanoseconds) -> Result<(), Stop> {
-        if self.committing.is_some() || self.gathered.is_empty() {
-            return Ok(());
+        if let Some(commands) = self.groups.write(self.host, &mut self.steps, now)? {
+            self.noted(&commands);
+            self.now.commits += 1;
         }
-        self.took(ChunkStore::sync)?;
-        let commands = std::mem::take(&mut self.asked);
-        self.committing = Some(std::mem::take(&mut self.gathered));
-        self.steps.begin(COMMIT, commands, now);
-        self.now.commits += 1;
         Ok(())
     }
 
@@ -255,7 +249,7 @@ impl Player<'_> {
         }
         let mut end = 0.0;
         while let Some((who, now)) = self.steps.next() {
-            if who < COMMIT {
+            if who < CLIENTS {
                 match self.append(who, now) {
                     // What was measured up to here counts, and the row says so. The chunk that it was for is not what it should be.
                     Err(Stop::Failed(why)) if self.deleting && why.contains(NO_SPACE) => {
@@ -266,10 +260,11 @@ impl Player<'_> {
                 continue;
             }
             end = now;
-            let all = match who {
-                COMMIT => self.committing.take().unwrap_or_default(),
-                one => vec![(one - COMMIT - 1, self.appended[one - COMMIT - 1])],
+            let all = match who.checked_sub(DURABLE) {
+                Some(client) => vec![(client, self.appended[client])],
+                None => self.groups.ended(who, &mut self.steps, now),
             };
+            self.now.flushes += u64::from(who == CLIENTS + 1);
             self.played.over_time.push((now / 1e9, all.iter().map(|(_, len)| len).sum()));
             for (client, len) in &all {
                 self.answered(*client, *len, now);
@@ -361,9 +356,8 @@ pub(super) fn play(
         came: [0.0; CLIENTS],
         appended: [0; CLIENTS],
         next: [Turn::default(); CLIENTS],
-        gathered: Vec::new(),
         asked: Vec::new(),
-        committing: None,
+        groups: Groups::new(CLIENTS),
         turns: Turns::default(),
         now: Phase::default(),
         deleting: false,

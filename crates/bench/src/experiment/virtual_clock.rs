@@ -11,8 +11,8 @@
 //!
 //! - What an operation asks of the drive must not depend on how long the drive takes. It does not in the store: its decisions are made in
 //!   memory, and its one clock only dates zones.
-//! - The store lets one thread write at a time (`core.rs`, the right). So chains that write are played one after the other, in the order in
-//!   which they began; reads do not wait for them.
+//! - The store lets one thread write at a time (`core.rs`, the commit guard). So chains that write are played one after the other, in the order in
+//!   which they began; reads do not wait for them, nor does what only flushes.
 //! - What a threaded store gives the drive side by side (`write.rs` there) is played so: data of different zones, up to 32 commands, one a
 //!   zone in its order, where the write cache is off or the drive does not rotate. All else of an operation (journal, flush, resets, reads of the cleaner) is played one after the other,
 //!   and what is behind it waits for it. Inline, the store asks for the same commands, zone after zone.
@@ -20,8 +20,8 @@
 //! - With the write cache off an append is durable by itself (`write_through.rs` there): an operation that only writes data needs no right, and waits
 //!   for older ones in its own zone alone. Of what waits there each command takes as much as fits. How many zones are written at once then, and which is next, the
 //!   store's own policy says ([`turn`]).
-//! - A group commit is what its clients make of it: they append buffered, and whoever finds no commit under way starts one ([`ChunkStore::sync`]),
-//!   which is durable for all that have appended by then. Who comes meanwhile is in the next.
+//! - A group commit is what its clients make of it ([`Groups`]): they append buffered, and whoever finds no group being written writes one
+//!   ([`ChunkStore::begin_sync`]) for all that have appended by then. A flush covers the groups that are written when it begins, and meanwhile the next ones are.
 //! - State is ahead of time by the commands that are still being played: a read sees bytes whose write has not ended, and takes them from
 //!   memory or from the drive as the store had them when it came.
 //!
@@ -332,7 +332,8 @@ impl Steps {
         let id = self.begun;
         self.begun += 1;
         let data = zone.is_some() && commands.iter().all(|command| Order::of(command) == Order::Zone);
-        let writes = !data && commands.iter().any(|command| command.op != Op::Read);
+        // Whoever only flushes has written before.
+        let writes = !data && commands.iter().any(|command| !matches!(command.op, Op::Read | Op::Flush));
         let written = commands.iter().filter(|command| Order::of(command) == Order::Zone);
         let zones: BTreeSet<u32> = written.map(|command| command.zone).chain(zone).collect();
         for zone in &zones {
@@ -535,6 +536,76 @@ fn placed(places: &[u64], zone_size: u64, command: TraceEntry) -> TraceEntry {
     }
     let place = places.get(command.zone as usize).copied().unwrap_or(command.offset / zone_size * zone_size);
     TraceEntry { offset: place + command.offset % zone_size, ..command }
+}
+
+/// The group commit of the clients of one store: at most one group is being written and one flush is under way, beside each other.
+pub(super) struct Groups<T> {
+    /// What [`Steps`] knows the writing of a group by; a flush by the number behind it.
+    who: usize,
+    /// What has gathered, and what gathering asked of the drive.
+    gathered: Vec<T>,
+    asked: Vec<TraceEntry>,
+    writing: Option<Vec<T>>,
+    written: Vec<T>,
+    flushing: Option<Vec<T>>,
+}
+
+impl<T> Groups<T> {
+    pub(super) fn new(who: usize) -> Self {
+        Groups { who, gathered: Vec::new(), asked: Vec::new(), writing: None, written: Vec::new(), flushing: None }
+    }
+
+    pub(super) fn gather(&mut self, one: T, asked: Vec<TraceEntry>) {
+        self.gathered.push(one);
+        self.asked.extend(asked);
+    }
+
+    /// Whether a group could be written now.
+    pub(super) fn is_due(&self) -> bool {
+        self.writing.is_none() && !self.gathered.is_empty()
+    }
+
+    /// Writes what has gathered, unless a group is being written. What that asked of the drive, with all that gathering did.
+    pub(super) fn write(
+        &mut self,
+        host: &Host,
+        steps: &mut Steps,
+        now: Nanoseconds,
+    ) -> std::result::Result<Option<Vec<TraceEntry>>, Stop> {
+        if !self.is_due() {
+            return Ok(None);
+        }
+        host.tap.noted().clear();
+        let group = host.store.begin_sync().map_err(why)?;
+        self.asked.append(&mut host.tap.noted());
+        // Its flush is played when it is due, with those of other groups.
+        group.finish().map_err(why)?;
+        let asked = std::mem::take(&mut self.asked);
+        self.writing = Some(std::mem::take(&mut self.gathered));
+        steps.begin(self.who, asked.clone(), now);
+        Ok(Some(asked))
+    }
+
+    /// What ended by the number `who` is a group's: those who are durable with it.
+    pub(super) fn ended(&mut self, who: usize, steps: &mut Steps, now: Nanoseconds) -> Vec<T> {
+        let mut durable = Vec::new();
+        if who == self.who {
+            self.written.extend(self.writing.take().into_iter().flatten());
+        } else {
+            durable = self.flushing.take().unwrap_or_default();
+        }
+        if self.flushing.is_none() && !self.written.is_empty() {
+            self.flushing = Some(std::mem::take(&mut self.written));
+            steps.begin(self.who + 1, vec![flush()], now);
+        }
+        durable
+    }
+}
+
+/// As a store asks for it.
+fn flush() -> TraceEntry {
+    let cause = Cause::UserWrite.name();
+    TraceEntry { sequence: 0, op: Op::Flush, cause, priority: "normal", zone: 0, offset: 0, len: 0, result: "ok" }
 }
 
 /// Bytes of writes, and how many turns they were: a turn ends where another zone is written.

@@ -5,7 +5,8 @@
 //! each drive, 29,000 altogether), `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 use crate::crash_support::{
-    Op, Scripted, checkpoints, cleaning, config, damaged, full, names, random, short, through, turnover, unflushed, zns,
+    Op, Scripted, checkpoints, cleaning, config, damaged, full, names, overlapped, random, short, through, turnover,
+    unflushed, zns,
 };
 use imbrex_crashkit::{Config, Plan, explore, seeds};
 use std::sync::Arc;
@@ -78,6 +79,11 @@ fn metazones_that_are_left_unflushed_survive() {
 #[test]
 fn random_workloads_survive() {
     run(random, 60);
+}
+
+#[test]
+fn groups_that_are_written_before_the_last_one_is_flushed_survive() {
+    run(overlapped, 100);
 }
 
 #[test]

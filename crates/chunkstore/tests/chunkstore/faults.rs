@@ -1,7 +1,7 @@
 //! One command after the other fails while the store is at work or being opened: it refuses cleanly or goes on, and what was
 //! promised is there; what damage may cost is only what stood in the damaged place.
 
-use crate::crash_support::{Op, Scripted, cleaning, config, full, short, through, turnover, zns};
+use crate::crash_support::{Op, Scripted, cleaning, config, full, overlapped, short, through, turnover, zns};
 use imbrex_crashkit::{Config, FaultKind, FaultPlan, fault_sweep, seeds};
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ fn failed_reads_lose_nothing() {
 fn failed_writes_lose_nothing() {
     sweep(short, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
     sweep(cleaning, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
+    sweep(overlapped, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
     sweep_on(&[cache_off(), zns()], through, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
 }
 
@@ -53,12 +54,15 @@ fn failed_zone_operations_lose_nothing() {
 #[test]
 fn failed_flushes_lose_nothing() {
     sweep(short, &[FaultKind::FlushError], 200);
+    // With groups that are written and wait for a flush that fails, or for the one behind it.
+    sweep(overlapped, &[FaultKind::FlushError], 200);
 }
 
 #[test]
 fn zones_that_turn_read_only_lose_nothing() {
     sweep(short, &[FaultKind::ZoneReadOnly], 300);
     sweep(cleaning, &[FaultKind::ZoneReadOnly], 300);
+    sweep(overlapped, &[FaultKind::ZoneReadOnly], 300);
     sweep_on(&[cache_off()], through, &[FaultKind::ZoneReadOnly], 300);
 }
 

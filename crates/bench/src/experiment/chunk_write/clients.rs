@@ -1,7 +1,7 @@
 //! Clients of a store on the virtual clock: what each appends next, and what waits for a commit.
 
 use super::super::Stop;
-use super::super::virtual_clock::{Host, Nanoseconds, Steps, Turns, why};
+use super::super::virtual_clock::{Groups, Host, Nanoseconds, Steps, Turns, why};
 use super::TURNAROUND;
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability};
 use imbrex_emulator::{Op, TraceEntry};
@@ -78,10 +78,8 @@ pub(super) struct Clients<'a, C> {
     came: Vec<Nanoseconds>,
     lengths: Vec<u64>,
     unsynced: u64,
-    /// What was appended and waits for a commit; what appending it asked of the drive; and who is in the one under way.
-    gathered: Vec<usize>,
-    asked: Vec<TraceEntry>,
-    committing: Option<Vec<usize>>,
+    /// Who has appended and waits until that is durable.
+    groups: Groups<usize>,
     /// With the write cache off each append is durable by itself.
     through: bool,
     measured: Measured,
@@ -115,18 +113,16 @@ impl<'a, C: Chunks> Clients<'a, C> {
             came: vec![0.0; clients],
             lengths: vec![0; clients],
             unsynced: 0,
-            gathered: Vec::new(),
-            asked: Vec::new(),
-            committing: None,
+            groups: Groups::new(clients),
             through: !cache,
             measured: Measured::default(),
             trace: Vec::new(),
         }
     }
 
-    /// What [`Steps`] knows a commit by, and an append that is written without one by the client's number behind it.
-    fn commits(&self) -> usize {
-        self.came.len()
+    /// What [`Steps`] knows a client's append by that no group has; those of [`Groups`] are between the clients' and these.
+    fn behind(&self, client: usize) -> usize {
+        self.came.len() + 2 + client
     }
 
     fn played(&mut self, commands: &[TraceEntry]) {
@@ -147,7 +143,7 @@ impl<'a, C: Chunks> Clients<'a, C> {
         let how = Append { offset: None, durability: Durability::Buffered };
         let bytes = &self.bytes[..length as usize];
         asked.extend(self.host.took(|store| store.append_with(id, bytes, how))?.1);
-        let behind = self.commits() + 1 + client;
+        let behind = self.behind(client);
         match self.how {
             How::Buffered { sync } => {
                 self.unsynced += length;
@@ -165,26 +161,19 @@ impl<'a, C: Chunks> Clients<'a, C> {
                 self.steps.begin_in(behind, asked, zone, now);
             }
             How::Durable => {
-                self.played(&asked);
-                self.asked.extend(asked);
-                self.gathered.push(client);
+                self.groups.gather(client, asked);
                 self.commit(now)?;
             }
         }
         Ok(())
     }
 
-    /// Starts a commit of what has gathered, unless one is under way.
+    /// Writes what has gathered, unless a group is being written.
     fn commit(&mut self, now: Nanoseconds) -> Result<(), Stop> {
-        if self.committing.is_some() || self.gathered.is_empty() {
-            return Ok(());
+        if let Some(asked) = self.groups.write(self.host, &mut self.steps, now)? {
+            self.measured.commits += 1;
+            self.played(&asked);
         }
-        let asked = self.sync()?;
-        self.played(&asked);
-        let mut commands = std::mem::take(&mut self.asked);
-        commands.extend(asked);
-        self.committing = Some(std::mem::take(&mut self.gathered));
-        self.steps.begin(self.commits(), commands, now);
         Ok(())
     }
 
@@ -196,24 +185,24 @@ impl<'a, C: Chunks> Clients<'a, C> {
 
     /// Plays them to their end, and what comes behind.
     pub(super) fn run(&mut self, stopped: &dyn Fn() -> bool) -> Result<Measured, Stop> {
-        let commits = self.commits();
-        for client in 0..commits {
+        let clients = self.came.len();
+        for client in 0..clients {
             self.steps.begin(client, Vec::new(), client as f64 * TURNAROUND);
         }
         let mut end = 0.0;
         while let Some((who, now)) = self.steps.next() {
-            if who < commits {
+            if who < clients {
                 self.append(who, now)?;
                 continue;
             }
             end = now;
-            if who > commits {
-                let client = who - commits - 1;
+            if let Some(client) = who.checked_sub(self.behind(0)) {
                 self.answered(client, now);
                 self.steps.begin(client, Vec::new(), now + TURNAROUND);
                 continue;
             }
-            for (rank, client) in self.committing.take().unwrap_or_default().into_iter().enumerate() {
+            self.measured.flushes += u64::from(who > clients);
+            for (rank, client) in self.groups.ended(who, &mut self.steps, now).into_iter().enumerate() {
                 self.answered(client, now);
                 self.steps.begin(client, Vec::new(), now + (rank + 1) as f64 * TURNAROUND);
             }
@@ -226,7 +215,7 @@ impl<'a, C: Chunks> Clients<'a, C> {
         if !asked.is_empty() {
             self.measured.commits += 1;
             self.played(&asked);
-            self.steps.begin(commits, asked, end);
+            self.steps.begin(clients, asked, end);
             while let Some((_, now)) = self.steps.next() {
                 end = now;
             }

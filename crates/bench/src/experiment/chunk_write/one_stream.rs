@@ -19,8 +19,8 @@ const A_STORE: u64 = 1 << 30;
 /// What `imbrex chunk put` appends before it asks for a sync.
 const PUT: u64 = 256 * MIB;
 
-const SETTING: &str = "chunk after chunk of stream data, each filled with appends of 1 MiB in a zone of its own and sealed, four chunks at a place; default settings: a commit begins when \
-     somebody has appended and none is under way, nobody waits for others (group-commit-delay=0); buffered: a sync after 256 MiB, as chunk put does";
+const SETTING: &str = "chunk after chunk of stream data, each filled with appends of 1 MiB in a zone of its own and sealed, four chunks at a place; default settings: a group is written when somebody \
+     has appended and none is being written, beside the flush of those before it; nobody waits for others (group-commit-delay=0); buffered: a sync after 256 MiB, as chunk put does";
 
 /// How appends are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

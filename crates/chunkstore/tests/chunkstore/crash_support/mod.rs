@@ -4,7 +4,7 @@ pub mod bad;
 
 use crate::support::{Heard, bytes, id};
 use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
-use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, StreamType, TENANT, budget};
+use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, PendingSync, StreamType, TENANT, budget};
 use imbrex_crashkit::{Config, Crash, History, Log, Subject};
 use imbrex_device::{Cause, Drive, Tag, ZoneState, ZonedDevice};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
@@ -29,6 +29,10 @@ pub enum Op {
     Clean,
     Scrub,
     Remount,
+    /// Writes what there is as a group, and holds it.
+    Write,
+    /// Flushes the group of this place among those that are held.
+    Flush(usize),
     /// The operation of this number was refused and changed nothing.
     Refused(u64),
 }
@@ -45,7 +49,7 @@ impl Op {
     fn durability(self) -> Durability {
         match self {
             Create(.., d) | Append(.., d) | Seal(_, d) | Delete(_, d) => d,
-            Clean | Scrub | Step | BeginCheckpoint | Refused(_) => Buffered,
+            Clean | Scrub | Step | BeginCheckpoint | Write | Flush(_) | Refused(_) => Buffered,
             Sync | Checkpoint | Remount | Name(..) | Unname(_) => Durable,
         }
     }
@@ -204,7 +208,7 @@ fn perform(store: &ChunkStore, op: Op) -> imbrex_chunkstore::Result<()> {
         Step => store.step().map(drop),
         Clean => store.clean(100 << 10).map(drop),
         Scrub => store.scrub_on(30_000).map(drop),
-        Remount | Refused(_) => Ok(()),
+        Remount | Write | Flush(_) | Refused(_) => Ok(()),
     }
 }
 
@@ -287,6 +291,71 @@ fn sound(store: &ChunkStore) -> Result<(), String> {
     }
 }
 
+/// Groups that are written and not flushed, and the operations that each covers.
+type Held<'a> = Vec<(PendingSync<'a>, Vec<u64>)>;
+
+/// Operations up to the next mount. Whether there is one.
+fn mounted<'a>(
+    store: &'a ChunkStore,
+    ops: &mut dyn Iterator<Item = Op>,
+    waiting: &mut Vec<(u64, Op)>,
+    held: &mut Held<'a>,
+    through: bool,
+    log: &Log<Op>,
+) -> Result<bool, String> {
+    for op in ops {
+        let number = log.begun(op);
+        let fails = |e: Error| format!("{op:?}: {e}");
+        match op {
+            Write => {
+                held.push((store.begin_sync().map_err(fails)?, waiting.iter().map(|(number, _)| *number).collect()))
+            }
+            Flush(i) => {
+                let (group, covers) = held.remove(i);
+                group.finish().map_err(fails)?;
+                for (number, _) in waiting.extract_if(.., |(number, _)| covers.contains(number)) {
+                    log.synced(number);
+                }
+            }
+            Remount => {
+                // A process that ends takes along what is only in its memory.
+                store.sync().map_err(fails)?;
+                waiting.drain(..).for_each(|(number, _)| log.synced(number));
+                log.synced(number);
+                return Ok(true);
+            }
+            _ => {}
+        }
+        let len = || op.chunk().and_then(|n| store.stat(id(n)).ok()).map(|info| info.len);
+        let before = len();
+        match perform(store, op) {
+            // Such a name would have split another one, or there is none to take.
+            Err(Error::NameSplit { .. } | Error::NotFound(_) | Error::NoSuchName(_))
+                if matches!(op, Name(..) | Unname(_)) =>
+            {
+                log.begun(Refused(number));
+                continue;
+            }
+            Err(error) if error.is_no_space() => {
+                // What had been done in memory may yet come to the drive.
+                if len() == before && matches!(op, Create(..) | Append(..)) {
+                    log.begun(Refused(number));
+                }
+                continue;
+            }
+            other => other.map_err(fails)?,
+        }
+        waiting.push((number, op));
+        if op.durability() == Durable {
+            // An append that is durable by itself takes only its own chunk along.
+            let along =
+                |(_, other): &mut (u64, Op)| !(through && matches!(op, Append(..))) || other.chunk() == op.chunk();
+            waiting.extract_if(.., along).for_each(|(number, _)| log.synced(number));
+        }
+    }
+    Ok(false)
+}
+
 impl Subject for Scripted {
     type Op = Op;
 
@@ -299,49 +368,24 @@ impl Subject for Scripted {
     }
 
     fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
-        let mut store = open(&drive)?;
-        let mut waiting: Vec<(u64, Op)> = Vec::new();
         let device = &drive.device;
         let through = device.geometry().max_active.is_none() && !device.write_cache().map_err(|e| e.to_string())?;
-        for op in (self.0)(seed) {
-            let number = log.begun(op);
-            if op == Remount {
-                // A process that ends takes along what is only in its memory.
-                store.sync().map_err(|e| e.to_string())?;
-                waiting.drain(..).for_each(|(number, _)| log.synced(number));
-                drop(store);
-                store = open(&drive)?;
+        let (mut ops, mut waiting) = ((self.0)(seed).into_iter(), Vec::new());
+        loop {
+            let store = open(&drive)?;
+            let mut held = Vec::new();
+            let ended = mounted(&store, &mut ops, &mut waiting, &mut held, through, log);
+            if ended.is_err() && store.volume().check_poison().is_err() {
+                // One of their flushes has failed, or one before it.
+                assert!(
+                    held.into_iter().all(|(group, _)| group.finish().is_err()),
+                    "a flush hides the one that failed"
+                );
             }
-            let len = |store: &ChunkStore| op.chunk().and_then(|n| store.stat(id(n)).ok()).map(|info| info.len);
-            let before = len(&store);
-            match perform(&store, op) {
-                // Such a name would have split another one, or there is none to take.
-                Err(Error::NameSplit { .. } | Error::NotFound(_) | Error::NoSuchName(_))
-                    if matches!(op, Name(..) | Unname(_)) =>
-                {
-                    log.begun(Refused(number));
-                    continue;
-                }
-                Err(error) if error.is_no_space() => {
-                    // What had been done in memory may yet come to the drive.
-                    if len(&store) == before && matches!(op, Create(..) | Append(..)) {
-                        log.begun(Refused(number));
-                    }
-                    continue;
-                }
-                other => other.map_err(|e| format!("{op:?}: {e}"))?,
-            }
-            waiting.push((number, op));
-            if op.durability() == Durable {
-                // An append that is durable by itself takes only its own chunk along.
-                let along =
-                    |(_, other): &(u64, Op)| !(through && matches!(op, Append(..))) || other.chunk() == op.chunk();
-                let (durable, still): (Vec<_>, Vec<_>) = waiting.drain(..).partition(along);
-                waiting = still;
-                durable.into_iter().for_each(|(number, _)| log.synced(number));
+            if !ended? {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     fn recover(&self, drive: Drive) -> Result<(), String> {
@@ -551,6 +595,68 @@ pub fn through(seed: u64) -> Vec<Op> {
             12 | 22 | 36 => ops.extend([Delete(n, Buffered), Create(n, 1, Buffered), Append(n, 5000, 200, Durable)]),
             20 | 28 | 40 => ops.push(Clean),
             _ => {}
+        }
+    }
+    ops
+}
+
+/// Groups of the group commit, written and flushed in every order; then at random, with moves, deletions, names and checkpoints between.
+pub fn overlapped(seed: u64) -> Vec<Op> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut ops: Vec<Op> = (0..4).map(|n| Create(n, (n % 2) as u8, Buffered)).collect();
+    let mut written = 0u8;
+    let mut group = |ops: &mut Vec<Op>| {
+        written += 1;
+        let n = u64::from(written % 4);
+        ops.extend([Append(n, 9000, written, Buffered), Append((n + 1) % 4, 5000, 100 + written, Buffered), Write]);
+    };
+    for order in [[0, 0], [1, 0]] {
+        group(&mut ops);
+        group(&mut ops);
+        // While two wait, what is durable by itself goes first, too.
+        ops.extend([Flush(order[0]), Append(3, 300, 200 + order[0] as u8, Durable), Flush(order[1])]);
+        group(&mut ops);
+        ops.push(Flush(0));
+    }
+    for order in [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0], [2, 0, 0], [2, 1, 0]] {
+        (0..3).for_each(|_| group(&mut ops));
+        ops.extend(order.map(Flush));
+    }
+    // Chunks that are there, and their lengths.
+    let mut there: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut held = 0;
+    for round in 0..150u64 {
+        let n = 10 + rng.random_range(0..8u64);
+        let how = if rng.random_bool(0.2) { Durable } else { Buffered };
+        match (there.get(&n).copied(), rng.random_range(0..12)) {
+            (_, 0..3) if held < 3 => {
+                held += 1;
+                ops.push(Write);
+            }
+            (_, 0..5) if held > 0 => {
+                ops.push(Flush(rng.random_range(0..held)));
+                held -= 1;
+            }
+            (None, _) => {
+                there.insert(n, 30_000);
+                ops.extend([Create(n, (n % 2) as u8, Buffered), Append(n, 30_000, round as u8, how)]);
+            }
+            (Some(_), 5 | 6) => {
+                there.remove(&n);
+                ops.push(Delete(n, how));
+            }
+            (_, 7) => ops.push(Clean),
+            (_, 8) => ops.extend([BeginCheckpoint, Step]),
+            (_, 9) => ops.push(Step),
+            (Some(len), _) if len < 100_000 => {
+                there.insert(n, len + 20_000);
+                ops.push(Append(n, 20_000, round as u8, how));
+            }
+            _ if round % 5 == 0 => {
+                ops.push(Remount);
+                held = 0;
+            }
+            _ => ops.push(Sync),
         }
     }
     ops

@@ -1,0 +1,307 @@
+//! Group commit: who commits writes for everybody, and the next group is written while the one before is flushed.
+//!
+//! An engine numbers what it decides. Whoever needs a number durable [joins](Committer::join). One of them becomes the leader: it has the right to write
+//! ([`Lead`]) and writes everything that has gathered, the log first. When all of that is at the drive, the group is [`Written`], and the next leader may
+//! write. A flush covers every group that was written before it began. So at most one thread writes, at most one flushes, and the two do not wait for each
+//! other. Everybody who waits for a written group waits in the volume's flush; no token has to be alive for that.
+//!
+//! ```text
+//!   Lead ── done ──▶ Written ── flush ──▶ Flushed ── tell ──▶ durable
+//!    │ dropped: the next one leads    dropped: whoever joins flushes and tells
+//! ```
+//!
+//! Invariants:
+//! - Groups ascend, and so do their tickets. What covers a group covers all before it, so no acknowledgement overtakes another.
+//! - A failed flush poisons the volume ([`Volume::durable`]): this group, those that were written meanwhile and all later ones fail.
+//! - Writes of a group may reach the drive's platters before those of the group before it. So a record of the log that moves or overwrites bytes is
+//!   logged only when [`Flushed`] has covered these bytes; then no power loss leaves the record without them.
+
+use crate::flush::Ticket;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::volume::Volume;
+use imbrex_device::{Result, Tag};
+use std::collections::VecDeque;
+
+/// Number of what an engine has decided. The engine counts them, under the lock under which it decides; its log's record numbers will do.
+pub type Seq = u64;
+
+/// The group commit of one engine on a volume.
+pub struct Committer {
+    volume: Volume,
+    groups: Mutex<Groups>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Groups {
+    /// Somebody has the right to write.
+    writing: bool,
+    /// The log is written up to here.
+    logged: Seq,
+    /// Groups that are written and not known to be durable, the oldest first, and the flush that each needs.
+    written: VecDeque<(Seq, Ticket)>,
+    durable: Seq,
+}
+
+/// What whoever [joins](Committer::join) finds.
+pub enum Join<'a> {
+    /// It is durable.
+    Durable,
+    /// It is written: flush it.
+    Written(Written<'a>),
+    /// Nobody has written it, or is about to: write it.
+    Lead(Lead<'a>),
+}
+
+/// The right to write. Dropped before it is [done](Lead::done), it is the next one's.
+#[must_use]
+pub struct Lead<'a>(&'a Committer);
+
+/// A group that the drive has and may still lose with its power.
+#[must_use]
+pub struct Written<'a> {
+    committer: &'a Committer,
+    seq: Seq,
+    ticket: Ticket,
+}
+
+/// A group that no power loss takes any more.
+#[must_use]
+pub struct Flushed<'a> {
+    committer: &'a Committer,
+    seq: Seq,
+}
+
+impl Committer {
+    /// Everything up to number 0 is durable.
+    pub fn new(volume: &Volume) -> Committer {
+        Committer { volume: volume.clone(), groups: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Waits while `seq` may be in the group that somebody is writing. An engine goes on joining until it finds [`Join::Durable`].
+    pub fn join(&self, seq: Seq) -> Join<'_> {
+        let mut groups = lock(&self.groups);
+        loop {
+            if seq <= groups.durable {
+                return Join::Durable;
+            }
+            if let Some(&(seq, ticket)) = groups.written.iter().find(|(upto, _)| *upto >= seq) {
+                return Join::Written(Written { committer: self, seq, ticket });
+            }
+            groups = match self.free(groups) {
+                Ok(lead) => return Join::Lead(lead),
+                Err(changed) => changed,
+            };
+        }
+    }
+
+    /// The same of what needs the log alone to be [written](Lead::logged) up to `seq`, as with the drive's write cache off. `None`: it is.
+    pub fn join_logged(&self, seq: Seq) -> Option<Lead<'_>> {
+        let mut groups = lock(&self.groups);
+        while seq > groups.logged {
+            groups = match self.free(groups) {
+                Ok(lead) => return Some(lead),
+                Err(changed) => changed,
+            };
+        }
+        None
+    }
+
+    /// Waits for the right to write, whatever is durable.
+    pub fn lead(&self) -> Lead<'_> {
+        let mut groups = lock(&self.groups);
+        loop {
+            groups = match self.free(groups) {
+                Ok(lead) => return lead,
+                Err(changed) => changed,
+            };
+        }
+    }
+
+    /// The right to write, if it is free; else waits for a change.
+    fn free<'a>(&'a self, mut groups: MutexGuard<'a, Groups>) -> std::result::Result<Lead<'a>, MutexGuard<'a, Groups>> {
+        if std::mem::replace(&mut groups.writing, true) {
+            return Err(wait(&self.changed, groups));
+        }
+        Ok(Lead(self))
+    }
+
+    /// Whether somebody has the right to write. Never waits for the drive, nor do the two below.
+    pub fn is_writing(&self) -> bool {
+        lock(&self.groups).writing
+    }
+
+    /// The log is written up to here.
+    pub fn logged(&self) -> Seq {
+        lock(&self.groups).logged
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Seq {
+        lock(&self.groups).durable
+    }
+}
+
+impl<'a> Lead<'a> {
+    /// The log is written up to `seq`, its zones are not yet.
+    pub fn logged(&self, seq: Seq) {
+        let mut groups = lock(&self.0.groups);
+        groups.logged = groups.logged.max(seq);
+        self.0.changed.notify_all();
+    }
+
+    /// Everything that was decided up to `seq` is written. From here on the next group may be.
+    pub fn done(self, seq: Seq) -> Written<'a> {
+        let committer = self.0;
+        let ticket = committer.volume.ticket();
+        let mut groups = lock(&committer.groups);
+        match groups.written.back_mut() {
+            Some(last) => {
+                debug_assert!(last.0 <= seq && last.1 <= ticket, "groups ascend");
+                // One flush covers both.
+                if last.1 == ticket { last.0 = seq } else { groups.written.push_back((seq, ticket)) }
+            }
+            None => groups.written.push_back((seq, ticket)),
+        }
+        Written { committer, seq, ticket }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.groups).writing = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<'a> Written<'a> {
+    /// Waits for the flush that covers the group, or leads it.
+    ///
+    /// # Errors
+    /// Those of [`Volume::durable`]: a flush has failed, this one or any before, and the volume takes no more writes.
+    pub fn flush(self, tag: Tag) -> Result<Flushed<'a>> {
+        self.committer.volume.durable(self.ticket, tag)?;
+        Ok(Flushed { committer: self.committer, seq: self.seq })
+    }
+}
+
+impl Flushed<'_> {
+    /// Everything that was decided up to this number is durable.
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// From here on others find these numbers durable. What an engine has to note of that it notes before.
+    pub fn tell(self) {
+        let mut groups = lock(&self.committer.groups);
+        groups.durable = groups.durable.max(self.seq);
+        let durable = groups.durable;
+        groups.written.retain(|(seq, _)| *seq > durable);
+        self.committer.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Budget;
+    use crate::volume::{Exec, FormatOptions, TenantSpec, VolumeOptions};
+    use imbrex_device::{Cause, Drive};
+    use imbrex_emulator::{Config, Emulator};
+    use std::sync::Arc;
+
+    const TAG: Tag = Tag::new(Cause::Journal);
+
+    fn committer() -> (Emulator, Committer) {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+        let tenants = vec![TenantSpec { name: "one".into(), budget: Budget::default() }];
+        Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
+        let options = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let volume = Volume::open(drive, options).unwrap();
+        (emulator, Committer::new(&volume))
+    }
+
+    /// Whoever needs `seq` leads, and has written.
+    fn written(commits: &Committer, seq: Seq) -> Written<'_> {
+        let Join::Lead(lead) = commits.join(seq) else { panic!("{seq} is written") };
+        assert!(commits.is_writing());
+        lead.done(seq)
+    }
+
+    #[test]
+    fn one_flush_covers_all_groups_that_were_written_before_it_in_whatever_order_they_end() {
+        for first in [0, 1] {
+            let (emulator, commits) = committer();
+            let before = emulator.stats().flushes;
+            let mut groups = [Some(written(&commits, 3)), Some(written(&commits, 5))];
+            assert!(!commits.is_writing() && commits.durable() == 0);
+            for i in [first, 1 - first] {
+                groups[i].take().unwrap().flush(TAG).unwrap().tell();
+                let durable = if (first, i) == (0, 0) { 3 } else { 5 };
+                assert_eq!(commits.durable(), durable, "group {i}, {first} first");
+            }
+            assert_eq!(emulator.stats().flushes - before, 1);
+            // What is written behind it needs another one.
+            written(&commits, 6).flush(TAG).unwrap().tell();
+            assert_eq!((emulator.stats().flushes - before, commits.durable()), (2, 6));
+        }
+    }
+
+    #[test]
+    fn who_is_told_late_takes_nothing_back() {
+        let (_, commits) = committer();
+        let [one, two] = [written(&commits, 1), written(&commits, 2)].map(|group| group.flush(TAG).unwrap());
+        two.tell();
+        assert_eq!(one.seq(), 1);
+        one.tell();
+        assert_eq!(commits.durable(), 2);
+        assert!(matches!(commits.join(2), Join::Durable));
+    }
+
+    #[test]
+    fn a_group_that_nobody_ends_is_ended_by_whoever_needs_it() {
+        let (emulator, commits) = committer();
+        let before = emulator.stats().flushes;
+        drop(written(&commits, 4));
+        for told in [false, true] {
+            let Join::Written(group) = commits.join(2) else { panic!("it is written") };
+            let flushed = group.flush(TAG).unwrap();
+            assert_eq!(flushed.seq(), 4);
+            if told {
+                flushed.tell();
+            }
+        }
+        assert!(matches!(commits.join(4), Join::Durable));
+        assert_eq!(emulator.stats().flushes - before, 1);
+    }
+
+    #[test]
+    fn who_gives_up_leaves_the_right_to_write_to_the_next() {
+        let (_, commits) = committer();
+        drop(commits.lead());
+        let Join::Lead(lead) = commits.join(1) else { panic!("nothing is written") };
+        lead.logged(7);
+        assert!(commits.join_logged(7).is_none() && commits.logged() == 7);
+        drop(lead);
+        assert!(commits.join_logged(8).is_some());
+        assert!(!commits.is_writing() && matches!(commits.join(1), Join::Lead(_)));
+    }
+
+    #[test]
+    fn a_failed_flush_fails_every_group_that_was_written_and_all_later_ones() {
+        for first in [0, 1] {
+            let (emulator, commits) = committer();
+            let mut groups = [Some(written(&commits, 1)), Some(written(&commits, 2))];
+            emulator.faults().fail_flushes(1);
+            // The next one would succeed.
+            for i in [first, 1 - first] {
+                assert!(groups[i].take().unwrap().flush(TAG).is_err(), "group {i}, {first} first");
+            }
+            let Join::Written(group) = commits.join(1) else { panic!("it is written") };
+            assert!(group.flush(TAG).is_err());
+            assert!(written(&commits, 3).flush(TAG).is_err());
+            assert_eq!(commits.durable(), 0);
+        }
+    }
+}
