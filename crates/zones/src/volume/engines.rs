@@ -63,6 +63,6 @@ impl Engines {
     pub(crate) fn leave(&mut self) -> Option<bool> {
         self.now = self.now.saturating_sub(1);
         self.over |= self.now == 0;
-        (self.now == 0).then(|| !self.unclean && self.clean >= self.begun.len())
+        (self.now == 0).then_some(!self.unclean && self.clean >= self.begun.len())
     }
 }
