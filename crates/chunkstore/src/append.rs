@@ -172,14 +172,8 @@ impl Core {
             let guard = self.commit_guard();
             // Somebody else may have done it meanwhile.
             if self.state().buffered > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
-                let mut meta = lock(&self.meta);
-                // Perhaps nobody ever calls anything durable, and the metazones must not fill up with the journal.
-                self.admit_group(&mut meta, &guard)?;
-                self.write_out(&mut meta, &guard)?;
-                if let Err(error) = self.checkpoint_tick(&mut meta, &guard) {
-                    self.volume.check_poison()?;
-                    tracing::error!(%error, "a checkpoint could not be written");
-                }
+                // Perhaps nobody ever calls anything durable; whoever does flushes this, too.
+                drop(self.write_group(guard)?);
             }
         }
         Ok(())

@@ -153,6 +153,8 @@ pub(crate) struct State {
     pub(crate) unflushed: BTreeSet<u32>,
     /// Groups that are written and not noted as durable, the oldest first.
     groups: VecDeque<Group>,
+    /// Bytes that ever became durable.
+    pub(crate) flushed: u64,
     /// Bytes that are not written yet.
     pub(crate) buffered: u64,
     /// Bytes that were ever appended or moved, records included, and as many at the last checkpoint's start.
@@ -195,6 +197,7 @@ impl State {
             creates: Default::default(),
             unflushed: Default::default(),
             groups: Default::default(),
+            flushed: 0,
             buffered: 0,
             appended: 0,
             checkpointed: 0,
@@ -242,12 +245,16 @@ impl State {
     /// Groups up to this number are durable. False: that was known.
     fn group_durable(&mut self, number: u64) -> bool {
         let due = self.groups.partition_point(|group| group.number <= number);
-        for (zone, life, end) in self.groups.drain(..due).flat_map(|group| group.ends) {
-            if let Some(z) = self.zones.get_mut(zone).filter(|z| z.life == life) {
-                z.durable = z.durable.max(end);
-            }
-        }
+        let groups: Vec<Group> = self.groups.drain(..due).collect();
+        groups.iter().flat_map(|group| &group.ends).for_each(|(zone, life, end)| self.durable_to(*zone, *life, *end));
         due > 0
+    }
+
+    /// What this life of the zone has up to block `end` is durable.
+    pub(crate) fn durable_to(&mut self, zone: u32, life: u64, end: u32) {
+        if let Some(z) = self.zones.get_mut(zone).filter(|z| z.life == life && z.durable < end) {
+            self.flushed += u64::from(end - std::mem::replace(&mut z.durable, end)) * BLOCK as u64;
+        }
     }
 
     /// Whether no power loss takes these records. Of others nothing goes into the journal: a power loss may leave the journal, and not them.
@@ -426,7 +433,12 @@ impl Core {
             match self.commits.join(target) {
                 Join::Durable => return Ok(()),
                 Join::Written(group) => self.flush_group(group)?,
-                Join::Lead(guard) => self.flush_group(self.write_group(guard)?)?,
+                Join::Lead(guard) => {
+                    if !self.options.group_commit_delay.is_zero() && self.is_threaded() {
+                        std::thread::sleep(self.options.group_commit_delay);
+                    }
+                    self.flush_group(self.write_group(guard)?)?;
+                }
             }
         }
     }
@@ -461,9 +473,6 @@ impl Core {
 
     /// Writes everything that is there now, and a piece of the checkpoint that is under way or due. The next group may be written from then on.
     pub(crate) fn write_group<'a>(&self, guard: CommitGuard<'a>) -> Result<Written<'a>> {
-        if !self.options.group_commit_delay.is_zero() && self.is_threaded() {
-            std::thread::sleep(self.options.group_commit_delay);
-        }
         let mut meta = lock(&self.meta);
         self.admit_group(&mut meta, &guard)?;
         {

@@ -28,7 +28,7 @@ pub(crate) struct Fresh {
     zones: BTreeSet<u32>,
     /// About as many bytes of the journal will it take.
     pub(crate) cost: u64,
-    /// [`State::appended`] at the last time.
+    /// [`State::flushed`] at the last time.
     told: u64,
 }
 
@@ -65,7 +65,7 @@ impl State {
     /// Tells the journal where everything stands that is durable.
     pub(crate) fn log_index(&mut self) {
         let Fresh { slots, zones, .. } = std::mem::take(&mut self.fresh);
-        self.fresh.told = self.appended;
+        self.fresh.told = self.flushed;
         // Up to where each zone is told: not behind a record that is not.
         let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
         for zone in zones {
@@ -106,18 +106,18 @@ impl State {
 }
 
 impl Core {
-    /// Before the journal is written: tells it what was appended, if that is enough by now; sooner where it has something to write anyway.
+    /// Before the journal is written: tells it what became durable, if that is enough by now; sooner where it has something to write anyway.
     pub(crate) fn log_index_if_due(&self, state: &mut State) {
-        let some = state.appended - state.fresh.told >= self.options.tell_bytes / 4;
+        let some = state.flushed - state.fresh.told >= self.options.tell_bytes / 4;
         if self.is_tell_due(state) || some && !state.journal.is_empty() {
             state.log_index();
         }
     }
 
-    /// Whether so much was appended that the journal is to be told of it whatever else it is written for.
+    /// Whether so much became durable that the journal is to be told of it whatever else it is written for.
     pub(crate) fn is_tell_due(&self, state: &State) -> bool {
         let large = state.fresh.cost >= 2 * self.facts.part_bytes as u64;
-        large || state.appended - state.fresh.told >= self.options.tell_bytes
+        large || state.flushed - state.fresh.told >= self.options.tell_bytes
     }
 
     /// Makes everything durable, and puts into the journal where it stands.

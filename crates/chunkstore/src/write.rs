@@ -212,14 +212,12 @@ impl Core {
                 let mut state = self.state();
                 state.buffered = state.buffered.saturating_sub(u64::from(now - written) * BLOCK as u64);
                 let mut landed = false;
-                if !self.write_through {
-                    state.unflushed.insert(zone);
+                match self.write_through {
+                    true => state.durable_to(zone, life, now),
+                    false => drop(state.unflushed.insert(zone)),
                 }
                 if let Some(z) = state.zones.get_mut(zone) {
                     z.buffer.written_to(now);
-                    if self.write_through {
-                        z.durable = now;
-                    }
                     landed = z.stranded && z.buffer.is_empty();
                     z.stranded &= !landed;
                 }

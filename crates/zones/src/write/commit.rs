@@ -17,10 +17,11 @@
 //!   logged only when [`Flushed`] has covered these bytes; then no power loss leaves the record without them.
 
 use crate::flush::Ticket;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::volume::Volume;
 use imbrex_device::{Result, Tag};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 /// Number of what an engine has decided. The engine counts them, under the lock under which it decides; its log's record numbers will do.
 pub type Seq = u64;
@@ -80,50 +81,39 @@ impl Committer {
 
     /// Waits while `seq` may be in the group that somebody is writing. An engine goes on joining until it finds [`Join::Durable`].
     pub fn join(&self, seq: Seq) -> Join<'_> {
-        let mut groups = lock(&self.groups);
-        loop {
-            if seq <= groups.durable {
-                return Join::Durable;
-            }
-            if let Some(&(seq, ticket)) = groups.written.iter().find(|(upto, _)| *upto >= seq) {
-                return Join::Written(Written { committer: self, seq, ticket });
-            }
-            groups = match self.free(groups) {
-                Ok(lead) => return Join::Lead(lead),
-                Err(changed) => changed,
-            };
-        }
+        let written = |&(upto, ticket): &(Seq, Ticket)| {
+            (upto >= seq).then_some(Join::Written(Written { committer: self, seq: upto, ticket }))
+        };
+        let found = self.find(|groups| match seq <= groups.durable {
+            true => Some(Join::Durable),
+            false => groups.written.iter().find_map(written),
+        });
+        found.unwrap_or_else(Join::Lead)
     }
 
     /// The same of what needs the log alone to be [written](Lead::logged) up to `seq`, as with the drive's write cache off. `None`: it is.
     pub fn join_logged(&self, seq: Seq) -> Option<Lead<'_>> {
-        let mut groups = lock(&self.groups);
-        while seq > groups.logged {
-            groups = match self.free(groups) {
-                Ok(lead) => return Some(lead),
-                Err(changed) => changed,
-            };
-        }
-        None
+        self.find(|groups| (seq <= groups.logged).then_some(())).err()
     }
 
     /// Waits for the right to write, whatever is durable.
     pub fn lead(&self) -> Lead<'_> {
-        let mut groups = lock(&self.groups);
-        loop {
-            groups = match self.free(groups) {
-                Ok(lead) => return lead,
-                Err(changed) => changed,
-            };
-        }
+        let Err(lead) = self.find(|_| None::<Infallible>);
+        lead
     }
 
-    /// The right to write, if it is free; else waits for a change.
-    fn free<'a>(&'a self, mut groups: MutexGuard<'a, Groups>) -> std::result::Result<Lead<'a>, MutexGuard<'a, Groups>> {
-        if std::mem::replace(&mut groups.writing, true) {
-            return Err(wait(&self.changed, groups));
+    /// Waits until this is there, or for the right to write.
+    fn find<T>(&self, there: impl Fn(&Groups) -> Option<T>) -> std::result::Result<T, Lead<'_>> {
+        let mut groups = lock(&self.groups);
+        loop {
+            if let Some(found) = there(&groups) {
+                return Ok(found);
+            }
+            if !std::mem::replace(&mut groups.writing, true) {
+                return Err(Lead(self));
+            }
+            groups = wait(&self.changed, groups);
         }
-        Ok(Lead(self))
     }
 
     /// Whether somebody has the right to write. Never waits for the drive, nor do the two below.
@@ -155,14 +145,10 @@ impl<'a> Lead<'a> {
         let committer = self.0;
         let ticket = committer.volume.ticket();
         let mut groups = lock(&committer.groups);
-        match groups.written.back_mut() {
-            Some(last) => {
-                debug_assert!(last.0 <= seq && last.1 <= ticket, "groups ascend");
-                // One flush covers both.
-                if last.1 == ticket { last.0 = seq } else { groups.written.push_back((seq, ticket)) }
-            }
-            None => groups.written.push_back((seq, ticket)),
-        }
+        debug_assert!(groups.written.back().is_none_or(|last| *last <= (seq, ticket)), "groups ascend");
+        // One flush covers this one and those that wait for the same.
+        groups.written.retain(|(_, other)| *other != ticket);
+        groups.written.push_back((seq, ticket));
         Written { committer, seq, ticket }
     }
 }
