@@ -22,6 +22,7 @@ use crate::options::Options;
 use imbrex_device::{AlignedBuf, Cause, Drive, Error, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
 use imbrex_zones::label::{NOBODY, TenantRecord};
+use imbrex_zones::log::format::LOG_KIND;
 use imbrex_zones::{NewLabel, Volume, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -281,7 +282,9 @@ fn find_stretches(
         }
         let first = found.len();
         let mut each = |at: u64, bytes: &[u8]| {
-            if let Some(header) = ZoneHeader::decode(bytes).filter(|header| header.zone == zone.id.0) {
+            // Another engine's log is no file.
+            let is_file = |header: &ZoneHeader| header.zone == zone.id.0 && header.kind != LOG_KIND;
+            if let Some(header) = ZoneHeader::decode(bytes).filter(is_file) {
                 found.push(Stretch { header, from: at + front, to, untold });
             }
         };

@@ -151,8 +151,7 @@ impl Core {
             meta.log.abandon_snapshot();
             return Err(error);
         }
-        if meta.log.in_snapshot() {
-            meta.log.finish_snapshot()?;
+        if meta.log.finish_snapshot()? {
             self.state().checkpointed = meta.progress.appended;
         }
         Ok(false)

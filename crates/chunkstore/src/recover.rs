@@ -195,7 +195,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     if dirty {
         let guard = core.commit_guard();
         let mut meta = lock(&core.meta);
-        meta.log.mark()?;
+        meta.log.forget_unread();
         core.checkpoint_whole(&mut meta, &guard)?;
         if salvaging {
             // Neither ring has an older one that counts.

@@ -1,11 +1,14 @@
 //! The metadata log, as the smallest engine uses it: numbers that stand for bytes. What it finds is compared with what it was told.
 
+use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{AlignedBuf, Cause, Drive, Result, Tag, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::log::format::{Kind, LogFrame, LogHead, read_zone};
 use imbrex_zones::log::{Admitted, Batch, LogZoneState, MetaLog, ONE_COPY, Root};
 use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
 use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,9 +21,13 @@ fn config() -> Config {
 
 fn formatted(config: &Config) -> Emulator {
     let emulator = Emulator::memory(config).unwrap();
-    let tenants = vec![TenantSpec { name: "numbers".into(), budget: Budget::keeping(0, 1) }];
-    Volume::format(&drive(&emulator), &FormatOptions { uuid: Some([5; 16]), tenants, force: false }).unwrap();
+    format(&drive(&emulator)).unwrap();
     emulator
+}
+
+fn format(drive: &Drive) -> Result<()> {
+    let tenants = vec![TenantSpec { name: "numbers".into(), budget: Budget::keeping(0, 1) }];
+    Volume::format(drive, &FormatOptions { uuid: Some([5; 16]), tenants, force: false })
 }
 
 fn drive(emulator: &Emulator) -> Drive {
@@ -54,8 +61,12 @@ fn apply(model: &mut Model, record: &[u8]) {
 impl Engine {
     /// Opens it, or makes it with three zones a copy.
     fn open(emulator: &Emulator, copies: u8) -> Result<Engine> {
+        Engine::on(drive(emulator), copies)
+    }
+
+    fn on(drive: Drive, copies: u8) -> Result<Engine> {
         let options = VolumeOptions { exec: Exec::Inline, survivor_bytes: 64 << 10, ..Default::default() };
-        let volume = Volume::open(drive(emulator), options)?;
+        let volume = Volume::open(drive, options)?;
         let tenant = volume.tenant("numbers")?;
         let (mut model, mut skipped, mut whole) = (Model::new(), Vec::new(), true);
         let bytes = tenant.root();
@@ -72,7 +83,7 @@ impl Engine {
             let mut log = MetaLog::create(&tenant, &root, clock());
             for _ in 0..copies {
                 log.begin_snapshot()?;
-                log.finish_snapshot()?;
+                assert!(log.finish_snapshot()?);
             }
             tenant.set_root(&root.encode().unwrap())?;
             log
@@ -89,14 +100,19 @@ impl Engine {
             tenant.adoption_done();
             log.finish_all_left();
             tenant.recovered()?;
-            log.mark()?;
             log
         };
-        Ok(Engine { volume, tenant, log, model, skipped, whole })
+        let mut engine = Engine { volume, tenant, log, model, skipped, whole };
+        if !engine.skipped.is_empty() {
+            engine.log.forget_unread();
+            engine.snapshot()?;
+        }
+        Ok(engine)
     }
 
+    /// What a snapshot takes: each value is a piece, in frames of its own.
     fn size(&self) -> u64 {
-        self.model.values().map(|value| value.len() as u64 + 12).sum()
+        self.model.values().map(|value| (value.len() as u64 + 100).next_multiple_of(4096)).sum()
     }
 
     /// Not durable.
@@ -141,9 +157,13 @@ impl Engine {
     }
 
     fn snapshot(&mut self) -> Result<()> {
-        self.log.begin_snapshot()?;
-        self.pieces(usize::MAX)?;
-        self.log.finish_snapshot()
+        loop {
+            self.log.begin_snapshot()?;
+            self.pieces(usize::MAX)?;
+            if self.log.finish_snapshot()? {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -244,7 +264,7 @@ fn a_long_record_is_cut_and_comes_back() {
     for copies in [1, 2] {
         let emulator = formatted(&config());
         let mut engine = Engine::open(&emulator, copies).unwrap();
-        for (n, len) in [8_111, 8_112, 8_113, 100_000, 150_000, 1].into_iter().enumerate() {
+        for (n, len) in [16_295, 16_296, 16_297, 100_000, 150_000, 1].into_iter().enumerate() {
             engine.set(n as u32, value(n as u32, 1, len)).unwrap();
         }
         engine.sync().unwrap();
@@ -387,10 +407,15 @@ fn what_one_mount_could_not_read_does_not_come_back() {
     assert_eq!(engine.model[&0], value(0, 1, 100));
     assert!(engine.skipped[0].contains("cannot be read") && !engine.skipped[0].contains("other copy"));
     engine.set(1, b"after".to_vec()).unwrap();
+    // Also where a record comes before the next snapshot is whole.
+    engine.log.forget_unread();
+    engine.log.begin_snapshot().unwrap();
+    engine.set(2, b"early".to_vec()).unwrap();
     drop(engine);
     emulator.faults().clear();
     let engine = Engine::open(&emulator, 1).unwrap();
     assert!(engine.model[&0] == value(0, 1, 100) && engine.model[&1] == b"after" && engine.whole);
+    assert_eq!(engine.model[&2], b"early");
 }
 
 /// A flush that fails within a snapshot ends the volume; the snapshot before counts, with everything that was flushed.
@@ -472,4 +497,125 @@ fn zones_that_are_left_take_no_active_zone() {
     let engine = Engine::open(&emulator, 2).unwrap();
     assert!(engine.model == before);
     assert_eq!(emulator.stats().total.rule_violations, 0);
+}
+
+/// What a history of calls leaves: the number that each gives to a key, and the bytes of its value.
+#[derive(Clone, Debug)]
+struct Set(u32, u32, usize);
+
+struct Numbers {
+    copies: u8,
+}
+
+impl Numbers {
+    /// As many of the calls as there must be, and perhaps more of them, in order.
+    fn compare(&self, engine: &Engine, history: &History<Set>) -> std::result::Result<(), String> {
+        let mut model = Model::new();
+        let mut seen = history.must_prefix() == 0 && engine.model.is_empty();
+        for (n, entry) in history.entries().iter().enumerate() {
+            let Set(key, version, len) = entry.op;
+            model.insert(key, value(key, version, len));
+            seen |= n + 1 >= history.must_prefix() && engine.model == model;
+        }
+        if seen {
+            Ok(())
+        } else {
+            Err(format!("what is found follows from no front of at least {} calls", history.must_prefix()))
+        }
+    }
+}
+
+impl Subject for Numbers {
+    type Op = Set;
+
+    fn format(&self, drive: &Drive) -> std::result::Result<(), String> {
+        format(drive).map_err(|e| e.to_string())?;
+        Engine::on(drive.clone(), self.copies).map(drop).map_err(|e| e.to_string())
+    }
+
+    fn workload(&self, drive: Drive, seed: u64, log: &Log<Set>) -> std::result::Result<(), String> {
+        let text = |e: imbrex_device::Error| e.to_string();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut engine = Engine::on(drive, self.copies).map_err(text)?;
+        let mut last = None;
+        for n in 0..90 {
+            let (key, len) =
+                (rng.random_range(0..4), *[0, 50, 3_000, 9_000].get(rng.random_range(0..4usize)).unwrap_or(&1));
+            let id = log.begun(Set(key, n, len));
+            engine.set(key, value(key, n, len)).map_err(text)?;
+            log.acked(id);
+            last = Some(id);
+            match rng.random_range(0..8) {
+                0..4 => engine.sync().map_err(text)?,
+                4 => engine.snapshot().map_err(text)?,
+                5 => {
+                    engine.log.begin_snapshot().and_then(|()| engine.pieces(2)).map_err(text)?;
+                    continue;
+                }
+                _ => continue,
+            }
+            log.synced_up_to(id);
+        }
+        engine.sync().map_err(text)?;
+        last.into_iter().for_each(|id| log.synced_up_to(id));
+        Ok(())
+    }
+
+    fn recover(&self, drive: Drive) -> std::result::Result<(), String> {
+        let mut engine = Engine::on(drive, self.copies).map_err(|e| e.to_string())?;
+        engine.snapshot().map_err(|e| e.to_string())
+    }
+
+    fn check(&self, drive: Drive, _: Crash, history: &History<Set>) -> std::result::Result<(), String> {
+        let text = |e: imbrex_device::Error| e.to_string();
+        let mut engine = Engine::on(drive.clone(), self.copies).map_err(text)?;
+        if history.fault().is_none() && (!engine.whole || !engine.skipped.is_empty()) {
+            return Err(format!("a crash is taken for damage: {:?}", engine.skipped));
+        }
+        self.compare(&engine, history)?;
+        // It goes on.
+        engine.set(9, value(9, 1, 5_000)).and_then(|()| engine.snapshot()).map_err(text)?;
+        let before = std::mem::take(&mut engine.model);
+        drop(engine);
+        let engine = Engine::on(drive, self.copies).map_err(text)?;
+        if engine.model == before { Ok(()) } else { Err("what was written after the crash is not there".into()) }
+    }
+}
+
+fn small() -> Config {
+    Config {
+        zone_size: 128 << 10,
+        zone_capacity: 128 << 10,
+        capacity: 2 << 20,
+        conventional: 3,
+        write_cache: true,
+        ..Config::tiny()
+    }
+}
+
+#[test]
+fn every_crash_leaves_a_front_of_what_was_written() {
+    for copies in [1, 2] {
+        for seed in seeds(2) {
+            let plan = Plan { threads: 2, max_states: 1_000, ..Plan::new(seed) };
+            let report = explore(&Arc::new(Numbers { copies }), &small(), &plan).unwrap();
+            assert!(report.states >= 700, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_fails_or_a_zone_that_dies_loses_nothing() {
+    for seed in seeds(1) {
+        let kinds = [
+            FaultKind::WriteError,
+            FaultKind::TornWrite,
+            FaultKind::FlushError,
+            FaultKind::ZoneOpError,
+            FaultKind::ZoneReadOnly,
+        ];
+        let plan = FaultPlan { threads: 2, max_runs: 600, kinds: kinds.to_vec(), ..FaultPlan::new(seed) };
+        let report = fault_sweep(&Arc::new(Numbers { copies: 2 }), &small(), &plan).unwrap();
+        assert!(report.runs > 200 && report.refused < report.runs, "{report:?}");
+    }
 }

@@ -4,9 +4,10 @@
 use crate::support::{bytes, options, read_all};
 use imbrex_bluefs::journal::Root;
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Options, TENANT};
-use imbrex_device::Drive;
+use imbrex_device::{Cause, Drive, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::Volume;
+use imbrex_zones::log::format::LogHead;
 use std::sync::Arc;
 
 fn drive(emulator: &Emulator) -> Drive {
@@ -165,7 +166,20 @@ fn a_root_that_names_a_zone_twice_is_refused() {
     let why = BlueFs::mount(drive(&emulator), Options { read_only: false, ..options() }).err().unwrap();
     assert_eq!(why.code(), Code::Corruption);
     assert!(why.to_string().contains("it names a zone twice"), "{why}");
-    // What stands on the drive is found all the same.
+    // What stands on the drive is found all the same, also where another engine's log has the newest zone.
+    let zone = report_all(&emulator).unwrap().into_iter().rfind(|zone| zone.state == ZoneState::Empty).unwrap();
+    let volume = Volume::open(drive(&emulator), options().volume).unwrap().uuid();
+    let head = LogHead {
+        volume,
+        zone: zone.id.0,
+        tenant: "chunkstore".into(),
+        owner: 2,
+        copy: 0,
+        life: 9,
+        order: 1,
+        created: u64::MAX,
+    };
+    emulator.write_at(&head.encode(), emulator.geometry().start(zone.id), Cause::Other.into()).unwrap();
     let found = imbrex_bluefs::salvage::Salvage::search(&drive(&emulator), false, &mut |_, _| {}).unwrap();
     assert_eq!(found.fs().unwrap().stat("/a").unwrap().kind, FileKind::Directory);
 }

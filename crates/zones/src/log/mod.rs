@@ -39,7 +39,7 @@ pub use root::Root;
 
 use crate::volume::{Tenant, Volume};
 use imbrex_device::{Error, Fault, ZoneId};
-use ring::{Ring, Slot};
+use ring::{Ring, Room, Slot};
 use std::sync::Arc;
 
 /// Frames begin and end at multiples of this, in bytes, whatever the drive's block.
@@ -113,6 +113,8 @@ pub struct MetaLog {
     frame: u64,
     /// Number of the last record frame, which the next one names.
     last: u64,
+    /// No frame has that number so far; this is the one before it.
+    unmarked: Option<u64>,
     /// The last number that a frame, or the life of a zone, was given.
     given: u64,
     /// Number of the last snapshot that is whole.
@@ -147,6 +149,7 @@ impl MetaLog {
             rings,
             frame: 0,
             last: 0,
+            unmarked: None,
             given: 0,
             snapshot: 0,
             grown: 0,
@@ -209,7 +212,7 @@ impl MetaLog {
 
     /// Whether [`MetaLog::admit`] would say yes.
     pub fn has_room(&self, bytes: u64, snapshot: Option<u64>) -> bool {
-        let rooms: Vec<u64> = self.alive().map(|ring| self.rings[ring].room(self.frame)).collect();
+        let rooms: Vec<Room> = self.alive().map(|ring| self.rings[ring].room(self.frame)).collect();
         let waiting = self.gathered.len() as u64 + self.admitted + bytes;
         ring::admits(&rooms, self.rings.len() as u64, self.frame, waiting, snapshot)
     }
@@ -238,7 +241,9 @@ impl MetaLog {
 
     /// Drops the snapshot that is being written; the one before counts.
     pub fn abandon_snapshot(&mut self) {
-        self.progress = None;
+        if let Some(Progress { ring, .. }) = self.progress.take() {
+            self.rings[ring].drop_useless();
+        }
     }
 
     /// The rings that are written.

@@ -136,7 +136,7 @@ impl MetaLog {
         let mut chosen: Option<Candidate> = None;
         let mut settled = Vec::new();
         for (copy, mut slots) in rings.into_iter().enumerate() {
-            let newest = reader.ring(&slots, copy as u8, &mut next)?;
+            let newest = reader.ring(&mut slots, copy as u8, &mut next)?;
             settled.push(reader.settle(&mut slots, newest.as_ref()));
             let number = |of: &Option<Candidate>| of.as_ref().map_or(0, |found| found.number);
             if number(&newest) > number(&chosen) {
@@ -146,13 +146,13 @@ impl MetaLog {
         let Reader { mut replay, begun, .. } = reader;
         let mut log = MetaLog::of(tenant, settled, clock);
         replay.newest = replay.newest.max(replay.chain.newest());
-        (log.last, log.given) = (replay.chain.newest(), replay.newest);
         // Without a whole one the next is newer than any that may be readable again some day.
         log.snapshot = chosen.as_ref().map_or(begun, |found| found.number);
         if let Some(found) = chosen {
             (replay.snapshot, replay.start, replay.pieces) = (Some(found.number), found.start, found.pieces);
-            log.last = log.last.max(found.start);
+            replay.newest = replay.newest.max(replay.start);
         }
+        (log.last, log.given) = (replay.chain.newest().max(replay.start), replay.newest);
         Ok((log, replay))
     }
 
@@ -222,11 +222,11 @@ impl Reader<'_> {
     }
 
     /// Reads the zones of a ring that are in use, in their order. Returns the newest snapshot that is whole.
-    fn ring(&mut self, slots: &[Slot], copy: u8, next: &mut dyn FnMut()) -> Result<Option<Candidate>> {
-        let mut used: Vec<&Slot> = slots.iter().filter(|slot| slot.order > 0).collect();
+    fn ring(&mut self, slots: &mut [Slot], copy: u8, next: &mut dyn FnMut()) -> Result<Option<Candidate>> {
+        let mut used: Vec<&mut Slot> = slots.iter_mut().filter(|slot| slot.order > 0).collect();
         used.sort_by_key(|slot| slot.order);
-        let (mut candidate, mut newest) = (Candidate::default(), None);
-        for slot in used {
+        let (mut candidate, mut newest) = (Candidate::default(), None::<(Candidate, u64)>);
+        for slot in &mut used {
             next();
             let Some(zone) = self.report(slot.zone.0) else { continue };
             let (replay, begun, keep) = (&mut self.replay, &mut self.begun, self.keep);
@@ -238,28 +238,37 @@ impl Reader<'_> {
             };
             let mut each = |_: u64, frame: &LogFrame, items: &[u8]| {
                 match frame.kind {
-                    Kind::Records => replay.chain.put(frame.number, frame.before, frame.first as usize, items),
+                    Kind::Records => {
+                        slot.useful = true;
+                        replay.chain.put(frame.number, frame.before, frame.first as usize, items);
+                    }
                     _ => *begun = frame.number.max(*begun),
                 }
                 if let Some(whole) = candidate.put(frame, items, slot.order, &mut keep) {
-                    newest = Some(whole);
+                    newest = Some((whole, slot.order));
                 }
             };
             let scan = read_zone(self.volume.device().as_ref(), &zone, (copy, slot.life), &mut each)?;
             if !scan.unreadable.is_empty() {
+                // Perhaps it can be read the next time.
+                slot.useful = true;
                 let n = scan.unreadable.len();
                 self.skipped(format!("{n} places of metazone {} cannot be read", slot.zone));
             }
         }
-        Ok(newest)
+        Ok(newest.map(|(whole, end)| {
+            used.iter_mut().for_each(|slot| slot.useful |= (whole.order..=end).contains(&slot.order));
+            whole
+        }))
     }
 
-    /// What is before a ring's own newest snapshot is of no use any more, and a zone that takes no writes is left behind.
+    /// What is before a ring's own newest snapshot is of no use any more, nor are zones that hold pieces of an interrupted one and nothing else. A zone that
+    /// takes no writes is left behind.
     fn settle(&mut self, slots: &mut [Slot], newest: Option<&Candidate>) -> Ring {
         let oldest = newest.map_or(0, |found| found.order);
         let order = slots.iter().map(|slot| slot.order).max().unwrap_or(0);
         for slot in &mut *slots {
-            if slot.order < oldest {
+            if slot.order < oldest || !slot.useful {
                 slot.order = 0;
             }
             // Not in whole blocks is not at all.

@@ -14,6 +14,8 @@ pub(super) struct Slot {
     pub(super) order: u64,
     /// Where the next frame goes, in bytes.
     pub(super) tail: u64,
+    /// Record frames stand in it, or frames of a snapshot that is whole.
+    pub(super) useful: bool,
     /// It takes no writes any more.
     pub(super) dead: bool,
     /// Must be reset before it is used.
@@ -25,7 +27,7 @@ pub(super) struct Slot {
 impl Slot {
     /// One that is empty.
     pub(super) fn empty(zone: ZoneId) -> Slot {
-        Slot { zone, capacity: 0, life: 0, order: 0, tail: 0, dead: false, dirty: false, active: false }
+        Slot { zone, capacity: 0, life: 0, order: 0, tail: 0, useful: false, dead: false, dirty: false, active: false }
     }
 
     fn rest(&self) -> u64 {
@@ -107,9 +109,18 @@ impl Ring {
         self.current.filter(|i| self.slots[*i].rest() >= bytes)
     }
 
-    /// A zone has frames up to `tail`.
-    pub(super) fn wrote(&mut self, i: usize, tail: u64) {
+    /// A zone has frames up to `tail`. `records`: the last one is of records.
+    pub(super) fn wrote(&mut self, i: usize, tail: u64, records: bool) {
         self.slots[i].tail = tail;
+        self.slots[i].useful |= records;
+    }
+
+    /// A snapshot was dropped: zones in which nothing else stands are of no use. So a snapshot can be interrupted any number of times.
+    pub(super) fn drop_useless(&mut self) {
+        for (i, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.order > 0 && !slot.useful) {
+            (slot.order, slot.tail) = (0, 0);
+            self.current = self.current.filter(|current| *current != i);
+        }
     }
 
     /// No more frames go to the zone that is written.
@@ -134,7 +145,7 @@ impl Ring {
     /// It has its header, and frames go there from `tail` on.
     pub(super) fn begun(&mut self, i: usize, life: u64, order: u64, tail: u64) {
         let slot = &mut self.slots[i];
-        (slot.life, slot.order, slot.tail, slot.dirty) = (life, order, tail, true);
+        (slot.life, slot.order, slot.tail, slot.dirty, slot.useful) = (life, order, tail, true, false);
         self.current = Some(i);
     }
 
@@ -157,24 +168,44 @@ impl Ring {
     pub(super) fn release(&mut self, order: u64) -> Vec<usize> {
         let old = |slot: &Slot| slot.order != 0 && slot.order < order;
         let old: Vec<usize> = (0..self.slots.len()).filter(|i| old(&self.slots[*i])).collect();
-        for i in &old {
-            (self.slots[*i].order, self.slots[*i].tail) = (0, 0);
+        for slot in &mut self.slots {
+            match slot.order < order {
+                true => (slot.order, slot.tail, slot.useful) = (0, 0, false),
+                false => slot.useful = true,
+            }
         }
         old.into_iter().filter(|i| !self.slots[*i].dead).collect()
     }
 
     /// Bytes of frames that surely can be written before a snapshot has to make room. At the end of each zone a frame may not fit.
-    pub(super) fn room(&self, frame: u64) -> u64 {
+    pub(super) fn room(&self, frame: u64) -> Room {
         let wasted = frame.saturating_sub(BLOCK);
-        let rest = self.current.map_or(0, |i| self.slots[i].rest());
         let free = self.slots.iter().filter(|slot| slot.order == 0 && !slot.dead);
-        rest.saturating_sub(wasted) + free.map(|slot| slot.capacity.saturating_sub(BLOCK + wasted)).sum::<u64>()
+        Room {
+            rest: self.current.map_or(0, |i| self.slots[i].rest()).saturating_sub(wasted),
+            free: free.map(|slot| slot.capacity.saturating_sub(BLOCK + wasted)).sum(),
+        }
     }
 }
 
-/// Bytes of a frame at most, in rings of zones that take so many bytes.
+/// See [`Ring::room`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// In the zone that is written.
+    pub(super) rest: u64,
+    /// In zones in which nothing of use stands.
+    pub(super) free: u64,
+}
+
+impl Room {
+    fn all(&self) -> u64 {
+        self.rest + self.free
+    }
+}
+
+/// Bytes of a frame at most, in rings of zones that take so many bytes. A piece of half as many bytes surely is one write.
 pub(super) fn frame_of(zone: u64) -> u64 {
-    (zone / 32).clamp(BLOCK, 1 << 20) / BLOCK * BLOCK
+    (zone / 16).clamp(BLOCK, 2 << 20) / BLOCK * BLOCK
 }
 
 /// Bytes of frames that records of so many bytes take at most: no frame but the last is less than half full, and each is padded to blocks.
@@ -184,15 +215,16 @@ fn frames_for(bytes: u64, frame: u64) -> u64 {
 }
 
 /// Whether records of so many bytes may come to rings that have so much room. With `snapshot` there is room behind them in each ring for a snapshot
-/// in every copy, whatever records come between their pieces. Without it one ring that takes the records is enough.
-pub(super) fn admits(rooms: &[u64], copies: u64, frame: u64, bytes: u64, snapshot: Option<u64>) -> bool {
+/// in every copy, whatever records come between their pieces, and for one in zones of its own, however often it is interrupted. Without it one ring
+/// that takes the records is enough.
+pub(super) fn admits(rooms: &[Room], copies: u64, frame: u64, bytes: u64, snapshot: Option<u64>) -> bool {
     let need = if bytes > 0 { frames_for(bytes, frame) } else { 0 };
     match snapshot {
         Some(snapshot) => {
-            let kept = copies * snapshot + 6 * frame + 16 * BLOCK;
-            rooms.iter().min().is_some_and(|room| *room >= need + kept)
+            let kept = copies * snapshot + 3 * frame + 16 * BLOCK;
+            !rooms.is_empty() && rooms.iter().all(|room| room.all() >= need + kept && room.free >= snapshot + frame)
         }
-        None => rooms.iter().max().is_some_and(|room| *room >= need),
+        None => rooms.iter().any(|room| room.all() >= need),
     }
 }
 

@@ -32,17 +32,26 @@ impl MetaLog {
         Ok(())
     }
 
-    /// Writes a frame without records: it only says where this mount begins. Whatever this mount could not read counts no more.
-    ///
-    /// # Errors
-    /// As [`MetaLog::write`].
-    pub fn mark(&mut self) -> Result<()> {
-        self.write_records(&[], 0)
+    /// What this mount could not read counts no more once the next snapshot is whole, or a record is written.
+    pub fn forget_unread(&mut self) {
+        self.unmarked = Some(self.last);
+        self.last = self.next_number();
     }
 
     fn write_records(&mut self, items: &[u8], first: usize) -> Result<()> {
+        // A record that no snapshot precedes needs the frame that it names.
+        if let Some(before) = self.unmarked {
+            self.put_records(LogFrame { kind: Kind::Records, number: self.last, before, first: 0 }, &[])?;
+            self.unmarked = None;
+        }
         let number = self.next_number();
-        let frame = LogFrame { kind: Kind::Records, number, before: self.last, first: first as u32 };
+        self.put_records(LogFrame { kind: Kind::Records, number, before: self.last, first: first as u32 }, items)?;
+        self.last = number;
+        Ok(())
+    }
+
+    /// Writes a frame of records to all rings.
+    fn put_records(&mut self, frame: LogFrame, items: &[u8]) -> Result<()> {
         let (mut written, mut failed) = (false, None);
         for ring in self.alive().collect::<Vec<_>>() {
             match self.put(ring, frame, items, Cause::Journal) {
@@ -55,7 +64,6 @@ impl MetaLog {
             Some(error) => tracing::error!(%error, "only one copy of the metadata log could be written"),
             None => {}
         }
-        self.last = number;
         self.grown += footprint(items.len());
         Ok(())
     }
@@ -73,7 +81,7 @@ impl MetaLog {
             let mut open = OpenZone { zone: slot.zone, life: slot.life, at: slot.tail, capacity: slot.capacity };
             match self.volume().write_sequential(&mut open, &image, Tag::new(cause)) {
                 Ok(()) => {
-                    self.rings[ring].wrote(i, open.at);
+                    self.rings[ring].wrote(i, open.at, frame.kind == Kind::Records);
                     return Ok(slot.order);
                 }
                 Err(error) => {
@@ -161,62 +169,73 @@ impl MetaLog {
         }
     }
 
-    /// Begins a snapshot. Its pieces follow one by one, and records may come between them. Whatever a record changes while the snapshot is written, both
-    /// or one of them tell: the caller can replay records over pieces that are newer.
+    /// Begins a snapshot; one that is being written is dropped. Its pieces follow one by one, and records may come between them. Whatever a record changes
+    /// meanwhile, the snapshot or the record tells, or both do: the caller can replay records over pieces that are newer.
     ///
     /// # Errors
     /// Then there is none, and the one before counts.
     pub fn begin_snapshot(&mut self) -> Result<()> {
-        self.progress = None;
+        self.abandon_snapshot();
         let number = self.snapshot + 1;
         let frame = LogFrame { kind: Kind::Begin, number, before: self.last, first: 0 };
         loop {
             let ring = self.ring_of(number);
-            match self.put(ring, frame, &[], Cause::Checkpoint) {
-                Ok(order) => {
-                    self.progress = Some(Progress { number, ring, order, frames: 0 });
-                    return Ok(());
-                }
-                Err(error) if self.ring_of(number) == ring => return Err(error),
-                Err(error) => tracing::warn!(%error, "a snapshot could not be begun in one copy"),
+            if let Some(order) = self.put_snapshot((number, ring), frame, &[])? {
+                self.progress = Some(Progress { number, ring, order, frames: 0 });
+                return Ok(());
             }
         }
     }
 
-    /// The next piece of the snapshot.
+    /// Writes a frame of a snapshot, and returns the order of the zone that it is in. `None`: the ring takes no more, and the other one is to take the
+    /// snapshot from its beginning.
+    fn put_snapshot(&mut self, (number, ring): (u64, usize), frame: LogFrame, items: &[u8]) -> Result<Option<u64>> {
+        match self.put(ring, frame, items, Cause::Checkpoint) {
+            Ok(order) => Ok(Some(order)),
+            Err(error) => {
+                self.rings[ring].drop_useless();
+                self.volume().check_poison()?;
+                if self.ring_of(number) == ring {
+                    return Err(error);
+                }
+                tracing::warn!(%error, "one copy of the metadata log takes no snapshot; the other one does");
+                Ok(None)
+            }
+        }
+    }
+
+    /// The next piece of the snapshot. Where no snapshot is being written any more, nothing: who wants one begins it anew.
     ///
     /// # Errors
-    /// Then the snapshot is dropped, and the one before counts. Also where none was begun.
+    /// Then the snapshot is dropped, and the one before counts. Where only its ring takes no more it is dropped, too, without an error.
     pub fn piece(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut progress = self.taken()?;
+        let Some(mut progress) = self.progress.take() else { return Ok(()) };
         let mut batch = Batch::default();
         batch.push(|to| to.extend_from_slice(bytes));
         for cut in batch.cut(self.frame as usize - FRONT) {
             let (number, before) = (progress.number, progress.frames);
             let frame = LogFrame { kind: Kind::Pieces, number, before, first: cut.first as u32 };
-            self.put(progress.ring, frame, &batch.bytes()[cut.bytes], Cause::Checkpoint)?;
+            if self.put_snapshot((number, progress.ring), frame, &batch.bytes()[cut.bytes])?.is_none() {
+                return Ok(());
+            }
             progress.frames += 1;
         }
         self.progress = Some(progress);
         Ok(())
     }
 
-    fn taken(&mut self) -> Result<Progress> {
-        self.progress
-            .take()
-            .ok_or_else(|| Error::invalid(&self.volume().name(), "no snapshot of the metadata log was begun"))
-    }
-
     /// The snapshot has all its pieces: flushes, writes that it is whole, flushes, and resets the zones before it. The caller has written whatever
-    /// the pieces speak of.
+    /// the pieces speak of. False: no snapshot is being written any more.
     ///
     /// # Errors
     /// As [`MetaLog::piece`].
-    pub fn finish_snapshot(&mut self) -> Result<()> {
-        let Progress { number, ring, order, frames } = self.taken()?;
+    pub fn finish_snapshot(&mut self) -> Result<bool> {
+        let Some(Progress { number, ring, order, frames }) = self.progress.take() else { return Ok(false) };
         self.volume().sync(Cause::Checkpoint.into())?;
         let frame = LogFrame { kind: Kind::Whole, number, before: frames, first: 0 };
-        self.put(ring, frame, &[], Cause::Checkpoint)?;
+        if self.put_snapshot((number, ring), frame, &[])?.is_none() {
+            return Ok(false);
+        }
         self.volume().sync(Cause::Checkpoint.into())?;
         let old = self.rings[ring].release(order);
         self.reset(ring, old);
@@ -224,9 +243,9 @@ impl MetaLog {
             let old = self.rings[other].unstick();
             self.reset(other, old);
         }
-        (self.snapshot, self.grown) = (number, 0);
+        (self.snapshot, self.grown, self.unmarked) = (number, 0, None);
         tracing::debug!(number, frames, ring, "snapshot written");
-        Ok(())
+        Ok(true)
     }
 
     fn reset(&mut self, ring: usize, zones: Vec<usize>) {

@@ -184,7 +184,7 @@ impl Tiny {
             tenant.adoption_done();
             log.finish_all_left();
             tenant.recovered()?;
-            log.mark()?;
+            log.forget_unread();
             log
         };
         let (log, state) = (Mutex::new(log), Mutex::new(state));
@@ -417,13 +417,17 @@ impl Tiny {
     }
 
     fn snapshot(&self, log: &mut MetaLog) -> Result<()> {
-        log.begin_snapshot()?;
-        let items: Vec<(u64, Place)> = lock(&self.state).items.iter().map(|(id, place)| (*id, *place)).collect();
-        for items in items.chunks(64) {
-            let words = items.iter().flat_map(|(id, p)| [*id, p.zone.into(), p.life, p.at, p.len]);
-            log.piece(&words.flat_map(u64::to_le_bytes).collect::<Vec<_>>())?;
+        loop {
+            log.begin_snapshot()?;
+            let items: Vec<(u64, Place)> = lock(&self.state).items.iter().map(|(id, place)| (*id, *place)).collect();
+            for items in items.chunks(64) {
+                let words = items.iter().flat_map(|(id, p)| [*id, p.zone.into(), p.life, p.at, p.len]);
+                log.piece(&words.flat_map(u64::to_le_bytes).collect::<Vec<_>>())?;
+            }
+            if log.finish_snapshot()? {
+                return Ok(());
+            }
         }
-        log.finish_snapshot()
     }
 }
 

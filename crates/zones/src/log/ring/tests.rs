@@ -30,7 +30,7 @@ fn put(ring: &mut Ring, bytes: u64) -> bool {
         begin(ring);
     }
     let i = ring.takes(bytes).unwrap();
-    ring.wrote(i, ring.slots()[i].tail + bytes);
+    ring.wrote(i, ring.slots()[i].tail + bytes, true);
     true
 }
 
@@ -90,6 +90,24 @@ fn a_ring_of_which_one_zone_is_left_is_lost_and_that_is_told_once() {
     begin(&mut ring);
     assert_eq!(ring.release(9), [1]);
     assert!(ring.slots().iter().all(|slot| slot.order == 0));
+}
+
+#[test]
+fn zones_of_a_dropped_snapshot_are_free_but_for_those_with_records() {
+    let mut ring = ring(4);
+    put(&mut ring, BLOCK);
+    for records in [false, true, false] {
+        let i = begin(&mut ring);
+        ring.wrote(i, ZONE / 2, records);
+    }
+    ring.drop_useless();
+    use LogZoneState::*;
+    assert_eq!(states(&ring), [Full, Dirty, Full, Dirty]);
+    assert!(begin(&mut ring) == 1 && ring.slots()[1].order == 5);
+    // Once it is whole all of it is of use.
+    assert_eq!(ring.release(5), [0, 2]);
+    ring.drop_useless();
+    assert_eq!(states(&ring), [Dirty, Current, Dirty, Dirty]);
 }
 
 #[test]
@@ -162,12 +180,17 @@ proptest! {
 #[test]
 fn room_for_snapshots_is_kept_in_each_ring_and_records_need_one() {
     let frame = 2 * BLOCK;
-    let kept = 2 * 50_000 + 6 * frame + 16 * BLOCK;
+    let kept = 2 * 50_000 + 3 * frame + 16 * BLOCK;
     let need = frames_for(1000, frame);
-    assert!(admits(&[kept + need, kept + need], 2, frame, 1000, Some(50_000)));
-    assert!(!admits(&[kept + need, kept + need - 1], 2, frame, 1000, Some(50_000)));
-    assert!(admits(&[kept + need - 50_000], 1, frame, 1000, Some(50_000)), "one copy, one snapshot");
-    assert!(admits(&[0, need], 2, frame, 1000, None) && !admits(&[0, need - 1], 2, frame, 1000, None));
+    let room = |all: u64| Room { rest: all.saturating_sub(60_000), free: all.min(60_000) };
+    assert!(admits(&[room(kept + need), room(kept + need)], 2, frame, 1000, Some(50_000)));
+    assert!(!admits(&[room(kept + need), room(kept + need - 1)], 2, frame, 1000, Some(50_000)));
+    assert!(admits(&[room(kept + need - 50_000)], 1, frame, 1000, Some(50_000)), "one copy, one snapshot");
+    assert!(!admits(&[Room { rest: kept + need, free: 58_000 }], 2, frame, 1000, Some(50_000)), "in zones of its own");
+    assert!(
+        admits(&[room(0), room(need)], 2, frame, 1000, None)
+            && !admits(&[room(0), room(need - 1)], 2, frame, 1000, None)
+    );
     assert!(!admits(&[], 2, frame, 0, None), "both rings are lost");
-    assert_eq!([1 << 10, 256 << 10, 256 << 20].map(frame_of), [BLOCK, 2 * BLOCK, 1 << 20]);
+    assert_eq!([1 << 10, 256 << 10, 256 << 20].map(frame_of), [BLOCK, 4 * BLOCK, 2 << 20]);
 }
