@@ -1,6 +1,6 @@
 //! Errors, panics and forks at the border.
 
-use imbrex_bluefs::{Code, Error, Result};
+use imbrex_device::{Code, Error, Result};
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
@@ -77,6 +77,10 @@ impl From<Code> for imbrex_code {
             Code::Poisoned => imbrex_code::IMBREX_POISONED,
             Code::ForkedChild => imbrex_code::IMBREX_FORKED_CHILD,
             Code::Panic => imbrex_code::IMBREX_PANIC,
+            Code::Sealed => imbrex_code::IMBREX_SEALED,
+            Code::WrongOffset => imbrex_code::IMBREX_WRONG_OFFSET,
+            Code::ChunkFull => imbrex_code::IMBREX_CHUNK_FULL,
+            Code::Range => imbrex_code::IMBREX_RANGE,
         }
     }
 }
@@ -126,7 +130,7 @@ fn failed(code: imbrex_code, message: &str) -> *mut imbrex_error {
 
 /// A call that makes no sense.
 pub(crate) fn invalid(message: &str) -> Error {
-    Error::new(Code::InvalidArgument, message)
+    Error::refused(Code::InvalidArgument, "", message)
 }
 
 /// What an error becomes at the border.
@@ -140,26 +144,7 @@ impl From<Error> for Failed {
 
 impl From<imbrex_chunkstore::Error> for Failed {
     fn from(error: imbrex_chunkstore::Error) -> Failed {
-        use imbrex_chunkstore::Error as Chunk;
-        let code = match &error {
-            Chunk::NotFound(_) | Chunk::NoSuchName(_) => imbrex_code::IMBREX_NOT_FOUND,
-            Chunk::Exists(_) | Chunk::NameTaken(_) => imbrex_code::IMBREX_EXISTS,
-            Chunk::Sealed { .. } => imbrex_code::IMBREX_SEALED,
-            Chunk::Offset { .. } => imbrex_code::IMBREX_WRONG_OFFSET,
-            Chunk::EndLost { .. } => imbrex_code::IMBREX_CORRUPTION,
-            Chunk::Limit { .. } | Chunk::TooManyRecords { .. } => imbrex_code::IMBREX_CHUNK_FULL,
-            Chunk::TooLong { .. } | Chunk::Empty | Chunk::NoSuchStream(_) => imbrex_code::IMBREX_INVALID_ARGUMENT,
-            Chunk::BadName { .. }
-            | Chunk::NameForNothing(_)
-            | Chunk::NameForTooMany { .. }
-            | Chunk::NameSplit { .. } => imbrex_code::IMBREX_INVALID_ARGUMENT,
-            Chunk::Range { .. } => imbrex_code::IMBREX_RANGE,
-            Chunk::Damaged { .. } => imbrex_code::IMBREX_CORRUPTION,
-            Chunk::IndexFull { .. } => imbrex_code::IMBREX_NO_SPACE,
-            // The file system has the words for what happens to drives.
-            Chunk::Drive(error) => return Error::from(error.clone()).into(),
-        };
-        Failed(code, error.to_string())
+        Failed(error.code().into(), error.to_string())
     }
 }
 
@@ -325,7 +310,7 @@ mod tests {
     #[test]
     fn an_error_keeps_its_code_and_its_whole_message() {
         assert!(guard(|| Ok(())).is_null());
-        let (code, message) = parts(guard(|| Err(Error::new(Code::NoSpace, "full\0 really"))));
+        let (code, message) = parts(guard(|| Err(Error::refused(Code::NoSpace, "", "full\0 really"))));
         assert_eq!(code, imbrex_code::IMBREX_NO_SPACE);
         assert_eq!(message, "full? really");
     }
@@ -335,8 +320,9 @@ mod tests {
         let codes = [Code::NotFound, Code::Exists, Code::NotADirectory, Code::IsADirectory, Code::NotEmpty];
         let more = [Code::NameTooLong, Code::InvalidArgument, Code::NoSpace, Code::Corruption, Code::Io, Code::Busy];
         let last = [Code::ReadOnly, Code::NotSupported, Code::Locked, Code::Poisoned, Code::ForkedChild, Code::Panic];
-        let all: Vec<Code> = codes.into_iter().chain(more).chain(last).collect();
-        assert_eq!(all.len(), 17);
+        let chunks = [Code::Sealed, Code::WrongOffset, Code::ChunkFull, Code::Range];
+        let all: Vec<Code> = codes.into_iter().chain(more).chain(last).chain(chunks).collect();
+        assert_eq!(all.len(), 21);
         for (i, code) in all.into_iter().enumerate() {
             assert_eq!(code as u32, i as u32 + 1);
             assert_eq!(imbrex_code::from(code) as u32, code as u32);

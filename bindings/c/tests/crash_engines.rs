@@ -9,7 +9,7 @@ mod notes;
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Writer};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, StreamType};
 use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
-use imbrex_device::{Drive, Fault};
+use imbrex_device::Drive;
 use imbrex_emulator::Emulator;
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use notes::Notes;
@@ -198,21 +198,11 @@ enum Came {
     Failed(String),
 }
 
-impl From<Result<(), imbrex_bluefs::Error>> for Came {
-    fn from(result: Result<(), imbrex_bluefs::Error>) -> Came {
-        match result {
-            Ok(()) => Came::Done,
-            Err(error) if error.code() == Code::NoSpace => Came::Full,
-            Err(error) => Came::Failed(error.to_string()),
-        }
-    }
-}
-
 impl From<imbrex_device::Result<()>> for Came {
     fn from(result: imbrex_device::Result<()>) -> Came {
         match result {
             Ok(()) => Came::Done,
-            Err(error) if matches!(error.fault, Fault::NoSpace) => Came::Full,
+            Err(error) if error.code() == Code::NoSpace => Came::Full,
             Err(error) => Came::Failed(error.to_string()),
         }
     }

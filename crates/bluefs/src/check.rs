@@ -5,13 +5,12 @@
 //! mount had to repair is in the report, too. Contents of tables carry the application's checksums, not ours; that
 //! their blocks can be read is checked.
 
-use crate::error::{Error, Result};
 use crate::file::lock;
 use crate::fs::BlueFs;
 use crate::journal::{Root, read_journal, records_of};
 use crate::log::frames_of;
 use crate::meta::{Inode, Place, next_stretch};
-use imbrex_device::{AlignedBuf, Cause, Tag, Written, Zone, ZoneId, ZoneState, report_all};
+use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, report_all};
 use imbrex_zones::frame::FrameId;
 use imbrex_zones::{RESTORED, ZoneHeader};
 use std::collections::BTreeMap;
@@ -268,7 +267,7 @@ impl CheckReport {
     pub fn into_result(self) -> Result<CheckReport> {
         match self.problems.first() {
             None => Ok(self),
-            Some(first) => Err(Error::new(crate::error::Code::Corruption, first.clone())),
+            Some(first) => Err(Error::refused(Code::Corruption, "", first.as_str())),
         }
     }
 }

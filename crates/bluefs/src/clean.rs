@@ -15,7 +15,6 @@
 //! A crash at any moment leaves the bytes in one place or in both; the journal says which counts.
 
 use crate::core::{Core, MetaState};
-use crate::error::{Code, Error, Result};
 use crate::file::lock;
 use crate::fs::WAL_SPARE;
 use crate::kind::FileKind;
@@ -24,7 +23,7 @@ use crate::pack;
 use crate::policy::{ahead, least_dead, least_squeezed, low_water};
 use crate::relog;
 use crate::share::Class;
-use imbrex_device::{AlignedBuf, Cause, Priority, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -510,7 +509,7 @@ impl Core {
     }
 
     fn no_room(&self) -> Error {
-        Error::new(Code::NoSpace, format!("{}: what was to be moved has no room any more", self.volume.name()))
+        Error::refused(Code::NoSpace, &self.volume.name(), "what was to be moved has no room any more")
     }
 
     /// The zone that bytes are moved to, with room for a header and more; at rest the one that suits `need` bytes best.

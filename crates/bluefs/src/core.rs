@@ -10,7 +10,6 @@
 use crate::ahead::Ahead;
 use crate::clean::Cleaner;
 use crate::durable::Durable;
-use crate::error::{Code, Error, Result};
 use crate::file::{File, FileMap, FileState, lock};
 use crate::idle_pack::IdlePack;
 use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
@@ -22,7 +21,7 @@ use crate::options::Options;
 use crate::share::Parking;
 use crate::space::Freed;
 use crate::wal::WalTail;
-use imbrex_device::{Cause, Priority, Tag, ZoneId};
+use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
@@ -174,14 +173,6 @@ impl Core {
         }
     }
 
-    pub(crate) fn device_error(&self, error: &Error) -> imbrex_device::Error {
-        let name = self.volume.name();
-        match error.code() {
-            Code::NoSpace => imbrex_device::Error::new(&name, imbrex_device::Fault::NoSpace),
-            _ => imbrex_device::Error::io(&name, std::io::Error::other(error.to_string())),
-        }
-    }
-
     // ---- records
 
     /// Whether conventional space stands in the journal.
@@ -192,16 +183,16 @@ impl Core {
     pub(crate) fn check(&self) -> Result<()> {
         if self.broken.load(Ordering::Acquire) {
             let what = "an earlier failure kept metadata from being written; close everything and mount again";
-            return Err(Error::new(Code::Poisoned, format!("{}: {what}", self.volume.name())));
+            return Err(Error::refused(Code::Poisoned, &self.volume.name(), what));
         }
-        Ok(self.volume.check_poison()?)
+        self.volume.check_poison()
     }
 
     /// Refuses changes of a file system that is mounted only to look at it.
     pub(crate) fn check_writable(&self, path: &str) -> Result<()> {
         if self.options.read_only && !self.recovering.load(Ordering::Acquire) {
             let what = "the drive is mounted read-only; mount it without `read-only` to change it";
-            return Err(Error::new(Code::ReadOnly, format!("{path}: {what}")));
+            return Err(Error::refused(Code::ReadOnly, path, what));
         }
         Ok(())
     }
@@ -219,15 +210,15 @@ impl Core {
                 records.len(),
                 bytes.len()
             );
-            return Err(Error::new(Code::NotSupported, format!("{path}: {what}")));
+            return Err(Error::refused(Code::NotSupported, path, what));
         }
         let mut effects = Vec::new();
         for record in records {
-            effects.push(state.meta.apply(record).map_err(|e| Error::meta(path, e))?);
+            effects.push(state.meta.apply(record).map_err(|e| e.at(path))?);
         }
         if let Err(error) = state.journal.append(&bytes) {
             self.broken.store(true, Ordering::Release);
-            return Err(error.into());
+            return Err(error);
         }
         let lsn = self.appended_lsn.fetch_add(1, Ordering::AcqRel) + 1;
         for effect in effects {
@@ -295,7 +286,7 @@ impl Core {
             if let Err(error) = journal.drain(Priority::High) {
                 // A compaction may have replaced it: then everything in it is durable in the new one.
                 if self.durable_lsn() < lsn {
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
             self.volume.sync(Tag::new(Cause::Journal).at(Priority::High))?;
@@ -416,9 +407,9 @@ impl Core {
         if let Some(file) = state.files.get(&serial).and_then(Weak::upgrade) {
             return Ok(file);
         }
-        let inode = state.meta.inode(serial).ok_or_else(|| Error::meta(name, MetaError::NotFound))?;
+        let inode = state.meta.inode(serial).ok_or_else(|| MetaError::NotFound.at(name))?;
         if inode.is_directory() {
-            return Err(Error::meta(name, MetaError::IsADirectory));
+            return Err(MetaError::IsADirectory.at(name));
         }
         let file = self.new_file(self.state_of(&state.meta, inode, parent, name));
         // What was logged about it before counts as not durable yet.
@@ -514,7 +505,7 @@ impl Core {
     pub(crate) fn unlink(&self, path: &str) -> Result<()> {
         let mut state = lock(&self.meta);
         let (parent, name) = self.parent(&state, path)?;
-        let record = state.meta.unlink_record(parent, &name).map_err(|e| Error::meta(path, e))?;
+        let record = state.meta.unlink_record(parent, &name).map_err(|e| e.at(path))?;
         self.log(&mut state, path, &[record])?;
         drop(state);
         self.compact_if_large()?;
@@ -522,18 +513,18 @@ impl Core {
     }
 
     pub(crate) fn parent(&self, state: &MetaState, path: &str) -> Result<(Serial, Name)> {
-        state.meta.resolve_parent(path).map_err(|e| Error::meta(path, e))
+        state.meta.resolve_parent(path).map_err(|e| e.at(path))
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut state = lock(&self.meta);
         let (from_parent, from_name) = self.parent(&state, from)?;
         let (to_parent, to_name) = self.parent(&state, to)?;
-        let serial = state.meta.lookup(from_parent, from_name.as_str()).map_err(|e| Error::meta(from, e))?;
+        let serial = state.meta.lookup(from_parent, from_name.as_str()).map_err(|e| e.at(from))?;
         let record = state
             .meta
             .rename_record((from_parent, &from_name), (to_parent, &to_name), self.now())
-            .map_err(|e| Error::meta(to, e))?;
+            .map_err(|e| e.at(to))?;
         let lsn = self.log(&mut state, to, &[record])?;
         if let Some(file) = self.open_file(&state, serial) {
             file.state.lsn.fetch_max(lsn, Ordering::AcqRel);

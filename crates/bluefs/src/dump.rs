@@ -1,11 +1,10 @@
 //! A look at the metadata as it is: for `imbrex fs dump` and whoever wants to know where everything stands. Page by page, so that it needs
 //! no memory for all files at once.
 
-use crate::error::Result;
 use crate::file::lock;
 use crate::fs::{Attributes, BlueFs, attributes};
 use crate::meta::{Inode, Meta, OPEN, Place, Serial};
-use imbrex_device::{Zone, ZoneId, report_all};
+use imbrex_device::{Result, Zone, ZoneId, report_all};
 
 /// A file or directory: everything that the journal says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

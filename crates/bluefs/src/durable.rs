@@ -10,11 +10,10 @@
 //! - What was cut is not taken for durable: it is written anew.
 
 use crate::core::Core;
-use crate::error::Result;
 use crate::file::{File, FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::Record;
-use imbrex_device::{Cause, Priority, Tag};
+use imbrex_device::{Cause, Priority, Result, Tag};
 use imbrex_zones::{AppendStream, Ticket};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

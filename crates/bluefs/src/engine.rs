@@ -1,14 +1,13 @@
 //! The file system as an engine of a volume: what the [shell](imbrex_zones::shell) needs of it.
 
 use crate::core::Core;
-use crate::error::{Error, Result};
 use crate::file::lock;
 use crate::fs::{BlueFs, Space, space};
 use crate::idle_pack::IdleWatch;
 use crate::meta::{Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::{OF_URI, Options};
-use imbrex_device::{Cause, Drive, Tag};
+use imbrex_device::{Cause, Drive, Error, Result, Tag};
 use imbrex_zones::shell::{Engine, Opened, Rest, Start, UriOption, names};
 use imbrex_zones::{Volume, VolumeOptions};
 use std::sync::{Arc, LazyLock};
@@ -163,6 +162,6 @@ impl Engine for Mounted {
         }
         drop(state);
         core.sync_journal()?;
-        Ok(core.volume.quiesce()?)
+        core.volume.quiesce()
     }
 }

@@ -6,7 +6,6 @@
 
 use crate::core::Core;
 use crate::durable::Durable;
-use crate::error::{Code, Result};
 use crate::kind::{FileKind, Purpose};
 use crate::log::LogIndex;
 use crate::meta::inline::Inline;
@@ -14,7 +13,7 @@ use crate::meta::{Extent, Record, Serial};
 use crate::placer::{FilePlacer, patient_segments};
 use crate::share::Class;
 use crate::wal::{Before, Tail, WalTail};
-use imbrex_device::{Cause, Priority, Tag};
+use imbrex_device::{Cause, Code, Priority, Result, Tag};
 use imbrex_zones::cache::{Filling, Views};
 use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart};
 use std::collections::BTreeSet;

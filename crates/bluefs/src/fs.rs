@@ -6,14 +6,13 @@
 use crate::core::{Core, MetaState};
 use crate::durable::Syncing;
 use crate::engine::{Mounted, Watch};
-use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::handles::{LockToken, RandomFile, Reader, Writer, truncate};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT};
 use crate::options::Options;
-use imbrex_device::{Drive, ZoneId, ZoneState, report_all};
+use imbrex_device::{Code, Drive, Error, Result, ZoneId, ZoneState, report_all};
 use imbrex_zones::conventional::UNIT;
 use imbrex_zones::shell::Shell;
 use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
@@ -118,10 +117,6 @@ pub struct CreateOptions {
 /// Files of unknown names from this size on are tables.
 const LARGE: u64 = 1 << 20;
 
-fn error(code: Code, message: impl Into<String>) -> Error {
-    Error::new(code, message)
-}
-
 impl BlueFs {
     /// Formats a drive for this file system alone. See [`Volume::format`]. Fails for one that has only conventional zones.
     pub fn format(drive: &Drive, force: bool) -> Result<()> {
@@ -129,10 +124,10 @@ impl BlueFs {
         if report_all(device)?.iter().all(|zone| zone.state == ZoneState::Conventional) {
             let sentence = "all its zones are conventional, and files need sequential ones; have them serve as such: run `imbrex drive \
                             create --banded 'NAME?conventional=as-sequential'`, and name it so from then on";
-            return Err(imbrex_device::Error::unusable(&device.identity().name, sentence).into());
+            return Err(Error::unusable(&device.identity().name, sentence));
         }
         let tenants = vec![TenantSpec { name: TENANT.into(), budget: BUDGET }];
-        Ok(Volume::format(drive, &FormatOptions { uuid: None, tenants, force })?)
+        Volume::format(drive, &FormatOptions { uuid: None, tenants, force })
     }
 
     /// Mounts a formatted drive.
@@ -189,7 +184,7 @@ impl BlueFs {
         match state.meta.unlink_record(parent, &name) {
             Ok(record) => records.push(record),
             Err(MetaError::NotFound) => {}
-            Err(why) => return Err(Error::meta(path, why)),
+            Err(why) => return Err(why.at(path)),
         }
         records.push(Record::Create { parent, name: name.clone(), serial, kind, time: core.now() });
         core.log(&mut state, path, &records)?;
@@ -215,9 +210,9 @@ impl BlueFs {
     fn open_existing(&self, path: &str) -> Result<(Arc<File>, Serial)> {
         let core = self.core();
         let mut state = lock(&core.meta);
-        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        let serial = state.meta.resolve(path).map_err(|e| e.at(path))?;
         if state.meta.inode(serial).is_some_and(|i| i.is_directory()) {
-            return Err(Error::meta(path, MetaError::IsADirectory));
+            return Err(MetaError::IsADirectory.at(path));
         }
         let (parent, name) = core.parent(&state, path)?;
         Ok((core.file(&mut state, serial, parent, name.as_str())?, serial))
@@ -250,7 +245,10 @@ impl BlueFs {
         let file = match self.open_existing(path) {
             Err(why) if why.code() == Code::NotFound && create => {
                 let mut writer = self.create_random(path)?;
-                writer.file.take().ok_or_else(|| error(Code::InvalidArgument, "a new file has no handle"))?
+                writer
+                    .file
+                    .take()
+                    .ok_or_else(|| Error::refused(Code::InvalidArgument, "", "a new file has no handle"))?
             }
             other => {
                 let (file, _) = other?;
@@ -294,10 +292,8 @@ impl BlueFs {
     /// Removes an empty directory.
     pub fn rmdir(&self, path: &str) -> Result<()> {
         let core = self.core();
-        core.log_named(path, |state, parent, name| {
-            state.meta.rmdir_record(parent, &name).map_err(|e| Error::meta(path, e))
-        })
-        .map(drop)
+        core.log_named(path, |state, parent, name| state.meta.rmdir_record(parent, &name).map_err(|e| e.at(path)))
+            .map(drop)
     }
 
     /// Removes a name; the file goes with its last name and its last handle.
@@ -314,7 +310,7 @@ impl BlueFs {
     pub fn link(&self, from: &str, to: &str) -> Result<()> {
         let core = self.core();
         let mut state = lock(&core.meta);
-        let serial = state.meta.resolve(from).map_err(|e| Error::meta(from, e))?;
+        let serial = state.meta.resolve(from).map_err(|e| e.at(from))?;
         let (parent, name) = core.parent(&state, to)?;
         let lsn = core.log(&mut state, to, &[Record::Link { serial, parent, name }])?;
         if let Some(file) = core.open_file(&state, serial) {
@@ -327,9 +323,9 @@ impl BlueFs {
     pub fn sync_dir(&self, path: &str) -> Result<()> {
         let core = self.core();
         let state = lock(&core.meta);
-        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        let serial = state.meta.resolve(path).map_err(|e| e.at(path))?;
         if !state.meta.inode(serial).is_some_and(|i| i.is_directory()) {
-            return Err(Error::meta(path, MetaError::NotADirectory));
+            return Err(MetaError::NotADirectory.at(path));
         }
         drop(state);
         core.finish_kept()?;
@@ -340,15 +336,15 @@ impl BlueFs {
     pub fn stat(&self, path: &str) -> Result<Attributes> {
         let core = self.core();
         let state = lock(&core.meta);
-        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
-        attributes(core, &state, serial).ok_or_else(|| Error::meta(path, MetaError::NotFound))
+        let serial = state.meta.resolve(path).map_err(|e| e.at(path))?;
+        attributes(core, &state, serial).ok_or_else(|| MetaError::NotFound.at(path))
     }
 
     /// Sets when a file or directory was changed, in nanoseconds since 1970. A later change counts again.
     pub fn set_modified(&self, path: &str, modified: u64) -> Result<()> {
         let core = self.core();
         let mut state = lock(&core.meta);
-        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
+        let serial = state.meta.resolve(path).map_err(|e| e.at(path))?;
         if let Some(file) = core.open_file(&state, serial) {
             file.state.modified.store(modified, Ordering::Release);
         }
@@ -359,8 +355,8 @@ impl BlueFs {
     pub fn runs(&self, path: &str) -> Result<Vec<Run>> {
         let core = self.core();
         let state = lock(&core.meta);
-        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
-        let inode = state.meta.inode(serial).ok_or_else(|| Error::meta(path, MetaError::NotFound))?;
+        let serial = state.meta.resolve(path).map_err(|e| e.at(path))?;
+        let inode = state.meta.inode(serial).ok_or_else(|| MetaError::NotFound.at(path))?;
         let geometry = core.volume.geometry();
         let run = |e: &crate::meta::Extent| {
             let (zone, address) = match e.place {
@@ -378,8 +374,8 @@ impl BlueFs {
     pub fn list(&self, path: &str) -> Result<Vec<Entry>> {
         let core = self.core();
         let state = lock(&core.meta);
-        let serial = state.meta.resolve(path).map_err(|e| Error::meta(path, e))?;
-        let entries = state.meta.entries(serial).map_err(|e| Error::meta(path, e))?;
+        let serial = state.meta.resolve(path).map_err(|e| e.at(path))?;
+        let entries = state.meta.entries(serial).map_err(|e| e.at(path))?;
         let entry = |(name, serial): (&crate::meta::Name, Serial)| {
             Some(Entry { name: name.as_str().to_owned(), attributes: attributes(core, &state, serial)? })
         };
@@ -405,9 +401,8 @@ impl BlueFs {
         let serial = self.stat(path)?.serial;
         if !lock(&self.core().locks).insert(serial) {
             // RocksDB's own tests look for "lock ".
-            let what =
-                format!("{path}: lock held by another user of this process; close the database that has it open");
-            return Err(error(Code::Locked, what));
+            let what = "lock held by another user of this process; close the database that has it open";
+            return Err(Error::refused(Code::Locked, path, what));
         }
         Ok(LockToken { fs: self.clone(), serial })
     }

@@ -5,12 +5,11 @@
 //! durable. The journal then says where they are, and one record gives it all names of the old one. So a crash finds the old file or the
 //! new one, and the zones of a copy that was not finished are nobody's. Handles find the new one by [`File::current`].
 
-use crate::error::{Code, Error, Result};
 use crate::file::{File, Writing, lock};
 use crate::journal::frames_of;
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Inode, Record};
-use imbrex_device::{Cause, Priority, Tag, ZoneId};
+use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -111,7 +110,7 @@ impl File {
             let n = self.read_at(at, &mut buf[..n], &ahead, Cause::Small)?;
             if n == 0 {
                 let what = "the file ends before its size; copy what is left of it, and run `imbrex fs check`";
-                return Err(Error::new(Code::Corruption, format!("{}: {what}", old.name)));
+                return Err(Error::refused(Code::Corruption, &old.name, what));
             }
             next.append(&buf[..n])?;
             at += n as u64;

@@ -1,19 +1,14 @@
 //! The handles that a [`BlueFs`] gives out: writers, readers, files that are both, locks. Each keeps the file system mounted.
 
 use crate::durable::Syncing;
-use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::fs::BlueFs;
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Record, Serial};
 use crate::read::Readahead;
-use imbrex_device::{Cause, Tag};
+use imbrex_device::{Cause, Code, Error, Result, Tag};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-
-fn error(code: Code, message: impl Into<String>) -> Error {
-    Error::new(code, message)
-}
 
 /// A file that is appended to. One thread appends at a time; any may sync. Dropping it closes it, without telling errors.
 pub struct Writer {
@@ -23,7 +18,7 @@ pub struct Writer {
 
 impl Writer {
     fn file(&self) -> Result<&Arc<File>> {
-        let file = self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))?;
+        let file = self.file.as_ref().ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the file is closed"))?;
         Ok(file.current())
     }
 
@@ -207,7 +202,7 @@ pub struct RandomFile {
 
 impl RandomFile {
     fn file(&self) -> Result<&Arc<File>> {
-        let file = self.file.as_ref().ok_or_else(|| error(Code::InvalidArgument, "the file is closed"))?;
+        let file = self.file.as_ref().ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the file is closed"))?;
         Ok(file.current())
     }
 
@@ -271,7 +266,7 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     }
     if size > now {
         let what = "a file cannot be made longer by truncation; write to it instead";
-        return Err(error(Code::NotSupported, format!("{}: {what}", state.name)));
+        return Err(Error::refused(Code::NotSupported, &state.name, what));
     }
     // What stays must be there before the record that cuts the rest can be.
     if let Some(stream) = writing.stream.clone() {

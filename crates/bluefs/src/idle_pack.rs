@@ -9,11 +9,10 @@
 //! [`Options::idle_pack`]: crate::Options::idle_pack
 
 use crate::core::Core;
-use crate::error::{Code, Result};
 use crate::file::lock;
 use crate::fs::BlueFs;
 use crate::pack::budget;
-use imbrex_device::Cause;
+use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Rest;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

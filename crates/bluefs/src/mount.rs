@@ -11,7 +11,6 @@ pub(crate) use ends::{covered, log_end};
 use crate::Clock;
 use crate::core::{Core, Parts, zone_capacity};
 use crate::engine::Mounted;
-use crate::error::{Code, Error, Result};
 use crate::file::{File, lock};
 use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
 use crate::kind::purpose;
@@ -19,7 +18,7 @@ use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Meta, Record, RepairOutcome, Serial};
 use crate::rescue::{Scene, Stretches, rescue};
 use crate::share::{Class, Parking, worth_parking};
-use imbrex_device::{Cause, Fault, Tag, Zone, ZoneId, ZoneState};
+use imbrex_device::{Cause, Code, Error, Fault, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
 use imbrex_zones::shell::Start;
 use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, ZoneKeeper};
@@ -120,9 +119,8 @@ fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Resul
         });
     }
     let root = Root::decode(&bytes).map_err(|why| {
-        let what =
-            format!("{}: the root of the file system is damaged ({why}); restore the drive from a copy", volume.name());
-        Error::new(Code::Corruption, what)
+        let what = format!("the root of the file system is damaged ({why}); restore the drive from a copy");
+        Error::refused(Code::Corruption, &volume.name(), what)
     })?;
     let contents = read_journal(tenant, &root, zones, TAG)?;
     let mut meta = Meta::new();
@@ -316,7 +314,7 @@ fn new_journal(
         Err(error) if matches!(error.fault, Fault::NoSpace) && !found.damaged => {
             Ok(Journal::go_on(keeper, clock, &found.end, &found.unwritten)?)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
@@ -352,10 +350,8 @@ fn adopt_conventional(tenant: &Tenant, found: &mut Found) -> Result<Conventional
         if let Err(why) = space.adopt(addr, len.next_multiple_of(UNIT)) {
             let what = format!("{}: {why}", found.meta.path_of(serial));
             if !found.damaged {
-                return Err(Error::new(
-                    Code::Corruption,
-                    format!("{}: {what}; run `imbrex fs check`", tenant.volume().name()),
-                ));
+                let what = format!("{what}; run `imbrex fs check`");
+                return Err(Error::refused(Code::Corruption, &tenant.volume().name(), what));
             }
             misfits.push((addr, len, serial, what));
         }

@@ -5,7 +5,6 @@ use crate::read::AROUND;
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
 use imbrex_zones::shell::{Given, UriOption};
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,26 +59,6 @@ pub struct Options {
     pub idle_pack: Option<Duration>,
     /// Where times come from.
     pub clock: Clock,
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("cache_bytes", &self.cache_bytes)
-            .field("cache_policy", &self.cache_policy)
-            .field("journal_bytes", &self.journal_bytes)
-            .field("wal", &self.wal)
-            .field("volume", &self.volume)
-            .field("segment_bytes", &self.segment_bytes)
-            .field("readahead_bytes", &self.readahead_bytes)
-            .field("around_bytes", &self.around_bytes)
-            .field("page_bytes", &self.page_bytes)
-            .field("read_only", &self.read_only)
-            .field("rescue", &self.rescue)
-            .field("share", &self.share)
-            .field("idle_pack", &self.idle_pack)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Default for Options {
@@ -194,11 +173,11 @@ mod tests {
         assert_eq!(of("imbrex://x.img?idle-pack=0.5").unwrap().idle_pack, Some(Duration::from_millis(500)));
         assert_eq!(of("imbrex://x.img?idle-pack=on").unwrap().idle_pack, whole.idle_pack);
         for nonsense in ["0", "-3", "NaN", "1e9", "soon", "inf"] {
-            let sentence = of(&format!("imbrex://x.img?idle-pack={nonsense}")).unwrap_err().to_string();
+            let sentence = of(&format!("imbrex://x.img?idle-pack={nonsense}")).err().unwrap().to_string();
             assert!(sentence.contains("seconds"), "{nonsense}: {sentence}");
         }
         for nonsense in ["0", "1/64", "", "-1", "65537"] {
-            let sentence = of(&format!("imbrex://x.img?io-scale={nonsense}")).unwrap_err().to_string();
+            let sentence = of(&format!("imbrex://x.img?io-scale={nonsense}")).err().unwrap().to_string();
             assert!(sentence.contains("from 1 to 65536"), "{sentence}");
         }
     }

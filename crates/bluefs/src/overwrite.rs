@@ -1,13 +1,12 @@
 //! Writing in place: files in conventional space, and blocks of tables that are overwritten (BlueFS §4, "Data placement").
 
 use crate::core::Core;
-use crate::error::{Code, Error, Result};
 use crate::file::{File, FileState, Writing, lock};
 use crate::kind::FileKind;
 use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
 use crate::read::read_extents;
-use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, Zone, ZoneId, ZoneState};
+use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::UNIT;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +37,7 @@ impl File {
         let end = at
             .checked_add(bytes.len() as u64)
             .filter(|end| *end < 1 << 56)
-            .ok_or_else(|| Error::new(Code::InvalidArgument, format!("{}: offset {at} is too large", state.name)))?;
+            .ok_or_else(|| Error::refused(Code::InvalidArgument, &state.name, format!("offset {at} is too large")))?;
         let size = state.size.load(Ordering::Acquire);
         core.grow(state, end)?;
         state.durable.writes_in_place();
@@ -72,13 +71,13 @@ impl File {
             FileKind::Random | FileKind::Directory => file.write_in_place(&writing, at, bytes),
             FileKind::Log => {
                 let what = "a log can only be appended to; write it anew";
-                Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)))
+                Err(Error::refused(Code::NotSupported, &state.name, what))
             }
             FileKind::Table => {
                 let end = at.checked_add(bytes.len() as u64);
                 if end.is_none_or(|end| end > state.placed.load(Ordering::Acquire)) {
                     let what = "only written bytes of a table can be overwritten; append to it instead";
-                    return Err(Error::new(Code::NotSupported, format!("{}: {what}", state.name)));
+                    return Err(Error::refused(Code::NotSupported, &state.name, what));
                 }
                 core.move_blocks(state, at, bytes.len() as u64)?;
                 state.durable.writes_in_place();
@@ -223,7 +222,7 @@ impl Core {
 
     /// A command at this address failed: where that is because its zone is dead, nothing new goes there any more. Any other
     /// error is returned; so is one of a whole drive that takes no writes.
-    fn retire_dead(&self, at: u64, error: imbrex_device::Error) -> Result<ZoneId> {
+    fn retire_dead(&self, at: u64, error: Error) -> Result<ZoneId> {
         let geometry = self.volume.geometry();
         let id = geometry.zone_of(at);
         let mut out = [Zone::EMPTY];
@@ -231,7 +230,7 @@ impl Core {
             self.volume.device().report(id, &mut out)?;
         }
         if !matches!(out[0].state, ZoneState::ReadOnly | ZoneState::Offline) {
-            return Err(error.into());
+            return Err(error);
         }
         tracing::warn!(%error, "a conventional zone takes no more writes: nothing new goes there");
         lock(&self.conventional).retire(geometry.start(id), geometry.zone_size);
@@ -322,7 +321,7 @@ impl Core {
             return Ok(());
         }
         let mut map = state.map_mut();
-        let extents = crate::meta::remapped(&map.extents, new).map_err(|e| Error::meta(&state.name, e))?;
+        let extents = crate::meta::remapped(&map.extents, new).map_err(|e| e.at(&state.name))?;
         map.set_extents(extents);
         if let (Place::Conventional { addr }, Some(places)) = (place, lock(&state.orphan).as_mut()) {
             // The zone that it stood in goes with the last handle, as before.

@@ -6,7 +6,7 @@ use crate::file::{FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Extent, OPEN, Place, Record};
 use crate::wal::Before;
-use imbrex_device::{Fault, ZoneId};
+use imbrex_device::{Code, Error, Result, ZoneId};
 use imbrex_zones::{NewZone, OpenZone, Placed, Placer, Urgency, ZoneHeader};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -91,8 +91,8 @@ impl FilePlacer {
         }
     }
 
-    fn core(&self) -> imbrex_device::Result<Arc<Core>> {
-        let gone = || imbrex_device::Error::invalid(&"bluefs".into(), "the file system was closed");
+    fn core(&self) -> Result<Arc<Core>> {
+        let gone = || Error::invalid(&"bluefs".into(), "the file system was closed");
         self.core.upgrade().ok_or_else(gone)
     }
 
@@ -120,18 +120,12 @@ impl FilePlacer {
     }
 
     /// Room behind the bytes of other files, if there is any for this one.
-    fn shared_zone(
-        &self,
-        core: &Core,
-        logical: u64,
-        need: u64,
-        crowded: bool,
-    ) -> imbrex_device::Result<Option<NewZone>> {
+    fn shared_zone(&self, core: &Core, logical: u64, need: u64, crowded: bool) -> Result<Option<NewZone>> {
         let make = |open: &OpenZone| Record::Extend {
             serial: self.state.serial,
             extent: Extent { logical, len: OPEN, place: self.place(open.zone, open.life, open.at + core.front) },
         };
-        let taken = core.take_room(&self.state, need, crowded, make).map_err(|e| core.device_error(&e))?;
+        let taken = core.take_room(&self.state, need, crowded, make)?;
         let Some(open) = taken else { return Ok(None) };
         core.refresh(&self.state);
         self.promised_room.store(false, Ordering::Release);
@@ -144,7 +138,7 @@ impl FilePlacer {
     }
 
     /// Has a zone promised to the stream, or room for `need` bytes in one with other files.
-    fn promise(&self, core: &Core, need: u64, new_wal: bool) -> imbrex_device::Result<()> {
+    fn promise(&self, core: &Core, need: u64, new_wal: bool) -> Result<()> {
         match core.promise_zone(new_wal) {
             Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
             Err(_) if core.promise_room(&self.state, need) => self.promised_room.store(true, Ordering::Release),
@@ -154,11 +148,9 @@ impl FilePlacer {
     }
 
     /// Has a place for `need` bytes promised to the stream, whatever has to be moved or written for it.
-    fn find_place(&self, core: &Core, need: u64) -> imbrex_device::Result<()> {
+    fn find_place(&self, core: &Core, need: u64) -> Result<()> {
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
-        let is_full = |result: &imbrex_device::Result<()>| {
-            result.as_ref().is_err_and(|error| matches!(error.fault, Fault::NoSpace))
-        };
+        let is_full = |result: &Result<()>| result.as_ref().is_err_and(|error| error.code() == Code::NoSpace);
         let mut result = self.promise(core, need, new_wal);
         if is_full(&result) && core.write_waiting() {
             // Logs that wait are promised more than they take.
@@ -176,20 +168,20 @@ impl FilePlacer {
         }
         let leave = if new_wal { 0 } else { core.wal_spare() };
         let mut patience = 4;
-        while is_full(&result) && patience > 1 && core.pack_for_room(leave).map_err(|e| core.device_error(&e))? {
+        while is_full(&result) && patience > 1 && core.pack_for_room(leave)? {
             patience -= 1;
             // Another one may be faster.
             result = self.promise(core, need, new_wal);
         }
         let mut patience = MOST_SQUEEZED;
-        while is_full(&result) && patience > 0 && core.squeeze().map_err(|e| core.device_error(&e))? {
+        while is_full(&result) && patience > 0 && core.squeeze()? {
             patience -= 1;
             result = self.promise(core, need, new_wal);
         }
         result
     }
 
-    fn extend(&self, core: &Core, extent: Extent) -> imbrex_device::Result<()> {
+    fn extend(&self, core: &Core, extent: Extent) -> Result<()> {
         let record = Record::Extend { serial: self.state.serial, extent };
         match core.log_unless_orphan(&self.state, &[record]) {
             Ok(true) => {
@@ -200,7 +192,7 @@ impl FilePlacer {
                 // Nobody will find it again: only this process has to know, and the journal that it is nobody's.
                 let (zone, life) = extent.place.zone().unzip();
                 if let (Some(zone), Some(life)) = (zone, life) {
-                    core.log_freed(&self.state, zone, life).map_err(|e| core.device_error(&e))?;
+                    core.log_freed(&self.state, zone, life)?;
                 }
                 let mut map = self.state.map_mut();
                 if let Some(last) = map.extents.last_mut().filter(|e| e.len == OPEN) {
@@ -210,13 +202,13 @@ impl FilePlacer {
                 map.extents.push(extent);
                 Ok(())
             }
-            Err(error) => Err(core.device_error(&error)),
+            Err(error) => Err(error),
         }
     }
 }
 
 impl Placer for FilePlacer {
-    fn before_write(&self) -> imbrex_device::Result<()> {
+    fn before_write(&self) -> Result<()> {
         if let Some(before) = self.before.get() {
             before.ensure_durable(&*self.core()?)?;
             self.before.clear();
@@ -224,7 +216,7 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
-    fn reserve(&self, bytes: u64, deferred: bool) -> imbrex_device::Result<()> {
+    fn reserve(&self, bytes: u64, deferred: bool) -> Result<()> {
         let core = self.core()?;
         // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
         if core.recovering.load(Ordering::Acquire) {
@@ -246,7 +238,7 @@ impl Placer for FilePlacer {
         self.find_place(&core, core.front + bytes + segment as u64)
     }
 
-    fn next_zone(&self, logical: u64, need: u64) -> imbrex_device::Result<NewZone> {
+    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
         let core = self.core()?;
         if self.state.kind == FileKind::Table {
             core.clean_ahead();
@@ -274,10 +266,10 @@ impl Placer for FilePlacer {
             false => Urgency::User,
         };
         if urgency == Urgency::User {
-            core.make_room(0).map_err(|e| core.device_error(&e))?;
+            core.make_room(0)?;
         }
         let zone = match core.take_zone(urgency) {
-            Err(error) if matches!(error.fault, Fault::NoSpace) => {
+            Err(error) if error.code() == Code::NoSpace => {
                 if let Some(open) = self.shared_zone(&core, logical, need, true)? {
                     return Ok(open);
                 }
@@ -288,7 +280,7 @@ impl Placer for FilePlacer {
                 {
                     return Ok(open);
                 }
-                if urgency != Urgency::User || !core.pack_for_room(0).map_err(|e| core.device_error(&e))? {
+                if urgency != Urgency::User || !core.pack_for_room(0)? {
                     return Err(error);
                 }
                 core.take_zone(urgency)?
@@ -308,7 +300,7 @@ impl Placer for FilePlacer {
         Ok(NewZone { zone, at: 0, header: self.header(&core, zone, life, logical) })
     }
 
-    fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> imbrex_device::Result<()> {
+    fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> Result<()> {
         let core = self.core()?;
         let extent = Extent { logical, len: OPEN, place: self.place(zone, life, at) };
         self.extend(&core, extent)?;
@@ -316,12 +308,12 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
-    fn leave_zone(&self, zone: &OpenZone, end: u64) -> imbrex_device::Result<bool> {
+    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
         let core = self.core()?;
         let serial = self.state.serial;
         // Together: what stands in the zone has its length, and the file goes on.
         let ends = [Record::Seal { serial, size: end, time: core.now() }, Record::Reopen { serial }];
-        if core.log_unless_orphan(&self.state, &ends).map_err(|e| core.device_error(&e))? {
+        if core.log_unless_orphan(&self.state, &ends)? {
             core.refresh(&self.state);
         }
         self.unpin(&core);
@@ -340,13 +332,13 @@ impl Placer for FilePlacer {
         self.before.is_none()
     }
 
-    fn announce(&self, size: u64) -> imbrex_device::Result<()> {
+    fn announce(&self, size: u64) -> Result<()> {
         let core = self.core()?;
         let record = Record::Size { serial: self.state.serial, size, time: core.now(), volatile: true };
-        core.log_unless_orphan(&self.state, &[record]).map_err(|e| core.device_error(&e))?;
+        core.log_unless_orphan(&self.state, &[record])?;
         if core.recovering.load(Ordering::Acquire) {
             // The memory of this mount does not survive it yet: the record must not be missing where the padding is there.
-            core.sync_journal().map_err(|e| core.device_error(&e))?;
+            core.sync_journal()?;
         }
         Ok(())
     }

@@ -6,12 +6,11 @@
 
 use crate::ahead::Streams;
 use crate::core::Core;
-use crate::error::{Code, Error, Result};
 use crate::file::{File, FileState, lock};
 use crate::handles::SPAN;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place};
-use imbrex_device::{AlignedBuf, Cause, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
 use imbrex_zones::Where;
 use imbrex_zones::cache::Views;
 use std::ops::Range;
@@ -147,7 +146,7 @@ impl File {
             match log.read(&self.core.volume, self.state.serial, &extents, at, out, Tag::new(cause)) {
                 // It was moved, and its old place reset, meanwhile.
                 Err(_) if self.state.map().version != version => {}
-                other => return Ok(other?),
+                other => return other,
             }
         }
     }
@@ -333,7 +332,7 @@ pub(crate) fn read_extents(
             if !lock(&state.inline).read(address, piece) {
                 let what =
                     "some of its bytes stood in a part of the journal that is lost; restore the file from a copy";
-                return Err(Error::new(Code::Corruption, format!("{}: {what}", state.name)));
+                return Err(Error::refused(Code::Corruption, &state.name, what));
             }
             continue;
         }

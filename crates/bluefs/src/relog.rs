@@ -7,11 +7,10 @@
 
 use crate::clean::{Moved, Piece, Step};
 use crate::core::Core;
-use crate::error::Result;
 use crate::kind::FileKind;
 use crate::log::LogIndex;
 use crate::meta::{Extent, MOVED_FRAME, Meta, Place, Serial, framed_bytes};
-use imbrex_device::{AlignedBuf, ZoneId};
+use imbrex_device::{AlignedBuf, Result, ZoneId};
 use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId};
 use imbrex_zones::{OpenZone, ZoneHeader};
 use std::collections::BTreeSet;

@@ -5,12 +5,11 @@
 //! anew, so that a bad sector in it costs names and times at most, and no bytes of a log or table. Where it cannot be told
 //! whether bytes were lost or cut off on purpose, they are kept.
 
-use crate::error::Result;
 use crate::journal::JOURNAL_FILE;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Meta, MetaError, Place, Record, Serial, Witness};
 use crate::mount::{TAG, covered, log_end};
-use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
+use imbrex_device::{AlignedBuf, Result, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, scan};
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
 use std::collections::BTreeMap;

@@ -13,13 +13,14 @@
 //! A header counts only if it names the zone that it stands in and the volume; of several volumes the one that was written to
 //! last counts. What a deleted file left in a zone that was not reset yet may come back.
 
-use crate::error::Result;
 use crate::fs::BlueFs;
 use crate::journal::{JOURNAL_FILE, Root};
 use crate::kind::FileKind;
 use crate::mount::TENANT;
 use crate::options::Options;
-use imbrex_device::{AlignedBuf, Cause, Drive, Error, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all};
+use imbrex_device::{
+    AlignedBuf, Cause, Drive, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all,
+};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
 use imbrex_zones::label::{NOBODY, TenantRecord};
 use imbrex_zones::log::format::LOG_KIND;
@@ -88,8 +89,7 @@ impl Salvage {
                 Err(_) => Err(Error::unusable(
                     &device.identity().name,
                     "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive",
-                )
-                .into()),
+                )),
             };
         };
         let (volume, owner) = (newest.volume, newest.owner.max(1));
@@ -244,7 +244,7 @@ impl Salvage {
     }
 }
 
-fn read_at(device: &dyn ZonedDevice, buf: &mut [u8], at: u64) -> imbrex_device::Result<()> {
+fn read_at(device: &dyn ZonedDevice, buf: &mut [u8], at: u64) -> Result<()> {
     let most = device.geometry().max_io as usize;
     let mut done = 0;
     for piece in buf.chunks_mut(most.max(1)) {
@@ -383,7 +383,7 @@ fn remount(drive: &Drive, zones: &[Zone], stretches: &[Stretch], (volume, owner)
             Err(why) => failure = Some(why),
         }
     }
-    let unknown = || Error::unusable(&drive.device.identity().name, "no journal was found").into();
+    let unknown = || Error::unusable(&drive.device.identity().name, "no journal was found");
     best.ok_or_else(|| failure.unwrap_or_else(unknown))
 }
 

@@ -5,13 +5,12 @@
 //! has bytes in it is closed. The lock order is that of [`crate::core`].
 
 use crate::core::{Core, MetaState};
-use crate::error::{Code, Error, Result};
 use crate::file::{FileState, lock};
 use crate::fs::WAL_SPARE;
 use crate::meta::{Effect, FreedPlace, Record, Serial};
 use crate::policy::{are_few, are_scarce};
 use crate::share::{Class, worth_parking};
-use imbrex_device::ZoneId;
+use imbrex_device::{Code, Error, Result, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -37,8 +36,8 @@ impl ZoneKeeper for Core {
         zones.into_iter().filter(|zone| !kept.contains(zone)).collect()
     }
 
-    fn settle(&self) -> imbrex_device::Result<()> {
-        self.sync_journal().map_err(|error| self.device_error(&error))
+    fn settle(&self) -> Result<()> {
+        self.sync_journal()
     }
 }
 
@@ -195,7 +194,7 @@ impl Core {
     }
 
     /// A zone; where there seems to be none, what is only waiting for the journal is freed first.
-    pub(crate) fn take_zone(&self, urgency: Urgency) -> imbrex_device::Result<ZoneId> {
+    pub(crate) fn take_zone(&self, urgency: Urgency) -> Result<ZoneId> {
         self.after_freeing(|| self.tenant.take(urgency))
     }
 
@@ -218,26 +217,26 @@ impl Core {
 
     /// Promises a zone to bytes that are about to be acknowledged. `new_wal`: they are the first of a write-ahead log, for
     /// which zones are kept.
-    pub(crate) fn promise_zone(&self, new_wal: bool) -> imbrex_device::Result<()> {
+    pub(crate) fn promise_zone(&self, new_wal: bool) -> Result<()> {
         let leave = if new_wal { 0 } else { self.wal_spare() };
         let mut patience = 4;
         loop {
-            let room = self.make_room(leave).map_err(|e| self.device_error(&e))?;
+            let room = self.make_room(leave)?;
             patience -= 1;
             match self.after_freeing(|| self.tenant.promise(leave)) {
                 // Another one was faster; there may be more to be had.
-                Err(error) if room && patience > 0 && matches!(error.fault, imbrex_device::Fault::NoSpace) => {}
+                Err(error) if room && patience > 0 && error.code() == Code::NoSpace => {}
                 other => return other,
             }
         }
     }
 
-    fn after_freeing<T>(&self, get: impl Fn() -> imbrex_device::Result<T>) -> imbrex_device::Result<T> {
+    fn after_freeing<T>(&self, get: impl Fn() -> Result<T>) -> Result<T> {
         // Looked at first: what is on its way there now is free only later.
         let coming = self.tenant.counts().forgotten > 0;
         match get() {
-            Err(error) if coming && matches!(error.fault, imbrex_device::Fault::NoSpace) => {
-                self.sync_journal().map_err(|e| self.device_error(&e))?;
+            Err(error) if coming && error.code() == Code::NoSpace => {
+                self.sync_journal()?;
                 get()
             }
             other => other,
@@ -280,7 +279,7 @@ impl Core {
 
     fn no_conventional(&self) -> Error {
         let what = "no conventional space left for small files; delete some, or use a drive with more of it";
-        Error::new(Code::NoSpace, format!("{}: {what}", self.volume.name()))
+        Error::refused(Code::NoSpace, &self.volume.name(), what)
     }
 
     /// The zone that a file's last bytes stand in, where it can go on in it; pinned.

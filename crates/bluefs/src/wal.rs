@@ -4,10 +4,9 @@
 //! bytes outlive the process, and holds nothing that somebody else cannot get: neither memory nor zones.
 
 use crate::core::{Core, Wals};
-use crate::error::Result;
 use crate::file::{File, FileState, lock};
 use crate::kind::wal_number;
-use imbrex_device::{Cause, Priority, Tag};
+use imbrex_device::{Cause, Priority, Result, Tag};
 use imbrex_zones::AppendStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -94,7 +93,7 @@ impl WalTail {
     }
 
     /// Makes everything that was appended to this log, and to those before it, durable.
-    pub(crate) fn ensure_durable(&self, core: &Core) -> imbrex_device::Result<()> {
+    pub(crate) fn ensure_durable(&self, core: &Core) -> Result<()> {
         let Some(Tail { state, before, .. }) = self.now() else { return Ok(()) };
         if let Some(first) = before.get() {
             first.ensure_durable(core)?;

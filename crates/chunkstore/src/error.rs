@@ -1,7 +1,7 @@
 //! What can go wrong with chunks.
 
 use crate::id::ChunkId;
-use imbrex_device::{Class, Fault};
+use imbrex_device::{Class, Code, Fault};
 
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -178,12 +178,33 @@ impl From<imbrex_device::Error> for Error {
 }
 
 impl Error {
+    /// Its kind.
+    pub fn code(&self) -> Code {
+        match self {
+            Error::NotFound(_) | Error::NoSuchName(_) => Code::NotFound,
+            Error::Exists(_) | Error::NameTaken(_) => Code::Exists,
+            Error::Sealed { .. } => Code::Sealed,
+            Error::Offset { .. } => Code::WrongOffset,
+            Error::Limit { .. } | Error::TooManyRecords { .. } => Code::ChunkFull,
+            Error::TooLong { .. }
+            | Error::Empty
+            | Error::NoSuchStream(_)
+            | Error::BadName { .. }
+            | Error::NameForNothing(_)
+            | Error::NameForTooMany { .. }
+            | Error::NameSplit { .. } => Code::InvalidArgument,
+            Error::Range { .. } => Code::Range,
+            Error::Damaged { .. } | Error::EndLost { .. } => Code::Corruption,
+            Error::IndexFull { .. } => Code::NoSpace,
+            Error::Drive(error) => error.code(),
+        }
+    }
+
     /// What this means to whoever started the program.
     pub fn class(&self) -> Class {
         match self {
-            Error::Damaged { .. } | Error::EndLost { .. } => Class::Damage,
             Error::Drive(error) => error.class(),
-            _ => Class::Failed,
+            _ => self.code().class(),
         }
     }
 

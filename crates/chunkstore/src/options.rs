@@ -5,7 +5,6 @@ use crate::id::StreamType;
 use crate::policy::place::Placement;
 use crate::policy::victim::CleaningPolicy;
 use imbrex_zones::VolumeOptions;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,24 +148,6 @@ const USUAL: usize = 3;
 fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("streams", &self.streams)
-            .field("placement", &self.placement)
-            .field("cleaning_policy", &self.cleaning_policy)
-            .field("open_zones", &self.open_zones)
-            .field("zones_at_once", &self.zones_at_once)
-            .field("buffer_bytes", &self.buffer_bytes)
-            .field("group_commit_delay", &self.group_commit_delay)
-            .field("checkpoint_bytes", &self.checkpoint_bytes)
-            .field("max_slowdown", &self.max_slowdown)
-            .field("tell_bytes", &self.tell_bytes)
-            .field("scrub", &self.scrub)
-            .finish_non_exhaustive()
-    }
 }
 
 /// How to format a drive.

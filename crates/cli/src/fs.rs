@@ -272,12 +272,6 @@ struct AdviseArgs {
     flags: bool,
 }
 
-impl From<imbrex_bluefs::Error> for Failure {
-    fn from(error: imbrex_bluefs::Error) -> Failure {
-        Failure::of(error.class(), error)
-    }
-}
-
 pub fn run(args: Args) -> Outcome {
     match args.verb {
         Verb::Format(args) => format(args),

@@ -51,8 +51,69 @@ pub enum Fault {
     Unusable(Arc<str>),
     /// What was asked for makes no sense, whatever the drive is (an option that nobody knows): the text is a whole sentence.
     Misuse(Arc<str>),
+    /// An engine says no: the kind, and a whole sentence. What it is about stands in place of the drive.
+    Refused(Code, Arc<str>),
     /// The operating system's error.
     Io(Arc<io::Error>),
+}
+
+/// Kind of an error, the same for drives and all engines. The C API has these numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Code {
+    /// There is no such thing.
+    NotFound = 1,
+    /// It exists already.
+    Exists = 2,
+    /// A component of the path, or the thing itself, is no directory.
+    NotADirectory = 3,
+    /// It is a directory.
+    IsADirectory = 4,
+    /// The directory has entries.
+    NotEmpty = 5,
+    /// A name of more than 255 bytes, or a path that is too long or too deep.
+    NameTooLong = 6,
+    /// The call makes no sense; the message says why.
+    InvalidArgument = 7,
+    /// The drive is full.
+    NoSpace = 8,
+    /// Bytes are not what they were.
+    Corruption = 9,
+    /// The drive or the system failed.
+    Io = 10,
+    /// Another process has the drive.
+    Busy = 11,
+    /// Only reads are possible.
+    ReadOnly = 12,
+    /// Deliberately not supported.
+    NotSupported = 13,
+    /// The name is locked.
+    Locked = 14,
+    /// An earlier failure stopped all writes; open the drive again.
+    Poisoned = 15,
+    /// A child of `fork` used what its parent has open.
+    ForkedChild = 16,
+    /// A bug: a panic was caught at the C border.
+    Panic = 17,
+    /// A chunk takes no more appends.
+    Sealed = 18,
+    /// A chunk does not end where the append expects.
+    WrongOffset = 19,
+    /// A chunk has no room for the append.
+    ChunkFull = 20,
+    /// There is nothing at this offset.
+    Range = 21,
+}
+
+impl Code {
+    /// What this means to whoever started the program, where nothing more is known.
+    pub fn class(self) -> Class {
+        match self {
+            Code::Corruption => Class::Damage,
+            Code::Busy | Code::Locked => Class::Busy,
+            _ => Class::Failed,
+        }
+    }
 }
 
 /// What a failure means to whoever started the program. Each class has an exit code of its own in the `imbrex` command.
@@ -69,10 +130,31 @@ pub enum Class {
 }
 
 impl Fault {
+    /// Its kind.
+    pub fn code(&self) -> Code {
+        match self {
+            Fault::Refused(code, _) => *code,
+            Fault::NoSpace => Code::NoSpace,
+            Fault::Corrupt { .. } => Code::Corruption,
+            Fault::Busy { .. } => Code::Busy,
+            Fault::ReadOnly => Code::ReadOnly,
+            Fault::Unusable(_) | Fault::Misuse(_) => Code::InvalidArgument,
+            Fault::Io(error) => match error.kind() {
+                io::ErrorKind::NotFound => Code::NotFound,
+                io::ErrorKind::StorageFull => Code::NoSpace,
+                io::ErrorKind::InvalidData => Code::Corruption,
+                io::ErrorKind::ResourceBusy => Code::Busy,
+                _ => Code::Io,
+            },
+            _ => Code::Io,
+        }
+    }
+
     /// What this means to whoever started the program.
     pub fn class(&self) -> Class {
         match self {
             Fault::Misuse(_) => Class::Usage,
+            Fault::Refused(code, _) => code.class(),
             Fault::Offline | Fault::Media { .. } | Fault::Corrupt { .. } => Class::Damage,
             Fault::Io(error) if error.kind() == io::ErrorKind::InvalidData => Class::Damage,
             Fault::Busy { .. } => Class::Busy,
@@ -90,12 +172,12 @@ impl Fault {
     }
 }
 
-/// An error of a drive: what, on which drive, where.
+/// An error: what, on which drive, where. It is that of drives, volumes and engines, so an engine needs none of its own.
 #[derive(Debug, Clone)]
 pub struct Error {
     /// What happened.
     pub fault: Fault,
-    /// The drive's name.
+    /// The drive's name; of what an engine refuses, what that is about, or nothing.
     pub drive: Arc<str>,
     /// The zone, where one is concerned.
     pub zone: Option<ZoneId>,
@@ -146,9 +228,21 @@ impl Error {
     pub fn taken(drive: &Arc<str>, sentence: impl Into<String>) -> Self {
         Self::io(drive, io::Error::new(io::ErrorKind::ResourceBusy, sentence.into()))
     }
+    /// An engine says no, in a whole sentence about a path or a drive; about nothing where that is empty.
+    pub fn refused(code: Code, about: &str, sentence: impl Into<Arc<str>>) -> Self {
+        Self::new(&about.into(), Fault::Refused(code, sentence.into()))
+    }
+    /// Its kind.
+    pub fn code(&self) -> Code {
+        self.fault.code()
+    }
     /// What this means to whoever started the program.
     pub fn class(&self) -> Class {
         self.fault.class()
+    }
+    /// Whether it is the host under an emulated drive that has no room, and not the drive.
+    pub fn is_host_full(&self) -> bool {
+        matches!(&self.fault, Fault::Io(error) if error.kind() == io::ErrorKind::StorageFull)
     }
 }
 
@@ -158,7 +252,9 @@ impl fmt::Display for Error {
         if let Some(zone) = self.zone {
             write!(f, ", zone {zone}, offset {}", self.offset)?;
         }
-        write!(f, ": ")?;
+        if !self.drive.is_empty() {
+            write!(f, ": ")?;
+        }
         match &self.fault {
             Fault::InvalidInput(what) => write!(f, "invalid command ({what}); this is a bug in the caller, report it"),
             Fault::WritePointer { expected, got } => write!(
@@ -182,7 +278,9 @@ impl fmt::Display for Error {
             Fault::Busy { by } => {
                 write!(f, "in use by {}; stop {} first", holders_in_words(by), if by.len() > 1 { "them" } else { "it" })
             }
-            Fault::Unusable(sentence) | Fault::Misuse(sentence) => write!(f, "{sentence}"),
+            Fault::Unusable(sentence) | Fault::Misuse(sentence) | Fault::Refused(_, sentence) => {
+                write!(f, "{sentence}")
+            }
             Fault::Io(error) => write!(f, "{error}"),
         }
     }
@@ -208,5 +306,18 @@ mod tests {
         for part in ["x.img", "zone 7", "1048576", "4096", "write at its write pointer"] {
             assert!(text.contains(part), "{text:?} lacks {part:?}");
         }
+    }
+
+    #[test]
+    fn what_an_engine_refuses_is_told_with_what_it_is_about() {
+        let e = Error::refused(Code::NotFound, "/db/CURRENT", "there is no such file or directory; check the path");
+        assert_eq!(e.to_string(), "/db/CURRENT: there is no such file or directory; check the path");
+        assert_eq!((e.code(), e.class()), (Code::NotFound, Class::Failed));
+        assert_eq!(Error::refused(Code::InvalidArgument, "", "a handle is NULL").to_string(), "a handle is NULL");
+        assert_eq!(Error::refused(Code::Locked, "/db/LOCK", "it is locked").class(), Class::Busy);
+        let full = Error::io(&"x.img".into(), io::ErrorKind::StorageFull.into());
+        assert_eq!((full.code(), full.is_host_full()), (Code::NoSpace, true));
+        let full = Error::new(&"x.img".into(), Fault::NoSpace);
+        assert_eq!((full.code(), full.is_host_full()), (Code::NoSpace, false));
     }
 }

@@ -31,7 +31,7 @@ mod zone;
 use std::sync::Arc;
 
 pub use buf::{AlignedBuf, MEM_ALIGN, Part};
-pub use error::{Class, Error, Fault, Result};
+pub use error::{Class, Code, Error, Fault, Result};
 pub use held::Held;
 pub use lock::{Holder, holders_in_words, lock_holder, lock_holders, openers};
 pub use survivor::{Fill, HeapSurvivor, Region, Survivor, SurvivorKey, heap_region, zeroed_region};

@@ -88,7 +88,7 @@ fn fault_number(fault: &Fault) -> usize {
         Fault::NoSpace => 8,
         Fault::Corrupt { .. } => 9,
         Fault::Busy { .. } => 10,
-        Fault::Unusable(_) | Fault::Misuse(_) => 11,
+        Fault::Unusable(_) | Fault::Misuse(_) | Fault::Refused(..) => 11,
         Fault::Io(_) => 12,
     }
 }

@@ -131,7 +131,7 @@ fn result_number(result: &Result<()>) -> u8 {
         Err(Fault::NoSpace) => 9,
         Err(Fault::Corrupt { .. }) => 10,
         Err(Fault::Busy { .. }) => 11,
-        Err(Fault::Unusable(_) | Fault::Misuse(_)) => 12,
+        Err(Fault::Unusable(_) | Fault::Misuse(_) | Fault::Refused(..)) => 12,
         Err(Fault::Io(_)) => 13,
     }
 }

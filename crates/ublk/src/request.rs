@@ -362,6 +362,7 @@ fn number(error: Error) -> Errno {
         | Fault::ReadOnly
         | Fault::Offline
         | Fault::Misuse(_)
+        | Fault::Refused(..)
         | Fault::Unusable(_) => Errno::REMOTEIO,
         Fault::TooManyOpen => Errno::TOOMANYREFS,
         Fault::TooManyActive => Errno::OVERFLOW,

@@ -3,6 +3,7 @@
 //! A [`Volume`] is a drive with a label. It alone schedules writes ([`turn`]), flushes ([`Ticket`]) and hands out zones
 //! ([`pool`]). Its tenants, the engines, append through [`AppendStream`]s, whose unwritten bytes stand in memory that
 //! outlives the process ([`memory`]), and read through the volume and a [`cache`].
+//! Whoever uses an engine opens it through its [`shell`].
 
 mod active;
 mod budget;

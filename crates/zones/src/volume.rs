@@ -10,7 +10,6 @@ mod relabel;
 mod tenant;
 mod work;
 
-pub(crate) use engines::Joined;
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 

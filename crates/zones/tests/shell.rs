@@ -1,7 +1,7 @@
 //! The shell, with an engine of its own that keeps a note in the root blob. An author of an engine may begin with this.
 
 use imbrex_device::{Class, Drive, Error, Result, ZonedDevice};
-use imbrex_emulator::{Config, Emulator};
+use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::shell::{Engine, Maintenance, Opened, Opener, Rest, Shell, Start, UriOption};
 use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};
 use std::path::{Path, PathBuf};
@@ -283,7 +283,16 @@ fn a_drive_in_memory_formats_itself_and_another_where_that_is_asked_for() {
     drop(open(&format!("{uri}&format=on&text=first")).unwrap());
     assert_eq!(open(&format!("{uri}&format=on")).unwrap().0.text(), "first", "it was formatted already");
     assert!(refused::<Two>(&format!("{uri}&format=on")).to_string().contains("formatted for one, not for two"));
-    assert!(path.exists());
+
+    // Of a blank drive that cannot be formatted it is of interest why.
+    let over = Overrides { capacity: Some(2 << 20), conventional: Some(2), ..Overrides::default() };
+    let config = Config::new(&Profile::named("tiny").unwrap(), &over);
+    let small = path.with_file_name("small.img");
+    let device = Arc::new(Emulator::create(&small, &config, false).unwrap());
+    let why = One::format(&Drive { device, survivor: None }).unwrap_err().to_string();
+    let uri = format!("imbrex://{}?survivor=off", small.display());
+    assert_eq!(refused::<One>(&format!("{uri}&format=on")).to_string(), why);
+    assert!(refused::<One>(&uri).to_string().contains("has no Imbrex label"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Why a metadata operation or a record was refused, in plain sentences.
 
+use imbrex_device::{Code, Error};
+
 /// Why an operation on the metadata was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
@@ -36,4 +38,21 @@ pub enum MetaError {
     /// Two parts of the metadata contradict each other; the text is a sentence.
     #[error("the metadata is damaged ({0}); run `imbrex fs check` on the drive")]
     Corrupt(String),
+}
+
+impl MetaError {
+    /// The same about a path.
+    pub(crate) fn at(self, path: &str) -> Error {
+        let code = match self {
+            MetaError::NotFound => Code::NotFound,
+            MetaError::Exists => Code::Exists,
+            MetaError::NotADirectory => Code::NotADirectory,
+            MetaError::IsADirectory => Code::IsADirectory,
+            MetaError::NotEmpty => Code::NotEmpty,
+            MetaError::NameTooLong => Code::NameTooLong,
+            MetaError::Corrupt(_) => Code::Corruption,
+            _ => Code::InvalidArgument,
+        };
+        Error::refused(code, path, self.to_string())
+    }
 }

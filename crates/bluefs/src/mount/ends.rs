@@ -7,14 +7,13 @@
 //! the next file's begins. What the journal has found durable before ([`Meta::is_settled`](crate::meta::Meta::is_settled)) is not looked for again.
 
 use super::{Found, TAG};
-use crate::error::Result;
 use crate::file::lock;
 use crate::journal::read_twice;
 use crate::kind::FileKind;
 use crate::log::{frames_of, is_of};
 use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
 use crate::rescue::Stretches;
-use imbrex_device::{AlignedBuf, Written, Zone, ZoneId};
+use imbrex_device::{AlignedBuf, Result, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, LastFrame, last_frame, scan};
 use imbrex_zones::{Tenant, Volume, ZoneHeader};
 use std::collections::BTreeMap;

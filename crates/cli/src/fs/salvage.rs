@@ -137,7 +137,7 @@ fn rebuild(salvage: &Salvage, file: &LostFile, to: &Path, told: &mut Told) -> Ou
     let mut put = |at: u64, bytes: &[u8]| {
         end = end.max(at + bytes.len() as u64);
         out.write_all_at(bytes, at)
-            .map_err(|e| imbrex_bluefs::Error::new(Code::Io, format!("{}: {e}", target.display())))
+            .map_err(|e| imbrex_bluefs::Error::refused(Code::Io, &target.to_string_lossy(), e.to_string()))
     };
     let problems = salvage.rebuild(file, &mut put)?;
     told.damaged += u64::from(!problems.is_empty());

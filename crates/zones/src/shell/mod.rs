@@ -38,7 +38,7 @@ pub trait Engine: Send + Sync + Sized + 'static {
     const OPTIONS: &'static [UriOption<Self::Options>];
     /// How it is opened.
     type Options: Default;
-    /// What can go wrong with it.
+    /// What can go wrong with it: [`Error`], or a type around that where callers tell its errors apart.
     type Error: From<Error> + fmt::Display;
     /// Its own figures.
     type Figures: Clone + 'static;

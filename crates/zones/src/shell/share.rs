@@ -12,7 +12,7 @@
 
 use super::registry::{Registry, Shared};
 use crate::sync::lock;
-use crate::volume::{Joined, Volume};
+use crate::volume::Volume;
 use imbrex_device::{Error, Result};
 use imbrex_drives::counted::Counters;
 use std::sync::{Arc, LazyLock};
@@ -43,19 +43,17 @@ impl SharedVolume {
             })?;
             let joined = lock(shared.0.engines()).join(tenant);
             match joined {
-                Joined::Yes => return Ok(SharedVolume(shared)),
-                Joined::Again => {
+                Some(true) => return Ok(SharedVolume(shared)),
+                Some(false) => {
                     let sentence = format!(
                         "its {tenant} has been closed, and another engine of this process still has the drive; close that \
                          one, too, and then open both"
                     );
                     return Err(Error::unusable(&shared.0.name(), sentence).into());
                 }
-                Joined::Over => {
-                    drop(shared);
-                    std::thread::yield_now();
-                }
+                None => drop(shared),
             }
+            std::thread::yield_now();
         }
     }
 
@@ -75,5 +73,6 @@ impl Drop for SharedVolume {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
 mod tests;

@@ -19,27 +19,16 @@ pub(crate) struct Engines {
     unclean: bool,
 }
 
-/// What becomes of an engine that wants a share of an open volume.
-pub(crate) enum Joined {
-    /// It has one.
-    Yes,
-    /// It had one before. What the volume knows of its zones is of the moment when the volume was opened.
-    Again,
-    /// The last engine is letting go of the volume.
-    Over,
-}
-
 impl Engines {
-    /// An engine takes a share.
-    pub(crate) fn join(&mut self, tenant: &str) -> Joined {
+    /// An engine takes a share. `None`: the last one is letting go of the volume. False: it had a share before; what the volume knows of its zones is
+    /// of the moment when the volume was opened.
+    pub(crate) fn join(&mut self, tenant: &str) -> Option<bool> {
         if self.over {
-            return Joined::Over;
+            return None;
         }
-        if !self.ever.insert(tenant.to_owned()) {
-            return Joined::Again;
-        }
-        self.now += 1;
-        Joined::Yes
+        let first = self.ever.insert(tenant.to_owned());
+        self.now += u32::from(first);
+        Some(first)
     }
 
     /// A tenant's engine begins; false: it has begun before.
