@@ -249,9 +249,13 @@ impl Core {
     fn finish_closed(&self) {
         let closed: Vec<u32> = {
             let mut state = self.state();
-            state.zones.settle();
-            let due = |z: &DataZone| z.state() == ZoneState::Closed && !z.finished && z.buffer.is_empty();
+            // Where active zones are limited, garbage counts until it is reset, which waits for a flush.
+            let limited = self.tenant.limits_active();
+            let ended = |z: &DataZone| z.state() == ZoneState::Closed || limited && z.state() == ZoneState::Garbage;
+            let due = |z: &DataZone| ended(z) && !z.finished && z.buffer.is_empty();
             let due: Vec<u32> = state.zones.active().filter(|(_, z)| due(z)).map(|(zone, _)| zone).collect();
+            // Garbage is found here once: it settles now.
+            state.zones.settle();
             // Nobody may give them back meanwhile, and others begin a new life of one.
             for zone in &due {
                 if let Some(z) = state.zones.get_mut(*zone) {

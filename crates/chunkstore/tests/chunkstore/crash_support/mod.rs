@@ -603,7 +603,7 @@ pub fn through(seed: u64) -> Vec<Op> {
 /// Groups of the group commit, written and flushed in every order; then at random, with moves, deletions, names and checkpoints between.
 pub fn overlapped(seed: u64) -> Vec<Op> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut ops: Vec<Op> = (0..4).map(|n| Create(n, (n % 2) as u8, Buffered)).collect();
+    let mut ops: Vec<Op> = (0..4).map(|n| Create(n, (n % 3) as u8, Buffered)).collect();
     let mut written = 0u8;
     let mut group = |ops: &mut Vec<Op>| {
         written += 1;
@@ -639,7 +639,7 @@ pub fn overlapped(seed: u64) -> Vec<Op> {
             }
             (None, _) => {
                 there.insert(n, 30_000);
-                ops.extend([Create(n, (n % 2) as u8, Buffered), Append(n, 30_000, round as u8, how)]);
+                ops.extend([Create(n, (n % 3) as u8, Buffered), Append(n, 30_000, round as u8, how)]);
             }
             (Some(_), 5 | 6) => {
                 there.remove(&n);
