@@ -45,7 +45,7 @@ fn main() {
     });
     println!("{result:#}");
     if chunk > 100.0 || record > 8.0 {
-        eprintln!("chunk-memory: the index takes more than it may; look at crates/chunkstore/src/index.rs");
+        eprintln!("chunk-memory: the index takes more than it may; look at crates/chunkstore/src/index");
         std::process::exit(1);
     }
 }

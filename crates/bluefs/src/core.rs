@@ -7,20 +7,20 @@
 //! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `wals`, `cleaner` → `parking`. A stream's right to write is taken before
 //! `meta`, never after, except the journal's.
 
-use crate::ahead::Ahead;
 use crate::clean::Cleaner;
-use crate::durable::Durable;
+use crate::clean::idle_pack::IdlePack;
+use crate::file::durable::Durable;
+use crate::file::log::LogIndex;
+use crate::file::wal::WalTail;
 use crate::file::{File, FileMap, FileState, lock};
-use crate::idle_pack::IdlePack;
 use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
 use crate::kind::{FileKind, Purpose, purpose};
-use crate::log::LogIndex;
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
-use crate::share::Parking;
+use crate::read::ahead::Ahead;
 use crate::space::Freed;
-use crate::wal::WalTail;
+use crate::space::share::Parking;
 use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::cache::{BlockCache, CachePolicy};

@@ -18,49 +18,30 @@
 //! # Ok(()) }
 //! ```
 
-#[cfg(test)]
-mod accounts;
-mod ahead;
-mod check;
+mod api;
 mod clean;
 mod core;
-mod dump;
-mod durable;
-mod engine;
 mod file;
-mod fs;
-mod grow;
-mod handles;
-mod idle_pack;
 pub mod journal;
 pub mod kind;
-mod log;
 pub mod meta;
 mod mount;
 mod options;
-mod overwrite;
-mod pack;
-mod placer;
-mod policy;
 mod read;
-mod relog;
-#[cfg(test)]
-mod replay;
-mod rescue;
-pub mod salvage;
-mod share;
 mod space;
-mod wal;
+#[cfg(test)]
+#[path = "../tests/unit/mod.rs"]
+mod unit;
 
-pub use check::CheckReport;
-pub use dump::{Holds, JournalPlace, Node, Stretch, ZonePlace};
-pub use engine::{Figures, Metrics, Watch, uri_options};
-pub use fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, WAL_SPARE};
+pub use api::check::CheckReport;
+pub use api::dump::{Holds, JournalPlace, Node, Stretch, ZonePlace};
+pub use api::engine::{Figures, Metrics, Watch, uri_options};
+pub use api::fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, WAL_SPARE};
 #[doc(hidden)]
-pub use handles::SyncInSteps;
-pub use handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
-pub use idle_pack::Packed;
+pub use api::handles::SyncInSteps;
+pub use api::handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
+pub use clean::idle_pack::Packed;
 pub use imbrex_device::{Code, Error, Result};
 pub use kind::FileKind;
-pub use mount::{MountReport, TENANT};
+pub use mount::{MountReport, TENANT, salvage};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};

@@ -1,7 +1,7 @@
 //! How a bluefs is mounted.
 
-use crate::ahead::WINDOW;
 use crate::read::AROUND;
+use crate::read::ahead::WINDOW;
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
 use imbrex_zones::shell::{Given, UriOption};
@@ -49,7 +49,7 @@ pub struct Options {
     /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
     /// drive and survivor stay as they are.
     pub read_only: bool,
-    /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::salvage).
+    /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::mount::salvage).
     pub rescue: bool,
     /// Files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has zones of
     /// its own.
@@ -151,7 +151,7 @@ pub(crate) const OF_URI: &[UriOption<Options>] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Mounted;
+    use crate::api::engine::Mounted;
     use imbrex_device::Error;
     use imbrex_zones::shell::options_of;
 

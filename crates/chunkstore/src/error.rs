@@ -1,6 +1,6 @@
 //! What can go wrong with chunks.
 
-use crate::id::ChunkId;
+use crate::format::id::ChunkId;
 use imbrex_device::{Class, Code, Fault};
 
 /// `Result` with [`Error`].

@@ -1,7 +1,7 @@
 //! How a chunk store is formatted and opened.
 
-use crate::entry::notes::{MOST_NAME, StreamEntry};
-use crate::id::StreamType;
+use crate::format::entry::notes::{MOST_NAME, StreamEntry};
+use crate::format::id::StreamType;
 use crate::policy::place::Placement;
 use crate::policy::victim::CleaningPolicy;
 use imbrex_zones::VolumeOptions;

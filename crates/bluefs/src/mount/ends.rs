@@ -8,11 +8,11 @@
 
 use super::{Found, TAG};
 use crate::file::lock;
+use crate::file::log::{frames_of, is_of};
 use crate::journal::read_twice;
 use crate::kind::FileKind;
-use crate::log::{frames_of, is_of};
 use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
-use crate::rescue::Stretches;
+use crate::mount::rescue::Stretches;
 use imbrex_device::{AlignedBuf, Result, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, LastFrame, last_frame, scan};
 use imbrex_zones::{Tenant, Volume, ZoneHeader};

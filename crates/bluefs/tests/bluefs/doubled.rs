@@ -3,7 +3,7 @@
 //!
 //! No single line does that: bytes are found by the logical offset in their frame, never by how many frames stand before it, and a log
 //! ends where its last frame says. So the test makes sure that frames really stand there as often as they were written; with lengths
-//! summed up instead (of frames in `log_end` of `mount.rs`, or as offsets in `log.rs`) it fails.
+//! summed up instead (of frames in `log_end` of `mount/ends.rs`, or as offsets in `file/log.rs`) it fails.
 
 use crate::support::{bytes, read_all};
 use imbrex_bluefs::{BlueFs, CreateOptions, Options};

@@ -1,8 +1,8 @@
 //! What the first blocks of a drive's zones say, and the superzone that follows from it where the label is lost.
 
 use super::{COPIES, TENANT, metazones};
+use crate::format::id::StreamType;
 use crate::format::{BLOCK, Header, Kind, ZoneHead, zone_head};
-use crate::id::StreamType;
 use imbrex_device::{AlignedBuf, Cause, Written, Zone, ZoneId, ZoneState, ZonedDevice};
 use imbrex_zones::ZoneHeader;
 use imbrex_zones::log::Root;

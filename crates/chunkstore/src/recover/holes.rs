@@ -4,9 +4,9 @@
 //! found, or one of which a later record is found. Where nothing is missing, the end of any open chunk that could have been written there is in doubt.
 //! Too many are taken for lost rather than too few; but where no hole could have had bytes that are missing, these were never acknowledged.
 
-use crate::entry::ChunkEnd;
 use crate::format::data_blocks;
-use crate::id::StreamType;
+use crate::format::entry::ChunkEnd;
+use crate::format::id::StreamType;
 use crate::index::Chunk;
 
 /// See the module.
@@ -82,7 +82,7 @@ impl Hole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::ChunkId;
+    use crate::format::id::ChunkId;
 
     /// Of serial number 100, with a record in each of these zones.
     fn chunk(zones: &[u32]) -> Chunk {

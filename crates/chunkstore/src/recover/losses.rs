@@ -3,11 +3,11 @@
 use super::holes::{Hole, Missing};
 use super::replay::{Applied, FoundRecord, Rebuilt};
 use super::{FoundZone, OpenReport};
-use crate::entry::notes::Mark;
-use crate::entry::{ChunkEnd, RecordIndex};
+use crate::format::entry::notes::Mark;
+use crate::format::entry::{ChunkEnd, RecordIndex};
+use crate::format::id::ChunkId;
 use crate::format::{Header, MOVED, ZoneUse};
-use crate::id::ChunkId;
-use crate::scan::Scanned;
+use crate::recover::scan::Scanned;
 
 impl Rebuilt {
     /// A record goes behind what the chunk has. What is missing before it was not durable, and so it had not been acknowledged either, unless it

@@ -2,8 +2,8 @@
 
 use super::OpenReport;
 use super::replay::Rebuilt;
-use crate::entry::{Entry, Part};
-use crate::id::ChunkId;
+use crate::format::entry::{Entry, Part};
+use crate::format::id::ChunkId;
 
 impl Rebuilt {
     /// A name's chunks are durable before the name is, so all of them are there, unless metadata is lost: then the name is given up, and told.

@@ -5,13 +5,13 @@ use super::holes::{Hole, Holes};
 use super::losses::tell_unread;
 use super::{FoundZone, OpenReport, OpenStep, Progress, no_checkpoint, takes_writes};
 use crate::core::DerivedLimits;
-use crate::entry::{Entry, GroupEntry, LOST, Part, RecordIndex};
 use crate::error::Result;
+use crate::format::entry::{Entry, GroupEntry, LOST, Part, RecordIndex};
+use crate::format::id::{ChunkId, StreamType};
 use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks};
-use crate::id::{ChunkId, StreamType};
 use crate::index::Chunk;
-use crate::names::Names;
-use crate::scan::scan;
+use crate::index::names::Names;
+use crate::recover::scan::scan;
 use crate::zone::ZoneState;
 use imbrex_device::words::counted;
 use imbrex_device::{Cause, Written};
@@ -32,7 +32,7 @@ pub(crate) struct Rebuilt {
     /// The journal has gaps.
     pub(super) distrust: bool,
     /// How far the scrub was.
-    pub(crate) scrub: crate::entry::notes::ScrubEntry,
+    pub(crate) scrub: crate::format::entry::notes::ScrubEntry,
     /// Of a salvage: the highest number that a record has.
     pub(super) newest: u64,
     /// Seals, and the lengths that chunks had then.
@@ -272,7 +272,7 @@ impl Rebuilt {
                 records.extend(damaged.map(|header| FoundRecord { zone: zone_number, header: *header, damaged: true }));
                 tell_unread(zone_number, &scanned, report);
                 // What was there the last time, too, is known of what it took.
-                let new = |hole: &&crate::scan::Hole| found.scan.is_some_and(|told| hole.to > told.max(1));
+                let new = |hole: &&crate::recover::scan::Hole| found.scan.is_some_and(|told| hole.to > told.max(1));
                 for hole in scanned.holes.iter().filter(new) {
                     if let Some(of) = found.hole(zone_number, Some(hole.to - hole.from.max(1))) {
                         self.holes.push(Hole { after: hole.after, before: hole.before, ..of });

@@ -1,0 +1,110 @@
+//! What is done while nobody uses the drive: live bytes of tables move together, so that at rest files take hardly more zones than
+//! they have bytes. Which zone goes where is [`crate::clean::pack`]'s, and how bytes move is [`crate::clean`]'s: copy, flush, journal,
+//! flush, and only then the zone is free.
+//!
+//! A thread looks now and then whether the drive had a command from anybody else; after [`Options::idle_pack`] without one it begins, one
+//! zone at a time, and stops with the next command of somebody else. An unmount waits for a mebibyte at most. The bytes that are
+//! moved are bounded ([`crate::clean::pack::budget`]), so that whoever writes and rests in turn pays little for it.
+//!
+//! [`Options::idle_pack`]: crate::Options::idle_pack
+
+use crate::api::fs::BlueFs;
+use crate::clean::pack::budget;
+use crate::core::Core;
+use crate::file::lock;
+use imbrex_device::{Cause, Code, Result};
+use imbrex_zones::shell::Rest;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// While nothing happens at all it is looked less and less often, up to so many times [`Options::idle_pack`](crate::Options::idle_pack).
+const SELDOM: u32 = 16;
+
+/// What was moved while nobody used the drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// Zones that were emptied.
+    pub zones: u32,
+    /// Bytes that were moved for that, headers included.
+    pub bytes: u64,
+}
+
+/// Of one mount.
+#[derive(Default)]
+pub(crate) struct IdlePack {
+    /// Bytes that were written to tables since the mount.
+    pub(crate) written: AtomicU64,
+    moved: AtomicU64,
+}
+
+/// What the maintenance thread keeps in mind.
+#[derive(Default)]
+pub(crate) struct IdleWatch {
+    /// How many commands had come from others when it was last looked.
+    before: Option<u64>,
+    /// As many when zones were packed.
+    packed: Option<u64>,
+    wait: Duration,
+}
+
+impl Core {
+    /// Packs as much as it may while `go_on`.
+    pub(crate) fn pack(&self, go_on: impl Fn() -> bool) -> Result<Packed> {
+        let mut packed = Packed::default();
+        if !self.options.share || self.options.read_only {
+            return Ok(packed);
+        }
+        while !self.maintenance.is_over() && go_on() {
+            self.check()?;
+            let live = lock(&self.parking).live();
+            let [written, moved] = [&self.idle_pack.written, &self.idle_pack.moved].map(|n| n.load(Ordering::Relaxed));
+            match self.pack_one(budget(live, written, moved)) {
+                Ok(Some(bytes)) => {
+                    self.idle_pack.moved.fetch_add(bytes, Ordering::Relaxed);
+                    packed = Packed { zones: packed.zones + 1, bytes: packed.bytes + bytes };
+                }
+                Ok(None) => break,
+                // Somebody took the room: that is not rest.
+                Err(error) if error.code() == Code::NoSpace => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(packed)
+    }
+
+    /// Commands of the drive that came from somebody else.
+    fn commands_of_others(&self) -> u64 {
+        let own = |cause| matches!(cause, Cause::Cleaning | Cause::Journal | Cause::Pool);
+        self.counters.read().iter().filter(|of| !own(of.cause)).flat_map(|of| of.commands).sum()
+    }
+
+    /// Packs where nobody else has used the drive since the last look.
+    pub(crate) fn idle_chore(&self, idle: &mut IdleWatch) -> Option<Rest> {
+        let rest = self.options.idle_pack?;
+        let now = self.commands_of_others();
+        if idle.before != Some(now) {
+            (idle.before, idle.wait) = (Some(now), rest);
+        } else if idle.packed == Some(now) {
+            idle.wait = (idle.wait * 2).min(rest * SELDOM);
+        } else {
+            match self.pack(|| self.commands_of_others() == now) {
+                Ok(done) if done.zones > 0 => tracing::debug!(zones = done.zones, bytes = done.bytes, "packed at rest"),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "tables could not be packed"),
+            }
+            idle.packed = Some(now);
+        }
+        Some(Rest { time: idle.wait, until_rung: false })
+    }
+}
+
+impl BlueFs {
+    /// Does at once what is done otherwise while nobody uses the drive: empties zones into the room behind the tables in others,
+    /// within the same bounds. Whoever writes meanwhile is not disturbed.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn pack(&self) -> Result<Packed> {
+        self.core().pack(|| true)
+    }
+}

@@ -1,0 +1,344 @@
+//! Open files, and what they share with the streams that write them. How their bytes become durable is [`crate::file::durable`]'s.
+//!
+//! [`FileState`] is shared by everybody; [`File`] is what handles hold: when the last handle goes, the stream is ended and,
+//! if the file has no name any more, its space is given up. A stream's placer holds only the state, so that a writer thread
+//! never is the last to let go of a [`File`].
+
+pub(crate) mod durable;
+pub(crate) mod grow;
+pub(crate) mod log;
+pub(crate) mod overwrite;
+pub(crate) mod placer;
+pub(crate) mod wal;
+
+use crate::core::Core;
+use crate::file::durable::Durable;
+use crate::file::log::LogIndex;
+use crate::file::placer::{FilePlacer, patient_segments};
+use crate::file::wal::{Before, Tail, WalTail};
+use crate::kind::{FileKind, Purpose};
+use crate::meta::inline::Inline;
+use crate::meta::{Extent, Record, Serial};
+use crate::space::share::Class;
+use imbrex_device::{Cause, Code, Priority, Result, Tag};
+use imbrex_zones::cache::{Filling, Views};
+use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a file's bytes are, for readers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileMap {
+    /// Changes whenever bytes that were readable change or move.
+    pub(crate) version: u64,
+    pub(crate) extents: Vec<Extent>,
+    /// The last block that was written in place and not to its end: its address, and what stands there. Whoever appends need not
+    /// read it back. Only while the address is the file's.
+    pub(crate) tail: Option<(u64, Vec<u8>)>,
+}
+
+impl FileMap {
+    /// The file's bytes are in these places from now on.
+    pub(crate) fn set_extents(&mut self, extents: Vec<Extent>) {
+        let holds = |at: u64, extent: &Extent| extent.conventional().is_some_and(|(a, len)| a <= at && at < a + len);
+        self.tail = self.tail.take().filter(|(at, _)| extents.iter().any(|extent| holds(*at, extent)));
+        self.extents = extents;
+    }
+}
+
+/// What readers, writers and the placer of one file share.
+pub(crate) struct FileState {
+    pub(crate) serial: Serial,
+    pub(crate) kind: FileKind,
+    pub(crate) purpose: Purpose,
+    /// The directory that it was opened in: write-ahead logs of one directory are in order.
+    pub(crate) parent: Serial,
+    /// Its name when it was opened, for zone headers and messages.
+    pub(crate) name: String,
+    /// Logical size, unwritten bytes included.
+    pub(crate) size: AtomicU64,
+    /// Bytes below this are on the drive.
+    pub(crate) placed: AtomicU64,
+    pub(crate) durable: Durable,
+    /// What the application says of its lifetime; see [`Class`].
+    pub(crate) hint: AtomicU8,
+    /// Bytes that the application says it will have.
+    pub(crate) expected: AtomicU64,
+    /// Sequence number of the last journal record about it.
+    pub(crate) lsn: AtomicU64,
+    pub(crate) modified: AtomicU64,
+    pub(crate) map: RwLock<FileMap>,
+    /// Its bytes in inline space, also when the metadata has forgotten the file: readers look here.
+    pub(crate) inline: Mutex<Inline>,
+    pub(crate) log: Mutex<LogIndex>,
+    /// The page of the cache that a table's end is being written to.
+    pub(crate) filling: Mutex<Filling>,
+    /// Bytes were overwritten or cut since it was opened: what readers hold of it is not what it is any more.
+    pub(crate) rewritten: AtomicBool,
+    /// Conventional space of a file without a name, given up with the last handle; `None`: it has a name.
+    pub(crate) orphan: Mutex<Option<Vec<(u64, u64)>>>,
+    /// Zones of a file without a name, its own and those that it shares: pinned until the last handle is closed.
+    pub(crate) pinned: Mutex<BTreeSet<u32>>,
+}
+
+impl FileState {
+    pub(crate) fn map(&self) -> std::sync::RwLockReadGuard<'_, FileMap> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn map_mut(&self) -> std::sync::RwLockWriteGuard<'_, FileMap> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn is_orphan(&self) -> bool {
+        lock(&self.orphan).is_some()
+    }
+    /// Whether it still has bytes up to `to` that can be read where it stands: it was not cut meanwhile.
+    pub(crate) fn reaches(&self, to: u64) -> bool {
+        let end = if self.kind == FileKind::Random { &self.size } else { &self.placed };
+        end.load(Ordering::Acquire) >= to
+    }
+    pub(crate) fn class(&self) -> Class {
+        Class::of(self.kind, self.purpose, self.hint.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Writing {
+    pub(crate) stream: Option<Arc<AppendStream>>,
+    pub(crate) wal: Option<Arc<WalTail>>,
+    pub(crate) cause: Option<Cause>,
+    /// Open for writing so many times.
+    pub(crate) writers: u32,
+}
+
+/// An open file.
+pub(crate) struct File {
+    /// Itself, for who reads ahead.
+    pub(crate) me: Weak<File>,
+    pub(crate) state: Arc<FileState>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) writing: Mutex<Writing>,
+    /// For readers, without the writers' lock.
+    pub(crate) stream: RwLock<Option<Arc<AppendStream>>>,
+    /// The log that the file went on as; see [`grow`](crate::file::grow).
+    pub(crate) successor: OnceLock<Arc<File>>,
+    /// What readers hold of it in memory; made when the first asks for it.
+    pub(crate) views: OnceLock<Views>,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(stream) = lock(&self.writing).stream.take() {
+            // What could not be written until now, at unmount, is written by the next mount.
+            if self.state.is_orphan() { stream.abandon() } else { stream.leave() }
+        }
+        // It stays a file without a name, for the streams that know it.
+        let space = lock(&self.state.orphan).as_mut().map(std::mem::take);
+        if let Some(space) = space {
+            self.core.forget_pages_of(self.state.serial, self.state.size.load(Ordering::Acquire));
+            self.core.give_up(space, self.state.lsn.load(Ordering::Acquire));
+        }
+        self.core.unpin_of(&self.state);
+    }
+}
+
+impl File {
+    pub(crate) fn stream(&self) -> Option<Arc<AppendStream>> {
+        self.stream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_stream(&self, writing: &mut Writing, stream: Option<Arc<AppendStream>>) {
+        *self.stream.write().unwrap_or_else(PoisonError::into_inner) = stream.clone();
+        writing.stream = stream;
+    }
+
+    pub(crate) fn drop_stream(&self, writing: &mut Writing) {
+        self.set_stream(writing, None);
+    }
+
+    pub(crate) fn default_cause(&self) -> Cause {
+        match self.state.purpose {
+            Purpose::Wal => Cause::Wal,
+            Purpose::Manifest => Cause::Manifest,
+            Purpose::InfoLog => Cause::InfoLog,
+            Purpose::Table | Purpose::Blob => Cause::Flush,
+            _ if self.state.kind == FileKind::Random => Cause::Small,
+            _ => Cause::UserWrite,
+        }
+    }
+
+    /// Appends at the end of the file.
+    pub(crate) fn append(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut writing = lock(&self.writing);
+        if let Some(next) = self.successor.get() {
+            drop(writing);
+            return next.append(bytes);
+        }
+        if !self.state.kind.is_sequential() {
+            let at = self.state.size.load(Ordering::Acquire);
+            let why = match self.write_in_place(&writing, at, bytes) {
+                Err(why) if why.code() == Code::NoSpace && self.can_go_on_as_log(&writing) => why,
+                other => return other,
+            };
+            let next = match self.go_on_as_log(&mut writing) {
+                Err(error) if error.code() == Code::NoSpace => return Err(why),
+                other => other?,
+            };
+            drop(writing);
+            return next.append(bytes);
+        }
+        let stream = match &writing.stream {
+            Some(stream) => stream.clone(),
+            None => self.start_stream(&mut writing)?,
+        };
+        let result = stream.append(bytes);
+        self.state.size.store(stream.len(), Ordering::Release);
+        result?;
+        if self.core.options.wal.unbuffered && self.state.purpose == Purpose::Wal {
+            stream.drain(Priority::Normal)?;
+        }
+        Ok(())
+    }
+
+    fn start_stream(&self, writing: &mut Writing) -> Result<Arc<AppendStream>> {
+        let core = &self.core;
+        let state = &self.state;
+        let size = state.size.load(Ordering::Acquire);
+        let (segment_bytes, segments) = core.segment_sizes(state.purpose, state.kind);
+        let spec = StreamSpec {
+            file: state.serial,
+            life: 0,
+            framing: match state.kind {
+                FileKind::Log => Framing::Framed { max_frame: 0 },
+                _ => Framing::Raw,
+            },
+            segment_bytes,
+            segments,
+            cause: writing.cause.unwrap_or_else(|| self.default_cause()),
+            ordered: state.kind == FileKind::Log,
+            // What is in memory fits into as many zones, whatever becomes of the one that is open.
+            deferred: match state.purpose {
+                Purpose::Wal if core.logs_wait() => patient_segments(core, segment_bytes),
+                _ => 0,
+            },
+            journal: false,
+        };
+        let zone = if size > 0 { core.open_zone_of(state) } else { None };
+        let start = StreamStart { logical: size, zone, sequence: 0 };
+        let before = match state.purpose {
+            Purpose::Wal if !state.is_orphan() => core.wal_before(state)?,
+            _ => None,
+        };
+        let before = Arc::new(Before::of(before));
+        let going_on = zone.map(|open| open.zone.0);
+        let placer = Arc::new(FilePlacer::new(core, state, &before, spec.deferred > 0, going_on));
+        let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
+        if state.purpose == Purpose::Wal {
+            let now = Tail { state: state.clone(), stream: stream.clone(), before };
+            let tail = writing.wal.get_or_insert_default();
+            tail.goes_on(now);
+            core.note_wal(state, tail);
+            if spec.deferred > 0 && !core.logs_wait() {
+                // Somebody synced one just now, and did not know of this one.
+                stream.hurry();
+            }
+        }
+        self.set_stream(writing, Some(stream.clone()));
+        Ok(stream)
+    }
+
+    /// One writer less. The last one writes what is buffered and fixes the size; where that fails, the file stays open without
+    /// a handle until it succeeds ([`Core::finish_kept`]).
+    pub(crate) fn close_writer(self: &Arc<Self>) -> Result<()> {
+        let (file, mut writing) = self.lock_current();
+        writing.writers = writing.writers.saturating_sub(1);
+        if writing.writers > 0 {
+            return Ok(());
+        }
+        if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_deferred())
+            && file.state.kind == FileKind::Log
+            && stream.placed() < stream.len()
+            && file.core.logs_wait()
+        {
+            // Most logs are closed just before they are deleted. One without a name goes with its last handle. A table that bears the name
+            // of a log may be overwritten next.
+            stream.seal();
+            drop(writing);
+            if !file.state.is_orphan() {
+                file.core.keep_waiting(file.clone());
+            }
+            return Ok(());
+        }
+        let result = file.finish(&mut writing);
+        drop(writing);
+        if result.is_err() && !file.state.is_orphan() {
+            file.core.keep(file.clone());
+        }
+        result
+    }
+
+    /// Whether a closed log is on the drive as a whole, or deleted.
+    pub(crate) fn waits_no_more(&self) -> bool {
+        self.state.is_orphan() || self.stream().is_none_or(|stream| stream.placed() >= stream.len())
+    }
+
+    /// Writes what is buffered and fixes the size in the journal.
+    pub(crate) fn finish(&self, writing: &mut Writing) -> Result<()> {
+        let state = &self.state;
+        let Some(stream) = writing.stream.clone() else {
+            // In place: the size becomes final only with a sync, so that a power loss cannot show bytes that were never
+            // written.
+            return Ok(());
+        };
+        if !state.is_orphan() {
+            stream.drain(Priority::Normal)?;
+            let size = stream.len();
+            self.core.cache.end(&mut lock(&state.filling), state.serial);
+            let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
+            self.core.log_about(state, &[seal])?;
+            self.core.refresh(state);
+            if let Some(open) = stream.give_back() {
+                self.core.park(state, open);
+            }
+        } else {
+            stream.drain(Priority::Normal)?;
+            if let Some(open) = stream.give_back() {
+                self.core.tenant.finish_unused(open.zone);
+            }
+        }
+        self.set_stream(writing, None);
+        Ok(())
+    }
+
+    /// Ends the stream and drops what is not on the drive: the file ends there and has no writer.
+    pub(crate) fn give_up_unwritten(&self, writing: &mut Writing) -> Result<()> {
+        let state = &self.state;
+        if let Some(stream) = writing.stream.clone() {
+            stream.abandon();
+            let size = stream.placed();
+            let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
+            self.core.volume.sync(Tag::new(self.default_cause()))?;
+            self.core.log_cut(state, size, &[seal])?;
+            state.size.store(size, Ordering::Release);
+            self.set_stream(writing, None);
+        }
+        writing.writers = 0;
+        Ok(())
+    }
+
+    /// Sets what the file's writes are for.
+    pub(crate) fn set_cause(&self, cause: Cause) {
+        let mut writing = lock(&self.writing);
+        writing.cause = Some(cause);
+        if let Some(stream) = &writing.stream {
+            stream.set_cause(cause);
+        }
+    }
+}

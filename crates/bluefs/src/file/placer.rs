@@ -1,0 +1,362 @@
+//! Where a file's stream writes: zones of its own or room behind others' bytes, promised before a byte is taken, and the records that
+//! say where its bytes are.
+
+use crate::core::Core;
+use crate::file::wal::Before;
+use crate::file::{FileState, lock};
+use crate::kind::{FileKind, Purpose};
+use crate::meta::{Extent, OPEN, Place, Record};
+use imbrex_device::{Code, Error, Result, ZoneId};
+use imbrex_zones::{NewZone, OpenZone, Placed, Placer, Urgency, ZoneHeader};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Zones that a write-ahead log waiting in memory may need at most: RocksDB's are somewhat longer than a memtable, for which a zone is a
+/// good size.
+const PATIENT_ZONES: usize = 2;
+/// Zones beyond the reserve that must be free besides, or logs do not wait.
+const PLENTY: u32 = 8;
+
+/// Zones that are squeezed at most before somebody is told that there is no space: each makes room for a thirty-second of a zone at least.
+const MOST_SQUEEZED: u32 = 8;
+
+/// The longest of the lifetimes that applications tell: RocksDB's last levels.
+const EXTREME: u8 = 5;
+
+/// How many segments of a write-ahead log wait at most.
+pub(crate) fn patient_segments(core: &Core, segment_bytes: usize) -> usize {
+    PATIENT_ZONES * (zone_room(core) as usize / segment_bytes)
+}
+
+/// Bytes of a file that an empty zone takes.
+fn zone_room(core: &Core) -> u64 {
+    core.zone_capacity.saturating_sub(core.front)
+}
+
+/// Gives a file's stream its zones and records where its bytes are.
+pub(crate) struct FilePlacer {
+    core: Weak<Core>,
+    state: Arc<FileState>,
+    before: Arc<Before>,
+    /// Whether the stream was made to wait.
+    deferred: bool,
+    /// Zones that are promised to what is in memory.
+    promised: AtomicU32,
+    /// Room in a zone with other files is.
+    promised_room: AtomicBool,
+    /// The zone that the stream is to go on in, before metadata says so: nobody else may clean it.
+    going_on: Mutex<Option<u32>>,
+}
+
+impl Drop for FilePlacer {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else { return };
+        self.unpin(&core);
+        self.release_promises(&core);
+    }
+}
+
+impl FilePlacer {
+    /// `going_on`: the zone that the stream is to go on in.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        state: &Arc<FileState>,
+        before: &Arc<Before>,
+        deferred: bool,
+        going_on: Option<u32>,
+    ) -> FilePlacer {
+        FilePlacer {
+            core: Arc::downgrade(core),
+            state: state.clone(),
+            before: before.clone(),
+            deferred,
+            promised: AtomicU32::new(0),
+            promised_room: AtomicBool::new(false),
+            going_on: Mutex::new(going_on),
+        }
+    }
+
+    fn release_promises(&self, core: &Core) {
+        for _ in 0..self.promised.swap(0, Ordering::AcqRel) {
+            core.tenant.promise_over();
+        }
+        if self.promised_room.swap(false, Ordering::AcqRel) {
+            lock(&core.parking).promise_over(self.state.serial);
+        }
+    }
+
+    fn unpin(&self, core: &Core) {
+        if let Some(zone) = lock(&self.going_on).take() {
+            core.tenant.unpin(ZoneId(zone));
+        }
+    }
+
+    fn core(&self) -> Result<Arc<Core>> {
+        let gone = || Error::invalid(&"bluefs".into(), "the file system was closed");
+        self.core.upgrade().ok_or_else(gone)
+    }
+
+    fn place(&self, zone: ZoneId, life: u64, offset: u64) -> Place {
+        match self.state.kind {
+            FileKind::Log => Place::Framed { zone: zone.0, life, offset },
+            _ => Place::Raw { zone: zone.0, life, offset },
+        }
+    }
+
+    /// What tells, in the zone itself, whose the bytes behind it are.
+    fn header(&self, core: &Core, zone: ZoneId, life: u64, logical: u64) -> ZoneHeader {
+        ZoneHeader {
+            volume: core.volume.uuid(),
+            owner: core.tenant.owner(),
+            kind: self.state.kind as u8,
+            file: self.state.serial,
+            life,
+            logical,
+            created: core.now(),
+            zone: zone.0,
+            mount: core.volume.mount() as u32,
+            name: self.state.name.clone(),
+        }
+    }
+
+    /// Room behind the bytes of other files, if there is any for this one.
+    fn shared_zone(&self, core: &Core, logical: u64, need: u64, crowded: bool) -> Result<Option<NewZone>> {
+        let make = |open: &OpenZone| Record::Extend {
+            serial: self.state.serial,
+            extent: Extent { logical, len: OPEN, place: self.place(open.zone, open.life, open.at + core.front) },
+        };
+        let taken = core.take_room(&self.state, need, crowded, make)?;
+        let Some(open) = taken else { return Ok(None) };
+        core.refresh(&self.state);
+        self.promised_room.store(false, Ordering::Release);
+        // What is in memory fits in there; but more may wait than this room holds.
+        if !self.deferred && self.promised.swap(0, Ordering::AcqRel) > 0 {
+            core.tenant.promise_over();
+        }
+        let header = self.header(core, open.zone, open.life, logical);
+        Ok(Some(NewZone { zone: open.zone, at: open.at, header }))
+    }
+
+    /// Has a zone promised to the stream, or room for `need` bytes in one with other files.
+    fn promise(&self, core: &Core, need: u64, new_wal: bool) -> Result<()> {
+        match core.promise_zone(new_wal) {
+            Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
+            Err(_) if core.promise_room(&self.state, need) => self.promised_room.store(true, Ordering::Release),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Has a place for `need` bytes promised to the stream, whatever has to be moved or written for it.
+    fn find_place(&self, core: &Core, need: u64) -> Result<()> {
+        let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
+        let is_full = |result: &Result<()>| result.as_ref().is_err_and(|error| error.code() == Code::NoSpace);
+        let mut result = self.promise(core, need, new_wal);
+        if is_full(&result) && core.write_waiting() {
+            // Logs that wait are promised more than they take.
+            result = self.promise(core, need, new_wal);
+        }
+        // So are those that are open, and each of them that was written has a zone to itself. What one gives up another may take before this one.
+        let mut patience = if self.state.kind == FileKind::Log { 8 } else { 1 };
+        while is_full(&result) && core.options.share && patience > 0 {
+            core.tenant.rest_logs()?;
+            result = self.promise(core, need, new_wal);
+            patience -= 1;
+        }
+        while is_full(&result) && core.options.share && core.tenant.free_to_share(false, need)? {
+            result = self.promise(core, need, new_wal);
+        }
+        let leave = if new_wal { 0 } else { core.wal_spare() };
+        let mut patience = 4;
+        while is_full(&result) && patience > 1 && core.pack_for_room(leave)? {
+            patience -= 1;
+            // Another one may be faster.
+            result = self.promise(core, need, new_wal);
+        }
+        let mut patience = MOST_SQUEEZED;
+        while is_full(&result) && patience > 0 && core.squeeze()? {
+            patience -= 1;
+            result = self.promise(core, need, new_wal);
+        }
+        result
+    }
+
+    fn extend(&self, core: &Core, extent: Extent) -> Result<()> {
+        let record = Record::Extend { serial: self.state.serial, extent };
+        match core.log_unless_orphan(&self.state, &[record]) {
+            Ok(true) => {
+                core.refresh(&self.state);
+                Ok(())
+            }
+            Ok(false) => {
+                // Nobody will find it again: only this process has to know, and the journal that it is nobody's.
+                let (zone, life) = extent.place.zone().unzip();
+                if let (Some(zone), Some(life)) = (zone, life) {
+                    core.log_freed(&self.state, zone, life)?;
+                }
+                let mut map = self.state.map_mut();
+                if let Some(last) = map.extents.last_mut().filter(|e| e.len == OPEN) {
+                    last.len = extent.logical - last.logical;
+                }
+                map.extents.retain(|e| e.len > 0);
+                map.extents.push(extent);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Placer for FilePlacer {
+    fn before_write(&self) -> Result<()> {
+        if let Some(before) = self.before.get() {
+            before.ensure_durable(&*self.core()?)?;
+            self.before.clear();
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: u64, deferred: bool) -> Result<()> {
+        let core = self.core()?;
+        // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
+        if core.recovering.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if deferred {
+            let zones = bytes.div_ceil(zone_room(&core).max(1));
+            // Only where there is plenty: nothing is cleaned for what will probably be deleted.
+            while u64::from(self.promised.load(Ordering::Acquire)) < zones {
+                core.tenant.promise(PLENTY)?;
+                self.promised.fetch_add(1, Ordering::AcqRel);
+            }
+            return Ok(());
+        }
+        if self.promised.load(Ordering::Acquire) > 0 {
+            return Ok(());
+        }
+        let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
+        self.find_place(&core, core.front + bytes + segment as u64)
+    }
+
+    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
+        let core = self.core()?;
+        if self.state.kind == FileKind::Table {
+            core.clean_ahead();
+        }
+        if let Some(open) = self.shared_zone(&core, logical, need, false)? {
+            return Ok(open);
+        }
+        // Where few zones may be active, files share them before any is finished early.
+        if core.options.share && core.tenant.is_crowded()? {
+            if let Some(open) = self.shared_zone(&core, logical, need, true)? {
+                return Ok(open);
+            }
+            let framed = self.state.kind == FileKind::Log;
+            if core.tenant.free_to_share(framed, core.front + need)?
+                && let Some(open) = self.shared_zone(&core, logical, need, true)?
+            {
+                return Ok(open);
+            }
+        }
+        let promised = self.promised.load(Ordering::Acquire) > 0;
+        // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
+        let urgency = match core.recovering.load(Ordering::Acquire) {
+            _ if promised => Urgency::Promised,
+            true => Urgency::Recovered,
+            false => Urgency::User,
+        };
+        if urgency == Urgency::User {
+            core.make_room(0)?;
+        }
+        let zone = match core.take_zone(urgency) {
+            Err(error) if error.code() == Code::NoSpace => {
+                if let Some(open) = self.shared_zone(&core, logical, need, true)? {
+                    return Ok(open);
+                }
+                let framed = self.state.kind == FileKind::Log;
+                if core.options.share
+                    && core.tenant.free_to_share(framed, core.front + need)?
+                    && let Some(open) = self.shared_zone(&core, logical, need, true)?
+                {
+                    return Ok(open);
+                }
+                if urgency != Urgency::User || !core.pack_for_room(0)? {
+                    return Err(error);
+                }
+                core.take_zone(urgency)?
+            }
+            other => other?,
+        };
+        if promised {
+            // Used up with the zone.
+            self.promised.fetch_sub(1, Ordering::AcqRel);
+        }
+        let life = core.tenant.new_life();
+        let extent = Extent { logical, len: OPEN, place: self.place(zone, life, core.front) };
+        if let Err(error) = self.extend(&core, extent) {
+            core.tenant.release(zone);
+            return Err(error);
+        }
+        Ok(NewZone { zone, at: 0, header: self.header(&core, zone, life, logical) })
+    }
+
+    fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> Result<()> {
+        let core = self.core()?;
+        let extent = Extent { logical, len: OPEN, place: self.place(zone, life, at) };
+        self.extend(&core, extent)?;
+        self.unpin(&core);
+        Ok(())
+    }
+
+    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
+        let core = self.core()?;
+        let serial = self.state.serial;
+        // Together: what stands in the zone has its length, and the file goes on.
+        let ends = [Record::Seal { serial, size: end, time: core.now() }, Record::Reopen { serial }];
+        if core.log_unless_orphan(&self.state, &ends)? {
+            core.refresh(&self.state);
+        }
+        self.unpin(&core);
+        core.park(&self.state, *zone);
+        Ok(true)
+    }
+
+    fn idle(&self) {
+        // The stream itself may live on for a while: in the queue of background work, or as a log that others wait for.
+        if let Some(core) = self.core.upgrade() {
+            self.release_promises(&core);
+        }
+    }
+
+    fn can_write(&self) -> bool {
+        self.before.is_none()
+    }
+
+    fn announce(&self, size: u64) -> Result<()> {
+        let core = self.core()?;
+        let record = Record::Size { serial: self.state.serial, size, time: core.now(), volatile: true };
+        core.log_unless_orphan(&self.state, &[record])?;
+        if core.recovering.load(Ordering::Acquire) {
+            // The memory of this mount does not survive it yet: the record must not be missing where the padding is there.
+            core.sync_journal()?;
+        }
+        Ok(())
+    }
+
+    fn placed(&self, placed: &Placed, bytes: &[u8]) {
+        if let Some(core) = self.core.upgrade()
+            && self.state.kind == FileKind::Table
+        {
+            core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
+            core.idle_pack.written.fetch_add(placed.len, Ordering::Relaxed);
+            // What will live longest is what a compaction reads last: it takes no room from others.
+            if self.state.hint.load(Ordering::Relaxed) < EXTREME || !core.cache.is_nearly_full() {
+                core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);
+            }
+        }
+        if self.state.kind == FileKind::Log {
+            lock(&self.state.log).note_tail(placed);
+        }
+        self.state.placed.store(placed.logical + placed.len, Ordering::Release);
+    }
+}

@@ -1,0 +1,443 @@
+//! Salvage: files from a drive whose metadata is gone, without changing a bit of it.
+//!
+//! There is one way to understand a drive, and that is to mount it; so salvage makes, in memory and over the drive
+//! ([`imbrex_drives::overlay`]), what a mount needs and the drive lacks, and mounts that:
+//!
+//! 1. Zones are searched for zone headers, not only at their beginnings: a header may stand before each of several stretches.
+//! 2. Where the drive mounts as it is, that is it: a damaged journal is completed from the zones by the mount itself.
+//! 3. Otherwise a label is made of the headers: the volume's UUID, whose each zone is, and a root that names the zones of the
+//!    newest journal that is found. Then the mount gives files to what it finds in zones and the journal does not know.
+//! 4. Stretches that no file of that mount has are rebuilt one by one: frames say where in a log they stand, a table's bytes
+//!    stand as they are.
+//!
+//! A header counts only if it names the zone that it stands in and the volume; of several volumes the one that was written to
+//! last counts. What a deleted file left in a zone that was not reset yet may come back.
+
+use crate::api::fs::BlueFs;
+use crate::journal::{JOURNAL_FILE, Root};
+use crate::kind::FileKind;
+use crate::mount::TENANT;
+use crate::options::Options;
+use imbrex_device::{
+    AlignedBuf, Cause, Drive, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all,
+};
+use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
+use imbrex_zones::label::{NOBODY, TenantRecord};
+use imbrex_zones::log::format::LOG_KIND;
+use imbrex_zones::{NewLabel, Volume, ZoneHeader};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const TAG: Tag = Tag::new(Cause::Recovery);
+/// Bytes that are searched at a time.
+const PIECE: u64 = 1 << 20;
+/// How far frames are looked for behind the last one where the drive does not tell how far a zone is written, in bytes.
+const REACH: u64 = 4 << 20;
+
+/// What follows one zone header, up to the next one or the end of what is written.
+#[derive(Clone, Debug)]
+struct Stretch {
+    header: ZoneHeader,
+    /// Bytes from the zone's start to the first byte behind the header's block.
+    from: u64,
+    /// Bytes from the zone's start to its end.
+    to: u64,
+    /// The drive does not tell how far the zone is written.
+    untold: bool,
+}
+
+/// A file that no metadata knows any more.
+#[derive(Clone, Debug)]
+pub struct LostFile {
+    /// Its number.
+    pub serial: u64,
+    /// Its name when its first zone was taken, without a directory.
+    pub name: String,
+    /// When that was, in nanoseconds since 1970.
+    pub created: u64,
+    stretches: Vec<Stretch>,
+}
+
+/// What could be understood of a drive. The drive stays as it is.
+pub struct Salvage {
+    device: Arc<dyn ZonedDevice>,
+    fs: Option<BlueFs>,
+    lost: Vec<LostFile>,
+    gone: Vec<String>,
+    notes: Vec<String>,
+}
+
+/// Bytes of a lost file: where in the file they stand, and they themselves.
+pub type Put<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
+
+impl Salvage {
+    /// Searches a drive. `every_block`: not only the beginnings of zones, which takes as long as reading all that is written.
+    /// `progress` gets bytes searched, and of how many.
+    ///
+    /// # Errors
+    /// `Unusable` where no zone of it was ever written by Imbrex.
+    pub fn search(drive: &Drive, every_block: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
+        let device = drive.device.clone();
+        let zones = report_all(device.as_ref())?;
+        let mut stretches = find_stretches(device.as_ref(), &zones, every_block, progress);
+        let mut notes = Vec::new();
+        let mounted = mount(drive, Options::default());
+        let Some(newest) = stretches.iter().max_by_key(|s| s.header.created).map(|s| s.header.clone()) else {
+            return match mounted {
+                // Formatted, and nothing written yet but what stands in the label and the conventional zones.
+                Ok(fs) => Ok(Salvage { device, fs: Some(fs), lost: Vec::new(), gone: Vec::new(), notes }),
+                Err(_) => Err(Error::unusable(
+                    &device.identity().name,
+                    "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive",
+                )),
+            };
+        };
+        let (volume, owner) = (newest.volume, newest.owner.max(1));
+        let found = stretches.len();
+        stretches.retain(|s| s.header.volume == volume && s.header.owner == owner);
+        if stretches.len() < found {
+            notes.push(format!("{} parts belong to older volumes and are left out", found - stretches.len()));
+        }
+        let fs = match mounted {
+            Ok(fs) => Some(fs),
+            Err(why) => {
+                notes
+                    .push(format!("the drive does not mount as it is ({why}); its label was made anew from its zones"));
+                let rebuilt = remount(drive, &zones, &stretches, (volume, owner));
+                if let Err(why) = &rebuilt {
+                    notes.push(format!("nor does it then ({why}); files are rebuilt one by one, without directories"));
+                }
+                rebuilt.ok()
+            }
+        };
+        if let Some(fs) = &fs {
+            notes.extend(fs.mount_report().damage.iter().cloned());
+        }
+        let mut gone = Vec::new();
+        let runs = match &fs {
+            Some(fs) => zones_of_files(fs, &mut gone)?,
+            None => Vec::new(),
+        };
+        for (path, serial, zone, _) in &runs {
+            let mut here = stretches.iter().filter(|s| s.header.zone == *zone).peekable();
+            // A look only at the beginnings of zones does not see who else is in one.
+            let unknown = !every_block && here.peek().is_some();
+            if !unknown && !here.any(|s| s.header.file == *serial) {
+                gone.push(format!("{path}: zone {zone} does not hold its bytes any more"));
+            }
+        }
+        let lost = lost_files(&runs, &stretches, notes.is_empty());
+        if notes.is_empty() && !lost.is_empty() {
+            notes.push(
+                "the journal does not know some files that were found; ones deleted lately look like this, too".into(),
+            );
+        }
+        Ok(Salvage { device, fs, lost, gone, notes })
+    }
+
+    /// The file system, as far as it is understood; `None`: not at all.
+    pub fn fs(&self) -> Option<&BlueFs> {
+        self.fs.as_ref()
+    }
+
+    /// Files that it does not know.
+    pub fn lost_files(&self) -> &[LostFile] {
+        &self.lost
+    }
+
+    /// A sentence for each part of a file that the drive does not hold any more.
+    pub fn gone(&self) -> &[String] {
+        &self.gone
+    }
+
+    /// Sentences about what was found.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Reads what is left of a lost file. Returns a sentence about each part that is not.
+    ///
+    /// # Errors
+    /// Those of `put`; what the drive cannot read is no error.
+    pub fn rebuild(&self, file: &LostFile, put: &mut Put<'_>) -> Result<Vec<String>> {
+        let mut problems = Vec::new();
+        let mut end = 0;
+        for stretch in &file.stretches {
+            if stretch.header.logical > end {
+                let missing = stretch.header.logical - end;
+                problems.push(format!("{missing} bytes from {end} on are missing and read as zeros"));
+            }
+            let reached = match FileKind::from_number(stretch.header.kind) {
+                Some(FileKind::Log) => self.frames(stretch, end, put, &mut problems)?,
+                _ => self.bare(stretch, put, &mut problems)?,
+            };
+            end = end.max(reached);
+        }
+        Ok(problems)
+    }
+
+    fn frames(&self, stretch: &Stretch, mut end: u64, put: &mut Put<'_>, problems: &mut Vec<String>) -> Result<u64> {
+        let device = self.device.as_ref();
+        let block = device.geometry().block;
+        let start = device.geometry().start(ZoneId(stretch.header.zone));
+        let id = FrameId { file: stretch.header.file, life: stretch.header.life };
+        let mut read = |at: u64, buf: &mut [u8]| read_at(device, buf, start + at);
+        let found = match stretch.untold {
+            true => scan_untold(&mut read, id, stretch.from, stretch.to, block, REACH),
+            false => scan(&mut read, id, stretch.from, stretch.to, block),
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => {
+                problems.push(why.to_string());
+                return Ok(end);
+            }
+        };
+        for frame in found.frames.iter().filter(|frame| frame.len > 0) {
+            let mut buf = AlignedBuf::zeroed(frame.footprint(block) as usize);
+            if let Err(why) = read_at(device, &mut buf, start + frame.at) {
+                problems.push(why.to_string());
+                continue;
+            }
+            if frame.logical > end {
+                problems.push(format!("{} bytes from {end} on are missing and read as zeros", frame.logical - end));
+            }
+            put(frame.logical, buf.get(FRAME_HEADER..FRAME_HEADER + frame.len as usize).unwrap_or_default())?;
+            end = end.max(frame.end());
+        }
+        Ok(end)
+    }
+
+    /// Bytes as they stand. Where a table ends nobody knows: the zeros behind its last byte, up to the block's end, are taken
+    /// for padding, as they are after every table of RocksDB or LevelDB.
+    fn bare(&self, stretch: &Stretch, put: &mut Put<'_>, problems: &mut Vec<String>) -> Result<u64> {
+        let device = self.device.as_ref();
+        let block = u64::from(device.geometry().block);
+        let start = device.geometry().start(ZoneId(stretch.header.zone));
+        let (mut at, mut reached) = (stretch.from, stretch.header.logical);
+        while at < stretch.to {
+            let n = PIECE.min(stretch.to - at);
+            let logical = stretch.header.logical + (at - stretch.from);
+            let mut buf = AlignedBuf::zeroed(n as usize);
+            let mut whole = true;
+            if read_at(device, &mut buf, start + at).is_err() {
+                for (i, piece) in buf.chunks_mut(block as usize).enumerate() {
+                    let here = start + at + i as u64 * block;
+                    if let Err(why) = read_at(device, piece, here) {
+                        piece.fill(0);
+                        whole = false;
+                        problems.push(format!("{why}; zeros stand there"));
+                    }
+                }
+            }
+            at += n;
+            let mut bytes = &buf[..];
+            if at == stretch.to && whole {
+                let last = bytes.len() - (block as usize).min(bytes.len());
+                let keep = bytes[last..].iter().rposition(|byte| *byte != 0).map_or(0, |place| place + 1);
+                bytes = &bytes[..last + keep];
+            }
+            put(logical, bytes)?;
+            reached = logical + bytes.len() as u64;
+        }
+        Ok(reached)
+    }
+}
+
+fn read_at(device: &dyn ZonedDevice, buf: &mut [u8], at: u64) -> Result<()> {
+    let most = device.geometry().max_io as usize;
+    let mut done = 0;
+    for piece in buf.chunks_mut(most.max(1)) {
+        device.read_at(piece, at + done as u64, TAG)?;
+        done += piece.len();
+    }
+    Ok(())
+}
+
+fn mount(drive: &Drive, options: Options) -> Result<BlueFs> {
+    let cache_bytes = options.cache_bytes.min(64 << 20);
+    BlueFs::mount(drive.clone(), Options { read_only: true, cache_bytes, ..options })
+}
+
+/// Every header in the sequential zones, with what follows it.
+fn find_stretches(
+    device: &dyn ZonedDevice,
+    zones: &[Zone],
+    every_block: bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Vec<Stretch> {
+    let geometry = device.geometry();
+    let front = u64::from(geometry.block.max(4096));
+    let written = |zone: &Zone| match (zone.state, zone.written()) {
+        (ZoneState::Conventional, _) | (_, Written::Gone) => (0, false),
+        (_, Written::To(to)) => (to, false),
+        (_, Written::Untold) => (zone.capacity, true),
+    };
+    let all = zones.iter().map(|zone| written(zone).0.min(if every_block { u64::MAX } else { front })).sum();
+    let (mut found, mut done) = (Vec::new(), 0);
+    for zone in zones {
+        let (to, untold) = written(zone);
+        if to < front {
+            continue;
+        }
+        let first = found.len();
+        let mut each = |at: u64, bytes: &[u8]| {
+            // Another engine's log is no file.
+            let is_file = |header: &ZoneHeader| header.zone == zone.id.0 && header.kind != LOG_KIND;
+            if let Some(header) = ZoneHeader::decode(bytes).filter(is_file) {
+                found.push(Stretch { header, from: at + front, to, untold });
+            }
+        };
+        let searched = if every_block { to } else { front };
+        search_zone(device, zone.id, searched, &mut each);
+        done += searched;
+        progress(done, all);
+        // Each ends where the next one's header stands.
+        for i in first + 1..found.len() {
+            found[i - 1].to = found[i].from - front;
+            found[i - 1].untold = false;
+        }
+    }
+    found
+}
+
+/// Calls `each` for every block up to `to`, with its place in the zone; what cannot be read is left out.
+fn search_zone(device: &dyn ZonedDevice, zone: ZoneId, to: u64, each: &mut dyn FnMut(u64, &[u8])) {
+    let geometry = device.geometry();
+    let (block, start) = (u64::from(geometry.block), geometry.start(zone));
+    // A header of a drive with blocks of 512 bytes is longer than the first of them says; it decodes from 512 all the same.
+    let mut buf = AlignedBuf::zeroed(PIECE as usize);
+    let mut at = 0;
+    while at < to {
+        let n = PIECE.min(to - at);
+        let piece = &mut buf[..n as usize];
+        if read_at(device, piece, start + at).is_ok() {
+            for (i, bytes) in piece.chunks(block as usize).enumerate() {
+                each(at + i as u64 * block, bytes);
+            }
+        } else {
+            for (i, bytes) in piece.chunks_mut(block as usize).enumerate() {
+                let here = at + i as u64 * block;
+                if read_at(device, bytes, start + here).is_ok() {
+                    each(here, bytes);
+                }
+            }
+        }
+        at += n;
+    }
+}
+
+/// The zones of the journals that are found, newest first, at most two: while one was being written, the older one counted.
+fn journals(stretches: &[Stretch]) -> Vec<Root> {
+    let mut by_generation: BTreeMap<u64, BTreeMap<u64, &ZoneHeader>> = BTreeMap::new();
+    for header in stretches.iter().map(|s| &s.header).filter(|h| h.file == JOURNAL_FILE) {
+        let generation = header.name.strip_prefix("journal.").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let zones = by_generation.entry(generation).or_default();
+        if zones.iter().any(|(logical, other)| other.zone == header.zone && *logical != header.logical) {
+            continue;
+        }
+        let slot = zones.entry(header.logical).or_insert(header);
+        if header.created > slot.created {
+            *slot = header;
+        }
+    }
+    let root = |(generation, zones): (u64, BTreeMap<u64, &ZoneHeader>)| Root {
+        generation,
+        // Of another epoch: ends of files are looked for.
+        power_epoch: [0; 16],
+        zones: zones.values().map(|header| (header.zone, header.life)).collect(),
+    };
+    by_generation.into_iter().rev().take(2).map(root).collect()
+}
+
+/// Mounts the drive under a label that was made of its zone headers.
+fn remount(drive: &Drive, zones: &[Zone], stretches: &[Stretch], (volume, owner): ([u8; 16], u8)) -> Result<BlueFs> {
+    let ours: BTreeSet<u32> = stretches.iter().map(|s| s.header.zone).collect();
+    let roots = journals(stretches);
+    let mut best: Option<BlueFs> = None;
+    let mut failure = None;
+    for root in roots {
+        // A fresh cover for each attempt. The survivor's memory is of a mount that nobody knows any more.
+        let covered = imbrex_drives::overlay::cover(Drive { device: drive.device.clone(), survivor: None })?;
+        let tenant = |number: u8| TenantRecord {
+            name: if number == owner { TENANT.to_owned() } else { format!("unknown-{number}") },
+            root: if number == owner { root.encode() } else { Vec::new() },
+            budget: crate::api::fs::BUDGET,
+            ..TenantRecord::default()
+        };
+        let owner_of = |zone: &Zone| match zone.state {
+            ZoneState::Conventional => owner,
+            _ if ours.contains(&zone.id.0) => owner,
+            _ => NOBODY,
+        };
+        let owners = zones.iter().map(owner_of).collect();
+        let tenants = (1..=owner).map(tenant).collect();
+        Volume::relabel(&covered, NewLabel { uuid: volume, generation: 1, mount: 0, tenants, owners })?;
+        match mount(&covered, Options { rescue: true, ..Options::default() }) {
+            Ok(fs) => {
+                let files = |fs: &BlueFs| fs.watch().figures().map_or(0, |figures| figures.files);
+                if best.as_ref().is_none_or(|best| files(best) < files(&fs)) {
+                    best = Some(fs);
+                }
+            }
+            Err(why) => failure = Some(why),
+        }
+    }
+    let unknown = || Error::unusable(&drive.device.identity().name, "no journal was found");
+    best.ok_or_else(|| failure.unwrap_or_else(unknown))
+}
+
+/// Where the files of a mount stand in sequential zones: path, number, zone, bytes from the zone's start. `gone` gets a
+/// sentence for each hole in a table or log: such files are written from the beginning to the end, so something stood there.
+fn zones_of_files(fs: &BlueFs, gone: &mut Vec<String>) -> Result<Vec<(String, u64, u32, u64)>> {
+    let geometry = fs.volume().geometry();
+    let (mut found, mut directories) = (Vec::new(), vec!["/".to_owned()]);
+    while let Some(directory) = directories.pop() {
+        for entry in fs.list(&directory)? {
+            let path = format!("{}/{}", directory.trim_end_matches('/'), entry.name);
+            if entry.attributes.kind == FileKind::Directory {
+                directories.push(path);
+                continue;
+            }
+            let mut end = 0;
+            for run in fs.runs(&path)? {
+                if entry.attributes.kind.is_sequential() && run.logical > end {
+                    gone.push(format!("{path}: its bytes {end} to {} are gone and read as zeros", run.logical));
+                }
+                end = run.logical.saturating_add(run.len);
+                let Some(zone) = run.zone else { continue };
+                let at = run.address.saturating_sub(geometry.start(ZoneId(zone)));
+                found.push((path.clone(), entry.attributes.serial, zone, at));
+            }
+            if entry.attributes.kind.is_sequential() && end < entry.attributes.size {
+                gone.push(format!("{path}: its bytes from {end} on are gone"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Stretches that no file of the mount has, by file. Unless the mount is `trusted`, what shares a zone is rebuilt in any case:
+/// how far each part goes only the headers tell.
+fn lost_files(runs: &[(String, u64, u32, u64)], stretches: &[Stretch], trusted: bool) -> Vec<LostFile> {
+    let mut in_zone: BTreeMap<u32, u32> = BTreeMap::new();
+    stretches.iter().for_each(|s| *in_zone.entry(s.header.zone).or_default() += 1);
+    let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    runs.iter().for_each(|(_, _, zone, at)| known.entry(*zone).or_default().push(*at));
+    let is_known = |s: &Stretch| {
+        let alone = in_zone.get(&s.header.zone).is_none_or(|n| *n == 1);
+        let places = known.get(&s.header.zone).filter(|_| trusted || alone);
+        places.is_some_and(|places| places.iter().any(|at| (s.from..s.to.max(s.from + 1)).contains(at)))
+    };
+    let mut files: BTreeMap<u64, LostFile> = BTreeMap::new();
+    for stretch in stretches.iter().filter(|s| s.header.file != JOURNAL_FILE && s.to > s.from && !is_known(s)) {
+        let ZoneHeader { file, name, created, .. } = &stretch.header;
+        let new = || LostFile { serial: *file, name: name.clone(), created: *created, stretches: Vec::new() };
+        files.entry(*file).or_insert_with(new).stretches.push(stretch.clone());
+    }
+    let mut files: Vec<LostFile> = files.into_values().collect();
+    for file in &mut files {
+        file.stretches.sort_by_key(|s| (s.header.logical, s.header.created));
+    }
+    files
+}

@@ -1,0 +1,217 @@
+//! Whose every zone is: after whatever failed, none may stay leased, pinned or promised to nobody until the next mount.
+
+use crate::api::fs::{BlueFs, CreateOptions};
+use crate::clean::Piece;
+use crate::core::Core;
+use crate::file::lock;
+use crate::options::Options;
+use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, Urgency, VolumeOptions};
+use std::sync::{Arc, OnceLock, Weak};
+
+fn options() -> Options {
+    let volume =
+        VolumeOptions { exec: Exec::Inline, survivor_bytes: 4 << 20, unit_bytes: 16 << 10, turn_bytes: 256 << 10 };
+    Options { cache_bytes: 0, journal_bytes: 64 << 10, segment_bytes: 64 << 10, volume, ..Options::default() }
+}
+
+fn mounted(config: &Config) -> (Emulator, BlueFs) {
+    let emulator = Emulator::memory(config).unwrap();
+    let drive = || Drive { device: Arc::new(emulator.clone()), survivor: None };
+    BlueFs::format(&drive(), false).unwrap();
+    let fs = BlueFs::mount(drive(), options()).unwrap();
+    (emulator, fs)
+}
+
+/// A drive that limits active zones, and has no conventional ones.
+fn zns(limit: u32) -> Config {
+    Config {
+        conventional: 0,
+        max_open: Some(limit),
+        max_active: Some(limit),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        ..Config::tiny()
+    }
+}
+
+/// Zones that are leased, beyond those that files and the journal have, and those that are promised or pinned.
+fn nobodys(core: &Core, before: u32) -> (u32, u32, usize) {
+    core.sync_journal().unwrap();
+    let counts = core.tenant.counts();
+    let files = lock(&core.meta).meta.counts().zones as u32;
+    (counts.leased - files - before, counts.promised, core.busy_zones().len())
+}
+
+fn table(fs: &BlueFs, path: &str, bytes: usize, hint: u8) {
+    let mut file = fs.create(path, CreateOptions::default()).unwrap();
+    file.set_hint(hint).unwrap();
+    file.append(&vec![7; bytes]).unwrap();
+    file.close().unwrap();
+}
+
+#[test]
+fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
+    let limit = 8;
+    let (emulator, fs) = mounted(&zns(limit));
+    let core = fs.core();
+    let journal = core.tenant.counts().leased;
+    // Parked, of a class that the cleaner leaves alone: what it has to give up first.
+    table(&fs, "/1.sst", 50_000, 3);
+    core.sync_journal().unwrap();
+    // All active zones but that one: two are the label's, two the journal's.
+    let others: Vec<_> = (0..limit - 5).map(|_| core.take_zone(Urgency::User).unwrap()).collect();
+    others.iter().for_each(|zone| core.tenant.activate(*zone).unwrap());
+    fs.mkdir("/not-yet-durable").unwrap();
+    emulator.faults().host_full(true);
+    let mut step = core.begin_step().unwrap();
+    core.room(&mut step, 1).expect_err("the journal cannot be written, and so no zone be finished");
+    drop(step);
+    emulator.faults().clear();
+    others.into_iter().for_each(|zone| core.tenant.release(zone));
+    assert_eq!(nobodys(core, journal), (0, 0, 0));
+    core.room(&mut core.begin_step().unwrap(), 1).unwrap();
+    assert_eq!(nobodys(core, journal), (0, 0, 0));
+}
+
+#[test]
+fn files_that_were_refused_keep_no_promise_although_nobody_does_background_work() {
+    for name in ["sst", "log"] {
+        let (_, fs) = mounted(&Config::tiny());
+        let core = fs.core();
+        let journal = core.tenant.counts().leased;
+        for n in 0..1000 {
+            let path = format!("/{n:06}.{name}");
+            let file = fs.create(&path, CreateOptions::default()).unwrap();
+            let refused = (0..20).any(|_| file.append(&vec![n as u8; 50_000]).is_err());
+            fs.unlink(&path).unwrap();
+            drop(file);
+            assert_eq!(core.tenant.counts().promised, 0, "{path}");
+            if n < 30 {
+                table(&fs, &format!("/kept-{n}.sst"), 1_000_000, 0);
+            } else if refused {
+                break;
+            }
+        }
+        assert_eq!(nobodys(core, journal), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_write_that_fails_while_tables_are_packed_leaves_no_zone_to_nobody() {
+    for nth in 0..24 {
+        let (emulator, fs) = mounted(&Config::tiny());
+        let core = fs.core();
+        let journal = core.tenant.counts().leased;
+        for n in 0..4 {
+            let path = format!("/{n}.sst");
+            let mut file = fs.create(&path, CreateOptions::default()).unwrap();
+            file.preallocate(1_000_000).unwrap();
+            file.append(&vec![n as u8; 100_000 * (n + 1)]).unwrap();
+            file.close().unwrap();
+        }
+        core.sync_journal().unwrap();
+        emulator.faults().fail_write(nth, 1);
+        // Whoever packs goes on with the next zone, or gives up until the next time.
+        let _ = fs.pack();
+        emulator.faults().clear();
+        assert_eq!(nobodys(core, journal), (0, 0, 0), "write {nth}");
+        // What cannot be read or written is another zone's business.
+        fs.pack().unwrap();
+        assert_eq!(nobodys(core, journal), (0, 0, 0), "write {nth}");
+        assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhile() {
+    let (_, fs) = mounted(&Config::tiny());
+    let core = fs.core();
+    let journal = core.tenant.counts().leased;
+    // What the cleaner goes on behind, and what it moves there.
+    table(&fs, "/goes.sst", 50_000, 6);
+    table(&fs, "/moved.sst", 50_000, 1);
+    let serial = fs.stat("/moved.sst").unwrap().serial;
+    let extents = lock(&core.meta).meta.inode(serial).unwrap().extents.clone();
+    let piece = Piece { serial, extents, name: "moved.sst".into(), created: 0 };
+    let mut step = core.begin_step().unwrap();
+    let into = core.room(&mut step, 1).unwrap().zone;
+    assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
+    let mut moved = Vec::new();
+    assert!(core.copy(&mut step, &piece, &mut moved).unwrap());
+    core.volume.sync(Cause::Cleaning.into()).unwrap();
+    fs.unlink("/goes.sst").unwrap();
+    core.sync_journal().unwrap();
+    core.log_moved(&moved).unwrap();
+    drop(step);
+    assert_eq!(nobodys(core, journal), (0, 0, 0));
+    while fs.step().unwrap() {}
+    let reader = fs.open_read("/moved.sst").unwrap();
+    let place = lock(&core.meta).meta.inode(serial).unwrap().extents[0].place;
+    assert_eq!(place.zone().map(|(zone, _)| zone), Some(into.0));
+    let mut bytes = vec![0; 50_000];
+    assert_eq!(reader.read_at(0, &mut bytes).unwrap(), bytes.len());
+    assert!(bytes.iter().all(|b| *b == 7));
+}
+
+/// A drive on which somebody looks at the file system whenever it is asked about one zone.
+struct Watched {
+    below: Emulator,
+    core: OnceLock<Weak<Core>>,
+    /// For each look at a zone that is being given back: how many were to be seen on their way.
+    seen: std::sync::Mutex<Vec<(ZoneId, u32)>>,
+}
+
+impl ZonedDevice for Watched {
+    fn identity(&self) -> &Identity {
+        self.below.identity()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(&self, from: ZoneId, out: &mut [Zone]) -> imbrex_device::Result<usize> {
+        if let ([_], Some(core)) = (&out, self.core.get().and_then(Weak::upgrade)) {
+            lock(&self.seen).push((from, core.tenant.counts().forgotten));
+        }
+        self.below.report(from, out)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.read_at(buf, at, tag)
+    }
+    fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.write_at(buf, at, tag)
+    }
+    fn flush(&self, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.flush(tag)
+    }
+    fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> imbrex_device::Result<()> {
+        self.below.zone_op(op, zone, tag)
+    }
+    fn write_cache(&self) -> imbrex_device::Result<bool> {
+        self.below.write_cache()
+    }
+    fn set_write_cache(&self, on: bool) -> imbrex_device::Result<()> {
+        self.below.set_write_cache(on)
+    }
+}
+
+#[test]
+fn a_zone_that_is_given_back_is_seen_all_the_way() {
+    let below = Emulator::memory(&Config::tiny()).unwrap();
+    let device = Arc::new(Watched { below, core: OnceLock::new(), seen: Default::default() });
+    let drive = || Drive { device: device.clone(), survivor: None };
+    BlueFs::format(&drive(), false).unwrap();
+    let fs = BlueFs::mount(drive(), options()).unwrap();
+    let core = fs.core();
+    (0..3u8).for_each(|n| table(&fs, &format!("/{n}.sst"), 1_000_000, n));
+    fs.sync_all().unwrap();
+    let free = core.tenant.counts().free;
+    (0..3).for_each(|n| fs.unlink(&format!("/{n}.sst")).unwrap());
+    device.core.set(Arc::downgrade(core)).unwrap();
+    core.sync_journal().unwrap();
+    let seen = lock(&device.seen).clone();
+    assert_eq!(seen.iter().map(|(_, seen)| *seen).collect::<Vec<_>>(), [3, 2, 1], "{seen:?}");
+    assert_eq!((core.tenant.counts().free, core.waiting_for_journal()), (free + 3, 0));
+}

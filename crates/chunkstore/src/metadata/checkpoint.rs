@@ -1,0 +1,238 @@
+//! Checkpoints: the whole index, written piece by piece between commits, without making anybody wait (SMRSTORE §5.6).
+//!
+//! A checkpoint is not of one moment. What makes it right all the same: first, the zones are noted with where their records
+//! end; then come the chunks, each as it is when its turn comes; and whoever reads it replays the journal from its start on
+//! and the records behind those ends. Whatever changed a chunk after it was written is in one of these two, and both can be
+//! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
+
+use crate::core::{CommitGuard, Core, State};
+use crate::error::Result;
+use crate::format::data_blocks;
+use crate::format::entry::notes::StreamEntry;
+use crate::format::entry::{Entry, LOST, PartWriter, RecordIndex, ZoneEntry};
+use crate::index::Chunk;
+#[cfg(doc)]
+use crate::zone::DataZone;
+use imbrex_device::Fault;
+use imbrex_zones::log::{Admitted, Batch, MetaLog};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The metadata log, and how far the checkpoint that is being written has come.
+pub(crate) struct Meta {
+    pub(crate) log: MetaLog,
+    progress: Progress,
+}
+
+/// See [`Meta`].
+#[derive(Debug, Default)]
+struct Progress {
+    next_slot: u32,
+    /// The name that was written last.
+    last_name: Option<Arc<str>>,
+    /// What was appended when it began.
+    appended: u64,
+}
+
+impl Meta {
+    pub(crate) fn new(log: MetaLog) -> Meta {
+        Meta { log, progress: Progress::default() }
+    }
+}
+
+impl State {
+    /// Where the chunk's first record begins that [has no place](DataZone::stranded) on the drive. What is behind it is not acknowledged either.
+    fn stranded_at(&self, chunk: &Chunk) -> Option<u32> {
+        let spans = chunk.groups().iter().flat_map(|group| group.spans().map(move |span| (group.zone, span)));
+        let waits = |(zone, (start, record)): &(u32, (u32, RecordIndex))| {
+            let zone = self.zones.get(*zone).filter(|z| z.stranded && record.at != LOST);
+            zone.is_some_and(|z| record.at + data_blocks(record.end - start) > z.buffer.written())
+        };
+        { spans }.find(waits).map(|(_, (start, _))| start)
+    }
+
+    /// A chunk as a checkpoint tells of it while some of its bytes have no place; `None`: as it is.
+    fn without_stranded(&self, chunk: &Chunk) -> Option<Chunk> {
+        let at = self.stranded_at(chunk)?;
+        let mut told = chunk.clone();
+        told.cut(at);
+        told.sealed = false;
+        Some(told)
+    }
+
+    /// Up to where a checkpoint knows the records of a zone, where it does not tell of all of them: the journal and the zones tell of these.
+    fn stranded_tails(&self) -> BTreeMap<u32, u32> {
+        let mut tails = BTreeMap::new();
+        for (zone, z) in self.zones.active().filter(|(_, z)| z.stranded) {
+            let mut known = |zone: u32, at: u32| {
+                tails.entry(zone).and_modify(|tail| *tail = at.min(*tail)).or_insert(at);
+            };
+            known(zone, z.buffer.written());
+            for chunk in z.live.iter().filter_map(|slot| self.index.chunk(*slot)) {
+                let Some(end) = self.stranded_at(chunk) else { continue };
+                for group in chunk.groups() {
+                    let untold = group.spans().filter(|(start, record)| *start >= end && record.at != LOST);
+                    untold.for_each(|(_, record)| known(group.zone, record.at));
+                }
+            }
+        }
+        tails
+    }
+}
+
+impl Core {
+    /// Appends entries to the log, in memory. The caller has seen to [room](Core::admit_group), so they may take all that is there.
+    ///
+    /// # Errors
+    /// `NoSpace` where nothing is: no zone of the log takes them.
+    pub(crate) fn log_entries(&self, meta: &mut Meta, entries: &[Entry]) -> Result<()> {
+        let mut records = Batch::default();
+        entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
+        match meta.log.admit(records.len() as u64, None) {
+            Admitted::Room(room) => meta.log.append(room, records),
+            Admitted::Snapshot => return Err(self.error(Fault::NoSpace).into()),
+        }
+        Ok(())
+    }
+
+    /// Begins a checkpoint, unless one is under way.
+    pub(crate) fn checkpoint_begin(&self, meta: &mut Meta, _guard: &CommitGuard) -> Result<()> {
+        if meta.log.in_snapshot() {
+            return Ok(());
+        }
+        meta.log.begin_snapshot()?;
+        meta.progress = Progress::default();
+        let zones: Vec<ZoneEntry> = {
+            let state = self.state();
+            meta.progress.appended = state.appended;
+            let stranded = state.stranded_tails();
+            let entry = |(zone, z): (&u32, &crate::zone::DataZone)| ZoneEntry {
+                zone: *zone,
+                tail: stranded.get(zone).map_or(z.tail, |tail| z.tail.min(*tail)),
+                life: z.life,
+                state: z.state(),
+                usage: z.usage,
+                unread: z.unread,
+            };
+            state.zones.all().iter().map(entry).collect()
+        };
+        let mut part = PartWriter::default();
+        for zone in &zones {
+            part.zone(zone);
+            if part.len() >= self.facts.part_bytes {
+                meta.log.piece(&part.finish())?;
+            }
+        }
+        if !part.is_empty() {
+            meta.log.piece(&part.finish())?;
+        }
+        // Marks take no more than a part, whatever is damaged.
+        let scrub = self.state().scrub.entry(self.facts.part_bytes / 64);
+        let streams = self.options.own_streams();
+        let notes = [scrub.map(|scrub| scrub.encode()), (!streams.is_empty()).then(|| StreamEntry::encode(&streams))];
+        Ok(notes.into_iter().flatten().try_for_each(|payload| meta.log.piece(&payload))?)
+    }
+
+    /// Writes one more piece. False: there is no checkpoint under way any more.
+    ///
+    /// # Errors
+    /// Then the checkpoint is given up; the one before still counts.
+    pub(crate) fn checkpoint_step(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<bool> {
+        if !meta.log.in_snapshot() {
+            return Ok(false);
+        }
+        let mut part = self.checkpoint_next(&mut meta.progress);
+        if !part.is_empty() {
+            meta.log.piece(&part.finish())?;
+            return Ok(true);
+        }
+        // Where a zone takes no more of its bytes, they have another place than the parts say: then the checkpoint is abandoned.
+        if let Err(error) = self.write_out(meta, guard) {
+            meta.log.abandon_snapshot();
+            return Err(error);
+        }
+        if meta.log.finish_snapshot()? {
+            self.state().checkpointed = meta.progress.appended;
+        }
+        Ok(false)
+    }
+
+    /// The next chunks, or, when all have had their turn, the next names; nothing when these have, too.
+    fn checkpoint_next(&self, progress: &mut Progress) -> PartWriter {
+        let mut part = PartWriter::default();
+        let state = self.state();
+        let slots = state.index.slots();
+        let stranded = state.zones.active().any(|(_, z)| z.stranded);
+        while progress.next_slot < slots && part.len() < self.facts.part_bytes {
+            if let Some(chunk) = state.index.chunk(progress.next_slot) {
+                let told = if stranded { state.without_stranded(chunk) } else { None };
+                let chunk = told.as_ref().unwrap_or(chunk);
+                let fields = (chunk.id, chunk.serial, chunk.len, chunk.stream, chunk.sealed, chunk.end);
+                part.chunk(fields, chunk.groups().iter().map(|g| (g.zone, g.start, g.records())));
+            }
+            progress.next_slot += 1;
+        }
+        if !part.is_empty() {
+            return part;
+        }
+        let names = state.names.range(progress.last_name.as_deref());
+        for entry in names.filter_map(|(name, _)| state.names.entry(name)) {
+            part.name(&entry);
+            progress.last_name = Some(entry.name);
+            if part.len() >= self.facts.part_bytes {
+                break;
+            }
+        }
+        part
+    }
+
+    /// Writes a whole checkpoint, or what is missing of the one under way; one that is abandoned meanwhile is begun anew.
+    pub(crate) fn checkpoint_whole(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+        let before = meta.log.snapshot();
+        while meta.log.snapshot() == before {
+            self.checkpoint_begin(meta, guard)?;
+            while self.checkpoint_step(meta, guard)? {}
+        }
+        Ok(())
+    }
+
+    /// Whether the log has room for what the next commits write, and for a checkpoint.
+    fn has_room(&self, meta: &Meta) -> bool {
+        let (size, untold) = {
+            let state = self.state();
+            (state.index_bytes, state.fresh.cost + (64 * state.journal.len() + state.naming) as u64)
+        };
+        meta.log.has_room(untold, Some(size))
+    }
+
+    /// Before a group is written: has the log take it. Where the log asks for that, a whole checkpoint is written first in each copy, since the
+    /// other one still keeps what is older.
+    ///
+    /// # Errors
+    /// A volume that takes no more writes. Where a checkpoint could not be written the last one still counts, and the group takes what room is left.
+    pub(crate) fn admit_group(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+        for _ in 0..if meta.log.grown() > 0 { 2 } else { 0 } {
+            if self.has_room(meta) {
+                break;
+            }
+            if let Err(error) = self.checkpoint_whole(meta, guard) {
+                self.volume.check_poison()?;
+                tracing::error!(%error, "a checkpoint could not be written");
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way.
+    pub(crate) fn checkpoint_tick(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+        let due = {
+            let state = self.state();
+            state.appended - state.checkpointed >= self.options.checkpoint_bytes
+        };
+        if due {
+            self.checkpoint_begin(meta, guard)?;
+        }
+        self.checkpoint_step(meta, guard).map(drop)
+    }
+}

@@ -1,0 +1,130 @@
+//! What the journal is told of appends, so that opening has little to scan (SMRSTORE §5.6, where the zones alone tell it).
+//!
+//! Once so many bytes were appended, their index goes to the journal: 8 bytes a record and 64 a chunk, with whatever the journal has
+//! to write anyway. No append waits for it. It is a small checkpoint: only what is durable is told, and whoever opens the store
+//! reads the zones from there on.
+//!
+//! Invariants: what is told is durable when it is put into the journal; of a chunk always a front of its bytes is told; before a zone's
+//! *told* end there is no record of use that is neither in a checkpoint nor told. What the cleaner moves was told before: when its
+//! old zone is reset, no scan can find it any more.
+
+use crate::core::{Core, State};
+use crate::error::Result;
+use crate::format::data_blocks;
+use crate::format::entry::{Entry, GroupEntry, LOST, RecordIndex};
+use crate::index::Chunk;
+use crate::write::append::{GROUP_COST, RECORD_COST};
+use crate::zone::ZoneTable;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of the journal for a chunk whose records are told.
+const CHUNK_COST: u64 = 64;
+
+/// What was appended since the journal was told the last time.
+#[derive(Default)]
+pub(crate) struct Fresh {
+    /// Slots of chunks that got records, and zones where any were put.
+    slots: BTreeSet<u32>,
+    zones: BTreeSet<u32>,
+    /// About as many bytes of the journal will it take.
+    pub(crate) cost: u64,
+    /// [`State::flushed`] at the last time.
+    told: u64,
+}
+
+impl Fresh {
+    /// A record went to this zone; the index will have it, unless the cleaner put it there.
+    pub(crate) fn put(&mut self, zone: u32) {
+        self.zones.insert(zone);
+    }
+
+    /// The chunk in this slot has one record more.
+    pub(crate) fn grown(&mut self, slot: u32) {
+        self.cost += RECORD_COST + if self.slots.insert(slot) { CHUNK_COST + GROUP_COST } else { 0 };
+    }
+}
+
+/// The records of a chunk that are not told yet, zone by zone in the order of their offsets.
+fn untold(chunk: &Chunk, zones: &ZoneTable) -> Vec<GroupEntry> {
+    let mut groups = Vec::new();
+    for group in chunk.groups().iter().rev() {
+        let Some(z) = zones.get(group.zone) else { break };
+        let known = group.records().iter().rposition(|r| r.at == LOST || r.at < z.told).map_or(0, |i| i + 1);
+        let Some(records) = group.records().get(known..).filter(|records| !records.is_empty()) else { break };
+        let start = if known == 0 { group.start } else { group.records()[known - 1].end };
+        groups.push(GroupEntry { zone: group.zone, start, records: records.to_vec() });
+        if known > 0 {
+            break;
+        }
+    }
+    groups.reverse();
+    groups
+}
+
+impl State {
+    /// Tells the journal where everything stands that is durable.
+    pub(crate) fn log_index(&mut self) {
+        let Fresh { slots, zones, .. } = std::mem::take(&mut self.fresh);
+        self.fresh.told = self.flushed;
+        // Up to where each zone is told: not behind a record that is not.
+        let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
+        for zone in zones {
+            if let Some(z) = self.zones.get(zone) {
+                ends.insert(zone, z.durable.min(z.tail));
+            }
+        }
+        for slot in slots {
+            let Some(chunk) = self.index.chunk(slot) else { continue };
+            let mut all = true;
+            for mut group in untold(chunk, &self.zones) {
+                let end = self.zones.get(group.zone).map_or(0, |z| z.durable);
+                let told = |(start, record): &(u32, RecordIndex)| record.at + data_blocks(record.end - start) <= end;
+                let durable = if all { group.spans().take_while(told).count() } else { 0 };
+                for record in group.records.drain(durable..) {
+                    all = false;
+                    ends.entry(group.zone).and_modify(|end| *end = record.at.min(*end));
+                }
+                if !group.records.is_empty() {
+                    self.journal.push(Entry::Told { id: chunk.id, serial: chunk.serial, group });
+                }
+            }
+            if !all {
+                self.fresh.grown(slot);
+            }
+        }
+        for (zone, end) in ends {
+            let Some(z) = self.zones.get_mut(zone) else { continue };
+            if z.told < end {
+                z.told = end;
+                self.journal.push(Entry::ZoneTold { zone, life: z.life, tail: end });
+            }
+            if end < z.tail {
+                self.fresh.put(zone);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Before the journal is written: tells it what became durable, if that is enough by now; sooner where it has something to write anyway.
+    pub(crate) fn log_index_if_due(&self, state: &mut State) {
+        let some = state.flushed - state.fresh.told >= self.options.tell_bytes / 4;
+        if self.is_tell_due(state) || some && !state.journal.is_empty() {
+            state.log_index();
+        }
+    }
+
+    /// Whether so much became durable that the journal is to be told of it whatever else it is written for.
+    pub(crate) fn is_tell_due(&self, state: &State) -> bool {
+        let large = state.fresh.cost >= 2 * self.facts.part_bytes as u64;
+        large || state.flushed - state.fresh.told >= self.options.tell_bytes
+    }
+
+    /// Makes everything durable, and puts into the journal where it stands.
+    pub(crate) fn commit_told(&self) -> Result<()> {
+        let target = self.state().assign();
+        self.commit(target)?;
+        self.state().log_index();
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Appends that are durable by themselves: with the drive's write cache off what is written is there, so whoever appends writes its own
+//! zone and waits for no commit (SMRSTORE §3.1 runs with the cache off). Many zones are then at the drive at once, each as soon as
+//! its own last write is complete.
+//!
+//! An append is acknowledged when recovery would find it, whatever else is lost. For that are on the drive
+//!
+//! 1. its record, and every earlier one of its chunk: what is behind a gap is dropped;
+//! 2. the journal's entry of the chunk, if it was created only just now;
+//! 3. the journal's entry of each zone in which one of these records stands *now*: of a zone that was taken and is not in the journal nothing is
+//!    read. A record may have come there from another zone that died on the way.
+//!
+//! [`State::need`] says what of that is still missing; it is pure. What it says is asked again after each wait, because records move.
+//! Everything else is a commit: create, seal, delete, the journal, checkpoints, and all errors, because finding another place for the bytes of a
+//! zone takes the right to write.
+
+use crate::core::{Core, State};
+use crate::error::Result;
+use crate::format::data_blocks;
+use crate::format::entry::LOST;
+use crate::index::Group;
+use crate::write::Wrote;
+use imbrex_device::Cause;
+
+/// What bytes of a chunk wait for until they are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing: they are.
+    Nothing,
+    /// What this zone has in memory is to be written.
+    Write(u32),
+    /// The journal up to this number.
+    Journal(u64),
+    /// The chunk is gone, or it is not known where its bytes are: everything.
+    Commit,
+}
+
+/// Whether all of the group's records up to the chunk's offset `end` stand before block `written` of their zone. Its records ascend in the zone,
+/// but for those of the cleaner, which are in the index only when they are written.
+fn is_written(group: &Group, end: u32, written: u32) -> bool {
+    let records = group.records();
+    let i = records.partition_point(|record| record.end < end).min(records.len().saturating_sub(1));
+    let Some(last) = records.get(i) else { return true };
+    let start = if i == 0 { group.start } else { records[i - 1].end };
+    last.at == LOST || last.at + data_blocks(last.end - start) <= written
+}
+
+impl State {
+    /// What the first `end` bytes of the chunk of this serial number, in this slot, still wait for. The journal is written up to number `journaled`.
+    pub(crate) fn need(&self, slot: u32, serial: u64, end: u32, journaled: u64) -> Need {
+        let Some(chunk) = self.index.chunk(slot).filter(|chunk| chunk.serial == serial) else { return Need::Commit };
+        let mut journal = self.creates.get(&slot).copied().unwrap_or(0);
+        let mut write = None;
+        for group in chunk.groups().iter().filter(|group| group.start < end) {
+            let Some(z) = self.zones.get(group.zone) else { return Need::Commit };
+            journal = journal.max(z.taken);
+            // Where nothing waits in memory all is on the drive, also if nobody knows any more how far a zone was written: one that was offline
+            // when the store was opened.
+            if !z.buffer.is_empty() && !is_written(group, end, z.buffer.written()) {
+                write = Some(group.zone);
+            }
+        }
+        match write {
+            _ if journal > journaled => Need::Journal(journal),
+            Some(zone) => Need::Write(zone),
+            None => Need::Nothing,
+        }
+    }
+
+    /// Whether some of the first `end` bytes of the chunk of this serial number, in this slot, have no place on the drive.
+    pub(crate) fn strands(&self, slot: u32, serial: u64, end: u32) -> bool {
+        let Some(chunk) = self.index.chunk(slot).filter(|chunk| chunk.serial == serial) else { return false };
+        chunk.groups().iter().filter(|group| group.start < end).any(|group| {
+            let zone = self.zones.get(group.zone).filter(|z| z.stranded);
+            zone.is_some_and(|z| !is_written(group, end, z.buffer.written()))
+        })
+    }
+
+    /// The last commit is so long ago that the work that goes with commits (telling the journal, checkpoints) would be late.
+    fn wants_commit(&self, core: &Core) -> bool {
+        let since = |then: u64| self.appended.saturating_sub(then);
+        let due = since(self.checkpointed) >= core.options.checkpoint_bytes || core.is_tell_due(self);
+        due && since(self.committed) >= core.facts.tick && !core.commits.is_writing()
+    }
+}
+
+impl Core {
+    /// Returns when the first `end` bytes of the chunk of this serial number, in this slot, are durable; they were decided with number `target`.
+    pub(crate) fn make_durable(&self, slot: u32, serial: u64, end: u32, target: u64) -> Result<()> {
+        if !self.write_through || self.state().wants_commit(self) {
+            return self.commit_bytes(target, |state| state.strands(slot, serial, end));
+        }
+        loop {
+            let mut state = self.state();
+            match state.need(slot, serial, end, self.commits.logged()) {
+                Need::Nothing => {
+                    drop(state);
+                    return self.has_power();
+                }
+                Need::Commit => {
+                    let target = state.assigned;
+                    drop(state);
+                    return self.commit(target);
+                }
+                Need::Journal(number) => {
+                    drop(state);
+                    let Some(guard) = self.commits.join_logged(number) else { continue };
+                    let led = self.write_group(guard).and_then(|group| self.flush_group(group));
+                    // What else went wrong in that commit is no business of these bytes.
+                    if self.commits.logged() < number {
+                        led?;
+                    }
+                }
+                Need::Write(zone) => {
+                    let Some(guard) = self.try_zone_guard(&mut state, zone) else {
+                        drop(self.wait(state));
+                        continue;
+                    };
+                    drop(state);
+                    let wrote = self.write_with(&guard);
+                    drop(guard);
+                    if let Ok(Wrote::All) = wrote {
+                        continue;
+                    }
+                    // A commit meets the same error, and finds another place for the bytes.
+                    let target = self.state().assigned;
+                    let committed = self.commit_bytes(target, |state| state.strands(slot, serial, end));
+                    if self.state().need(slot, serial, end, self.commits.logged()) != Need::Nothing {
+                        committed?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fails where the drive tells that it has lost power since it was opened: whether its write cache is still off nobody knows. A flush says so
+    /// to everybody.
+    fn has_power(&self) -> Result<()> {
+        if self.volume.device().power_epoch() != self.volume.power_epoch() {
+            self.volume.sync(Cause::UserWrite.into())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::ZoneUse;
+    use crate::format::id::{ChunkId, StreamType};
+    use crate::index::Chunk;
+    use crate::zone::buffer::ZoneBuffer;
+    use crate::zone::{DataZone, ZoneState};
+    use crate::{ChunkStore, FormatOptions, Options};
+    use imbrex_device::{AlignedBuf, Drive};
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+    use std::sync::Arc;
+
+    /// Of a zone that is written up to this block, and has one more in memory.
+    fn buffer(written: u32) -> ZoneBuffer {
+        let mut buffer = ZoneBuffer::new(written);
+        buffer.push(written, AlignedBuf::zeroed(crate::format::BLOCK).into(), 0, &Arc::default());
+        buffer
+    }
+
+    /// A chunk of two records in zone 5, of which the journal was told with number 7, and one in zone 6, with 9; each of one block.
+    fn state() -> (State, u32) {
+        let emulator = Emulator::memory(&Config::tiny()).unwrap();
+        let drive = Drive { device: Arc::new(emulator), survivor: None };
+        ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let store = ChunkStore::open(drive, Options { volume, ..Options::default() }).unwrap();
+        let mut state = State::new(store.core.tenant.clone(), 1, 1);
+        let mut chunk = Chunk::new(ChunkId::of_number(1), 3, StreamType::DATA);
+        for (zone, at) in [(5, 1), (5, 4), (6, 1)] {
+            chunk.push(zone, 1000, at);
+        }
+        let slot = state.index.insert(chunk);
+        for (zone, taken, written) in [(5, 7, 5), (6, 9, 2)] {
+            let mut z = DataZone::new(ZoneState::Activated, 1, ZoneUse::Data(StreamType::DATA), 64, 8);
+            (z.taken, z.buffer) = (taken, buffer(written));
+            state.zones.insert(zone, z);
+        }
+        (state, slot)
+    }
+
+    fn written(state: &mut State, zone: u32, block: u32) {
+        state.zones.get_mut(zone).unwrap().buffer = buffer(block);
+    }
+
+    #[test]
+    fn an_append_needs_its_record_and_all_before_it() {
+        let (mut state, slot) = state();
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Nothing);
+        written(&mut state, 6, 1);
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(6));
+        assert_eq!(state.need(slot, 3, 2000, 9), Need::Nothing, "what comes behind is no business of it");
+        written(&mut state, 6, 2);
+        written(&mut state, 5, 4);
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(5), "recovery would drop what is behind the gap");
+        assert_eq!((state.need(slot, 3, 2000, 9), state.need(slot, 3, 1000, 9)), (Need::Write(5), Need::Nothing));
+        assert_eq!(state.need(slot, 4, 1000, 9), Need::Commit, "another chunk is in its place");
+    }
+
+    #[test]
+    fn where_nothing_is_in_memory_nothing_is_to_be_written() {
+        let (mut state, slot) = state();
+        state.zones.get_mut(5).unwrap().buffer = ZoneBuffer::new(0);
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Nothing, "else whoever appends would write for ever");
+    }
+
+    #[test]
+    fn an_append_needs_its_zones_and_its_chunk_in_the_journal() {
+        let (mut state, slot) = state();
+        assert_eq!(state.need(slot, 3, 3000, 8), Need::Journal(9), "of zone 6 nothing would be read");
+        assert_eq!(state.need(slot, 3, 2000, 8), Need::Nothing);
+        state.creates.insert(slot, 10);
+        assert_eq!(state.need(slot, 3, 2000, 8), Need::Journal(10));
+        assert_eq!(state.need(slot, 3, 3000, 10), Need::Nothing);
+    }
+
+    #[test]
+    fn a_record_that_was_given_another_place_needs_that_ones_entry() {
+        let (mut state, slot) = state();
+        let mut z = DataZone::new(ZoneState::Activated, 2, ZoneUse::Data(StreamType::DATA), 64, 8);
+        (z.taken, z.buffer) = (11, buffer(8));
+        state.zones.insert(8, z);
+        assert!(state.index.chunk_mut(slot).unwrap().relocate(5, 1000, 8, 1));
+        assert_eq!(state.need(slot, 3, 2000, 9), Need::Journal(11), "it is written, and nobody would look there");
+        assert_eq!(state.need(slot, 3, 1000, 9), Need::Nothing);
+        assert_eq!(state.need(slot, 3, 3000, 11), Need::Nothing);
+    }
+}
