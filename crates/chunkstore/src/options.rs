@@ -184,7 +184,7 @@ pub struct Append {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
     /// Its id.
-    pub id: crate::ChunkId,
+    pub id: crate::format::id::ChunkId,
     /// Its kind of stream.
     pub stream: StreamType,
     /// Bytes.

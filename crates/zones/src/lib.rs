@@ -5,31 +5,25 @@
 //! outlives the process ([`memory`]), and read through the volume and a [`cache`].
 //! Whoever uses an engine opens it through its [`shell`].
 
-mod active;
-mod budget;
 pub mod cache;
-pub mod conventional;
-mod deferred;
-mod flush;
 pub mod frame;
 pub mod label;
 pub mod log;
-pub mod memory;
-pub mod pool;
+mod medium;
 pub mod shell;
-pub mod stream;
 mod sync;
-mod taken;
-pub mod turn;
+mod table;
 pub mod volume;
 pub mod write;
-mod writers;
 
-pub use active::ZoneKeeper;
-pub use budget::Budget;
-pub use flush::Ticket;
 pub use frame::ZoneHeader;
-pub use memory::LeftSegment;
-pub use pool::{PoolCounts, Urgency};
-pub use stream::{AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Where};
+pub use label::budget::Budget;
+pub use medium::flush::Ticket;
+pub use medium::memory::LeftSegment;
+pub use medium::{conventional, memory, turn};
+pub use table::pool;
+pub use table::pool::{PoolCounts, Urgency};
+pub use volume::active::ZoneKeeper;
+pub use volume::stream;
+pub use volume::stream::{AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Where};
 pub use volume::{Exec, FormatOptions, LostLabel, NewLabel, RESTORED, Tenant, TenantSpec, Volume, VolumeOptions};

@@ -11,7 +11,6 @@ mod ends;
 
 pub(crate) use ends::{covered, log_end};
 
-use crate::Clock;
 use crate::api::engine::Mounted;
 use crate::core::{Core, Parts, zone_capacity};
 use crate::file::{File, lock};
@@ -20,6 +19,7 @@ use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Meta, Record, RepairOutcome, Serial};
 use crate::mount::rescue::{Scene, Stretches, rescue};
+use crate::options::Clock;
 use crate::space::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Code, Error, Fault, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};

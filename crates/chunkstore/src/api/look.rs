@@ -83,7 +83,7 @@ fn is_sequential(zone: &Zone) -> bool {
 
 impl ChunkStore {
     /// Figures of this store that do not keep it open.
-    pub fn watch(&self) -> crate::Watch {
+    pub fn watch(&self) -> crate::api::engine::Watch {
         self.core.watch()
     }
 
@@ -144,15 +144,18 @@ impl ChunkStore {
     }
 
     /// What people call a kind of stream: its name, or its number where the store was opened without settings for it.
-    pub fn stream_name(&self, stream: crate::StreamType) -> String {
+    pub fn stream_name(&self, stream: crate::format::id::StreamType) -> String {
         self.core.stream_name(stream)
     }
 
     /// The kind of stream of this name or number, where there are settings for it.
-    pub fn stream_of(&self, name: &str) -> Option<crate::StreamType> {
+    pub fn stream_of(&self, name: &str) -> Option<crate::format::id::StreamType> {
         let streams = &self.core.options.streams;
         let number = name.parse().ok().or_else(|| streams.iter().position(|s| s.name == name))?;
-        u8::try_from(number).ok().filter(|n| usize::from(*n) < streams.len()).and_then(crate::StreamType::new)
+        u8::try_from(number)
+            .ok()
+            .filter(|n| usize::from(*n) < streams.len())
+            .and_then(crate::format::id::StreamType::new)
     }
 
     /// The names of all kinds of streams, by number.
@@ -191,7 +194,7 @@ impl Core {
     }
 
     /// The kind of stream and state of each datazone that is not free.
-    pub(crate) fn datazones(&self) -> Vec<(crate::StreamType, ZoneState)> {
+    pub(crate) fn datazones(&self) -> Vec<(crate::format::id::StreamType, ZoneState)> {
         let state = self.state();
         let of = |zone: &crate::zone::DataZone| match zone.usage {
             ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => Some((stream, zone.state())),
@@ -201,7 +204,7 @@ impl Core {
     }
 
     /// See [`ChunkStore::stream_name`].
-    pub(crate) fn stream_name(&self, stream: crate::StreamType) -> String {
+    pub(crate) fn stream_name(&self, stream: crate::format::id::StreamType) -> String {
         let settings = self.options.streams.get(usize::from(stream.number()));
         settings.map_or_else(|| stream.number().to_string(), |settings| settings.name.clone())
     }

@@ -457,7 +457,7 @@ impl Core {
                 let zone = state.begin_zone(new, &self.gather);
                 Ok(Some(state.expect_copies(zone)))
             }
-            Err(crate::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
+            Err(crate::error::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
                 // Another kind's zone is better than none.
                 let fits = |z: &DataZone| matches!(z.usage, ZoneUse::Cleaner(_)) && z.room() >= blocks;
                 let other = state.zones.open().find(|(_, z)| fits(z)).map(|(zone, _)| zone);

@@ -105,7 +105,7 @@ impl Core {
             usage
         };
         let moved = match self.new_zone(usage, Urgency::Metadata) {
-            Err(crate::Error::Drive(error))
+            Err(crate::error::Error::Drive(error))
                 if matches!(error.fault, Fault::NoSpace) && self.reset_garbage(true) > 0 =>
             {
                 self.new_zone(usage, Urgency::Metadata)
@@ -115,7 +115,7 @@ impl Core {
         .and_then(|new| self.move_waiting(zone, new, &guard));
         match moved {
             Ok(()) => Ok(Relocated::Moved),
-            Err(crate::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
+            Err(crate::error::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
                 if !self.state().strand(zone) {
                     return Ok(Relocated::StillStranded);
                 }

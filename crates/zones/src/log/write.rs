@@ -2,7 +2,7 @@
 
 use super::format::{FRONT, Kind, LogFrame, LogHead, footprint};
 use super::{Batch, MetaLog, ONE_COPY, Progress};
-use crate::stream::OpenZone;
+use crate::volume::stream::OpenZone;
 use imbrex_device::{Cause, Error, Fault, Result, Tag};
 
 impl MetaLog {

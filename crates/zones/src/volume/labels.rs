@@ -11,7 +11,7 @@
 //! shows the label in force; once it is full, labels can no longer be written, and the drive can only be looked at.
 
 use super::{FormatOptions, TenantSpec, Volume, check_active, name_of, read_all, unusable, write_all};
-use crate::budget;
+use crate::label::budget;
 use crate::label::{self, Label, LabelError, LabelGeometry, TenantRecord};
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Priority, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState,

@@ -9,7 +9,7 @@
 //! back to an earlier state, and the region is not its memory.
 
 use super::{Tenant, unusable};
-use crate::memory::{Hurry, Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
+use crate::medium::memory::{Hurry, Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
 use crate::sync::lock;
 use imbrex_device::{Cause, Region, Result, zeroed_region};
 use std::collections::BTreeSet;

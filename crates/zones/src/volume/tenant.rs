@@ -2,12 +2,12 @@
 
 use super::labels::label_bytes;
 use super::{Volume, VolumeCore};
-use crate::active::{ActiveZones, Holder, ZoneKeeper};
-use crate::budget::{Budget, shares};
 use crate::label;
-use crate::memory::LeftSegment;
-use crate::pool::{PoolCounts, Urgency};
+use crate::label::budget::{Budget, shares};
+use crate::medium::memory::LeftSegment;
 use crate::sync::lock;
+use crate::table::pool::{PoolCounts, Urgency};
+use crate::volume::active::{ActiveZones, Holder, ZoneKeeper};
 use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -317,7 +317,7 @@ impl Tenant {
                 _ if zone.id.0 >= label.geometry.conventional => continue,
                 label::LABEL if self.owner == 1 => {
                     // Who overwrites the first sectors of a disk by accident hits a label, of which there is a copy, and no file.
-                    let apart = LABEL_APART.min(core.geometry.zone_size / 16).max(crate::conventional::UNIT);
+                    let apart = LABEL_APART.min(core.geometry.zone_size / 16).max(crate::medium::conventional::UNIT);
                     let skip = (2 * label_bytes(&core.geometry)).next_multiple_of(apart);
                     (start + skip, core.geometry.zone_size.saturating_sub(skip))
                 }

@@ -1,12 +1,12 @@
 //! Background work of a volume: writing full segments and resetting free zones, on threads or step by step.
 
 use super::{Exec, Handle, VolumeCore};
-#[cfg(not(feature = "shuttle"))]
-use crate::deferred;
-use crate::stream::StreamCore;
 use crate::sync::lock;
 #[cfg(not(feature = "shuttle"))]
 use crate::sync::{wait, wait_at_most};
+#[cfg(not(feature = "shuttle"))]
+use crate::volume::deferred;
+use crate::volume::stream::StreamCore;
 use imbrex_device::{Cause, Priority, Result, Tag};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -16,7 +16,7 @@
 //! - Writes of a group may reach the drive's platters before those of the group before it. So a record of the log that moves or overwrites bytes is
 //!   logged only when [`Flushed`] has covered these bytes; then no power loss leaves the record without them.
 
-use crate::flush::Ticket;
+use crate::medium::flush::Ticket;
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::volume::Volume;
 use imbrex_device::{Result, Tag};

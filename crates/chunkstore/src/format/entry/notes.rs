@@ -144,7 +144,11 @@ fn stream(input: &mut Input) -> Option<StreamEntry> {
     let (pool, lifetime, limit, zero) = (input.word()?, input.long()?, input.word()?, input.word()?);
     let name = input.array::<MOST_NAME>()?;
     let (name, rest) = name.split_at_checked(usize::from(len))?;
-    if zero != 0 || pool == 0 || usize::from(number) >= crate::StreamType::MOST || rest.iter().any(|byte| *byte != 0) {
+    if zero != 0
+        || pool == 0
+        || usize::from(number) >= crate::format::id::StreamType::MOST
+        || rest.iter().any(|byte| *byte != 0)
+    {
         return None;
     }
     let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?.to_owned();

@@ -2,7 +2,7 @@
 //! finished or reset (ZNS). No engine sees the limit as an error; what it costs is zones that are finished before they are full.
 //!
 //! The limit is divided beforehand. The label's rings have their share for themselves, because nobody could wait for them. The rest is divided among
-//! the tenants ([`shares`](crate::budget::shares)): none waits for another's zones, and none takes a zone from another. Of a tenant's share two are for
+//! the tenants ([`shares`](crate::label::budget::shares)): none waits for another's zones, and none takes a zone from another. Of a tenant's share two are for
 //! its journal, one is the cleaner's, and the rest is for streams. When that is used up, whoever needs one more zone
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
 //! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
@@ -14,8 +14,8 @@
 //! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
 
 use crate::label::NOBODY;
-use crate::stream::StreamCore;
 use crate::sync::{Condvar, Mutex, lock, wait_at_most};
+use crate::volume::stream::StreamCore;
 use crate::volume::{Exec, VolumeCore};
 use imbrex_device::{Cause, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeMap;

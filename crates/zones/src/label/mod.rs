@@ -12,7 +12,9 @@
 //!
 //! Source: DESIGN §5 (Label) and §6.
 
-use crate::budget::Budget;
+pub(crate) mod budget;
+
+use crate::label::budget::Budget;
 use std::fmt;
 use std::mem::{offset_of, size_of};
 use thiserror::Error;

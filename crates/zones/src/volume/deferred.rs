@@ -10,9 +10,9 @@
 //!
 //! Invariant: no lock of this module is held while a stream is asked or written.
 
-use crate::stream::StreamCore;
 use crate::sync::{Mutex, lock};
 use crate::volume::VolumeCore;
+use crate::volume::stream::StreamCore;
 use imbrex_device::Result;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

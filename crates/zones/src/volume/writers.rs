@@ -5,8 +5,8 @@
 //!
 //! Invariant: no lock of this module is held while a stream is asked or written.
 
-use crate::stream::StreamCore;
 use crate::volume::VolumeCore;
+use crate::volume::stream::StreamCore;
 use imbrex_device::Result;
 use std::sync::Arc;
 

@@ -15,11 +15,11 @@ mod write;
 
 pub use spec::{Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart};
 
-use crate::active::Holder;
-use crate::deferred::{self, Waiting};
 use crate::frame::ZoneHeader;
-use crate::memory::{Hurry, Layout, Segment, SegmentKey};
+use crate::medium::memory::{Hurry, Layout, Segment, SegmentKey};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::volume::active::Holder;
+use crate::volume::deferred::{self, Waiting};
 use crate::volume::{Tenant, VolumeCore};
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use std::collections::VecDeque;

@@ -104,7 +104,7 @@ impl VolumeCore {
     /// Sees that the drive has what was flushed.
     ///
     /// # Errors
-    /// Where it does not, which is the end of the volume: the caller says so to the [flusher](crate::flush).
+    /// Where it does not, which is the end of the volume: the caller says so to the [flusher](crate::medium::flush).
     pub(crate) fn look(&self) -> Result<()> {
         let due = {
             let mut ends = lock(&self.taken.ends);

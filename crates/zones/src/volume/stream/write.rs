@@ -2,7 +2,7 @@
 
 use super::{Io, OpenZone, Placed, StreamCore, Zone};
 use crate::frame::{FRAME_HEADER, Frame, FrameId};
-use crate::memory::Segment;
+use crate::medium::memory::Segment;
 use crate::sync::lock;
 use crate::volume::write_all;
 use imbrex_device::{AlignedBuf, Error, Fault, Priority, Result};

@@ -3,27 +3,32 @@
 //! Lock order: a stream's I/O → (the engine's locks) → another stream's I/O → the label → the pool → the turn. No lock of
 //! this module is held while an engine is called.
 
+pub(crate) mod active;
+pub(crate) mod deferred;
 mod engines;
 mod labels;
 mod left;
 mod relabel;
+pub mod stream;
+mod taken;
 mod tenant;
 mod work;
+mod writers;
 
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
 
-use crate::OpenZone;
-use crate::active::Active;
-use crate::budget::{Budget, fit_slots, shares};
-use crate::deferred::Streams;
-use crate::flush::{Flusher, Ticket};
+use crate::label::budget::{Budget, fit_slots, shares};
 use crate::label::{Label, LabelError};
-use crate::memory::{SegmentMemory, is_of_another_version, label_of, parse};
-use crate::pool::{Pool, Take, Urgency};
+use crate::medium::flush::{Flusher, Ticket};
+use crate::medium::memory::{SegmentMemory, is_of_another_version, label_of, parse};
+use crate::medium::turn::Turn;
 use crate::sync::{Condvar, Mutex, lock, wait};
-use crate::taken::Taken;
-use crate::turn::Turn;
+use crate::table::pool::{Pool, Take, Urgency};
+use crate::volume::active::Active;
+use crate::volume::deferred::Streams;
+use crate::volume::stream::OpenZone;
+use crate::volume::taken::Taken;
 use engines::Engines;
 use imbrex_device::{
     Cause, Drive, Error, Fault, Geometry, Priority, Result, SurvivorKey, Tag, Zone, ZoneId, ZoneState, ZonedDevice,

@@ -1,7 +1,7 @@
 //! What a tenant may take of a drive.
 //!
 //! The label keeps a budget for each tenant, [`Volume::format`](crate::Volume::format) refuses budgets that do not fit the drive together, and the
-//! [pool](crate::pool) enforces them. Everything here is pure.
+//! [pool](crate::table::pool) enforces them. Everything here is pure.
 
 /// Active zones that an engine needs at least: two for its log, one to clean into, one for what is written.
 const SLOTS: u8 = 4;

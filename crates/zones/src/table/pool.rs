@@ -20,8 +20,8 @@
 //! Invariants: what is held for all tenants together is never more than there are zones that nobody owns; what one tenant takes or
 //! promises never lessens what is held for another; all tenants together count each zone that nobody owns once, or not at all where a budget ends.
 
-use crate::budget::Budget;
 use crate::label;
+use crate::label::budget::Budget;
 use imbrex_device::{Zone, ZoneId, ZoneState};
 use std::collections::{BTreeMap, BTreeSet};
 

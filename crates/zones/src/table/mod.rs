@@ -1,0 +1,3 @@
+//! Who may take which zone.
+
+pub mod pool;
