@@ -30,7 +30,7 @@ struct Cli {
     #[arg(long, default_value_t = 500_000)]
     records: u64,
     /// Only these rows.
-    #[arg(long, value_parser = ["rocksdb", "full", "leveldb", "engine", "ablation"])]
+    #[arg(long, value_parser = ["rocksdb", "full", "few-zones", "leveldb", "engine", "ablation"])]
     only: Option<String>,
     /// Where build/ is.
     #[arg(long, default_value = "build")]
@@ -112,6 +112,9 @@ pub fn main() -> ExitCode {
     }
     if wanted("full") {
         rows.extend(full::rows(&cli.build, cli.pairs, 2 * cli.records));
+    }
+    if wanted("few-zones") {
+        rows.extend(full::rows_of_few_zones(&cli.build, cli.pairs));
     }
     if wanted("leveldb") {
         rows.extend(leveldb::rows(&cli.build, cli.pairs, cli.records / 5));

@@ -12,8 +12,9 @@ use crate::process::cpu_seconds;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 const SCALE: u64 = 64;
@@ -80,18 +81,35 @@ fn look(port: u16, pid: u32) -> Option<Moment> {
     (moment.zones > 0.0).then_some(moment)
 }
 
-fn moments(child: &mut Child, port: u16) -> Result<Vec<Moment>, String> {
+/// The program's figures until it ended, and how it ended.
+fn moments(child: &mut Child, port: u16) -> Result<(Vec<Moment>, ExitStatus), String> {
     let mut moments = Vec::new();
     loop {
         if let Some(ended) = child.try_wait().map_err(|e| format!("db_bench: {e}"))? {
-            return if ended.success() { Ok(moments) } else { Err(format!("db_bench ended with {ended}")) };
+            return Ok((moments, ended));
         }
         moments.extend(look(port, child.id()));
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn run(build: &Path, records: u64, seed: usize, size: u64) -> Result<Run, String> {
+/// A `db_bench` that has ended.
+struct Ended {
+    moments: Vec<Moment>,
+    /// Its standard output.
+    out: String,
+    /// Why it ended early.
+    failed: Option<String>,
+}
+
+impl Ended {
+    /// Bytes of all files when they were most.
+    fn fullest(&self) -> f64 {
+        self.moments.iter().map(|moment| moment.live).fold(0.0, f64::max)
+    }
+}
+
+fn play(build: &Path, records: u64, seed: usize, size: u64) -> Result<Ended, String> {
     let library = build.join("librocksdb_imbrex.so");
     let library = library.canonicalize().map_err(|e| format!("{}: {e}; run `make build`", library.display()))?;
     let port =
@@ -125,16 +143,20 @@ fn run(build: &Path, records: u64, seed: usize, size: u64) -> Result<Run, String
     };
     let out = read(pipes.0.map(|p| Box::new(p) as _));
     let err = read(pipes.1.map(|p| Box::new(p) as _));
-    let moments = moments(&mut child, port);
+    let ended = moments(&mut child, port);
     let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-    let moments = moments.map_err(|why| {
-        let said = err
-            .split(['\r', '\n'])
-            .chain(out.lines())
-            .find_map(|l| Some(&l[l.find("error:")?..]))
-            .unwrap_or("no message");
-        format!("{why} ({})", said.trim())
-    })?;
+    let (moments, ended) = ended?;
+    let failed = (!ended.success()).then(|| {
+        let mut lines = err.split(['\r', '\n']).chain(out.lines());
+        let said = lines.find_map(|l| Some(&l[l.find("error:")?..])).unwrap_or("no message");
+        format!("db_bench ended with {ended} ({})", said.trim())
+    });
+    Ok(Ended { moments, out, failed })
+}
+
+fn run(build: &Path, records: u64, seed: usize, size: u64) -> Result<Run, String> {
+    let Ended { moments, out, failed } = play(build, records, seed, size)?;
+    failed.map_or(Ok(()), Err)?;
     let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
         return Err("db_bench gave no figures".into());
     };
@@ -191,7 +213,44 @@ fn compare(build: &Path, pairs: usize, records: u64) -> Result<Vec<Value>, Strin
     ])
 }
 
-/// All rows on a full drive.
+/// Zones of the drives that are filled until RocksDB is refused, or nearly so.
+const FEW: RangeInclusive<u64> = 70..=78;
+/// Records for each zone there: some runs have nine tenths of the drive alive for a moment, others three quarters.
+const RECORDS: u64 = 6300;
+
+/// How full small drives become: three runs for each pair. RocksDB decides how far its compactions fall behind, so every run is as full as it happens to be,
+/// and a run that was refused wanted more than was seen.
+fn few_zones(build: &Path, pairs: usize) -> Result<Vec<Value>, String> {
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    for (seed, zones) in (0..3 * pairs).zip(FEW.step_by(2).cycle()) {
+        let ended = play(build, RECORDS * zones, seed, (zones + CONVENTIONAL) * ZONE)?;
+        let full = ended.fullest() / (zones * ZONE) as f64;
+        eprintln!("{zones} zones: {full:.3} alive, {}", ended.failed.as_deref().unwrap_or("all was taken"));
+        match ended.failed {
+            None => taken.push(full),
+            Some(why) if why.contains("No space") => refused.push(full),
+            Some(why) => return Err(why),
+        }
+    }
+    let least = refused.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut rows = vec![row("70 to 78 zones: live bytes, all taken", "x", &taken, None)];
+    if !refused.is_empty() {
+        rows.push(row("70 to 78 zones: live bytes, refused", "x", &refused, None));
+        rows.push(row("70 to 78 zones: least live bytes, refused", "x", &[least], Some(("at_least", 0.88))));
+    }
+    Ok(rows)
+}
+
+fn not_run(name: &str, why: String) -> Vec<Value> {
+    vec![json!({ "name": name, "not_run": why })]
+}
+
+/// The rows on drives of 70 to 78 zones.
+pub fn rows_of_few_zones(build: &Path, pairs: usize) -> Vec<Value> {
+    few_zones(build, pairs).unwrap_or_else(|why| not_run("a full drive of 70 to 78 zones", why))
+}
+
+/// The other rows on a full drive.
 pub fn rows(build: &Path, pairs: usize, records: u64) -> Vec<Value> {
-    compare(build, pairs, records.max(1)).unwrap_or_else(|why| vec![json!({ "name": "a full drive", "not_run": why })])
+    compare(build, pairs, records.max(1)).unwrap_or_else(|why| not_run("a full drive", why))
 }
