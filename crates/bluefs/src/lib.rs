@@ -18,15 +18,16 @@
 //! # Ok(()) }
 //! ```
 
+mod ahead;
 mod api;
 mod clean;
-mod core;
 mod file;
 pub mod journal;
 pub mod kind;
 pub mod meta;
 mod mount;
 mod options;
+mod policy;
 mod read;
 mod space;
 #[cfg(test)]
@@ -36,12 +37,15 @@ mod unit;
 pub use api::check::CheckReport;
 pub use api::dump::{Holds, JournalPlace, Node, Stretch, ZonePlace};
 pub use api::engine::{Figures, Metrics, Watch, uri_options};
-pub use api::fs::{Advice, Attributes, BUDGET, BlueFs, CreateOptions, Entry, RESERVE, Run, Space, WAL_SPARE};
+pub use api::fs::{Advice, Attributes, BlueFs, CreateOptions, Entry, Run, Space};
 #[doc(hidden)]
 pub use api::handles::SyncInSteps;
-pub use api::handles::{LockToken, Pattern, RandomFile, Reader, SPAN, Writer};
+pub use api::handles::{LockToken, Pattern, RandomFile, Reader, Writer};
+pub use api::salvage;
 pub use clean::idle_pack::Packed;
 pub use imbrex_device::{Code, Error, Result};
 pub use kind::FileKind;
-pub use mount::{MountReport, TENANT, salvage};
+pub use mount::{MountReport, TENANT};
 pub use options::{Clock, Options, WalPlacement, default_cache_bytes};
+pub use policy::{BUDGET, RESERVE, WAL_SPARE};
+pub use read::SPAN;

@@ -1,7 +1,5 @@
 //! How a bluefs is mounted.
 
-use crate::read::AROUND;
-use crate::read::ahead::WINDOW;
 use imbrex_zones::VolumeOptions;
 use imbrex_zones::cache::CachePolicy;
 use imbrex_zones::shell::{Given, UriOption};
@@ -21,6 +19,11 @@ pub struct WalPlacement {
     /// second flush. In the paper a log's length stands only there until zones of old logs are written again (§5.7, "recycle").
     pub unprepared: bool,
 }
+
+/// What is read around a miss at random, in bytes: a drive of 7,200 turns a minute needs 8 ms to get there and 1 ms for this.
+pub(crate) const AROUND: u64 = 256 << 10;
+/// The longest window that is read ahead, in bytes: reading it takes four to five times as long as getting there.
+pub(crate) const WINDOW: u64 = 8 << 20;
 
 /// Source of times: nanoseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -49,7 +52,7 @@ pub struct Options {
     /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
     /// drive and survivor stay as they are.
     pub read_only: bool,
-    /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::mount::salvage).
+    /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::api::salvage).
     pub rescue: bool,
     /// Files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has zones of
     /// its own.

@@ -2,7 +2,7 @@
 
 use crate::api::fs::{BlueFs, Space, space};
 use crate::clean::idle_pack::IdleWatch;
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::lock;
 use crate::meta::{Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
@@ -83,7 +83,8 @@ impl Engine for Mounted {
     }
 
     fn open(start: Start<Mounted>) -> Result<Mounted> {
-        mount(start).map(|(core, report)| Mounted { core, report })
+        let Start { tenant, options, counters, maintenance } = start;
+        mount(tenant, options, counters, maintenance).map(|(core, report)| Mounted { core, report })
     }
 
     fn volume(&self) -> &Volume {

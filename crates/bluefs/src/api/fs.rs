@@ -5,36 +5,20 @@
 
 use crate::api::engine::{Mounted, Watch};
 use crate::api::handles::{LockToken, RandomFile, Reader, Writer, truncate};
-use crate::core::{Core, MetaState};
+use crate::file::core::{Core, MetaState};
 use crate::file::durable::Syncing;
 use crate::file::{File, lock};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT};
 use crate::options::Options;
+use crate::policy::{BUDGET, WAL_SPARE};
 use imbrex_device::{Code, Drive, Error, Result, ZoneId, ZoneState, report_all};
 use imbrex_zones::conventional::UNIT;
 use imbrex_zones::shell::Shell;
-use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
+use imbrex_zones::{FormatOptions, TenantSpec, Volume};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// What the file system may take of a drive: a zone for its journal, and of those that are free one that only the journal and two that only the
-/// journal and cleaning may take, so that a full drive can always be deleted from.
-pub const BUDGET: Budget = Budget::keeping(1, 2).at_least(4);
-/// Of its free zones, those that a user's write leaves alone.
-pub const RESERVE: u32 = BUDGET.reserve();
-
-/// Zones beyond the reserve that only the first bytes of a write-ahead log may take, so that a drive which becomes full refuses a
-/// table, or the next record of a log, and not the first record of one. From those RocksDB recovers by itself, since it then has
-/// something to flush and takes a new log. From a log whose first record failed it does not before the change in
-/// <https://github.com/facebook/rocksdb/pull/12873>: with nothing to flush it goes on in the log that failed, which ends in an
-/// error that only opening the database again cures, or in an assertion (`sync_without_flush_called_`; Debian builds with them).
-///
-/// Two are enough for two memtables (`max_write_buffer_number`), RocksDB's default: between the tables of two flushes it begins two
-/// logs at most, and a table finds no zone unless both are free. On drives of fewer than 64 zones each parked zone of logs with half of its
-/// room left stands for one of them.
-pub const WAL_SPARE: u32 = 2;
 
 /// A mounted file system. Clones are the same one; it is unmounted when the last clone and the last handle are gone.
 #[derive(Clone)]
@@ -487,4 +471,15 @@ pub(crate) fn attributes(core: &Core, state: &MetaState, serial: Serial) -> Opti
         modified: open.map_or(inode.modified, |f| f.state.modified.load(Ordering::Acquire).max(inode.modified)),
         links: inode.nlink,
     })
+}
+
+impl BlueFs {
+    /// Does at once what is done otherwise while nobody uses the drive: empties zones into the room behind the tables in others,
+    /// within the same bounds. Whoever writes meanwhile is not disturbed.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn pack(&self) -> Result<crate::clean::idle_pack::Packed> {
+        self.core().pack(|| true)
+    }
 }

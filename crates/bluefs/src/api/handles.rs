@@ -127,9 +127,6 @@ pub enum Pattern {
     Sequential = 2,
 }
 
-/// Bytes of a [span](Reader::span).
-pub const SPAN: u64 = 256 << 10;
-
 /// A file that is read. Any number of threads may read at once.
 pub struct Reader {
     pub(crate) file: Arc<File>,

@@ -5,3 +5,4 @@ pub(crate) mod dump;
 pub(crate) mod engine;
 pub(crate) mod fs;
 pub(crate) mod handles;
+pub mod salvage;

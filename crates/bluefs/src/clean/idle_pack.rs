@@ -1,20 +1,17 @@
 //! What is done while nobody uses the drive: live bytes of tables move together, so that at rest files take hardly more zones than
-//! they have bytes. Which zone goes where is [`crate::clean::pack`]'s, and how bytes move is [`crate::clean`]'s: copy, flush, journal,
+//! they have bytes. Which zone goes where is [`crate::policy::pack`]'s, and how bytes move is [`crate::clean`]'s: copy, flush, journal,
 //! flush, and only then the zone is free.
 //!
 //! A thread looks now and then whether the drive had a command from anybody else; after [`Options::idle_pack`] without one it begins, one
 //! zone at a time, and stops with the next command of somebody else. An unmount waits for a mebibyte at most. The bytes that are
-//! moved are bounded ([`crate::clean::pack::budget`]), so that whoever writes and rests in turn pays little for it.
+//! moved are bounded ([`crate::policy::pack::budget`]), so that whoever writes and rests in turn pays little for it.
 //!
 //! [`Options::idle_pack`]: crate::Options::idle_pack
 
-use crate::api::fs::BlueFs;
-use crate::clean::pack::budget;
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::lock;
 use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Rest;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// While nothing happens at all it is looked less and less often, up to so many times [`Options::idle_pack`](crate::Options::idle_pack).
@@ -27,14 +24,6 @@ pub struct Packed {
     pub zones: u32,
     /// Bytes that were moved for that, headers included.
     pub bytes: u64,
-}
-
-/// Of one mount.
-#[derive(Default)]
-pub(crate) struct IdlePack {
-    /// Bytes that were written to tables since the mount.
-    pub(crate) written: AtomicU64,
-    moved: AtomicU64,
 }
 
 /// What the maintenance thread keeps in mind.
@@ -57,10 +46,9 @@ impl Core {
         while !self.maintenance.is_over() && go_on() {
             self.check()?;
             let live = lock(&self.parking).live();
-            let [written, moved] = [&self.idle_pack.written, &self.idle_pack.moved].map(|n| n.load(Ordering::Relaxed));
-            match self.pack_one(budget(live, written, moved)) {
+            match self.pack_one(self.idle_pack.budget(live)) {
                 Ok(Some(bytes)) => {
-                    self.idle_pack.moved.fetch_add(bytes, Ordering::Relaxed);
+                    self.idle_pack.moved(bytes);
                     packed = Packed { zones: packed.zones + 1, bytes: packed.bytes + bytes };
                 }
                 Ok(None) => break,
@@ -95,16 +83,5 @@ impl Core {
             idle.packed = Some(now);
         }
         Some(Rest { time: idle.wait, until_rung: false })
-    }
-}
-
-impl BlueFs {
-    /// Does at once what is done otherwise while nobody uses the drive: empties zones into the room behind the tables in others,
-    /// within the same bounds. Whoever writes meanwhile is not disturbed.
-    ///
-    /// # Errors
-    /// Those of the drive.
-    pub fn pack(&self) -> Result<Packed> {
-        self.core().pack(|| true)
     }
 }

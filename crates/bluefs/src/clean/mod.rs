@@ -1,7 +1,7 @@
 //! Cleaning: live bytes of zones that are mostly dead move together, so that whole zones become free.
 //!
 //! Only where files share zones can a zone be partly dead. When empty zones run short, one of these is the *victim*; which, and
-//! when, is [`crate::clean::policy`]'s. Its pieces are copied to the cleaner's own zone, each behind a header that names its file; then
+//! when, is [`crate::policy::cleaning`]'s. Its pieces are copied to the cleaner's own zone, each behind a header that names its file; then
 //! the copies are flushed, the journal says where the bytes are now, the journal is flushed, and only then the victim is free to
 //! be reset. Readers that are under way see that the file's map has changed, and read again. Nothing is moved of files that are
 //! being written there, or of zones that a deleted but open file still reads. (GearDB §3 and DESIGN §5 on order.) Logs move as well, where
@@ -15,20 +15,18 @@
 //! A crash at any moment leaves the bytes in one place or in both; the journal says which counts.
 
 pub(crate) mod idle_pack;
-pub(crate) mod pack;
-pub(crate) mod policy;
 pub(crate) mod relog;
 
-use crate::api::fs::WAL_SPARE;
-use crate::clean::policy::{ahead, least_dead, least_squeezed, low_water};
-use crate::core::{Core, MetaState};
+use crate::file::core::{Core, MetaState};
 use crate::file::lock;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place, Record, Serial};
-use crate::space::share::Class;
+use crate::policy::WAL_SPARE;
+use crate::policy::cleaning::{ahead, least_dead, least_squeezed, low_water};
+use crate::policy::pack;
+use crate::policy::share::Class;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
-use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -45,17 +43,6 @@ const BATCH: usize = 32;
 
 /// The cleaner, among the files that zones are promised to.
 const CLEANER: Serial = 4;
-
-/// What is known from one step to the next. Never locked across I/O.
-#[derive(Debug, Default)]
-pub(crate) struct Cleaner {
-    /// A step is under way. One at a time: a second one would compete for the same drive, reserve and active zones.
-    at_work: bool,
-    /// The zone and its life that the last step has not emptied.
-    victim: Option<(u32, u64)>,
-    /// Zones with bytes that cannot be read: they stay as they are until the next mount.
-    unreadable: BTreeSet<u32>,
-}
 
 /// One step. However it ends, it lets go of all zones that it held, and the next one may begin.
 pub(crate) struct Step<'a> {
@@ -92,7 +79,7 @@ impl Drop for Step<'_> {
     fn drop(&mut self) {
         self.leave();
         self.let_go_of_victim();
-        lock(&self.core.cleaner).at_work = false;
+        lock(&self.core.cleaner).end();
         self.core.cleaned.notify_all();
     }
 }
@@ -159,7 +146,7 @@ pub(crate) struct Moved {
 impl Core {
     /// The right to clean; `None`: somebody has it.
     pub(crate) fn begin_step(&self) -> Option<Step<'_>> {
-        let begins = !std::mem::replace(&mut lock(&self.cleaner).at_work, true);
+        let begins = lock(&self.cleaner).begin();
         begins.then(|| Step {
             core: self,
             logs: false,
@@ -176,7 +163,7 @@ impl Core {
     /// Waits until the step that is under way is over, or zones have become free otherwise.
     fn wait_for_step(&self) {
         let cleaner = lock(&self.cleaner);
-        if cleaner.at_work {
+        if cleaner.is_at_work() {
             drop(self.cleaned.wait(cleaner).unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -215,7 +202,7 @@ impl Core {
                 }
                 Err(error) => {
                     tracing::warn!(%error, zone, "a zone cannot be cleaned");
-                    lock(&self.cleaner).unreadable.insert(zone);
+                    lock(&self.cleaner).give_up(zone);
                     moved.retain(|m| m.serial != serial);
                     break;
                 }
@@ -240,7 +227,7 @@ impl Core {
             return 0;
         }
         let mut not = self.busy_zones();
-        not.extend(lock(&self.cleaner).unreadable.iter());
+        not.extend(lock(&self.cleaner).given_up());
         let parking = lock(&self.parking);
         let logs = parking.zones_of_logs_to_spare(|zone| !not.contains(&zone)) * (self.zone_capacity - self.front);
         // What is dead between logs is no room for a table before the zone is free.
@@ -308,7 +295,7 @@ impl Core {
             let partials = {
                 let pinned = self.tenant.pinned();
                 let (cleaner, parking) = (lock(&self.cleaner), lock(&self.parking));
-                parking.partials(logs, |zone| !cleaner.unreadable.contains(&zone) && !pinned.contains(&zone))
+                parking.partials(logs, |zone| !cleaner.has_given_up(zone) && !pinned.contains(&zone))
             };
             let Some(pack) = pack::next(partials, self.zone_capacity, self.front, budget) else { return Ok(None) };
             let empty = matches!(pack, pack::Pack::Empty(_));
@@ -333,10 +320,9 @@ impl Core {
         let zone = {
             let pinned = self.tenant.pinned();
             let (mut cleaner, parking) = (lock(&self.cleaner), lock(&self.parking));
-            let before = cleaner.victim.take().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
+            let before = cleaner.take_victim().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
             let may = |zone: u32| {
-                let is_free =
-                    !cleaner.unreadable.contains(&zone) && !pinned.contains(&zone) && !parking.is_promised(zone);
+                let is_free = !cleaner.has_given_up(zone) && !pinned.contains(&zone) && !parking.is_promised(zone);
                 is_free && (step.logs || !parking.has_logs(zone))
             };
             let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
@@ -358,7 +344,7 @@ impl Core {
             }
             parking.forget(zone);
         }
-        lock(&self.cleaner).victim = Some((zone, meta.zone_life(zone)?));
+        lock(&self.cleaner).goes_on_with(zone, meta.zone_life(zone)?);
         if meta.movable(zone).is_some_and(|movable| movable.framed) {
             let pieces = relog::runs(meta, zone);
             step.class = Class::Log;
@@ -390,7 +376,7 @@ impl Core {
         let all = meta.pieces(zone).nth(now).is_none();
         if now == 0 {
             // Of damage only: what is not a table's cannot be moved.
-            lock(&self.cleaner).unreadable.insert(zone);
+            lock(&self.cleaner).give_up(zone);
         }
         Some((zone, pieces, all))
     }

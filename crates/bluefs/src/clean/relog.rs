@@ -6,7 +6,7 @@
 //! written to a zone before it is durable where the logs end that stand there.
 
 use crate::clean::{Moved, Piece, Step};
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::log::LogIndex;
 use crate::kind::FileKind;
 use crate::meta::{Extent, MOVED_FRAME, Meta, Place, Serial, framed_bytes};

@@ -9,7 +9,7 @@
 //! - A size that another sync, a close or a cut has told already is not told again.
 //! - What was cut is not taken for durable: it is written anew.
 
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::{File, FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::Record;

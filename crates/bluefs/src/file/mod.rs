@@ -4,14 +4,17 @@
 //! if the file has no name any more, its space is given up. A stream's placer holds only the state, so that a writer thread
 //! never is the last to let go of a [`File`].
 
+pub(crate) mod core;
 pub(crate) mod durable;
+pub(crate) mod extents;
 pub(crate) mod grow;
 pub(crate) mod log;
 pub(crate) mod overwrite;
+pub(crate) mod pending;
 pub(crate) mod placer;
 pub(crate) mod wal;
 
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
 use crate::file::placer::{FilePlacer, patient_segments};
@@ -19,7 +22,7 @@ use crate::file::wal::{Before, Tail, WalTail};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Record, Serial};
-use crate::space::share::Class;
+use crate::policy::share::Class;
 use imbrex_device::{Cause, Code, Priority, Result, Tag};
 use imbrex_zones::cache::{Filling, Views};
 use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart};

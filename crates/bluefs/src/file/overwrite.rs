@@ -1,11 +1,11 @@
 //! Writing in place: files in conventional space, and blocks of tables that are overwritten (BlueFS §4, "Data placement").
 
-use crate::core::Core;
+use crate::file::core::Core;
+use crate::file::extents::read_extents;
 use crate::file::{File, FileState, Writing, lock};
 use crate::kind::FileKind;
 use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
-use crate::read::read_extents;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_zones::conventional::UNIT;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Where a file's stream writes: zones of its own or room behind others' bytes, promised before a byte is taken, and the records that
 //! say where its bytes are.
 
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::wal::Before;
 use crate::file::{FileState, lock};
 use crate::kind::{FileKind, Purpose};
@@ -348,7 +348,7 @@ impl Placer for FilePlacer {
             && self.state.kind == FileKind::Table
         {
             core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
-            core.idle_pack.written.fetch_add(placed.len, Ordering::Relaxed);
+            core.idle_pack.wrote(placed.len);
             // What will live longest is what a compaction reads last: it takes no room from others.
             if self.state.hint.load(Ordering::Relaxed) < EXTREME || !core.cache.is_nearly_full() {
                 core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);

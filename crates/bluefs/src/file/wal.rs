@@ -3,7 +3,7 @@
 //! Invariants: a log's bytes become durable only after those of the logs before it that still have a name. A log waits only where its
 //! bytes outlive the process, and holds nothing that somebody else cannot get: neither memory nor zones.
 
-use crate::core::{Core, Wals};
+use crate::file::core::{Core, Wals};
 use crate::file::{File, FileState, lock};
 use crate::kind::wal_number;
 use imbrex_device::{Cause, Priority, Result, Tag};

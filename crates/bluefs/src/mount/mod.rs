@@ -5,25 +5,24 @@
 //! that is killed half-way is simply repeated: what it appended is found as if it had been there before.
 
 pub(crate) mod rescue;
-pub mod salvage;
 
 mod ends;
 
 pub(crate) use ends::{covered, log_end};
 
-use crate::api::engine::Mounted;
-use crate::core::{Core, Parts, zone_capacity};
+use crate::file::core::{Core, Parts, zone_capacity};
 use crate::file::{File, lock};
 use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
 use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Meta, Record, RepairOutcome, Serial};
 use crate::mount::rescue::{Scene, Stretches, rescue};
-use crate::options::Clock;
-use crate::space::share::{Class, Parking, worth_parking};
+use crate::options::{Clock, Options};
+use crate::policy::share::{Class, Parking, worth_parking};
 use imbrex_device::{Cause, Code, Error, Fault, Result, Tag, Zone, ZoneId, ZoneState};
+use imbrex_drives::counted::Counters;
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
-use imbrex_zones::shell::Start;
+use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -206,8 +205,12 @@ fn ranges_left(left: &[LeftSegment]) -> BTreeMap<Serial, Range<u64>> {
 }
 
 /// Mounts.
-pub(crate) fn mount(start: Start<Mounted>) -> Result<(Arc<Core>, MountReport)> {
-    let Start { tenant, options, counters, maintenance } = start;
+pub(crate) fn mount(
+    tenant: Tenant,
+    options: Options,
+    counters: Arc<Counters>,
+    maintenance: Arc<Maintenance>,
+) -> Result<(Arc<Core>, MountReport)> {
     let volume = tenant.volume().clone();
     let keeps_unwritten = volume.has_survivor();
     let zones = volume.report_at_open().to_vec();

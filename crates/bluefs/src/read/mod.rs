@@ -4,26 +4,22 @@
 //! of misses is a stream: the run then doubles, up to [`MAX_READAHEAD`], so that a compaction that reads 4 KiB at a time
 //! seeks once for 2 MiB (BlueFS §5.1). A miss at random reads what stands around it, while the cache has room and the drive rotates.
 
-pub(crate) mod ahead;
-
-use crate::api::handles::SPAN;
-use crate::core::Core;
-use crate::file::{File, FileState, lock};
+use crate::ahead::{Source, Streams};
+use crate::file::extents::read_extents;
+use crate::file::{File, lock};
 use crate::kind::FileKind;
-use crate::meta::{Extent, Place};
-use crate::read::ahead::Streams;
-use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Result, Tag};
 use imbrex_zones::Where;
 use imbrex_zones::cache::Views;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+/// Bytes of a [span](crate::Reader::span).
+pub const SPAN: u64 = 256 << 10;
+
 /// Longest run that is read ahead, in bytes.
 pub const MAX_READAHEAD: u64 = 2 << 20;
-
-/// What is read around a miss at random, in bytes: a drive of 7,200 turns a minute needs 8 ms to get there and 1 ms for this.
-pub const AROUND: u64 = 256 << 10;
 
 /// Streams that one handle keeps apart.
 const STREAMS: usize = 4;
@@ -212,7 +208,7 @@ impl File {
     }
 
     /// Pages that a miss at random reads, `wanted` from `page` on among them, of a file of `end` pages: those around it, too, while the cache
-    /// has room. Getting there takes a rotating drive eight times as long as reading a [window](AROUND), and what nobody asked for pushes
+    /// has room. Getting there takes a rotating drive eight times as long as reading a [window](crate::options::AROUND), and what nobody asked for pushes
     /// nothing out. A full cache holds what was asked for.
     fn around(&self, page: u64, wanted: u64, end: u64) -> Range<u64> {
         let core = &self.core;
@@ -306,53 +302,43 @@ impl File {
     }
 }
 
-/// Reads bytes from `from` on through raw and conventional extents; holes are zeros.
-pub(crate) fn read_extents(
-    core: &Core,
-    state: &FileState,
-    extents: &[Extent],
-    from: u64,
-    out: &mut [u8],
-    tag: Tag,
-) -> Result<()> {
-    let volume = &core.volume;
-    let block = u64::from(volume.geometry().block);
-    let to = from + out.len() as u64;
-    for extent in extents {
-        let (start, end) = (extent.logical.max(from), extent.end().min(to));
-        if start >= end {
-            continue;
-        }
-        let base = match extent.place {
-            Place::Conventional { addr } => addr,
-            Place::Raw { zone, offset, .. } => volume.geometry().start(ZoneId(zone)) + offset,
-            Place::Framed { .. } => continue,
-        };
-        let address = base + (start - extent.logical);
-        let piece = &mut out[(start - from) as usize..(end - from) as usize];
-        if core.has_inline() && extent.place.zone().is_none() {
-            if !lock(&state.inline).read(address, piece) {
-                let what =
-                    "some of its bytes stood in a part of the journal that is lost; restore the file from a copy";
-                return Err(Error::refused(Code::Corruption, &state.name, what));
-            }
-            continue;
-        }
-        let aligned = address.is_multiple_of(block)
-            && (piece.len() as u64).is_multiple_of(block)
-            && (piece.as_ptr() as usize).is_multiple_of(volume.geometry().mem_align.max(1) as usize);
-        if aligned {
-            volume.read(piece, address, tag)?;
-            continue;
-        }
-        let low = address / block * block;
-        let high = (address + piece.len() as u64).next_multiple_of(block);
-        let mut buf = AlignedBuf::zeroed((high - low) as usize);
-        volume.read(&mut buf, low, tag)?;
-        let skip = (address - low) as usize;
-        piece.copy_from_slice(&buf[skip..skip + piece.len()]);
+impl Source for File {
+    fn serial(&self) -> u64 {
+        self.state.serial
     }
-    Ok(())
+
+    fn is_in_memory(&self, page: u64) -> bool {
+        self.in_memory(page)
+    }
+
+    fn wait_for_flush(&self) {
+        self.core.volume.wait_for_flush();
+    }
+
+    fn read_pages(&self, pages: Range<u64>) {
+        let (core, state) = (&self.core, &self.state);
+        let page_size = u64::from(core.cache.page_size());
+        let limit = state.placed.load(Ordering::Acquire);
+        let (from, to) = (pages.start * page_size, (pages.end * page_size).min(limit));
+        if from >= to || state.kind != FileKind::Table || state.rewritten.load(Ordering::Acquire) || state.is_orphan() {
+            return;
+        }
+        let (version, extents) = {
+            let map = state.map();
+            (map.version, map.extents.clone())
+        };
+        let mut buf = AlignedBuf::zeroed((to - from) as usize);
+        if let Err(error) = read_extents(core, state, &extents, from, &mut buf, Tag::new(Cause::Readahead)) {
+            tracing::debug!(%error, file = %state.name, "pages cannot be read ahead");
+            return;
+        }
+        let map = state.map();
+        if map.version == version && !state.rewritten.load(Ordering::Acquire) && state.reaches(to) {
+            for (page, bytes) in pages.zip(buf.chunks(page_size as usize)) {
+                core.cache.insert(state.serial, page, bytes);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

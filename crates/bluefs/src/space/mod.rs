@@ -2,29 +2,19 @@
 //! readers of what has no name any more, and given back.
 //!
 //! Nothing is given back before the journal record that forgot it is durable, and no zone before the last file without a name that
-//! has bytes in it is closed. The lock order is that of [`crate::core`].
+//! has bytes in it is closed. The lock order is that of [`crate::file::core`].
 
-pub(crate) mod share;
-
-use crate::api::fs::WAL_SPARE;
-use crate::clean::policy::{are_few, are_scarce};
-use crate::core::{Core, MetaState};
+use crate::file::core::{Core, MetaState};
 use crate::file::{FileState, lock};
 use crate::meta::{Effect, FreedPlace, Record, Serial};
-use crate::space::share::{Class, worth_parking};
+use crate::policy::WAL_SPARE;
+use crate::policy::cleaning::{are_few, are_scarce};
+use crate::policy::share::{Class, worth_parking};
 use imbrex_device::{Code, Error, Result, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
 use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
-
-/// Conventional space that metadata has forgotten.
-pub(crate) struct Freed {
-    /// With this record.
-    lsn: u64,
-    addr: u64,
-    len: u64,
-}
 
 /// A drive may limit how many zones are neither empty nor full: parked ones are what can be spared first.
 impl ZoneKeeper for Core {
@@ -187,7 +177,7 @@ impl Core {
 
     /// This conventional space, as addresses and lengths in bytes, is nobody's once record `lsn` is durable.
     pub(crate) fn give_up(&self, space: Vec<(u64, u64)>, lsn: u64) {
-        lock(&self.pending).extend(space.into_iter().map(|(addr, len)| Freed { lsn, addr, len }));
+        lock(&self.pending).add(space, lsn);
     }
 
     /// Zones, and pieces of conventional space, that only wait for the journal.
@@ -311,6 +301,6 @@ impl Core {
         let mut pending = lock(&self.pending);
         let mut space = lock(&self.conventional);
         // A unit of which the file keeps the front is not free yet.
-        pending.extract_if(.., |freed| freed.lsn <= durable).for_each(|freed| space.free_behind(freed.addr, freed.len));
+        pending.take(durable).for_each(|(addr, len)| space.free_behind(addr, len));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::api::fs::{BlueFs, CreateOptions};
 use crate::clean::Piece;
-use crate::core::Core;
+use crate::file::core::Core;
 use crate::file::lock;
 use crate::options::Options;
 use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};

@@ -1,14 +1,14 @@
-//! A recorded trace of `db_bench` through the policy of sharing and cleaning: [`crate::space::share`]'s parking and [`crate::clean::policy`]'s
+//! A recorded trace of `db_bench` through the policy of sharing and cleaning: [`crate::policy::share`]'s parking and [`crate::policy::cleaning`]'s
 //! choices as they are, over zones that are only counted. What the mechanism in [`crate::clean`] and [`crate::space`] does
 //! around them is done here in a few lines, without a drive: the same questions are asked in the same order.
 //!
 //! The trace says what it is (`tests/traces/db_bench.txt`). Zones hold four tables, as 256 MiB hold tables of 64 MiB. Headers
 //! are left out: at this scale one would take a thirtieth of its table.
 
-use crate::api::fs::{BUDGET, RESERVE, WAL_SPARE};
-use crate::clean::policy::{ahead, least_dead};
 use crate::meta::{Movable, Serial};
-use crate::space::share::{Class, Parking, worth_parking};
+use crate::policy::cleaning::{ahead, least_dead};
+use crate::policy::share::{Class, Parking, worth_parking};
+use crate::policy::{BUDGET, RESERVE, WAL_SPARE};
 use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
 use std::collections::{BTreeMap, BTreeSet};

@@ -362,7 +362,7 @@ fn remount(drive: &Drive, zones: &[Zone], stretches: &[Stretch], (volume, owner)
         let tenant = |number: u8| TenantRecord {
             name: if number == owner { TENANT.to_owned() } else { format!("unknown-{number}") },
             root: if number == owner { root.encode() } else { Vec::new() },
-            budget: crate::api::fs::BUDGET,
+            budget: crate::policy::BUDGET,
             ..TenantRecord::default()
         };
         let owner_of = |zone: &Zone| match zone.state {

@@ -7,10 +7,10 @@
 //! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `wals`, `cleaner` → `parking`. A stream's right to write is taken before
 //! `meta`, never after, except the journal's.
 
-use crate::clean::Cleaner;
-use crate::clean::idle_pack::IdlePack;
+use crate::ahead::Ahead;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
+use crate::file::pending::Pending;
 use crate::file::wal::WalTail;
 use crate::file::{File, FileMap, FileState, lock};
 use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
@@ -18,9 +18,9 @@ use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
-use crate::read::ahead::Ahead;
-use crate::space::Freed;
-use crate::space::share::Parking;
+use crate::policy::cleaning::Cleaner;
+use crate::policy::pack::IdlePack;
+use crate::policy::share::Parking;
 use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::cache::{BlockCache, CachePolicy};
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     inline: bool,
     pub(crate) locks: Mutex<BTreeSet<Serial>>,
     /// Conventional space that metadata has forgotten.
-    pub(crate) pending: Mutex<Vec<Freed>>,
+    pub(crate) pending: Mutex<Pending>,
     /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
     pub(crate) wals: Mutex<BTreeMap<Serial, Wals>>,
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory

@@ -9,10 +9,10 @@
 //! Pure bookkeeping, under the metadata's lock: a zone in which nothing stands any more is taken out in the same step, so that
 //! nobody writes to a zone that is about to be reset.
 
-use crate::clean::pack::Partial;
-use crate::clean::policy::{Candidate, Candidates};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Movable, Serial};
+use crate::policy::cleaning::{Candidate, Candidates};
+use crate::policy::pack::Partial;
 use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
 use std::collections::{BTreeMap, BTreeSet};

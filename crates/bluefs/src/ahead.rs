@@ -14,18 +14,12 @@
 //!   and the head would go to and fro. Nobody waits for more than one flush so.
 //! - No lock is held during I/O. The threads end before the file system is unmounted.
 
-use crate::file::{File, lock};
-use crate::kind::FileKind;
-use crate::read::read_extents;
-use imbrex_device::{AlignedBuf, Cause, Tag};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// The longest window, in bytes: reading it takes four to five times as long as getting there.
-pub const WINDOW: u64 = 8 << 20;
 /// Commands that the threads have at the drive at a time.
 const THREADS: usize = 4;
 /// Streams that one handle keeps apart.
@@ -94,8 +88,20 @@ impl Streams {
     }
 }
 
+/// A file whose pages can be read into the cache.
+pub(crate) trait Source: Send + Sync {
+    /// Its number.
+    fn serial(&self) -> u64;
+    /// Whether nobody has to read this page any more.
+    fn is_in_memory(&self, page: u64) -> bool;
+    /// Returns when no flush is under way at its drive.
+    fn wait_for_flush(&self);
+    /// Reads pages into the cache. Where that fails, or the file changes meanwhile, the pages are missing.
+    fn read_pages(&self, pages: Range<u64>);
+}
+
 struct Piece {
-    file: Arc<File>,
+    file: Arc<dyn Source>,
     pages: Range<u64>,
     /// Whether its window begins with it.
     first: bool,
@@ -130,7 +136,11 @@ pub(crate) struct Ahead {
     off: AtomicBool,
 }
 
-fn wait<'a, T>(condvar: &Condvar, guard: std::sync::MutexGuard<'a, T>) -> std::sync::MutexGuard<'a, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -152,8 +162,8 @@ impl Ahead {
     }
 
     /// Reads these pages into the cache, soon; pieces of `most` pages. Returns those that were not there.
-    pub(crate) fn request(&self, file: &Arc<File>, pages: Range<u64>, most: u64) -> Vec<Range<u64>> {
-        let serial = file.state.serial;
+    pub(crate) fn request(&self, file: &Arc<impl Source + 'static>, pages: Range<u64>, most: u64) -> Vec<Range<u64>> {
+        let serial = file.serial();
         let mut state = lock(&self.shared.state);
         if state.stop || !self.start() {
             return Vec::new();
@@ -161,7 +171,7 @@ impl Ahead {
         let mut pieces = Vec::new();
         let mut from = pages.start;
         while from < pages.end {
-            let missing = |page: &u64| !file.in_memory(*page) && !state.is_flying(serial, *page);
+            let missing = |page: &u64| !file.is_in_memory(*page) && !state.is_flying(serial, *page);
             let end =
                 (from..pages.end.min(from + most.max(1))).take_while(missing).last().map_or(from, |last| last + 1);
             if end == from {
@@ -271,12 +281,12 @@ impl Shared {
             state.held = piece.first;
             drop(state);
             if piece.first {
-                piece.file.core.volume.wait_for_flush();
+                piece.file.wait_for_flush();
                 lock(&self.state).held = false;
                 self.more.notify_all();
             }
             let landing = Landing { shared: self, piece: &piece };
-            piece.read();
+            piece.file.read_pages(piece.pages.clone());
             drop(landing);
         }
     }
@@ -290,37 +300,9 @@ struct Landing<'a> {
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        lock(&self.shared.state).landed(self.piece.file.state.serial, &self.piece.pages);
+        lock(&self.shared.state).landed(self.piece.file.serial(), &self.piece.pages);
         self.shared.count.fetch_sub(1, Ordering::AcqRel);
         self.shared.read.notify_all();
-    }
-}
-
-impl Piece {
-    /// Reads it into the cache. Where that fails, or the file changes meanwhile, the pages are missing.
-    fn read(&self) {
-        let (core, state) = (&self.file.core, &self.file.state);
-        let page_size = u64::from(core.cache.page_size());
-        let limit = state.placed.load(Ordering::Acquire);
-        let (from, to) = (self.pages.start * page_size, (self.pages.end * page_size).min(limit));
-        if from >= to || state.kind != FileKind::Table || state.rewritten.load(Ordering::Acquire) || state.is_orphan() {
-            return;
-        }
-        let (version, extents) = {
-            let map = state.map();
-            (map.version, map.extents.clone())
-        };
-        let mut buf = AlignedBuf::zeroed((to - from) as usize);
-        if let Err(error) = read_extents(core, state, &extents, from, &mut buf, Tag::new(Cause::Readahead)) {
-            tracing::debug!(%error, file = %state.name, "pages cannot be read ahead");
-            return;
-        }
-        let map = state.map();
-        if map.version == version && !state.rewritten.load(Ordering::Acquire) && state.reaches(to) {
-            for (page, bytes) in self.pages.clone().zip(buf.chunks(page_size as usize)) {
-                core.cache.insert(state.serial, page, bytes);
-            }
-        }
     }
 }
 
