@@ -149,7 +149,7 @@ impl Reader {
     }
 
     /// As [`view`](Self::view), of many bytes at once, so that who keeps the answer need not ask again: those of the span of this number, of
-    /// [`SPAN`] bytes each, or up to the file's end. As they were when they were first asked for. `None` where they do not stand
+    /// [`SPAN`](crate::SPAN) bytes each, or up to the file's end. As they were when they were first asked for. `None` where they do not stand
     /// together in the cache, or the cache is nearly full.
     pub fn span(&self, span: u64) -> Option<&[u8]> {
         self.file.current().span(span)
