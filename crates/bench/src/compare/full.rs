@@ -216,7 +216,7 @@ fn compare(build: &Path, pairs: usize, records: u64) -> Result<Vec<Value>, Strin
 /// Zones of the drives that are filled until RocksDB is refused, or nearly so.
 const FEW: RangeInclusive<u64> = 70..=78;
 /// Records for each zone there: some runs have nine tenths of the drive alive for a moment, others three quarters.
-const RECORDS: u64 = 6300;
+const RECORDS: u64 = 7100;
 
 /// How full small drives become: three runs for each pair. RocksDB decides how far its compactions fall behind, so every run is as full as it happens to be,
 /// and a run that was refused wanted more than was seen.

@@ -95,10 +95,10 @@ pub fn least_squeezed(capacity: u64) -> u64 {
     capacity / 32
 }
 
-/// Below so many zones one zone is a large part of the drive: nobody is refused room while zones can be squeezed, and no zone is kept empty for
-/// what room behind logs can do.
+/// Below so many zones one zone is a large part of the drive, about a hundredth: nobody is refused room while zones can be squeezed, and no zone is
+/// kept empty for what room behind logs can do. RocksDB on 70 to 78 zones was refused while 86 to 89 % were alive when this was 64.
 pub fn are_few(zones: u32) -> bool {
-    zones < 64
+    zones < 128
 }
 
 /// So few zones are free, beside the reserve and what is promised, that tables as large as a zone stand in the room behind others, too. Each compaction

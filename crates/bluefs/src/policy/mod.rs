@@ -19,6 +19,6 @@ pub const RESERVE: u32 = BUDGET.reserve();
 /// error that only opening the database again cures, or in an assertion (`sync_without_flush_called_`; Debian builds with them).
 ///
 /// Two are enough for two memtables (`max_write_buffer_number`), RocksDB's default: between the tables of two flushes it begins two
-/// logs at most, and a table finds no zone unless both are free. On drives of fewer than 64 zones each parked zone of logs with half of its
+/// logs at most, and a table finds no zone unless both are free. On drives of fewer than 128 zones each parked zone of logs with half of its
 /// room left stands for one of them.
 pub const WAL_SPARE: u32 = 2;

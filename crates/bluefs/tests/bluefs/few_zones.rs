@@ -210,12 +210,16 @@ fn begin(fs: &BlueFs, path: String, seed: usize, size: usize) -> Result<Growing,
     Ok(Growing { file: Known { path, seed: seed as u8, len: 0 }, writer, size, number: seed })
 }
 
-/// Three fifths of the drive's bytes are alive in the end.
 fn three_fifths_fit(shape: Shape, seeds: u64) {
+    so_much_fits(shape, 60, seeds);
+}
+
+/// So many percent of the drive's bytes are alive in the end.
+fn so_much_fits(shape: Shape, percent: u64, seeds: u64) {
     for seed in 0..seeds {
         let drive = shape.machine();
         let capacity = shape.capacity();
-        let mut db = Database::new(&drive, shape, capacity * 3 / 5, seed);
+        let mut db = Database::new(&drive, shape, capacity * percent / 100, seed);
         if let Err(why) = db.fill() {
             assert_eq!(why.code(), Code::NoSpace, "{why}");
             let (live, space) = (db.live() * 100 / capacity, db.fs.space());
@@ -325,4 +329,11 @@ fn three_fifths_of_256_zones_fit() {
 #[test]
 fn three_fifths_of_24_large_zones_fit() {
     three_fifths_fit(Shape { zones: 24, zone_size: 8 << 20, conventional: 0, tables: 900, log_lives: 5 }, 2);
+}
+
+/// Where one zone is more than a hundredth of the drive, what is kept back and what lies dead between live bytes counts: zones are squeezed before
+/// anybody is refused.
+#[test]
+fn six_sevenths_of_72_zones_fit() {
+    so_much_fits(Shape::usual(72, 2 << 20), 86, 3);
 }
