@@ -48,7 +48,7 @@ pub struct Options {
     pub cleaning_policy: CleaningPolicy,
     /// Most zones open for writing at once; the drive's limit counts, too. The paper's 55 by default.
     pub open_zones: u32,
-    /// Most zones that are written at once where the write cache is off and active zones are not limited, up to 32; `None`: [as many as pay](crate::policy::turn::at_once).
+    /// Most zones that are written at once where the write cache is off and active zones are not limited, up to 32; `None`: [as many as pay](imbrex_zones::write::turns::at_once).
     pub zones_at_once: Option<u32>,
     /// Bytes that may wait in memory; whoever appends more writes some of them.
     pub buffer_bytes: u64,

@@ -11,7 +11,7 @@ use imbrex_device::{
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::frame::FRAME_HEADER;
-use imbrex_zones::write::{Committer, Join, Lead, Written};
+use imbrex_zones::write::{Committer, Join, Lead, RecordOptions, RecordWriter, Written, Wrote};
 use imbrex_zones::{
     AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart,
     Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
@@ -45,6 +45,8 @@ struct Watched {
     until_failure: AtomicU32,
     /// The same of writes.
     until_write_failure: AtomicU32,
+    /// Writes until the one whose zone dies with it.
+    until_dead: AtomicU32,
 }
 
 impl Watched {
@@ -78,15 +80,17 @@ impl ZonedDevice for Watched {
             *seen.in_flight.entry(zone).or_default() += 1;
         });
         thread::yield_now();
-        let fails = self.until_write_failure.fetch_sub(1, Ordering::Relaxed) == 1;
-        let result = match fails {
+        if self.until_dead.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.drive.faults().make_read_only(ZoneId(zone)).unwrap();
+        }
+        let result = match self.until_write_failure.fetch_sub(1, Ordering::Relaxed) == 1 {
             true => Err(Error::io(&self.identity().name, std::io::Error::other("injected"))),
             false => self.drive.write_at(buf, at, tag),
         };
         self.seen(|seen| {
             *seen.in_flight.entry(zone).or_default() -= 1;
             *seen.writes.entry(zone).or_default() += 1;
-            seen.acknowledged.insert(at);
+            seen.acknowledged.extend(result.iter().flat_map(|()| (at..at + buf.len() as u64).step_by(4096)));
         });
         result
     }
@@ -135,6 +139,7 @@ fn volume_for<const N: usize>(
         seen: Mutex::default(),
         until_failure: AtomicU32::new(0),
         until_write_failure: AtomicU32::new(0),
+        until_dead: AtomicU32::new(0),
     });
     let drive = Drive { device: device.clone(), survivor: Some(Arc::new(HeapSurvivor::new())) };
     let tenants = names
@@ -527,61 +532,86 @@ fn a_flush_covers_everybody_who_wrote_before_it() {
     );
 }
 
-/// What an engine has decided and not written, under its lock: its numbers are those of the items.
+/// What an engine has decided, under its lock: its numbers are those of the items.
 #[derive(Default)]
 struct Decided {
     last: u64,
-    unwritten: Vec<u64>,
+    /// The zone that takes the next item.
+    zone: u32,
+    /// Zone and offset of each item, a block.
+    places: BTreeMap<u64, (u32, u64)>,
 }
 
-/// An engine that only commits: each item is a block of a zone of one stream.
+/// An engine that only commits: each item is a block of a zone of its [`RecordWriter`]. With the write cache off it commits only what a zone refuses.
 struct Commits {
     device: Arc<Watched>,
-    volume: Volume,
+    records: Arc<RecordWriter>,
     commits: Committer,
-    decided: Mutex<Decided>,
-    zone: Mutex<OpenZone>,
-    /// Where each item stands.
-    places: Mutex<BTreeMap<u64, u64>>,
-    /// Groups that were written while others were written and not durable.
+    /// The writer's locks are taken under it.
+    decided: shuttle::sync::Mutex<Decided>,
+    /// Groups that were written while others were written and not durable, and zones that refused items.
     overlapped: Arc<AtomicU32>,
+    refused: Arc<AtomicU32>,
 }
 
 impl Commits {
+    fn volume(&self) -> &Volume {
+        self.records.tenant().volume()
+    }
+
+    fn open_zone(&self) {
+        let zone = self.records.tenant().take(Urgency::User).unwrap();
+        let capacity = self.volume().geometry().zone_size;
+        let mut decided = self.decided.lock().unwrap();
+        self.records.open(OpenZone { zone, life: decided.last + 1, at: 0, capacity });
+        self.records.close(std::mem::replace(&mut decided.zone, zone.0));
+    }
+
+    fn put(&self, decided: &mut Decided, item: u64) {
+        let at = self.records.push(decided.zone, AlignedBuf::zeroed(4096).into()).unwrap();
+        let zone = decided.zone;
+        decided.places.insert(item, (zone, at));
+    }
+
     fn decide(&self) -> u64 {
         let mut decided = self.decided.lock().unwrap();
         decided.last += 1;
         let number = decided.last;
-        decided.unwritten.push(number);
+        self.put(&mut decided, number);
         number
     }
 
     fn write<'a>(&self, lead: Lead<'a>) -> Result<Written<'a>> {
-        let (upto, items) = {
-            let mut decided = self.decided.lock().unwrap();
-            (decided.last, std::mem::take(&mut decided.unwritten))
-        };
-        // Nobody else has the right, so nobody waits for this lock.
-        let mut zone = self.zone.try_lock().expect("two threads write");
-        for (i, item) in items.iter().enumerate() {
-            let at = self.volume.geometry().start(zone.zone) + zone.at;
-            if let Err(error) = self.volume.write_sequential(&mut zone, &AlignedBuf::zeroed(4096), TAG) {
-                self.decided.lock().unwrap().unwritten.splice(0..0, items[i..].iter().copied());
-                return Err(error);
+        let upto = loop {
+            let (upto, due) = {
+                let decided = self.decided.lock().unwrap();
+                (decided.last, self.records.due())
+            };
+            lead.logged(upto);
+            let refused = self.records.write(&due)?;
+            if refused.is_empty() {
+                break upto;
             }
-            self.places.lock().unwrap().insert(*item, at);
-        }
-        drop(zone);
-        lead.logged(upto);
+            for pen in refused {
+                self.open_zone();
+                let (from, _) = pen.waiting();
+                let mut decided = self.decided.lock().unwrap();
+                let waits = |(_, place): &(&u64, &(u32, u64))| place.0 == pen.zone() && place.1 >= from;
+                let items: Vec<u64> = decided.places.iter().filter(waits).map(|(item, _)| *item).collect();
+                items.into_iter().for_each(|item| self.put(&mut decided, item));
+                pen.discard();
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let before = self.commits.durable();
         let group = lead.done(upto);
-        let before = self.commits.durable() + items.len() as u64;
-        self.overlapped.fetch_add(u32::from(!items.is_empty() && before < upto), Ordering::Relaxed);
+        self.overlapped.fetch_add(u32::from(before + 1 < upto), Ordering::Relaxed);
         Ok(group)
     }
 
     fn flush(&self, group: Written<'_>) -> Result<()> {
         let flushed = group.flush(TAG)?;
-        self.are_durable(flushed.seq());
+        self.are_durable(1..=flushed.seq());
         thread::yield_now();
         flushed.tell();
         Ok(())
@@ -591,7 +621,7 @@ impl Commits {
         loop {
             match self.commits.join(number) {
                 Join::Durable => {
-                    self.are_durable(number);
+                    self.are_durable(1..=number);
                     return Ok(());
                 }
                 Join::Written(group) => self.flush(group)?,
@@ -600,35 +630,63 @@ impl Commits {
         }
     }
 
-    fn are_durable(&self, upto: u64) {
-        let places = self.places.lock().unwrap();
-        let lost = self.device.seen(|seen| (1..=upto).find(|item| !seen.durable.contains(&places[item])));
-        assert_eq!(lost, None, "told before it is durable, of {upto}");
+    /// Returns when the item is durable: where a written byte is, by its zone's pen.
+    fn make_durable(&self, number: u64) -> Result<()> {
+        while self.records.writes_through() {
+            let (zone, at) = self.decided.lock().unwrap().places[&number];
+            if self.records.written(zone) > at {
+                self.are_durable(number..=number);
+                return Ok(());
+            }
+            let Some(pen) = self.records.pen(zone, at + 4096) else { continue };
+            if pen.write()? == Wrote::Refused {
+                drop(pen);
+                self.commit(number)?;
+            }
+        }
+        self.commit(number)
+    }
+
+    fn are_durable(&self, mut items: std::ops::RangeInclusive<u64>) {
+        let decided = self.decided.lock().unwrap();
+        let start = |item| {
+            let (zone, at) = decided.places[&item];
+            self.volume().geometry().start(ZoneId(zone)) + at
+        };
+        let through = self.records.writes_through();
+        let lost = self.device.seen(|seen| {
+            let there = if through { &seen.acknowledged } else { &seen.durable };
+            items.find(|item| !there.contains(&start(*item)))
+        });
+        assert_eq!(lost, None, "told before it is durable");
     }
 }
 
-/// Threads that commit what they have decided, and one that writes groups and leaves their end to others; a write or a flush may fail, once.
+/// Threads that make durable what they have decided, and one that writes groups and leaves their end to others. A zone may die with a write, and a flush may
+/// fail, once.
 #[test]
 fn committers_overlap_and_are_told_of_nothing_that_is_not_durable() {
-    let overlapped = Arc::new(AtomicU32::new(0));
-    for (failing_write, failing_flush) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (3, 0), (2, 2)] {
-        let overlapped = overlapped.clone();
+    let (overlapped, refused) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let cached = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (3, 0), (2, 2)].map(|fails| (true, fails));
+    for (cached, (dying_write, failing_flush)) in cached.into_iter().chain([0, 1, 2, 4].map(|n| (false, (n, 0)))) {
+        let (overlapped, refused) = (overlapped.clone(), refused.clone());
         shuttle::check_random(
             move || {
                 let (device, volume, tenant) = volume(false);
-                let zone = tenant.take(Urgency::User).unwrap();
-                let capacity = volume.geometry().zone_size;
+                device.set_write_cache(cached).unwrap();
+                let options = RecordOptions { gather: 4096, block: 4096, zones_at_once: Some(1) };
+                let records = Arc::new(RecordWriter::new(&tenant, options));
                 let engine = Arc::new(Commits {
                     device: device.clone(),
-                    volume: volume.clone(),
-                    commits: Committer::new(&volume),
-                    decided: Mutex::default(),
-                    zone: Mutex::new(OpenZone { zone, life: 1, at: 0, capacity }),
-                    places: Mutex::default(),
+                    commits: Committer::new(&records),
+                    records,
+                    decided: Default::default(),
                     overlapped: overlapped.clone(),
+                    refused: refused.clone(),
                 });
+                engine.open_zone();
                 device.until_failure.store(failing_flush, Ordering::Relaxed);
-                device.until_write_failure.store(failing_write, Ordering::Relaxed);
+                device.until_dead.store(dying_write, Ordering::Relaxed);
                 let mut threads: Vec<_> = (0..3)
                     .map(|_| {
                         let engine = engine.clone();
@@ -636,11 +694,7 @@ fn committers_overlap_and_are_told_of_nothing_that_is_not_durable() {
                             let mut lost = false;
                             for _ in 0..2 {
                                 let number = engine.decide();
-                                let mut committed = engine.commit(number);
-                                if committed.is_err() && engine.volume.check_poison().is_ok() {
-                                    // A write: it is tried again.
-                                    committed = engine.commit(number);
-                                }
+                                let committed = engine.make_durable(number);
                                 assert!(!lost || committed.is_err(), "a commit hides the flush that failed");
                                 lost |= committed.is_err();
                             }
@@ -660,13 +714,15 @@ fn committers_overlap_and_are_told_of_nothing_that_is_not_durable() {
                 let failed = volume.check_poison().is_err();
                 assert_eq!(lost > 0, failed, "whose flush fails is told, and nobody else");
                 let last = engine.decided.lock().unwrap().last;
-                let ended = engine.commit(last).or_else(|_| engine.commit(last));
+                let ended = engine.commit(last);
                 assert_eq!(ended.is_err(), failed || volume.check_poison().is_err());
+                assert!(ended.is_err() || engine.records.buffered() == 0);
             },
             rounds(),
         );
     }
     assert!(overlapped.load(Ordering::Relaxed) > 100, "nothing is written before the last group is durable");
+    assert!(refused.load(Ordering::Relaxed) > 100, "no zone dies");
 }
 
 #[test]

@@ -29,11 +29,11 @@
 //! mechanics are real, and only how many zones there are is scaled.
 
 use super::Stop;
-use imbrex_chunkstore::policy::turn::{self, Backlog};
 use imbrex_chunkstore::{ChunkStore, FormatOptions, Options};
 use imbrex_device::{Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::time::{Ticket, TimeStats, Timeline};
 use imbrex_emulator::{Config, Emulator, Op, Overrides, Profile, TraceEntry};
+use imbrex_zones::write::turns::{self as turn, Backlog};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};

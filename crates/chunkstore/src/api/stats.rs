@@ -99,7 +99,7 @@ impl Core {
             damaged_records: scrubbed.damaged.len() as u64,
             lost_bytes,
             chunks: state.index.len() as u64,
-            buffered_bytes: state.buffered,
+            buffered_bytes: self.writer.buffered(),
             index_bytes: state.index_bytes,
             opened_zones: count(ZoneState::Opened),
             activated_zones: count(ZoneState::Activated),

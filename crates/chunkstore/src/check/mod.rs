@@ -151,23 +151,22 @@ impl Core {
                 return Ok(Seen { next: Some(at), ..seen });
             }
             let (record, serial) = {
-                let mut state = self.state();
+                let state = self.state();
                 let Some(chunk) = state.index.find(&id).and_then(|slot| state.index.chunk(slot)) else { break };
                 let (Some(found), serial) = (chunk.find(at), chunk.serial) else { break };
-                let Some(zone) = state.zones.get_mut(found.zone) else {
+                let Some(life) = state.zones.get(found.zone).map(|z| z.life) else {
                     let what = "its zone is not one of the store's";
                     let (start, end, zone) = (found.start, found.end, found.zone);
                     problems.push(Problem { id, serial, start, end, zone, what });
                     at = found.end;
                     continue;
                 };
-                if found.at != LOST && found.at + data_blocks(found.end - found.start) > zone.buffer.written() {
+                if found.at != LOST && found.at + data_blocks(found.end - found.start) > state.written(found.zone) {
                     // Still in memory, or on its way to the drive command by command.
                     at = found.end;
                     continue;
                 }
                 self.tenant.pin(ZoneId(found.zone));
-                let life = zone.life;
                 (Indexed { zone: found.zone, life, start: found.start, end: found.end, at: found.at }, serial)
             };
             let whole = self.verify_record(id, serial, record, cause);
@@ -262,10 +261,11 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use crate::format::{BLOCK, data_blocks};
     use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, StreamType};
-    use imbrex_device::Drive;
+    use imbrex_device::{AlignedBuf, Drive, ZoneId};
     use imbrex_emulator::{Config, Emulator};
-    use imbrex_zones::{Exec, VolumeOptions};
+    use imbrex_zones::{Exec, OpenZone, VolumeOptions};
     use std::sync::Arc;
 
     /// What is longer than a command is on the drive in part for a while.
@@ -281,9 +281,13 @@ mod tests {
         let how = Append { offset: None, durability: Durability::Buffered };
         store.append_with(id, &[7; 40_000], how).unwrap();
         let place = store.places(id).unwrap()[0];
-        let at = (place.at.unwrap() / crate::format::BLOCK as u64) as u32;
+        let at = (place.at.unwrap() / BLOCK as u64) as u32;
         for block in [at, at + 1, at + 9] {
-            store.core.state().zones.get_mut(place.zone).unwrap().buffer.written_to(block);
+            let written = u64::from(block) * BLOCK as u64;
+            let end = place.at.unwrap() + u64::from(data_blocks(40_000)) * BLOCK as u64;
+            let zone = OpenZone { zone: ZoneId(place.zone), life: 1, at: written, capacity: end };
+            store.core.writer.open(zone);
+            store.core.writer.push(place.zone, AlignedBuf::zeroed((end - written) as usize).into()).unwrap();
             assert_eq!(store.check(|_, _| {}).unwrap().problems, Vec::<String>::new(), "up to block {block}");
             assert_eq!(store.scrub_on(u64::MAX).unwrap().problems, Vec::<String>::new(), "up to block {block}");
         }

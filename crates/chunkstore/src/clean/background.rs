@@ -181,11 +181,11 @@ impl Core {
             let mut state = self.state();
             for (zone, offline) in dead {
                 // What waits for it in memory is given another place by whoever writes it.
-                let Some(z) = state.zones.get_mut(*zone).filter(|z| z.buffer.is_empty()) else { continue };
+                let Some(z) = state.zones.get_mut(*zone).filter(|_| !self.writer.waits(*zone)) else { continue };
                 if z.dead && z.unreadable == *offline {
                     continue;
                 }
-                (z.dead, z.finished, z.unreadable) = (true, true, *offline);
+                (z.dead, z.unreadable) = (true, *offline);
                 state.close_zone(*zone);
                 found.push((*zone, *offline));
                 lost |= offline;

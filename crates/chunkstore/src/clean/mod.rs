@@ -18,10 +18,10 @@ use crate::format::id::{ChunkId, StreamType};
 use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
 use crate::policy::throttle;
 use crate::policy::victim::{Candidate, CleaningPolicy, victim};
-use crate::zone::pool::Image;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Cause, Error as DriveError, Fault, Priority, Tag, ZoneId};
 use imbrex_zones::Urgency;
+use imbrex_zones::write::PooledBuf;
 use std::sync::atomic::Ordering;
 
 /// Most bytes that are copied before they are made durable and the index is switched.
@@ -115,7 +115,9 @@ impl Core {
         let open = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Cleaner(_)));
         let room =
             counts.free > counts.reserve || open.map(|(_, z)| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > STEP;
-        let closed = state.zones.all().iter().filter(|(zone, z)| z.can_be_cleaned() && !but.contains(zone));
+        let known = self.writer.known();
+        let whole = |zone: &u32| known.get(zone) != Some(&true) && !but.contains(zone);
+        let closed = state.zones.all().iter().filter(|(zone, z)| z.can_be_cleaned() && whole(zone));
         let crumbs = data_blocks(self.facts.most_append);
         let mut candidates = Vec::new();
         for (zone, z) in closed {
@@ -214,6 +216,7 @@ impl Core {
         {
             let mut state = self.state();
             let same = state.zones.get_mut(zone).filter(|z| z.life == chosen.life && z.can_be_cleaned());
+            let same = same.filter(|_| !self.writer.waits(zone));
             let Some(z) = same else { return Ok(Moved::default()) };
             self.tenant.pin(ZoneId(zone));
             let mut slots = z.live.clone();
@@ -324,7 +327,7 @@ impl Core {
                         let len = image.len() as u64;
                         // It may just have been closed because it takes no writes.
                         let mut state = self.state();
-                        let Some(at) = state.put(to, image, header, false, &self.gather) else { break };
+                        let Some(at) = state.put(to, image, header, false) else { break };
                         if let Some(z) = state.zones.get_mut(to) {
                             z.expects(blocks, one.rate);
                         }
@@ -454,7 +457,7 @@ impl Core {
         let mut state = self.state();
         match new {
             Ok(new) => {
-                let zone = state.begin_zone(new, &self.gather);
+                let zone = state.begin_zone(new);
                 Ok(Some(state.expect_copies(zone)))
             }
             Err(crate::error::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
@@ -472,8 +475,8 @@ impl Core {
     }
 
     /// A record as it stands on the drive, and whether all of it could be read; else there are zeros, so its slices are as damaged as they were.
-    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<(Image, bool), DriveError> {
-        let mut image = self.gather.pool.take(data_blocks(record.end - start) as usize * BLOCK);
+    fn copy(&self, one: &Move, start: u32, record: RecordIndex) -> Result<(PooledBuf, bool), DriveError> {
+        let mut image = self.writer.memory(data_blocks(record.end - start) as usize * BLOCK);
         let tag = Tag::new(Cause::Cleaning).at(Priority::Background);
         let address = self.address(one.from) + u64::from(record.at) * BLOCK as u64;
         let read = self.volume.read(&mut image, address, tag);

@@ -4,12 +4,13 @@
 //!   done without it.
 //! - At most one thread has the [`CommitGuard`]. It writes what has gathered ([`write`](crate::write)): a group of the volume's group commit
 //!   ([`Committer`]). While that is flushed the next group is written.
-//! - What is written is not durable. [`DataZone::durable`] says up to where a zone is, and only that goes by name into the journal.
-//! - At most one thread writes a zone: it has the zone's [guard](crate::write::ZoneGuard). With the drive's write cache off those who append
+//! - What waits for a zone in memory, who writes it, and what of it is durable is known to the volume's [`RecordWriter`]. Only what is durable goes by name
+//!   into the journal.
+//! - At most one thread writes a zone: it has the zone's [`Pen`](imbrex_zones::write::Pen). With the drive's write cache off those who append
 //!   write theirs without the commit guard ([`write_through`](crate::write::write_through)).
 //!
-//! Lock order: the commit guard → the metadata log → a zone guard → a [turn](crate::write::turns) → the state → the committer's own. Nobody waits for the commit guard or the log while holding a zone guard, nor
-//! for one zone guard while holding another, nor for anything but the drive while holding a turn.
+//! Lock order: the commit guard → the metadata log → a pen → the state → the locks of `zones`. Nobody waits for the commit guard or the log while holding a
+//! pen, but who writes for all: it holds those of zones that refuse their bytes.
 
 use crate::error::Result;
 use crate::format::entry::{Entry, GroupEntry, LOST};
@@ -20,7 +21,6 @@ use crate::metadata::checkpoint::Meta;
 use crate::options::Options;
 use crate::policy::place::Sizes;
 use crate::recover::OpenReport;
-use crate::write::turns::AtOnce;
 #[cfg(doc)]
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
@@ -28,21 +28,20 @@ use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::shell::Maintenance;
 /// The right to write what has gathered, the journal first.
 pub(crate) use imbrex_zones::write::Lead as CommitGuard;
-use imbrex_zones::write::{Committer, Join, Written};
+use imbrex_zones::write::{Committer, Join, RecordWriter, Written};
 use imbrex_zones::{Tenant, Volume};
-use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Locks, also after a panic of another holder: what is behind the locks here is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See [`Core::together`].
-const TOGETHER: usize = 16 << 20;
-/// See [`Core::beside`]: what a drive's queue holds.
-const BESIDE: usize = 32;
+/// Whole blocks of so many bytes.
+fn blocks(bytes: u64) -> u32 {
+    u32::try_from(bytes / BLOCK as u64).unwrap_or(u32::MAX)
+}
 
 /// Sizes that follow from the drive.
 #[derive(Clone, Debug)]
@@ -128,17 +127,10 @@ impl DerivedLimits {
     }
 }
 
-/// What one flush makes durable.
-struct Group {
-    /// Everything that was decided up to here.
-    number: u64,
-    /// Zones, their lives, and up to which block they are written.
-    ends: Vec<(u32, u64, u32)>,
-}
-
 /// See the module.
 pub(crate) struct State {
-    tenant: Tenant,
+    /// Called under the state's lock only where it works in memory.
+    pub(crate) writer: Arc<RecordWriter>,
     pub(crate) index: Index,
     pub(crate) zones: ZoneTable,
     /// Entries of the journal that are not written yet.
@@ -149,14 +141,6 @@ pub(crate) struct State {
     pub(crate) landed: u64,
     /// Chunks that the journal does not know yet, by slot, and the numbers up to which it is to be written for that.
     pub(crate) creates: std::collections::BTreeMap<u32, u64>,
-    /// Zones that were written since the last group.
-    pub(crate) unflushed: BTreeSet<u32>,
-    /// Groups that are written and not noted as durable, the oldest first.
-    groups: VecDeque<Group>,
-    /// Bytes that ever became durable.
-    pub(crate) flushed: u64,
-    /// Bytes that are not written yet.
-    pub(crate) buffered: u64,
     /// Bytes that were ever appended or moved, records included, and as many at the last checkpoint's start.
     pub(crate) appended: u64,
     pub(crate) checkpointed: u64,
@@ -182,23 +166,18 @@ pub(crate) struct State {
     pub(crate) naming: usize,
     /// Slots of chunks with bytes that are known to be lost, or whose end is not known.
     pub(crate) losses: std::collections::BTreeSet<u32>,
-    pub(crate) turns: crate::write::turns::Turns,
 }
 
 impl State {
-    pub(crate) fn new(tenant: Tenant, streams: usize, seed: u64) -> State {
+    pub(crate) fn new(writer: Arc<RecordWriter>, streams: usize, seed: u64) -> State {
         State {
-            tenant,
+            writer,
             index: Index::default(),
             zones: ZoneTable::default(),
             journal: Vec::new(),
             assigned: 0,
             landed: 0,
             creates: Default::default(),
-            unflushed: Default::default(),
-            groups: Default::default(),
-            flushed: 0,
-            buffered: 0,
             appended: 0,
             checkpointed: 0,
             committed: 0,
@@ -214,7 +193,6 @@ impl State {
             names: Default::default(),
             naming: 0,
             losses: Default::default(),
-            turns: Default::default(),
         }
     }
 
@@ -234,32 +212,27 @@ impl State {
         self.zones.active().any(|(_, z)| z.stranded)
     }
 
-    /// A group is written up to this number.
-    fn group_written(&mut self, number: u64) {
-        let zones = std::mem::take(&mut self.unflushed).into_iter();
-        let end = |zone| self.zones.get(zone).map(|z| (zone, z.life, z.buffer.written()));
-        let ends = zones.filter_map(end).collect();
-        self.groups.push_back(Group { number, ends });
+    /// Up to this block the zone is on the drive.
+    pub(crate) fn written(&self, zone: u32) -> u32 {
+        blocks(self.writer.written(zone))
     }
 
-    /// Groups up to this number are durable. False: that was known.
-    fn group_durable(&mut self, number: u64) -> bool {
-        let due = self.groups.partition_point(|group| group.number <= number);
-        let groups: Vec<Group> = self.groups.drain(..due).collect();
-        groups.iter().flat_map(|group| &group.ends).for_each(|(zone, life, end)| self.durable_to(*zone, *life, *end));
-        due > 0
+    /// Up to this block no power loss takes anything of the zone.
+    pub(crate) fn durable(&self, zone: u32) -> u32 {
+        self.zones.get(zone).map_or(0, |_| blocks(self.writer.durable(zone)))
     }
 
-    /// What this life of the zone has up to block `end` is durable.
-    pub(crate) fn durable_to(&mut self, zone: u32, life: u64, end: u32) {
-        if let Some(z) = self.zones.get_mut(zone).filter(|z| z.life == life && z.durable < end) {
-            self.flushed += u64::from(end - std::mem::replace(&mut z.durable, end)) * BLOCK as u64;
+    /// A zone may have taken after all what had no place: then whoever waits for that needs one more commit.
+    pub(crate) fn note_landed(&mut self, zone: u32) {
+        if let Some(z) = self.zones.get_mut(zone).filter(|z| z.stranded && !self.writer.waits(zone)) {
+            z.stranded = false;
+            self.landed = self.assign();
         }
     }
 
     /// Whether no power loss takes these records. Of others nothing goes into the journal: a power loss may leave the journal, and not them.
     pub(crate) fn is_durable(&self, group: &GroupEntry) -> bool {
-        let durable = self.zones.get(group.zone).map_or(0, |z| z.durable);
+        let durable = self.durable(group.zone);
         { group.spans() }.all(|(start, r)| r.at == LOST || r.at + data_blocks(r.end - start) <= durable)
     }
 
@@ -296,7 +269,7 @@ impl State {
             && !z.incoming
         {
             z.step(Event::Die);
-            self.tenant.forget(ZoneId(zone), assigned);
+            self.writer.tenant().forget(ZoneId(zone), assigned);
         }
     }
 
@@ -332,8 +305,8 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) facts: DerivedLimits,
     state: Mutex<State>,
+    pub(crate) writer: Arc<RecordWriter>,
     pub(crate) commits: Committer,
-    pub(crate) changed: Condvar,
     pub(crate) meta: Mutex<Meta>,
     numbers: AtomicU64,
     pub(crate) counters: crate::api::stats::Counters,
@@ -341,19 +314,9 @@ pub(crate) struct Core {
     pub(crate) opening: Mutex<()>,
     /// One thread at a time cleans.
     pub(crate) cleaning: Mutex<()>,
-    pub(crate) gather: crate::write::append::Gather,
     pub(crate) tending: crate::clean::background::Tending,
-    /// So many bytes of one zone are copied together for one write. With the drive's write cache off each command waits for its
-    /// sector to come round, and a record of 1 MiB by itself would be two; with it on, copying gains nothing.
-    pub(crate) together: usize,
     /// Threads that help those who read.
     pub(crate) helpers: AtomicUsize,
-    /// So many zones are written at once.
-    pub(crate) beside: usize,
-    /// Appends are durable by themselves: what is written is there.
-    pub(crate) write_through: bool,
-    /// How many zones are written at once then; `None`: as many as somebody writes.
-    pub(crate) at_once: Option<AtOnce>,
     /// What opening found.
     pub(crate) report: OpenReport,
     pub(crate) maintenance: Arc<Maintenance>,
@@ -365,38 +328,21 @@ impl Core {
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
         let first = volume.mount() << 40;
-        let cached = volume.device().write_cache().unwrap_or(true);
-        // With its cache on a rotating drive puts writes in order by itself, and long turns are better for it. Where active zones are limited, one
-        // that is closed is finished before the next is begun.
-        let alone = cached && volume.geometry().rotational || tenant.limits_active();
-        let write_through = !cached && !tenant.limits_active();
-        let command = u64::from(volume.geometry().max_io);
-        let zones = options.zones_at_once.map_or_else(
-            || crate::policy::turn::at_once(command, volume.geometry().rotational, BESIDE),
-            |asked| asked.max(1) as usize,
-        );
-        let at_once = (write_through && zones < BESIDE).then_some(AtOnce { zones, command });
-        let segment = options.segment_bytes.next_multiple_of(BLOCK).max(BLOCK);
         let core = Core {
-            commits: Committer::new(&volume),
+            commits: Committer::new(&state.writer),
+            writer: state.writer.clone(),
             volume,
             tenant,
             options,
             facts,
             state: Mutex::new(state),
-            changed: Condvar::new(),
             meta: Mutex::new(meta),
             numbers: AtomicU64::new(first),
             counters: Default::default(),
             opening: Mutex::new(()),
             cleaning: Mutex::new(()),
             tending: Default::default(),
-            together: if cached { 0 } else { TOGETHER },
             helpers: AtomicUsize::new(0),
-            beside: if alone { 1 } else { BESIDE },
-            write_through,
-            at_once,
-            gather: crate::write::append::Gather { bytes: segment, pool: Default::default() },
             report: OpenReport::default(),
             maintenance: Arc::default(),
         };
@@ -406,11 +352,6 @@ impl Core {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-
-    /// Waits until something has changed.
-    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, fault: Fault) -> Error {
@@ -485,19 +426,13 @@ impl Core {
             // The commit itself is as good without, and the last checkpoint still counts.
             tracing::error!(%error, "a checkpoint could not be written");
         }
-        self.state().group_written(target);
         Ok(guard.done(target))
     }
 
     /// Makes a group durable, and all before it.
     pub(crate) fn flush_group(&self, group: Written<'_>) -> Result<()> {
-        let flushed = group.flush(Tag::new(Cause::UserWrite))?;
-        {
-            let mut state = self.state();
-            let new = state.group_durable(flushed.seq());
-            self.counters.commits.fetch_add(u64::from(new), Ordering::Relaxed);
-        }
-        flushed.tell();
+        let new = group.flush(Tag::new(Cause::UserWrite))?.tell();
+        self.counters.commits.fetch_add(u64::from(new), Ordering::Relaxed);
         Ok(())
     }
 
@@ -514,7 +449,7 @@ impl Core {
             let mut gone = self.tenant.forgotten(durable);
             // No metadata refers to them, so nobody pins one after this.
             gone.retain(|zone| {
-                let due = state.zones.get(zone.0).is_some_and(|z| !z.writing && z.buffer.is_empty());
+                let due = state.zones.get(zone.0).is_some() && self.writer.forget(zone.0);
                 let Some(mut z) = due.then(|| state.zones.remove(zone.0)).flatten() else { return false };
                 z.step(Event::Reset);
                 if z.unread > 0 {

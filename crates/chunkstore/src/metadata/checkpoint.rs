@@ -45,8 +45,8 @@ impl State {
     fn stranded_at(&self, chunk: &Chunk) -> Option<u32> {
         let spans = chunk.groups().iter().flat_map(|group| group.spans().map(move |span| (group.zone, span)));
         let waits = |(zone, (start, record)): &(u32, (u32, RecordIndex))| {
-            let zone = self.zones.get(*zone).filter(|z| z.stranded && record.at != LOST);
-            zone.is_some_and(|z| record.at + data_blocks(record.end - start) > z.buffer.written())
+            let stranded = self.zones.get(*zone).is_some_and(|z| z.stranded && record.at != LOST);
+            stranded && record.at + data_blocks(record.end - start) > self.written(*zone)
         };
         { spans }.find(waits).map(|(_, (start, _))| start)
     }
@@ -67,7 +67,7 @@ impl State {
             let mut known = |zone: u32, at: u32| {
                 tails.entry(zone).and_modify(|tail| *tail = at.min(*tail)).or_insert(at);
             };
-            known(zone, z.buffer.written());
+            known(zone, self.written(zone));
             for chunk in z.live.iter().filter_map(|slot| self.index.chunk(*slot)) {
                 let Some(end) = self.stranded_at(chunk) else { continue };
                 for group in chunk.groups() {

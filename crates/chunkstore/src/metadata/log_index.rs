@@ -28,7 +28,7 @@ pub(crate) struct Fresh {
     zones: BTreeSet<u32>,
     /// About as many bytes of the journal will it take.
     pub(crate) cost: u64,
-    /// [`State::flushed`] at the last time.
+    /// [`RecordWriter::flushed`] at the last time.
     told: u64,
 }
 
@@ -65,19 +65,19 @@ impl State {
     /// Tells the journal where everything stands that is durable.
     pub(crate) fn log_index(&mut self) {
         let Fresh { slots, zones, .. } = std::mem::take(&mut self.fresh);
-        self.fresh.told = self.flushed;
+        self.fresh.told = self.writer.flushed();
         // Up to where each zone is told: not behind a record that is not.
         let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
         for zone in zones {
             if let Some(z) = self.zones.get(zone) {
-                ends.insert(zone, z.durable.min(z.tail));
+                ends.insert(zone, self.durable(zone).min(z.tail));
             }
         }
         for slot in slots {
             let Some(chunk) = self.index.chunk(slot) else { continue };
             let mut all = true;
             for mut group in untold(chunk, &self.zones) {
-                let end = self.zones.get(group.zone).map_or(0, |z| z.durable);
+                let end = self.durable(group.zone);
                 let told = |(start, record): &(u32, RecordIndex)| record.at + data_blocks(record.end - start) <= end;
                 let durable = if all { group.spans().take_while(told).count() } else { 0 };
                 for record in group.records.drain(durable..) {
@@ -108,7 +108,7 @@ impl State {
 impl Core {
     /// Before the journal is written: tells it what became durable, if that is enough by now; sooner where it has something to write anyway.
     pub(crate) fn log_index_if_due(&self, state: &mut State) {
-        let some = state.flushed - state.fresh.told >= self.options.tell_bytes / 4;
+        let some = self.writer.flushed() - state.fresh.told >= self.options.tell_bytes / 4;
         if self.is_tell_due(state) || some && !state.journal.is_empty() {
             state.log_index();
         }
@@ -117,7 +117,7 @@ impl Core {
     /// Whether so much became durable that the journal is to be told of it whatever else it is written for.
     pub(crate) fn is_tell_due(&self, state: &State) -> bool {
         let large = state.fresh.cost >= 2 * self.facts.part_bytes as u64;
-        large || state.flushed - state.fresh.told >= self.options.tell_bytes
+        large || self.writer.flushed() - state.fresh.told >= self.options.tell_bytes
     }
 
     /// Makes everything durable, and puts into the journal where it stands.

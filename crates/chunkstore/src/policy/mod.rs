@@ -3,5 +3,4 @@
 pub mod lifetime;
 pub mod place;
 pub mod throttle;
-pub mod turn;
 pub mod victim;

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::entry::LOST;
 use crate::format::id::ChunkId;
 use crate::format::{BLOCK, FOOTER, SLICE, check_slice, slice_at};
-use crate::zone::pool::Image;
 use imbrex_device::{Cause, Error as DriveError, Fault, Tag, ZoneId};
+use imbrex_zones::write::PooledBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -64,7 +64,7 @@ struct Piece {
     len: u32,
     found: Found,
     /// The wanted slices, from its `skip`th byte on.
-    image: Image,
+    image: PooledBuf,
     skip: usize,
 }
 
@@ -103,7 +103,7 @@ impl Core {
 
     /// The next pieces, of `most` bytes at most; none: the chunk ends here.
     fn pieces(&self, id: ChunkId, offset: u64, most: usize) -> Result<Vec<Piece>> {
-        let mut state = self.state();
+        let state = self.state();
         let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
         let mut pieces = Vec::new();
         let mut planned = 0;
@@ -128,13 +128,13 @@ impl Core {
                 at,
                 len,
                 found: Found::Nowhere,
-                image: self.gather.pool.take((stored + 2 * BLOCK).next_multiple_of(BLOCK)),
+                image: self.writer.memory((stored + 2 * BLOCK).next_multiple_of(BLOCK)),
                 skip: 0,
             };
             planned += len as usize;
-            if let Some(zone) = state.zones.get_mut(piece.zone).filter(|_| found.at != LOST) {
+            if found.at != LOST && state.zones.get(piece.zone).is_some() {
                 // What is not on the drive yet is in memory, whole records of it.
-                if zone.buffer.read(piece.from, &mut piece.image[..stored]) {
+                if self.writer.read(piece.zone, piece.from, &mut piece.image[..stored]) {
                     piece.found = Found::Memory;
                 } else {
                     self.tenant.pin(ZoneId(piece.zone));

@@ -34,7 +34,8 @@ use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Error as DriveError, Geometry, ZoneId};
 use imbrex_zones::log::{Keep, MetaLog, Root};
 use imbrex_zones::shell::Start;
-use imbrex_zones::{Budget, Tenant, Urgency, Volume};
+use imbrex_zones::write::{RecordOptions, RecordWriter};
+use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
 use replay::Rebuilt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -179,16 +180,13 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     // From here on the drive is changed.
     tenant.begin()?;
     log.adopt()?;
-    let mut state = state_of(&tenant, &options, rebuilt)?;
+    let state = state_of(&tenant, &options, rebuilt)?;
     tenant.adoption_done();
     let volume = tenant.volume().clone();
     if tenant.limits_active() {
         // What a crash left open must not count any more when the label is written.
         volume.quiesce()?;
-        for (zone, z) in state.zones.iter_mut().filter(|(_, z)| !z.state().is_open() && !z.finished) {
-            tenant.finish(ZoneId(zone))?;
-            z.finished = true;
-        }
+        state.writer.due().iter().try_for_each(|due| tenant.finish(ZoneId(due.zone)))?;
         log.finish_all_left();
     }
     tenant.recovered()?;
@@ -242,9 +240,14 @@ fn know_streams(tenant: &Tenant, options: &mut Options, parts: &[Vec<u8>]) -> Re
     Ok(options.own_streams() != stored)
 }
 
+fn writer(tenant: &Tenant, options: &Options) -> Arc<RecordWriter> {
+    let (gather, zones_at_once) = (options.segment_bytes, options.zones_at_once);
+    Arc::new(RecordWriter::new(tenant, RecordOptions { gather, block: BLOCK, zones_at_once }))
+}
+
 /// The state that the index and the zones make.
 fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<State> {
-    let mut state = State::new(tenant.clone(), options.streams.len(), options.seed);
+    let mut state = State::new(writer(tenant, options), options.streams.len(), options.seed);
     let same = |id, serial| rebuilt.chunks.get(&id).is_some_and(|chunk| chunk.serial == serial);
     state.scrub = Scrub::of_entry(rebuilt.scrub, same);
     state.index_bytes += rebuilt.names.bytes();
@@ -256,7 +259,13 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
         }
         let mut z = DataZone::new(found.state, found.life, found.usage, found.capacity, found.tail);
         // The drive is asked again when it is closed for good.
-        z.finished = found.finished;
+        if found.state.is_open() || !found.finished {
+            let [at, capacity] = [found.tail, found.capacity].map(|blocks| u64::from(blocks) * BLOCK as u64);
+            state.writer.open(OpenZone { zone: ZoneId(zone), life: found.life, at, capacity });
+        }
+        if !found.state.is_open() {
+            state.writer.close(zone);
+        }
         z.dead = found.dead;
         z.unread = found.unread;
         let report = tenant.volume().report_at_open().get(zone as usize);
@@ -278,7 +287,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
     state.taken = state.zones.all().iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone);
     let zones: Vec<u32> = state.zones.all().keys().copied().collect();
     zones.into_iter().for_each(|zone| state.collect(zone));
-    state.zones.settle();
+    state.zones.settle(&state.writer);
     Ok(state)
 }
 
@@ -321,7 +330,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     })?;
     let log = MetaLog::create(&tenant, &root, options.clock.clone());
     let facts = facts(&tenant, &options, &log);
-    let state = State::new(tenant.clone(), options.streams.len(), options.seed);
+    let state = State::new(writer(&tenant, &options), options.streams.len(), options.seed);
     let core = Core::new(tenant, options, facts, state, Meta::new(log));
     {
         // One in each ring.

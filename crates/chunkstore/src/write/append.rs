@@ -9,11 +9,10 @@ use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks, put_data, put_hea
 use crate::index::Chunk;
 use crate::options::{Append, Durability};
 use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, place, shares};
-use crate::zone::pool::{BufPool, Image};
 use crate::zone::{DataZone, Event};
 use imbrex_device::{Fault, ZoneId};
 use imbrex_zones::Urgency;
-use std::sync::Arc;
+use imbrex_zones::write::PooledBuf;
 use std::sync::atomic::Ordering;
 
 /// Zones that are cleaned, at most, before a write is refused.
@@ -23,12 +22,6 @@ const MOST_CLEANED: u32 = 32;
 pub(crate) const CHUNK_COST: u64 = 48;
 pub(crate) const GROUP_COST: u64 = 12;
 pub(crate) const RECORD_COST: u64 = 8;
-
-/// How small records gather, and where memory comes from.
-pub(crate) struct Gather {
-    pub(crate) bytes: usize,
-    pub(crate) pool: Arc<BufPool>,
-}
 
 /// Blocks of so many bytes that come in pieces of a mebibyte.
 fn blocks_of(len: u32) -> u32 {
@@ -87,6 +80,7 @@ impl State {
         let Some(z) = self.zones.get_mut(zone).filter(|z| z.state().is_open()) else { return };
         z.step(Event::Close);
         let entry = Entry::ZoneClosed { zone, life: z.life, tail: z.tail };
+        self.writer.close(zone);
         self.journal.push(entry);
         self.assign();
         self.count_lifetimes();
@@ -96,14 +90,7 @@ impl State {
 
     /// Puts a data record at the end of a zone; `None`: it has no room for it, or takes nothing any more. `fresh`: its slices are
     /// still to be [sealed](seal_data).
-    pub(crate) fn put(
-        &mut self,
-        zone: u32,
-        mut image: Image,
-        mut header: Header,
-        fresh: bool,
-        gather: &Gather,
-    ) -> Option<u32> {
+    pub(crate) fn put(&mut self, zone: u32, mut image: PooledBuf, mut header: Header, fresh: bool) -> Option<u32> {
         let blocks = (image.len() / BLOCK) as u32;
         let z = self.zones.get_mut(zone).filter(|z| z.room() >= blocks)?;
         let at = z.tail;
@@ -113,12 +100,12 @@ impl State {
         } else {
             put_header(&mut image, &header);
         }
+        let bytes = image.len() as u64;
+        self.writer.push(zone, image)?;
         z.step(Event::Activate);
         z.tail += blocks;
-        self.buffered += image.len() as u64;
-        self.appended += image.len() as u64;
+        self.appended += bytes;
         self.fresh.put(zone);
-        z.buffer.push(at, image, gather.bytes, &gather.pool);
         Some(at)
     }
 }
@@ -166,12 +153,12 @@ impl Core {
         let full = {
             let state = self.state();
             // So much less than what is kept free in the metazones for checkpoints that these always find their room.
-            state.buffered > self.options.buffer_bytes || state.journal.len() > self.facts.journal_payload / 32
+            self.writer.buffered() > self.options.buffer_bytes || state.journal.len() > self.facts.journal_payload / 32
         };
         if full {
             let guard = self.commit_guard();
             // Somebody else may have done it meanwhile.
-            if self.state().buffered > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
+            if self.writer.buffered() > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
                 // Perhaps nobody ever calls anything durable; whoever does flushes this, too.
                 drop(self.write_group(guard)?);
             }
@@ -214,7 +201,7 @@ impl Core {
         // What cannot be is not copied first.
         self.check_append(&self.state(), id, bytes.len(), how)?;
         let blocks = data_blocks(len);
-        let mut image = self.gather.pool.take(blocks as usize * BLOCK);
+        let mut image = self.writer.memory(blocks as usize * BLOCK);
         put_data(&mut image, id, bytes);
         let mut state = self.state();
         let (slot, zone) = loop {
@@ -231,7 +218,7 @@ impl Core {
         let sequence = self.next_number();
         let header =
             Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, &[]) };
-        let Some(at) = state.put(zone, image, header, true, &self.gather) else {
+        let Some(at) = state.put(zone, image, header, true) else {
             return Err(self.error(Fault::NoSpace).into());
         };
         let open = state.index.chunk(slot).is_some_and(|chunk| chunk.end != ChunkEnd::Known);

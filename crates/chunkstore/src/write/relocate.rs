@@ -7,11 +7,10 @@ use crate::core::{CommitGuard, Core, State};
 use crate::error::Result;
 use crate::format::{BLOCK, Header, Kind, MOVED};
 use crate::index::Chunk;
-use crate::write::ZoneGuard;
 use crate::write::take::NewZone;
-use crate::zone::buffer::Segment;
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
+use imbrex_zones::write::{Pen, Segment};
 use std::sync::Arc;
 
 /// What became of bytes that wait for a zone that takes no more writes.
@@ -41,16 +40,15 @@ impl Waiting {
 
 impl State {
     /// Records of chunks that wait for a zone.
-    fn waiting(&mut self, zone: u32) -> Vec<Waiting> {
-        let Some(z) = self.zones.get_mut(zone) else { return Vec::new() };
-        let written = z.buffer.written();
+    fn waiting(&self, pen: &Pen) -> Vec<Waiting> {
+        let (zone, (written, segments)) = (pen.zone(), pen.waiting());
         let mut waiting = Vec::new();
-        for segment in z.buffer.front(usize::MAX) {
+        for segment in segments {
             let mut next = 0;
             while let Ok(header) = Header::decode_anywhere(&segment.bytes()[next..]) {
                 let from = next;
                 next += header.blocks() as usize * BLOCK;
-                if header.kind != Kind::Data || header.at + header.blocks() <= written {
+                if header.kind != Kind::Data || u64::from(header.at + header.blocks()) * BLOCK as u64 <= written {
                     continue;
                 }
                 let slot = self.index.find(&header.chunk);
@@ -67,14 +65,10 @@ impl State {
     }
 
     /// Nothing waits for the zone any more, and nothing goes there.
-    fn forget_waiting(&mut self, zone: u32) {
-        let Some(z) = self.zones.get_mut(zone) else { return };
-        let written = z.buffer.written();
-        let waiting: u64 =
-            z.buffer.take().iter().map(|segment| u64::from(segment.end() - written.max(segment.at))).sum();
+    fn forget_waiting(&mut self, pen: &Pen) {
+        let Some(z) = self.zones.get_mut(pen.zone()) else { return };
         (z.dead, z.stranded) = (true, false);
-        z.tail = z.tail.min(written.max(1));
-        self.buffered = self.buffered.saturating_sub(waiting * BLOCK as u64);
+        z.tail = z.tail.min(((pen.discard() / BLOCK as u64) as u32).max(1));
     }
 
     /// No zone is there for what waits for this one. Whether that was not known.
@@ -88,17 +82,14 @@ impl Core {
     ///
     /// # Errors
     /// Not where there is no zone for the bytes: then they stay where they are, and whoever waits for them is told.
-    pub(crate) fn relocate(&self, zone: u32, _guard: &CommitGuard) -> Result<Relocated> {
-        // Nobody writes there meanwhile, so what is in its buffer is not on the drive.
-        let Some(guard) = self.zone_guard(zone, u32::MAX) else { return Ok(Relocated::Moved) };
+    pub(crate) fn relocate(&self, pen: &Pen, _guard: &CommitGuard) -> Result<Relocated> {
+        let zone = pen.zone();
         let usage = {
             let mut state = self.state();
-            let Some(usage) = state.zones.get(zone).filter(|z| !z.buffer.is_empty()).map(|z| z.usage) else {
-                return Ok(Relocated::Moved);
-            };
-            if state.waiting(zone).is_empty() {
+            let Some(usage) = state.zones.get(zone).map(|z| z.usage) else { return Ok(Relocated::Moved) };
+            if state.waiting(pen).is_empty() {
                 // All of it was deleted.
-                state.forget_waiting(zone);
+                state.forget_waiting(pen);
                 state.close_zone(zone);
                 return Ok(Relocated::Moved);
             }
@@ -112,7 +103,7 @@ impl Core {
             }
             new => new,
         }
-        .and_then(|new| self.move_waiting(zone, new, &guard));
+        .and_then(|new| self.move_waiting(new, pen));
         match moved {
             Ok(()) => Ok(Relocated::Moved),
             Err(crate::error::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
@@ -130,21 +121,22 @@ impl Core {
     }
 
     /// What waits for this zone goes to a new one, whose life begins now; the other is closed.
-    fn move_waiting(&self, zone: u32, new: NewZone, _guard: &ZoneGuard) -> Result<()> {
+    fn move_waiting(&self, new: NewZone, pen: &Pen) -> Result<()> {
+        let zone = pen.zone();
         let mut state = self.state();
-        let moves = state.waiting(zone);
+        let moves = state.waiting(pen);
         let need: u64 = moves.iter().map(|one| u64::from(one.header.blocks())).sum();
         if need > u64::from(new.capacity.saturating_sub(1)) {
             drop(state);
             self.tenant.release(ZoneId(new.zone));
             return Err(self.error(Fault::NoSpace).into());
         }
-        let to = state.begin_zone(new, &self.gather);
-        state.forget_waiting(zone);
+        let to = state.begin_zone(new);
+        state.forget_waiting(pen);
         for one in moves {
             let (copy, Waiting { slot, header, .. }) = (one.image().into(), one);
             let moved = Header { flags: header.flags & MOVED, ..header };
-            let Some(at) = state.put(to, copy, moved, false, &self.gather) else {
+            let Some(at) = state.put(to, copy, moved, false) else {
                 return Err(self.error(Fault::NoSpace).into());
             };
             // The chunk's next bytes follow its last ones.
@@ -208,7 +200,7 @@ mod tests {
 
         let core = &store.core;
         let commit = core.commit_guard();
-        let guard = core.zone_guard(zone, u32::MAX).unwrap();
+        let pen = core.writer.pen(zone, u64::MAX).unwrap();
         let new = core.new_zone(ZoneUse::Data(StreamType::DATA), Urgency::Metadata).unwrap();
         let to = new.zone;
         emulator.faults().make_read_only(ZoneId(zone)).unwrap();
@@ -216,8 +208,8 @@ mod tests {
             store.create_with(id(n), StreamType::DATA, Durability::Buffered).unwrap();
             (0..8).for_each(|i| append(n, i));
         }
-        core.move_waiting(zone, new, &guard).unwrap();
-        drop((guard, commit));
+        core.move_waiting(new, &pen).unwrap();
+        drop((pen, commit));
         let places: Vec<u32> = store.places(id(0)).unwrap().iter().map(|place| place.zone).collect();
         assert_eq!(places, [zone, to], "what was written stays, and all that was not goes to one zone");
         store.sync().unwrap();

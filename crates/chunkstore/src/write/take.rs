@@ -4,10 +4,9 @@ use crate::core::{Core, State};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::{BLOCK, Header, Kind, ZoneHead, ZoneUse, record};
-use crate::write::append::Gather;
 use crate::zone::{DataZone, Event, ZoneState};
 use imbrex_device::{AlignedBuf, ZoneId};
-use imbrex_zones::Urgency;
+use imbrex_zones::{OpenZone, Urgency};
 
 /// Free zones that the store makes its own, if there are so many, to take the next of them.
 const CHOICE: usize = 16;
@@ -23,14 +22,15 @@ pub(crate) struct NewZone {
 
 impl State {
     /// Its new life begins: from here on others may put records there.
-    pub(crate) fn begin_zone(&mut self, new: NewZone, gather: &Gather) -> u32 {
+    pub(crate) fn begin_zone(&mut self, new: NewZone) -> u32 {
         let NewZone { zone, life, usage, capacity, head } = new;
         let mut z = DataZone::new(ZoneState::Free, life, usage, capacity, 0);
         z.step(Event::Take);
         z.tail = 1;
         self.taken = zone;
-        self.buffered += head.len() as u64;
-        z.buffer.push(0, head.into(), gather.bytes, &gather.pool);
+        let bytes = u64::from(capacity) * BLOCK as u64;
+        self.writer.open(OpenZone { zone: ZoneId(zone), life, at: 0, capacity: bytes });
+        self.writer.push(zone, head.into());
         self.journal.push(Entry::ZoneTaken { zone, life, usage });
         z.taken = self.assign();
         self.zones.insert(zone, z);
@@ -42,13 +42,13 @@ impl Core {
     /// Takes a zone of the volume's pool and begins a new life of it.
     pub(crate) fn take_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<u32> {
         let new = self.new_zone(usage, urgency)?;
-        Ok(self.state().begin_zone(new, &self.gather))
+        Ok(self.state().begin_zone(new))
     }
 
     /// A zone of the volume's pool, for a new life.
     pub(crate) fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
         // With the write cache on the drive puts in order what it has in its memory, so the head's ways are short anyway, and the first zones are the fastest.
-        let zone = if self.options.placement.round && self.write_through {
+        let zone = if self.options.placement.round && self.writer.writes_through() {
             let last = ZoneId(self.state().taken);
             self.tenant.take_behind(last, CHOICE, urgency)?
         } else {

@@ -15,33 +15,33 @@
 
 use crate::core::{Core, State};
 use crate::error::Result;
-use crate::format::data_blocks;
 use crate::format::entry::LOST;
+use crate::format::{BLOCK, data_blocks};
 use crate::index::Group;
-use crate::write::Wrote;
 use imbrex_device::Cause;
+use imbrex_zones::write::Wrote;
 
 /// What bytes of a chunk wait for until they are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing: they are.
     Nothing,
-    /// What this zone has in memory is to be written.
-    Write(u32),
+    /// What this zone has in memory up to this block is to be written.
+    Write(u32, u32),
     /// The journal up to this number.
     Journal(u64),
     /// The chunk is gone, or it is not known where its bytes are: everything.
     Commit,
 }
 
-/// Whether all of the group's records up to the chunk's offset `end` stand before block `written` of their zone. Its records ascend in the zone,
+/// The block of their zone before which all of the group's records up to the chunk's offset `end` stand. Its records ascend in the zone,
 /// but for those of the cleaner, which are in the index only when they are written.
-fn is_written(group: &Group, end: u32, written: u32) -> bool {
+fn end_of(group: &Group, end: u32) -> u32 {
     let records = group.records();
     let i = records.partition_point(|record| record.end < end).min(records.len().saturating_sub(1));
-    let Some(last) = records.get(i) else { return true };
+    let Some(last) = records.get(i).filter(|last| last.at != LOST) else { return 0 };
     let start = if i == 0 { group.start } else { records[i - 1].end };
-    last.at == LOST || last.at + data_blocks(last.end - start) <= written
+    last.at + data_blocks(last.end - start)
 }
 
 impl State {
@@ -55,23 +55,24 @@ impl State {
             journal = journal.max(z.taken);
             // Where nothing waits in memory all is on the drive, also if nobody knows any more how far a zone was written: one that was offline
             // when the store was opened.
-            if !z.buffer.is_empty() && !is_written(group, end, z.buffer.written()) {
-                write = Some(group.zone);
+            let end = end_of(group, end);
+            if self.written(group.zone) < end {
+                write = Some(Need::Write(group.zone, end));
             }
         }
         match write {
             _ if journal > journaled => Need::Journal(journal),
-            Some(zone) => Need::Write(zone),
+            Some(write) => write,
             None => Need::Nothing,
         }
     }
 
-    /// Whether some of the first `end` bytes of the chunk of this serial number, in this slot, have no place on the drive.
+    /// Whether some of the first `end` bytes of the chunk of this serial number, in this slot, have no place on the drive, or found one since the last
+    /// commit.
     pub(crate) fn strands(&self, slot: u32, serial: u64, end: u32) -> bool {
         let Some(chunk) = self.index.chunk(slot).filter(|chunk| chunk.serial == serial) else { return false };
         chunk.groups().iter().filter(|group| group.start < end).any(|group| {
-            let zone = self.zones.get(group.zone).filter(|z| z.stranded);
-            zone.is_some_and(|z| !is_written(group, end, z.buffer.written()))
+            self.zones.get(group.zone).is_some_and(|z| z.stranded) && self.durable(group.zone) < end_of(group, end)
         })
     }
 
@@ -86,11 +87,13 @@ impl State {
 impl Core {
     /// Returns when the first `end` bytes of the chunk of this serial number, in this slot, are durable; they were decided with number `target`.
     pub(crate) fn make_durable(&self, slot: u32, serial: u64, end: u32, target: u64) -> Result<()> {
-        if !self.write_through || self.state().wants_commit(self) {
+        if !self.writer.writes_through() || self.state().wants_commit(self) {
             return self.commit_bytes(target, |state| state.strands(slot, serial, end));
         }
+        let mut written = None;
         loop {
             let mut state = self.state();
+            written.take().into_iter().for_each(|zone| state.note_landed(zone));
             match state.need(slot, serial, end, self.commits.logged()) {
                 Need::Nothing => {
                     drop(state);
@@ -110,15 +113,13 @@ impl Core {
                         led?;
                     }
                 }
-                Need::Write(zone) => {
-                    let Some(guard) = self.try_zone_guard(&mut state, zone) else {
-                        drop(self.wait(state));
-                        continue;
-                    };
+                Need::Write(zone, block) => {
                     drop(state);
-                    let wrote = self.write_with(&guard);
-                    drop(guard);
+                    let Some(pen) = self.writer.pen(zone, u64::from(block) * BLOCK as u64) else { continue };
+                    let wrote = pen.write();
+                    drop(pen);
                     if let Ok(Wrote::All) = wrote {
+                        written = Some(zone);
                         continue;
                     }
                     // A commit meets the same error, and finds another place for the bytes.
@@ -148,19 +149,22 @@ mod tests {
     use crate::format::ZoneUse;
     use crate::format::id::{ChunkId, StreamType};
     use crate::index::Chunk;
-    use crate::zone::buffer::ZoneBuffer;
     use crate::zone::{DataZone, ZoneState};
     use crate::{ChunkStore, FormatOptions, Options};
-    use imbrex_device::{AlignedBuf, Drive};
+    use imbrex_device::{AlignedBuf, Drive, ZoneId};
     use imbrex_emulator::{Config, Emulator};
-    use imbrex_zones::{Exec, VolumeOptions};
+    use imbrex_zones::{Exec, OpenZone, VolumeOptions};
     use std::sync::Arc;
 
-    /// Of a zone that is written up to this block, and has one more in memory.
-    fn buffer(written: u32) -> ZoneBuffer {
-        let mut buffer = ZoneBuffer::new(written);
-        buffer.push(written, AlignedBuf::zeroed(crate::format::BLOCK).into(), 0, &Arc::default());
-        buffer
+    fn open(state: &State, zone: u32, written: u32) {
+        let at = u64::from(written) * BLOCK as u64;
+        state.writer.open(OpenZone { zone: ZoneId(zone), life: 1, at, capacity: u64::MAX });
+    }
+
+    /// The zone is written up to this block, and has one more in memory.
+    fn written(state: &State, zone: u32, block: u32) {
+        open(state, zone, block);
+        state.writer.push(zone, AlignedBuf::zeroed(BLOCK).into()).unwrap();
     }
 
     /// A chunk of two records in zone 5, of which the journal was told with number 7, and one in zone 6, with 9; each of one block.
@@ -170,7 +174,7 @@ mod tests {
         ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
         let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let store = ChunkStore::open(drive, Options { volume, ..Options::default() }).unwrap();
-        let mut state = State::new(store.core.tenant.clone(), 1, 1);
+        let mut state = State::new(store.core.writer.clone(), 1, 1);
         let mut chunk = Chunk::new(ChunkId::of_number(1), 3, StreamType::DATA);
         for (zone, at) in [(5, 1), (5, 4), (6, 1)] {
             chunk.push(zone, 1000, at);
@@ -178,34 +182,31 @@ mod tests {
         let slot = state.index.insert(chunk);
         for (zone, taken, written) in [(5, 7, 5), (6, 9, 2)] {
             let mut z = DataZone::new(ZoneState::Activated, 1, ZoneUse::Data(StreamType::DATA), 64, 8);
-            (z.taken, z.buffer) = (taken, buffer(written));
+            z.taken = taken;
             state.zones.insert(zone, z);
+            self::written(&state, zone, written);
         }
         (state, slot)
     }
 
-    fn written(state: &mut State, zone: u32, block: u32) {
-        state.zones.get_mut(zone).unwrap().buffer = buffer(block);
-    }
-
     #[test]
     fn an_append_needs_its_record_and_all_before_it() {
-        let (mut state, slot) = state();
+        let (state, slot) = state();
         assert_eq!(state.need(slot, 3, 3000, 9), Need::Nothing);
-        written(&mut state, 6, 1);
-        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(6));
+        written(&state, 6, 1);
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(6, 2));
         assert_eq!(state.need(slot, 3, 2000, 9), Need::Nothing, "what comes behind is no business of it");
-        written(&mut state, 6, 2);
-        written(&mut state, 5, 4);
-        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(5), "recovery would drop what is behind the gap");
-        assert_eq!((state.need(slot, 3, 2000, 9), state.need(slot, 3, 1000, 9)), (Need::Write(5), Need::Nothing));
+        written(&state, 6, 2);
+        written(&state, 5, 4);
+        assert_eq!(state.need(slot, 3, 3000, 9), Need::Write(5, 5), "recovery would drop what is behind the gap");
+        assert_eq!((state.need(slot, 3, 2000, 9), state.need(slot, 3, 1000, 9)), (Need::Write(5, 5), Need::Nothing));
         assert_eq!(state.need(slot, 4, 1000, 9), Need::Commit, "another chunk is in its place");
     }
 
     #[test]
     fn where_nothing_is_in_memory_nothing_is_to_be_written() {
-        let (mut state, slot) = state();
-        state.zones.get_mut(5).unwrap().buffer = ZoneBuffer::new(0);
+        let (state, slot) = state();
+        open(&state, 5, 0);
         assert_eq!(state.need(slot, 3, 3000, 9), Need::Nothing, "else whoever appends would write for ever");
     }
 
@@ -223,8 +224,9 @@ mod tests {
     fn a_record_that_was_given_another_place_needs_that_ones_entry() {
         let (mut state, slot) = state();
         let mut z = DataZone::new(ZoneState::Activated, 2, ZoneUse::Data(StreamType::DATA), 64, 8);
-        (z.taken, z.buffer) = (11, buffer(8));
+        z.taken = 11;
         state.zones.insert(8, z);
+        written(&state, 8, 8);
         assert!(state.index.chunk_mut(slot).unwrap().relocate(5, 1000, 8, 1));
         assert_eq!(state.need(slot, 3, 2000, 9), Need::Journal(11), "it is written, and nobody would look there");
         assert_eq!(state.need(slot, 3, 1000, 9), Need::Nothing);

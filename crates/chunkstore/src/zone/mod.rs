@@ -10,12 +10,9 @@
 //! A closed zone is finished on the drive and never written again before it is reset. It is reset only when what made it
 //! garbage is durable and its last reader is gone.
 
-pub(crate) mod buffer;
-pub(crate) mod pool;
-
 use crate::format::ZoneUse;
 pub use crate::format::entry::ZoneState;
-use crate::zone::buffer::ZoneBuffer;
+use imbrex_zones::write::RecordWriter;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What happens to a zone.
@@ -62,8 +59,6 @@ pub(crate) struct DataZone {
     pub(crate) capacity: u32,
     /// Where the next record goes, in blocks.
     pub(crate) tail: u32,
-    /// Up to this block no power loss takes anything of it; behind that it may be [written](ZoneBuffer::written).
-    pub(crate) durable: u32,
     /// Up to here a checkpoint or the journal knows of its records.
     pub(crate) told: u32,
     /// Blocks of records that chunks refer to.
@@ -74,14 +69,10 @@ pub(crate) struct DataZone {
     pub(crate) writers: u32,
     /// Blocks that these are expected to take from now on, as of the last append of each.
     pub(crate) promised: u64,
-    /// Somebody writes what is in its buffer: who has its [guard](crate::write::ZoneGuard).
-    pub(crate) writing: bool,
     /// The cleaner puts records here that the index does not know yet.
     pub(crate) incoming: bool,
     /// The journal says whose it is with the commit of this number.
     pub(crate) taken: u64,
-    /// The drive was told that it is not written any more.
-    pub(crate) finished: bool,
     /// It took no write; nothing is written there any more.
     pub(crate) dead: bool,
     /// It takes no writes, and there is no other zone for what waits for it in memory.
@@ -94,8 +85,6 @@ pub(crate) struct DataZone {
     pub(crate) touched: u64,
     /// What is estimated to die of it, see [`Rates::of`](crate::policy::lifetime::Rates::of), when that was looked up last.
     pub(crate) rate: f64,
-    /// What is not written yet.
-    pub(crate) buffer: ZoneBuffer,
 }
 
 impl DataZone {
@@ -107,23 +96,19 @@ impl DataZone {
             usage,
             capacity,
             tail,
-            durable: tail,
             told: tail,
             live_blocks: 0,
             live: Vec::new(),
             writers: 0,
             promised: 0,
-            writing: false,
             incoming: false,
             taken: 0,
-            finished: false,
             dead: false,
             stranded: false,
             unreadable: false,
             unread: 0,
             touched: 0,
             rate: 0.0,
-            buffer: ZoneBuffer::new(tail),
         }
     }
 
@@ -147,9 +132,9 @@ impl DataZone {
         if self.state.is_open() && !self.dead && !self.stranded { self.capacity.saturating_sub(self.tail) } else { 0 }
     }
 
-    /// Whether what is live in it can be moved: all of it is on the drive, and nothing comes there any more.
+    /// Whether what is live in it can be moved, once all of it is on the drive: nothing comes there any more.
     pub(crate) fn can_be_cleaned(&self) -> bool {
-        self.state == ZoneState::Closed && !self.live.is_empty() && self.buffer.is_empty() && !self.unreadable
+        self.state == ZoneState::Closed && !self.live.is_empty() && !self.unreadable
     }
 
     /// Blocks of a closed zone that cleaning it can win, those of live records included: all that were written there, and what is left at its end
@@ -165,13 +150,6 @@ impl DataZone {
     pub(crate) fn expects(&mut self, blocks: u32, rate: f64) {
         let before = f64::from(self.tail.saturating_sub(1 + blocks));
         self.rate = (self.rate * before + rate * f64::from(blocks)) / (before + f64::from(blocks)).max(1.0);
-    }
-
-    /// Nothing goes there any more, nothing waits for it in memory, and the drive knows that, or need not: so it stays until it is free, or the drive
-    /// [says no](ZoneTable::unfinished).
-    fn is_settled(&self) -> bool {
-        let told = self.finished || self.state == ZoneState::Garbage;
-        !self.state.is_open() && self.buffer.is_empty() && told
     }
 
     /// Which kind of stream it is for, by number.
@@ -196,8 +174,8 @@ impl DataZone {
 
 /// Every datazone that is not free, by number.
 ///
-/// Invariant: those that are not [settled](DataZone::is_settled) are in the list of the active ones. These are some dozens, of tens of thousands, and
-/// whoever places a chunk or commits looks at no others.
+/// Invariant: those that are open, or that the [writer](imbrex_zones::write::RecordWriter) knows, are in the list of the active ones. These are some dozens, of
+/// tens of thousands, and whoever places a chunk or commits looks at no others.
 #[derive(Default)]
 pub(crate) struct ZoneTable {
     all: BTreeMap<u32, DataZone>,
@@ -245,18 +223,10 @@ impl ZoneTable {
         self.active().filter(|(_, z)| z.state.is_open())
     }
 
-    /// Strikes those off the list that have settled.
-    pub(crate) fn settle(&mut self) {
-        let all = &self.all;
-        self.active.retain(|zone| all.get(zone).is_some_and(|z| !z.is_settled()));
-    }
-
-    /// The drive could not be told that the zone is not written any more: it is active again, unless it takes no writes anyway.
-    pub(crate) fn unfinished(&mut self, zone: u32) {
-        if let Some(z) = self.all.get_mut(&zone).filter(|z| !z.dead) {
-            z.finished = false;
-            self.active.insert(zone);
-        }
+    /// Strikes those off the list that are closed and that the writer does not know any more.
+    pub(crate) fn settle(&mut self, writer: &RecordWriter) {
+        let (all, known) = (&self.all, writer.known());
+        self.active.retain(|zone| known.contains_key(zone) || all.get(zone).is_some_and(|z| z.state.is_open()));
     }
 
     pub(crate) fn count(&self, state: ZoneState) -> usize {

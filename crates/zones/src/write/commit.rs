@@ -1,7 +1,7 @@
 //! Group commit: who commits writes for everybody, and the next group is written while the one before is flushed.
 //!
 //! An engine numbers what it decides. Whoever needs a number durable [joins](Committer::join). One of them becomes the leader: it has the right to write
-//! ([`Lead`]) and writes everything that has gathered, the log first. When all of that is at the drive, the group is [`Written`], and the next leader may
+//! ([`Lead`]) and writes everything that has gathered, the log first and then what is due of the [zones](RecordWriter). When all of that is at the drive, the group is [`Written`], and the next leader may
 //! write. A flush covers every group that was written before it began. So at most one thread writes, at most one flushes, and the two do not wait for each
 //! other. Everybody who waits for a written group waits in the volume's flush; no token has to be alive for that.
 //!
@@ -16,19 +16,23 @@
 //! - Writes of a group may reach the drive's platters before those of the group before it. So a record of the log that moves or overwrites bytes is
 //!   logged only when [`Flushed`] has covered these bytes; then no power loss leaves the record without them.
 
+use super::records::{Due, Pen, RecordWriter};
+use crate::log::MetaLog;
 use crate::medium::flush::Ticket;
 use crate::sync::{Condvar, Mutex, lock, wait};
+#[cfg(doc)]
 use crate::volume::Volume;
 use imbrex_device::{Result, Tag};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 /// Number of what an engine has decided. The engine counts them, under the lock under which it decides; its log's record numbers will do.
 pub type Seq = u64;
 
 /// The group commit of one engine on a volume.
 pub struct Committer {
-    volume: Volume,
+    records: Arc<RecordWriter>,
     groups: Mutex<Groups>,
     changed: Condvar,
 }
@@ -75,8 +79,8 @@ pub struct Flushed<'a> {
 
 impl Committer {
     /// Everything up to number 0 is durable.
-    pub fn new(volume: &Volume) -> Committer {
-        Committer { volume: volume.clone(), groups: Mutex::default(), changed: Condvar::new() }
+    pub fn new(records: &Arc<RecordWriter>) -> Committer {
+        Committer { records: records.clone(), groups: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Waits while `seq` may be in the group that somebody is writing. An engine goes on joining until it finds [`Join::Durable`].
@@ -133,6 +137,17 @@ impl Committer {
 }
 
 impl<'a> Lead<'a> {
+    /// Writes a group: what the log has in memory, which tells of everything that was decided up to `seq`, and then what is [due](RecordWriter::due). Returns
+    /// the pens of zones that did not take all of theirs: the engine puts it elsewhere, and writes again before it is [done](Lead::done).
+    ///
+    /// # Errors
+    /// Those of the drive. A zone that refuses its bytes is none.
+    pub fn write(&self, log: &mut MetaLog, seq: Seq, due: &[Due]) -> Result<Vec<Pen<'a>>> {
+        log.write()?;
+        self.logged(seq);
+        self.0.records.write(due)
+    }
+
     /// The log is written up to `seq`, its zones are not yet.
     pub fn logged(&self, seq: Seq) {
         let mut groups = lock(&self.0.groups);
@@ -143,7 +158,8 @@ impl<'a> Lead<'a> {
     /// Everything that was decided up to `seq` is written. From here on the next group may be.
     pub fn done(self, seq: Seq) -> Written<'a> {
         let committer = self.0;
-        let ticket = committer.volume.ticket();
+        committer.records.group_written(seq);
+        let ticket = committer.records.tenant().volume().ticket();
         let mut groups = lock(&committer.groups);
         debug_assert!(groups.written.back().is_none_or(|last| *last <= (seq, ticket)), "groups ascend");
         // One flush covers this one and those that wait for the same.
@@ -166,7 +182,7 @@ impl<'a> Written<'a> {
     /// # Errors
     /// Those of [`Volume::durable`]: a flush has failed, this one or any before, and the volume takes no more writes.
     pub fn flush(self, tag: Tag) -> Result<Flushed<'a>> {
-        self.committer.volume.durable(self.ticket, tag)?;
+        self.committer.records.tenant().volume().durable(self.ticket, tag)?;
         Ok(Flushed { committer: self.committer, seq: self.seq })
     }
 }
@@ -177,13 +193,15 @@ impl Flushed<'_> {
         self.seq
     }
 
-    /// From here on others find these numbers durable. What an engine has to note of that it notes before.
-    pub fn tell(self) {
+    /// From here on others find these numbers durable. What an engine has to note of that it notes before. False: that was known.
+    pub fn tell(self) -> bool {
+        let new = self.committer.records.group_durable(self.seq);
         let mut groups = lock(&self.committer.groups);
         groups.durable = groups.durable.max(self.seq);
         let durable = groups.durable;
         groups.written.retain(|(seq, _)| *seq > durable);
         self.committer.changed.notify_all();
+        new
     }
 }
 
@@ -191,7 +209,8 @@ impl Flushed<'_> {
 mod tests {
     use super::*;
     use crate::Budget;
-    use crate::volume::{Exec, FormatOptions, TenantSpec, VolumeOptions};
+    use crate::volume::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+    use crate::write::RecordOptions;
     use imbrex_device::{Cause, Drive};
     use imbrex_emulator::{Config, Emulator};
     use std::sync::Arc;
@@ -205,7 +224,8 @@ mod tests {
         Volume::format(&drive, &FormatOptions { uuid: Some([7; 16]), tenants, force: false }).unwrap();
         let options = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let volume = Volume::open(drive, options).unwrap();
-        (emulator, Committer::new(&volume))
+        let options = RecordOptions { gather: 1 << 20, block: 4096, zones_at_once: None };
+        (emulator, Committer::new(&Arc::new(RecordWriter::new(&volume.tenant("one").unwrap(), options))))
     }
 
     /// Whoever needs `seq` leads, and has written.

@@ -1,7 +1,19 @@
-//! The room of writing: how what an engine has decided becomes durable. Group commit is here ([`commit`]); the zone writers and their layouts follow.
+//! The room of writing: how what an engine has decided becomes durable.
 //!
-//! Nothing here calls an engine. An engine writes its log and its zones itself, and says when it has done so.
+//! - [`records`](RecordWriter): of each open zone what waits in memory, who writes it, and what a zone does not take;
+//! - [`commit`](Committer): group commit, the log first, then the zones;
+//! - [`turns`]: which zone's command goes first (pure);
+//! - [`BufPool`]: memory for all that.
+//!
+//! Nothing here calls an engine. Zones are handed down before bytes of them are taken, and what a call cannot finish comes back as a value.
 
+mod buffer;
 mod commit;
+mod memory;
+mod records;
+pub mod turns;
 
+pub use buffer::Segment;
 pub use commit::{Committer, Flushed, Join, Lead, Seq, Written};
+pub use memory::{BufPool, PooledBuf};
+pub use records::{Due, Pen, RecordOptions, RecordWriter, Wrote};

@@ -1,18 +1,18 @@
 //! A small engine, from which an author of an engine may begin: items of bytes under numbers. An append and a delete are durable when they return. A
 //! cleaner moves items out of zones that are mostly dead. A crash at any moment leaves what was promised.
 //!
-//! It stands on floor 3 alone: a [`Tenant`] for zones, a [`MetaLog`] in two copies that says where items are, and a [`Committer`] that writes a group while
-//! the one before is flushed. What is where:
+//! It stands on floor 3 alone: a [`Tenant`] for zones, a [`RecordWriter`] for items on their way to them, a [`MetaLog`] in two copies that says where items
+//! are, and a [`Committer`] that writes a group while the one before is flushed. What is where:
 //!
-//! - who appends gives bytes and a number to [`State::waiting`], under one lock, and joins the committer;
-//! - who leads writes what waits to the open zone, then the log, and flushes: one write of the log and one flush for everybody;
+//! - who appends gives an item its place, in memory, under one lock, and joins the committer;
+//! - who leads writes the log and what waits for zones: one write of the log and one flush for everybody. What a zone refuses it puts elsewhere;
 //! - the cleaner's copies are durable before the log names them, and a zone is forgotten with the record that took its last item.
 
 #![allow(dead_code)]
 
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, ZoneId, report_all};
 use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
-use imbrex_zones::write::{Committer, Join, Lead, Written as Group};
+use imbrex_zones::write::{Committer, Join, Lead, Pen, RecordOptions, RecordWriter, Written as Group};
 use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,38 +35,34 @@ struct Place {
     len: u64,
 }
 
+/// See [`State::open`].
+const USER: usize = 0;
+const CLEANER: usize = 1;
+
 #[derive(Default)]
 struct State {
     items: BTreeMap<u64, Place>,
     /// Zones with items, and how many each has.
     live: BTreeMap<u32, u64>,
-    /// Items that are to be written.
-    waiting: Vec<(u64, Vec<u8>)>,
     /// What is to be logged.
     records: Batch,
     next: u64,
     /// Number of the last decision.
     seq: u64,
-    /// Zones that are written, or have bytes of which nobody knows yet.
-    busy: BTreeSet<u32>,
-}
-
-/// Where the leader or the cleaner writes, and the zones that it has left since it last [told](State::told) where its bytes are.
-#[derive(Default)]
-struct Pen {
-    open: Option<OpenZone>,
-    left: Vec<u32>,
+    /// The zone that takes the next item of appends, and of the cleaner, and its life.
+    open: [Option<(u32, u64)>; 2],
+    /// Zones with copies of the cleaner of which nobody else knows.
+    incoming: BTreeSet<u32>,
 }
 
 pub struct Tiny {
     tenant: Tenant,
+    zones: Arc<RecordWriter>,
     commits: Committer,
     log: Mutex<MetaLog>,
     state: Mutex<State>,
-    /// Where the leader writes.
-    open: Mutex<Pen>,
-    /// Where the cleaner writes; one at a time cleans.
-    cleaning: Mutex<Pen>,
+    /// One at a time cleans.
+    cleaning: Mutex<()>,
     pub damage: Vec<String>,
 }
 
@@ -102,16 +98,19 @@ impl State {
         }
     }
 
-    /// Whatever stands in the zones that were left is known now.
-    fn told(&mut self, tenant: &Tenant, pen: &mut Pen) {
-        for zone in pen.left.drain(..) {
-            self.busy.remove(&zone);
-            self.forget_if_empty(tenant, zone);
-        }
+    /// Nothing more goes to the zone.
+    fn close(&mut self, zones: &RecordWriter, zone: u32) {
+        self.open.iter_mut().filter(|open| open.is_some_and(|(open, _)| open == zone)).for_each(|open| *open = None);
+        zones.close(zone);
+        self.forget_if_empty(zones.tenant(), zone);
+    }
+
+    fn is_busy(&self, zone: u32) -> bool {
+        self.incoming.contains(&zone) || self.open.iter().flatten().any(|(open, _)| *open == zone)
     }
 
     fn forget_if_empty(&mut self, tenant: &Tenant, zone: u32) {
-        if self.live.get(&zone).is_none_or(|live| *live == 0) && !self.busy.contains(&zone) {
+        if self.live.get(&zone).is_none_or(|live| *live == 0) && !self.is_busy(zone) {
             self.live.remove(&zone);
             tenant.forget(ZoneId(zone), self.seq);
         }
@@ -188,15 +187,21 @@ impl Tiny {
             log
         };
         let (log, state) = (Mutex::new(log), Mutex::new(state));
-        let (open, cleaning) = (Mutex::default(), Mutex::default());
-        let tiny = Tiny { commits: Committer::new(volume), tenant, log, state, open, cleaning, damage };
+        let options = RecordOptions { gather: 16 << 10, block: BLOCK as usize, zones_at_once: None };
+        let zones = Arc::new(RecordWriter::new(&tenant, options));
+        let (commits, cleaning) = (Committer::new(&zones), Mutex::default());
+        let tiny = Tiny { tenant, zones, commits, log, state, cleaning, damage };
         // What was dropped stays so, whatever is written in its place.
         lost.into_iter().for_each(|id| lock(&tiny.state).set(&tiny.tenant, id, None));
         let seq = lock(&tiny.state).seq;
         tiny.commit(seq)?;
         // Of a zone that is finished the write pointer does not tell any more where its bytes end.
-        let zones: Vec<u32> = lock(&tiny.state).live.keys().copied().collect();
-        zones.into_iter().try_for_each(|zone| tiny.finish(zone))?;
+        for zone in lock(&tiny.state).live.keys().filter(|_| tiny.tenant.limits_active()) {
+            if let Err(error) = tiny.tenant.finish(ZoneId(*zone)) {
+                volume.check_poison()?;
+                tracing::warn!(%error, "a zone could not be finished");
+            }
+        }
         Ok(tiny)
     }
 
@@ -208,16 +213,13 @@ impl Tiny {
             s.next - 1
         };
         loop {
-            let seq = {
-                let mut s = lock(&self.state);
-                s.waiting.push((id, bytes.to_vec()));
-                s.seq += 1;
-                s.seq
-            };
-            self.commit(seq)?;
-            // Else no zone had room for it.
-            if lock(&self.state).items.contains_key(&id) {
-                return Ok(id);
+            if self.put(USER, bytes, |s, place| s.set(&self.tenant, id, Some(place)), id)? {
+                let seq = lock(&self.state).seq;
+                self.commit(seq)?;
+                // Else its zone died, and no other one had room for it.
+                if lock(&self.state).items.contains_key(&id) {
+                    return Ok(id);
+                }
             }
             if !self.clean()? {
                 return Err(self.no_space());
@@ -265,97 +267,95 @@ impl Tiny {
 
     /// Moves what lives in the zone with the fewest bytes, if they fill at most half of it, so that it becomes free. False: there is none.
     pub fn clean(&self) -> Result<bool> {
-        let mut pen = lock(&self.cleaning);
+        let _cleaning = lock(&self.cleaning);
         let half = self.tenant.volume().geometry().zone_size / 2;
         let (victim, items) = {
             let s = lock(&self.state);
             let mut full: BTreeMap<u32, u64> = BTreeMap::new();
             s.items.values().for_each(|p| *full.entry(p.zone).or_default() += p.end() - p.at);
-            let may = |(zone, bytes): &(&u32, &u64)| **bytes <= half && !s.busy.contains(zone);
+            let may = |(zone, bytes): &(&u32, &u64)| **bytes <= half && !s.is_busy(**zone);
             let Some((victim, _)) = full.iter().filter(may).min_by_key(|(_, bytes)| **bytes) else { return Ok(false) };
             self.tenant.pin(ZoneId(*victim));
             let of = s.items.iter().filter(|(_, place)| place.zone == *victim);
             (*victim, of.map(|(id, place)| (*id, *place)).collect::<Vec<_>>())
         };
-        let moved = self.copy(&mut pen, items);
+        let moved = self.copy(items);
         self.tenant.unpin(ZoneId(victim));
         self.commit(moved?)?;
         Ok(true)
     }
 
-    /// Copies, flushes, and only then says where the items are. Returns the number of what is to be durable.
-    fn copy(&self, pen: &mut Pen, items: Vec<(u64, Place)>) -> Result<u64> {
+    /// Copies, and only when the copies are durable says where the items are. Returns the number of what is to be durable.
+    fn copy(&self, items: Vec<(u64, Place)>) -> Result<u64> {
         let mut copies = Vec::new();
         for (id, from) in items {
-            copies.push((id, from, self.write(pen, Urgency::Cleaning, id, &self.read_at(&from)?)?));
+            let note = |s: &mut State, to: Place| {
+                s.incoming.insert(to.zone);
+                copies.push((id, from, to));
+            };
+            if !self.put(CLEANER, &self.read_at(&from)?, note, id)? {
+                break;
+            }
         }
-        self.tenant.volume().sync(Cause::Cleaning.into())?;
+        let seq = {
+            let mut s = lock(&self.state);
+            s.seq += 1;
+            s.seq
+        };
+        self.commit(seq)?;
         let mut s = lock(&self.state);
         for (id, from, to) in copies {
-            // Unless somebody has deleted it meanwhile.
-            if s.items.get(&id) == Some(&from) {
+            // Unless somebody has deleted it meanwhile, or the zone of the copy has died.
+            if s.items.get(&id) == Some(&from) && self.zones.durable(to.zone) >= to.end() {
                 s.set(&self.tenant, id, Some(to));
             }
         }
-        s.told(&self.tenant, pen);
+        std::mem::take(&mut s.incoming).into_iter().for_each(|zone| s.forget_if_empty(&self.tenant, zone));
         Ok(s.seq)
     }
 
-    /// Writes an item to the zone that is written, or to a new one. Not a flush.
-    fn write(&self, pen: &mut Pen, urgency: Urgency, id: u64, bytes: &[u8]) -> Result<Place> {
-        let mut tries = 0;
+    /// Gives an item a place, which is `noted` in the same moment; a commit writes it there. False: no zone has room.
+    fn put(&self, who: usize, bytes: &[u8], noted: impl FnOnce(&mut State, Place), id: u64) -> Result<bool> {
         loop {
-            let zone = match pen.open.as_mut() {
-                Some(zone) => zone,
-                None => pen.open.insert(self.next_zone(urgency)?),
+            let mut s = lock(&self.state);
+            let open = s.open[who];
+            if let Some((zone, life)) = open
+                && let Some(at) = self.zones.push(zone, image(id, life, bytes).into())
+            {
+                noted(&mut s, Place { zone, life, at, len: bytes.len() as u64 });
+                return Ok(true);
+            }
+            drop(s);
+            let zone = match self.tenant.take([Urgency::User, Urgency::Cleaning][who]) {
+                Err(error) if matches!(error.fault, Fault::NoSpace) => return Ok(false),
+                zone => zone?,
             };
-            let place = Place { zone: zone.zone.0, life: zone.life, at: zone.at, len: bytes.len() as u64 };
-            if place.end() <= zone.capacity {
-                let image = image(id, zone.life, bytes);
-                match self.tenant.volume().write_sequential(zone, &image, WRITE) {
-                    Ok(()) => return Ok(place),
-                    // A volume that takes no more writes, or an item that no zone takes.
-                    Err(error) if tries == 3 || self.tenant.volume().check_poison().is_err() => return Err(error),
-                    Err(_) => tries += 1,
-                }
-            } else if place.at == 0 {
+            let capacity = self.tenant.volume().report_at_open()[zone.0 as usize].capacity;
+            let mut s = lock(&self.state);
+            let too_long = (HEADER + bytes.len()) as u64 > capacity;
+            if too_long || s.open[who] != open {
+                self.tenant.release(zone);
+            }
+            if too_long {
                 return Err(Error::invalid(&self.tenant.volume().name(), "an item is longer than a zone"));
             }
-            // It is full, or nobody knows how full.
-            pen.open = None;
-            pen.left.push(place.zone);
-            self.finish(place.zone)?;
-        }
-    }
-
-    /// Nobody goes on in the zone: on a drive that limits active zones it is finished, when its bytes are durable.
-    fn finish(&self, zone: u32) -> Result<()> {
-        if self.tenant.limits_active() {
-            self.tenant.volume().sync(WRITE)?;
-            if let Err(error) = self.tenant.finish(ZoneId(zone)) {
-                self.tenant.volume().check_poison()?;
-                tracing::warn!(%error, "a zone could not be finished");
+            // Else another thread was faster.
+            if s.open[who] == open {
+                open.into_iter().for_each(|(full, _)| s.close(&self.zones, full));
+                let life = self.tenant.new_life();
+                self.zones.open(OpenZone { zone, life, at: 0, capacity });
+                s.open[who] = Some((zone.0, life));
             }
         }
-        Ok(())
-    }
-
-    fn next_zone(&self, urgency: Urgency) -> Result<OpenZone> {
-        let zone = self.tenant.take(urgency)?;
-        if let Err(error) = self.tenant.activate(zone) {
-            self.tenant.release(zone);
-            return Err(error);
-        }
-        lock(&self.state).busy.insert(zone.0);
-        let capacity = self.tenant.volume().report_at_open()[zone.0 as usize].capacity;
-        Ok(OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity })
     }
 
     fn read_at(&self, place: &Place) -> Result<Vec<u8>> {
         let volume = self.tenant.volume();
         let mut image = AlignedBuf::zeroed((place.end() - place.at) as usize);
-        let start = volume.geometry().start(ZoneId(place.zone));
-        volume.read(&mut image, start + place.at, Cause::UserRead.into())?;
+        if !self.zones.read(place.zone, place.at, &mut image) {
+            let start = volume.geometry().start(ZoneId(place.zone));
+            volume.read(&mut image, start + place.at, Cause::UserRead.into())?;
+        }
         Ok(image[HEADER..HEADER + place.len as usize].to_vec())
     }
 
@@ -371,37 +371,64 @@ impl Tiny {
                 Join::Lead(lead) => self.write_group(lead)?,
             };
             let flushed = group.flush(WRITE)?;
-            self.tenant.forgot(flushed.seq());
+            let mut gone = self.tenant.forgotten(flushed.seq());
+            gone.retain(|zone| self.zones.forget(zone.0));
+            self.tenant.free(&gone, flushed.seq());
             flushed.tell();
         }
     }
 
     fn write_group<'a>(&self, lead: Lead<'a>) -> Result<Group<'a>> {
-        let (mut log, mut pen) = (lock(&self.log), lock(&self.open));
-        let (waiting, seq) = {
+        let mut log = lock(&self.log);
+        loop {
+            let (records, size, seq, due) = {
+                let mut s = lock(&self.state);
+                let size = 48 * (s.items.len() as u64 + 1);
+                (std::mem::take(&mut s.records), size, s.seq, self.zones.due())
+            };
+            self.log(&mut log, records, size)?;
+            let refused = lead.write(&mut log, seq, &due)?;
+            if refused.is_empty() {
+                return Ok(lead.done(seq));
+            }
+            refused.iter().try_for_each(|pen| self.move_refused(pen))?;
+        }
+    }
+
+    /// A zone takes no more writes. Its items, of which nobody was told yet, go to another one, or are gone where there is none; the cleaner's copies are not
+    /// needed.
+    fn move_refused(&self, pen: &Pen) -> Result<()> {
+        let (zone, end) = (pen.zone(), self.zones.written(pen.zone()));
+        let items: Vec<(u64, Place)> = {
             let mut s = lock(&self.state);
-            (std::mem::take(&mut s.waiting), s.seq)
+            s.close(&self.zones, zone);
+            let waits = |(_, place): &(&u64, &Place)| place.zone == zone && place.end() > end;
+            s.items.iter().filter(waits).map(|(id, place)| (*id, *place)).collect()
         };
-        for (id, bytes) in waiting {
-            match self.write(&mut pen, Urgency::User, id, &bytes) {
-                Ok(place) => lock(&self.state).set(&self.tenant, id, Some(place)),
-                // Who appended it finds that it is not there.
-                Err(error) if matches!(error.fault, Fault::NoSpace) => {}
-                Err(error) => return Err(error),
+        for (id, was) in items {
+            // Unless somebody has deleted it meanwhile.
+            let set = |s: &mut State, place| {
+                if s.items.get(&id) == Some(&was) {
+                    s.set(&self.tenant, id, place);
+                }
+            };
+            if !self.put(USER, &self.read_at(&was)?, |s, place| set(s, Some(place)), id)? {
+                set(&mut lock(&self.state), None);
             }
         }
-        let (records, size) = {
-            let mut s = lock(&self.state);
-            s.told(&self.tenant, &mut pen);
-            (std::mem::take(&mut s.records), 48 * (s.items.len() as u64 + 1))
-        };
+        pen.discard();
+        Ok(())
+    }
+
+    /// Has the log take records; where it asks for that, behind a snapshot in each copy, of about `size` bytes.
+    fn log(&self, log: &mut MetaLog, records: Batch, size: u64) -> Result<()> {
         let mut keep = Some(size);
         let room = loop {
             match (log.admit(records.len() as u64, keep), keep) {
                 (Admitted::Room(room), _) => break room,
                 (Admitted::Snapshot, Some(_)) => {
                     // One in each copy: else the other one still keeps what is older.
-                    if self.snapshot(&mut log).and_then(|()| self.snapshot(&mut log)).is_err() {
+                    if self.snapshot(log).and_then(|()| self.snapshot(log)).is_err() {
                         self.tenant.volume().check_poison()?;
                     }
                     // Then the records take what room there is.
@@ -411,9 +438,7 @@ impl Tiny {
             }
         };
         log.append(room, records);
-        log.write()?;
-        lead.logged(seq);
-        Ok(lead.done(seq))
+        Ok(())
     }
 
     fn snapshot(&self, log: &mut MetaLog) -> Result<()> {

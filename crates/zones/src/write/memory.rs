@@ -1,9 +1,10 @@
 //! Memory for records on their way, used again: from the heap, each of 1 MiB would cost a system call and a page fault for every
 //! 4 KiB, more than its checksums do.
 
+use crate::sync::{Mutex, lock};
 use imbrex_device::AlignedBuf;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Smaller ones come from the heap.
 const LEAST: usize = 64 << 10;
@@ -12,7 +13,7 @@ const KEPT: usize = 64 << 20;
 
 /// Buffers that nobody uses.
 #[derive(Default)]
-pub(crate) struct BufPool(Mutex<Free>);
+pub struct BufPool(Mutex<Free>);
 
 #[derive(Default)]
 struct Free {
@@ -21,7 +22,7 @@ struct Free {
 }
 
 /// Aligned memory of any content; goes back to its pool when dropped.
-pub(crate) struct Image {
+pub struct PooledBuf {
     buf: AlignedBuf,
     len: usize,
     pool: Option<Arc<BufPool>>,
@@ -29,27 +30,27 @@ pub(crate) struct Image {
 
 impl BufPool {
     /// `len` bytes of any content.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Image {
+    pub fn take(self: &Arc<Self>, len: usize) -> PooledBuf {
         if len < LEAST {
-            return Image { buf: AlignedBuf::zeroed(len), len, pool: None };
+            return PooledBuf { buf: AlignedBuf::zeroed(len), len, pool: None };
         }
         // In few sizes, so that one fits the next; an eighth at most is not used.
         let size = len.next_multiple_of((len.next_power_of_two() / 16).max(LEAST));
-        let mut free = crate::core::lock(&self.0);
+        let mut free = lock(&self.0);
         let found = free.buffers.iter().rposition(|buf| buf.len() == size).map(|i| free.buffers.swap_remove(i));
         if found.is_some() {
             free.bytes -= size;
         }
         drop(free);
-        Image { buf: found.unwrap_or_else(|| AlignedBuf::zeroed(size)), len, pool: Some(self.clone()) }
+        PooledBuf { buf: found.unwrap_or_else(|| AlignedBuf::zeroed(size)), len, pool: Some(self.clone()) }
     }
 }
 
-impl Drop for Image {
+impl Drop for PooledBuf {
     fn drop(&mut self) {
         let Some(pool) = self.pool.take() else { return };
         let buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
-        let mut free = crate::core::lock(&pool.0);
+        let mut free = lock(&pool.0);
         if free.bytes + buf.len() <= KEPT {
             free.bytes += buf.len();
             free.buffers.push(buf);
@@ -57,20 +58,20 @@ impl Drop for Image {
     }
 }
 
-impl From<AlignedBuf> for Image {
-    fn from(buf: AlignedBuf) -> Image {
-        Image { len: buf.len(), buf, pool: None }
+impl From<AlignedBuf> for PooledBuf {
+    fn from(buf: AlignedBuf) -> PooledBuf {
+        PooledBuf { len: buf.len(), buf, pool: None }
     }
 }
 
-impl Deref for Image {
+impl Deref for PooledBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.buf[..self.len]
     }
 }
 
-impl DerefMut for Image {
+impl DerefMut for PooledBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.buf[..self.len]
     }
@@ -89,9 +90,9 @@ mod tests {
         let again = pool.take((1 << 20) - 5);
         assert_eq!((again.as_ptr(), again.len()), (place, (1 << 20) - 5));
         assert_ne!(pool.take(1 << 20).as_ptr(), place, "that one is in use");
-        let many: Vec<Image> = (0..200).map(|_| pool.take(1 << 20)).collect();
+        let many: Vec<PooledBuf> = (0..200).map(|_| pool.take(1 << 20)).collect();
         drop(many);
-        assert!(crate::core::lock(&pool.0).bytes <= KEPT);
+        assert!(lock(&pool.0).bytes <= KEPT);
         assert_eq!(pool.take(100).len(), 100);
     }
 }

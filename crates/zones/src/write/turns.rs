@@ -1,9 +1,16 @@
-//! Turns: which zone's next command goes to the drive, where appends of many are durable by themselves (write cache off) and commands are long.
+//! Whose command goes to the drive next, where written bytes are durable (write cache off) and commands are long.
 //!
 //! A disk that is given a command of each zone at once has a choice and takes the one that comes round first, and every command is as short as what its zone
 //! had in memory when it came. With fewer at the drive, more gathers behind each, so there are fewer seeks and turns of the platters; with too
 //! few the drive has no choice. Where a command takes 4 MiB, [four](at_once) are best; with the 1,280 KiB of most hosts little more fits a command than one append of
 //! 1 MiB, and all the drive's queue holds is better. `docs/experiments.md` (chunk-write) has the figures.
+//!
+//! A turn is given once, by who makes it free: what gathers until its thread is awake changes nothing any more. If each thread looked for itself whose turn
+//! it is, two could each find that it is the other's, and both sleep.
+//!
+//! Invariants: where somebody waits, all turns are given. For each zone one thread waits at most: who has its [pen](super::Pen).
+
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands from so many bytes on are long.
 pub const LONG: u64 = 4 << 20;
@@ -40,6 +47,61 @@ pub fn next(waiting: impl IntoIterator<Item = Backlog>, command: u64, writing: u
         (late, one.bytes.min(command), one.passed, std::cmp::Reverse(one.zone))
     };
     waiting.into_iter().max_by_key(worth).map(|one| one.zone)
+}
+
+/// How many zones are written at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AtOnce {
+    pub(super) zones: usize,
+    /// The longest command, in bytes.
+    pub(super) command: u64,
+}
+
+/// Who waits, and how many are at the drive.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// By zone, how often others went first.
+    waiting: BTreeMap<u32, u32>,
+    /// Zones that may go on and whose threads do not know it yet.
+    given: BTreeSet<u32>,
+    /// Turns that were given and are not given back.
+    writing: usize,
+}
+
+impl Turns {
+    /// Who has the zone's pen waits for its turn from now on.
+    pub(super) fn wait(&mut self, zone: u32) {
+        self.waiting.insert(zone, 0);
+    }
+
+    /// Whether it is the zone's turn; said once.
+    pub(super) fn take(&mut self, zone: u32) -> bool {
+        self.given.remove(&zone)
+    }
+
+    /// A turn is over.
+    pub(super) fn end(&mut self) {
+        self.writing = self.writing.saturating_sub(1);
+    }
+
+    /// Gives the turns that are free; `bytes` wait for a zone. Whether some thread has to know of one.
+    pub(super) fn give(&mut self, limit: AtOnce, bytes: impl Fn(u32) -> u64) -> bool {
+        loop {
+            let all = self.waiting.iter().map(|(&zone, &passed)| Backlog { zone, bytes: bytes(zone), passed });
+            let Some(zone) = next(all, limit.command, self.writing, limit.zones) else { break };
+            self.waiting.remove(&zone);
+            self.waiting.values_mut().for_each(|passed| *passed += 1);
+            self.given.insert(zone);
+            self.writing += 1;
+        }
+        !self.given.is_empty()
+    }
+
+    /// How many wait, and how many are at the drive.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.waiting.len(), self.writing)
+    }
 }
 
 #[cfg(test)]
