@@ -28,7 +28,7 @@ pub(crate) struct Fresh {
     zones: BTreeSet<u32>,
     /// About as many bytes of the journal will it take.
     pub(crate) cost: u64,
-    /// [`RecordWriter::flushed`] at the last time.
+    /// [Bytes that ever became durable](imbrex_zones::write::RecordWriter::flushed) at the last time.
     told: u64,
 }
 
