@@ -38,6 +38,7 @@ struct Engine {
     volume: Volume,
     tenant: Tenant,
     log: MetaLog,
+    root: Root,
     model: Model,
     skipped: Vec<String>,
     whole: bool,
@@ -71,7 +72,7 @@ impl Engine {
         let (mut model, mut skipped, mut whole) = (Model::new(), Vec::new(), true);
         let bytes = tenant.root();
         let clock = || Arc::new(|| 1_000);
-        let log = if bytes.is_empty() {
+        let (log, root) = if bytes.is_empty() {
             tenant.begin()?;
             tenant.adoption_done();
             tenant.recovered()?;
@@ -86,7 +87,7 @@ impl Engine {
                 assert!(log.finish_snapshot()?);
             }
             tenant.set_root(&root.encode().unwrap())?;
-            log
+            (log, root)
         } else {
             let root = Root::decode(&bytes).unwrap();
             root.check(&volume).unwrap();
@@ -100,9 +101,9 @@ impl Engine {
             tenant.adoption_done();
             log.finish_all_left();
             tenant.recovered()?;
-            log
+            (log, root)
         };
-        let mut engine = Engine { volume, tenant, log, model, skipped, whole };
+        let mut engine = Engine { volume, tenant, log, root, model, skipped, whole };
         if !engine.skipped.is_empty() {
             engine.log.forget_unread();
             engine.snapshot()?;
@@ -156,6 +157,14 @@ impl Engine {
         Ok(())
     }
 
+    fn grow(&mut self) -> Result<()> {
+        self.log.grow(&mut self.root)
+    }
+
+    fn shrink(&mut self, least: usize) -> Result<usize> {
+        self.log.shrink(&mut self.root, least)
+    }
+
     fn snapshot(&mut self) -> Result<()> {
         loop {
             self.log.begin_snapshot()?;
@@ -190,6 +199,8 @@ enum Step {
     Snapshot,
     /// So many pieces, some records between them, and it is dropped.
     Dropped(usize),
+    Grow,
+    Shrink(usize),
     Open,
     PowerLoss(u64),
 }
@@ -201,6 +212,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Sync),
         1 => Just(Step::Snapshot),
         1 => (0usize..5).prop_map(Step::Dropped),
+        1 => Just(Step::Grow),
+        1 => (0usize..6).prop_map(Step::Shrink),
         1 => Just(Step::Open),
         1 => any::<u64>().prop_map(Step::PowerLoss),
     ]
@@ -235,6 +248,10 @@ proptest! {
                     engine.log.abandon_snapshot();
                     prop_assert!(!engine.log.in_snapshot());
                 }
+                // A short ring takes no snapshot of all keys beside the one before.
+                Step::Shrink(least) if copies == 1 => drop(engine.shrink(least.max(3)).unwrap()),
+                Step::Grow if copies == 1 && zones(&engine).len() < 9 => engine.grow().unwrap(),
+                Step::Grow | Step::Shrink(_) => prop_assert!(copies == 1 || engine.grow().is_err()),
                 Step::Open => {
                     let before = std::mem::take(&mut engine.model);
                     drop(engine);
@@ -296,6 +313,52 @@ fn a_ring_goes_round() {
         assert!(engine.model == before && engine.skipped.is_empty());
         assert!(engine.log.zones().iter().any(|zone| zone.state == LogZoneState::Current && zone.written > 0));
     }
+}
+
+/// A snapshot that finds no room gets it, and zones go back to who needs them.
+#[test]
+fn a_ring_of_one_copy_grows_and_shrinks() {
+    let emulator = formatted(&config());
+    let mut engine = Engine::open(&emulator, 1).unwrap();
+    let free = engine.tenant.counts().free;
+    for n in 0..40 {
+        engine.model.insert(n, value(n, 1, 24_000));
+    }
+    let grown = (0..).find(|_| match engine.snapshot() {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(matches!(error.fault, imbrex_device::Fault::NoSpace), "{error}");
+            engine.grow().unwrap();
+            false
+        }
+    });
+    assert!(grown.is_some_and(|zones| zones > 1), "{grown:?}");
+    let long = zones(&engine);
+    let before = engine.model.clone();
+    drop(engine);
+    let mut engine = Engine::open(&emulator, 1).unwrap();
+    assert!(engine.model == before && engine.skipped.is_empty());
+    assert_eq!(zones(&engine), engine.root.zones);
+    assert_eq!(zones(&engine).len(), long.len());
+    // What is in use stays.
+    let in_use = |engine: &Engine| engine.log.zones().iter().filter(|zone| zone.written > 0).count();
+    let used = in_use(&engine);
+    assert_eq!(engine.shrink(0).unwrap(), long.len() - used.max(2));
+    engine.model.retain(|key, _| *key < 2);
+    engine.grow().unwrap();
+    engine.snapshot().unwrap();
+    assert!(engine.shrink(0).unwrap() > 0);
+    assert_eq!((zones(&engine).len(), engine.shrink(0).unwrap()), (2, 0));
+    let before = engine.model.clone();
+    drop(engine);
+    let engine = Engine::open(&emulator, 1).unwrap();
+    assert!(engine.model == before && engine.skipped.is_empty());
+    assert_eq!((zones(&engine).len(), zones(&engine)), (2, engine.root.zones.clone()));
+    assert_eq!(engine.tenant.counts().free, free + 1, "of three zones two are left");
+    // The zones behind a new one would change rings.
+    let emulator = formatted(&config());
+    let mut engine = Engine::open(&emulator, 2).unwrap();
+    assert!(engine.grow().is_err() && engine.shrink(0).is_err());
 }
 
 /// Zones die one by one, before it is opened and while it is open: with two copies nothing is lost.
@@ -545,6 +608,11 @@ impl Subject for Numbers {
             engine.set(key, value(key, n, len)).map_err(text)?;
             log.acked(id);
             last = Some(id);
+            match (self.copies, n % 16) {
+                (1, 3 | 5) => engine.grow().map_err(text)?,
+                (1, 11) => drop(engine.shrink(3).map_err(text)?),
+                _ => {}
+            }
             match rng.random_range(0..8) {
                 0..4 => engine.sync().map_err(text)?,
                 4 => engine.snapshot().map_err(text)?,
@@ -614,8 +682,10 @@ fn a_command_that_fails_or_a_zone_that_dies_loses_nothing() {
             FaultKind::ZoneOpError,
             FaultKind::ZoneReadOnly,
         ];
-        let plan = FaultPlan { threads: 2, max_runs: 600, kinds: kinds.to_vec(), ..FaultPlan::new(seed) };
-        let report = fault_sweep(&Arc::new(Numbers { copies: 2 }), &small(), &plan).unwrap();
-        assert!(report.runs > 200 && report.refused < report.runs, "{report:?}");
+        for copies in [1, 2] {
+            let plan = FaultPlan { threads: 2, max_runs: 600, kinds: kinds.to_vec(), ..FaultPlan::new(seed) };
+            let report = fault_sweep(&Arc::new(Numbers { copies }), &small(), &plan).unwrap();
+            assert!(report.runs > 200 && report.refused < report.runs, "{copies}: {report:?}");
+        }
     }
 }

@@ -7,6 +7,9 @@
 //! In a ring, frames follow each other from zone to zone. Each ring holds all records. Snapshots stand in the rings by turns. So either ring alone
 //! is enough to recover, and whatever happens to one zone loses nothing. When a snapshot is whole and durable, the zones before it are reset.
 //!
+//! A log of one copy can [grow](MetaLog::grow) where a snapshot finds no room in it, and give zones back. Two copies have their zones by turns
+//! in the root, so their rings stay as they are.
+//!
 //! A ring of which fewer than two zones take writes is *lost*: a snapshot that begins where the one before ends could never give a zone
 //! back. Nothing more is written to a lost ring, and all snapshots go to the other one.
 //!
@@ -26,6 +29,7 @@
 
 pub mod chain;
 pub mod format;
+mod grow;
 pub mod items;
 mod open;
 mod ring;
@@ -128,17 +132,18 @@ pub struct MetaLog {
     admitted: u64,
 }
 
+/// A zone that was just taken.
+fn empty_slot(volume: &Volume, zone: u32) -> Slot {
+    let capacity = volume.report_at_open().get(zone as usize).map_or(0, |zone| zone.capacity);
+    Slot { capacity: capacity / BLOCK * BLOCK, ..Slot::empty(ZoneId(zone)) }
+}
+
 impl MetaLog {
     /// A log of a tenant that has none: `root` names zones that it has taken. The caller writes as many snapshots as there are copies, and
     /// then the root.
     pub fn create(tenant: &Tenant, root: &Root, clock: Clock) -> MetaLog {
-        let report = tenant.volume().report_at_open();
-        let slot = |zone: &u32| {
-            let capacity = report.get(*zone as usize).map_or(0, |zone| zone.capacity);
-            Slot { capacity: capacity / BLOCK * BLOCK, ..Slot::empty(ZoneId(*zone)) }
-        };
-        let rings =
-            (0..root.copies).map(|copy| Ring::new(root.ring(copy).map(|zone| slot(&zone)).collect(), 0)).collect();
+        let slot = |zone| empty_slot(tenant.volume(), zone);
+        let rings = (0..root.copies).map(|copy| Ring::new(root.ring(copy).map(slot).collect(), 0)).collect();
         MetaLog::of(tenant, rings, clock)
     }
 

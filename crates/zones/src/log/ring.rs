@@ -177,6 +177,25 @@ impl Ring {
         old.into_iter().filter(|i| !self.slots[*i].dead).collect()
     }
 
+    /// One more zone, which is empty.
+    pub(super) fn grow(&mut self, slot: Slot) {
+        self.slots.push(slot);
+    }
+
+    /// Free zones that can go while `least` others still take writes.
+    pub(super) fn spare(&self, least: usize) -> Vec<ZoneId> {
+        let alive = self.slots.iter().filter(|slot| !slot.dead).count();
+        let free = self.slots.iter().filter(|slot| slot.order == 0 && !slot.dead);
+        free.rev().take(alive.saturating_sub(least)).map(|slot| slot.zone).collect()
+    }
+
+    /// Free zones that no frame goes to any more.
+    pub(super) fn shrink(&mut self, zones: &[ZoneId]) {
+        let current = self.current.map(|i| self.slots[i].zone);
+        self.slots.retain(|slot| !zones.contains(&slot.zone));
+        self.current = current.and_then(|zone| self.slots.iter().position(|slot| slot.zone == zone));
+    }
+
     /// Bytes of frames that surely can be written before a snapshot has to make room. At the end of each zone a frame may not fit.
     pub(super) fn room(&self, frame: u64) -> Room {
         let wasted = frame.saturating_sub(BLOCK);
