@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
     let (mut items, mut chain, mut read) = (Assembler::default(), Chain::default(), 0);
     for (n, payload) in rest.split(|byte| *byte == 255).enumerate() {
         read += payload.len();
-        let Some((frame, bytes)) = LogFrame::decode(n as u64, payload) else {
+        let Some((frame, bytes)) = LogFrame::decode(n as u64, n as u64, payload) else {
             items.gap();
             continue;
         };

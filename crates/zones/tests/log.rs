@@ -39,6 +39,8 @@ struct Engine {
     tenant: Tenant,
     log: MetaLog,
     root: Root,
+    /// Records stay in memory until a sync.
+    lazy: bool,
     model: Model,
     skipped: Vec<String>,
     whole: bool,
@@ -66,7 +68,7 @@ impl Engine {
     }
 
     fn on(drive: Drive, copies: u8) -> Result<Engine> {
-        let options = VolumeOptions { exec: Exec::Inline, survivor_bytes: 64 << 10, ..Default::default() };
+        let options = VolumeOptions { exec: Exec::Inline, survivor_bytes: 1 << 20, ..Default::default() };
         let volume = Volume::open(drive, options)?;
         let tenant = volume.tenant("numbers")?;
         let (mut model, mut skipped, mut whole) = (Model::new(), Vec::new(), true);
@@ -91,8 +93,12 @@ impl Engine {
         } else {
             let root = Root::decode(&bytes).unwrap();
             root.check(&volume).unwrap();
-            let (mut log, replay) = MetaLog::open(&tenant, &root, clock(), None, &mut |done, all| assert!(done < all))?;
+            let (mut log, mut replay) =
+                MetaLog::open(&tenant, &root, clock(), None, &mut |done, all| assert!(done < all))?;
             assert!(replay.snapshot.is_some(), "{:?}", replay.skipped);
+            if copies == 1 {
+                log.take_left(&mut replay);
+            }
             replay.pieces.iter().for_each(|piece| apply(&mut model, piece));
             let since = replay.records(&mut |_, record| apply(&mut model, record));
             (skipped, whole) = (replay.skipped, since.whole);
@@ -100,10 +106,11 @@ impl Engine {
             log.adopt()?;
             tenant.adoption_done();
             log.finish_all_left();
+            log.write()?;
             tenant.recovered()?;
             (log, root)
         };
-        let mut engine = Engine { volume, tenant, log, root, model, skipped, whole };
+        let mut engine = Engine { volume, tenant, log, root, lazy: false, model, skipped, whole };
         if !engine.skipped.is_empty() {
             engine.log.forget_unread();
             engine.snapshot()?;
@@ -138,13 +145,24 @@ impl Engine {
                 }
             }
         };
-        self.log.append(room, batch);
-        self.log.write()?;
+        match self.lazy {
+            true => {
+                if let Err((room, batch)) = self.log.append_kept(room, batch) {
+                    self.log.write()?;
+                    self.log.append_kept(room, batch).expect("all memory is free");
+                }
+            }
+            false => {
+                self.log.append(room, batch);
+                self.log.write()?;
+            }
+        }
         self.model.insert(key, value);
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&mut self) -> Result<()> {
+        self.log.write()?;
         self.volume.sync(Tag::new(Cause::Journal))
     }
 
@@ -169,6 +187,8 @@ impl Engine {
         loop {
             self.log.begin_snapshot()?;
             self.pieces(usize::MAX)?;
+            // The pieces speak of it.
+            self.log.write()?;
             if self.log.finish_snapshot()? {
                 return Ok(());
             }
@@ -600,6 +620,7 @@ impl Subject for Numbers {
         let text = |e: imbrex_device::Error| e.to_string();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut engine = Engine::on(drive, self.copies).map_err(text)?;
+        engine.lazy = self.copies == 1;
         let mut last = None;
         for n in 0..90 {
             let (key, len) =

@@ -11,7 +11,8 @@
 //!                place in the snapshot (2), how many frames of pieces it has (3)
 //! ```
 //!
-//! The frame's sequence is the number of the record frame, or of the snapshot. Behind the 16 bytes follow [items](super::items).
+//! The frame's sequence is the number of the record frame, or of the snapshot. Its logical offset is where its records, or those that follow it,
+//! begin in the stream of all record items of the log. Behind the 16 bytes follow [items](super::items).
 
 use super::BLOCK;
 use crate::frame::{FRAME_HEADER, Frame, FrameId, Scan, ZoneHeader, scan_payloads};
@@ -24,6 +25,8 @@ const FILE: u64 = u32::from_le_bytes(*b"MLOG") as u64;
 /// Bytes of a frame before its items.
 pub(super) const FRONT: usize = FRAME_HEADER + SUB;
 const SUB: usize = 16;
+/// No log comes so far: what begins behind it is no offset.
+pub(super) const MAX_LOGICAL: u64 = 1 << 62;
 /// How far frames are looked for behind the last one, in bytes, in a zone of which the drive does not tell how far it is written: further than any
 /// frame is long.
 const UNTOLD_REACH: u64 = 4 << 20;
@@ -111,6 +114,8 @@ pub struct LogFrame {
     pub before: u64,
     /// Where the first item begins.
     pub first: u32,
+    /// Where the next record item begins in the stream of all of them, in bytes: of records, their own first byte.
+    pub logical: u64,
 }
 
 /// Bytes that a frame with so many bytes of items takes.
@@ -133,19 +138,19 @@ impl LogFrame {
         sub[SUB..SUB + items.len()].copy_from_slice(items);
         let payload_crc = crc32c::crc32c(&sub[..SUB + items.len()]);
         let len = (SUB + items.len()) as u32;
-        let frame = Frame { sequence: self.number, logical: 0, at, len, back: 0, payload_crc };
+        let frame = Frame { sequence: self.number, logical: self.logical, at, len, back: 0, payload_crc };
         image[..FRAME_HEADER].copy_from_slice(&frame.encode(id(copy, life)));
         image
     }
 
     /// From the frame's sequence and payload, with its items; `None` where they make no sense.
-    pub fn decode(number: u64, payload: &[u8]) -> Option<(LogFrame, &[u8])> {
+    pub fn decode(number: u64, logical: u64, payload: &[u8]) -> Option<(LogFrame, &[u8])> {
         let (sub, items) = payload.split_at_checked(SUB)?;
         let kind = [Kind::Begin, Kind::Pieces, Kind::Whole, Kind::Records].into_iter().find(|k| *k as u8 == sub[0])?;
         let first = u32::from_le_bytes(sub[4..8].try_into().ok()?);
         let before = u64::from_le_bytes(sub[8..SUB].try_into().ok()?);
-        let sound = sub[1..4] == [0; 3] && first as usize <= items.len();
-        sound.then_some((LogFrame { kind, number, before, first }, items))
+        let sound = sub[1..4] == [0; 3] && first as usize <= items.len() && logical <= MAX_LOGICAL;
+        sound.then_some((LogFrame { kind, number, before, first, logical }, items))
     }
 }
 
@@ -178,7 +183,7 @@ pub fn read_zone(
         })
     };
     let mut hand = |frame: &Frame, payload: &[u8]| {
-        if let Some((of, items)) = LogFrame::decode(frame.sequence, payload) {
+        if let Some((of, items)) = LogFrame::decode(frame.sequence, frame.logical, payload) {
             each(frame.at, &of, items);
         }
     };
@@ -202,18 +207,18 @@ mod tests {
         other.encode_into(&mut block);
         assert_eq!(LogHead::decode(&block), None, "a zone of something else");
         for kind in [Kind::Begin, Kind::Pieces, Kind::Whole, Kind::Records] {
-            let frame = LogFrame { kind, number: 3, before: 2, first: 4 };
+            let frame = LogFrame { kind, number: 3, before: 2, first: 4, logical: 77 };
             let image = frame.encode(1, 77, 8192, b"items");
             let of = Frame::decode(&image, id(1, 77), 8192).unwrap();
             let payload = &image[FRAME_HEADER..FRAME_HEADER + of.len as usize];
-            assert_eq!(LogFrame::decode(of.sequence, payload), Some((frame, &b"items"[..])));
+            assert_eq!(LogFrame::decode(of.sequence, of.logical, payload), Some((frame, &b"items"[..])));
             assert_eq!(Frame::decode(&image, id(0, 77), 8192), None, "of the other copy");
             let mut beyond = payload.to_vec();
             beyond[4] = 6;
-            assert_eq!(LogFrame::decode(3, &beyond), None, "an item that begins behind the frame's end");
+            assert_eq!(LogFrame::decode(3, 77, &beyond), None, "an item that begins behind the frame's end");
             beyond[0] = 5;
-            assert_eq!(LogFrame::decode(3, &beyond), None);
-            assert_eq!(LogFrame::decode(3, &payload[..15]), None);
+            assert_eq!(LogFrame::decode(3, 77, &beyond), None);
+            assert_eq!(LogFrame::decode(3, 77, &payload[..15]), None);
         }
     }
 }

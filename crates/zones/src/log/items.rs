@@ -39,6 +39,11 @@ impl Batch {
         }
     }
 
+    /// Items as they stand in another one.
+    pub(super) fn join_bytes(&mut self, items: &[u8]) {
+        self.0.extend_from_slice(items);
+    }
+
     /// Drops what stands before an item.
     pub(super) fn drop_front(&mut self, item: usize) {
         self.0.drain(..item);
@@ -80,7 +85,7 @@ pub(super) struct Cut {
 }
 
 /// Bytes of the item that the bytes begin with, its length included; `None`: less than its length is there.
-fn whole(bytes: &[u8]) -> Option<usize> {
+pub(super) fn whole(bytes: &[u8]) -> Option<usize> {
     let length: [u8; LENGTH] = bytes.get(..LENGTH)?.try_into().ok()?;
     (u32::from_le_bytes(length) as usize).checked_add(LENGTH)
 }

@@ -31,6 +31,7 @@ pub mod chain;
 pub mod format;
 mod grow;
 pub mod items;
+mod kept;
 mod open;
 mod ring;
 mod root;
@@ -43,6 +44,7 @@ pub use root::Root;
 
 use crate::volume::{Tenant, Volume};
 use imbrex_device::{Error, Fault, ZoneId};
+use kept::Kept;
 use ring::{Ring, Room, Slot};
 use std::sync::Arc;
 
@@ -128,6 +130,9 @@ pub struct MetaLog {
     progress: Option<Progress>,
     /// Records that are appended and not written.
     gathered: Batch,
+    /// Where they begin in the stream of all record items of the log, in bytes.
+    placed: u64,
+    kept: Kept,
     /// Bytes that somebody is admitted for.
     admitted: u64,
 }
@@ -160,6 +165,8 @@ impl MetaLog {
             grown: 0,
             progress: None,
             gathered: Batch::default(),
+            placed: 0,
+            kept: Kept::default(),
             admitted: 0,
         };
         log.frame = ring::frame_of(log.zone_bytes());

@@ -25,7 +25,9 @@ pub struct Replay {
     pub whole: bool,
     /// The highest number of a frame, or of a zone's life.
     pub newest: u64,
-    chain: Chain,
+    pub(super) chain: Chain,
+    /// Number of the newest record frame, and where it ends in the stream of all record items.
+    end: (u64, u64),
     /// The last record frame that the snapshot knows all of.
     start: u64,
 }
@@ -47,6 +49,7 @@ impl Replay {
 struct Candidate {
     number: u64,
     start: u64,
+    logical: u64,
     /// Of the zone where it begins.
     order: u64,
     frames: u64,
@@ -60,7 +63,8 @@ impl Candidate {
     fn put(&mut self, frame: &LogFrame, items: &[u8], order: u64, keep: &mut dyn FnMut(&[u8])) -> Option<Candidate> {
         match frame.kind {
             Kind::Begin => {
-                *self = Candidate { number: frame.number, start: frame.before, order, ..Candidate::default() }
+                let (number, start, logical) = (frame.number, frame.before, frame.logical);
+                *self = Candidate { number, start, logical, order, ..Candidate::default() }
             }
             Kind::Pieces => {
                 if frame.number != self.number || frame.before != self.frames {
@@ -116,6 +120,7 @@ impl MetaLog {
             whole: true,
             newest: 0,
             chain: Chain::default(),
+            end: (0, 0),
             start: 0,
         };
         let mut reader = Reader { volume: tenant.volume(), copies: root.copies, replay, keep, begun: 0 };
@@ -151,8 +156,10 @@ impl MetaLog {
         if let Some(found) = chosen {
             (replay.snapshot, replay.start, replay.pieces) = (Some(found.number), found.start, found.pieces);
             replay.newest = replay.newest.max(replay.start);
+            replay.end = replay.end.max((found.start, found.logical));
         }
         (log.last, log.given) = (replay.chain.newest().max(replay.start), replay.newest);
+        log.placed = replay.end.1;
         Ok((log, replay))
     }
 
@@ -240,6 +247,8 @@ impl Reader<'_> {
                 match frame.kind {
                     Kind::Records => {
                         slot.useful = true;
+                        let end = frame.logical.saturating_add(items.len() as u64);
+                        replay.end = replay.end.max((frame.number, end));
                         replay.chain.put(frame.number, frame.before, frame.first as usize, items);
                     }
                     _ => *begun = frame.number.max(*begun),

@@ -21,14 +21,19 @@ impl MetaLog {
     /// it is lost.
     pub fn write(&mut self) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
+        let base = self.placed;
         for cut in gathered.cut(self.frame as usize - FRONT) {
+            self.placed = base + cut.bytes.start as u64;
             if let Err(error) = self.write_records(&gathered.bytes()[cut.bytes], cut.first) {
                 // Of a record that is written in part all is written anew: whoever reads it drops the part.
                 self.gathered = gathered;
                 self.gathered.drop_front(cut.item);
+                self.placed = base + cut.item as u64;
                 return Err(error);
             }
         }
+        self.placed = base + gathered.len() as u64;
+        self.kept.clear();
         Ok(())
     }
 
@@ -41,11 +46,17 @@ impl MetaLog {
     fn write_records(&mut self, items: &[u8], first: usize) -> Result<()> {
         // A record that no snapshot precedes needs the frame that it names.
         if let Some(before) = self.unmarked {
-            self.put_records(LogFrame { kind: Kind::Records, number: self.last, before, first: 0 }, &[])?;
+            self.put_records(
+                LogFrame { kind: Kind::Records, number: self.last, before, first: 0, logical: self.placed },
+                &[],
+            )?;
             self.unmarked = None;
         }
         let number = self.next_number();
-        self.put_records(LogFrame { kind: Kind::Records, number, before: self.last, first: first as u32 }, items)?;
+        self.put_records(
+            LogFrame { kind: Kind::Records, number, before: self.last, first: first as u32, logical: self.placed },
+            items,
+        )?;
         self.last = number;
         Ok(())
     }
@@ -177,7 +188,7 @@ impl MetaLog {
     pub fn begin_snapshot(&mut self) -> Result<()> {
         self.abandon_snapshot();
         let number = self.snapshot + 1;
-        let frame = LogFrame { kind: Kind::Begin, number, before: self.last, first: 0 };
+        let frame = LogFrame { kind: Kind::Begin, number, before: self.last, first: 0, logical: self.placed };
         loop {
             let ring = self.ring_of(number);
             if let Some(order) = self.put_snapshot((number, ring), frame, &[])? {
@@ -214,7 +225,7 @@ impl MetaLog {
         batch.push(|to| to.extend_from_slice(bytes));
         for cut in batch.cut(self.frame as usize - FRONT) {
             let (number, before) = (progress.number, progress.frames);
-            let frame = LogFrame { kind: Kind::Pieces, number, before, first: cut.first as u32 };
+            let frame = LogFrame { kind: Kind::Pieces, number, before, first: cut.first as u32, logical: self.placed };
             if self.put_snapshot((number, progress.ring), frame, &batch.bytes()[cut.bytes])?.is_none() {
                 return Ok(());
             }
@@ -232,7 +243,7 @@ impl MetaLog {
     pub fn finish_snapshot(&mut self) -> Result<bool> {
         let Some(Progress { number, ring, order, frames }) = self.progress.take() else { return Ok(false) };
         self.volume().sync(Cause::Checkpoint.into())?;
-        let frame = LogFrame { kind: Kind::Whole, number, before: frames, first: 0 };
+        let frame = LogFrame { kind: Kind::Whole, number, before: frames, first: 0, logical: self.placed };
         if self.put_snapshot((number, ring), frame, &[])?.is_none() {
             return Ok(false);
         }

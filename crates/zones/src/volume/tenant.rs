@@ -4,14 +4,14 @@ use super::labels::label_bytes;
 use super::{Volume, VolumeCore};
 use crate::label;
 use crate::label::budget::{Budget, shares};
-use crate::medium::memory::LeftSegment;
+use crate::medium::memory::{LeftSegment, SegmentMemory};
 use crate::sync::lock;
 use crate::table::pool::{PoolCounts, Urgency};
 use crate::volume::active::{ActiveZones, Holder, ZoneKeeper};
 use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeSet;
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// Conventional space begins at a multiple of this many bytes in a zone with labels.
 const LABEL_APART: u64 = 256 << 10;
@@ -41,6 +41,11 @@ impl Tenant {
 
     pub(super) fn core(&self) -> &VolumeCore {
         &self.volume.handle.core
+    }
+
+    /// Where unwritten bytes stand that outlive the process.
+    pub(crate) fn memory(&self) -> Arc<SegmentMemory> {
+        self.core().memory()
     }
 
     /// The root blob; empty on a fresh volume.
