@@ -16,13 +16,13 @@
 //! A ring is *stuck* where a zone died in it and no other zone is free. The other ring has everything, so it takes the next snapshot. When that is whole, all
 //! zones of the stuck ring are reset.
 //!
-//! Record frames are a [chain](chain): each names the one before it, as the mount knew it that wrote it. A frame that one mount could not read, and
+//! Record frames are a [`chain`]: each names the one before it, as the mount knew it that wrote it. A frame that one mount could not read, and
 //! the next one can, is not taken for what followed instead.
 //!
 //! Within a zone the drive keeps a front of what was not flushed. Before a ring goes on in its next zone the log flushes. So a power loss
 //! takes a ring's end, and never leaves a gap.
 //!
-//! - [`ring`] and [`items`] are arithmetic and cutting, without I/O; [`format`](mod@format) is what stands on the drive;
+//! - `ring` and `items` are arithmetic and cutting, without I/O; [`format`](mod@format) is what stands on the drive;
 //! - `open` reads the rings, `write` writes to them.
 //!
 //! Every call that returns a `Result` may read, write, flush or reset. An engine makes it from one thread at a time.

@@ -2,7 +2,7 @@
 //!
 //! A ticket names the first flush that *starts* after the ticket was drawn. Whoever needs it done and finds no flush
 //! running leads one; the others wait. A failed flush poisons the volume: what stood in the drive's cache may be gone, so
-//! no later success may hide it. So does the news that the drive no longer has what it had acknowledged ([`taken`](crate::volume::taken)).
+//! no later success may hide it. So does the news that the drive no longer has what it had acknowledged (`volume/taken.rs`).
 
 use crate::sync::{Condvar, Mutex, lock, wait};
 use imbrex_device::{Error, Result};
