@@ -1,15 +1,16 @@
 //! The chunk store as an engine of a volume: what the [shell](imbrex_zones::shell) needs of it.
 
 use crate::api::look::Space;
-use crate::api::stats::Stats;
 use crate::api::store::ChunkStore;
 use crate::api::uri::{OF_URI, OpenRequest};
 use crate::clean::background::Chores;
+use crate::core::report::Relabelled;
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::meter::Measured;
+use crate::meter::Stats;
 use crate::options::FormatOptions;
-use crate::recover::{self, Progress, Relabel, Relabelled, TENANT, relabel};
+use crate::recover::{self, Progress, Relabel, TENANT, relabel};
 use crate::zone::ZoneState;
 use imbrex_device::{Drive, ZonedDevice};
 use imbrex_zones::shell::{Engine, Opened, Opener, Rest, Start, UriOption, names};

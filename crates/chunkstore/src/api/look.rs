@@ -209,3 +209,12 @@ impl Core {
         settings.map_or_else(|| stream.number().to_string(), |settings| settings.name.clone())
     }
 }
+
+impl ChunkStore {
+    /// What is lost, by zone and chunk: because the zone where it stood is offline, or because it could not be read when the store was opened or its
+    /// record was moved.
+    /// Other bytes of the same chunks are there. It is listed until the chunk is deleted.
+    pub fn lost(&self) -> Vec<crate::index::scrub::Lost> {
+        self.core.lost()
+    }
+}

@@ -2,18 +2,19 @@
 
 use crate::api::engine::Opening;
 use crate::api::look;
-use crate::api::stats::Stats;
 use crate::check::scrub::Scrubbed;
 use crate::check::{CheckReport, ScrubStep};
 use crate::clean::Victim;
+use crate::core::report::OpenReport;
 use crate::core::{Core, State, lock};
 use crate::error::{Error, Result};
 use crate::format::id::{ChunkId, StreamType};
 use crate::index::Chunk;
 use crate::meter::Operation;
+use crate::meter::Stats;
 use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
-use crate::recover::{self, OpenReport, OpenStep, Progress, Relabel, TENANT};
+use crate::recover::{self, OpenStep, Progress, Relabel, TENANT};
 use imbrex_device::Drive;
 use imbrex_zones::shell::Shell;
 use imbrex_zones::write::Written;

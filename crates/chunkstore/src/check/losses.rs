@@ -1,32 +1,12 @@
 //! What of chunks is lost, as far as is known: what stood in zones that are offline, what could not be read when the store was opened, and
 //! chunks of which nobody knows any more where they ended.
 
-use crate::api::store::ChunkStore;
 use crate::core::{Core, State};
 use crate::format::entry::ChunkEnd;
 use crate::format::id::ChunkId;
 use crate::index::Chunk;
+use crate::index::scrub::Lost;
 use imbrex_device::words::counted;
-
-/// Bytes of a chunk that are lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// The zone where they stood, as far as is known; [`Lost::NOWHERE`]: it is not.
-    pub zone: u32,
-    /// The chunk.
-    pub id: ChunkId,
-    /// Offset in the chunk of the first byte.
-    pub offset: u32,
-    /// Bytes. Of a record that can be read in part, all of its bytes.
-    pub len: u32,
-    /// Nobody knows how many bytes there were from `offset` on, or whether there were any: the chunk ends there now, and `len` is 0.
-    pub open: bool,
-}
-
-impl Lost {
-    /// No zone has this number.
-    pub const NOWHERE: u32 = u32::MAX;
-}
 
 impl State {
     /// A chunk's losses are known from now on, or it has none any more.
@@ -74,7 +54,7 @@ impl State {
 }
 
 impl Core {
-    /// See [`ChunkStore::lost`].
+    /// See [`ChunkStore::lost`](crate::ChunkStore::lost).
     pub(crate) fn lost(&self) -> Vec<Lost> {
         let state = self.state();
         let mut lost = Vec::new();
@@ -115,14 +95,5 @@ impl Core {
             ));
         }
         all
-    }
-}
-
-impl ChunkStore {
-    /// What is lost, by zone and chunk: because the zone where it stood is offline, or because it could not be read when the store was opened or its
-    /// record was moved.
-    /// Other bytes of the same chunks are there. It is listed until the chunk is deleted.
-    pub fn lost(&self) -> Vec<Lost> {
-        self.core.lost()
     }
 }

@@ -6,14 +6,13 @@
 //! free all the same cleans itself, as ever, so nothing ever depends on this thread: it may fail, or not be there.
 
 use crate::clean::Victim;
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::error::Result;
 use crate::format::BLOCK;
-use crate::policy::throttle::{self, Pace, Seen};
+use crate::policy::throttle::{self, Seen};
 use imbrex_device::{Zone, ZoneState as DriveState, report_all};
 use imbrex_zones::shell::Rest;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// So often it is looked whether there is something to do, if nobody rings.
@@ -24,15 +23,6 @@ const PATROL: Duration = Duration::from_secs(60);
 const TROUBLE: Duration = Duration::from_secs(10);
 /// Bytes of a burst of the scrub.
 const SCRUB: u64 = 4 << 20;
-
-/// Of one open store.
-#[derive(Default)]
-pub(crate) struct Tending {
-    /// When [stepping](crate::ChunkStore::step) without threads: run after users take this many zones. Who has stepped once need
-    /// not do so ever again.
-    stepped: AtomicU32,
-    pace: Mutex<Pace>,
-}
 
 /// When the thread does what next.
 pub(crate) struct Chores {
@@ -50,15 +40,13 @@ impl Default for Chores {
 impl Core {
     /// Somebody cleans in the background, so users need not do it before zones are really short; asked by somebody who takes a zone now.
     pub(crate) fn attends_to_one_more(&self) -> bool {
-        let one_less = |left: u32| left.checked_sub(1);
-        let stepped = || self.tending.stepped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
-        self.maintenance.is_attended() || stepped()
+        self.maintenance.is_attended() || self.tending.takes_one_more()
     }
 
     /// Nothing is done in the background any more once this returns.
     pub(crate) fn end_background(&self) {
         self.maintenance.end();
-        self.tending.stepped.store(0, Ordering::Relaxed);
+        self.tending.steps_for(0);
     }
 
     /// What the thread does between two rests.
@@ -90,7 +78,7 @@ impl Core {
 
     /// One burst of cleaning, where there is something to do. How long to rest after it; `None`: there is nothing to do.
     fn tend(&self, slowdown: f64) -> Result<Option<Duration>> {
-        let before = *lock(&self.tending.pace);
+        let before = self.tending.pace();
         let meter = &self.counters.meter;
         let began = Instant::now();
         meter.burst(true);
@@ -101,7 +89,7 @@ impl Core {
         let (free, below) = (self.free_for_users(), self.facts.clean_below);
         let seen = Seen { free, below, took: began.elapsed(), moved, calm, all };
         let pace = throttle::pace(before, slowdown, &seen);
-        *lock(&self.tending.pace) = pace;
+        self.tending.set_pace(pace);
         Ok(Some(pace.rest))
     }
 
@@ -151,7 +139,7 @@ impl Core {
         if self.options.max_slowdown.is_none() {
             return Ok(false);
         }
-        self.tending.stepped.store(self.facts.clean_below.div_ceil(2), Ordering::Relaxed);
+        self.tending.steps_for(self.facts.clean_below.div_ceil(2));
         self.burst(throttle::MOST).map(|done| done.is_some())
     }
 

@@ -8,7 +8,6 @@
 //! the cleaner's zone and one more. What a chunk has in one zone stays one run of its bytes.
 
 pub(crate) mod background;
-pub(crate) mod lifetime_model;
 
 use crate::core::{Core, State, lock};
 use crate::error::Result;
@@ -380,7 +379,7 @@ impl Core {
                 bytes += blocks * BLOCK as u64;
                 for (offset, len) in lost {
                     let mark = Mark { id, serial, offset, len, zone: to.zone, lost: true };
-                    state.scrub.lose(mark);
+                    state.scrub.mark(mark);
                     state.journal.push(Entry::Lost(mark));
                 }
                 state.journal.push(Entry::Moved { id, serial, from, to });

@@ -12,15 +12,20 @@
 //! Lock order: the commit guard → the metadata log → a pen → the state → the locks of `zones`. Nobody waits for the commit guard or the log while holding a
 //! pen, but who writes for all: it holds those of zones that refuse their bytes.
 
+mod lifetime_model;
+pub(crate) mod meta;
+pub(crate) mod report;
+mod tending;
+
+use crate::core::meta::Meta;
+use crate::core::report::OpenReport;
 use crate::error::Result;
 use crate::format::entry::{Entry, GroupEntry, LOST};
 use crate::format::id::StreamType;
 use crate::format::{BLOCK, MAX_RECORD, data_blocks, most_data};
 use crate::index::Index;
-use crate::metadata::checkpoint::Meta;
 use crate::options::Options;
 use crate::policy::place::Sizes;
-use crate::recover::OpenReport;
 #[cfg(doc)]
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
@@ -149,7 +154,7 @@ pub(crate) struct State {
     /// Bytes that a checkpoint of the index takes.
     pub(crate) index_bytes: u64,
     /// What the journal was not told yet.
-    pub(crate) fresh: crate::metadata::log_index::Fresh,
+    pub(crate) fresh: crate::index::fresh::Fresh,
     /// The zone that was chosen last, by kind of stream.
     pub(crate) last: Vec<u32>,
     /// The zone that was taken last.
@@ -159,8 +164,8 @@ pub(crate) struct State {
     pub(crate) sizes: Vec<Sizes>,
     /// Blocks that chunks that go on in a zone are expected to take there, by slot; in [`DataZone::promised`] their sum.
     pub(crate) promises: std::collections::BTreeMap<u32, u32>,
-    pub(crate) lifetimes: crate::clean::lifetime_model::LifetimeModel,
-    pub(crate) scrub: crate::check::scrub::Scrub,
+    pub(crate) lifetimes: lifetime_model::LifetimeModel,
+    pub(crate) scrub: crate::index::scrub::Scrub,
     pub(crate) names: crate::index::names::Names,
     /// Bytes of the names that are among `journal`.
     pub(crate) naming: usize,
@@ -309,12 +314,12 @@ pub(crate) struct Core {
     pub(crate) commits: Committer,
     pub(crate) meta: Mutex<Meta>,
     numbers: AtomicU64,
-    pub(crate) counters: crate::api::stats::Counters,
+    pub(crate) counters: crate::meter::Counters,
     /// One thread at a time opens a zone.
     pub(crate) opening: Mutex<()>,
     /// One thread at a time cleans.
     pub(crate) cleaning: Mutex<()>,
-    pub(crate) tending: crate::clean::background::Tending,
+    pub(crate) tending: tending::Tending,
     /// Threads that help those who read.
     pub(crate) helpers: AtomicUsize,
     /// What opening found.

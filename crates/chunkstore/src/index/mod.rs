@@ -8,7 +8,9 @@
 //! a record. Sealed chunks take no more than that; an open one has room for an eighth more records than it has. A chunk whose
 //! bytes stand in several zones has 32 bytes more for each group.
 
+pub(crate) mod fresh;
 pub mod names;
+pub(crate) mod scrub;
 
 use crate::format::data_blocks;
 use crate::format::entry::{ChunkEnd, GroupEntry, LOST, RecordIndex};
@@ -468,6 +470,16 @@ impl Index {
         let rest = self.sorted.get(page + 1..).unwrap_or_default().iter().flatten();
         first.iter().chain(rest).filter_map(|slot| self.chunk(*slot))
     }
+}
+
+/// Bytes of a checkpoint for a chunk, a group and a record.
+pub(crate) const CHUNK_COST: u64 = 48;
+pub(crate) const GROUP_COST: u64 = 12;
+pub(crate) const RECORD_COST: u64 = 8;
+
+/// Bytes of a checkpoint that a chunk takes.
+pub(crate) fn cost(chunk: &Chunk) -> u64 {
+    CHUNK_COST + GROUP_COST * chunk.groups().len() as u64 + RECORD_COST * chunk.records() as u64
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! and the records behind those ends. Whatever changed a chunk after it was written is in one of these two, and both can be
 //! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
 
+use crate::core::meta::{Meta, Progress};
 use crate::core::{CommitGuard, Core, State};
 use crate::error::Result;
 use crate::format::data_blocks;
@@ -14,31 +15,8 @@ use crate::index::Chunk;
 #[cfg(doc)]
 use crate::zone::DataZone;
 use imbrex_device::Fault;
-use imbrex_zones::log::{Admitted, Batch, MetaLog};
+use imbrex_zones::log::{Admitted, Batch};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// The metadata log, and how far the checkpoint that is being written has come.
-pub(crate) struct Meta {
-    pub(crate) log: MetaLog,
-    progress: Progress,
-}
-
-/// See [`Meta`].
-#[derive(Debug, Default)]
-struct Progress {
-    next_slot: u32,
-    /// The name that was written last.
-    last_name: Option<Arc<str>>,
-    /// What was appended when it began.
-    appended: u64,
-}
-
-impl Meta {
-    pub(crate) fn new(log: MetaLog) -> Meta {
-        Meta { log, progress: Progress::default() }
-    }
-}
 
 impl State {
     /// Where the chunk's first record begins that [has no place](DataZone::stranded) on the drive. What is behind it is not acknowledged either.
@@ -200,7 +178,7 @@ impl Core {
     fn has_room(&self, meta: &Meta) -> bool {
         let (size, untold) = {
             let state = self.state();
-            (state.index_bytes, state.fresh.cost + (64 * state.journal.len() + state.naming) as u64)
+            (state.index_bytes, state.fresh.cost() + (64 * state.journal.len() + state.naming) as u64)
         };
         meta.log.has_room(untold, Some(size))
     }

@@ -13,36 +13,8 @@ use crate::error::Result;
 use crate::format::data_blocks;
 use crate::format::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::index::Chunk;
-use crate::write::append::{GROUP_COST, RECORD_COST};
 use crate::zone::ZoneTable;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Bytes of the journal for a chunk whose records are told.
-const CHUNK_COST: u64 = 64;
-
-/// What was appended since the journal was told the last time.
-#[derive(Default)]
-pub(crate) struct Fresh {
-    /// Slots of chunks that got records, and zones where any were put.
-    slots: BTreeSet<u32>,
-    zones: BTreeSet<u32>,
-    /// About as many bytes of the journal will it take.
-    pub(crate) cost: u64,
-    /// [Bytes that ever became durable](imbrex_zones::write::RecordWriter::flushed) at the last time.
-    told: u64,
-}
-
-impl Fresh {
-    /// A record went to this zone; the index will have it, unless the cleaner put it there.
-    pub(crate) fn put(&mut self, zone: u32) {
-        self.zones.insert(zone);
-    }
-
-    /// The chunk in this slot has one record more.
-    pub(crate) fn grown(&mut self, slot: u32) {
-        self.cost += RECORD_COST + if self.slots.insert(slot) { CHUNK_COST + GROUP_COST } else { 0 };
-    }
-}
+use std::collections::BTreeMap;
 
 /// The records of a chunk that are not told yet, zone by zone in the order of their offsets.
 fn untold(chunk: &Chunk, zones: &ZoneTable) -> Vec<GroupEntry> {
@@ -64,8 +36,7 @@ fn untold(chunk: &Chunk, zones: &ZoneTable) -> Vec<GroupEntry> {
 impl State {
     /// Tells the journal where everything stands that is durable.
     pub(crate) fn log_index(&mut self) {
-        let Fresh { slots, zones, .. } = std::mem::take(&mut self.fresh);
-        self.fresh.told = self.writer.flushed();
+        let (slots, zones) = self.fresh.take(self.writer.flushed());
         // Up to where each zone is told: not behind a record that is not.
         let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
         for zone in zones {
@@ -108,7 +79,7 @@ impl State {
 impl Core {
     /// Before the journal is written: tells it what became durable, if that is enough by now; sooner where it has something to write anyway.
     pub(crate) fn log_index_if_due(&self, state: &mut State) {
-        let some = self.writer.flushed() - state.fresh.told >= self.options.tell_bytes / 4;
+        let some = state.fresh.durable(self.writer.flushed()) >= self.options.tell_bytes / 4;
         if self.is_tell_due(state) || some && !state.journal.is_empty() {
             state.log_index();
         }
@@ -116,8 +87,8 @@ impl Core {
 
     /// Whether so much became durable that the journal is to be told of it whatever else it is written for.
     pub(crate) fn is_tell_due(&self, state: &State) -> bool {
-        let large = state.fresh.cost >= 2 * self.facts.part_bytes as u64;
-        large || self.writer.flushed() - state.fresh.told >= self.options.tell_bytes
+        let large = state.fresh.cost() >= 2 * self.facts.part_bytes as u64;
+        large || state.fresh.durable(self.writer.flushed()) >= self.options.tell_bytes
     }
 
     /// Makes everything durable, and puts into the journal where it stands.

@@ -1,6 +1,7 @@
 //! What the first blocks of a drive's zones say, and the superzone that follows from it where the label is lost.
 
 use super::{COPIES, TENANT, metazones};
+use crate::core::report::LostStore;
 use crate::format::id::StreamType;
 use crate::format::{BLOCK, Header, Kind, ZoneHead, zone_head};
 use imbrex_device::{AlignedBuf, Cause, Written, Zone, ZoneId, ZoneState, ZonedDevice};
@@ -71,19 +72,6 @@ pub(crate) fn look(device: &dyn ZonedDevice, zone: &Zone) -> Found {
     }
     // A read-only zone need not tell how far it is written.
     if blank && zone.written() == Written::Untold { Found::Empty } else { Found::Unknown }
-}
-
-/// A chunk store of which there are zones on a drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LostStore {
-    /// UUID of its volume.
-    pub volume: [u8; 16],
-    /// Zones of its journal and checkpoints.
-    pub metazones: u32,
-    /// Zones of its chunks.
-    pub datazones: u32,
-    /// When the last of them was taken: nanoseconds since 1970.
-    pub newest: u64,
 }
 
 /// The chunk stores of which there are heads, the one that took a zone last first.

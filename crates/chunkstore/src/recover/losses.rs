@@ -1,8 +1,9 @@
 //! Records that were found are put behind their chunks, and what is missing is told from what had never been acknowledged.
 
+use super::FoundZone;
 use super::holes::{Hole, Missing};
 use super::replay::{Applied, FoundRecord, Rebuilt};
-use super::{FoundZone, OpenReport};
+use crate::core::report::OpenReport;
 use crate::format::entry::notes::Mark;
 use crate::format::entry::{ChunkEnd, RecordIndex};
 use crate::format::id::ChunkId;

@@ -17,19 +17,19 @@ mod relabel;
 mod replay;
 mod salvage;
 
-pub use heads::LostStore;
 pub(crate) use relabel::relabel;
-pub use relabel::{KEPT, Relabel, Relabelled};
+pub use relabel::{KEPT, Relabel};
 
-use crate::check::scrub::Scrub;
+use crate::core::meta::Meta;
+use crate::core::report::{OpenReport, Relabelled};
 use crate::core::{Core, DerivedLimits, State, lock};
 use crate::error::{Error, Result};
 use crate::format::BLOCK;
 use crate::format::entry::Part;
 use crate::format::id::StreamType;
-use crate::metadata::checkpoint::Meta;
+use crate::index::cost;
+use crate::index::scrub::Scrub;
 use crate::options::Options;
-use crate::write::append::cost;
 use crate::zone::{DataZone, ZoneState};
 use imbrex_device::{Error as DriveError, Geometry, ZoneId};
 use imbrex_zones::log::{Keep, MetaLog, Root};
@@ -52,27 +52,6 @@ const STREAMS: u32 = 3;
 /// What the store of a drive with so many sequential zones may take.
 pub fn budget(zones: u32) -> Budget {
     Budget::keeping(RESERVE / 2, RESERVE - RESERVE / 2).at_least(metazones(zones) + RESERVE + STREAMS)
-}
-
-/// What opening found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenReport {
-    /// The store was closed before; there was nothing to recover.
-    pub clean: bool,
-    /// Number of the checkpoint.
-    pub checkpoint: u64,
-    /// Journal records that were replayed.
-    pub journal_records: u64,
-    /// Datazones that were scanned, bytes of them, and the records found there.
-    pub scanned_zones: u64,
-    /// See `scanned_zones`.
-    pub scanned_bytes: u64,
-    /// See `scanned_zones`.
-    pub records: u64,
-    /// Damage that was found, a sentence each.
-    pub damage: Vec<String>,
-    /// Of a salvage: the label was lost, and was made anew.
-    pub relabelled: Option<Relabelled>,
 }
 
 /// How many metazones a drive of so many sequential zones gets: the paper's 400 of 74,508, both rings together, but three a ring.

@@ -1,7 +1,7 @@
 //! Names, when the store is opened.
 
-use super::OpenReport;
 use super::replay::Rebuilt;
+use crate::core::report::OpenReport;
 use crate::format::entry::{Entry, Part};
 use crate::format::id::ChunkId;
 

@@ -9,8 +9,9 @@
 //! durable the root says so no more. So a crash at any moment is repeated: before the label is whole it is lost as before, after that the
 //! salvage begins again.
 
-use super::heads::{Found, LostStore, look_at_all, root_of, stores};
+use super::heads::{Found, look_at_all, root_of, stores};
 use super::{Progress, TENANT, budget};
+use crate::core::report::{LostStore, Relabelled};
 use crate::error::{Error, Result};
 use crate::options::Clock;
 use imbrex_device::{Drive, Error as DriveError, ZoneId, ZoneState, report_all};
@@ -31,15 +32,6 @@ pub enum Relabel {
     Only,
     /// For the store of the volume with this UUID.
     Volume([u8; 16]),
-}
-
-/// What a drive's new label was made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Relabelled {
-    /// The store.
-    pub store: LostStore,
-    /// Written zones that are another engine's or of another volume, or whose nobody can tell: they are kept as they are.
-    pub kept: u32,
 }
 
 fn name(volume: [u8; 16]) -> Uuid {

@@ -3,8 +3,9 @@
 use super::heads::{Found, look};
 use super::holes::{Hole, Holes};
 use super::losses::tell_unread;
-use super::{FoundZone, OpenReport, OpenStep, Progress, no_checkpoint, takes_writes};
+use super::{FoundZone, OpenStep, Progress, no_checkpoint, takes_writes};
 use crate::core::DerivedLimits;
+use crate::core::report::OpenReport;
 use crate::error::Result;
 use crate::format::entry::{Entry, GroupEntry, LOST, Part, RecordIndex};
 use crate::format::id::{ChunkId, StreamType};

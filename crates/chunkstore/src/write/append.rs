@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::{ChunkEnd, Entry};
 use crate::format::id::{ChunkId, StreamType};
 use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks, put_data, put_header, seal_data};
-use crate::index::Chunk;
+use crate::index::{CHUNK_COST, Chunk, GROUP_COST, RECORD_COST, cost};
 use crate::options::{Append, Durability};
 use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, place, shares};
 use crate::zone::{DataZone, Event};
@@ -18,20 +18,10 @@ use std::sync::atomic::Ordering;
 /// Zones that are cleaned, at most, before a write is refused.
 const MOST_CLEANED: u32 = 32;
 
-/// Bytes of a checkpoint for a chunk, a group and a record.
-pub(crate) const CHUNK_COST: u64 = 48;
-pub(crate) const GROUP_COST: u64 = 12;
-pub(crate) const RECORD_COST: u64 = 8;
-
 /// Blocks of so many bytes that come in pieces of a mebibyte.
 fn blocks_of(len: u32) -> u32 {
     let (pieces, rest) = (len >> 20, len & ((1 << 20) - 1));
     pieces * data_blocks(1 << 20) + if rest > 0 { data_blocks(rest) } else { 0 }
-}
-
-/// Bytes of a checkpoint that a chunk takes.
-pub(crate) fn cost(chunk: &Chunk) -> u64 {
-    CHUNK_COST + GROUP_COST * chunk.groups().len() as u64 + RECORD_COST * chunk.records() as u64
 }
 
 impl State {

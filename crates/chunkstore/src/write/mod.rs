@@ -9,10 +9,10 @@ pub(crate) mod relocate;
 pub(crate) mod take;
 pub(crate) mod write_through;
 
+use crate::core::meta::Meta;
 use crate::core::{CommitGuard, Core};
 use crate::error::Result;
 use crate::format::entry::Entry;
-use crate::metadata::checkpoint::Meta;
 use crate::write::relocate::Relocated;
 
 impl Core {

@@ -1,5 +1,10 @@
 //! What operations took: bytes and seconds, as histograms.
 
+mod stats;
+
+pub(crate) use stats::Counters;
+pub use stats::Stats;
+
 use crate::policy::throttle::Mean;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
