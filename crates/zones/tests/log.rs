@@ -1,7 +1,7 @@
 //! The metadata log, as the smallest engine uses it: numbers that stand for bytes. What it finds is compared with what it was told.
 
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
-use imbrex_device::{AlignedBuf, Cause, Drive, Result, Tag, ZoneId, ZoneState, ZonedDevice, report_all};
+use imbrex_device::{AlignedBuf, Cause, Drive, HeapSurvivor, Result, Tag, ZoneId, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::log::format::{Kind, LogFrame, LogHead, read_zone};
 use imbrex_zones::log::{Admitted, Batch, LogZoneState, MetaLog, ONE_COPY, Root};
@@ -43,6 +43,7 @@ struct Engine {
     lazy: bool,
     model: Model,
     skipped: Vec<String>,
+    restored: bool,
     whole: bool,
 }
 
@@ -71,7 +72,7 @@ impl Engine {
         let options = VolumeOptions { exec: Exec::Inline, survivor_bytes: 1 << 20, ..Default::default() };
         let volume = Volume::open(drive, options)?;
         let tenant = volume.tenant("numbers")?;
-        let (mut model, mut skipped, mut whole) = (Model::new(), Vec::new(), true);
+        let (mut model, mut skipped, mut whole, mut restored) = (Model::new(), Vec::new(), true, false);
         let bytes = tenant.root();
         let clock = || Arc::new(|| 1_000);
         let (log, root) = if bytes.is_empty() {
@@ -97,7 +98,7 @@ impl Engine {
                 MetaLog::open(&tenant, &root, clock(), None, &mut |done, all| assert!(done < all))?;
             assert!(replay.snapshot.is_some(), "{:?}", replay.skipped);
             if copies == 1 {
-                log.take_left(&mut replay);
+                restored = log.take_left(&mut replay);
             }
             replay.pieces.iter().for_each(|piece| apply(&mut model, piece));
             let since = replay.records(&mut |_, record| apply(&mut model, record));
@@ -110,7 +111,7 @@ impl Engine {
             tenant.recovered()?;
             (log, root)
         };
-        let mut engine = Engine { volume, tenant, log, root, lazy: false, model, skipped, whole };
+        let mut engine = Engine { volume, tenant, log, root, lazy: false, model, skipped, restored, whole };
         if !engine.skipped.is_empty() {
             engine.log.forget_unread();
             engine.snapshot()?;
@@ -333,6 +334,33 @@ fn a_ring_goes_round() {
         assert!(engine.model == before && engine.skipped.is_empty());
         assert!(engine.log.zones().iter().any(|zone| zone.state == LogZoneState::Current && zone.written > 0));
     }
+}
+
+/// A copy of the drive, made while the engine was open, with the memory of its death: that goes on behind records that the copy does not have.
+#[test]
+fn a_restored_copy_is_not_given_what_came_later() {
+    let emulator = formatted(&config());
+    let survivor = Arc::new(HeapSurvivor::new());
+    let on = |device: &Emulator| Drive { device: Arc::new(device.clone()), survivor: Some(survivor.clone()) };
+    drop(Engine::on(on(&emulator), 1).unwrap());
+    let mut engine = Engine::on(on(&emulator), 1).unwrap();
+    engine.lazy = true;
+    engine.set(1, value(1, 1, 100)).unwrap();
+    engine.sync().unwrap();
+    let copy = emulator.fork().unwrap();
+    let before = engine.model.clone();
+    engine.set(2, value(2, 1, 100)).unwrap();
+    engine.sync().unwrap();
+    engine.set(1, value(1, 2, 100)).unwrap();
+    let after = engine.model.clone();
+    std::mem::forget(engine);
+    let left = survivor.snapshot();
+    let engine = Engine::on(on(&emulator), 1).unwrap();
+    assert!(engine.model == after && !engine.restored && engine.skipped.is_empty());
+    drop(engine);
+    let survivor = Some(Arc::new(left) as Arc<dyn imbrex_device::Survivor>);
+    let engine = Engine::on(Drive { device: Arc::new(copy), survivor }, 1).unwrap();
+    assert!(engine.model == before && engine.restored && engine.skipped.is_empty());
 }
 
 /// A snapshot that finds no room gets it, and zones go back to who needs them.

@@ -25,8 +25,8 @@ const FILE: u64 = u32::from_le_bytes(*b"MLOG") as u64;
 /// Bytes of a frame before its items.
 pub(super) const FRONT: usize = FRAME_HEADER + SUB;
 const SUB: usize = 16;
-/// No log comes so far: what begins behind it is no offset.
-pub(super) const MAX_LOGICAL: u64 = 1 << 62;
+/// No log comes so far: what is more is no number, no place of a zone in its ring, and no offset. So one more of it is always there.
+pub(super) const MOST: u64 = 1 << 62;
 /// How far frames are looked for behind the last one, in bytes, in a zone of which the drive does not tell how far it is written: further than any
 /// frame is long.
 const UNTOLD_REACH: u64 = 4 << 20;
@@ -75,6 +75,9 @@ impl LogHead {
     /// From a zone's first block; `None`: it is no zone of a log.
     pub fn decode(block: &[u8]) -> Option<LogHead> {
         let header = ZoneHeader::decode(block).filter(|header| header.kind == LOG_KIND)?;
+        if header.life.max(header.logical) > MOST {
+            return None;
+        }
         let copy = u8::try_from(header.file.checked_sub(FILE)?).ok()?;
         Some(LogHead {
             volume: header.volume,
@@ -149,7 +152,7 @@ impl LogFrame {
         let kind = [Kind::Begin, Kind::Pieces, Kind::Whole, Kind::Records].into_iter().find(|k| *k as u8 == sub[0])?;
         let first = u32::from_le_bytes(sub[4..8].try_into().ok()?);
         let before = u64::from_le_bytes(sub[8..SUB].try_into().ok()?);
-        let sound = sub[1..4] == [0; 3] && first as usize <= items.len() && logical <= MAX_LOGICAL;
+        let sound = sub[1..4] == [0; 3] && first as usize <= items.len() && number.max(logical) <= MOST;
         sound.then_some((LogFrame { kind, number, before, first, logical }, items))
     }
 }
@@ -219,6 +222,8 @@ mod tests {
             beyond[0] = 5;
             assert_eq!(LogFrame::decode(3, 77, &beyond), None);
             assert_eq!(LogFrame::decode(3, 77, &payload[..15]), None);
+            assert_eq!(LogFrame::decode(u64::MAX, 77, payload), None, "nothing could follow it");
+            assert_eq!(LogFrame::decode(3, u64::MAX, payload), None);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Items have offsets in the stream of all record items of a log, and each frame says at which one it begins. So whoever finds items in memory
 //! knows which of them the drive has. Invariant: the first segment of a run begins with an item. All of a run goes when its last item is written.
 
-use super::format::MAX_LOGICAL;
+use super::format::MOST;
 use super::items::{Batch, whole};
 use super::{Admission, MetaLog, Replay};
 use crate::medium::memory::{Hurry, Layout, Segment, SegmentKey};
@@ -68,13 +68,19 @@ impl MetaLog {
 
     /// Takes over what a dead process had appended and not written: `replay` hands it out behind the drive's records. The caller writes before its
     /// [`Tenant::recovered`](crate::Tenant::recovered), which forgets the memory.
-    pub fn take_left(&mut self, replay: &mut Replay) {
+    ///
+    /// True: memory goes on where the drive, which is whole, has not come yet. So the drive was put back to an earlier state
+    /// ([`RESTORED`](crate::RESTORED)), and nothing of memory counts.
+    pub fn take_left(&mut self, replay: &mut Replay) -> bool {
         let mut left = self.tenant.left_behind();
         left.retain(|segment| segment.key.file == FILE);
         let life = left.iter().map(|segment| segment.key.life).max();
         let run: Vec<_> = left.into_iter().filter(|segment| Some(segment.key.life) == life).collect();
         let base = run.first().map_or(self.placed, |first| first.key.logical);
-        let (mut bytes, mut lost) = (Vec::new(), base > MAX_LOGICAL);
+        if base > self.placed && replay.whole && replay.skipped.is_empty() {
+            return true;
+        }
+        let (mut bytes, mut lost) = (Vec::new(), base > MOST);
         for segment in &run {
             lost |= segment.lost > 0 || segment.key.logical != base.saturating_add(bytes.len() as u64);
             if lost {
@@ -95,11 +101,12 @@ impl MetaLog {
                 .skipped
                 .push("Records that a dead process left in memory, or those before them, cannot be read.".into());
         }
-        let Some(from) = from else { return };
+        let Some(from) = from else { return false };
         let mut items = Batch::default();
         items.join_bytes(&bytes[from..to]);
         self.given = self.given.max(self.last) + 1;
         replay.chain.put(self.given, self.last, 0, items.bytes());
         (self.placed, self.gathered) = (base + from as u64, items);
+        false
     }
 }
