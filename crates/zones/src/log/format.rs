@@ -25,8 +25,8 @@ const FILE: u64 = u32::from_le_bytes(*b"MLOG") as u64;
 /// Bytes of a frame before its items.
 pub(super) const FRONT: usize = FRAME_HEADER + SUB;
 const SUB: usize = 16;
-/// No log comes so far: what is more is no number, no place of a zone in its ring, and no offset. So one more of it is always there.
-pub(super) const MOST: u64 = 1 << 62;
+/// No log comes so far: what is more is no number, no place of a zone in its ring, and no offset. So one mount more always has some. A mount begins at its number times 2^40.
+pub(super) const MOST: u64 = u64::MAX - (1 << 40);
 /// How far frames are looked for behind the last one, in bytes, in a zone of which the drive does not tell how far it is written: further than any
 /// frame is long.
 const UNTOLD_REACH: u64 = 4 << 20;
