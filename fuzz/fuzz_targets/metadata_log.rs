@@ -12,16 +12,17 @@ use imbrex_zones::log::format::{LOG_KIND, LogFrame, LogHead};
 use imbrex_zones::log::items::Assembler;
 use libfuzzer_sys::fuzz_target;
 
-/// A root of these runs of zones.
-fn root(choices: u8, runs: &[u8]) -> Vec<u8> {
-    let runs = &runs[..runs.len() / 8 * 8];
+/// A root of these runs of zones, and of what is left for the engine.
+fn root(choices: u8, rest: &[u8]) -> Vec<u8> {
+    let (runs, engine) = rest.split_at(rest.len() / 8 * 8);
     let mut bytes = b"IMBXmlog".to_vec();
-    for field in [u32::from(choices & 3), 24 + runs.len() as u32, 0] {
+    for field in [u32::from(choices & 3), 24 + rest.len() as u32, 0] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
     bytes.extend_from_slice(&[choices >> 2 & 3, choices >> 4 & 3]);
     bytes.extend_from_slice(&((runs.len() / 8) as u16).to_le_bytes());
     bytes.extend_from_slice(runs);
+    bytes.extend_from_slice(engine);
     let crc = crc32c::crc32c(&bytes);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     bytes

@@ -39,7 +39,7 @@ fn format_makes_an_empty_file_system_once() {
     let made = json(at.fs("format", &["--json"]));
     assert_eq!(made["drive"], at.drive());
     let (total, free) = (made["total"].as_u64().unwrap(), made["free"].as_u64().unwrap());
-    // The journal has a zone, and one is for what is left over at the ends of others.
+    // One zone is for what is left over at the ends of others.
     assert!(total > 54 << 20 && (total - (2 << 20)..total).contains(&free), "{made}");
     assert_eq!(done(at.fs("ls", &[])), "");
 

@@ -6,6 +6,7 @@ use imbrex_device::{AlignedBuf, Cause, ZoneId, ZoneOp, ZoneState, ZonedDevice, r
 use imbrex_emulator::{Emulator, OpenOptions};
 use imbrex_zones::ZoneHeader;
 use imbrex_zones::frame::{Frame, FrameId};
+use imbrex_zones::log::format::LOG_KIND;
 use std::path::{Path, PathBuf};
 use support::*;
 
@@ -47,7 +48,7 @@ fn destroy_journal(at: &Place) -> usize {
             continue;
         }
         drive.read_at(&mut buf, drive.geometry().start(zone.id), TAG.into()).unwrap();
-        if ZoneHeader::decode(&buf).is_some_and(|header| header.name.starts_with("journal.")) {
+        if ZoneHeader::decode(&buf).is_some_and(|header| header.kind == LOG_KIND) {
             drive.zone_op(ZoneOp::Reset, zone.id, TAG.into()).unwrap();
             destroyed += 1;
         }

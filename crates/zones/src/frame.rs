@@ -147,7 +147,7 @@ pub struct FrameId {
     pub life: u64,
 }
 
-/// A frame's header: one frame stands round each device write of a framed stream (of the journal: round each block).
+/// A frame's header: one frame stands round each device write of a framed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Counts the frames of the file, over all its zones.

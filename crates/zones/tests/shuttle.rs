@@ -11,6 +11,7 @@ use imbrex_device::{
 };
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::frame::FRAME_HEADER;
+use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
 use imbrex_zones::write::{Committer, Join, Lead, RecordOptions, RecordWriter, Written, Wrote};
 use imbrex_zones::{
     AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart,
@@ -47,6 +48,8 @@ struct Watched {
     until_write_failure: AtomicU32,
     /// Writes until the one whose zone dies with it.
     until_dead: AtomicU32,
+    /// What outlives its user.
+    survivor: Arc<HeapSurvivor>,
 }
 
 impl Watched {
@@ -140,8 +143,9 @@ fn volume_for<const N: usize>(
         until_failure: AtomicU32::new(0),
         until_write_failure: AtomicU32::new(0),
         until_dead: AtomicU32::new(0),
+        survivor: Arc::new(HeapSurvivor::new()),
     });
-    let drive = Drive { device: device.clone(), survivor: Some(Arc::new(HeapSurvivor::new())) };
+    let drive = Drive { device: device.clone(), survivor: Some(device.survivor.clone()) };
     let tenants = names
         .map(|(name, reserve)| TenantSpec {
             name: name.into(),
@@ -209,7 +213,6 @@ fn spec(file: u64) -> StreamSpec {
         cause: Cause::Wal,
         ordered: false,
         deferred: 0,
-        journal: false,
     }
 }
 
@@ -723,6 +726,73 @@ fn committers_overlap_and_are_told_of_nothing_that_is_not_durable() {
     }
     assert!(overlapped.load(Ordering::Relaxed) > 100, "nothing is written before the last group is durable");
     assert!(refused.load(Ordering::Relaxed) > 100, "no zone dies");
+}
+
+/// Two threads append records while two others write the log; a write fails, once. Each record is there once, in its thread's order, whether the last
+/// ones were written or died with the process in memory.
+#[test]
+fn records_are_appended_while_the_log_is_written() {
+    const EACH: u64 = 12;
+    for failing_write in 0..4 {
+        shuttle::check_random(
+            move || {
+                let (device, volume, tenant) = volume(false);
+                let mut zones: Vec<u32> = (0..3).map(|_| tenant.take(Urgency::Metadata).unwrap().0).collect();
+                zones.sort_unstable();
+                let root = Root { copies: 1, zones, ..Root::default() };
+                let mut log = MetaLog::create(&tenant, &root, Arc::new(|| 0));
+                log.begin_snapshot().unwrap();
+                assert!(log.finish_snapshot().unwrap());
+                tenant.set_root(&root.encode().unwrap()).unwrap();
+                let appender = log.appender().clone();
+                let log = Arc::new(shuttle::sync::Mutex::new(log));
+                device.until_write_failure.store(failing_write, Ordering::Relaxed);
+                let mut threads: Vec<_> = (0..2u64)
+                    .map(|who| {
+                        let appender = appender.clone();
+                        thread::spawn(move || {
+                            for n in 0..EACH {
+                                let mut batch = Batch::default();
+                                batch.push(|to| to.extend([who.to_le_bytes(), n.to_le_bytes()].concat()));
+                                let Admitted::Room(room) = appender.admit(batch.len() as u64, None) else {
+                                    panic!("the ring is nearly empty");
+                                };
+                                assert!(appender.append_kept(room, batch).is_ok(), "no memory is left");
+                                thread::yield_now();
+                            }
+                        })
+                    })
+                    .collect();
+                threads.extend((0..2).map(|_| {
+                    let log = log.clone();
+                    thread::spawn(move || {
+                        for _ in 0..4 {
+                            let _ = log.lock().unwrap().write(Priority::Normal);
+                            thread::yield_now();
+                        }
+                    })
+                }));
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
+                // The process dies here.
+                let drive = Drive { device: device.clone(), survivor: Some(device.survivor.clone()) };
+                std::mem::forget((log, appender, tenant, volume));
+                let volume =
+                    Volume::open(drive, VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() }).unwrap();
+                let tenant = volume.tenant("log").unwrap();
+                let (mut log, mut replay) =
+                    MetaLog::open(&tenant, &root, Arc::new(|| 0), None, &mut |_, _| {}).unwrap();
+                assert!(!log.take_left(&mut replay) && replay.skipped.is_empty(), "{:?}", replay.skipped);
+                let mut next = [0; 2];
+                let since = replay.records(&mut |_, record| {
+                    let [who, n] = [0, 8].map(|at| u64::from_le_bytes(record[at..at + 8].try_into().unwrap()));
+                    assert_eq!(n, next[who as usize], "of thread {who}");
+                    next[who as usize] += 1;
+                });
+                assert!(since.whole && next == [EACH; 2], "{next:?}");
+            },
+            rounds(),
+        );
+    }
 }
 
 #[test]

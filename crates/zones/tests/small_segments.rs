@@ -31,7 +31,6 @@ fn in_blocks(framing: Framing) {
         cause: Cause::Wal,
         ordered: true,
         deferred: 0,
-        journal: false,
     };
     let stream = AppendStream::new(&tenant, spec, StreamStart::default(), placer);
     // One by one, many at a time, and with a drain in between.

@@ -8,10 +8,11 @@
 use crate::api::fs::BlueFs;
 use crate::file::lock;
 use crate::file::log::frames_of;
-use crate::journal::{Root, read_journal, records_of};
+use crate::journal::records_of;
 use crate::meta::{Inode, Place, next_stretch};
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, report_all};
 use imbrex_zones::frame::FrameId;
+use imbrex_zones::log::Root;
 use imbrex_zones::{RESTORED, ZoneHeader};
 use std::collections::BTreeMap;
 
@@ -54,25 +55,25 @@ impl BlueFs {
         report.notes.extend(core.volume.dead_labels()?);
         report.notes.extend(found.notes.iter().find(|note| *note == RESTORED).cloned());
         let zones = report_all(core.volume.device().as_ref())?;
-        let (inodes, paths, known, root) = {
+        let (inodes, paths, known) = {
             let state = lock(&core.meta);
             report.problems.extend(state.meta.check());
             let inodes: Vec<Inode> = state.meta.files().cloned().collect();
             let paths: Vec<String> = inodes.iter().map(|i| state.meta.path_of(i.serial)).collect();
             let known: BTreeMap<u32, u64> = state.meta.zones().collect();
-            (inodes, paths, known, core.keeper.get())
+            (inodes, paths, known)
         };
-        self.check_journal(&root, &zones, &mut report)?;
+        self.check_journal(&mut report)?;
         report.files = inodes.len() as u64;
         for (i, (inode, path)) in inodes.iter().zip(&paths).enumerate() {
             progress(i as u64, inodes.len() as u64);
             self.check_file(inode, path, &zones, &mut report);
         }
         progress(inodes.len() as u64, inodes.len() as u64);
+        let root = core.journal.root();
         report.zones = (known.len() + root.zones.len()) as u64;
         let written = zones.iter().filter(|z| z.wp.is_some_and(|wp| wp > 0));
-        let loose =
-            written.filter(|z| !known.contains_key(&z.id.0) && !root.zones.iter().any(|(r, _)| *r == z.id.0)).count();
+        let loose = written.filter(|z| !known.contains_key(&z.id.0) && !root.zones.contains(&z.id.0)).count();
         if loose > 0 {
             report
                 .notes
@@ -86,29 +87,32 @@ impl BlueFs {
         Ok(report)
     }
 
-    fn check_journal(&self, root: &Root, zones: &[Zone], report: &mut CheckReport) -> Result<()> {
+    fn check_journal(&self, report: &mut CheckReport) -> Result<()> {
         let core = self.core();
+        let root = core.journal.root();
         match Root::decode(&core.tenant.root()) {
-            Ok(on_drive) if on_drive == *root => {}
+            Ok(on_drive) if on_drive == root => {}
             Ok(_) => report.problems.push("The root on the drive is not the one in use; mount again.".into()),
             Err(why) => report.problems.push(format!("The root is damaged: {why}.")),
         }
-        let contents = read_journal(&core.tenant, root, zones, TAG)?;
-        report.problems.extend(contents.damage);
-        for payload in &contents.frames {
-            report.bytes += payload.len() as u64;
-            let bad = records_of(payload, drop);
-            if bad > 0 {
-                report.problems.push(format!("Records of the journal that cannot be read: {bad}."));
-            }
+        let contents = core.journal.look()?;
+        let (mut bytes, mut bad) = (0, 0);
+        let mut item = |item: &[u8]| {
+            bytes += item.len() as u64;
+            bad += records_of(item, drop);
+        };
+        contents.pieces.iter().for_each(|piece| item(piece));
+        let since = contents.records(&mut |_, record| item(record));
+        report.bytes += bytes;
+        report.problems.extend(contents.skipped);
+        if contents.snapshot.is_none() {
+            report.problems.push("The journal has no snapshot.".into());
         }
-        for &(zone, life) in &root.zones {
-            // A zone that the root names and that died before anything was written has no header, and nothing is missing.
-            let written = |z: &Zone| z.state == ZoneState::Full || z.wp.is_some_and(|wp| wp > 0);
-            if !zones.get(zone as usize).is_some_and(written) {
-                continue;
-            }
-            self.check_header(zone, life, 0, crate::journal::JOURNAL_FILE, "the journal", report);
+        if !since.whole {
+            report.problems.push("Records of the journal are missing.".into());
+        }
+        if bad > 0 {
+            report.problems.push(format!("Records of the journal that cannot be read: {bad}."));
         }
         Ok(())
     }

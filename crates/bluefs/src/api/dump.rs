@@ -5,6 +5,7 @@ use crate::api::fs::{Attributes, BlueFs, attributes};
 use crate::file::lock;
 use crate::meta::{Inode, Meta, OPEN, Place, Serial};
 use imbrex_device::{Result, Zone, ZoneId, report_all};
+use imbrex_zones::log::{LogZone, LogZoneState};
 
 /// A file or directory: everything that the journal says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct Stretch {
 pub struct JournalPlace {
     /// How often it was written anew.
     pub generation: u64,
-    /// Its zones and their lives, in order; records go to the last.
+    /// The zones of its ring that are in use and their lives, in order; records go to the last.
     pub zones: Vec<(u32, u64)>,
 }
 
@@ -53,9 +54,9 @@ pub struct ZonePlace {
 /// What bluefs has in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// A part of the journal.
+    /// A part of the journal's ring.
     Journal {
-        /// The zone's life.
+        /// The zone's life; 0: it was not used yet.
         life: u64,
     },
     /// Bytes of files.
@@ -93,8 +94,11 @@ impl BlueFs {
 
     /// Where the journal stands.
     pub fn journal_place(&self) -> JournalPlace {
-        let root = self.core().keeper.get();
-        JournalPlace { generation: root.generation, zones: root.zones }
+        let journal = &self.core().journal;
+        let used = |zone: &LogZone| matches!(zone.state, LogZoneState::Current | LogZoneState::Full);
+        let mut zones: Vec<_> = journal.zones().into_iter().filter(used).map(|zone| (zone.zone.0, zone.life)).collect();
+        zones.sort_by_key(|(_, life)| *life);
+        JournalPlace { generation: journal.generation(), zones }
     }
 
     /// All zones of the drive, with what bluefs has in them.
@@ -104,13 +108,13 @@ impl BlueFs {
     pub fn zone_places(&self) -> Result<Vec<ZonePlace>> {
         let core = self.core();
         let zones = report_all(core.volume.device().as_ref())?;
-        let journal = core.keeper.get().zones;
+        let journal = core.journal.zones();
         let state = lock(&core.meta);
         let place = |zone: Zone| {
             let number = zone.id.0;
-            let in_journal = journal.iter().find(|(of, _)| *of == number);
+            let in_journal = journal.iter().find(|of| of.zone == zone.id);
             let holds = match (in_journal, state.meta.zone_life(number)) {
-                (Some((_, life)), _) => Some(Holds::Journal { life: *life }),
+                (Some(of), _) => Some(Holds::Journal { life: of.life }),
                 (None, Some(life)) => Some(Holds::Files { life, pieces: state.meta.pieces(number).count() as u64 }),
                 (None, None) => None,
             };

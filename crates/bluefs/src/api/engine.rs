@@ -101,7 +101,7 @@ impl Engine for Mounted {
             let state = lock(&core.meta);
             // Of open files what the journal knows: a look takes no handle of a file.
             let live = state.meta.files().map(|inode| inode.known_size()).sum();
-            (state.journal.len(), state.meta.counts(), live)
+            (core.journal.len(), state.meta.counts(), live)
         };
         let (survivor_used, survivor_capacity) = core.volume.unwritten();
         Figures {

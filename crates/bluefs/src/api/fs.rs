@@ -435,7 +435,8 @@ pub(crate) fn space(core: &Core) -> Space {
     let cleanable = core.cleanable();
     let space = lock(&core.conventional);
     let kept = u64::from(counts.reserve + WAL_SPARE);
-    let total = (u64::from(counts.leased) + u64::from(counts.free)).saturating_sub(kept) * usable;
+    let zones = u64::from(counts.leased) + u64::from(counts.free);
+    let total = zones.saturating_sub(kept + core.journal.zone_count()) * usable;
     // One zone for what is left over: where buffers do not fit at the end of the last one, and what is moved fills one in part. And what
     // is missing of the zones that are kept is filled up first.
     let not = (kept + u64::from(counts.promised) + 1) * usable;

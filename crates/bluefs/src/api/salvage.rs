@@ -6,7 +6,7 @@
 //! 1. Zones are searched for zone headers, not only at their beginnings: a header may stand before each of several stretches.
 //! 2. Where the drive mounts as it is, that is it: a damaged journal is completed from the zones by the mount itself.
 //! 3. Otherwise a label is made of the headers: the volume's UUID, whose each zone is, and a root that names the zones of the
-//!    newest journal that is found. Then the mount gives files to what it finds in zones and the journal does not know.
+//!    journal's ring. Then the mount gives files to what it finds in zones and the journal does not know.
 //! 4. Stretches that no file of that mount has are rebuilt one by one: frames say where in a log they stand, a table's bytes
 //!    stand as they are.
 //!
@@ -14,7 +14,6 @@
 //! last counts. What a deleted file left in a zone that was not reset yet may come back.
 
 use crate::api::fs::BlueFs;
-use crate::journal::{JOURNAL_FILE, Root};
 use crate::kind::FileKind;
 use crate::mount::TENANT;
 use crate::options::Options;
@@ -23,6 +22,7 @@ use imbrex_device::{
 };
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
 use imbrex_zones::label::{NOBODY, TenantRecord};
+use imbrex_zones::log::Root;
 use imbrex_zones::log::format::LOG_KIND;
 use imbrex_zones::{NewLabel, Volume, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,13 @@ struct Stretch {
     to: u64,
     /// The drive does not tell how far the zone is written.
     untold: bool,
+}
+
+impl Stretch {
+    /// A part of the journal, and of no file.
+    fn is_journal(&self) -> bool {
+        self.header.kind == LOG_KIND
+    }
 }
 
 /// A file that no metadata knows any more.
@@ -273,7 +280,7 @@ fn find_stretches(
         (_, Written::To(to)) => (to, false),
         (_, Written::Untold) => (zone.capacity, true),
     };
-    let all = zones.iter().map(|zone| written(zone).0.min(if every_block { u64::MAX } else { front })).sum();
+    let all = zones.iter().map(|zone| written(zone).0.min(if every_block { u64::MAX } else { 2 * front })).sum();
     let (mut found, mut done) = (Vec::new(), 0);
     for zone in zones {
         let (to, untold) = written(zone);
@@ -282,13 +289,15 @@ fn find_stretches(
         }
         let first = found.len();
         let mut each = |at: u64, bytes: &[u8]| {
-            // Another engine's log is no file.
-            let is_file = |header: &ZoneHeader| header.zone == zone.id.0 && header.kind != LOG_KIND;
-            if let Some(header) = ZoneHeader::decode(bytes).filter(is_file) {
+            // Another engine's log is no file; and a zone of a log has two headers.
+            let ours = |header: &ZoneHeader| header.kind != LOG_KIND || header.name == TENANT;
+            let again = |header: &ZoneHeader| header.kind == LOG_KIND && found.len() > first;
+            let wanted = |header: &ZoneHeader| header.zone == zone.id.0 && ours(header) && !again(header);
+            if let Some(header) = ZoneHeader::decode(bytes).filter(wanted) {
                 found.push(Stretch { header, from: at + front, to, untold });
             }
         };
-        let searched = if every_block { to } else { front };
+        let searched = if every_block { to } else { to.min(2 * front) };
         search_zone(device, zone.id, searched, &mut each);
         done += searched;
         progress(done, all);
@@ -327,64 +336,40 @@ fn search_zone(device: &dyn ZonedDevice, zone: ZoneId, to: u64, each: &mut dyn F
     }
 }
 
-/// The zones of the journals that are found, newest first, at most two: while one was being written, the older one counted.
-fn journals(stretches: &[Stretch]) -> Vec<Root> {
-    let mut by_generation: BTreeMap<u64, BTreeMap<u64, &ZoneHeader>> = BTreeMap::new();
-    for header in stretches.iter().map(|s| &s.header).filter(|h| h.file == JOURNAL_FILE) {
-        let generation = header.name.strip_prefix("journal.").and_then(|n| n.parse().ok()).unwrap_or(0);
-        let zones = by_generation.entry(generation).or_default();
-        if zones.iter().any(|(logical, other)| other.zone == header.zone && *logical != header.logical) {
-            continue;
-        }
-        let slot = zones.entry(header.logical).or_insert(header);
-        if header.created > slot.created {
-            *slot = header;
-        }
+/// The journal of which there are zones. A ring has two at least; the other one may be empty.
+fn journal(stretches: &[Stretch], report: &[Zone]) -> Option<Root> {
+    let mut zones: Vec<u32> = stretches.iter().filter(|s| s.is_journal()).map(|s| s.header.zone).collect();
+    if zones.len() == 1 {
+        zones.extend(report.iter().rfind(|zone| zone.state == ZoneState::Empty).map(|zone| zone.id.0));
     }
-    let root = |(generation, zones): (u64, BTreeMap<u64, &ZoneHeader>)| Root {
-        generation,
-        // Of another epoch: ends of files are looked for.
-        power_epoch: [0; 16],
-        zones: zones.values().map(|header| (header.zone, header.life)).collect(),
-    };
-    by_generation.into_iter().rev().take(2).map(root).collect()
+    zones.sort_unstable();
+    // Of no epoch: ends of files are looked for.
+    (zones.len() > 1).then(|| Root { copies: 1, zones, ..Root::default() })
 }
 
 /// Mounts the drive under a label that was made of its zone headers.
 fn remount(drive: &Drive, zones: &[Zone], stretches: &[Stretch], (volume, owner): ([u8; 16], u8)) -> Result<BlueFs> {
-    let ours: BTreeSet<u32> = stretches.iter().map(|s| s.header.zone).collect();
-    let roots = journals(stretches);
-    let mut best: Option<BlueFs> = None;
-    let mut failure = None;
-    for root in roots {
-        // A fresh cover for each attempt. The survivor's memory is of a mount that nobody knows any more.
-        let covered = imbrex_drives::overlay::cover(Drive { device: drive.device.clone(), survivor: None })?;
-        let tenant = |number: u8| TenantRecord {
-            name: if number == owner { TENANT.to_owned() } else { format!("unknown-{number}") },
-            root: if number == owner { root.encode() } else { Vec::new() },
-            budget: crate::policy::BUDGET,
-            ..TenantRecord::default()
-        };
-        let owner_of = |zone: &Zone| match zone.state {
-            ZoneState::Conventional => owner,
-            _ if ours.contains(&zone.id.0) => owner,
-            _ => NOBODY,
-        };
-        let owners = zones.iter().map(owner_of).collect();
-        let tenants = (1..=owner).map(tenant).collect();
-        Volume::relabel(&covered, NewLabel { uuid: volume, generation: 1, mount: 0, tenants, owners })?;
-        match mount(&covered, Options { rescue: true, ..Options::default() }) {
-            Ok(fs) => {
-                let files = |fs: &BlueFs| fs.watch().figures().map_or(0, |figures| figures.files);
-                if best.as_ref().is_none_or(|best| files(best) < files(&fs)) {
-                    best = Some(fs);
-                }
-            }
-            Err(why) => failure = Some(why),
-        }
-    }
     let unknown = || Error::unusable(&drive.device.identity().name, "no journal was found");
-    best.ok_or_else(|| failure.unwrap_or_else(unknown))
+    let root = journal(stretches, zones).ok_or_else(unknown)?;
+    let blob = root.encode().ok_or_else(unknown)?;
+    let ours: BTreeSet<u32> = stretches.iter().map(|s| s.header.zone).chain(root.zones).collect();
+    // The survivor's memory is of a mount that nobody knows any more.
+    let covered = imbrex_drives::overlay::cover(Drive { device: drive.device.clone(), survivor: None })?;
+    let tenant = |number: u8| TenantRecord {
+        name: if number == owner { TENANT.to_owned() } else { format!("unknown-{number}") },
+        root: if number == owner { blob.clone() } else { Vec::new() },
+        budget: crate::policy::BUDGET,
+        ..TenantRecord::default()
+    };
+    let owner_of = |zone: &Zone| match zone.state {
+        ZoneState::Conventional => owner,
+        _ if ours.contains(&zone.id.0) => owner,
+        _ => NOBODY,
+    };
+    let owners = zones.iter().map(owner_of).collect();
+    let tenants = (1..=owner).map(tenant).collect();
+    Volume::relabel(&covered, NewLabel { uuid: volume, generation: 1, mount: 0, tenants, owners })?;
+    mount(&covered, Options { rescue: true, ..Options::default() })
 }
 
 /// Where the files of a mount stand in sequential zones: path, number, zone, bytes from the zone's start. `gone` gets a
@@ -430,7 +415,7 @@ fn lost_files(runs: &[(String, u64, u32, u64)], stretches: &[Stretch], trusted: 
         places.is_some_and(|places| places.iter().any(|at| (s.from..s.to.max(s.from + 1)).contains(at)))
     };
     let mut files: BTreeMap<u64, LostFile> = BTreeMap::new();
-    for stretch in stretches.iter().filter(|s| s.header.file != JOURNAL_FILE && s.to > s.from && !is_known(s)) {
+    for stretch in stretches.iter().filter(|s| !s.is_journal() && s.to > s.from && !is_known(s)) {
         let ZoneHeader { file, name, created, .. } = &stretch.header;
         let new = || LostFile { serial: *file, name: name.clone(), created: *created, stretches: Vec::new() };
         files.entry(*file).or_insert_with(new).stretches.push(stretch.clone());

@@ -13,7 +13,7 @@ use crate::file::log::LogIndex;
 use crate::file::pending::Pending;
 use crate::file::wal::WalTail;
 use crate::file::{File, FileMap, FileState, lock};
-use crate::journal::{JOURNAL_PAYLOAD, Journal, RootKeeper};
+use crate::journal::{Journal, bytes_of, step_of};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
@@ -21,10 +21,11 @@ use crate::options::Options;
 use crate::policy::cleaning::Cleaner;
 use crate::policy::pack::IdlePack;
 use crate::policy::share::Parking;
-use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
+use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, ZoneId};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
+use imbrex_zones::log::Admission;
 use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Exec, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +39,6 @@ pub(crate) type Wals = Vec<(u64, Arc<WalTail>)>;
 
 pub(crate) struct MetaState {
     pub(crate) meta: Meta,
-    pub(crate) journal: Arc<Journal>,
     /// By number, so that who does something with all of them does it in an order that can be repeated.
     pub(crate) files: BTreeMap<Serial, Weak<File>>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     /// Bytes that a sequential zone takes, the smallest of the drive.
     pub(crate) zone_capacity: u64,
     pub(crate) meta: Mutex<MetaState>,
-    pub(crate) keeper: Arc<RootKeeper>,
+    pub(crate) journal: Journal,
     pub(crate) conventional: Mutex<ConventionalSpace>,
     /// See [`Core::has_inline`].
     inline: bool,
@@ -102,7 +102,6 @@ pub(crate) struct Parts {
     pub(crate) maintenance: Arc<Maintenance>,
     pub(crate) meta: Meta,
     pub(crate) journal: Journal,
-    pub(crate) keeper: Arc<RootKeeper>,
     pub(crate) conventional: ConventionalSpace,
     pub(crate) parking: Parking,
 }
@@ -120,7 +119,8 @@ impl Core {
             zone_capacity,
             ahead: Ahead::new(parts.options.volume.exec != Exec::Inline && parts.options.cache_bytes > 0),
             cache: BlockCache::new(parts.options.cache_bytes, parts.options.page_bytes, parts.options.cache_policy),
-            meta: Mutex::new(MetaState { meta, journal: Arc::new(parts.journal), files: BTreeMap::new() }),
+            meta: Mutex::new(MetaState { meta, files: BTreeMap::new() }),
+            journal: parts.journal,
             parking: Mutex::new(parking),
             inline: parts.tenant.conventional_ranges().is_empty(),
             volume: parts.volume,
@@ -128,7 +128,6 @@ impl Core {
             options: parts.options,
             counters: parts.counters,
             maintenance: parts.maintenance,
-            keeper: parts.keeper,
             conventional: Mutex::new(parts.conventional),
             locks: Mutex::default(),
             pending: Mutex::default(),
@@ -197,26 +196,22 @@ impl Core {
         Ok(())
     }
 
-    /// Applies records and appends them to the journal, all in one frame. The first must be the only one that may be
-    /// illegal. Returns the number of the last one.
+    /// Applies records and appends them to the journal, as one step. The first must be the only one that may be illegal. Returns the number of the
+    /// step.
     pub(crate) fn log(&self, state: &mut MetaState, path: &str, records: &[Record]) -> Result<u64> {
         self.check()?;
         self.check_writable(path)?;
-        let mut bytes = Vec::with_capacity(128);
-        records.iter().for_each(|record| record.encode(&mut bytes));
-        if bytes.len() > JOURNAL_PAYLOAD {
-            let what = format!(
-                "{} records of {} bytes do not fit into one step; nothing was changed",
-                records.len(),
-                bytes.len()
-            );
-            return Err(Error::refused(Code::NotSupported, path, what));
-        }
-        let mut effects = Vec::new();
-        for record in records {
-            effects.push(state.meta.apply(record).map_err(|e| e.at(path))?);
-        }
-        if let Err(error) = state.journal.append(&bytes) {
+        let step = step_of(records);
+        let room = self.admit(state, step.len() as u64)?;
+        let applied: Result<Vec<_>, _> = records.iter().map(|record| state.meta.apply(record)).collect();
+        let effects = match applied {
+            Ok(effects) => effects,
+            Err(error) => {
+                self.journal.give_back(room);
+                return Err(error.at(path));
+            }
+        };
+        if let Err(error) = self.journal.append(room, step) {
             self.broken.store(true, Ordering::Release);
             return Err(error);
         }
@@ -228,6 +223,23 @@ impl Core {
         let mut parking = lock(&self.parking);
         touched.into_iter().for_each(|zone| parking.note(zone, state.meta.movable(zone)));
         Ok(lsn)
+    }
+
+    /// Room in the journal for records of so many bytes. Where there is none but for a snapshot it is written anew, and gets more zones if that does not
+    /// help. Who then finds none may take the last room: it is kept so that a full drive can be deleted from.
+    fn admit(&self, state: &mut MetaState, bytes: u64) -> Result<Admission> {
+        for attempt in 0..3 {
+            if let Some(room) = self.journal.admit(bytes, false) {
+                return Ok(room);
+            }
+            let more = if attempt == 0 { self.compact(state) } else { self.journal.grow() };
+            if let Err(error) = more {
+                tracing::debug!(%error, "the journal gets no more room");
+                break;
+            }
+        }
+        self.volume.check_poison()?;
+        self.journal.admit(bytes, true).ok_or_else(|| Error::new(&self.volume.name(), Fault::NoSpace))
     }
 
     /// Logs something about an open file.
@@ -282,15 +294,11 @@ impl Core {
         self.check()?;
         let lsn = self.appended_lsn.load(Ordering::Acquire);
         if lsn > self.durable_lsn() {
-            let journal = lock(&self.meta).journal.clone();
-            if let Err(error) = journal.drain(Priority::High) {
-                // A compaction may have replaced it: then everything in it is durable in the new one.
-                if self.durable_lsn() < lsn {
-                    return Err(error);
-                }
-            }
+            self.journal.write(Priority::High)?;
             self.volume.sync(Tag::new(Cause::Journal).at(Priority::High))?;
             self.durable_lsn.fetch_max(lsn, Ordering::AcqRel);
+        } else {
+            self.volume.check_power()?;
         }
         self.release_pending();
         Ok(())
@@ -305,24 +313,19 @@ impl Core {
         if self.waiting_for_journal() >= PENDING { self.sync_journal() } else { Ok(()) }
     }
 
-    /// Writes the journal anew where that makes it a zone shorter at least. False: it does not.
+    /// Writes the journal anew where it then has zones to give back. False: it has none.
     pub(crate) fn shrink_journal(&self) -> Result<bool> {
-        let mut state = lock(&self.meta);
-        let before = self.keeper.get().zones.len();
-        if before < 2 {
+        if self.journal.spare_zones(0) == 0 {
             return Ok(false);
         }
-        let needs = Journal::bytes_of(state.meta.snapshot());
-        let zones = needs.div_ceil(self.zone_capacity - self.front).max(1);
-        // One more than it needs stays for whoever writes to the old one meanwhile; and a journal that is hardly longer than what it
-        // says is not written again and again.
-        let counts = self.tenant.counts();
-        let long = state.journal.len() >= needs + needs / 4;
-        if zones >= before as u64 || zones >= u64::from(counts.free) || !long {
+        let mut state = lock(&self.meta);
+        let needs = bytes_of(&state.meta);
+        // One that is hardly longer than what it says is not written again and again.
+        if self.journal.spare_zones(needs) == 0 || self.journal.len() < needs + needs / 4 {
             return Ok(false);
         }
         self.compact(&mut state)?;
-        Ok(self.keeper.get().zones.len() < before)
+        Ok(self.journal.shrink()? > 0)
     }
 
     /// Whether this mount has recorded anything.
@@ -331,30 +334,25 @@ impl Core {
     }
 
     pub(crate) fn compact_if_large(&self) -> Result<()> {
-        let mut state = lock(&self.meta);
-        let journal = &state.journal;
-        let grown = journal.len() - journal.snapshot_bytes.min(journal.len());
-        if grown < self.options.journal_bytes.max(journal.snapshot_bytes) {
+        let due = || self.journal.grown() >= self.options.journal_bytes.max(self.journal.snapshot_bytes());
+        if !due() {
             return Ok(());
         }
-        self.compact(&mut state)
+        let mut state = lock(&self.meta);
+        if due() { self.compact(&mut state) } else { Ok(()) }
     }
 
-    /// Writes the metadata to a new journal and gives up the old one.
+    /// Writes all metadata to the journal anew.
     pub(crate) fn compact(&self, state: &mut MetaState) -> Result<()> {
         let lsn = self.appended_lsn.load(Ordering::Acquire);
         state.meta.retain_forgotten(|zone| !self.tenant.is_empty(ZoneId(zone)));
-        match Journal::compact(&self.keeper, &self.options.clock, state.meta.snapshot()) {
-            Ok((journal, old)) => {
-                let before = std::mem::replace(&mut state.journal, Arc::new(journal));
+        match self.journal.compact(&state.meta) {
+            Ok(()) => {
                 self.durable_lsn.fetch_max(lsn, Ordering::AcqRel);
-                before.abandon();
-                old.iter().for_each(|(zone, _)| self.tenant.release(ZoneId(*zone)));
                 Ok(())
             }
             Err(error) => {
                 tracing::warn!(%error, "the journal could not be compacted; it goes on growing");
-                self.broken.fetch_or(self.keeper.is_unsure(), Ordering::AcqRel);
                 self.check()
             }
         }

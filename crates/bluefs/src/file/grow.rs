@@ -2,11 +2,10 @@
 //!
 //! What a file of unknown name will be shows only as it grows. It begins where it could be overwritten; when an append finds
 //! no conventional (or inline) space any more, its bytes are copied to frames of a new file, which has no name until they are
-//! durable. The journal then says where they are, and one record gives it all names of the old one. So a crash finds the old file or the
+//! durable. The journal then says where they are, and gives it all names of the old one, in one step. So a crash finds the old file or the
 //! new one, and the zones of a copy that was not finished are nobody's. Handles find the new one by [`File::current`].
 
 use crate::file::{File, Writing, lock};
-use crate::journal::frames_of;
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Inode, Record};
 use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
@@ -61,11 +60,8 @@ impl File {
                 allocated: 0,
             }];
             records.extend(next.state.map().extents.iter().map(|extent| Record::Extent { serial, extent: *extent }));
-            // As many frames as its extents take. Until the last record is there, a mount drops them.
-            for frame in frames_of(&records) {
-                core.log(&mut state, &old.name, frame)?;
-            }
-            let lsn = core.log(&mut state, &old.name, &[Record::Replace { old: old.serial, new: serial }])?;
+            records.push(Record::Replace { old: old.serial, new: serial });
+            let lsn = core.log(&mut state, &old.name, &records)?;
             next.state.lsn.fetch_max(lsn, Ordering::AcqRel);
             *lock(&next.state.orphan) = None;
             lock(&next.state.pinned).iter().for_each(|zone| core.tenant.recall(ZoneId(*zone)));

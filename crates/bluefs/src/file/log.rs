@@ -4,12 +4,15 @@
 //! scans what is new and keeps the index. The last verified frame is kept, because logs are read in small steps.
 
 use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, Written, Zone, ZoneId};
-use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan_until};
+use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan_until, scan_untold};
 use imbrex_zones::{Placed, Volume};
 
-use crate::journal::scan_written;
 use crate::meta::{Extent, Place, Serial, next_stretch};
 use std::sync::Arc;
+
+/// How far frames are looked for behind the last one, in bytes, in a zone of which the drive does not tell how far it is
+/// written: further than any frame is long.
+const UNTOLD_REACH: u64 = 4 << 20;
 
 /// Whether a frame holds bytes of this extent of its log. In the same zone may stand copies of other bytes of the log, that the cleaner was
 /// about to move there.
@@ -27,7 +30,7 @@ pub(crate) fn frames_of(
     block: u32,
 ) -> Result<Scan> {
     let mut found = match zone.written() {
-        Written::Untold => scan_written(zone, read, id, from, to, block)?,
+        Written::Untold => scan_untold(read, id, from, to, block, UNTOLD_REACH)?,
         // Behind the frame with its last byte stands nothing of it.
         _ => scan_until(read, id, (from, to), block, extent.end())?,
     };

@@ -231,7 +231,6 @@ impl File {
                 Purpose::Wal if core.logs_wait() => patient_segments(core, segment_bytes),
                 _ => 0,
             },
-            journal: false,
         };
         let zone = if size > 0 { core.open_zone_of(state) } else { None };
         let start = StreamStart { logical: size, zone, sequence: 0 };

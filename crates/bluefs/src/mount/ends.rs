@@ -6,10 +6,9 @@
 //! Ends of logs are looked for in order of place, several at a time, and each in what the journal leaves it: a log's part of a zone ends where
 //! the next file's begins. What the journal has found durable before ([`Meta::is_settled`](crate::meta::Meta::is_settled)) is not looked for again.
 
-use super::{Found, TAG};
+use super::{Found, TAG, read_twice};
 use crate::file::lock;
 use crate::file::log::{frames_of, is_of};
-use crate::journal::read_twice;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
 use crate::mount::rescue::Stretches;
@@ -115,16 +114,18 @@ pub(crate) fn log_end(
     Ok(LogEnd { end: Some(0), unreadable, behind })
 }
 
-/// Whether a log's end has to be looked for: that of one which is closed is known, unless the power failed before its bytes were surely durable.
-fn is_looked_for(inode: &Inode, found: &Found) -> bool {
+/// Whether a log's end has to be looked for: that of one which is closed is known, unless the power failed before its bytes were surely durable, or the
+/// drive says that it does not have them: it may have lost power without telling.
+fn is_looked_for(zones: &[Zone], inode: &Inode, found: &Found) -> bool {
+    let is_short = |last: &Extent| covered(zones, &found.stretches, last).is_some_and(|bytes| bytes < last.len);
     let settled = || found.meta.is_settled(inode.serial) && !found.damaged;
     let unsure = || found.report.power_lost && !inode.extents.is_empty() && !settled();
-    inode.kind == FileKind::Log && (!inode.closed || unsure())
+    inode.kind == FileKind::Log && (!inode.closed || unsure() || inode.extents.last().is_some_and(is_short))
 }
 
 /// The ends of all logs that have to be looked for, by file.
 fn log_ends(volume: &Volume, zones: &[Zone], found: &Found, at_once: usize) -> Result<BTreeMap<Serial, LogEnd>> {
-    let mut logs: Vec<&Inode> = found.meta.files().filter(|inode| is_looked_for(inode, found)).collect();
+    let mut logs: Vec<&Inode> = found.meta.files().filter(|inode| is_looked_for(zones, inode, found)).collect();
     logs.sort_by_key(|inode| inode.extents.last().map(|last| place_of(last.place)));
     let next = AtomicUsize::new(0);
     let ends = Mutex::new(BTreeMap::new());

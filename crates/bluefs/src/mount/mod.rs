@@ -1,7 +1,7 @@
 //! Mounting: from what is on the drive, and what a dead process left in memory, back to a consistent file system.
 //!
 //! Nothing of this changes anything until the new state is complete: records are replayed and ends of files are looked for
-//! first; then, unless the last mount ended cleanly, the journal is written anew in one piece and the root moves. A mount
+//! first; then, unless the last mount ended cleanly, a snapshot is written to the journal. A mount
 //! that is killed half-way is simply repeated: what it appended is found as if it had been there before.
 
 pub(crate) mod rescue;
@@ -12,18 +12,19 @@ pub(crate) use ends::{covered, log_end};
 
 use crate::file::core::{Core, Parts, zone_capacity};
 use crate::file::{File, lock};
-use crate::journal::{JOURNAL_FILE, JOURNAL_PAYLOAD, Journal, Root, RootKeeper, read_journal, records_of};
+use crate::journal::{Journal, records_of, step_of};
 use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
 use crate::meta::{Meta, Record, RepairOutcome, Serial};
 use crate::mount::rescue::{Scene, Stretches, rescue};
 use crate::options::{Clock, Options};
 use crate::policy::share::{Class, Parking, worth_parking};
-use imbrex_device::{Cause, Code, Error, Fault, Result, Tag, Zone, ZoneId, ZoneState};
+use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
+use imbrex_zones::log::{KEPT, MetaLog, Root};
 use imbrex_zones::shell::Maintenance;
-use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, ZoneKeeper};
+use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,10 +55,10 @@ pub struct MountReport {
 }
 
 struct Found {
-    root: Root,
+    /// With the frames of its snapshot, and of the records behind it. `None`: a file system that was never mounted.
+    log: Option<(MetaLog, u64, u64)>,
     meta: Meta,
     report: MountReport,
-    end: crate::journal::JournalEnd,
     /// Whether records are lost, not only a torn tail.
     damaged: bool,
     dirty: bool,
@@ -70,16 +71,16 @@ struct Found {
     left_of: Option<BTreeMap<Serial, Range<u64>>>,
     /// After damage: where in the zones files begin. Else metadata knows.
     stretches: Stretches,
-    /// Records that make the metadata of what stands in the journal on the drive: those of a dead process's memory, and the
-    /// ends that were fixed. All of them where nothing is damaged.
+    /// Records that make the metadata of what the journal and a dead process's memory say: files that were not finished, and ends that were fixed. All of
+    /// them where nothing is damaged.
     unwritten: Vec<Record>,
 }
 
-fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport, mut each: impl FnMut(&Record)) -> bool {
+/// Replays an item of the log. True: not all of it makes sense.
+fn replay(meta: &mut Meta, item: &[u8], report: &mut MountReport) -> bool {
     let mut odd = false;
-    let bad = records_of(payload, |record| {
+    let bad = records_of(item, |record| {
         report.records += 1;
-        each(&record);
         match meta.apply_repairing(&record) {
             RepairOutcome::Applied(_) => {}
             RepairOutcome::Repaired { what, .. } => {
@@ -98,99 +99,87 @@ fn replay(meta: &mut Meta, payload: &[u8], report: &mut MountReport, mut each: i
     odd || bad > 0
 }
 
+/// Reads, once more where that failed: what a mount takes for unreadable it cuts off for good.
+pub(crate) fn read_twice(volume: &Volume, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+    volume.read(buf, at, tag).or_else(|_| volume.read(buf, at, tag))
+}
+
 /// Reads all metadata; changes nothing.
-fn read_metadata(tenant: &Tenant, zones: &[Zone], left: &[LeftSegment]) -> Result<Found> {
+fn read_metadata(tenant: &Tenant, clock: Clock) -> Result<Found> {
     let volume = tenant.volume();
     let bytes = tenant.root();
-    let mut report = MountReport::default();
+    let mut found = Found {
+        log: None,
+        meta: Meta::new(),
+        report: MountReport::default(),
+        damaged: false,
+        dirty: true,
+        recorded: BTreeSet::new(),
+        restored: false,
+        left_of: None,
+        stretches: Stretches::default(),
+        unwritten: Vec::new(),
+    };
     if bytes.is_empty() {
-        let root = Root::default();
-        let (meta, end) = (Meta::new(), Default::default());
-        return Ok(Found {
-            root,
-            meta,
-            report,
-            end,
-            damaged: false,
-            dirty: true,
-            recorded: BTreeSet::new(),
-            restored: false,
-            left_of: None,
-            stretches: Stretches::default(),
-            unwritten: Vec::new(),
-        });
+        return Ok(found);
     }
-    let root = Root::decode(&bytes).map_err(|why| {
+    let refused = |why: &str| {
         let what = format!("the root of the file system is damaged ({why}); restore the drive from a copy");
         Error::refused(Code::Corruption, &volume.name(), what)
-    })?;
-    let contents = read_journal(tenant, &root, zones, TAG)?;
-    let mut meta = Meta::new();
-    let mut odd = false;
-    for (i, frame) in contents.frames.iter().enumerate() {
-        if i == contents.whole || odd {
+    };
+    let root = Root::decode(&bytes).map_err(refused)?;
+    root.check(volume).map_err(|why| refused(&format!("it {why}")))?;
+    let (mut log, mut contents) = MetaLog::open(tenant, &root, clock, None, &mut |_, _| {})?;
+    found.restored = log.take_left(&mut contents);
+    let Found { meta, report, recorded, .. } = &mut found;
+    let mut odd = contents.snapshot.is_none() || contents.partial;
+    for piece in &contents.pieces {
+        if odd {
             meta.note_gap();
         }
-        odd |= replay(&mut meta, frame, &mut report, |_| {});
+        odd |= replay(meta, piece, report);
     }
-    let mut recorded: BTreeSet<u32> = meta.zones().map(|(zone, _)| zone).collect();
-    let mut unwritten = Vec::new();
-    let mut end = contents.end.logical;
-    let mut dirty = !contents.damage.is_empty();
-    let of_journal = |s: &&LeftSegment| s.key.file == JOURNAL_FILE && s.key.life == root.generation;
-    // What a process leaves goes on where its writes ended. Behind a gap that no damage explains, it is another state's.
-    let first = left.iter().filter(of_journal).map(|segment| segment.key.logical).min();
-    let restored = contents.damage.is_empty() && first.is_some_and(|first| first > end);
-    let left = if restored { &[] } else { left };
-    for segment in left.iter().filter(of_journal) {
-        let mut logical = segment.key.logical;
-        for payload in segment.bytes.chunks(JOURNAL_PAYLOAD) {
-            let behind = logical + payload.len() as u64;
-            if logical > end {
-                break;
-            }
-            if behind > end {
-                let new = &payload[(end - logical) as usize..];
-                odd |= replay(&mut meta, new, &mut report, |record| unwritten.push(record.clone()));
-                end = behind;
-                dirty = true;
-            }
-            logical = behind;
+    let since = contents.records_and_gaps(&mut |record| {
+        let Some((number, record)) = record else {
+            meta.note_gap();
+            return;
+        };
+        if odd {
+            meta.note_gap();
         }
-        if segment.lost > 0 {
-            // Files that only those records knew are found by their zones.
-            odd = true;
-            let what =
-                "bytes of the journal that a dead process had left in memory are not what they were, and are dropped";
-            report.damage.push(format!("{} {what}", segment.lost));
+        if contents.memory == Some(number) && recorded.is_empty() {
+            *recorded = meta.zones().map(|(zone, _)| zone).collect();
         }
-    }
+        odd |= replay(meta, record, report);
+    });
     recorded.extend(meta.zones().map(|(zone, _)| zone));
-    report.power_lost = root.power_epoch != volume.power_epoch();
+    report.power_lost = root.engine != volume.power_epoch() || tenant.lost_power_before();
+    let mut damage = contents.skipped;
+    if contents.snapshot.is_none() {
+        damage.push("The journal has no snapshot any more.".into());
+    }
+    if !since.whole {
+        damage.push("Records of the journal are missing.".into());
+    }
     // Only a power loss tears the journal's end. Without one, its last records were destroyed, unless memory still held them.
-    let torn = !contents.damage.is_empty() && !report.power_lost && end == contents.end.logical;
-    let damaged = odd || !contents.torn_tail_only || torn;
+    let torn = contents.torn && !report.power_lost && !log.has_unwritten();
+    let damaged = odd || torn || !damage.is_empty();
+    let mut dirty = damaged || contents.torn || log.has_unwritten();
+    if contents.torn {
+        damage.push("The journal is torn at its end.".into());
+    }
     if damaged {
-        report.damage.extend(contents.damage);
+        report.damage.extend(damage);
+        log.forget_unread();
     } else {
         // After damage they may be somebody's bytes.
         let dropped = meta.drop_unfinished();
         dirty |= !dropped.is_empty();
-        unwritten.extend(dropped);
+        found.unwritten.extend(dropped);
     }
-    Ok(Found {
-        root,
-        meta,
-        report,
-        end: contents.end,
-        damaged,
-        dirty,
-        recorded,
-        restored,
-        left_of: None,
-        stretches: Stretches::default(),
-        unwritten,
-    })
+    let (snapshot, records) = (contents.pieces.len() as u64 + 2, since.frames);
+    (found.log, found.damaged, found.dirty) = (Some((log, snapshot, records)), damaged, dirty);
+    Ok(found)
 }
 
 /// Where the bytes begin and end that a dead process had left in memory, by file.
@@ -215,20 +204,22 @@ pub(crate) fn mount(
     let keeps_unwritten = volume.has_survivor();
     let zones = volume.report_at_open().to_vec();
     let mut left = tenant.left_behind();
+    let died = !left.is_empty();
+    left.retain(|segment| segment.key.file != KEPT);
     let began = std::time::Instant::now();
     let step = |what: &str| tracing::debug!(seconds = began.elapsed().as_secs_f64(), "mount: {what}");
-    let mut found = read_metadata(&tenant, &zones, &left)?;
+    let mut found = read_metadata(&tenant, options.clock.clone())?;
     step(&format!("records of the journal read: {}; segments in memory: {}", found.report.records, left.len()));
     if found.restored {
         tracing::warn!(drive = %volume.name(), "{RESTORED}");
         left.clear();
     }
     found.damaged |= options.rescue;
-    found.left_of = (keeps_unwritten || !left.is_empty()).then(|| ranges_left(&left));
+    found.left_of = (keeps_unwritten || died).then(|| ranges_left(&left));
 
     tenant.begin()?;
-    for &(zone, _) in &found.root.zones {
-        tenant.adopt(ZoneId(zone))?;
+    if let Some((log, ..)) = &found.log {
+        log.adopt()?;
     }
     if found.damaged {
         found.report.damage.extend(found.meta.finish_replay());
@@ -260,22 +251,16 @@ pub(crate) fn mount(
     tenant.adoption_done();
 
     let unclean = found.dirty || found.damaged || fixed || found.report.power_lost;
-    found.report.clean = !unclean && left.is_empty();
+    found.report.clean = !unclean && !died;
     found.meta.forget_replay();
-    let of_journal = left.iter().filter(|segment| segment.key.file == JOURNAL_FILE);
-    let used = of_journal.map(|segment| segment.key.life).max().unwrap_or(0);
-    let keeper = RootKeeper::new(tenant.clone(), found.root.clone(), used);
-    let journal = match unclean {
-        true => new_journal(&tenant, &keeper, &options.clock, &mut found, &zones)?,
-        false => Journal::resume(&keeper, &options.clock, &found.end),
-    };
+    let journal = journal_of(&tenant, &options.clock, &mut found, unclean, &zones)?;
     held.into_iter().for_each(|zone| tenant.release(zone));
     let least = |capacity: u64| if tenant.limits_active() { 1 } else { worth_parking(capacity) };
     let mut parking = Parking::new(zone_capacity(&volume));
     park(&mut parking, &zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
     parking.zones().for_each(|zone| tenant.let_go(zone));
     let meta = found.meta;
-    let parts = Parts { volume, tenant, options, counters, maintenance, meta, journal, keeper, conventional, parking };
+    let parts = Parts { volume, tenant, options, counters, maintenance, meta, journal, conventional, parking };
     let core = Core::new(parts);
     tell_lost(&core, &left, &mut found.report);
     let keeper: Arc<dyn ZoneKeeper> = core.clone();
@@ -301,27 +286,35 @@ pub(crate) fn mount(
     Ok((core, found.report))
 }
 
-/// The journal after recovery: written anew, with the metadata that was found.
-fn new_journal(
-    tenant: &Tenant,
-    keeper: &Arc<RootKeeper>,
-    clock: &Clock,
-    found: &mut Found,
-    zones: &[Zone],
-) -> Result<Journal> {
+/// The journal after recovery: written anew where that was not clean, with the metadata that was found.
+fn journal_of(tenant: &Tenant, clock: &Clock, found: &mut Found, unclean: bool, zones: &[Zone]) -> Result<Journal> {
     let reset = |zone: u32| zones.get(zone as usize).is_none_or(|z| z.state == ZoneState::Empty);
-    found.meta.retain_forgotten(|zone| !reset(zone));
-    match Journal::compact(keeper, clock, found.meta.snapshot()) {
-        Ok((journal, old)) => {
-            old.iter().for_each(|(zone, _)| tenant.release(ZoneId(*zone)));
-            Ok(journal)
-        }
+    if unclean {
+        found.meta.retain_forgotten(|zone| !reset(zone));
+    }
+    let Some((log, snapshot, records)) = found.log.take() else {
+        return Journal::create(tenant, clock.clone(), &found.meta);
+    };
+    let journal = Journal::of(tenant, log, snapshot, records);
+    if !unclean {
+        return Ok(journal);
+    }
+    match journal.compact(&found.meta) {
+        Ok(()) => {}
         // Not even the reserve is there any more: the journal goes on where it is.
         Err(error) if matches!(error.fault, Fault::NoSpace) && !found.damaged => {
-            Ok(Journal::go_on(keeper, clock, &found.end, &found.unwritten)?)
+            let step = step_of(&found.unwritten);
+            // What a dead process left first: memory of two mounts makes no run.
+            journal.write(Priority::Normal)?;
+            let room = journal.admit(step.len() as u64, true).ok_or(error)?;
+            journal.append(room, step)?;
+            journal.write(Priority::Normal)?;
+            tenant.volume().sync(Tag::new(Cause::Journal))?;
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
     }
+    journal.note_epoch()?;
+    Ok(journal)
 }
 
 /// Bytes of inline space, on a drive without conventional zones: of the journal's first zone, a quarter at most.
@@ -373,7 +366,7 @@ fn adopt_conventional(tenant: &Tenant, found: &mut Found) -> Result<Conventional
 /// What a dead process had appended and not written, by file.
 fn by_file(left: &[LeftSegment]) -> BTreeMap<Serial, Vec<&LeftSegment>> {
     let mut files: BTreeMap<Serial, Vec<&LeftSegment>> = BTreeMap::new();
-    for segment in left.iter().filter(|s| s.key.file != JOURNAL_FILE) {
+    for segment in left {
         files.entry(segment.key.file).or_default().push(segment);
     }
     files
@@ -381,7 +374,7 @@ fn by_file(left: &[LeftSegment]) -> BTreeMap<Serial, Vec<&LeftSegment>> {
 
 /// Says of which files memory has lost bytes that were acknowledged: each ends before them.
 fn tell_lost(core: &Core, left: &[LeftSegment], report: &mut MountReport) {
-    for segment in left.iter().filter(|s| s.lost > 0 && s.key.file != JOURNAL_FILE) {
+    for segment in left.iter().filter(|s| s.lost > 0) {
         let state = lock(&core.meta);
         // What is on the drive already needs no memory.
         let end = segment.key.logical + segment.lost as u64;

@@ -5,7 +5,6 @@
 //! anew, so that a bad sector in it costs names and times at most, and no bytes of a log or table. Where it cannot be told
 //! whether bytes were lost or cut off on purpose, they are kept.
 
-use crate::journal::JOURNAL_FILE;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Meta, MetaError, Place, Record, Serial, Witness};
 use crate::mount::{TAG, covered, log_end};
@@ -96,7 +95,7 @@ pub(crate) fn rescue(scene: &Scene<'_>, meta: &mut Meta, damage: &mut Vec<String
     fill_holes(scene, meta, damage)?;
     lengthen_files(scene, meta, damage)?;
     // Files whose bytes were only in memory yet.
-    for segment in scene.left.iter().filter(|s| s.key.file != JOURNAL_FILE && s.key.logical == 0) {
+    for segment in scene.left.iter().filter(|s| s.key.logical == 0) {
         if let Ok(what) = meta.restore_unplaced(segment.key.file) {
             damage.push(what);
         }
@@ -253,7 +252,7 @@ fn goes_on(scene: &Scene<'_>, inode: &Inode, extent: &Extent, to: u64) -> Result
     let Place::Framed { zone, life, offset } = extent.place else { return Ok(None) };
     let Some(Written::To(wp)) = zones.get(zone as usize).map(Zone::written) else { return Ok(None) };
     let start = geometry.start(ZoneId(zone));
-    let mut read = |at: u64, buf: &mut [u8]| crate::journal::read_twice(volume, buf, start + at, TAG);
+    let mut read = |at: u64, buf: &mut [u8]| crate::mount::read_twice(volume, buf, start + at, TAG);
     let found = scan(&mut read, FrameId { file: inode.serial, life }, offset, to.min(wp), geometry.block)?;
     let run = last_run(&found.frames, extent.end());
     Ok(run.map(|(offset, end)| (Place::Framed { zone, life, offset }, end)))

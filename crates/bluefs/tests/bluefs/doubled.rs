@@ -11,6 +11,7 @@ use imbrex_device::{Drive, HeapSurvivor, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::ZoneHeader;
 use imbrex_zones::frame::{FrameId, scan};
+use imbrex_zones::log::format::LOG_KIND;
 use std::sync::Arc;
 
 fn options() -> Options {
@@ -29,7 +30,7 @@ fn without_journal(emulator: &Emulator) {
         let at = u64::from(zone.id.0) * size;
         let Some(wp) = zone.wp.filter(|wp| zone.state != ZoneState::Conventional && *wp > 0) else { continue };
         emulator.read_at(&mut buf, at, imbrex_device::Cause::Check.into()).unwrap();
-        if ZoneHeader::decode(&buf).is_some_and(|h| h.name.starts_with("journal")) {
+        if ZoneHeader::decode(&buf).is_some_and(|h| h.kind == LOG_KIND) {
             (1..wp / 4096).for_each(|block| emulator.faults().flip_bits(at + block * 4096 + 66, 1).unwrap());
         }
     }

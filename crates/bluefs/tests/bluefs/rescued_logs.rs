@@ -4,6 +4,7 @@ use crate::support::bytes;
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
 use imbrex_device::{Drive, HeapSurvivor, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::log::format::LOG_KIND;
 use std::sync::Arc;
 
 fn options(share: bool) -> Options {
@@ -60,7 +61,7 @@ fn journal_of(emulator: &Emulator) -> u64 {
         }
         let at = u64::from(zone.id.0) * size;
         emulator.read_at(&mut buf, at, imbrex_device::Cause::Check.into()).unwrap();
-        if imbrex_zones::ZoneHeader::decode(&buf).is_some_and(|h| h.name.starts_with("journal")) {
+        if imbrex_zones::ZoneHeader::decode(&buf).is_some_and(|h| h.kind == LOG_KIND) {
             return at;
         }
     }
@@ -72,10 +73,10 @@ fn journal_of(emulator: &Emulator) -> u64 {
 fn whole_without_any_block(made: impl Fn() -> Emulator, share: bool, whole: &[u8]) -> Vec<String> {
     let journal = journal_of(&made());
     let blocks =
-        (1..).take_while(|block| made().faults().flip_bits(journal + block * 4096 + 66, 1).is_ok()).count() as u64;
+        (2..).take_while(|block| made().faults().flip_bits(journal + block * 4096 + 66, 1).is_ok()).count() as u64;
     assert!(blocks > 3, "{blocks} blocks of the journal");
     let mut said = Vec::new();
-    for bad in (1..=blocks).map(|block| block..=block).chain([1..=blocks]) {
+    for bad in (2..blocks + 2).map(|block| block..=block).chain([2..=blocks + 1]) {
         let emulator = made();
         bad.clone().for_each(|block| emulator.faults().flip_bits(journal + block * 4096 + 66, 1).unwrap());
         let fs = BlueFs::mount(drive_of(&emulator), options(share)).unwrap();

@@ -66,8 +66,8 @@ impl Core {
     pub(crate) fn log_entries(&self, meta: &mut Meta, entries: &[Entry]) -> Result<()> {
         let mut records = Batch::default();
         entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
-        match meta.log.admit(records.len() as u64, None) {
-            Admitted::Room(room) => meta.log.append(room, records),
+        match meta.log.appender().admit(records.len() as u64, None) {
+            Admitted::Room(room) => meta.log.appender().append(room, records),
             Admitted::Snapshot => return Err(self.error(Fault::NoSpace).into()),
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Core {
             let state = self.state();
             (state.index_bytes, state.fresh.cost() + (64 * state.journal.len() + state.naming) as u64)
         };
-        meta.log.has_room(untold, Some(size))
+        meta.log.appender().has_room(untold, Some(size))
     }
 
     /// Before a group is written: has the log take it. Where the log asks for that, a whole checkpoint is written first in each copy, since the

@@ -98,7 +98,7 @@ pub(crate) fn stores<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<LostStor
 /// and its copy counts. `None`: there are too few empty zones for two rings.
 pub(crate) fn root_of(used: &[(u32, u8)], empty: &[u32], zones: u32) -> Option<Root> {
     let want = metazones(zones) as usize;
-    let root = |zones| Root { copies: COPIES, zones, unfinished: true };
+    let root = |zones| Root { copies: COPIES, zones, unfinished: true, ..Root::default() };
     let fits = |all: &[u32]| root(all.to_vec()).encode().is_some();
     let mut all: Vec<u32> = Vec::new();
     for (n, (zone, ring)) in used.iter().enumerate() {

@@ -302,7 +302,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
         zones.push(tenant.take(Urgency::Metadata)?.0);
     }
     zones.sort_unstable();
-    let root = Root { copies: COPIES, zones, unfinished: false };
+    let root = Root { copies: COPIES, zones, ..Root::default() };
     let bytes = root.encode().ok_or_else(|| {
         let sentence = "its free zones stand in too many places for the metazones; format it anew";
         DriveError::unusable(&volume.name(), sentence)

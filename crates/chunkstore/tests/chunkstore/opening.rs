@@ -129,7 +129,7 @@ fn a_root_that_names_zones_that_are_no_metazones_is_refused() {
         format(&emulator);
         {
             let volume = imbrex_zones::Volume::open(drive(&emulator), options().volume).unwrap();
-            let root = Root { copies: 2, zones: metazones.clone(), unfinished: false };
+            let root = Root { copies: 2, zones: metazones.clone(), ..Root::default() };
             volume.tenant(TENANT).unwrap().set_root(&root.encode().unwrap()).unwrap();
         }
         for salvaging in [false, true] {
@@ -146,7 +146,7 @@ fn a_root_that_names_zones_that_are_no_metazones_is_refused() {
     let emulator = Emulator::memory(&Config { conventional: 0, ..config() }).unwrap();
     format(&emulator);
     let volume = imbrex_zones::Volume::open(drive(&emulator), options().volume).unwrap();
-    let root = Root { copies: 2, zones: (0..64).collect(), unfinished: false };
+    let root = Root { copies: 2, zones: (0..64).collect(), ..Root::default() };
     volume.tenant(TENANT).unwrap().set_root(&root.encode().unwrap()).unwrap();
     drop(volume);
     assert!(ChunkStore::open(drive(&emulator), options()).is_err());

@@ -27,6 +27,9 @@ pub struct Since {
     pub whole: bool,
 }
 
+/// Is handed the records with the numbers of the frames where they end; `None`: some are missing before the next one.
+pub type EachOrGap<'a> = dyn FnMut(Option<(u64, &[u8])>) + 'a;
+
 impl Chain {
     /// A frame that was read, perhaps a second copy. `first`: where an item begins in it.
     pub fn put(&mut self, number: u64, before: u64, first: usize, items: &[u8]) {
@@ -64,14 +67,27 @@ impl Chain {
 
     /// Hands the records that count behind the frame of this number to `each`, in order, each with the number of the frame where it ends.
     pub fn since(&self, start: u64, each: &mut dyn FnMut(u64, &[u8])) -> Since {
+        self.since_with_gaps(start, &mut |found| {
+            if let Some((number, record)) = found {
+                each(number, record);
+            }
+        })
+    }
+
+    /// The same, and where records are missing.
+    pub fn since_with_gaps(&self, start: u64, each: &mut EachOrGap<'_>) -> Since {
         let (path, mut whole) = self.path(start);
         let mut records = Assembler::default();
         let mut before = start;
         for (number, link) in &path {
             if link.before != before {
                 records.gap();
+                each(None);
             }
-            whole &= records.put(link.first, &link.items, &mut |record| each(*number, record));
+            if !records.put(link.first, &link.items, &mut |record| each(Some((*number, record)))) {
+                whole = false;
+                each(None);
+            }
             before = *number;
         }
         Since { frames: path.len() as u64, whole }

@@ -53,8 +53,14 @@ pub struct LogHead {
 }
 
 impl LogHead {
-    /// As a block.
+    /// As a block. Two of them stand one behind the other in the zone.
     pub fn encode(&self) -> AlignedBuf {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        self.encode_into(&mut block);
+        block
+    }
+
+    pub(super) fn encode_into(&self, block: &mut [u8]) {
         let header = ZoneHeader {
             volume: self.volume,
             owner: self.owner,
@@ -67,9 +73,7 @@ impl LogHead {
             mount: (self.life >> 40) as u32,
             name: self.tenant.clone(),
         };
-        let mut block = AlignedBuf::zeroed(BLOCK as usize);
-        header.encode_into(&mut block);
-        block
+        header.encode_into(block);
     }
 
     /// From a zone's first block; `None`: it is no zone of a log.
@@ -134,6 +138,11 @@ impl LogFrame {
     /// As it stands at byte `at` of a zone of this copy in this life, padded to blocks.
     pub fn encode(&self, copy: u8, life: u64, at: u64, items: &[u8]) -> AlignedBuf {
         let mut image = AlignedBuf::zeroed(footprint(items.len()) as usize);
+        self.encode_into(&mut image, copy, life, at, items);
+        image
+    }
+
+    pub(super) fn encode_into(&self, image: &mut [u8], copy: u8, life: u64, at: u64, items: &[u8]) {
         let sub = &mut image[FRAME_HEADER..];
         sub[0] = self.kind as u8;
         sub[4..8].copy_from_slice(&self.first.to_le_bytes());
@@ -143,7 +152,6 @@ impl LogFrame {
         let len = (SUB + items.len()) as u32;
         let frame = Frame { sequence: self.number, logical: self.logical, at, len, back: 0, payload_crc };
         image[..FRAME_HEADER].copy_from_slice(&frame.encode(id(copy, life)));
-        image
     }
 
     /// From the frame's sequence and payload, with its items; `None` where they make no sense.
@@ -155,6 +163,12 @@ impl LogFrame {
         let sound = sub[1..4] == [0; 3] && first as usize <= items.len() && number.max(logical) <= MOST;
         sound.then_some((LogFrame { kind, number, before, first, logical }, items))
     }
+}
+
+/// Whether the block at byte `at` of a zone begins a frame that goes on behind what is written of the zone, up to byte `written`.
+pub(super) fn is_cut_off(block: &[u8], (copy, life): (u8, u64), at: u64, written: u64) -> bool {
+    let frame = Frame::decode(block, id(copy, life), at);
+    frame.is_some_and(|frame| frame.footprint(BLOCK as u32) > written - at)
 }
 
 /// Hands every whole frame of a zone to `each`, with its address in bytes from the zone's start and its items. `life`: of the zone.
@@ -175,7 +189,9 @@ pub fn read_zone(
     let start = device.geometry().start(zone.id);
     let mut failed = None;
     let mut read = |at: u64, buf: &mut [u8]| {
-        crate::volume::read_all(device, buf, start + at, Cause::Recovery.into()).map_err(|error| match error.fault {
+        let mut once = || crate::volume::read_all(device, buf, start + at, Cause::Recovery.into());
+        // What this takes for unreadable is passed over for good.
+        once().or_else(|_| once()).map_err(|error| match error.fault {
             // The zone went offline since the report: no block of it can be read.
             Fault::Offline => Error { fault: Fault::Media { len: BLOCK }, ..error },
             Fault::Media { .. } | Fault::InvalidInput(_) => error,

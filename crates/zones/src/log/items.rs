@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 /// Bytes of an item's length.
-const LENGTH: usize = 4;
+pub(super) const LENGTH: usize = 4;
 
 /// Items, one behind the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,71 +1,89 @@
 //! Records that were appended and not written, in survivor memory: they outlive the process, and not a loss of power.
 //!
 //! Items have offsets in the stream of all record items of a log, and each frame says at which one it begins. So whoever finds items in memory
-//! knows which of them the drive has. Invariant: the first segment of a run begins with an item. All of a run goes when its last item is written.
+//! knows which of them the drive has. Invariant: the first segment of a run begins with an item. Segments of records that are being written are
+//! sealed: what is appended then stands in others. They go when all of these records are written.
 
 use super::format::MOST;
 use super::items::{Batch, whole};
-use super::{Admission, MetaLog, Replay};
+use super::{Admission, Appender, MetaLog, Replay};
 use crate::medium::memory::{Hurry, Layout, Segment, SegmentKey};
 
-/// Number of the memory as a file.
-const FILE: u64 = u64::from_le_bytes(*b"MLOGkept");
+/// Number of the memory as a file: of what a dead process left for the log, and not for the engine.
+pub const KEPT: u64 = u64::from_le_bytes(*b"MLOGkept");
 /// Bytes of memory that are asked for at once.
 const STEP: usize = 64 << 10;
 
 /// The memory; what is in it when it is dropped stays for the next mount.
 #[derive(Default)]
-pub(super) struct Kept(Vec<Segment>);
+pub(super) struct Kept {
+    segments: Vec<Segment>,
+    /// Those that begin before this place in the stream get no more records.
+    sealed: u64,
+}
 
 impl Kept {
-    /// Everything is written.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// Records from this place in the stream on stand in other segments.
+    pub(super) fn seal(&mut self, at: u64) {
+        self.segments.retain(|segment| !segment.is_empty());
+        self.sealed = at;
+    }
+
+    /// Records before this place are not needed any more; it was sealed there.
+    pub(super) fn drop_before(&mut self, at: u64) {
+        self.segments.retain(|segment| segment.end() > at);
+    }
+
+    fn filling(&self) -> &[Segment] {
+        &self.segments[self.segments.partition_point(|segment| segment.key().logical < self.sealed)..]
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.iter().for_each(Segment::leave);
+        self.segments.iter().for_each(Segment::leave);
     }
 }
 
-impl MetaLog {
-    /// [Appends](MetaLog::append) records that survive the death of the process from now on; each item as a whole or not at all. Waits for nothing.
+impl Appender {
+    /// [Appends](Appender::append) records that survive the death of the process from now on; each item as a whole or not at all.
     ///
     /// # Errors
     /// What was handed over, where no memory is left: the caller [writes](MetaLog::write) first.
-    pub fn append_kept(&mut self, room: Admission, records: Batch) -> Result<(), (Admission, Batch)> {
-        let begin = self.placed + self.gathered.len() as u64;
+    pub fn append_kept(&self, room: Admission, records: Batch) -> Result<(), (Admission, Batch)> {
+        let mut tail = self.tail();
+        let begin = tail.end();
         let end = begin + records.len() as u64;
-        let memory = self.tenant.memory();
-        let filled = self.kept.0.iter().find(|segment| segment.len() < segment.capacity()).or(self.kept.0.last());
+        let kept = &mut tail.kept;
         // Records that are not kept stand behind them: nothing may follow in memory.
-        if filled.is_some_and(|segment| segment.end() != begin) {
+        let last = kept.segments.iter().rfind(|segment| !segment.is_empty());
+        if last.is_some_and(|segment| segment.end() != begin) {
             return Err((room, records));
         }
         let behind = |segment: &Segment| segment.key().logical + segment.capacity() as u64;
         loop {
-            let logical = self.kept.0.last().map_or(begin, behind);
+            let logical = kept.filling().last().map_or(begin, behind);
             if logical >= end {
                 break;
             }
-            let life = self.volume().mount();
-            let key = SegmentKey { owner: self.tenant.owner(), file: FILE, life, logical };
+            let life = self.tenant.volume().mount();
+            let key = SegmentKey { owner: self.tenant.owner(), file: KEPT, life, logical };
             let want = STEP.max((end - logical) as usize);
-            match memory.claim(key, Layout { front: 0, frame: 0 }, want, Hurry::Journal) {
-                Some(segment) => self.kept.0.push(segment),
+            match self.tenant.memory().claim(key, Layout { front: 0, frame: 0 }, want, Hurry::Log) {
+                Some(segment) => kept.segments.push(segment),
                 None => return Err((room, records)),
             }
         }
         let mut rest = records.bytes();
-        for segment in &self.kept.0 {
+        for segment in kept.filling() {
             rest = &rest[segment.append(rest)..];
         }
-        self.append(room, records);
+        tail.append(room, records);
         Ok(())
     }
+}
 
+impl MetaLog {
     /// Takes over what a dead process had appended and not written: `replay` hands it out behind the drive's records. The caller writes before its
     /// [`Tenant::recovered`](crate::Tenant::recovered), which forgets the memory.
     ///
@@ -73,7 +91,7 @@ impl MetaLog {
     /// ([`RESTORED`](crate::RESTORED)), and nothing of memory counts.
     pub fn take_left(&mut self, replay: &mut Replay) -> bool {
         let mut left = self.tenant.left_behind();
-        left.retain(|segment| segment.key.file == FILE);
+        left.retain(|segment| segment.key.file == KEPT);
         let life = left.iter().map(|segment| segment.key.life).max();
         let run: Vec<_> = left.into_iter().filter(|segment| Some(segment.key.life) == life).collect();
         let base = run.first().map_or(self.placed, |first| first.key.logical);
@@ -106,7 +124,9 @@ impl MetaLog {
         items.join_bytes(&bytes[from..to]);
         self.given = self.given.max(self.last) + 1;
         replay.chain.put(self.given, self.last, 0, items.bytes());
-        (self.placed, self.gathered) = (base + from as u64, items);
+        replay.memory = Some(self.given);
+        self.placed = base + from as u64;
+        self.appender.tail().begin(self.placed, items);
         false
     }
 }

@@ -7,10 +7,10 @@
 //! In a ring, frames follow each other from zone to zone. Each ring holds all records. Snapshots stand in the rings by turns. So either ring alone
 //! is enough to recover, and whatever happens to one zone loses nothing. When a snapshot is whole and durable, the zones before it are reset.
 //!
-//! A log of one copy can [grow](MetaLog::grow) where a snapshot finds no room in it, and give zones back. Two copies have their zones by turns
-//! in the root, so their rings stay as they are.
+//! A log of one copy [grows](MetaLog::grow) where a frame finds no room in it, and can give zones back. It takes another zone for one that died. Its
+//! frames are short: of what one place of the drive loses no copy is left. Two copies have their zones by turns in the root, so their rings stay as they are.
 //!
-//! A ring of which fewer than two zones take writes is *lost*: a snapshot that begins where the one before ends could never give a zone
+//! One of two rings of which fewer than two zones take writes is *lost*: a snapshot that begins where the one before ends could never give a zone
 //! back. Nothing more is written to a lost ring, and all snapshots go to the other one.
 //!
 //! A ring is *stuck* where a zone died in it and no other zone is free. The other ring has everything, so it takes the next snapshot. When that is whole, all
@@ -25,8 +25,10 @@
 //! - `ring` and `items` are arithmetic and cutting, without I/O; [`format`](mod@format) is what stands on the drive;
 //! - `open` reads the rings, `write` writes to them.
 //!
-//! Every call that returns a `Result` may read, write, flush or reset. An engine makes it from one thread at a time.
+//! Every call of a [`MetaLog`] that returns a `Result` may read, write, flush or reset. An engine makes it from one thread at a time. Meanwhile any thread
+//! appends, by the log's [`Appender`].
 
+mod appender;
 pub mod chain;
 pub mod format;
 mod grow;
@@ -37,19 +39,23 @@ mod ring;
 mod root;
 mod write;
 
+pub use appender::{Admission, Admitted, Appender};
 pub use chain::Since;
 pub use items::Batch;
+pub use kept::KEPT;
 pub use open::{Keep, Replay};
 pub use root::Root;
 
 use crate::volume::{Tenant, Volume};
 use imbrex_device::{Error, Fault, ZoneId};
-use kept::Kept;
-use ring::{Ring, Room, Slot};
+use ring::{Ring, Slot};
 use std::sync::Arc;
 
 /// Frames begin and end at multiples of this, in bytes, whatever the drive's block.
 pub const BLOCK: u64 = 4096;
+
+/// Blocks that hold a zone's header, each all of it: with the only one of a log of one copy all of the zone would be lost.
+const HEADS: u64 = 2;
 
 /// What is said where one of two copies is lost.
 pub const ONE_COPY: &str = "One of the two copies of the metadata has too few zones left that take writes; the other one is all there is. \
@@ -57,20 +63,6 @@ pub const ONE_COPY: &str = "One of the two copies of the metadata has too few zo
 
 /// What time it is, in nanoseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
-/// Room for records: whoever has it can append so many bytes, and the rings take them.
-#[must_use]
-#[derive(Debug)]
-pub struct Admission(u64);
-
-/// Whether records may come.
-#[derive(Debug)]
-pub enum Admitted {
-    /// They may.
-    Room(Admission),
-    /// The rings have room for a snapshot and no more. The caller takes one first.
-    Snapshot,
-}
 
 /// A snapshot that is being written.
 #[derive(Debug)]
@@ -80,6 +72,10 @@ struct Progress {
     /// Place of the zone where it begins in the order of its ring.
     order: u64,
     frames: u64,
+    /// Where the records begin in the stream of all record items that the snapshot does not know.
+    logical: u64,
+    /// It knows all that were appended when it began.
+    knows_all: bool,
 }
 
 /// A zone of the log.
@@ -89,6 +85,8 @@ pub struct LogZone {
     pub zone: ZoneId,
     /// Of the first copy, or the second.
     pub copy: u8,
+    /// Its life.
+    pub life: u64,
     /// Bytes that it takes.
     pub capacity: u64,
     /// Bytes in it that are of use.
@@ -114,9 +112,13 @@ pub enum LogZoneState {
 pub struct MetaLog {
     tenant: Tenant,
     clock: Clock,
+    root: Root,
     rings: Vec<Ring>,
+    appender: Appender,
     /// Bytes of a frame at most.
     frame: u64,
+    /// Bytes of one device write at most.
+    run: u64,
     /// Number of the last record frame, which the next one names.
     last: u64,
     /// No frame has that number so far; this is the one before it.
@@ -125,16 +127,15 @@ pub struct MetaLog {
     given: u64,
     /// Number of the last snapshot that is whole.
     snapshot: u64,
+    /// Number of the last one that was begun.
+    begun: u64,
     /// Bytes of record frames since then.
     grown: u64,
     progress: Option<Progress>,
-    /// Records that are appended and not written.
-    gathered: Batch,
-    /// Where they begin in the stream of all record items of the log, in bytes.
+    /// A zone that the label was to name, and may: it is for the log and nobody else.
+    half_taken: Option<ZoneId>,
+    /// Where the next record to be written begins in the stream of all record items of the log, in bytes.
     placed: u64,
-    kept: Kept,
-    /// Bytes that somebody is admitted for.
-    admitted: u64,
 }
 
 /// A zone that was just taken.
@@ -149,28 +150,56 @@ impl MetaLog {
     pub fn create(tenant: &Tenant, root: &Root, clock: Clock) -> MetaLog {
         let slot = |zone| empty_slot(tenant.volume(), zone);
         let rings = (0..root.copies).map(|copy| Ring::new(root.ring(copy).map(slot).collect(), 0)).collect();
-        MetaLog::of(tenant, rings, clock)
+        MetaLog::of(tenant, root, rings, clock)
     }
 
-    fn of(tenant: &Tenant, rings: Vec<Ring>, clock: Clock) -> MetaLog {
+    fn of(tenant: &Tenant, root: &Root, mut rings: Vec<Ring>, clock: Clock) -> MetaLog {
+        if rings.len() == 1 {
+            rings = rings.into_iter().map(Ring::alone).collect();
+        }
         let mut log = MetaLog {
             tenant: tenant.clone(),
             clock,
+            root: root.clone(),
             rings,
+            appender: Appender::new(tenant),
             frame: 0,
+            run: 0,
             last: 0,
             unmarked: None,
             given: 0,
             snapshot: 0,
+            begun: 0,
             grown: 0,
             progress: None,
-            gathered: Batch::default(),
+            half_taken: None,
             placed: 0,
-            kept: Kept::default(),
-            admitted: 0,
         };
-        log.frame = ring::frame_of(log.zone_bytes());
+        log.measure();
         log
+    }
+
+    /// How long frames are.
+    fn measure(&mut self) {
+        self.run = ring::run_of(self.zone_bytes());
+        self.frame = if self.rings.len() > 1 { self.run } else { BLOCK };
+        self.publish();
+    }
+
+    /// What the label says of it.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Appends records, from any thread.
+    pub fn appender(&self) -> &Appender {
+        &self.appender
+    }
+
+    /// Whoever appends gets the room that there is.
+    fn publish(&self) {
+        let rooms = self.alive().map(|ring| self.rings[ring].room(self.frame)).collect();
+        self.appender.tail().publish(rooms, self.rings.len() as u64, self.frame);
     }
 
     fn volume(&self) -> &Volume {
@@ -196,6 +225,7 @@ impl MetaLog {
             let zone = move |(slot, state): (Slot, LogZoneState)| LogZone {
                 zone: slot.zone,
                 copy: copy as u8,
+                life: slot.life,
                 capacity: slot.capacity,
                 written: if slot.order > 0 { slot.tail } else { 0 },
                 state,
@@ -210,32 +240,6 @@ impl MetaLog {
         self.rings.iter().any(Ring::is_lost)
     }
 
-    /// Whether the caller may append records of so many bytes of a [`Batch`]. `snapshot`: about as many bytes would a snapshot take, for which room
-    /// is kept in every ring; `None`: the caller may use that room, since its records belong to a snapshot, or a snapshot did not help.
-    pub fn admit(&mut self, bytes: u64, snapshot: Option<u64>) -> Admitted {
-        match self.has_room(bytes, snapshot) {
-            true => {
-                self.admitted += bytes;
-                Admitted::Room(Admission(bytes))
-            }
-            false => Admitted::Snapshot,
-        }
-    }
-
-    /// Whether [`MetaLog::admit`] would say yes.
-    pub fn has_room(&self, bytes: u64, snapshot: Option<u64>) -> bool {
-        let rooms: Vec<Room> = self.alive().map(|ring| self.rings[ring].room(self.frame)).collect();
-        let waiting = self.gathered.len() as u64 + self.admitted + bytes;
-        ring::admits(&rooms, self.rings.len() as u64, self.frame, waiting, snapshot)
-    }
-
-    /// Appends records in memory. It cannot fail: they are no more bytes than the caller was admitted for.
-    pub fn append(&mut self, room: Admission, records: Batch) {
-        debug_assert!(records.len() as u64 <= room.0, "{} bytes for {} that were admitted", records.len(), room.0);
-        self.admitted -= room.0;
-        self.gathered.join(records);
-    }
-
     /// Bytes of record frames since the beginning of the last whole snapshot of this mount.
     pub fn grown(&self) -> u64 {
         self.grown
@@ -244,6 +248,11 @@ impl MetaLog {
     /// Number of the last snapshot that is whole.
     pub fn snapshot(&self) -> u64 {
         self.snapshot
+    }
+
+    /// Bytes of an item that fills a frame.
+    pub fn item_bytes(&self) -> usize {
+        self.frame as usize - format::FRONT - items::LENGTH
     }
 
     /// Whether a snapshot is being written.
@@ -255,7 +264,13 @@ impl MetaLog {
     pub fn abandon_snapshot(&mut self) {
         if let Some(Progress { ring, .. }) = self.progress.take() {
             self.rings[ring].drop_useless();
+            self.publish();
         }
+    }
+
+    /// Whether records are appended and not written.
+    pub fn has_unwritten(&self) -> bool {
+        self.appender.tail().has_unwritten()
     }
 
     /// The rings that are written.

@@ -1,12 +1,14 @@
 //! Opens a log: which zones of the rings are in use, the newest whole snapshot, and the records behind it. Changes nothing.
 
-use super::chain::{Chain, Since};
-use super::format::{Kind, LogFrame, LogHead, read_zone};
+use super::chain::{Chain, EachOrGap, Since};
+use super::format::{Kind, LogFrame, LogHead, footprint, is_cut_off, read_zone};
 use super::items::Assembler;
 use super::ring::{Ring, Slot};
-use super::{BLOCK, Clock, MetaLog, ONE_COPY, Root};
+use super::{BLOCK, Batch, Clock, HEADS, MetaLog, ONE_COPY, Root};
+use crate::frame::Scan;
 use crate::volume::{Tenant, Volume};
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Written, Zone, ZoneId, ZoneState};
+use std::sync::Arc;
 
 /// Says of a piece whether a salvage wants it, whatever snapshot it belongs to.
 pub type Keep<'a> = &'a dyn Fn(&[u8]) -> bool;
@@ -23,8 +25,14 @@ pub struct Replay {
     pub skipped: Vec<String>,
     /// All copies were read whole.
     pub whole: bool,
+    /// Of the only snapshot that is left pieces are missing; it was in the log's only copy.
+    pub partial: bool,
+    /// The end of the log's only copy is torn, as a power loss leaves it. Any other end that is no frame is told in `skipped`.
+    pub torn: bool,
     /// The highest number of a frame, or of a zone's life.
     pub newest: u64,
+    /// What a dead process had in memory has this number of a frame.
+    pub memory: Option<u64>,
     pub(super) chain: Chain,
     /// Number of the newest record frame, and where it ends in the stream of all record items.
     end: (u64, u64),
@@ -36,6 +44,11 @@ impl Replay {
     /// Hands the records behind the beginning of the snapshot to `each`, in order, each with the number of its frame.
     pub fn records(&self, each: &mut dyn FnMut(u64, &[u8])) -> Since {
         self.chain.since(self.start, each)
+    }
+
+    /// [`Replay::records`], and where some are missing.
+    pub fn records_and_gaps(&self, each: &mut EachOrGap<'_>) -> Since {
+        self.chain.since_with_gaps(self.start, each)
     }
 
     /// Hands all records that are left to `each`, also those before the snapshot.
@@ -59,15 +72,26 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The next frame of the ring, in the zone of this order. Returns the snapshot that is whole with it.
-    fn put(&mut self, frame: &LogFrame, items: &[u8], order: u64, keep: &mut dyn FnMut(&[u8])) -> Option<Candidate> {
+    /// The next frame of the ring, in the zone of this order, behind the record frame `last`. Returns the snapshot that is whole with it.
+    fn put(&mut self, frame: &LogFrame, items: &[u8], order: u64, last: u64, keep: &mut dyn FnMut(&[u8])) -> bool {
+        let new = |start: u64, broken: bool| Candidate {
+            number: frame.number,
+            start,
+            logical: frame.logical,
+            order,
+            broken,
+            ..Candidate::default()
+        };
         match frame.kind {
-            Kind::Begin => {
-                let (number, start, logical) = (frame.number, frame.before, frame.logical);
-                *self = Candidate { number, start, logical, order, ..Candidate::default() }
-            }
-            Kind::Pieces => {
-                if frame.number != self.number || frame.before != self.frames {
+            Kind::Records => return false,
+            Kind::Begin => *self = new(frame.before, false),
+            // Its beginning is lost.
+            Kind::Pieces | Kind::Whole if frame.number != self.number => *self = new(last, true),
+            Kind::Pieces | Kind::Whole => {}
+        }
+        match frame.kind {
+            Kind::Pieces if frame.before >= self.frames => {
+                if frame.before > self.frames {
                     self.broken = true;
                     self.items.gap();
                 }
@@ -78,25 +102,28 @@ impl Candidate {
                     pieces.push(piece.to_vec());
                 };
                 self.broken |= !self.items.put(frame.first as usize, items, &mut each);
+                false
             }
             Kind::Whole => {
-                let found = std::mem::take(self);
-                let whole = !found.broken && found.number == frame.number && found.frames == frame.before;
-                return (whole && found.number > 0).then_some(found);
+                self.broken |= self.frames != frame.before;
+                !self.broken
             }
-            Kind::Records => {}
+            // A piece that was written twice: the drive has it from a write that failed.
+            _ => false,
         }
-        None
     }
 }
 
 struct Reader<'a> {
     volume: &'a Volume,
+    report: &'a [Zone],
     copies: u8,
     replay: Replay,
     keep: Option<Keep<'a>>,
     /// The highest number of a snapshot, whole or not.
     begun: u64,
+    /// The zone where the only copy ends with something that is no frame.
+    behind: Option<ZoneId>,
 }
 
 impl MetaLog {
@@ -112,18 +139,41 @@ impl MetaLog {
         keep: Option<Keep>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(MetaLog, Replay)> {
+        MetaLog::read(tenant, root, tenant.volume().report_at_open(), clock, keep, progress)
+    }
+
+    /// What the log that `root` names holds, while somebody writes it; `report`: of all zones, as they are now.
+    ///
+    /// # Errors
+    /// As [`MetaLog::open`].
+    pub fn look(tenant: &Tenant, root: &Root, report: &[Zone]) -> Result<Replay> {
+        Ok(MetaLog::read(tenant, root, report, Arc::new(|| 0), None, &mut |_, _| {})?.1)
+    }
+
+    fn read(
+        tenant: &Tenant,
+        root: &Root,
+        report: &[Zone],
+        clock: Clock,
+        keep: Option<Keep>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(MetaLog, Replay)> {
         let replay = Replay {
             snapshot: None,
             pieces: Vec::new(),
             kept: Vec::new(),
             skipped: Vec::new(),
             whole: true,
+            partial: false,
+            torn: false,
             newest: 0,
+            memory: None,
             chain: Chain::default(),
             end: (0, 0),
             start: 0,
         };
-        let mut reader = Reader { volume: tenant.volume(), copies: root.copies, replay, keep, begun: 0 };
+        let mut reader =
+            Reader { volume: tenant.volume(), report, copies: root.copies, replay, keep, begun: 0, behind: None };
         let mut rings = Vec::new();
         for copy in 0..root.copies {
             let mut slots = Vec::new();
@@ -148,18 +198,24 @@ impl MetaLog {
                 chosen = newest;
             }
         }
+        if let Some(zone) = reader.behind {
+            reader.skipped(format!("What stands behind the last frame of metazone {zone} is none"));
+        }
         let Reader { mut replay, begun, .. } = reader;
-        let mut log = MetaLog::of(tenant, settled, clock);
+        let mut log = MetaLog::of(tenant, root, settled, clock);
         replay.newest = replay.newest.max(replay.chain.newest());
         // Without a whole one the next is newer than any that may be readable again some day.
         log.snapshot = chosen.as_ref().map_or(begun, |found| found.number);
+        log.begun = begun;
         if let Some(found) = chosen {
             (replay.snapshot, replay.start, replay.pieces) = (Some(found.number), found.start, found.pieces);
+            replay.partial = found.broken;
             replay.newest = replay.newest.max(replay.start);
             replay.end = replay.end.max((found.start, found.logical));
         }
         (log.last, log.given) = (replay.chain.newest().max(replay.start), replay.newest);
         log.placed = replay.end.1;
+        log.appender.tail().begin(log.placed, Batch::default());
         Ok((log, replay))
     }
 
@@ -168,7 +224,10 @@ impl MetaLog {
     /// # Errors
     /// Where another tenant has one.
     pub fn adopt(&self) -> Result<()> {
-        self.rings.iter().flat_map(Ring::slots).try_for_each(|slot| self.tenant.adopt(slot.zone))
+        self.rings.iter().flat_map(Ring::slots).try_for_each(|slot| {
+            self.tenant.is_of_log(slot.zone);
+            self.tenant.adopt(slot.zone)
+        })
     }
 }
 
@@ -180,7 +239,7 @@ impl Reader<'_> {
     }
 
     fn report(&self, number: u32) -> Option<Zone> {
-        self.volume.report_at_open().get(number as usize).copied()
+        self.report.get(number as usize).copied()
     }
 
     /// What the drive says of a zone of this ring, and its header.
@@ -217,22 +276,34 @@ impl Reader<'_> {
     fn head(&mut self, number: u32, copy: u8) -> Result<Option<LogHead>> {
         let mut block = AlignedBuf::zeroed(BLOCK as usize);
         let address = self.volume.geometry().start(ZoneId(number));
-        match self.volume.read(&mut block, address, Cause::Recovery.into()) {
-            Ok(()) => {}
-            Err(Error { fault: Fault::Media { .. } | Fault::Offline, .. }) => {
-                self.skipped(format!("Metazone {number} cannot be read"));
+        let mut unreadable = false;
+        for at in (0..HEADS).map(|n| address + n * BLOCK) {
+            match self.volume.read(&mut block, at, Cause::Recovery.into()) {
+                Ok(()) => {}
+                Err(Error { fault: Fault::Media { .. } | Fault::Offline, .. }) => {
+                    unreadable = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
+            if let Some(head) = LogHead::decode(&block) {
+                let ours = head.volume == self.volume.uuid() && head.zone == number && head.copy == copy;
+                return Ok(Some(head).filter(|_| ours));
+            }
         }
-        let ours = |head: &LogHead| head.volume == self.volume.uuid() && head.zone == number && head.copy == copy;
-        Ok(LogHead::decode(&block).filter(ours))
+        if unreadable {
+            self.skipped(format!("Metazone {number} cannot be read"));
+        }
+        Ok(None)
     }
 
-    /// Reads the zones of a ring that are in use, in their order. Returns the newest snapshot that is whole.
+    /// Reads the zones of a ring that are in use, in their order. Returns the newest snapshot that is whole; of the only copy, where none is, what is left
+    /// of the newest one.
     fn ring(&mut self, slots: &mut [Slot], copy: u8, next: &mut dyn FnMut()) -> Result<Option<Candidate>> {
         let mut used: Vec<&mut Slot> = slots.iter_mut().filter(|slot| slot.order > 0).collect();
         used.sort_by_key(|slot| slot.order);
-        let (mut candidate, mut newest) = (Candidate::default(), None::<(Candidate, u64)>);
+        let (mut candidate, mut newest, mut last) = (Candidate::default(), None::<(Candidate, u64)>, 0);
+        let mut remains = Candidate::default();
         for slot in &mut used {
             next();
             let Some(zone) = self.report(slot.zone.0) else { continue };
@@ -243,32 +314,68 @@ impl Reader<'_> {
                     kept.push(piece.to_vec());
                 }
             };
-            let mut each = |_: u64, frame: &LogFrame, items: &[u8]| {
+            let mut end = HEADS * BLOCK;
+            let mut each = |at: u64, frame: &LogFrame, items: &[u8]| {
+                end = at + footprint(items.len());
                 match frame.kind {
                     Kind::Records => {
                         slot.useful = true;
+                        last = frame.number.max(last);
                         let end = frame.logical.saturating_add(items.len() as u64);
                         replay.end = replay.end.max((frame.number, end));
                         replay.chain.put(frame.number, frame.before, frame.first as usize, items);
                     }
-                    _ => *begun = frame.number.max(*begun),
+                    _ => {
+                        *begun = frame.number.max(*begun);
+                        if frame.number != candidate.number {
+                            remains = std::mem::take(&mut candidate);
+                        }
+                    }
                 }
-                if let Some(whole) = candidate.put(frame, items, slot.order, &mut keep) {
-                    newest = Some((whole, slot.order));
+                if candidate.put(frame, items, slot.order, last, &mut keep) {
+                    newest = Some((std::mem::take(&mut candidate), slot.order));
                 }
             };
-            let scan = read_zone(self.volume.device().as_ref(), &zone, (copy, slot.life), &mut each)?;
+            let mut scan = read_zone(self.volume.device().as_ref(), &zone, (copy, slot.life), &mut each)?;
+            // Nothing but a header.
+            scan.unreadable.retain(|at| *at >= HEADS * BLOCK);
             if !scan.unreadable.is_empty() {
                 // Perhaps it can be read the next time.
                 slot.useful = true;
                 let n = scan.unreadable.len();
                 self.skipped(format!("{n} places of metazone {} cannot be read", slot.zone));
             }
+            self.look_behind(&zone, (copy, slot.life), end, &scan)?;
+        }
+        if newest.is_none() && self.copies == 1 {
+            let left = if candidate.number > 0 { candidate } else { remains };
+            if left.number > 0 {
+                used.iter_mut().for_each(|slot| slot.useful |= slot.order >= left.order);
+                self.skipped(format!("Pieces of snapshot {} are lost", left.number));
+                return Ok(Some(Candidate { broken: true, ..left }));
+            }
         }
         Ok(newest.map(|(whole, end)| {
             used.iter_mut().for_each(|slot| slot.useful |= (whole.order..=end).contains(&slot.order));
             whole
         }))
+    }
+
+    /// Whether the bytes behind the last frame of a zone of the only copy are those of a frame that a power loss cut off.
+    fn look_behind(&mut self, zone: &Zone, (copy, life): (u8, u64), end: u64, scan: &Scan) -> Result<()> {
+        (self.replay.torn, self.behind) = (false, None);
+        let Written::To(wp) = zone.written() else { return Ok(()) };
+        if self.copies > 1 || end >= wp || scan.unreadable.iter().any(|at| *at >= end) {
+            return Ok(());
+        }
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        let len = (wp - end).min(BLOCK) as usize;
+        self.volume.read(&mut block[..len], self.volume.geometry().start(zone.id) + end, Cause::Recovery.into())?;
+        self.replay.torn = is_cut_off(&block[..len], (copy, life), end, wp);
+        // Nothing stands in the rest of a zone that was finished.
+        let finished = zone.state == ZoneState::Full && block[..len].iter().all(|byte| *byte == 0);
+        self.behind = (!self.replay.torn && !finished).then_some(zone.id);
+        Ok(())
     }
 
     /// What is before a ring's own newest snapshot is of no use any more, nor are zones that hold pieces of an interrupted one and nothing else. A zone that

@@ -1,6 +1,6 @@
 //! Arithmetic of a ring: which zone is next, how much room there is, what may be reset, when it is lost. Pure.
 
-use super::{BLOCK, LogZoneState};
+use super::{BLOCK, HEADS, LogZoneState};
 use imbrex_device::ZoneId;
 
 /// A zone of a ring.
@@ -45,6 +45,8 @@ pub(super) struct Ring {
     told: bool,
     /// No zone of it is free, and the other ring is to make room for it.
     stuck: bool,
+    /// There is no other ring: it gets more zones, and is written as long as it has one.
+    alone: bool,
 }
 
 impl Ring {
@@ -53,7 +55,12 @@ impl Ring {
         let used = slots.iter().enumerate().filter(|(_, slot)| slot.order > 0);
         let newest = used.max_by_key(|(_, slot)| slot.order);
         let current = newest.filter(|(_, slot)| !slot.dead && slot.rest() > 0).map(|(i, _)| i);
-        Ring { slots, current, order, told: false, stuck: false }
+        Ring { slots, current, order, told: false, stuck: false, alone: false }
+    }
+
+    /// The only one of its log.
+    pub(super) fn alone(self) -> Ring {
+        Ring { alone: true, ..self }
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -71,9 +78,14 @@ impl Ring {
         self.slots.iter().enumerate().map(move |(i, slot)| (*slot, state(i, slot)))
     }
 
+    /// Zones that take writes.
+    pub(super) fn alive(&self) -> usize {
+        self.slots.iter().filter(|slot| !slot.dead).count()
+    }
+
     /// See the [room](super).
     pub(super) fn is_lost(&self) -> bool {
-        self.slots.iter().filter(|slot| !slot.dead).count() < 2
+        self.alive() < if self.alone { 1 } else { 2 }
     }
 
     /// Whether frames go there.
@@ -121,6 +133,11 @@ impl Ring {
             (slot.order, slot.tail) = (0, 0);
             self.current = self.current.filter(|current| *current != i);
         }
+    }
+
+    /// Whether the zone that is begun next takes so many bytes of frames.
+    pub(super) fn next_takes(&self, bytes: u64) -> bool {
+        self.next().is_some_and(|i| self.slots[i].capacity.saturating_sub(HEADS * BLOCK) >= bytes)
     }
 
     /// No more frames go to the zone that is written.
@@ -182,11 +199,11 @@ impl Ring {
         self.slots.push(slot);
     }
 
-    /// Free zones that can go while `least` others still take writes.
+    /// Free zones that can go while `least` others still take writes, and all free ones that take none.
     pub(super) fn spare(&self, least: usize) -> Vec<ZoneId> {
-        let alive = self.slots.iter().filter(|slot| !slot.dead).count();
-        let free = self.slots.iter().filter(|slot| slot.order == 0 && !slot.dead);
-        free.rev().take(alive.saturating_sub(least)).map(|slot| slot.zone).collect()
+        let free = |dead: bool| self.slots.iter().filter(move |slot| slot.order == 0 && slot.dead == dead);
+        let live = free(false).rev().take(self.alive().saturating_sub(least));
+        live.chain(free(true)).map(|slot| slot.zone).collect()
     }
 
     /// Free zones that no frame goes to any more.
@@ -202,7 +219,7 @@ impl Ring {
         let free = self.slots.iter().filter(|slot| slot.order == 0 && !slot.dead);
         Room {
             rest: self.current.map_or(0, |i| self.slots[i].rest()).saturating_sub(wasted),
-            free: free.map(|slot| slot.capacity.saturating_sub(BLOCK + wasted)).sum(),
+            free: free.map(|slot| slot.capacity.saturating_sub(HEADS * BLOCK + wasted)).sum(),
         }
     }
 }
@@ -222,8 +239,8 @@ impl Room {
     }
 }
 
-/// Bytes of a frame at most, in rings of zones that take so many bytes. A piece of half as many bytes surely is one write.
-pub(super) fn frame_of(zone: u64) -> u64 {
+/// Bytes of a device write at most, in rings of zones that take so many bytes. A piece of half as many bytes surely is one write.
+pub(super) fn run_of(zone: u64) -> u64 {
     (zone / 16).clamp(BLOCK, 2 << 20) / BLOCK * BLOCK
 }
 

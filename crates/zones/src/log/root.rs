@@ -6,11 +6,13 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"IMBXmlog";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Of [`RawRoot::flags`].
 const UNFINISHED: u8 = 1;
 /// Most runs of neighbouring zones.
 const MAX_RUNS: usize = 100;
+/// Most bytes of the engine.
+const MAX_ENGINE: usize = 64;
 /// Most zones, so that no root asks for more memory than any log needs: SMRSTORE's drive has 400.
 const MAX_ZONES: usize = 1 << 20;
 
@@ -26,10 +28,10 @@ struct RawRoot {
     runs: U16,
 }
 const HEADER: usize = size_of::<RawRoot>();
-const _: () = assert!(HEADER == 24 && HEADER + MAX_RUNS * 8 <= 1024);
+const _: () = assert!(HEADER == 24 && HEADER + MAX_RUNS * 8 + MAX_ENGINE <= 1024);
 
 /// The zones of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
     /// Copies of the log: one or two.
     pub copies: u8,
@@ -38,6 +40,8 @@ pub struct Root {
     /// The label was made anew of the zones' headers, and the salvage that makes the log's contents has not come to its end. No other opening may
     /// believe the log.
     pub unfinished: bool,
+    /// What the engine wants to know before it reads the log: 64 bytes at most.
+    pub engine: Vec<u8>,
 }
 
 impl Root {
@@ -46,7 +50,7 @@ impl Root {
         self.zones.iter().copied().skip(usize::from(copy)).step_by(usize::from(self.copies.max(1)))
     }
 
-    /// As the bytes of the tenant's root; `None`: the zones stand in too many places.
+    /// As the bytes of the tenant's root; `None`: the zones stand in too many places, or the engine wants to know too much.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for zone in &self.zones {
@@ -55,13 +59,13 @@ impl Root {
                 _ => runs.push((*zone, 1)),
             }
         }
-        if runs.len() > MAX_RUNS {
+        if runs.len() > MAX_RUNS || self.engine.len() > MAX_ENGINE {
             return None;
         }
         let raw = RawRoot {
             magic: MAGIC,
             version: VERSION.into(),
-            length: ((HEADER + runs.len() * 8) as u32).into(),
+            length: ((HEADER + runs.len() * 8 + self.engine.len()) as u32).into(),
             crc: 0.into(),
             copies: self.copies,
             flags: if self.unfinished { UNFINISHED } else { 0 },
@@ -72,6 +76,7 @@ impl Root {
             bytes.extend_from_slice(&first.to_le_bytes());
             bytes.extend_from_slice(&count.to_le_bytes());
         }
+        bytes.extend_from_slice(&self.engine);
         let crc = crc32c::crc32c(&bytes);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         Some(bytes)
@@ -82,7 +87,7 @@ impl Root {
     /// # Errors
     /// A phrase that says what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Root, &'static str> {
-        let (raw, runs) = RawRoot::read_from_prefix(bytes).map_err(|_| "it is too short")?;
+        let (raw, rest) = RawRoot::read_from_prefix(bytes).map_err(|_| "it is too short")?;
         if raw.magic != MAGIC {
             return Err("it is none of a metadata log");
         }
@@ -97,10 +102,11 @@ impl Root {
         if !(1..=2).contains(&raw.copies) || raw.flags & !UNFINISHED != 0 {
             return Err("its copies make no sense");
         }
-        let runs = <[[U32; 2]]>::ref_from_bytes(runs).map_err(|_| "its length makes no sense")?;
-        if usize::from(raw.runs.get()) != runs.len() || runs.len() > MAX_RUNS {
-            return Err("its length makes no sense");
-        }
+        let runs = usize::from(raw.runs.get());
+        let (runs, engine) = <[[U32; 2]]>::ref_from_prefix_with_elems(rest, runs)
+            .ok()
+            .filter(|(runs, engine)| runs.len() <= MAX_RUNS && engine.len() <= MAX_ENGINE)
+            .ok_or("its length makes no sense")?;
         let mut zones: Vec<u32> = Vec::new();
         for [first, count] in runs {
             let (first, count) = (first.get(), count.get());
@@ -113,7 +119,7 @@ impl Root {
             }
             zones.extend(first..end);
         }
-        Ok(Root { copies: raw.copies, zones, unfinished: raw.flags & UNFINISHED != 0 })
+        Ok(Root { copies: raw.copies, zones, unfinished: raw.flags & UNFINISHED != 0, engine: engine.to_vec() })
     }
 
     /// Whether a log can stand in these zones of the volume. A root that names other zones is another drive's, or nobody's: nothing is read by it.
@@ -144,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_root_reads_back_and_a_damaged_one_does_not() {
-        for (copies, unfinished) in [(1, false), (2, false), (2, true)] {
-            let root = Root { copies, zones: vec![4, 5, 6, 9, 10, 700], unfinished };
+        for (copies, unfinished, engine) in [(1, false, vec![7; MAX_ENGINE]), (2, false, vec![]), (2, true, vec![1])] {
+            let root = Root { copies, zones: vec![4, 5, 6, 9, 10, 700], unfinished, engine };
             let bytes = root.encode().unwrap();
             assert_eq!(Root::decode(&bytes), Ok(root));
             for at in 0..bytes.len() {
@@ -155,12 +161,13 @@ mod tests {
                 assert!(Root::decode(&bytes[..at]).is_err());
             }
         }
-        let of = |zones: Vec<u32>| Root { copies: 2, zones, unfinished: false };
+        let of = |zones: Vec<u32>| Root { copies: 2, zones, ..Root::default() };
         let whole = of((0..MAX_ZONES as u32).collect());
         assert_eq!(Root::decode(&whole.encode().unwrap()), Ok(whole));
         let many = of((0..=MAX_ZONES as u32 + 1).filter(|n| *n != 9).collect());
         assert!(Root::decode(&many.encode().unwrap()).is_err(), "one more than there may be, in two runs");
         assert!(of((0..300).map(|n| n * 2).collect()).encode().is_none());
+        assert!(Root { engine: vec![0; MAX_ENGINE + 1], ..of(vec![4, 5]) }.encode().is_none());
         let rings = of(vec![4, 5, 6, 9, 10]);
         assert_eq!([0, 1].map(|copy| rings.ring(copy).collect::<Vec<_>>()), [vec![4, 6, 10], vec![5, 9]]);
     }

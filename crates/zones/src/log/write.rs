@@ -1,9 +1,11 @@
 //! Writes to the rings: records to each of them, a snapshot to one.
 
 use super::format::{FRONT, Kind, LogFrame, LogHead, footprint};
-use super::{Batch, MetaLog, ONE_COPY, Progress};
+use super::items::Cut;
+use super::{BLOCK, Batch, HEADS, MetaLog, ONE_COPY, Progress};
 use crate::volume::stream::OpenZone;
-use imbrex_device::{Cause, Error, Fault, Result, Tag};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag};
+use std::io::ErrorKind;
 
 impl MetaLog {
     /// A number that no frame and no life of this log had before. No mount gives out one that an earlier mount may have given: of what that wrote
@@ -19,22 +21,36 @@ impl MetaLog {
     /// # Errors
     /// Where no ring takes them: the next call tries again. Where only one does, that is told in the log, and the other is tried again, unless
     /// it is lost.
-    pub fn write(&mut self) -> Result<()> {
-        let gathered = std::mem::take(&mut self.gathered);
-        let base = self.placed;
-        for cut in gathered.cut(self.frame as usize - FRONT) {
-            self.placed = base + cut.bytes.start as u64;
-            if let Err(error) = self.write_records(&gathered.bytes()[cut.bytes], cut.first) {
-                // Of a record that is written in part all is written anew: whoever reads it drops the part.
-                self.gathered = gathered;
-                self.gathered.drop_front(cut.item);
-                self.placed = base + cut.item as u64;
-                return Err(error);
+    pub fn write(&mut self, priority: Priority) -> Result<()> {
+        self.keep_two();
+        let (mut gathered, base) = self.appender.tail().take();
+        let cuts = gathered.cut(self.frame as usize - FRONT);
+        let tag = Tag::new(Cause::Journal).at(priority);
+        let result = self.runs(&cuts).try_for_each(|run| {
+            self.placed = base + run[0].bytes.start as u64;
+            // Of a record that is written in part all is written anew: whoever reads it drops the part.
+            self.write_records(&gathered, run, base, tag).map_err(|error| (error, run[0].item))
+        });
+        let result = match result {
+            Ok(()) => {
+                self.placed = base + gathered.len() as u64;
+                self.appender.tail().written();
+                Ok(())
             }
-        }
-        self.placed = base + gathered.len() as u64;
-        self.kept.clear();
-        Ok(())
+            Err((error, item)) => {
+                gathered.drop_front(item);
+                self.placed = base + item as u64;
+                self.appender.tail().put_back(gathered);
+                Err(error)
+            }
+        };
+        self.publish();
+        result
+    }
+
+    /// Cuts as they go to the drive together.
+    fn runs<'a>(&self, cuts: &'a [Cut]) -> impl Iterator<Item = &'a [Cut]> + use<'a> {
+        cuts.chunks((self.run / self.frame).max(1) as usize)
     }
 
     /// What this mount could not read counts no more once the next snapshot is whole, or a record is written.
@@ -43,29 +59,32 @@ impl MetaLog {
         self.last = self.next_number();
     }
 
-    fn write_records(&mut self, items: &[u8], first: usize) -> Result<()> {
+    fn write_records(&mut self, items: &Batch, run: &[Cut], base: u64, tag: Tag) -> Result<()> {
         // A record that no snapshot precedes needs the frame that it names.
         if let Some(before) = self.unmarked {
-            self.put_records(
-                LogFrame { kind: Kind::Records, number: self.last, before, first: 0, logical: self.placed },
-                &[],
-            )?;
+            let frame = LogFrame { kind: Kind::Records, number: self.last, before, first: 0, logical: self.placed };
+            self.put_records(&[(frame, &[])], tag)?;
             self.unmarked = None;
         }
-        let number = self.next_number();
-        self.put_records(
-            LogFrame { kind: Kind::Records, number, before: self.last, first: first as u32, logical: self.placed },
-            items,
-        )?;
-        self.last = number;
+        let mut last = self.last;
+        let mut frame = |cut: &Cut| {
+            let (number, before) = (self.next_number(), last);
+            last = number;
+            let logical = base + cut.bytes.start as u64;
+            let frame = LogFrame { kind: Kind::Records, number, before, first: cut.first as u32, logical };
+            (frame, &items.bytes()[cut.bytes.clone()])
+        };
+        let frames: Vec<_> = run.iter().map(&mut frame).collect();
+        self.put_records(&frames, tag)?;
+        self.last = last;
         Ok(())
     }
 
-    /// Writes a frame of records to all rings.
-    fn put_records(&mut self, frame: LogFrame, items: &[u8]) -> Result<()> {
+    /// Writes frames of records to all rings.
+    fn put_records(&mut self, frames: &[(LogFrame, &[u8])], tag: Tag) -> Result<()> {
         let (mut written, mut failed) = (false, None);
         for ring in self.alive().collect::<Vec<_>>() {
-            match self.put(ring, frame, items, Cause::Journal) {
+            match self.put(ring, frames, tag) {
                 Ok(_) => written = true,
                 Err(error) => failed = Some(error),
             }
@@ -75,36 +94,57 @@ impl MetaLog {
             Some(error) => tracing::error!(%error, "only one copy of the metadata log could be written"),
             None => {}
         }
-        self.grown += footprint(items.len());
+        self.grown += frames.iter().map(|(_, items)| footprint(items.len())).sum::<u64>();
         Ok(())
     }
 
-    /// Writes a frame to one ring; where its zone takes no more, to the next one. Returns the order of the zone it is in.
-    fn put(&mut self, ring: usize, frame: LogFrame, items: &[u8], cause: Cause) -> Result<u64> {
-        let mut last = None;
-        for _ in 0..=self.rings[ring].slots().len() {
+    /// Writes frames to one ring; where its zone takes no more, to the next one. Returns the order of the zone that the first one is in.
+    fn put(&mut self, ring: usize, mut frames: &[(LogFrame, &[u8])], tag: Tag) -> Result<u64> {
+        let (mut first, mut last) = (None, None);
+        // Each turn but the last ends with a zone that is full or dead.
+        for _ in 0..=2 * self.rings[ring].slots().len() {
+            let Some((_, items)) = frames.first() else { break };
             let i = match self.rings[ring].takes(footprint(items.len())) {
                 Some(i) => i,
                 None => self.next_zone(ring)?,
             };
             let slot = self.rings[ring].slots()[i];
-            let image = frame.encode(ring as u8, slot.life, slot.tail, items);
+            let (mut n, mut end) = (0, slot.tail);
+            while let Some((_, items)) = frames.get(n).filter(|f| end + footprint(f.1.len()) <= slot.capacity) {
+                (n, end) = (n + 1, end + footprint(items.len()));
+            }
+            let mut image = AlignedBuf::zeroed((end - slot.tail) as usize);
+            let mut at = 0;
+            for (frame, items) in &frames[..n] {
+                let to = &mut image[at..at + footprint(items.len()) as usize];
+                frame.encode_into(to, ring as u8, slot.life, slot.tail + at as u64, items);
+                at += to.len();
+            }
             let mut open = OpenZone { zone: slot.zone, life: slot.life, at: slot.tail, capacity: slot.capacity };
-            match self.volume().write_sequential(&mut open, &image, Tag::new(cause)) {
+            match self.volume().write_sequential(&mut open, &image, tag) {
                 Ok(()) => {
-                    self.rings[ring].wrote(i, open.at, frame.kind == Kind::Records);
-                    return Ok(slot.order);
+                    self.rings[ring].wrote(i, open.at, frames[0].0.kind == Kind::Records);
+                    first.get_or_insert(slot.order);
+                    frames = &frames[n..];
                 }
                 Err(error) => {
                     self.volume().check_poison()?;
+                    // Where the host of an emulated drive has no room, no other zone has it.
+                    let host_full = matches!(&error.fault, Fault::Io(e) if e.kind() == ErrorKind::StorageFull);
+                    if host_full && self.volume().core().report_one(slot.zone)?.wp == Some(slot.tail) {
+                        return Err(error);
+                    }
                     tracing::warn!(%error, "a zone of the metadata log took no frame; the next one is used");
-                    // What it took of the frame is passed over by whoever reads it.
+                    // What it took of the frames is passed over by whoever reads it.
                     self.died(ring, i);
                     last = Some(error);
                 }
             }
         }
-        Err(last.unwrap_or_else(|| self.error(Fault::NoSpace)))
+        match first {
+            Some(order) if frames.is_empty() => Ok(order),
+            _ => Err(last.unwrap_or_else(|| self.error(Fault::NoSpace))),
+        }
     }
 
     fn died(&mut self, ring: usize, i: usize) {
@@ -123,6 +163,9 @@ impl MetaLog {
         self.volume().sync(Cause::Journal.into())?;
         loop {
             let Some(i) = self.rings[ring].next() else {
+                if self.rings.len() == 1 && self.grow().is_ok() {
+                    continue;
+                }
                 if self.alive().any(|other| other != ring) {
                     tracing::warn!("no zone of a copy of the metadata log is free; the other copy goes on");
                     self.rings[ring].stick();
@@ -158,9 +201,11 @@ impl MetaLog {
             order,
             created: (self.clock)(),
         };
-        self.tenant.activate(slot.zone)?;
+        self.tenant.make_room_for_log()?;
         let mut open = OpenZone { zone: slot.zone, life: head.life, at: 0, capacity: slot.capacity };
-        self.volume().write_sequential(&mut open, &head.encode(), Cause::Journal.into())?;
+        let mut heads = AlignedBuf::zeroed((HEADS * BLOCK) as usize);
+        heads.chunks_mut(BLOCK as usize).for_each(|block| head.encode_into(block));
+        self.volume().write_sequential(&mut open, &heads, Cause::Journal.into())?;
         self.rings[ring].begun(i, head.life, order, open.at);
         Ok(())
     }
@@ -186,25 +231,53 @@ impl MetaLog {
     /// # Errors
     /// Then there is none, and the one before counts.
     pub fn begin_snapshot(&mut self) -> Result<()> {
+        let logical = self.placed;
+        self.begin(Progress { number: 0, ring: 0, order: 0, frames: 0, logical, knows_all: false })
+    }
+
+    /// The same of a snapshot that knows all records appended so far, also those that are not written: when it is whole they need not be. `bytes`:
+    /// about so many will its frames take; where another zone has so much room it begins there, so that the next opening reads nothing else.
+    ///
+    /// # Errors
+    /// As [`MetaLog::begin_snapshot`].
+    pub fn begin_snapshot_of_all(&mut self, bytes: u64) -> Result<()> {
+        let logical = self.appender.tail().mark();
+        if let [ring] = &mut self.rings[..]
+            && ring.next_takes(bytes)
+        {
+            ring.leave();
+        }
+        self.begin(Progress { number: 0, ring: 0, order: 0, frames: 0, logical, knows_all: true })
+    }
+
+    fn begin(&mut self, progress: Progress) -> Result<()> {
         self.abandon_snapshot();
-        let number = self.snapshot + 1;
-        let frame = LogFrame { kind: Kind::Begin, number, before: self.last, first: 0, logical: self.placed };
+        self.keep_two();
+        // One that was dropped shares its ring's turn, and not its number: nobody takes its pieces for those of this one.
+        let number = if self.begun > self.snapshot { self.begun + self.rings.len() as u64 } else { self.snapshot + 1 };
+        self.begun = number;
+        let logical = progress.logical;
+        let frame = LogFrame { kind: Kind::Begin, number, before: self.last, first: 0, logical };
         loop {
             let ring = self.ring_of(number);
-            if let Some(order) = self.put_snapshot((number, ring), frame, &[])? {
-                self.progress = Some(Progress { number, ring, order, frames: 0 });
+            if let Some(order) = self.put_snapshot((number, ring), &[(frame, &[])])? {
+                self.progress = Some(Progress { number, ring, order, ..progress });
                 return Ok(());
             }
         }
     }
 
-    /// Writes a frame of a snapshot, and returns the order of the zone that it is in. `None`: the ring takes no more, and the other one is to take the
+    /// Writes frames of a snapshot, and returns the order of the zone that the first is in. `None`: the ring takes no more, and the other one is to take the
     /// snapshot from its beginning.
-    fn put_snapshot(&mut self, (number, ring): (u64, usize), frame: LogFrame, items: &[u8]) -> Result<Option<u64>> {
-        match self.put(ring, frame, items, Cause::Checkpoint) {
+    fn put_snapshot(&mut self, (number, ring): (u64, usize), frames: &[(LogFrame, &[u8])]) -> Result<Option<u64>> {
+        let result = self.put(ring, frames, Cause::Checkpoint.into());
+        if result.is_err() {
+            self.rings[ring].drop_useless();
+        }
+        self.publish();
+        match result {
             Ok(order) => Ok(Some(order)),
             Err(error) => {
-                self.rings[ring].drop_useless();
                 self.volume().check_poison()?;
                 if self.ring_of(number) == ring {
                     return Err(error);
@@ -220,16 +293,29 @@ impl MetaLog {
     /// # Errors
     /// Then the snapshot is dropped, and the one before counts. Where only its ring takes no more it is dropped, too, without an error.
     pub fn piece(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(mut progress) = self.progress.take() else { return Ok(()) };
         let mut batch = Batch::default();
         batch.push(|to| to.extend_from_slice(bytes));
-        for cut in batch.cut(self.frame as usize - FRONT) {
-            let (number, before) = (progress.number, progress.frames);
-            let frame = LogFrame { kind: Kind::Pieces, number, before, first: cut.first as u32, logical: self.placed };
-            if self.put_snapshot((number, progress.ring), frame, &batch.bytes()[cut.bytes])?.is_none() {
+        self.pieces(&batch)
+    }
+
+    /// The next pieces, which stand in frames together.
+    ///
+    /// # Errors
+    /// As [`MetaLog::piece`].
+    pub fn pieces(&mut self, batch: &Batch) -> Result<()> {
+        let Some(mut progress) = self.progress.take() else { return Ok(()) };
+        let cuts = batch.cut(self.frame as usize - FRONT);
+        for run in self.runs(&cuts) {
+            let Progress { number, logical, .. } = progress;
+            let frame = |(cut, before): (&Cut, u64)| {
+                let frame = LogFrame { kind: Kind::Pieces, number, before, first: cut.first as u32, logical };
+                (frame, &batch.bytes()[cut.bytes.clone()])
+            };
+            let frames: Vec<_> = run.iter().zip(progress.frames..).map(frame).collect();
+            if self.put_snapshot((number, progress.ring), &frames)?.is_none() {
                 return Ok(());
             }
-            progress.frames += 1;
+            progress.frames += run.len() as u64;
         }
         self.progress = Some(progress);
         Ok(())
@@ -241,10 +327,11 @@ impl MetaLog {
     /// # Errors
     /// As [`MetaLog::piece`].
     pub fn finish_snapshot(&mut self) -> Result<bool> {
-        let Some(Progress { number, ring, order, frames }) = self.progress.take() else { return Ok(false) };
+        let Some(progress) = self.progress.take() else { return Ok(false) };
+        let Progress { number, ring, order, frames, logical, knows_all } = progress;
         self.volume().sync(Cause::Checkpoint.into())?;
-        let frame = LogFrame { kind: Kind::Whole, number, before: frames, first: 0, logical: self.placed };
-        if self.put_snapshot((number, ring), frame, &[])?.is_none() {
+        let frame = LogFrame { kind: Kind::Whole, number, before: frames, first: 0, logical };
+        if self.put_snapshot((number, ring), &[(frame, &[])])?.is_none() {
             return Ok(false);
         }
         self.volume().sync(Cause::Checkpoint.into())?;
@@ -255,6 +342,11 @@ impl MetaLog {
             self.reset(other, old);
         }
         (self.snapshot, self.grown, self.unmarked) = (number, 0, None);
+        if knows_all {
+            self.appender.tail().drop_told(logical);
+            self.placed = self.placed.max(logical);
+        }
+        self.publish();
         tracing::debug!(number, frames, ring, "snapshot written");
         Ok(true)
     }
@@ -266,6 +358,10 @@ impl MetaLog {
                 Err(error) => {
                     tracing::warn!(%error, "a zone of the metadata log could not be reset and is given up");
                     self.died(ring, i);
+                    // Perhaps the drive lost power: then nothing more is acknowledged.
+                    if let Err(error) = self.volume().sync(Cause::Journal.into()) {
+                        tracing::error!(%error, "nothing more is written");
+                    }
                 }
             }
         }

@@ -25,10 +25,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const FREE: u32 = 0;
 const LIVE: u32 = 0x4c49_5645;
 const DESCRIPTOR: usize = 64;
+/// See [`SegmentMemory::note_power_loss`].
+const POWER_LOST: u64 = u64::from_le_bytes(*b"\0\0IMBXpw");
 /// Bytes of a segment at most; lengths have 32 bits.
 const MAX_SEGMENT: usize = 1 << 30;
 
@@ -42,6 +44,8 @@ struct RegionHeader {
     crc: AtomicU32,
     /// The lowest generation of the label that the drive may have, [sealed](seal).
     label: AtomicU64,
+    /// Tenants that have to be told that the drive lost power, a bit each, below the upper bytes of [`POWER_LOST`]; 0: none.
+    power: AtomicU64,
 }
 
 /// Descriptor of a segment.
@@ -94,14 +98,6 @@ impl Layout {
                 let rest = room % frame;
                 (room / frame) * (frame - FRAME_HEADER) + rest.saturating_sub(FRAME_HEADER)
             }
-        }
-    }
-
-    /// Payload bytes that can stand in one frame, of a stream whose segments have `bytes` of memory.
-    pub fn whole(&self, bytes: usize) -> usize {
-        match self.frame as usize {
-            0 => self.capacity(bytes),
-            frame => frame - FRAME_HEADER,
         }
     }
 
@@ -176,9 +172,9 @@ pub enum Hurry {
     Soon,
     /// When somebody else needs the memory. Such segments take up to [`SegmentMemory::patience`] of it.
     Deferred,
-    /// As soon as it is full; and some of the memory is for these alone. For the journal of an engine, which appends while it holds locks
+    /// As soon as it is full; and some of the memory is for these alone. For the log of an engine, which appends while it holds locks
     /// that whoever makes room for it would need.
-    Journal,
+    Log,
 }
 
 fn units_of(len: usize, unit: usize) -> usize {
@@ -246,6 +242,13 @@ impl SegmentMemory {
         self.header().label.store(seal(generation), Ordering::Release);
     }
 
+    /// The drive has lost power under a process of these tenants (bit by number) and does not tell whoever opens it next: what was written and not flushed is
+    /// gone, so what stands here of them does not go on where the drive ends.
+    pub(crate) fn note_power_loss(&self, tenants: u16) {
+        let word = if tenants > 0 { POWER_LOST | u64::from(tenants) } else { 0 };
+        self.header().power.store(word, Ordering::Release);
+    }
+
     /// Bytes of a unit.
     pub fn unit(&self) -> usize {
         self.unit
@@ -261,7 +264,7 @@ impl SegmentMemory {
         self.units / 4 * 3
     }
 
-    /// Units that nobody but a journal gets: the least for it, and for the one that is to take its place.
+    /// Units that nobody but a log gets: the least for what it is writing, and for what is appended meanwhile.
     fn kept(&self, least: usize) -> usize {
         (2 * least).min(self.units / 8)
     }
@@ -299,7 +302,7 @@ impl SegmentMemory {
             return None;
         }
         let free = self.units - used.count;
-        let free = if hurry == Hurry::Journal { free } else { free.saturating_sub(self.kept(least)) };
+        let free = if hurry == Hurry::Log { free } else { free.saturating_sub(self.kept(least)) };
         if free < least {
             return None;
         }
@@ -442,12 +445,6 @@ impl Segment {
         self.key.logical + self.len() as u64
     }
 
-    /// Payload bytes until the current frame ends (raw: until the segment ends).
-    pub fn frame_room(&self) -> usize {
-        let len = self.len();
-        self.layout.place(len).1.min(self.capacity - len)
-    }
-
     /// Copies as much of `bytes` as fits behind the last byte; returns how much. Only one thread may append at a time, which
     /// the stream's state lock ensures.
     pub fn append(&self, bytes: &[u8]) -> usize {
@@ -544,6 +541,13 @@ pub fn label_of(region: &[u8]) -> Option<u64> {
     let word = |at: usize| region.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
     let ours = word(0)? == MAGIC && word(8)? as u32 == VERSION;
     unseal(word(24)?).filter(|_| ours)
+}
+
+/// Tenants under whom the drive [lost power](SegmentMemory::note_power_loss), and that have not heard of it yet.
+pub fn power_losses(region: &[u8]) -> u16 {
+    let word = |at: usize| region.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    let noted = word(std::mem::offset_of!(RegionHeader, power)).filter(|noted| noted & !0xffff == POWER_LOST);
+    noted.filter(|_| word(0) == Some(MAGIC)).map_or(0, |noted| noted as u16)
 }
 
 /// Reads what a dead process left behind. Trusts nothing: what does not fit is left out, and a segment whose bytes are not

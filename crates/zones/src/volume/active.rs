@@ -3,7 +3,7 @@
 //!
 //! The limit is divided beforehand. The label's rings have their share for themselves, because nobody could wait for them. The rest is divided among
 //! the tenants ([`shares`](crate::label::budget::shares)): none waits for another's zones, and none takes a zone from another. Of a tenant's share two are for
-//! its journal, one is the cleaner's, and the rest is for streams. When that is used up, whoever needs one more zone
+//! its log, one is the cleaner's, and the rest is for streams. When that is used up, whoever needs one more zone
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
 //! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
 //! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::notify`]).
@@ -29,8 +29,8 @@ const PATIENT_EVENTS: u32 = 64;
 /// After so long without any event it is time for a look all the same: where a stream could not write, nobody says when it could.
 const AT_MOST: Duration = Duration::from_secs(1);
 
-/// Zones of an engine's journal: the one it is in, and the one it moves to.
-const JOURNAL: u32 = 2;
+/// Zones of an engine's log that are written, one of each copy.
+const LOG: u32 = 2;
 /// Zones of a cleaner.
 const CLEANER: u32 = 1;
 
@@ -144,7 +144,7 @@ impl ActiveZones {
     fn new(share: u32, active: impl Iterator<Item = u32>) -> ActiveZones {
         ActiveZones {
             share,
-            limit: share.saturating_sub(JOURNAL + CLEANER).max(1) as usize,
+            limit: share.saturating_sub(LOG + CLEANER).max(1) as usize,
             zones: Mutex::new(active.map(|zone| (zone, Holder::Before)).collect()),
             keeper: OnceLock::new(),
             events: Mutex::new(0),
@@ -301,7 +301,7 @@ impl VolumeCore {
                 continue;
             }
             if matches!(holder, Holder::Cleaner) {
-                // Streams may be waiting for it. The journal's second zone is spare most of the time.
+                // Streams may be waiting for it.
                 active.hold(zone, holder);
                 return Ok(());
             }
@@ -364,8 +364,8 @@ impl VolumeCore {
         }
     }
 
-    /// Before the journal writes to a zone that is empty: its share is its own, except for what it left and is not reset yet.
-    pub(crate) fn activate_journal(&self) -> Result<()> {
+    /// Before a log writes to a zone that is empty: its share is its own, except for what it left and is not reset yet.
+    pub(crate) fn activate_log(&self) -> Result<()> {
         if self.active.is_some() {
             while self.reset_one()? {}
         }

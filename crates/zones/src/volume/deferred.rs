@@ -23,7 +23,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// How often the writer looks for what waited so long.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
-/// Streams of a volume, by the order in which they were made: the deferred ones, or the others but the journals'.
+/// Streams of a volume, by the order in which they were made: the deferred ones, or the others.
 #[derive(Default)]
 pub(crate) struct Streams(Mutex<BTreeMap<u64, Weak<StreamCore>>>);
 

@@ -27,17 +27,37 @@ pub(super) struct Left {
     moved: bool,
     /// In the new region, the bytes of tenants that have not recovered.
     held: Vec<Segment>,
+    /// Tenants that have not recovered from a loss of power, a bit each.
+    lost_power: u16,
+}
+
+/// A tenant's in a word; none of what is no tenant's number.
+pub(super) fn bit(owner: u8) -> u16 {
+    1u16.checked_shl(owner.into()).unwrap_or(0)
 }
 
 impl Left {
-    pub(super) fn new(segments: Vec<LeftSegment>) -> Left {
-        Left { segments, asked: BTreeSet::new(), recovered: BTreeSet::new(), moved: false, held: Vec::new() }
+    pub(super) fn new(mut segments: Vec<LeftSegment>, lost_power: u16) -> Left {
+        segments.retain(|segment| lost_power & bit(segment.key.owner) == 0);
+        Left {
+            segments,
+            asked: BTreeSet::new(),
+            recovered: BTreeSet::new(),
+            moved: false,
+            held: Vec::new(),
+            lost_power,
+        }
     }
 
     /// A tenant asks.
     pub(super) fn of(&mut self, owner: u8) -> Vec<LeftSegment> {
         self.asked.insert(owner);
         self.segments.iter().filter(|segment| segment.key.owner == owner).cloned().collect()
+    }
+
+    /// Whether no tenant has still to hear of a loss of power.
+    pub(super) fn knows_all(&self) -> bool {
+        self.lost_power == 0
     }
 
     /// How many zones a tenant was promised for it at most: each of its files one.
@@ -74,6 +94,7 @@ impl Left {
     fn forget(&mut self, owner: u8, still: &dyn Fn(&SegmentKey) -> bool) {
         if self.asked.contains(&owner) {
             self.recovered.insert(owner);
+            self.lost_power &= !bit(owner);
         }
         let recovered = &self.recovered;
         let needed = |key: &SegmentKey| !recovered.contains(&key.owner) || (key.owner == owner && still(key));
@@ -110,12 +131,14 @@ impl Tenant {
         left.forget(self.owner, still);
         lock(&core.pool).left_promised(self.owner, left.promised(self.owner));
         if left.moved {
+            lock(&core.memory).note_power_loss(left.lost_power);
             return Ok(());
         }
         let mut memory = None;
         let mut fill = |region: &Arc<dyn Region>| {
             let new = SegmentMemory::new(region.clone(), core.options.unit_bytes);
             new.goes_with(core.in_force.load(Ordering::Acquire));
+            new.note_power_loss(left.lost_power);
             let copied = left.copy_to(&new);
             memory = Some(new);
             if !left.held.is_empty() && !core.drive.keeps_unwritten() {

@@ -21,7 +21,7 @@ pub use tenant::Tenant;
 use crate::label::budget::{Budget, fit_slots, shares};
 use crate::label::{Label, LabelError};
 use crate::medium::flush::{Flusher, Ticket};
-use crate::medium::memory::{SegmentMemory, is_of_another_version, label_of, parse};
+use crate::medium::memory::{SegmentMemory, is_of_another_version, label_of, parse, power_losses};
 use crate::medium::turn::Turn;
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::table::pool::{Pool, Take, Urgency};
@@ -114,7 +114,7 @@ pub(crate) struct VolumeCore {
     lives: AtomicU64,
     streams: AtomicU64,
     pub(crate) deferred: Streams,
-    /// Streams that are neither deferred nor a journal's.
+    /// Streams that are not deferred.
     pub(crate) others: Streams,
     /// Counts writes of streams: by it they are told apart.
     pub(crate) writes: AtomicU64,
@@ -128,6 +128,8 @@ pub(crate) struct VolumeCore {
     found_memory: bool,
     /// What was left in memory is of a later state of the drive.
     restored: bool,
+    /// Tenants under whose earlier processes the drive had lost power, a bit each.
+    lost_power: u16,
     /// Generation of the label that is whole wherever it can be.
     in_force: AtomicU64,
     /// Only looked at: a label that cannot be written any more is kept in memory.
@@ -314,7 +316,8 @@ impl Volume {
             tracing::warn!(drive = %device.identity().name, "{RESTORED}");
         }
         let found_memory = !left.is_empty();
-        let left = Left::new(if restored { Vec::new() } else { parse(&left) });
+        let lost_power = if restored { 0 } else { power_losses(&left) };
+        let left = Left::new(if restored { Vec::new() } else { parse(&left) }, lost_power);
         let budgets: Vec<Budget> = label.tenants.iter().map(|t| t.budget).collect();
         let mut pool = Pool::new(&seen, &label.owners, &budgets);
         (1..=label.tenants.len() as u8).for_each(|owner| pool.left_promised(owner, left.promised(owner)));
@@ -346,6 +349,7 @@ impl Volume {
             label_repaired,
             found_memory,
             restored,
+            lost_power,
             in_force: AtomicU64::new(label.generation),
             look,
             label_unwritten: AtomicBool::new(false),
@@ -530,6 +534,16 @@ impl Volume {
         self.handle.core.flusher.check()
     }
 
+    /// For a sync that has nothing to flush: fails where the drive tells that it lost power, as a flush would. From then on the volume is poisoned.
+    ///
+    /// # Errors
+    /// That, and those of [`Volume::check_poison`].
+    pub fn check_power(&self) -> Result<()> {
+        let core = &self.handle.core;
+        core.flusher.check()?;
+        core.has_power().map_err(|error| core.flusher.poison(error))
+    }
+
     /// Does one piece of background work: writes a full segment, or resets a zone. False: there was nothing to do.
     pub fn step(&self) -> Result<bool> {
         self.handle.core.step()
@@ -579,7 +593,9 @@ impl Volume {
             return Err(core.flusher.poison(error));
         }
         match &core.drive.survivor {
-            Some(survivor) if clean && lock(&core.memory).usage().0 == 0 => survivor.discard(&core.uuid),
+            Some(survivor) if clean && lock(&core.memory).usage().0 == 0 && lock(&core.left).knows_all() => {
+                survivor.discard(&core.uuid)
+            }
             _ => Ok(()),
         }
     }

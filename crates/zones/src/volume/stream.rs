@@ -128,11 +128,6 @@ impl AppendStream {
             Framing::Framed { max_frame } => max_frame,
         };
         let zone = |open| Zone { open, fresh: None, back: 0 };
-        if let (Some(active), Some(open)) = (volume.active_of(tenant.owner()), start.zone)
-            && spec.journal
-        {
-            active.forget(open.zone);
-        }
         let core = Arc::new_cyclic(|me: &Weak<StreamCore>| StreamCore {
             me: me.clone(),
             used: AtomicU64::new(0),
@@ -166,15 +161,13 @@ impl AppendStream {
             placer,
             spec,
         });
-        if let (Some(active), Some(open)) = (core.volume.active_of(core.owner), start.zone)
-            && !spec.journal
-        {
+        if let (Some(active), Some(open)) = (core.volume.active_of(core.owner), start.zone) {
             active.hold(open.zone, core.holder());
         }
         if spec.deferred > 0 {
             core.volume.deferred.add(core.id, &core.me);
             core.volume.watch_clock();
-        } else if !spec.journal {
+        } else {
             core.volume.others.add(core.id, &core.me);
         }
         AppendStream { core }
@@ -211,13 +204,7 @@ impl AppendStream {
     /// # Errors
     /// Those of the write that had to make room; then only part of `bytes` may have been taken (see [`AppendStream::len`]).
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        self.core.append(bytes, false)
-    }
-
-    /// Appends `bytes` so that they stand in one frame: the frame before is filled up with zero bytes where they would not
-    /// fit. Returns the logical offset of the first.
-    pub fn append_whole(&self, bytes: &[u8]) -> Result<u64> {
-        self.core.append(bytes, true)
+        self.core.append(bytes)
     }
 
     /// Logical end, bytes in memory included.
@@ -373,11 +360,8 @@ impl StreamCore {
         Tag { cause, priority }
     }
 
-    fn append(self: &Arc<Self>, bytes: &[u8], whole: bool) -> Result<u64> {
+    fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
         let mut state = lock(&self.state);
-        if whole {
-            state = self.start_whole(state, bytes.len())?;
-        }
         let at = state.end;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -434,33 +418,6 @@ impl StreamCore {
         Some((first.or(state.writing.then_some(Duration::MAX))?, self.id))
     }
 
-    /// Pads so that `n` bytes fit into one frame.
-    fn start_whole<'a>(
-        self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State>,
-        n: usize,
-    ) -> Result<MutexGuard<'a, State>> {
-        const ZEROS: [u8; 4096] = [0; 4096];
-        if n > self.layout.whole(self.spec.segment_bytes) {
-            // However much were padded, it would never fit.
-            let what = format!("{n} bytes do not fit into one frame; cut them into parts");
-            return Err(self.volume.error(Fault::InvalidInput(what.into())));
-        }
-        loop {
-            if !state.filling {
-                state = self.claim(state)?;
-            }
-            let room = state.segments.back().map_or(0, |s| s.frame_room());
-            if room >= n {
-                return Ok(state);
-            }
-            let mut pad = room;
-            while pad > 0 {
-                pad -= self.fill(&mut state, &ZEROS[..pad.min(ZEROS.len())]);
-            }
-        }
-    }
-
     /// Gets one more segment, or makes room for it. May return without one: look again.
     fn claim<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         if state.abandoned {
@@ -499,11 +456,7 @@ impl StreamCore {
         }
         if full.is_none() && state.segments.len() < most {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
-            let hurry = match state.deferred {
-                _ if self.spec.journal => Hurry::Journal,
-                true => Hurry::Deferred,
-                false => Hurry::Soon,
-            };
+            let hurry = if state.deferred { Hurry::Deferred } else { Hurry::Soon };
             match self.volume.memory().claim(key, self.layout, want, hurry) {
                 Some(segment) => {
                     state.segments.push_back(Arc::new(segment.claimed_at(self.volume.now())));
@@ -513,8 +466,7 @@ impl StreamCore {
                 // Others may have what is in no hurry, or this one has it itself.
                 None if state.deferred || state.segments.is_empty() => {
                     drop(state);
-                    // Who appends to a journal holds locks that the others' engines need to write.
-                    let relieved = if self.spec.journal { Ok(false) } else { self.volume.relieve() };
+                    let relieved = self.volume.relieve();
                     state = lock(&self.state);
                     let relieved = match relieved {
                         // What another one cannot write is not this one's business, as long as it can go on.

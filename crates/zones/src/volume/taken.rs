@@ -78,9 +78,7 @@ impl VolumeCore {
         // What is acknowledged from here on may stay behind in this flush.
         let due = lock(&self.taken.ends).zones.clone();
         device.flush(tag)?;
-        if device.power_epoch() != self.epoch {
-            return Err(self.lost_power("it lost power while it was mounted"));
-        }
+        self.has_power()?;
         let first = {
             let mut ends = lock(&self.taken.ends);
             std::mem::replace(&mut ends.flushed, due).is_empty()
@@ -91,6 +89,14 @@ impl VolumeCore {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Fails where the drive tells that its power went.
+    pub(crate) fn has_power(&self) -> Result<()> {
+        match self.drive.device.power_epoch() == self.epoch {
+            true => Ok(()),
+            false => Err(self.lost_power("it lost power while it was mounted")),
+        }
     }
 
     /// How long until somebody should look at what was flushed; `None`: somebody has.
@@ -144,6 +150,8 @@ impl VolumeCore {
     }
 
     fn lost_power(&self, what: &str) -> imbrex_device::Error {
+        // Every tenant of the drive is to hear of it.
+        lock(&self.memory).note_power_loss(u16::MAX);
         let sentence = format!(
             "{what}; what was not synced before is lost, and nothing more is written: close everything on the drive and open it again, which \
              recovers what is there"

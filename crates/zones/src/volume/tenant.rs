@@ -228,6 +228,21 @@ impl Tenant {
         self.core().activate(self.owner, zone, Holder::Cleaner)
     }
 
+    /// Whether the drive had lost power under an earlier process, and only that process found out. What it left in memory counts for nothing.
+    pub fn lost_power_before(&self) -> bool {
+        self.core().lost_power & super::left::bit(self.owner) > 0
+    }
+
+    /// Before the log writes to a zone that is empty: the zones of its rings have active ones of their own, but for what it left and is not reset yet.
+    pub(crate) fn make_room_for_log(&self) -> Result<()> {
+        self.core().activate_log()
+    }
+
+    /// A zone of the log counts among those, and nobody finishes it for another one.
+    pub(crate) fn is_of_log(&self, zone: ZoneId) {
+        self.core().is_reset(zone);
+    }
+
     /// Makes a zone empty that the caller has leased and keeps; durable when it returns. Nothing durable may refer to its bytes.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use imbrex_device::Result;
 use std::sync::Arc;
 
 impl VolumeCore {
-    /// The tenant's streams but its journal, the one that wrote last at the end.
+    /// The tenant's streams, the one that wrote last at the end.
     pub(crate) fn writers(&self, owner: u8) -> Vec<Arc<StreamCore>> {
         let all = self.deferred.all().into_iter().chain(self.others.all());
         let mut streams: Vec<_> = all.filter(|stream| stream.owner() == owner).collect();

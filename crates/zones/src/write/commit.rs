@@ -22,7 +22,7 @@ use crate::medium::flush::Ticket;
 use crate::sync::{Condvar, Mutex, lock, wait};
 #[cfg(doc)]
 use crate::volume::Volume;
-use imbrex_device::{Result, Tag};
+use imbrex_device::{Priority, Result, Tag};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl<'a> Lead<'a> {
     /// # Errors
     /// Those of the drive. A zone that refuses its bytes is none.
     pub fn write(&self, log: &mut MetaLog, seq: Seq, due: &[Due]) -> Result<Vec<Pen<'a>>> {
-        log.write()?;
+        log.write(Priority::Normal)?;
         self.logged(seq);
         self.0.records.write(due)
     }

@@ -303,7 +303,6 @@ impl Engine {
             cause: Cause::Wal,
             ordered: true,
             deferred: 0,
-            journal: false,
         };
         let start = StreamStart { logical: end, zone: found.zone, sequence: found.sequence };
         let placer = Arc::new(KeeperPlacer(keeper.clone(), framing == Framing::Raw));

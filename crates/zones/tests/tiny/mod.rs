@@ -151,7 +151,7 @@ impl Tiny {
             tenant.adoption_done();
             tenant.recovered()?;
             let zones: Result<Vec<u32>> = (0..LOG_ZONES).map(|_| Ok(tenant.take(Urgency::Metadata)?.0)).collect();
-            let root = Root { copies: 2, zones: zones?, unfinished: false };
+            let root = Root { copies: 2, zones: zones?, ..Root::default() };
             let mut log = MetaLog::create(&tenant, &root, clock);
             for _ in 0..2 {
                 log.begin_snapshot()?;
@@ -424,7 +424,7 @@ impl Tiny {
     fn log(&self, log: &mut MetaLog, records: Batch, size: u64) -> Result<()> {
         let mut keep = Some(size);
         let room = loop {
-            match (log.admit(records.len() as u64, keep), keep) {
+            match (log.appender().admit(records.len() as u64, keep), keep) {
                 (Admitted::Room(room), _) => break room,
                 (Admitted::Snapshot, Some(_)) => {
                     // One in each copy: else the other one still keeps what is older.
@@ -437,7 +437,7 @@ impl Tiny {
                 (Admitted::Snapshot, None) => return Err(self.no_space()),
             }
         };
-        log.append(room, records);
+        log.appender().append(room, records);
         Ok(())
     }
 

@@ -192,5 +192,5 @@ fn room_for_snapshots_is_kept_in_each_ring_and_records_need_one() {
             && !admits(&[room(0), room(need - 1)], 2, frame, 1000, None)
     );
     assert!(!admits(&[], 2, frame, 0, None), "both rings are lost");
-    assert_eq!([1 << 10, 256 << 10, 256 << 20].map(frame_of), [BLOCK, 4 * BLOCK, 2 << 20]);
+    assert_eq!([1 << 10, 256 << 10, 256 << 20].map(run_of), [BLOCK, 4 * BLOCK, 2 << 20]);
 }

@@ -71,11 +71,11 @@ fn memory_is_shared_fairly_and_given_back() {
     let (used, all) = memory.usage();
     assert_eq!(used, all - 2);
     for _ in 0..2 {
-        let journal = memory.claim(key(0, 0), layout, 256 << 10, Hurry::Journal);
+        let journal = memory.claim(key(0, 0), layout, 256 << 10, Hurry::Log);
         segments.push(journal.expect("nobody else gets the journal's"));
     }
     assert_eq!(memory.usage().0, all);
-    assert!(memory.claim(key(0, 0), layout, 256 << 10, Hurry::Journal).is_none());
+    assert!(memory.claim(key(0, 0), layout, 256 << 10, Hurry::Log).is_none());
     assert!(segments.len() > all / 3, "late comers get single units");
     segments.clear();
     assert_eq!(memory.usage().0, 0);

@@ -35,9 +35,6 @@ pub struct StreamSpec {
     /// How many full segments may wait in memory until it is short, they are old, or somebody drains the stream; 0: none, they are
     /// written at once.
     pub deferred: usize,
-    /// Whether it is the engine's journal: its zones count before all others where a drive limits active ones, and are never
-    /// taken away.
-    pub journal: bool,
 }
 
 /// A zone that a stream is to go on in.

@@ -77,7 +77,7 @@ impl Writing<'_> {
             }
             if let Some(zone) = io.zone.take() {
                 io.switched = true;
-                if core.is_framed() && !core.spec.journal {
+                if core.is_framed() {
                     // Too little room for what comes. Frames tell where the log ends here.
                     core.volume.finish(core.owner(), zone.open.zone);
                 }
@@ -88,15 +88,10 @@ impl Writing<'_> {
                 core.volume.sync(core.tag(priority))?;
             }
             let new = core.placer.next_zone(logical, need)?;
-            match core.spec.journal {
-                true => core.volume.activate_journal()?,
-                false => {
-                    if let Some(left) = io.left.take() {
-                        core.volume.finish(core.owner(), left);
-                    }
-                    core.volume.activate(core.owner(), new.zone, core.holder())?;
-                }
+            if let Some(left) = io.left.take() {
+                core.volume.finish(core.owner(), left);
             }
+            core.volume.activate(core.owner(), new.zone, core.holder())?;
             let report = core.volume.report_one(new.zone)?;
             let open = OpenZone { zone: new.zone, life: new.header.life, at: new.at, capacity: report.capacity };
             io.zone = Some(Zone { open, fresh: Some(new.header), back: 0 });
@@ -152,7 +147,7 @@ impl Writing<'_> {
         }
         io.died |= !report.state.writable();
         if torn_header || !report.state.writable() || attempt % 2 == 1 {
-            io.left = io.zone.take().map(|zone| zone.open.zone).filter(|_| !core.spec.journal);
+            io.left = io.zone.take().map(|zone| zone.open.zone);
             io.switched = true;
         }
         Ok(())
