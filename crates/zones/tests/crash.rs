@@ -175,7 +175,7 @@ impl Subject for LogSubject {
     }
 }
 
-const FRAMINGS: [Framing; 3] = [Framing::Framed { max_frame: 0 }, Framing::Framed { max_frame: 4096 }, Framing::Raw];
+const FRAMINGS: [Framing; 2] = [Framing::Framed, Framing::Raw];
 
 fn crashes(framing: Framing) {
     crashes_on(&config(), framing, 3);
@@ -190,25 +190,20 @@ fn crashes_on(config: &Config, framing: Framing, count: u64) {
 }
 
 #[test]
-fn a_log_in_one_frame_a_write_keeps_its_promises() {
-    crashes(FRAMINGS[0]);
-}
-
-#[test]
-fn a_log_in_frames_of_a_block_keeps_its_promises() {
-    crashes(FRAMINGS[1]);
+fn a_framed_log_keeps_its_promises() {
+    crashes(Framing::Framed);
 }
 
 #[test]
 fn a_raw_log_keeps_its_promises() {
-    crashes(FRAMINGS[2]);
+    crashes(Framing::Raw);
 }
 
 #[test]
 fn labels_in_sequential_zones_keep_every_promise() {
     for conventional in [0, 1] {
-        crashes_on(&support::with_conventional(conventional), FRAMINGS[0], 2);
-        crashes_on(&Config { write_cache: false, ..support::with_conventional(conventional) }, FRAMINGS[2], 1);
+        crashes_on(&support::with_conventional(conventional), Framing::Framed, 2);
+        crashes_on(&Config { write_cache: false, ..support::with_conventional(conventional) }, Framing::Raw, 1);
     }
 }
 
@@ -250,7 +245,7 @@ fn a_zone_of_the_label_that_dies_in_the_middle_of_an_update_loses_nothing() {
             zone_capacity: size,
             ..support::with_conventional(conventional)
         };
-        for (config, framing) in [(large, FRAMINGS[0]), (support::with_conventional(conventional), FRAMINGS[2])] {
+        for (config, framing) in [(large, Framing::Framed), (support::with_conventional(conventional), Framing::Raw)] {
             for seed in seeds(1) {
                 let plan = FaultPlan {
                     threads: 2,

@@ -414,52 +414,58 @@ fn a_ring_of_one_copy_grows_and_shrinks() {
 /// A bad block of the only copy costs what stands in it, and nothing else: also of the snapshot, and a zone's header stands there twice.
 #[test]
 fn a_bad_block_of_the_only_copy_costs_what_stands_in_it() {
-    let made = || {
+    let made = |interrupted: bool| {
         let emulator = formatted(&config());
         let mut engine = Engine::open(&emulator, 1).unwrap();
         (0..8).for_each(|n| engine.set(n, value(n, 1, 3_000)).unwrap());
         engine.snapshot_of_all().unwrap();
         (8..12).for_each(|n| engine.set(n, value(n, 1, 3_000)).unwrap());
         engine.sync().unwrap();
+        if interrupted {
+            engine.log.begin_snapshot().and_then(|()| engine.pieces(2)).unwrap();
+        }
         let at = engine.log.zones().iter().find(|zone| zone.state == LogZoneState::Current).unwrap().zone;
         (emulator, at, engine.model)
     };
-    let (emulator, zone, _) = made();
-    let start = emulator.geometry().start(zone);
-    let all: Vec<(u64, Option<Kind>)> = [0, 4096]
-        .into_iter()
-        .map(|at| (start + at, None))
-        .chain(frames(&emulator, zone.0).into_iter().map(|(at, frame)| (at, Some(frame.kind))))
-        .collect();
-    let last = all.iter().map(|(at, _)| *at).max();
-    let mut snapshots = 0;
-    for (at, kind) in all {
-        for media in [false, true] {
-            let (emulator, _, before) = made();
-            match media {
-                true => emulator.faults().media_error(at, 4096),
-                false => emulator.faults().flip_bits(at + 90, 1).unwrap(),
-            }
-            let engine = Engine::open(&emulator, 1).unwrap();
-            let lost: Vec<u32> = before.keys().copied().filter(|key| !engine.model.contains_key(key)).collect();
-            assert!(engine.model.iter().all(|(key, value)| before[key] == *value), "{at} {kind:?}");
-            let told = !engine.skipped.is_empty() || !engine.whole;
-            match kind {
-                // One of the two is enough.
-                None => assert!(lost.is_empty() && !told, "{at}: {lost:?}, {:?}", engine.skipped),
-                Some(Kind::Pieces) => {
-                    snapshots += 1;
-                    assert!(lost.len() <= 1 && (told || lost.is_empty()), "{at}: {lost:?}, {:?}", engine.skipped);
+    for interrupted in [false, true] {
+        let (emulator, zone, _) = made(interrupted);
+        let start = emulator.geometry().start(zone);
+        let all: Vec<(u64, Option<Kind>)> = [0, 4096]
+            .into_iter()
+            .map(|at| (start + at, None))
+            .chain(frames(&emulator, zone.0).into_iter().map(|(at, frame)| (at, Some(frame.kind))))
+            .collect();
+        let records = all.iter().filter(|(_, kind)| *kind == Some(Kind::Records));
+        let last = records.map(|(at, _)| *at).max();
+        let mut snapshots = 0;
+        for (at, kind) in all {
+            for media in [false, true] {
+                let (emulator, _, before) = made(interrupted);
+                match media {
+                    true => emulator.faults().media_error(at, 4096),
+                    false => emulator.faults().flip_bits(at + 90, 1).unwrap(),
                 }
-                Some(Kind::Begin | Kind::Whole) => assert!(lost.is_empty(), "{at}: {lost:?}, {:?}", engine.skipped),
-                Some(Kind::Records) => {
-                    assert!(lost.len() <= 1 && (told || lost.is_empty()), "{at}: {lost:?}, {:?}", engine.skipped);
-                    assert!(Some(at) != last || told, "the last record is missed");
+                let engine = Engine::open(&emulator, 1).unwrap();
+                let lost: Vec<u32> = before.keys().copied().filter(|key| !engine.model.contains_key(key)).collect();
+                assert!(engine.model.iter().all(|(key, value)| before[key] == *value), "{at} {kind:?}");
+                let told = !engine.skipped.is_empty() || !engine.whole;
+                match kind {
+                    // One of the two is enough.
+                    None => assert!(lost.is_empty() && !told, "{at}: {lost:?}, {:?}", engine.skipped),
+                    Some(Kind::Pieces) => {
+                        snapshots += 1;
+                        assert!(lost.len() <= 1 && (told || lost.is_empty()), "{at}: {lost:?}, {:?}", engine.skipped);
+                    }
+                    Some(Kind::Begin | Kind::Whole) => assert!(lost.is_empty(), "{at}: {lost:?}, {:?}", engine.skipped),
+                    Some(Kind::Records) => {
+                        assert!(lost.len() <= 1 && (told || lost.is_empty()), "{at}: {lost:?}, {:?}", engine.skipped);
+                        assert!(Some(at) != last || interrupted || told, "the last record is missed");
+                    }
                 }
             }
         }
+        assert!(snapshots >= 16, "{snapshots}");
     }
-    assert!(snapshots >= 16, "{snapshots}");
 }
 
 /// The ring of a log of one copy has two zones that take writes, as long as there are any.

@@ -33,7 +33,7 @@ fn zone(volume: &Volume) -> (Tenant, OpenZone) {
 /// Nothing is written after it, and a mount finds what was synced.
 #[test]
 fn a_stream_whose_bytes_went_is_not_synced() {
-    for framing in [Framing::Framed { max_frame: 0 }, Framing::Raw] {
+    for framing in [Framing::Framed, Framing::Raw] {
         for (told, more) in [(true, 0), (false, 0), (true, 9000), (false, 9000)] {
             let (emulator, drive) = drive();
             let engine = Engine::open(drive.clone(), framing).unwrap();

@@ -207,7 +207,7 @@ fn spec(file: u64) -> StreamSpec {
     StreamSpec {
         file,
         life: 1,
-        framing: Framing::Framed { max_frame: 4096 },
+        framing: Framing::Framed,
         segment_bytes: 12 << 10,
         segments: 2,
         cause: Cause::Wal,
@@ -595,14 +595,14 @@ impl Commits {
             if refused.is_empty() {
                 break upto;
             }
-            for pen in refused {
+            for zone_guard in refused {
                 self.open_zone();
-                let (from, _) = pen.waiting();
+                let (from, _) = zone_guard.waiting();
                 let mut decided = self.decided.lock().unwrap();
-                let waits = |(_, place): &(&u64, &(u32, u64))| place.0 == pen.zone() && place.1 >= from;
+                let waits = |(_, place): &(&u64, &(u32, u64))| place.0 == zone_guard.zone() && place.1 >= from;
                 let items: Vec<u64> = decided.places.iter().filter(waits).map(|(item, _)| *item).collect();
                 items.into_iter().for_each(|item| self.put(&mut decided, item));
-                pen.discard();
+                zone_guard.discard();
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }
         };
@@ -633,7 +633,7 @@ impl Commits {
         }
     }
 
-    /// Returns when the item is durable: where a written byte is, by its zone's pen.
+    /// Returns when the item is durable: where a written byte is, by its zone's guard.
     fn make_durable(&self, number: u64) -> Result<()> {
         while self.records.writes_through() {
             let (zone, at) = self.decided.lock().unwrap().places[&number];
@@ -641,9 +641,9 @@ impl Commits {
                 self.are_durable(number..=number);
                 return Ok(());
             }
-            let Some(pen) = self.records.pen(zone, at + 4096) else { continue };
-            if pen.write()? == Wrote::Refused {
-                drop(pen);
+            let Some(zone_guard) = self.records.zone_guard(zone, at + 4096) else { continue };
+            if zone_guard.write()? == Wrote::Refused {
+                drop(zone_guard);
                 self.commit(number)?;
             }
         }

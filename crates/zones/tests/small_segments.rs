@@ -49,7 +49,7 @@ fn in_blocks(framing: Framing) {
 
 #[test]
 fn a_framed_log_goes_on_in_segments_of_a_block() {
-    in_blocks(Framing::Framed { max_frame: 0 });
+    in_blocks(Framing::Framed);
 }
 
 #[test]

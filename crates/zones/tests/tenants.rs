@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Engine, bytes, config, options};
 
-const FRAMED: Framing = Framing::Framed { max_frame: 64 << 10 };
+const FRAMED: Framing = Framing::Framed;
 
 fn formatted() -> Drive {
     let emulator = Emulator::memory(&config()).unwrap();

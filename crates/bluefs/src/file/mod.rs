@@ -17,7 +17,7 @@ pub(crate) mod wal;
 use crate::file::core::Core;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
-use crate::file::placer::{FilePlacer, patient_segments};
+use crate::file::placer::{FilePlacer, deferred_segments};
 use crate::file::wal::{Before, Tail, WalTail};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::inline::Inline;
@@ -219,7 +219,7 @@ impl File {
             file: state.serial,
             life: 0,
             framing: match state.kind {
-                FileKind::Log => Framing::Framed { max_frame: 0 },
+                FileKind::Log => Framing::Framed,
                 _ => Framing::Raw,
             },
             segment_bytes,
@@ -228,7 +228,7 @@ impl File {
             ordered: state.kind == FileKind::Log,
             // What is in memory fits into as many zones, whatever becomes of the one that is open.
             deferred: match state.purpose {
-                Purpose::Wal if core.logs_wait() => patient_segments(core, segment_bytes),
+                Purpose::Wal if core.logs_wait() => deferred_segments(core, segment_bytes),
                 _ => 0,
             },
         };

@@ -24,7 +24,7 @@ const MOST_SQUEEZED: u32 = 8;
 const EXTREME: u8 = 5;
 
 /// How many segments of a write-ahead log wait at most.
-pub(crate) fn patient_segments(core: &Core, segment_bytes: usize) -> usize {
+pub(crate) fn deferred_segments(core: &Core, segment_bytes: usize) -> usize {
     PATIENT_ZONES * (zone_room(core) as usize / segment_bytes)
 }
 

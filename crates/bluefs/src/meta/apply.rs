@@ -294,20 +294,6 @@ impl Meta {
         self.drop_unnamed(old)
     }
 
-    /// Drops the files that have no name: each was to replace another one, and that was not written any more. Returns records that take
-    /// their space from them, for a journal that goes on behind those that gave it.
-    pub fn drop_unfinished(&mut self) -> Vec<Record> {
-        let unnamed: Vec<Serial> = self.files().filter(|file| file.nlink == 0).map(|file| file.serial).collect();
-        let mut records = Vec::new();
-        for serial in unnamed {
-            let had_space = self.inodes.get(&serial).is_some_and(|file| !file.extents.is_empty());
-            records.extend(had_space.then_some(Record::Truncate { serial, size: 0, time: 0 }));
-            // Nothing of it is in use yet: its zones stay unadopted.
-            let _ = self.drop_unnamed(serial);
-        }
-        records
-    }
-
     fn extend(&mut self, serial: Serial, extent: Extent) -> Result<Effect> {
         let inode = self.file(serial)?;
         if inode.closed {

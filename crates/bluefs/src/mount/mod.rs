@@ -71,8 +71,7 @@ struct Found {
     left_of: Option<BTreeMap<Serial, Range<u64>>>,
     /// After damage: where in the zones files begin. Else metadata knows.
     stretches: Stretches,
-    /// Records that make the metadata of what the journal and a dead process's memory say: files that were not finished, and ends that were fixed. All of
-    /// them where nothing is damaged.
+    /// Records that make the metadata of what the journal and a dead process's memory say: ends that were fixed.
     unwritten: Vec<Record>,
 }
 
@@ -164,18 +163,13 @@ fn read_metadata(tenant: &Tenant, clock: Clock) -> Result<Found> {
     // Only a power loss tears the journal's end. Without one, its last records were destroyed, unless memory still held them.
     let torn = contents.torn && !report.power_lost && !log.has_unwritten();
     let damaged = odd || torn || !damage.is_empty();
-    let mut dirty = damaged || contents.torn || log.has_unwritten();
+    let dirty = damaged || contents.torn || log.has_unwritten();
     if contents.torn {
         damage.push("The journal is torn at its end.".into());
     }
     if damaged {
         report.damage.extend(damage);
         log.forget_unread();
-    } else {
-        // After damage they may be somebody's bytes.
-        let dropped = meta.drop_unfinished();
-        dirty |= !dropped.is_empty();
-        found.unwritten.extend(dropped);
     }
     let (snapshot, records) = (contents.pieces.len() as u64 + 2, since.frames);
     (found.log, found.damaged, found.dirty) = (Some((log, snapshot, records)), damaged, dirty);

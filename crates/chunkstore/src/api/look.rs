@@ -176,7 +176,7 @@ impl Core {
         let mut space = Space { total: (free + state.zones.all().len() as u64) * whole, ..Space::default() };
         space.live = state.index.range(None).map(|chunk| u64::from(chunk.len)).sum();
         space.free = free.saturating_sub(u64::from(RESERVE)) * whole;
-        let crumbs = data_blocks(self.facts.most_append);
+        let crumbs = data_blocks(self.limits.most_append);
         for zone in state.zones.all().values() {
             let worth = match zone.state() {
                 // It comes back neither way.

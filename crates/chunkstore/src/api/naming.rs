@@ -65,7 +65,7 @@ impl State {
 impl Core {
     /// The most chunks of a name: so that a naming, and the deletion of what it replaces, are a few journal records.
     fn most_members(&self, name: &str) -> usize {
-        (self.facts.journal_payload.saturating_sub(NameEntry::bytes(name.len(), 0)) / NameEntry::bytes(0, 1)).max(1)
+        (self.limits.journal_payload.saturating_sub(NameEntry::bytes(name.len(), 0)) / NameEntry::bytes(0, 1)).max(1)
     }
 
     fn check_naming(&self, state: &State, name: &str, chunks: &[ChunkId], replace: bool) -> Result<Vec<Member>> {
@@ -131,7 +131,7 @@ impl Core {
             let members = self.check_naming(&state, name, chunks, replace)?;
             let replaced = state.replaced(name, &members);
             let bytes = NameEntry::bytes(name.len(), members.len()) + NameEntry::bytes(0, replaced.len());
-            if state.naming > 0 && state.naming + bytes > self.facts.journal_payload {
+            if state.naming > 0 && state.naming + bytes > self.limits.journal_payload {
                 // What others have named waits for its turn, too: the journal never outgrows the room that is kept for it.
                 return Ok((done, state.assigned));
             }

@@ -461,7 +461,7 @@ impl ChunkStore {
 
     /// Other limits.
     pub fn limits(&self) -> Limits {
-        Limits { append: self.core.facts.most_append, records: self.core.facts.most_records }
+        Limits { append: self.core.limits.most_append, records: self.core.limits.most_records }
     }
 
     /// Figures.

@@ -86,7 +86,7 @@ impl Core {
         meter.burst(false);
         let Some(moved) = done? else { return Ok(None) };
         let (calm, all) = meter.since_last();
-        let (free, below) = (self.free_for_users(), self.facts.clean_below);
+        let (free, below) = (self.free_for_users(), self.limits.clean_below);
         let seen = Seen { free, below, took: began.elapsed(), moved, calm, all };
         let pace = throttle::pace(before, slowdown, &seen);
         self.tending.set_pace(pace);
@@ -122,13 +122,13 @@ impl Core {
     /// Cleans about so many bytes, if that is due. `None`: it is not, or nothing is to be gained.
     fn burst(&self, bytes: u64) -> Result<Option<u64>> {
         self.reset_garbage(false);
-        let short = throttle::is_due(self.free_for_users(), self.facts.clean_below);
+        let short = throttle::is_due(self.free_for_users(), self.limits.clean_below);
         let victim = if short { Victim::Any } else { Victim::Dying };
         if !short && !self.has_dying() {
             return Ok(None);
         }
         // No more than about a zone: who knows whether more is needed then.
-        let (moved, freed) = self.clean(bytes.min(self.facts.zone_bytes), victim)?;
+        let (moved, freed) = self.clean(bytes.min(self.limits.zone_bytes), victim)?;
         self.counters.background.fetch_add(moved, Ordering::Relaxed);
         self.reset_garbage(false);
         Ok((moved > 0 || freed).then_some(moved))
@@ -139,7 +139,7 @@ impl Core {
         if self.options.max_slowdown.is_none() {
             return Ok(false);
         }
-        self.tending.steps_for(self.facts.clean_below.div_ceil(2));
+        self.tending.steps_for(self.limits.clean_below.div_ceil(2));
         self.burst(throttle::MOST).map(|done| done.is_some())
     }
 

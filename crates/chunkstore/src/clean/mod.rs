@@ -117,7 +117,7 @@ impl Core {
         let known = self.writer.known();
         let whole = |zone: &u32| known.get(zone) != Some(&true) && !but.contains(zone);
         let closed = state.zones.all().iter().filter(|(zone, z)| z.can_be_cleaned() && whole(zone));
-        let crumbs = data_blocks(self.facts.most_append);
+        let crumbs = data_blocks(self.limits.most_append);
         let mut candidates = Vec::new();
         for (zone, z) in closed {
             if z.dead {
@@ -426,9 +426,9 @@ impl Core {
             // Where few zones are left, kinds of streams share what the cleaner has.
             let counts = self.tenant.counts();
             let scarce = counts.free <= counts.reserve && !open.is_empty();
-            let crowded = scarce || open.len() >= self.facts.cleaner_zones.min(OPEN);
+            let crowded = scarce || open.len() >= self.limits.cleaner_zones.min(OPEN);
             // So much of a zone may be lost.
-            let most = (self.facts.zone_bytes / BLOCK as u64 / WASTE) as u32;
+            let most = (self.limits.zone_bytes / BLOCK as u64 / WASTE) as u32;
             // Rather than with what lives otherwise it goes to a new one in place of one that is full.
             let spent = open.iter().find(|(.., room)| *room < blocks.min(most)).filter(|_| lifetimes && !scarce);
             let any = same.or_else(|| open.iter().find(fits).filter(|_| crowded && spent.is_none()));
@@ -516,7 +516,7 @@ impl Core {
     /// keeps pace with what is written and no faster. Where it is done in the background, that is told first, and only when it
     /// falls behind those who need zones do it, too.
     pub(crate) fn clean_ahead(&self) -> Result<()> {
-        let (free, below) = (self.free_for_users(), self.facts.clean_below);
+        let (free, below) = (self.free_for_users(), self.limits.clean_below);
         if !throttle::is_due(free, below) {
             return Ok(());
         }
@@ -526,7 +526,7 @@ impl Core {
             return Ok(());
         }
         let (free, want) = (u64::from(free), u64::from(want));
-        let most = 2 * self.facts.zone_bytes * (want - free) / want.max(1);
+        let most = 2 * self.limits.zone_bytes * (want - free) / want.max(1);
         if let Err(error) = self.clean(most, Victim::Any) {
             self.volume.check_poison()?;
             // There are zones that can be taken.

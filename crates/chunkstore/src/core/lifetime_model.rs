@@ -69,7 +69,7 @@ impl Core {
         let births = Births::new(state.index.range(None).map(|chunk| chunk.serial), next);
         let now = births.time(next);
         let lifetimes = self.options.streams.iter().map(|stream| stream.lifetime.as_secs_f64());
-        let blocks = u32::try_from(self.facts.zone_bytes / BLOCK as u64).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(self.limits.zone_bytes / BLOCK as u64).unwrap_or(u32::MAX);
         let deaths = Deaths::new(lifetimes, blocks, now);
         let faded = state.appended / BLOCK as u64;
         state.lifetimes = LifetimeModel { births, rates: deaths.rates(), deaths, now, faded, looked: 0 };

@@ -6,11 +6,11 @@
 //!   ([`Committer`]). While that is flushed the next group is written.
 //! - What waits for a zone in memory, who writes it, and what of it is durable is known to the volume's [`RecordWriter`]. Only what is durable goes by name
 //!   into the journal.
-//! - At most one thread writes a zone: it has the zone's [`Pen`](imbrex_zones::write::Pen). With the drive's write cache off those who append
+//! - At most one thread writes a zone: it has the zone's [`ZoneGuard`](imbrex_zones::write::ZoneGuard). With the drive's write cache off those who append
 //!   write theirs without the commit guard ([`write_through`](crate::write::write_through)).
 //!
-//! Lock order: the commit guard → the metadata log → a pen → the state → the locks of `zones`. Nobody waits for the commit guard or the log while holding a
-//! pen, but who writes for all: it holds those of zones that refuse their bytes.
+//! Lock order: the commit guard → the metadata log → a zone guard → the state → the locks of `zones`. Nobody waits for the commit guard or the log while holding a
+//! zone guard, but who writes for all: it holds those of zones that refuse their bytes.
 
 mod lifetime_model;
 pub(crate) mod meta;
@@ -56,7 +56,7 @@ pub(crate) struct DerivedLimits {
     /// Most records of a chunk.
     pub(crate) most_records: usize,
     /// Most bytes of a chunk, by kind of stream.
-    pub(crate) limits: Vec<u32>,
+    pub(crate) of_streams: Vec<u32>,
     /// Zones that may be open at once, by kind of stream; and for all together, where kinds share them.
     pub(crate) pools: Vec<usize>,
     pub(crate) pool: usize,
@@ -112,7 +112,7 @@ impl DerivedLimits {
         DerivedLimits {
             most_append: most_data(blocks.saturating_sub(1)).min(most_data((MAX_RECORD / BLOCK) as u32)).min(16 << 20),
             most_records: usize::try_from(meta / 64).unwrap_or(usize::MAX).clamp(64, 1 << 20),
-            limits: options.streams.iter().map(limit).collect(),
+            of_streams: options.streams.iter().map(limit).collect(),
             pool,
             // Where the drive has few, a metazone that took no write counts until it is reset, so all of them are not for chunks.
             shared: match open_limit {
@@ -308,7 +308,7 @@ pub(crate) struct Core {
     pub(crate) volume: Volume,
     pub(crate) tenant: Tenant,
     pub(crate) options: Options,
-    pub(crate) facts: DerivedLimits,
+    pub(crate) limits: DerivedLimits,
     state: Mutex<State>,
     pub(crate) writer: Arc<RecordWriter>,
     pub(crate) commits: Committer,
@@ -328,7 +328,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(tenant: Tenant, options: Options, facts: DerivedLimits, mut state: State, meta: Meta) -> Core {
+    pub(crate) fn new(tenant: Tenant, options: Options, limits: DerivedLimits, mut state: State, meta: Meta) -> Core {
         state.learn_sizes();
         let volume = tenant.volume().clone();
         // Unlike any number of an earlier mount: those counted less.
@@ -339,7 +339,7 @@ impl Core {
             volume,
             tenant,
             options,
-            facts,
+            limits,
             state: Mutex::new(state),
             meta: Mutex::new(meta),
             numbers: AtomicU64::new(first),
@@ -444,7 +444,7 @@ impl Core {
     /// Gives zones back to the volume's pool that are durably garbage and that nobody pins: when free ones run short, or all of
     /// them. Returns how many.
     pub(crate) fn reset_garbage(&self, all: bool) -> usize {
-        let short = all || self.tenant.counts().free <= self.facts.clean_below + self.facts.pool as u32;
+        let short = all || self.tenant.counts().free <= self.limits.clean_below + self.limits.pool as u32;
         if !short {
             return 0;
         }
@@ -470,7 +470,7 @@ impl Core {
 
     /// What a chunk of this kind may have at most, in bytes.
     pub(crate) fn limit(&self, stream: StreamType) -> u32 {
-        self.facts.limits.get(usize::from(stream.number())).copied().unwrap_or(0)
+        self.limits.of_streams.get(usize::from(stream.number())).copied().unwrap_or(0)
     }
 }
 

@@ -97,7 +97,7 @@ impl Core {
         let mut part = PartWriter::default();
         for zone in &zones {
             part.zone(zone);
-            if part.len() >= self.facts.part_bytes {
+            if part.len() >= self.limits.part_bytes {
                 meta.log.piece(&part.finish())?;
             }
         }
@@ -105,7 +105,7 @@ impl Core {
             meta.log.piece(&part.finish())?;
         }
         // Marks take no more than a part, whatever is damaged.
-        let scrub = self.state().scrub.entry(self.facts.part_bytes / 64);
+        let scrub = self.state().scrub.entry(self.limits.part_bytes / 64);
         let streams = self.options.own_streams();
         let notes = [scrub.map(|scrub| scrub.encode()), (!streams.is_empty()).then(|| StreamEntry::encode(&streams))];
         Ok(notes.into_iter().flatten().try_for_each(|payload| meta.log.piece(&payload))?)
@@ -141,7 +141,7 @@ impl Core {
         let state = self.state();
         let slots = state.index.slots();
         let stranded = state.zones.active().any(|(_, z)| z.stranded);
-        while progress.next_slot < slots && part.len() < self.facts.part_bytes {
+        while progress.next_slot < slots && part.len() < self.limits.part_bytes {
             if let Some(chunk) = state.index.chunk(progress.next_slot) {
                 let told = if stranded { state.without_stranded(chunk) } else { None };
                 let chunk = told.as_ref().unwrap_or(chunk);
@@ -157,7 +157,7 @@ impl Core {
         for entry in names.filter_map(|(name, _)| state.names.entry(name)) {
             part.name(&entry);
             progress.last_name = Some(entry.name);
-            if part.len() >= self.facts.part_bytes {
+            if part.len() >= self.limits.part_bytes {
                 break;
             }
         }

@@ -87,7 +87,7 @@ impl Core {
 
     /// Whether so much became durable that the journal is to be told of it whatever else it is written for.
     pub(crate) fn is_tell_due(&self, state: &State) -> bool {
-        let large = state.fresh.cost() >= 2 * self.facts.part_bytes as u64;
+        let large = state.fresh.cost() >= 2 * self.limits.part_bytes as u64;
         large || state.fresh.durable(self.writer.flushed()) >= self.options.tell_bytes
     }
 

@@ -135,18 +135,18 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     report.damage.append(&mut found.skipped);
     report.checkpoint = found.snapshot.unwrap_or(0);
     let new_streams = know_streams(&tenant, &mut options, &found.pieces)?;
-    let facts = facts(&tenant, &options, &log);
+    let limits = derive_limits(&tenant, &options, &log);
     let rebuilt = match salvaging {
-        false => Rebuilt::new(&tenant, &facts, &root.zones, &found, &mut report, progress)?,
+        false => Rebuilt::new(&tenant, &limits, &root.zones, &found, &mut report, progress)?,
         true => {
             let journal = salvage::entries_of(&found);
             let known = match root.unfinished {
-                true => salvage::by_metazones(&tenant, &facts, &root, &found, &mut report, progress)?,
+                true => salvage::by_metazones(&tenant, &limits, &root, &found, &mut report, progress)?,
                 false => None,
             };
             let rebuilt = match known {
                 Some(rebuilt) => rebuilt,
-                None => salvage::salvage(&tenant, &facts, &root.zones, &journal, &found.kept, &mut report, progress)?,
+                None => salvage::salvage(&tenant, &limits, &root.zones, &journal, &found.kept, &mut report, progress)?,
             };
             tenant.volume().comes_after(salvage::newest_number(&found, &journal, &rebuilt) >> 40);
             rebuilt
@@ -169,7 +169,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         log.finish_all_left();
     }
     tenant.recovered()?;
-    let core = Core::new(tenant, options, facts, state, Meta::new(log));
+    let core = Core::new(tenant, options, limits, state, Meta::new(log));
     report.damage.extend(core.lost_sentences());
     if dirty {
         let guard = core.commit_guard();
@@ -270,7 +270,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
     Ok(state)
 }
 
-fn facts(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
+fn derive_limits(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
     let volume = tenant.volume();
     let ring = log.ring_size();
     let sequential = volume.report_at_open().iter().filter(|zone| zone.state != imbrex_device::ZoneState::Conventional);
@@ -308,9 +308,9 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
         DriveError::unusable(&volume.name(), sentence)
     })?;
     let log = MetaLog::create(&tenant, &root, options.clock.clone());
-    let facts = facts(&tenant, &options, &log);
+    let limits = derive_limits(&tenant, &options, &log);
     let state = State::new(writer(&tenant, &options), options.streams.len(), options.seed);
-    let core = Core::new(tenant, options, facts, state, Meta::new(log));
+    let core = Core::new(tenant, options, limits, state, Meta::new(log));
     {
         // One in each ring.
         let guard = core.commit_guard();

@@ -60,14 +60,14 @@ pub(super) struct FoundRecord {
 impl Rebuilt {
     pub(crate) fn new(
         tenant: &Tenant,
-        facts: &DerivedLimits,
+        limits: &DerivedLimits,
         metazones: &[u32],
         found: &Replay,
         report: &mut OpenReport,
         progress: Progress,
     ) -> Result<Rebuilt> {
         let mut rebuilt = Rebuilt::default();
-        rebuilt.holes.shared = !facts.separate;
+        rebuilt.holes.shared = !limits.separate;
         for payload in &found.pieces {
             rebuilt.load(tenant, payload, report);
         }

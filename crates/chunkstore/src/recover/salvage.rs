@@ -52,7 +52,7 @@ fn keep(records: &mut Records, zone: u32, header: &Header, whole: bool) {
 /// Reads every zone that the tenant owns and that is no metazone. `names`: pieces of checkpoints that have some, whole checkpoints or not.
 pub(crate) fn salvage(
     tenant: &Tenant,
-    facts: &DerivedLimits,
+    limits: &DerivedLimits,
     metazones: &[u32],
     journal: &[Entry],
     names: &[Vec<u8>],
@@ -61,7 +61,7 @@ pub(crate) fn salvage(
 ) -> Result<Rebuilt> {
     let volume = tenant.volume();
     let mut rebuilt = Rebuilt { changed: true, ..Rebuilt::default() };
-    rebuilt.holes.shared = !facts.separate;
+    rebuilt.holes.shared = !limits.separate;
     let mut chunks: BTreeMap<ChunkId, (u64, StreamType, Records)> = BTreeMap::new();
     let zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)).collect();
     let all = zones.len() as u64;
@@ -174,7 +174,7 @@ fn head(tenant: &Tenant, zone: &Zone) -> Option<FoundZone> {
 /// be missed; but its zone is written, and nobody can tell what it is.
 pub(crate) fn by_metazones(
     tenant: &Tenant,
-    facts: &DerivedLimits,
+    limits: &DerivedLimits,
     root: &Root,
     found: &Replay,
     report: &mut OpenReport,
@@ -184,7 +184,7 @@ pub(crate) fn by_metazones(
         return Ok(None);
     }
     let mut told = OpenReport { checkpoint: report.checkpoint, ..OpenReport::default() };
-    let rebuilt = Rebuilt::new(tenant, facts, &root.zones, found, &mut told, progress)?;
+    let rebuilt = Rebuilt::new(tenant, limits, &root.zones, found, &mut told, progress)?;
     let newest = newest_number(found, &entries_of(found), &rebuilt);
     let volume = tenant.volume();
     let label = volume.label_zones();

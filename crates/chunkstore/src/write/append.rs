@@ -102,7 +102,7 @@ impl State {
 
 impl Core {
     pub(crate) fn create(&self, id: ChunkId, stream: StreamType, durability: Durability) -> Result<()> {
-        if usize::from(stream.number()) >= self.facts.limits.len() {
+        if usize::from(stream.number()) >= self.limits.of_streams.len() {
             return Err(Error::NoSuchStream(stream.number()));
         }
         let mut state = self.state();
@@ -128,7 +128,7 @@ impl Core {
     /// Whether the metazones have room for so many bytes more of checkpoints.
     pub(crate) fn check_index_for(&self, state: &State, more: u64) -> Result<()> {
         let bytes = state.index_bytes + more;
-        if bytes > self.facts.most_index { Err(Error::IndexFull { bytes }) } else { Ok(()) }
+        if bytes > self.limits.most_index { Err(Error::IndexFull { bytes }) } else { Ok(()) }
     }
 
     pub(crate) fn settle(&self, target: u64, durability: Durability) -> Result<()> {
@@ -143,7 +143,7 @@ impl Core {
         let full = {
             let state = self.state();
             // So much less than what is kept free in the metazones for checkpoints that these always find their room.
-            self.writer.buffered() > self.options.buffer_bytes || state.journal.len() > self.facts.journal_payload / 32
+            self.writer.buffered() > self.options.buffer_bytes || state.journal.len() > self.limits.journal_payload / 32
         };
         if full {
             let guard = self.commit_guard();
@@ -174,7 +174,7 @@ impl Core {
         if u64::from(chunk.len) + len as u64 > u64::from(limit) {
             return Err(Error::Limit { id, len: chunk.len, more: len as u64, limit });
         }
-        if chunk.records() >= self.facts.most_records {
+        if chunk.records() >= self.limits.most_records {
             return Err(Error::TooManyRecords { id, records: chunk.records() });
         }
         self.check_index(state)?;
@@ -182,7 +182,7 @@ impl Core {
     }
 
     pub(crate) fn append(&self, id: ChunkId, bytes: &[u8], how: Append) -> Result<u64> {
-        let most = self.facts.most_append;
+        let most = self.limits.most_append;
         let len = match u32::try_from(bytes.len()) {
             Ok(0) => return Err(Error::Empty),
             Ok(len) if len <= most => len,
@@ -289,7 +289,7 @@ impl Core {
         state.unbind(slot);
         let placement = self.options.placement;
         let takes = |usage: ZoneUse| match usage {
-            ZoneUse::Data(other) => !self.facts.separate || other == stream,
+            ZoneUse::Data(other) => !self.limits.separate || other == stream,
             _ => false,
         };
         let open = state.zones.open().filter(|(_, z)| !z.dead && takes(z.usage));
@@ -305,14 +305,14 @@ impl Core {
         let expect = if fits { self.expected(state, slot) } else { None };
         // To borrow zones gains nothing where it is not known how long chunks become; it only makes turns shorter.
         let known = state.sizes.get(kind).is_some_and(|sizes| sizes.expected(1).is_some());
-        let most = match (self.facts.separate, fits && known) {
-            (true, true) => allowance(pool.len(), self.facts.pools[kind], all, self.facts.shared),
-            (true, false) => self.facts.pools[kind],
-            (false, _) => self.facts.pool,
+        let most = match (self.limits.separate, fits && known) {
+            (true, true) => allowance(pool.len(), self.limits.pools[kind], all, self.limits.shared),
+            (true, false) => self.limits.pools[kind],
+            (false, _) => self.limits.pool,
         };
         let free = self.free();
         let random = state.random();
-        let last = if self.facts.separate { kind } else { 0 };
+        let last = if self.limits.separate { kind } else { 0 };
         match place(
             placement.pick,
             &pool,
@@ -333,7 +333,7 @@ impl Core {
                 Some(zone)
             }
             Choice::Open => {
-                if fits && self.facts.separate && self.facts.shared > 0 && all >= self.facts.shared && free > 0 {
+                if fits && self.limits.separate && self.limits.shared > 0 && all >= self.limits.shared && free > 0 {
                     self.call_back(state);
                 }
                 None
@@ -347,7 +347,7 @@ impl Core {
 
     /// Blocks of a zone that chunks can have.
     fn zone_blocks(&self) -> u32 {
-        (self.facts.zone_bytes / BLOCK as u64) as u32 - 1
+        (self.limits.zone_bytes / BLOCK as u64) as u32 - 1
     }
 
     /// Blocks that a chunk is expected to take from now on, if that is known.
@@ -362,7 +362,7 @@ impl Core {
     /// Whether the chunk, all of which is in this zone so far, [goes on in another one](crate::policy::place::outgrows): only where free zones
     /// are not short, so that nobody is refused room that is there.
     fn outgrows(&self, state: &State, slot: u32, zone: &DataZone) -> bool {
-        if self.options.placement.pick != Pick::Fit || !self.facts.separate || self.free() < 2 {
+        if self.options.placement.pick != Pick::Fit || !self.limits.separate || self.free() < 2 {
             return false;
         }
         let Some(chunk) = state.index.chunk(slot) else { return false };
@@ -375,12 +375,12 @@ impl Core {
         let all = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_))).count();
         let open = state.zones.open().filter(|(_, z)| z.usage == ZoneUse::Data(chunk.stream)).count();
         let kind = usize::from(chunk.stream.number());
-        open < allowance(open, self.facts.pools[kind], all, self.facts.shared)
+        open < allowance(open, self.limits.pools[kind], all, self.limits.shared)
     }
 
     /// All zones that may be open are, and a kind has not got its share: one that was lent to another is closed.
     fn call_back(&self, state: &mut State) {
-        let mut open = vec![0usize; self.facts.pools.len()];
+        let mut open = vec![0usize; self.limits.pools.len()];
         let zones = || state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_)));
         for (_, z) in zones() {
             if let Some(n) = open.get_mut(z.kind()) {
@@ -388,7 +388,7 @@ impl Core {
             }
         }
         let over =
-            |z: &DataZone| open.get(z.kind()).zip(self.facts.pools.get(z.kind())).is_some_and(|(n, share)| n > share);
+            |z: &DataZone| open.get(z.kind()).zip(self.limits.pools.get(z.kind())).is_some_and(|(n, share)| n > share);
         let lent = zones().filter(|(_, z)| over(z)).min_by_key(|(zone, z)| (z.writers, z.room(), *zone));
         if let Some(zone) = lent.map(|(zone, _)| zone) {
             state.close_zone(zone);
@@ -426,7 +426,7 @@ impl Core {
                 return Ok(true);
             }
         }
-        let (moved, freed) = self.clean(self.facts.zone_bytes, Victim::Any)?;
+        let (moved, freed) = self.clean(self.limits.zone_bytes, Victim::Any)?;
         self.reset_garbage(true);
         Ok(moved > 0 || freed)
     }

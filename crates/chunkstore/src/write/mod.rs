@@ -43,8 +43,8 @@ impl Core {
                 due.iter().for_each(|due| state.note_landed(due.zone));
             }
             let mut moved = false;
-            for pen in refused {
-                let came = self.relocate(&pen, guard)?;
+            for zone_guard in refused {
+                let came = self.relocate(&zone_guard, guard)?;
                 moved |= came == Relocated::Moved;
                 if came != Relocated::StillStranded {
                     // What it tells of these bytes' places is not so any more, or never will be.

@@ -10,7 +10,7 @@ use crate::index::Chunk;
 use crate::write::take::NewZone;
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
-use imbrex_zones::write::{Pen, Segment};
+use imbrex_zones::write::{Segment, ZoneGuard};
 use std::sync::Arc;
 
 /// What became of bytes that wait for a zone that takes no more writes.
@@ -40,8 +40,8 @@ impl Waiting {
 
 impl State {
     /// Records of chunks that wait for a zone.
-    fn waiting(&self, pen: &Pen) -> Vec<Waiting> {
-        let (zone, (written, segments)) = (pen.zone(), pen.waiting());
+    fn waiting(&self, zone_guard: &ZoneGuard) -> Vec<Waiting> {
+        let (zone, (written, segments)) = (zone_guard.zone(), zone_guard.waiting());
         let mut waiting = Vec::new();
         for segment in segments {
             let mut next = 0;
@@ -65,10 +65,10 @@ impl State {
     }
 
     /// Nothing waits for the zone any more, and nothing goes there.
-    fn forget_waiting(&mut self, pen: &Pen) {
-        let Some(z) = self.zones.get_mut(pen.zone()) else { return };
+    fn forget_waiting(&mut self, zone_guard: &ZoneGuard) {
+        let Some(z) = self.zones.get_mut(zone_guard.zone()) else { return };
         (z.dead, z.stranded) = (true, false);
-        z.tail = z.tail.min(((pen.discard() / BLOCK as u64) as u32).max(1));
+        z.tail = z.tail.min(((zone_guard.discard() / BLOCK as u64) as u32).max(1));
     }
 
     /// No zone is there for what waits for this one. Whether that was not known.
@@ -82,14 +82,14 @@ impl Core {
     ///
     /// # Errors
     /// Not where there is no zone for the bytes: then they stay where they are, and whoever waits for them is told.
-    pub(crate) fn relocate(&self, pen: &Pen, _guard: &CommitGuard) -> Result<Relocated> {
-        let zone = pen.zone();
+    pub(crate) fn relocate(&self, zone_guard: &ZoneGuard, _guard: &CommitGuard) -> Result<Relocated> {
+        let zone = zone_guard.zone();
         let usage = {
             let mut state = self.state();
             let Some(usage) = state.zones.get(zone).map(|z| z.usage) else { return Ok(Relocated::Moved) };
-            if state.waiting(pen).is_empty() {
+            if state.waiting(zone_guard).is_empty() {
                 // All of it was deleted.
-                state.forget_waiting(pen);
+                state.forget_waiting(zone_guard);
                 state.close_zone(zone);
                 return Ok(Relocated::Moved);
             }
@@ -103,7 +103,7 @@ impl Core {
             }
             new => new,
         }
-        .and_then(|new| self.move_waiting(new, pen));
+        .and_then(|new| self.move_waiting(new, zone_guard));
         match moved {
             Ok(()) => Ok(Relocated::Moved),
             Err(crate::error::Error::Drive(error)) if matches!(error.fault, Fault::NoSpace) => {
@@ -121,10 +121,10 @@ impl Core {
     }
 
     /// What waits for this zone goes to a new one, whose life begins now; the other is closed.
-    fn move_waiting(&self, new: NewZone, pen: &Pen) -> Result<()> {
-        let zone = pen.zone();
+    fn move_waiting(&self, new: NewZone, zone_guard: &ZoneGuard) -> Result<()> {
+        let zone = zone_guard.zone();
         let mut state = self.state();
-        let moves = state.waiting(pen);
+        let moves = state.waiting(zone_guard);
         let need: u64 = moves.iter().map(|one| u64::from(one.header.blocks())).sum();
         if need > u64::from(new.capacity.saturating_sub(1)) {
             drop(state);
@@ -132,7 +132,7 @@ impl Core {
             return Err(self.error(Fault::NoSpace).into());
         }
         let to = state.begin_zone(new);
-        state.forget_waiting(pen);
+        state.forget_waiting(zone_guard);
         for one in moves {
             let (copy, Waiting { slot, header, .. }) = (one.image().into(), one);
             let moved = Header { flags: header.flags & MOVED, ..header };
@@ -200,7 +200,7 @@ mod tests {
 
         let core = &store.core;
         let commit = core.commit_guard();
-        let pen = core.writer.pen(zone, u64::MAX).unwrap();
+        let zone_guard = core.writer.zone_guard(zone, u64::MAX).unwrap();
         let new = core.new_zone(ZoneUse::Data(StreamType::DATA), Urgency::Metadata).unwrap();
         let to = new.zone;
         emulator.faults().make_read_only(ZoneId(zone)).unwrap();
@@ -208,8 +208,8 @@ mod tests {
             store.create_with(id(n), StreamType::DATA, Durability::Buffered).unwrap();
             (0..8).for_each(|i| append(n, i));
         }
-        core.move_waiting(new, &pen).unwrap();
-        drop((pen, commit));
+        core.move_waiting(new, &zone_guard).unwrap();
+        drop((zone_guard, commit));
         let places: Vec<u32> = store.places(id(0)).unwrap().iter().map(|place| place.zone).collect();
         assert_eq!(places, [zone, to], "what was written stays, and all that was not goes to one zone");
         store.sync().unwrap();

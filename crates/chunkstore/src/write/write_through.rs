@@ -80,7 +80,7 @@ impl State {
     fn wants_commit(&self, core: &Core) -> bool {
         let since = |then: u64| self.appended.saturating_sub(then);
         let due = since(self.checkpointed) >= core.options.checkpoint_bytes || core.is_tell_due(self);
-        due && since(self.committed) >= core.facts.tick && !core.commits.is_writing()
+        due && since(self.committed) >= core.limits.tick && !core.commits.is_writing()
     }
 }
 
@@ -115,9 +115,11 @@ impl Core {
                 }
                 Need::Write(zone, block) => {
                     drop(state);
-                    let Some(pen) = self.writer.pen(zone, u64::from(block) * BLOCK as u64) else { continue };
-                    let wrote = pen.write();
-                    drop(pen);
+                    let Some(zone_guard) = self.writer.zone_guard(zone, u64::from(block) * BLOCK as u64) else {
+                        continue;
+                    };
+                    let wrote = zone_guard.write();
+                    drop(zone_guard);
                     if let Ok(Wrote::All) = wrote {
                         written = Some(zone);
                         continue;

@@ -16,7 +16,11 @@ struct Link {
 
 /// All record frames that are there, by number.
 #[derive(Default)]
-pub struct Chain(BTreeMap<u64, Link>);
+pub struct Chain {
+    frames: BTreeMap<u64, Link>,
+    /// The last one of which anything else says that it was written.
+    told: u64,
+}
 
 /// What is known of the records behind a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +39,17 @@ impl Chain {
     pub fn put(&mut self, number: u64, before: u64, first: usize, items: &[u8]) {
         // One that names none before it is no reason to go round for ever.
         let before = before.min(number.saturating_sub(1));
-        self.0.entry(number).or_insert_with(|| Link { before, first, items: items.to_vec() });
+        self.frames.entry(number).or_insert_with(|| Link { before, first, items: items.to_vec() });
+    }
+
+    /// A frame of this number was written, whether it can be read or not.
+    pub fn tell(&mut self, number: u64) {
+        self.told = number.max(self.told);
     }
 
     /// Number of the last one; 0: there is none.
     pub fn newest(&self) -> u64 {
-        self.0.keys().next_back().copied().unwrap_or(0)
+        self.frames.keys().next_back().copied().unwrap_or(0)
     }
 
     /// The frames that count behind the one of this number, in order, and whether none of them is missing.
@@ -48,7 +57,7 @@ impl Chain {
         let (mut path, mut whole) = (Vec::new(), true);
         let mut next = self.newest();
         while next > start {
-            match self.0.get(&next) {
+            match self.frames.get(&next) {
                 Some(link) => {
                     path.push((next, link));
                     next = link.before;
@@ -56,11 +65,11 @@ impl Chain {
                 // Nobody knows any more what that one named: it goes on with what is left.
                 None => {
                     whole = false;
-                    next = self.0.range(..next).next_back().map_or(start, |(number, _)| *number);
+                    next = self.frames.range(..next).next_back().map_or(start, |(number, _)| *number);
                 }
             }
         }
-        whole &= next == start || path.is_empty();
+        whole &= (next == start || path.is_empty()) && self.told <= self.newest().max(start);
         path.reverse();
         (path, whole)
     }

@@ -160,7 +160,7 @@ impl LogFrame {
         let kind = [Kind::Begin, Kind::Pieces, Kind::Whole, Kind::Records].into_iter().find(|k| *k as u8 == sub[0])?;
         let first = u32::from_le_bytes(sub[4..8].try_into().ok()?);
         let before = u64::from_le_bytes(sub[8..SUB].try_into().ok()?);
-        let sound = sub[1..4] == [0; 3] && first as usize <= items.len() && number.max(logical) <= MOST;
+        let sound = sub[1..4] == [0; 3] && first as usize <= items.len() && number.max(logical).max(before) <= MOST;
         sound.then_some((LogFrame { kind, number, before, first, logical }, items))
     }
 }

@@ -7,7 +7,7 @@
 use super::format::MOST;
 use super::items::{Batch, whole};
 use super::{Admission, Appender, MetaLog, Replay};
-use crate::medium::memory::{Hurry, Layout, Segment, SegmentKey};
+use crate::medium::memory::{Hurry, Segment, SegmentKey};
 
 /// Number of the memory as a file: of what a dead process left for the log, and not for the engine.
 pub const KEPT: u64 = u64::from_le_bytes(*b"MLOGkept");
@@ -69,7 +69,7 @@ impl Appender {
             let life = self.tenant.volume().mount();
             let key = SegmentKey { owner: self.tenant.owner(), file: KEPT, life, logical };
             let want = STEP.max((end - logical) as usize);
-            match self.tenant.memory().claim(key, Layout { front: 0, frame: 0 }, want, Hurry::Log) {
+            match self.tenant.memory().claim(key, 0, want, Hurry::Log) {
                 Some(segment) => kept.segments.push(segment),
                 None => return Err((room, records)),
             }

@@ -69,6 +69,8 @@ struct Candidate {
     items: Assembler,
     pieces: Vec<Vec<u8>>,
     broken: bool,
+    /// Somebody wrote that it is whole.
+    finished: bool,
 }
 
 impl Candidate {
@@ -105,6 +107,7 @@ impl Candidate {
                 false
             }
             Kind::Whole => {
+                self.finished = true;
                 self.broken |= self.frames != frame.before;
                 !self.broken
             }
@@ -307,7 +310,7 @@ impl Reader<'_> {
         for slot in &mut used {
             next();
             let Some(zone) = self.report(slot.zone.0) else { continue };
-            let (replay, begun, keep) = (&mut self.replay, &mut self.begun, self.keep);
+            let (replay, begun, keep, copies) = (&mut self.replay, &mut self.begun, self.keep, self.copies);
             let kept = &mut replay.kept;
             let mut keep = |piece: &[u8]| {
                 if keep.is_some_and(|wanted| wanted(piece)) {
@@ -325,10 +328,18 @@ impl Reader<'_> {
                         replay.end = replay.end.max((frame.number, end));
                         replay.chain.put(frame.number, frame.before, frame.first as usize, items);
                     }
-                    _ => {
+                    kind => {
+                        // Of the only copy each number that is named was written.
+                        if kind == Kind::Begin && copies == 1 {
+                            replay.chain.tell(frame.before);
+                        }
                         *begun = frame.number.max(*begun);
                         if frame.number != candidate.number {
-                            remains = std::mem::take(&mut candidate);
+                            let before = std::mem::take(&mut candidate);
+                            // While one is not finished, the one before it counts.
+                            if before.finished || remains.number == 0 {
+                                remains = before;
+                            }
                         }
                     }
                 }
@@ -348,7 +359,7 @@ impl Reader<'_> {
             self.look_behind(&zone, (copy, slot.life), end, &scan)?;
         }
         if newest.is_none() && self.copies == 1 {
-            let left = if candidate.number > 0 { candidate } else { remains };
+            let left = if candidate.finished || remains.number == 0 { candidate } else { remains };
             if left.number > 0 {
                 used.iter_mut().for_each(|slot| slot.useful |= slot.order >= left.order);
                 self.skipped(format!("Pieces of snapshot {} are lost", left.number));

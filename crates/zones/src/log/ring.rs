@@ -203,7 +203,9 @@ impl Ring {
     pub(super) fn spare(&self, least: usize) -> Vec<ZoneId> {
         let free = |dead: bool| self.slots.iter().filter(move |slot| slot.order == 0 && slot.dead == dead);
         let live = free(false).rev().take(self.alive().saturating_sub(least));
-        live.chain(free(true)).map(|slot| slot.zone).collect()
+        // A root names two zones at least.
+        let dead = free(true).take(if self.alive() >= least { usize::MAX } else { 0 });
+        live.chain(dead).map(|slot| slot.zone).collect()
     }
 
     /// Free zones that no frame goes to any more.

@@ -61,11 +61,7 @@ impl MetaLog {
 
     fn write_records(&mut self, items: &Batch, run: &[Cut], base: u64, tag: Tag) -> Result<()> {
         // A record that no snapshot precedes needs the frame that it names.
-        if let Some(before) = self.unmarked {
-            let frame = LogFrame { kind: Kind::Records, number: self.last, before, first: 0, logical: self.placed };
-            self.put_records(&[(frame, &[])], tag)?;
-            self.unmarked = None;
-        }
+        self.mark(tag)?;
         let mut last = self.last;
         let mut frame = |cut: &Cut| {
             let (number, before) = (self.next_number(), last);
@@ -77,6 +73,16 @@ impl MetaLog {
         let frames: Vec<_> = run.iter().map(&mut frame).collect();
         self.put_records(&frames, tag)?;
         self.last = last;
+        Ok(())
+    }
+
+    /// Writes the frame of the last number, if it has none.
+    fn mark(&mut self, tag: Tag) -> Result<()> {
+        if let Some(before) = self.unmarked {
+            let frame = LogFrame { kind: Kind::Records, number: self.last, before, first: 0, logical: self.placed };
+            self.put_records(&[(frame, &[])], tag)?;
+            self.unmarked = None;
+        }
         Ok(())
     }
 
@@ -253,6 +259,10 @@ impl MetaLog {
     fn begin(&mut self, progress: Progress) -> Result<()> {
         self.abandon_snapshot();
         self.keep_two();
+        if self.rings.len() == 1 {
+            // Whoever reads of the number looks for the frame.
+            self.mark(Cause::Checkpoint.into())?;
+        }
         // One that was dropped shares its ring's turn, and not its number: nobody takes its pieces for those of this one.
         let number = if self.begun > self.snapshot { self.begun + self.rings.len() as u64 } else { self.snapshot + 1 };
         self.begun = number;

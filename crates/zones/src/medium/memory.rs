@@ -11,12 +11,11 @@
 //! The checksum is for what may happen to memory between two processes: a segment that does not have it any more is dropped
 //! as a whole and reported ([`LeftSegment::lost`]), and never replayed.
 //!
-//! Layout of a segment: one block kept free for a zone header, then frames of `frame` bytes (header and payload), or, raw,
-//! nothing but payload. So a full segment is written to the drive from where it stands, without a copy.
+//! A segment begins with bytes that are kept free for a zone header, and of a framed stream for the header of its frame. So a segment is written to the drive
+//! from where it stands, without a copy.
 //!
 //! This module holds all `unsafe` of the crate.
 
-use crate::frame::FRAME_HEADER;
 use crate::sync::{Mutex, lock};
 use imbrex_device::{MEM_ALIGN, Region};
 use std::ptr::NonNull;
@@ -25,7 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IMBXsegm");
-const VERSION: u32 = 4;
+/// Version of a region.
+pub const VERSION: u32 = 4;
 const FREE: u32 = 0;
 const LIVE: u32 = 0x4c49_5645;
 const DESCRIPTOR: usize = 64;
@@ -55,7 +55,7 @@ struct Descriptor {
     units: AtomicU32,
     owner: AtomicU32,
     front: AtomicU32,
-    frame: AtomicU32,
+    zero: AtomicU32,
     crc: AtomicU32,
     file: AtomicU64,
     life: AtomicU64,
@@ -77,47 +77,6 @@ pub struct SegmentKey {
     pub life: u64,
     /// Logical offset of the first byte.
     pub logical: u64,
-}
-
-/// How bytes are laid into a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Bytes kept free in front, for a zone header: one block.
-    pub front: u32,
-    /// Bytes of a frame including its header; 0: raw.
-    pub frame: u32,
-}
-
-impl Layout {
-    /// Payload bytes that fit into `bytes` of memory.
-    pub fn capacity(&self, bytes: usize) -> usize {
-        let room = bytes.saturating_sub(self.front as usize);
-        match self.frame as usize {
-            0 => room,
-            frame => {
-                let rest = room % frame;
-                (room / frame) * (frame - FRAME_HEADER) + rest.saturating_sub(FRAME_HEADER)
-            }
-        }
-    }
-
-    /// Bytes of memory below which not one payload byte fits.
-    fn least(&self) -> usize {
-        let header = if self.frame > 0 { FRAME_HEADER } else { 0 };
-        self.front as usize + header + 1
-    }
-
-    /// Where payload byte `i` stands, and how many payload bytes follow it without a gap.
-    fn place(&self, i: usize) -> (usize, usize) {
-        match self.frame as usize {
-            0 => (self.front as usize + i, usize::MAX),
-            frame => {
-                let payload = frame - FRAME_HEADER;
-                let (n, k) = (i / payload, i % payload);
-                (self.front as usize + n * frame + FRAME_HEADER + k, payload - k)
-            }
-        }
-    }
 }
 
 /// One segment that a dead process left behind.
@@ -170,7 +129,7 @@ struct Used {
 pub enum Hurry {
     /// As soon as it is full.
     Soon,
-    /// When somebody else needs the memory. Such segments take up to [`SegmentMemory::patience`] of it.
+    /// When somebody else needs the memory. Such segments take up to [`SegmentMemory::most_deferred`] of it.
     Deferred,
     /// As soon as it is full; and some of the memory is for these alone. For the log of an engine, which appends while it holds locks
     /// that whoever makes room for it would need.
@@ -185,12 +144,11 @@ fn data_offset(units: usize) -> usize {
     (MEM_ALIGN + units * DESCRIPTOR).next_multiple_of(MEM_ALIGN)
 }
 
-fn static_crc(units: u32, key: &SegmentKey, layout: &Layout) -> u32 {
+fn static_crc(units: u32, key: &SegmentKey, front: u32) -> u32 {
     let mut bytes = [0u8; 40];
     bytes[..4].copy_from_slice(&units.to_le_bytes());
     bytes[4..8].copy_from_slice(&u32::from(key.owner).to_le_bytes());
-    bytes[8..12].copy_from_slice(&layout.front.to_le_bytes());
-    bytes[12..16].copy_from_slice(&layout.frame.to_le_bytes());
+    bytes[8..12].copy_from_slice(&front.to_le_bytes());
     bytes[16..24].copy_from_slice(&key.file.to_le_bytes());
     bytes[24..32].copy_from_slice(&key.life.to_le_bytes());
     bytes[32..].copy_from_slice(&key.logical.to_le_bytes());
@@ -260,7 +218,7 @@ impl SegmentMemory {
     }
 
     /// Units that deferred segments may take: three of four, so that those in a hurry always find some.
-    pub fn patience(&self) -> usize {
+    pub fn most_deferred(&self) -> usize {
         self.units / 4 * 3
     }
 
@@ -287,18 +245,18 @@ impl SegmentMemory {
         unsafe { self.region.base().add(MEM_ALIGN + unit * DESCRIPTOR).cast::<Descriptor>().as_ref() }
     }
 
-    /// Claims a segment of `want` bytes or, where memory is short, of less, but at least as many units as hold a byte
+    /// Claims a segment of `want` bytes, of which `front` are kept free, or, where memory is short, of less, but at least as many units as hold a byte
     /// (one, unless a unit is no longer than what stands in front). Once more than half of all units (without those that deferred segments
     /// take) are in use, nobody gets more than that, so that many slow writers cannot starve each other. `None`: nothing is left.
-    pub fn claim(self: &Arc<Self>, key: SegmentKey, layout: Layout, want: usize, hurry: Hurry) -> Option<Segment> {
+    pub fn claim(self: &Arc<Self>, key: SegmentKey, front: u32, want: usize, hurry: Hurry) -> Option<Segment> {
         let mut used = lock(&self.used);
         // A segment without room for a byte would be full, and never be written.
-        let least = layout.least().div_ceil(self.unit);
+        let least = (front as usize + 1).div_ceil(self.unit);
         let mut n = want.min(MAX_SEGMENT).div_ceil(self.unit).min(self.units).max(least);
         if (used.count - used.deferred) * 2 > self.units - used.deferred {
             n = least;
         }
-        if hurry == Hurry::Deferred && used.deferred + n > self.patience() {
+        if hurry == Hurry::Deferred && used.deferred + n > self.most_deferred() {
             return None;
         }
         let free = self.units - used.count;
@@ -324,20 +282,20 @@ impl SegmentMemory {
         let d = self.descriptor(first);
         d.units.store(n as u32, Ordering::Relaxed);
         d.owner.store(u32::from(key.owner), Ordering::Relaxed);
-        d.front.store(layout.front, Ordering::Relaxed);
-        d.frame.store(layout.frame, Ordering::Relaxed);
+        d.front.store(front, Ordering::Relaxed);
+        d.zero.store(0, Ordering::Relaxed);
         d.file.store(key.file, Ordering::Relaxed);
         d.life.store(key.life, Ordering::Relaxed);
         d.logical.store(key.logical, Ordering::Relaxed);
         d.filled.store(Filled { len: 0, crc: 0 }.pack(), Ordering::Relaxed);
-        d.crc.store(static_crc(n as u32, &key, &layout), Ordering::Relaxed);
+        d.crc.store(static_crc(n as u32, &key, front), Ordering::Relaxed);
         d.state.store(LIVE, Ordering::Release);
-        let capacity = layout.capacity(n * self.unit);
+        let capacity = n * self.unit - front as usize;
         Some(Segment {
             memory: self.clone(),
             first,
             units: n,
-            layout,
+            front: front as usize,
             key,
             capacity,
             hurry,
@@ -365,7 +323,7 @@ pub struct Segment {
     memory: Arc<SegmentMemory>,
     first: usize,
     units: usize,
-    layout: Layout,
+    front: usize,
     key: SegmentKey,
     capacity: usize,
     hurry: Hurry,
@@ -451,17 +409,11 @@ impl Segment {
         let filled = self.filled();
         let len = filled.len as usize;
         let take = bytes.len().min(self.capacity - len);
-        let mut done = 0;
-        while done < take {
-            let (at, run) = self.layout.place(len + done);
-            let n = run.min(take - done);
-            assert!(at + n <= self.units * self.memory.unit);
-            // SAFETY: within this segment's units (asserted); bytes at and above `len` are accessed by nobody else.
-            unsafe {
-                let to = self.base().as_ptr().add(at);
-                std::ptr::copy_nonoverlapping(bytes.as_ptr().add(done), to, n);
-            }
-            done += n;
+        assert!(self.front + len + take <= self.units * self.memory.unit);
+        // SAFETY: within this segment's units (asserted); bytes at and above `len` are accessed by nobody else.
+        unsafe {
+            let to = self.base().as_ptr().add(self.front + len);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, take);
         }
         // Of the caller's bytes, which the copy has just brought into the cache.
         let crc = crc32c::crc32c_append(filled.crc, &bytes[..take]);
@@ -473,17 +425,11 @@ impl Segment {
     /// Copies payload bytes from `from` on into `out`; returns how many there were.
     pub fn read(&self, from: usize, out: &mut [u8]) -> usize {
         let take = out.len().min(self.len().saturating_sub(from));
-        let mut done = 0;
-        while done < take {
-            let (at, run) = self.layout.place(from + done);
-            let n = run.min(take - done);
-            assert!(at + n <= self.units * self.memory.unit);
-            // SAFETY: within this segment's units (asserted) and below `len`, where bytes no longer change.
-            unsafe {
-                let from = self.base().as_ptr().add(at);
-                std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(done), n);
-            }
-            done += n;
+        assert!(self.front + from + take <= self.units * self.memory.unit || take == 0);
+        // SAFETY: within this segment's units (asserted) and below `len`, where bytes no longer change.
+        unsafe {
+            let from = self.base().as_ptr().add(self.front + if take > 0 { from } else { 0 });
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), take);
         }
         take
     }
@@ -578,24 +524,19 @@ pub fn parse(region: &[u8]) -> Vec<LeftSegment> {
                 life: u64_at(at + 32)?,
                 logical: u64_at(at + 40)?,
             };
-            let layout = Layout { front: u32_at(at + 12)?, frame: u32_at(at + 16)? };
+            let front = u32_at(at + 12)?;
             let filled = Filled::unpack(u64_at(at + 48)?);
             let len = filled.len as usize;
-            let sane = u32_at(at + 20)? == static_crc(n, &key, &layout)
-                && n >= 1
-                && n as usize <= units - i
-                && (layout.frame == 0 || layout.frame as usize > FRAME_HEADER);
+            let sane = u32_at(at + 20)? == static_crc(n, &key, front) && n >= 1 && n as usize <= units - i;
             if !sane {
                 return None;
             }
-            let base = data_offset(units) + i * unit_bytes;
+            let base = data_offset(units) + i * unit_bytes + front as usize;
             // A length that cannot be is damage, too.
-            let most = layout.capacity(n as usize * unit_bytes);
-            let mut bytes = Vec::with_capacity(len.min(most));
-            while len <= most && bytes.len() < len {
-                let (place, run) = layout.place(bytes.len());
-                let n = run.min(len - bytes.len());
-                bytes.extend_from_slice(region.get(base + place..base + place + n)?);
+            let most = (n as usize * unit_bytes).saturating_sub(front as usize);
+            let mut bytes = Vec::new();
+            if len <= most {
+                bytes.extend_from_slice(region.get(base..base + len)?);
             }
             let whole = len <= most && filled.crc == crc32c::crc32c(&bytes);
             let lost = if whole { 0 } else { len.min(most) };

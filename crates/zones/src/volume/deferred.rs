@@ -96,7 +96,7 @@ impl VolumeCore {
     /// # Errors
     /// That of the last one, where none can be written.
     pub(crate) fn relieve(&self) -> Result<bool> {
-        let mut result = self.relieve_patients();
+        let mut result = self.relieve_deferred();
         if matches!(result, Ok(true)) {
             return result;
         }
@@ -114,7 +114,7 @@ impl VolumeCore {
     }
 
     /// Writes a turn's worth of what waits. False: nothing does.
-    pub(crate) fn relieve_patients(&self) -> Result<bool> {
+    pub(crate) fn relieve_deferred(&self) -> Result<bool> {
         let Some((stream, waiting)) = self.deferred.next(Why::Short, self.now()) else { return Ok(false) };
         stream.write_waiting(self.options.turn_bytes, !waiting.full, None)?;
         Ok(true)
@@ -132,7 +132,7 @@ impl VolumeCore {
     /// Whether so much waits that the writer should begin.
     pub(crate) fn is_nearly_short(&self) -> bool {
         let memory = self.memory();
-        memory.deferred() > memory.patience() / 16 * 15
+        memory.deferred() > memory.most_deferred() / 16 * 15
     }
 }
 

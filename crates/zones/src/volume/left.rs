@@ -5,11 +5,12 @@
 //! that it has recovered, and does not want to keep them any longer; what another tenant says changes nothing. The new region has its copies
 //! of them before it takes the place of the old one, and takes it before the label counts the mount; a volume believes a region of the
 //! mount that the label counts, and of the next one, which came so far. As long the pool holds for them the zones that they were promised.
-//! A region says from which label on it is the drive's: it goes up with each label that is written. A drive with an older one was put
+//! A process that finds that the drive lost power under it notes that in the region for all tenants; each hears of it once, and what the region held of it does
+//! not count. A region says from which label on it is the drive's: it goes up with each label that is written. A drive with an older one was put
 //! back to an earlier state, and the region is not its memory.
 
 use super::{Tenant, unusable};
-use crate::medium::memory::{Hurry, Layout, LeftSegment, Segment, SegmentKey, SegmentMemory};
+use crate::medium::memory::{Hurry, LeftSegment, Segment, SegmentKey, SegmentMemory};
 use crate::sync::lock;
 use imbrex_device::{Cause, Region, Result, zeroed_region};
 use std::collections::BTreeSet;
@@ -75,7 +76,7 @@ impl Left {
             while done < segment.bytes.len() || done == 0 {
                 let rest = &segment.bytes[done..];
                 let key = SegmentKey { logical: segment.key.logical + done as u64, ..segment.key };
-                let Some(copy) = memory.claim(key, Layout { front: 0, frame: 0 }, rest.len(), Hurry::Soon) else {
+                let Some(copy) = memory.claim(key, 0, rest.len(), Hurry::Soon) else {
                     missing += rest.len();
                     break;
                 };

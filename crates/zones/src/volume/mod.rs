@@ -316,7 +316,8 @@ impl Volume {
             tracing::warn!(drive = %device.identity().name, "{RESTORED}");
         }
         let found_memory = !left.is_empty();
-        let lost_power = if restored { 0 } else { power_losses(&left) };
+        let known = (1..=label.tenants.len() as u8).fold(0, |all, owner| all | left::bit(owner));
+        let lost_power = if restored { 0 } else { power_losses(&left) & known };
         let left = Left::new(if restored { Vec::new() } else { parse(&left) }, lost_power);
         let budgets: Vec<Budget> = label.tenants.iter().map(|t| t.budget).collect();
         let mut pool = Pool::new(&seen, &label.owners, &budgets);

@@ -15,8 +15,8 @@ mod write;
 
 pub use spec::{Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart};
 
-use crate::frame::ZoneHeader;
-use crate::medium::memory::{Hurry, Layout, Segment, SegmentKey};
+use crate::frame::{FRAME_HEADER, ZoneHeader};
+use crate::medium::memory::{Hurry, Segment, SegmentKey};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::volume::active::Holder;
 use crate::volume::deferred::{self, Waiting};
@@ -87,7 +87,8 @@ pub(crate) struct StreamCore {
     spec: StreamSpec,
     owner: u8,
     id: u64,
-    layout: Layout,
+    /// Bytes of a zone header.
+    front: u32,
     cause: AtomicU8,
     state: Mutex<State>,
     changed: Condvar,
@@ -122,18 +123,13 @@ impl AppendStream {
     pub fn new(tenant: &Tenant, spec: StreamSpec, start: StreamStart, placer: Arc<dyn Placer>) -> AppendStream {
         let volume = tenant.volume().core().clone();
         let block = volume.geometry.block;
-        let frame = match spec.framing {
-            Framing::Raw => 0,
-            Framing::Framed { max_frame: 0 } => u32::try_from(spec.segment_bytes).unwrap_or(u32::MAX),
-            Framing::Framed { max_frame } => max_frame,
-        };
         let zone = |open| Zone { open, fresh: None, back: 0 };
         let core = Arc::new_cyclic(|me: &Weak<StreamCore>| StreamCore {
             me: me.clone(),
             used: AtomicU64::new(0),
             owner: tenant.owner(),
             id: volume.next_stream(),
-            layout: Layout { front: block.max(4096), frame },
+            front: block.max(4096),
             cause: AtomicU8::new(spec.cause as u8),
             state: Mutex::new(State {
                 segments: VecDeque::new(),
@@ -352,7 +348,7 @@ impl StreamCore {
     }
 
     pub(crate) fn is_framed(&self) -> bool {
-        self.layout.frame > 0
+        self.spec.framing == Framing::Framed
     }
 
     fn tag(&self, priority: Priority) -> Tag {
@@ -457,7 +453,8 @@ impl StreamCore {
         if full.is_none() && state.segments.len() < most {
             let key = SegmentKey { owner: self.owner, file: self.spec.file, life: self.spec.life, logical: state.end };
             let hurry = if state.deferred { Hurry::Deferred } else { Hurry::Soon };
-            match self.volume.memory().claim(key, self.layout, want, hurry) {
+            let front = self.front + if self.is_framed() { FRAME_HEADER as u32 } else { 0 };
+            match self.volume.memory().claim(key, front, want, hurry) {
                 Some(segment) => {
                     state.segments.push_back(Arc::new(segment.claimed_at(self.volume.now())));
                     state.filling = true;

@@ -93,7 +93,7 @@ impl VolumeCore {
 
     /// Writes a turn's worth of what waits, where memory is still nearly short.
     fn relieve_some(&self) -> Result<bool> {
-        if !std::mem::take(&mut lock(&self.work).relieve) || !self.is_nearly_short() || !self.relieve_patients()? {
+        if !std::mem::take(&mut lock(&self.work).relieve) || !self.is_nearly_short() || !self.relieve_deferred()? {
             return Ok(false);
         }
         if self.is_nearly_short() {

@@ -16,7 +16,7 @@
 //! - Writes of a group may reach the drive's platters before those of the group before it. So a record of the log that moves or overwrites bytes is
 //!   logged only when [`Flushed`] has covered these bytes; then no power loss leaves the record without them.
 
-use super::records::{Due, Pen, RecordWriter};
+use super::records::{Due, RecordWriter, ZoneGuard};
 use crate::log::MetaLog;
 use crate::medium::flush::Ticket;
 use crate::sync::{Condvar, Mutex, lock, wait};
@@ -138,11 +138,11 @@ impl Committer {
 
 impl<'a> Lead<'a> {
     /// Writes a group: what the log has in memory, which tells of everything that was decided up to `seq`, and then what is [due](RecordWriter::due). Returns
-    /// the pens of zones that did not take all of theirs: the engine puts it elsewhere, and writes again before it is [done](Lead::done).
+    /// guards of the zones that did not take all of theirs: the engine puts it elsewhere, and writes again before it is [done](Lead::done).
     ///
     /// # Errors
     /// Those of the drive. A zone that refuses its bytes is none.
-    pub fn write(&self, log: &mut MetaLog, seq: Seq, due: &[Due]) -> Result<Vec<Pen<'a>>> {
+    pub fn write(&self, log: &mut MetaLog, seq: Seq, due: &[Due]) -> Result<Vec<ZoneGuard<'a>>> {
         log.write(Priority::Normal)?;
         self.logged(seq);
         self.0.records.write(due)

@@ -16,4 +16,4 @@ pub mod turns;
 pub use buffer::Segment;
 pub use commit::{Committer, Flushed, Join, Lead, Seq, Written};
 pub use memory::{BufPool, PooledBuf};
-pub use records::{Due, Pen, RecordOptions, RecordWriter, Wrote};
+pub use records::{Due, RecordOptions, RecordWriter, Wrote, ZoneGuard};

@@ -1,7 +1,7 @@
 //! The writer of records: of each open zone what is not on the drive yet, and who writes it.
 //!
 //! An engine hands a zone down ([`open`](RecordWriter::open)) and then [pushes](RecordWriter::push) encoded records to it, each behind the last. They are in memory
-//! until a [commit](super::Lead::write) takes them, or whoever has the zone's [`Pen`]. What a zone does not take comes back as a value: its pen, with
+//! until a [commit](super::Lead::write) takes them, or whoever has the zone's [`ZoneGuard`]. What a zone does not take comes back as a value: its zone guard, with
 //! the records that wait. The engine puts them elsewhere before it tells anybody. A [closed](RecordWriter::close) zone is finished once all is on the drive.
 //!
 //! With the drive's write cache off a written byte is durable. Then [`RecordWriter::writes_through`], and whoever appends may write the zone without a commit. On a
@@ -9,12 +9,12 @@
 //! whichever comes round first. With threads each zone has one; without, zone follows zone. With its write cache on such a drive puts in order what is in its
 //! memory, and long turns in one zone suit it better.
 //!
-//! Calls that only work in memory (rule M) are those of the first block below and [`Pen::waiting`] and [`Pen::discard`]; an engine may make them under its own
+//! Calls that only work in memory (rule M) are those of the first block below and [`ZoneGuard::waiting`] and [`ZoneGuard::discard`]; an engine may make them under its own
 //! locks. All others may wait for the drive.
 //!
 //! Invariants:
-//! - Of each zone one write is at the drive at a time, in the order of its bytes; who does it has the zone's [`Pen`]. Nobody waits for a pen or a turn while
-//!   holding a turn, nor for one pen while holding another.
+//! - Of each zone one write is at the drive at a time, in the order of its bytes; who does it has the zone's [`ZoneGuard`]. Nobody waits for a zone guard or a turn while
+//!   holding a turn, nor for one zone guard while holding another.
 //! - An error of one zone stops no other: what the others wrote counts.
 //! - The writer knows a zone while bytes of it wait, are not durable, or may still come, and while it is not finished; and one whose bytes were discarded, until
 //!   it is given back. Of any other all is on the drive.
@@ -87,11 +87,11 @@ struct OneZone {
     buffer: ZoneBuffer,
     /// Up to here no power loss takes anything of it.
     durable: u64,
-    /// Somebody has its pen.
+    /// Somebody has its zone guard.
     writing: bool,
     /// It took no more when it was written last.
     refused: bool,
-    /// Bytes of it were [discarded](Pen::discard).
+    /// Bytes of it were [discarded](ZoneGuard::discard).
     discarded: bool,
     /// Nothing comes any more.
     closed: bool,
@@ -119,7 +119,7 @@ pub struct Due {
 
 /// The right to write one zone; given back when dropped.
 #[must_use]
-pub struct Pen<'a> {
+pub struct ZoneGuard<'a> {
     writer: &'a RecordWriter,
     zone: u32,
 }
@@ -321,21 +321,21 @@ impl RecordWriter {
 
 /// What may wait for the drive.
 impl RecordWriter {
-    /// Writes what these zones have in memory, up to these ends at least, and finishes those that are closed. Returns the pens of those that did not take
+    /// Writes what these zones have in memory, up to these ends at least, and finishes those that are closed. Returns the zone guards of those that did not take
     /// it.
-    pub fn write(&self, due: &[Due]) -> Result<Vec<Pen<'_>>> {
+    pub fn write(&self, due: &[Due]) -> Result<Vec<ZoneGuard<'_>>> {
         let next = AtomicUsize::new(0);
         let outcome = Mutex::new((Vec::new(), Ok(())));
         let work = || {
             while let Some(Due { zone, end }) = due.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let Some(pen) = self.pen(*zone, *end) else { continue };
-                let wrote = pen.write();
+                let Some(zone_guard) = self.zone_guard(*zone, *end) else { continue };
+                let wrote = zone_guard.write();
                 let mut outcome = lock(&outcome);
                 match wrote {
-                    Ok(Wrote::Refused) => outcome.0.push(pen),
+                    Ok(Wrote::Refused) => outcome.0.push(zone_guard),
                     Ok(Wrote::All) => {
                         drop(outcome);
-                        pen.finish();
+                        zone_guard.finish();
                     }
                     Err(error) if outcome.1.is_ok() => outcome.1 = Err(error),
                     // The first says enough.
@@ -358,7 +358,7 @@ impl RecordWriter {
     }
 
     /// Waits for the right to write the zone; `None`: others have written it up to `end`, or there is nothing left to do with it.
-    pub fn pen(&self, zone: u32, end: u64) -> Option<Pen<'_>> {
+    pub fn zone_guard(&self, zone: u32, end: u64) -> Option<ZoneGuard<'_>> {
         let mut zones = self.zones();
         loop {
             let z = zones.all.get_mut(&zone)?;
@@ -366,13 +366,13 @@ impl RecordWriter {
                 return None;
             }
             if !std::mem::replace(&mut z.writing, true) {
-                return Some(Pen { writer: self, zone });
+                return Some(ZoneGuard { writer: self, zone });
             }
             zones = wait(&self.changed, zones);
         }
     }
 
-    /// Waits until the zone's next command may go to the drive. Who calls has its pen.
+    /// Waits until the zone's next command may go to the drive. Who calls has its zone guard.
     fn turn(&self, zone: u32) -> Option<Turn<'_>> {
         let limit = self.at_once?;
         let mut zones = self.zones();
@@ -410,7 +410,7 @@ impl RecordWriter {
     }
 }
 
-impl Pen<'_> {
+impl ZoneGuard<'_> {
     /// Which zone's it is.
     pub fn zone(&self) -> u32 {
         self.zone
@@ -423,7 +423,7 @@ impl Pen<'_> {
         z.map_or((u64::MAX, Vec::new()), |buffer| (buffer.written(), buffer.front(usize::MAX)))
     }
 
-    /// What is [waiting](Pen::waiting) has another place, or nobody needs it. Returns where the zone ends now. Waits for nothing.
+    /// What is [waiting](ZoneGuard::waiting) has another place, or nobody needs it. Returns where the zone ends now. Waits for nothing.
     pub fn discard(&self) -> u64 {
         let mut zones = self.writer.zones();
         let Some(z) = zones.all.get_mut(&self.zone) else { return 0 };
@@ -515,7 +515,7 @@ impl RecordWriter {
     }
 }
 
-impl Drop for Pen<'_> {
+impl Drop for ZoneGuard<'_> {
     fn drop(&mut self) {
         let mut zones = self.writer.zones();
         if let Some(z) = zones.all.get_mut(&self.zone) {

@@ -8,7 +8,7 @@
 //! A turn is given once, by who makes it free: what gathers until its thread is awake changes nothing any more. If each thread looked for itself whose turn
 //! it is, two could each find that it is the other's, and both sleep.
 //!
-//! Invariants: where somebody waits, all turns are given. For each zone one thread waits at most: who has its [pen](super::Pen).
+//! Invariants: where somebody waits, all turns are given. For each zone one thread waits at most: who has its [zone guard](super::ZoneGuard).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Who has the zone's pen waits for its turn from now on.
+    /// Who has the zone's guard waits for its turn from now on.
     pub(super) fn wait(&mut self, zone: u32) {
         self.waiting.insert(zone, 0);
     }

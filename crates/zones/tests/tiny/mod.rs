@@ -12,7 +12,7 @@
 
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, ZoneId, report_all};
 use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
-use imbrex_zones::write::{Committer, Join, Lead, Pen, RecordOptions, RecordWriter, Written as Group};
+use imbrex_zones::write::{Committer, Join, Lead, RecordOptions, RecordWriter, Written as Group, ZoneGuard};
 use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -391,14 +391,14 @@ impl Tiny {
             if refused.is_empty() {
                 return Ok(lead.done(seq));
             }
-            refused.iter().try_for_each(|pen| self.move_refused(pen))?;
+            refused.iter().try_for_each(|zone_guard| self.move_refused(zone_guard))?;
         }
     }
 
     /// A zone takes no more writes. Its items, of which nobody was told yet, go to another one, or are gone where there is none; the cleaner's copies are not
     /// needed.
-    fn move_refused(&self, pen: &Pen) -> Result<()> {
-        let (zone, end) = (pen.zone(), self.zones.written(pen.zone()));
+    fn move_refused(&self, zone_guard: &ZoneGuard) -> Result<()> {
+        let (zone, end) = (zone_guard.zone(), self.zones.written(zone_guard.zone()));
         let items: Vec<(u64, Place)> = {
             let mut s = lock(&self.state);
             s.close(&self.zones, zone);
@@ -416,7 +416,7 @@ impl Tiny {
                 set(&mut lock(&self.state), None);
             }
         }
-        pen.discard();
+        zone_guard.discard();
         Ok(())
     }
 

@@ -13,12 +13,11 @@ fn copy(region: &Arc<dyn Region>) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_round_trip_raw_and_framed() {
-    for frame in [0, 4096, 1024, 8192] {
+fn bytes_round_trip_behind_any_front() {
+    for front in [0, 512, 4096, 4160] {
         let region = heap_region(&vec![0; 256 << 10]);
         let memory = SegmentMemory::new(region.clone(), 16 << 10);
-        let layout = Layout { front: 4096, frame };
-        let segment = memory.claim(key(9, 100), layout, 32 << 10, Hurry::Soon).unwrap();
+        let segment = memory.claim(key(9, 100), front, 32 << 10, Hurry::Soon).unwrap();
         let data: Vec<u8> = (0..segment.capacity() as u32).map(|i| (i % 251) as u8).collect();
         let mut done = 0;
         while done < data.len() {
@@ -61,21 +60,38 @@ fn the_label_that_a_region_goes_with_is_read_back_or_not_at_all() {
 }
 
 #[test]
+fn a_loss_of_power_is_noted_for_each_tenant() {
+    let region = heap_region(&vec![0; 256 << 10]);
+    let memory = SegmentMemory::new(region.clone(), 16 << 10);
+    for tenants in [0, u16::MAX, 0b110, 0] {
+        memory.note_power_loss(tenants);
+        assert_eq!(power_losses(&copy(&region)), tenants);
+    }
+    memory.note_power_loss(0b110);
+    for bit in 16..64 {
+        let mut flipped = copy(&region);
+        flipped[32 + bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(power_losses(&flipped), 0, "bit {bit}");
+    }
+    assert_eq!(power_losses(&copy(&region)[..36]), 0);
+}
+
+#[test]
 fn memory_is_shared_fairly_and_given_back() {
     let memory = SegmentMemory::new(heap_region(&vec![0; 1 << 20]), 16 << 10);
-    let layout = Layout { front: 512, frame: 0 };
+    let front = 512;
     let mut segments = Vec::new();
-    while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 256 << 10, Hurry::Soon) {
+    while let Some(segment) = memory.claim(key(segments.len() as u64, 0), front, 256 << 10, Hurry::Soon) {
         segments.push(segment);
     }
     let (used, all) = memory.usage();
     assert_eq!(used, all - 2);
     for _ in 0..2 {
-        let journal = memory.claim(key(0, 0), layout, 256 << 10, Hurry::Log);
+        let journal = memory.claim(key(0, 0), front, 256 << 10, Hurry::Log);
         segments.push(journal.expect("nobody else gets the journal's"));
     }
     assert_eq!(memory.usage().0, all);
-    assert!(memory.claim(key(0, 0), layout, 256 << 10, Hurry::Log).is_none());
+    assert!(memory.claim(key(0, 0), front, 256 << 10, Hurry::Log).is_none());
     assert!(segments.len() > all / 3, "late comers get single units");
     segments.clear();
     assert_eq!(memory.usage().0, 0);
@@ -83,16 +99,18 @@ fn memory_is_shared_fairly_and_given_back() {
 
 #[test]
 fn a_segment_has_room_for_a_byte_however_small_a_unit_is() {
-    for (frame, units) in [(0, 4), (4096, 4), (0, 32), (4096, 32)] {
+    for (front, units) in [(4096, 4), (4160, 4), (4096, 32), (4160, 32)] {
         let memory = SegmentMemory::new(heap_region(&vec![0; (units + 4) * (4096 + DESCRIPTOR)]), 4096);
-        let layout = Layout { front: 4096, frame };
         let mut segments = Vec::new();
-        while let Some(segment) = memory.claim(key(segments.len() as u64, 0), layout, 4096, Hurry::Soon) {
+        while let Some(segment) = memory.claim(key(segments.len() as u64, 0), front, 4096, Hurry::Soon) {
             assert!(segment.capacity() > 0 && segment.append(b"x") == 1);
             segments.push(segment);
         }
         let (used, all) = memory.usage();
-        assert!(!segments.is_empty() && all - used - memory.kept(layout.least().div_ceil(4096)) < 2, "{used} of {all}");
+        assert!(
+            !segments.is_empty() && all - used - memory.kept((front as usize + 1).div_ceil(4096)) < 2,
+            "{used} of {all}"
+        );
         segments.clear();
         assert_eq!(memory.usage().0, 0);
     }
@@ -100,11 +118,10 @@ fn a_segment_has_room_for_a_byte_however_small_a_unit_is() {
 
 #[test]
 fn a_flipped_bit_costs_its_segment_and_is_told() {
-    for frame in [0, 1024] {
+    for front in [512u32, 576] {
         let region = heap_region(&vec![0; 128 << 10]);
         let memory = SegmentMemory::new(region.clone(), 16 << 10);
-        let layout = Layout { front: 512, frame };
-        let [hurt, whole] = [0, 5000].map(|at| memory.claim(key(1, at), layout, 1, Hurry::Soon).unwrap());
+        let [hurt, whole] = [0, 5000].map(|at| memory.claim(key(1, at), front, 1, Hurry::Soon).unwrap());
         let data: Vec<u8> = (0..5000).map(|i| (i % 251) as u8).collect();
         for segment in [&hurt, &whole] {
             data.chunks(333).for_each(|piece| assert_eq!(segment.append(piece), piece.len()));
@@ -114,7 +131,7 @@ fn a_flipped_bit_costs_its_segment_and_is_told() {
         assert_eq!(parse(&good).len(), 2);
         for at in (0..5000).step_by(7) {
             let mut bad = good.clone();
-            bad[memory.data + layout.place(at).0] ^= 1 << (at % 8);
+            bad[memory.data + front as usize + at] ^= 1 << (at % 8);
             let lost = LeftSegment { key: key(1, 0), bytes: Vec::new(), lost: 5000 };
             assert_eq!(parse(&bad), vec![lost, spared.clone()], "byte {at}");
         }
@@ -133,7 +150,7 @@ fn a_flipped_bit_costs_its_segment_and_is_told() {
 fn regions_of_other_versions_are_not_read() {
     let region = heap_region(&vec![0; 128 << 10]);
     let memory = SegmentMemory::new(region.clone(), 16 << 10);
-    let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1, Hurry::Soon).unwrap();
+    let segment = memory.claim(key(1, 0), 512, 1, Hurry::Soon).unwrap();
     segment.append(b"hello");
     assert!(!is_of_another_version(&copy(&region)) && parse(&copy(&region)).len() == 1);
     for version in [VERSION - 1, VERSION + 1] {
@@ -147,7 +164,7 @@ fn regions_of_other_versions_are_not_read() {
 fn damaged_descriptors_are_left_out_not_believed() {
     let region = heap_region(&vec![0; 128 << 10]);
     let memory = SegmentMemory::new(region.clone(), 16 << 10);
-    let segment = memory.claim(key(1, 0), Layout { front: 512, frame: 0 }, 1, Hurry::Soon).unwrap();
+    let segment = memory.claim(key(1, 0), 512, 1, Hurry::Soon).unwrap();
     segment.append(b"hello");
     let whole = copy(&region);
     assert_eq!(parse(&whole).len(), 1);

@@ -8,11 +8,8 @@ use imbrex_device::{Cause, Result, ZoneId};
 pub enum Framing {
     /// Nothing but the bytes; their number is the engine's business.
     Raw,
-    /// In frames, so that the log tells its own size.
-    Framed {
-        /// Longest frame in bytes, header included; 0: one frame a segment.
-        max_frame: u32,
-    },
+    /// A frame round each device write, so that the log tells its own size.
+    Framed,
 }
 
 /// What a stream is like.
@@ -99,7 +96,7 @@ pub trait Placer: Send + Sync {
     ///
     /// # Errors
     /// `NoSpace`: then nothing is appended that has no place.
-    fn reserve(&self, _bytes: u64, _patient: bool) -> Result<()> {
+    fn reserve(&self, _bytes: u64, _deferred: bool) -> Result<()> {
         Ok(())
     }
     /// A zone for the bytes from `logical` on, with room for the header and `need` bytes behind it. The engine records it (in memory that survives the process) before it returns.

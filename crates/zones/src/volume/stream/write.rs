@@ -45,9 +45,9 @@ impl Writing<'_> {
         };
         core.placer.before_write()?;
         let mut io = lock(&core.io);
-        let written = match core.layout.frame {
-            0 => self.write_raw(&mut io, &segment, priority),
-            _ => self.write_framed(&mut io, &segment, priority),
+        let written = match core.is_framed() {
+            false => self.write_raw(&mut io, &segment, priority),
+            true => self.write_framed(&mut io, &segment, priority),
         };
         let room = io.zone.as_ref().map_or(0, |zone| zone.open.capacity.saturating_sub(zone.open.at));
         if written.is_ok() {
@@ -69,7 +69,7 @@ impl Writing<'_> {
         let core = self.core;
         for _ in 0..2 {
             if let Some(zone) = &io.zone {
-                let front = if zone.fresh.is_some() { u64::from(core.layout.front) } else { 0 };
+                let front = if zone.fresh.is_some() { u64::from(core.front) } else { 0 };
                 let room = zone.open.capacity.saturating_sub(zone.open.at + front);
                 if room >= need {
                     return Ok(room);
@@ -136,7 +136,7 @@ impl Writing<'_> {
         // A dead zone does not tell.
         if let Some(wp) = report.wp {
             let at = zone.open.at;
-            torn_header = zone.fresh.is_some() && wp > at && wp < at + u64::from(core.layout.front);
+            torn_header = zone.fresh.is_some() && wp > at && wp < at + u64::from(core.front);
             if wp > at {
                 zone.fresh = None;
             }
@@ -155,47 +155,37 @@ impl Writing<'_> {
 
     fn write_framed(&self, io: &mut Io, segment: &Segment, priority: Priority) -> Result<u64> {
         let core = self.core;
-        let (frame_bytes, front) = (core.layout.frame as usize, core.layout.front as usize);
-        let block = core.volume.geometry.block as usize;
-        let payload = frame_bytes - FRAME_HEADER;
+        let (front, block) = (core.front as usize, core.volume.geometry.block as usize);
         let len = segment.len();
-        let (full, rest) = (len / payload, len % payload);
-        let tail = if rest > 0 { (FRAME_HEADER + rest).next_multiple_of(block) } else { 0 };
-        let total = full * frame_bytes + tail;
+        if len == 0 {
+            return Ok(0);
+        }
+        let used = FRAME_HEADER + len;
+        let total = used.next_multiple_of(block);
         let image = segment.image();
         let mut attempt = 0;
         loop {
-            self.zone_for(io, segment.key().logical, total as u64, priority)?;
+            let logical = segment.key().logical;
+            self.zone_for(io, logical, total as u64, priority)?;
             let Some(zone) = &io.zone else { continue };
             if io.padded {
                 let open = zone.open;
-                core.placer.resume(segment.key().logical, open.zone, open.life, open.at)?;
+                core.placer.resume(logical, open.zone, open.life, open.at)?;
                 io.padded = false;
             }
             let Some(zone) = &io.zone else { continue };
             let id = FrameId { file: core.spec.file, life: zone.open.life };
-            let at = zone.open.at + if zone.fresh.is_some() { front as u64 } else { 0 };
-            let mut back = zone.back;
-            let mut frames = Vec::with_capacity(full + 1);
-            for i in 0..full + usize::from(rest > 0) {
-                let n = if i < full { payload } else { rest };
-                let place = front + i * frame_bytes;
-                let header = Frame {
-                    sequence: io.sequence + i as u64,
-                    logical: segment.key().logical + (i * payload) as u64,
-                    at: at + (i * frame_bytes) as u64,
-                    len: n as u32,
-                    back,
-                    payload_crc: crc32c::crc32c(image.bytes(place + FRAME_HEADER, n)),
-                };
-                image.put(place, &header.encode(id));
-                back = header.footprint(block as u32) as u32;
-                frames.push(header);
-            }
-            if tail > 0 {
-                let used = FRAME_HEADER + rest;
-                image.zero(front + full * frame_bytes + used, tail - used);
-            }
+            let payload = image.bytes(front + FRAME_HEADER, len);
+            let frame = Frame {
+                sequence: io.sequence,
+                logical,
+                at: zone.open.at + if zone.fresh.is_some() { front as u64 } else { 0 },
+                len: len as u32,
+                back: zone.back,
+                payload_crc: crc32c::crc32c(payload),
+            };
+            image.put(front, &frame.encode(id));
+            image.zero(front + used, total - used);
             let from = match &zone.fresh {
                 Some(header) => {
                     image.zero(0, front);
@@ -208,21 +198,12 @@ impl Writing<'_> {
             };
             match self.write(io, image.bytes(from, front - from + total), priority) {
                 Ok(_) => {
-                    io.sequence += frames.len() as u64;
+                    io.sequence += 1;
                     if let Some(zone) = &mut io.zone {
                         zone.fresh = None;
-                        zone.back = back;
-                        for (i, frame) in frames.iter().enumerate() {
-                            let placed = Placed {
-                                logical: frame.logical,
-                                len: u64::from(frame.len),
-                                zone: zone.open.zone,
-                                life: zone.open.life,
-                                at: frame.at,
-                            };
-                            let start = front + i * frame_bytes + FRAME_HEADER;
-                            core.placer.placed(&placed, image.bytes(start, frame.len as usize));
-                        }
+                        zone.back = total as u32;
+                        let OpenZone { zone, life, .. } = zone.open;
+                        core.placer.placed(&Placed { logical, len: len as u64, zone, life, at: frame.at }, payload);
                     }
                     return Ok(total as u64);
                 }
@@ -234,7 +215,7 @@ impl Writing<'_> {
 
     fn write_raw(&self, io: &mut Io, segment: &Segment, priority: Priority) -> Result<u64> {
         let core = self.core;
-        let front = core.layout.front as usize;
+        let front = core.front as usize;
         let block = core.volume.geometry.block as usize;
         let len = segment.len();
         let image = segment.image();

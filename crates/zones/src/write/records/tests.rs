@@ -53,7 +53,7 @@ impl Fixture {
     }
 
     fn write(&self, zone: u32) -> Wrote {
-        self.writer.pen(zone, u64::MAX).unwrap().write().unwrap()
+        self.writer.zone_guard(zone, u64::MAX).unwrap().write().unwrap()
     }
 
     fn state(&self, zone: u32) -> (u64, u64) {
@@ -113,7 +113,7 @@ fn who_finds_a_turn_free_waits_for_nobody() {
     assert_eq!(all.drive.seen().most, 2);
 }
 
-/// One waits for the pen of another, who writes what both need.
+/// One waits for the zone guard of another, who writes what both need.
 #[test]
 fn who_waits_for_bytes_that_others_write_gets_no_pen() {
     let all = fixture(false, 4);
@@ -123,7 +123,7 @@ fn who_waits_for_bytes_that_others_write_gets_no_pen() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| all.write(zone));
         all.drive.wait_for(zone);
-        let second = scope.spawn(|| all.writer.pen(zone, end).is_none());
+        let second = scope.spawn(|| all.writer.zone_guard(zone, end).is_none());
         all.drive.let_go();
         assert_eq!(first.join().unwrap(), Wrote::All);
         assert!(second.join().unwrap());
@@ -147,17 +147,17 @@ fn a_zone_that_fails_gives_its_turn_back_and_keeps_its_bytes() {
         for again in [false, true] {
             // The other one is written all the same. Who refused is asked before it is tried again.
             let refused = all.writer.write(&due).unwrap();
-            assert_eq!(refused.iter().map(Pen::zone).collect::<Vec<_>>(), [zone], "again: {again}");
+            assert_eq!(refused.iter().map(ZoneGuard::zone).collect::<Vec<_>>(), [zone], "again: {again}");
             assert_eq!((all.turns(), all.drive.seen().writes - commands), ((0, 0), 2));
         }
         assert_eq!((all.state(zone).0, all.state(other).0, all.writer.buffered()), (1, ALL, 12 * BLOCK as u64));
-        let pen = all.writer.pen(zone, u64::MAX).unwrap();
-        let (from, segments) = pen.waiting();
+        let zone_guard = all.writer.zone_guard(zone, u64::MAX).unwrap();
+        let (from, segments) = zone_guard.waiting();
         assert_eq!((from, segments.len()), (BLOCK as u64, 2));
         assert!(!all.writer.forget(zone), "bytes of it wait");
-        assert_eq!((pen.discard(), all.writer.buffered()), (BLOCK as u64, 0));
-        assert!(!all.writer.forget(zone), "somebody has its pen");
-        drop(pen);
+        assert_eq!((zone_guard.discard(), all.writer.buffered()), (BLOCK as u64, 0));
+        assert!(!all.writer.forget(zone), "somebody has its zone_guard");
+        drop(zone_guard);
         all.writer.close(zone);
         assert!(all.writer.write(&all.writer.due()).unwrap().is_empty());
         let durable = if write_cache { 0 } else { 1 };
