@@ -229,7 +229,7 @@ fn find(volume: &Volume, root: &Root, zones: &[Zone], framing: Framing) -> Resul
         };
         let end = root.base + found.bytes.len() as u64;
         match framing {
-            Framing::Framed { .. } => {
+            Framing::Framed => {
                 let start = volume.geometry().start(zone.id);
                 let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, TAG);
                 let id = FrameId { file: FILE, life: piece.life };
