@@ -178,7 +178,7 @@ impl Engine {
     }
 
     fn grow(&mut self) -> Result<()> {
-        self.log.grow()
+        self.log.grow(Urgency::Metadata)
     }
 
     fn shrink(&mut self, least: usize) -> Result<usize> {

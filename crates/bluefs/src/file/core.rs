@@ -202,7 +202,9 @@ impl Core {
         self.check()?;
         self.check_writable(path)?;
         let step = step_of(records);
-        let room = self.admit(state, step.len() as u64)?;
+        // What only takes room leaves the last of it to what frees some, and to bytes that were acknowledged.
+        let last = !matches!(records, [Record::Mkdir { .. } | Record::Create { .. } | Record::Link { .. }]);
+        let room = self.admit(state, step.len() as u64, last)?;
         let applied: Result<Vec<_>, _> = records.iter().map(|record| state.meta.apply(record)).collect();
         let effects = match applied {
             Ok(effects) => effects,
@@ -226,9 +228,9 @@ impl Core {
     }
 
     /// Room in the journal for records of so many bytes. Where there is none but for a snapshot it is written anew, and gets more zones if that does not
-    /// help. Who then finds none may take the last room: it is kept so that a full drive can be deleted from.
-    fn admit(&self, state: &mut MetaState, bytes: u64) -> Result<Admission> {
-        for attempt in 0..3 {
+    /// help. `last`: who then finds none may take the last room. It is kept so that a full drive can be deleted from.
+    fn admit(&self, state: &mut MetaState, bytes: u64, last: bool) -> Result<Admission> {
+        for attempt in 0..16 {
             if let Some(room) = self.journal.admit(bytes, false) {
                 return Ok(room);
             }
@@ -239,7 +241,8 @@ impl Core {
             }
         }
         self.volume.check_poison()?;
-        self.journal.admit(bytes, true).ok_or_else(|| Error::new(&self.volume.name(), Fault::NoSpace))
+        let room = if last { self.journal.admit(bytes, true) } else { None };
+        room.ok_or_else(|| Error::new(&self.volume.name(), Fault::NoSpace))
     }
 
     /// Logs something about an open file.

@@ -131,10 +131,12 @@ impl Journal {
     /// Writes all metadata anew; durable when it returns, and what stands before it on the drive is given up. Nothing may be appended meanwhile.
     ///
     /// # Errors
-    /// Then the journal is as it was.
+    /// Then the journal is as it was. `NoSpace` where the snapshot does not fit.
     pub(crate) fn compact(&self, meta: &Meta) -> Result<()> {
         let mut log = self.log();
-        let bytes = self.write_snapshot(&mut log, meta);
+        // An estimate that does not fit is not believed.
+        let needs = if log.fits(self.needs()) { self.needs() } else { bytes_of(meta) };
+        let bytes = self.write_snapshot(&mut log, meta, needs);
         self.note_zones(&log);
         self.snapshot.store(bytes?, Ordering::Relaxed);
         self.grown.store(0, Ordering::Relaxed);
@@ -143,8 +145,8 @@ impl Journal {
     }
 
     /// Writes a snapshot of all metadata; returns how many bytes it takes.
-    fn write_snapshot(&self, log: &mut MetaLog, meta: &Meta) -> Result<u64> {
-        log.begin_snapshot_of_all(self.needs())?;
+    fn write_snapshot(&self, log: &mut MetaLog, meta: &Meta, needs: u64) -> Result<u64> {
+        log.begin_snapshot_of_all(needs)?;
         let (most, mut frames) = (log.item_bytes(), 2);
         let (mut item, mut next, mut batch) = (Vec::new(), Vec::new(), Batch::default());
         for record in meta.snapshot() {
@@ -167,10 +169,17 @@ impl Journal {
         }
     }
 
-    /// Takes one more zone, where the metadata has outgrown those that there are.
+    /// Whether there is a zone that is free for a snapshot of this metadata, in the ring or for it.
+    pub(crate) fn can_begin_anew(&self, meta: &Meta) -> bool {
+        let mut log = self.log();
+        let bytes = bytes_of(meta);
+        log.fits_apart(bytes) || (log.grow(Urgency::Metadata).is_ok() && log.fits_apart(bytes)) || log.ring_size().0 > 2
+    }
+
+    /// Takes one more zone, where the metadata has outgrown those that there are; none that is kept back, or promised to anybody.
     pub(crate) fn grow(&self) -> Result<()> {
         let mut log = self.log();
-        log.grow()?;
+        log.grow(Urgency::User)?;
         self.note_zones(&log);
         Ok(())
     }
@@ -228,8 +237,8 @@ pub(crate) fn bytes_of(meta: &Meta) -> u64 {
         record.encode(&mut buf);
         bytes += buf.len() as u64;
     }
-    // Frames have headers, and are not full.
-    (bytes + bytes / 32).next_multiple_of(BLOCK) + 3 * BLOCK
+    // Frames have headers, and are not full: a record of 523 bytes leaves a tenth.
+    (bytes + bytes / 8).next_multiple_of(BLOCK) + 3 * BLOCK
 }
 
 /// The records of a step.

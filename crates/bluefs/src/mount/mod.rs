@@ -293,19 +293,20 @@ fn journal_of(tenant: &Tenant, clock: &Clock, found: &mut Found, unclean: bool, 
     if !unclean {
         return Ok(journal);
     }
-    match journal.compact(&found.meta) {
-        Ok(()) => {}
-        // Not even the reserve is there any more: the journal goes on where it is.
-        Err(error) if matches!(error.fault, Fault::NoSpace) && !found.damaged => {
+    // Where no zone is free for a snapshot, each would use up room and free none: then the journal goes on where it is.
+    if found.damaged || journal.can_begin_anew(&found.meta) {
+        journal.compact(&found.meta)?;
+    } else {
+        // What a dead process left first: memory of two mounts makes no run.
+        journal.write(Priority::Normal)?;
+        if !found.unwritten.is_empty() {
             let step = step_of(&found.unwritten);
-            // What a dead process left first: memory of two mounts makes no run.
-            journal.write(Priority::Normal)?;
-            let room = journal.admit(step.len() as u64, true).ok_or(error)?;
+            let full = || Error::new(&tenant.volume().name(), Fault::NoSpace);
+            let room = journal.admit(step.len() as u64, true).ok_or_else(full)?;
             journal.append(room, step)?;
             journal.write(Priority::Normal)?;
-            tenant.volume().sync(Tag::new(Cause::Journal))?;
         }
-        Err(error) => return Err(error),
+        tenant.volume().sync(Tag::new(Cause::Journal))?;
     }
     journal.note_epoch()?;
     Ok(journal)
@@ -371,7 +372,7 @@ fn tell_lost(core: &Core, left: &[LeftSegment], report: &mut MountReport) {
     for segment in left.iter().filter(|s| s.lost > 0) {
         let state = lock(&core.meta);
         // What is on the drive already needs no memory.
-        let end = segment.key.logical + segment.lost as u64;
+        let end = segment.key.logical.saturating_add(segment.lost as u64);
         let Some(inode) = state.meta.inode(segment.key.file).filter(|i| i.known_size() < end) else { continue };
         let (at, path) = (segment.key.logical, state.meta.path_of(inode.serial));
         let what = "that a dead process had appended and left in memory are not what they were, and are dropped";

@@ -37,6 +37,8 @@ pub(super) struct Tail {
     rooms: Vec<Room>,
     copies: u64,
     frame: u64,
+    /// A zone with metadata is gone from the only copy: a snapshot is to tell it again.
+    shaken: bool,
 }
 
 impl Tail {
@@ -88,6 +90,11 @@ impl Tail {
             self.base = mark;
             self.kept.drop_before(mark);
         }
+    }
+
+    /// Whether a snapshot is to come before anything else.
+    pub(super) fn shake(&mut self, shaken: bool) {
+        self.shaken = shaken;
     }
 
     pub(super) fn publish(&mut self, rooms: Vec<Room>, copies: u64, frame: u64) {
@@ -153,6 +160,7 @@ impl Tail {
 
     fn has_room(&self, bytes: u64, snapshot: Option<u64>) -> bool {
         let waiting = self.gathered.len() as u64 + self.writing + self.admitted + bytes;
-        ring::admits(&self.rooms, self.copies, self.frame, waiting, snapshot)
+        let waits = self.shaken && snapshot.is_some();
+        !waits && ring::admits(&self.rooms, self.copies, self.frame, waiting, snapshot)
     }
 }

@@ -10,11 +10,11 @@ impl MetaLog {
     ///
     /// # Errors
     /// `NoSpace` where there is no zone, or the root has no room for one more. Then the ring is as before.
-    pub fn grow(&mut self) -> Result<()> {
+    pub fn grow(&mut self, urgency: Urgency) -> Result<()> {
         self.check_single()?;
         let zone = match self.half_taken {
             Some(zone) => zone,
-            None => self.tenant.take(Urgency::Metadata)?,
+            None => self.tenant.take(urgency)?,
         };
         let mut next = self.root.clone();
         next.zones.insert(next.zones.partition_point(|other| *other < zone.0), zone.0);
@@ -77,7 +77,7 @@ impl MetaLog {
     pub(super) fn keep_two(&mut self) {
         if self.rings.len() == 1
             && self.rings[0].alive() < 2
-            && let Err(error) = self.grow()
+            && let Err(error) = self.grow(Urgency::Metadata)
         {
             tracing::error!(%error, "the metadata log has one zone left that takes writes, and gets no other");
         }

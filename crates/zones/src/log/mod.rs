@@ -48,7 +48,7 @@ pub use root::Root;
 
 use crate::volume::{Tenant, Volume};
 use imbrex_device::{Error, Fault, ZoneId};
-use ring::{Ring, Slot};
+use ring::{Ring, Room, Slot};
 use std::sync::Arc;
 
 /// Frames begin and end at multiples of this, in bytes, whatever the drive's block.
@@ -132,6 +132,8 @@ pub struct MetaLog {
     /// Bytes of record frames since then.
     grown: u64,
     progress: Option<Progress>,
+    /// A write of records failed, and the drive may have frames of it that the log knows nothing of.
+    spilled: bool,
     /// A zone that the label was to name, and may: it is for the log and nobody else.
     half_taken: Option<ZoneId>,
     /// Where the next record to be written begins in the stream of all record items of the log, in bytes.
@@ -172,6 +174,7 @@ impl MetaLog {
             begun: 0,
             grown: 0,
             progress: None,
+            spilled: false,
             half_taken: None,
             placed: 0,
         };
@@ -196,10 +199,13 @@ impl MetaLog {
         &self.appender
     }
 
+    fn rooms(&self) -> Vec<Room> {
+        self.alive().map(|ring| self.rings[ring].room(self.frame)).collect()
+    }
+
     /// Whoever appends gets the room that there is.
     fn publish(&self) {
-        let rooms = self.alive().map(|ring| self.rings[ring].room(self.frame)).collect();
-        self.appender.tail().publish(rooms, self.rings.len() as u64, self.frame);
+        self.appender.tail().publish(self.rooms(), self.rings.len() as u64, self.frame);
     }
 
     fn volume(&self) -> &Volume {

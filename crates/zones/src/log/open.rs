@@ -266,7 +266,8 @@ impl Reader<'_> {
             ..Slot::empty(ZoneId(number))
         };
         if wp > 0 {
-            match self.head(number, copy)? {
+            let told = matches!(zone.written(), Written::To(_)) && zone.state != ZoneState::Full && wp > HEADS * BLOCK;
+            match self.head(number, copy, told)? {
                 Some(head) => (slot.order, slot.life) = (head.order, head.life),
                 // Its header never came so far; or the zone is of an earlier volume.
                 None => slot.tail = 0,
@@ -276,7 +277,7 @@ impl Reader<'_> {
         Ok(Some(slot))
     }
 
-    fn head(&mut self, number: u32, copy: u8) -> Result<Option<LogHead>> {
+    fn head(&mut self, number: u32, copy: u8, must: bool) -> Result<Option<LogHead>> {
         let mut block = AlignedBuf::zeroed(BLOCK as usize);
         let address = self.volume.geometry().start(ZoneId(number));
         let mut unreadable = false;
@@ -296,6 +297,9 @@ impl Reader<'_> {
         }
         if unreadable {
             self.skipped(format!("Metazone {number} cannot be read"));
+        } else if self.copies == 1 && must {
+            // A zone is empty when a ring gets it.
+            self.skipped(format!("Metazone {number} has no header any more"));
         }
         Ok(None)
     }

@@ -236,7 +236,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    fn all(&self) -> u64 {
+    pub(super) fn all(&self) -> u64 {
         self.rest + self.free
     }
 }

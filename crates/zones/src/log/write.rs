@@ -3,8 +3,9 @@
 use super::format::{FRONT, Kind, LogFrame, LogHead, footprint};
 use super::items::Cut;
 use super::{BLOCK, Batch, HEADS, MetaLog, ONE_COPY, Progress};
+use crate::table::pool::Urgency;
 use crate::volume::stream::OpenZone;
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, ZoneId, ZoneState};
 use std::io::ErrorKind;
 
 impl MetaLog {
@@ -31,21 +32,23 @@ impl MetaLog {
             // Of a record that is written in part all is written anew: whoever reads it drops the part.
             self.write_records(&gathered, run, base, tag).map_err(|error| (error, run[0].item))
         });
-        let result = match result {
+        // Written records and the room that they took are told at once: else somebody is admitted to room that is gone.
+        let (rooms, copies, frame) = (self.rooms(), self.rings.len() as u64, self.frame);
+        let mut tail = self.appender.tail();
+        tail.publish(rooms, copies, frame);
+        match result {
             Ok(()) => {
                 self.placed = base + gathered.len() as u64;
-                self.appender.tail().written();
+                tail.written();
                 Ok(())
             }
             Err((error, item)) => {
                 gathered.drop_front(item);
                 self.placed = base + item as u64;
-                self.appender.tail().put_back(gathered);
+                tail.put_back(gathered);
                 Err(error)
             }
-        };
-        self.publish();
-        result
+        }
     }
 
     /// Cuts as they go to the drive together.
@@ -55,7 +58,7 @@ impl MetaLog {
 
     /// What this mount could not read counts no more once the next snapshot is whole, or a record is written.
     pub fn forget_unread(&mut self) {
-        self.unmarked = Some(self.last);
+        self.unmarked.get_or_insert(self.last);
         self.last = self.next_number();
     }
 
@@ -71,9 +74,10 @@ impl MetaLog {
             (frame, &items.bytes()[cut.bytes.clone()])
         };
         let frames: Vec<_> = run.iter().map(&mut frame).collect();
-        self.put_records(&frames, tag)?;
-        self.last = last;
-        Ok(())
+        let result = self.put_records(&frames, tag);
+        self.spilled |= result.is_err();
+        self.last = if result.is_ok() { last } else { self.last };
+        result
     }
 
     /// Writes the frame of the last number, if it has none.
@@ -135,14 +139,16 @@ impl MetaLog {
                 }
                 Err(error) => {
                     self.volume().check_poison()?;
-                    // Where the host of an emulated drive has no room, no other zone has it.
-                    let host_full = matches!(&error.fault, Fault::Io(e) if e.kind() == ErrorKind::StorageFull);
-                    if host_full && self.volume().core().report_one(slot.zone)?.wp == Some(slot.tail) {
+                    if self.is_host_full(&error, slot.zone, slot.tail)? {
                         return Err(error);
                     }
                     tracing::warn!(%error, "a zone of the metadata log took no frame; the next one is used");
                     // What it took of the frames is passed over by whoever reads it.
                     self.died(ring, i);
+                    if self.is_gone(slot.zone) && frames[0].0.kind != Kind::Records {
+                        // What it had of the snapshot is gone, too.
+                        return Err(error);
+                    }
                     last = Some(error);
                 }
             }
@@ -151,6 +157,22 @@ impl MetaLog {
             Some(order) if frames.is_empty() => Ok(order),
             _ => Err(last.unwrap_or_else(|| self.error(Fault::NoSpace))),
         }
+    }
+
+    /// Whether a write to a zone failed because the host of an emulated drive has no room, and took nothing: no other zone has room then.
+    fn is_host_full(&self, error: &Error, zone: ZoneId, tail: u64) -> Result<bool> {
+        let full = matches!(&error.fault, Fault::Io(e) if e.kind() == ErrorKind::StorageFull);
+        Ok(full && self.volume().core().report_one(zone)?.wp == Some(tail))
+    }
+
+    /// Whether a zone of the only copy can be read no more. Then a snapshot is to tell again what stood there.
+    fn is_gone(&self, zone: ZoneId) -> bool {
+        let report = self.volume().core().report_one(zone);
+        let gone = self.rings.len() == 1 && report.is_ok_and(|report| report.state == ZoneState::Offline);
+        if gone {
+            self.appender.tail().shake(true);
+        }
+        gone
     }
 
     fn died(&mut self, ring: usize, i: usize) {
@@ -167,9 +189,12 @@ impl MetaLog {
         // What stands in the next zone never outlives what stands before it: else after a power loss the log has a gap where only its end was
         // not flushed.
         self.volume().sync(Cause::Journal.into())?;
+        let mut grown = false;
         loop {
             let Some(i) = self.rings[ring].next() else {
-                if self.rings.len() == 1 && self.grow().is_ok() {
+                // Once: what keeps zones from being begun is no reason to take all that there are.
+                if self.rings.len() == 1 && !grown && self.grow(Urgency::Metadata).is_ok() {
+                    grown = true;
                     continue;
                 }
                 if self.alive().any(|other| other != ring) {
@@ -182,6 +207,9 @@ impl MetaLog {
                 Ok(()) => return Ok(i),
                 Err(error) => {
                     self.volume().check_poison()?;
+                    if self.is_host_full(&error, self.rings[ring].slots()[i].zone, 0)? {
+                        return Err(error);
+                    }
                     tracing::warn!(%error, "a zone of the metadata log could not be begun; the next one is used");
                     self.died(ring, i);
                     self.finish_left(ring);
@@ -242,11 +270,14 @@ impl MetaLog {
     }
 
     /// The same of a snapshot that knows all records appended so far, also those that are not written: when it is whole they need not be. `bytes`:
-    /// about so many will its frames take; where another zone has so much room it begins there, so that the next opening reads nothing else.
+    /// so many will its frames take at most; where another zone has so much room it begins there, so that the next opening reads nothing else.
     ///
     /// # Errors
-    /// As [`MetaLog::begin_snapshot`].
+    /// As [`MetaLog::begin_snapshot`]. `NoSpace` where it does not fit, before anything is written: the room stays for records.
     pub fn begin_snapshot_of_all(&mut self, bytes: u64) -> Result<()> {
+        while !self.fits(bytes) {
+            self.grow(Urgency::Metadata)?;
+        }
         let logical = self.appender.tail().mark();
         if let [ring] = &mut self.rings[..]
             && ring.next_takes(bytes)
@@ -256,10 +287,24 @@ impl MetaLog {
         self.begin(Progress { number: 0, ring: 0, order: 0, frames: 0, logical, knows_all: true })
     }
 
+    /// Whether a snapshot of so many bytes of frames has room in a log of one copy.
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.rooms().iter().any(|room| room.all() >= bytes)
+    }
+
+    /// Whether it has room in a zone that is begun for it, so that what is before it is of no use then.
+    pub fn fits_apart(&self, bytes: u64) -> bool {
+        self.rings.iter().any(|ring| ring.next_takes(bytes))
+    }
+
     fn begin(&mut self, progress: Progress) -> Result<()> {
         self.abandon_snapshot();
         self.keep_two();
         if self.rings.len() == 1 {
+            if std::mem::take(&mut self.spilled) {
+                // Behind the snapshot nothing of that counts.
+                self.forget_unread();
+            }
             // Whoever reads of the number looks for the frame.
             self.mark(Cause::Checkpoint.into())?;
         }
@@ -352,6 +397,7 @@ impl MetaLog {
             self.reset(other, old);
         }
         (self.snapshot, self.grown, self.unmarked) = (number, 0, None);
+        self.appender.tail().shake(false);
         if knows_all {
             self.appender.tail().drop_told(logical);
             self.placed = self.placed.max(logical);

@@ -207,6 +207,11 @@ impl SegmentMemory {
         self.header().power.store(word, Ordering::Release);
     }
 
+    /// A tenant has heard of it.
+    pub(crate) fn heard_of_power_loss(&self, tenant: u16) {
+        self.header().power.fetch_and(!u64::from(tenant), Ordering::AcqRel);
+    }
+
     /// Bytes of a unit.
     pub fn unit(&self) -> usize {
         self.unit

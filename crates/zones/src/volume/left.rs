@@ -75,7 +75,7 @@ impl Left {
             // Empty ones, too: where they begin says something.
             while done < segment.bytes.len() || done == 0 {
                 let rest = &segment.bytes[done..];
-                let key = SegmentKey { logical: segment.key.logical + done as u64, ..segment.key };
+                let key = SegmentKey { logical: segment.key.logical.saturating_add(done as u64), ..segment.key };
                 let Some(copy) = memory.claim(key, 0, rest.len(), Hurry::Soon) else {
                     missing += rest.len();
                     break;
@@ -132,7 +132,7 @@ impl Tenant {
         left.forget(self.owner, still);
         lock(&core.pool).left_promised(self.owner, left.promised(self.owner));
         if left.moved {
-            lock(&core.memory).note_power_loss(left.lost_power);
+            lock(&core.memory).heard_of_power_loss(bit(self.owner));
             return Ok(());
         }
         let mut memory = None;
