@@ -294,19 +294,21 @@ fn journal_of(tenant: &Tenant, clock: &Clock, found: &mut Found, unclean: bool, 
         return Ok(journal);
     }
     // Where no zone is free for a snapshot, each would use up room and free none: then the journal goes on where it is.
-    if found.damaged || journal.can_begin_anew(&found.meta) {
-        journal.compact(&found.meta)?;
-    } else {
-        // What a dead process left first: memory of two mounts makes no run.
-        journal.write(Priority::Normal)?;
-        if !found.unwritten.is_empty() {
-            let step = step_of(&found.unwritten);
-            let full = || Error::new(&tenant.volume().name(), Fault::NoSpace);
-            let room = journal.admit(step.len() as u64, true).ok_or_else(full)?;
-            journal.append(room, step)?;
+    let full = || Error::new(&tenant.volume().name(), Fault::NoSpace);
+    let anew = found.damaged || journal.can_begin_anew(&found.meta);
+    match if anew { journal.compact(&found.meta) } else { Err(full()) } {
+        Err(Error { fault: Fault::NoSpace, .. }) if !found.damaged => {
+            // What a dead process left first: memory of two mounts makes no run.
             journal.write(Priority::Normal)?;
+            if !found.unwritten.is_empty() {
+                let step = step_of(&found.unwritten);
+                let room = journal.admit(step.len() as u64, true).ok_or_else(full)?;
+                journal.append(room, step)?;
+                journal.write(Priority::Normal)?;
+            }
+            tenant.volume().sync(Tag::new(Cause::Journal))?;
         }
-        tenant.volume().sync(Tag::new(Cause::Journal))?;
+        other => other?,
     }
     journal.note_epoch()?;
     Ok(journal)
