@@ -490,6 +490,23 @@ fn a_zone_that_dies_is_replaced_in_the_only_copy() {
     assert!(engine.model == before && engine.skipped.is_empty(), "{:?}", engine.skipped);
 }
 
+/// A zone of a ring dies before anything stands in it, on a drive that reads nothing above a write pointer and tells none of a dead zone.
+#[test]
+fn an_empty_zone_that_dies_does_not_keep_the_log_from_being_opened() {
+    for copies in [1, 2] {
+        let emulator = formatted(&Config { reads_above_wp: false, ..config() });
+        let mut engine = Engine::open(&emulator, copies).unwrap();
+        engine.set(1, value(1, 1, 100)).unwrap();
+        engine.sync().unwrap();
+        let empty = engine.log.zones().iter().find(|zone| zone.state == LogZoneState::Empty).unwrap().zone;
+        let before = engine.model.clone();
+        drop(engine);
+        emulator.faults().make_read_only(empty).unwrap();
+        let engine = Engine::open(&emulator, copies).unwrap();
+        assert!(engine.model == before && engine.skipped.is_empty(), "{:?}", engine.skipped);
+    }
+}
+
 /// A zone goes offline with pieces of a snapshot in it: the snapshot does not count, and the one before is there. Then the next one comes before any record.
 #[test]
 fn a_zone_that_is_gone_under_a_snapshot_ends_it() {

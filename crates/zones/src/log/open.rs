@@ -288,6 +288,8 @@ impl Reader<'_> {
                     unreadable = true;
                     continue;
                 }
+                // A dead zone does not tell how far it is written: not so far.
+                Err(Error { fault: Fault::InvalidInput(_), .. }) => continue,
                 Err(error) => return Err(error),
             }
             if let Some(head) = LogHead::decode(&block) {

@@ -185,10 +185,10 @@ impl MetaLog {
     /// Begins the next free zone of a ring.
     fn next_zone(&mut self, ring: usize) -> Result<usize> {
         self.rings[ring].leave();
-        self.finish_left(ring);
         // What stands in the next zone never outlives what stands before it: else after a power loss the log has a gap where only its end was
-        // not flushed.
+        // not flushed. And of a zone that is finished the write pointer does not tell what a power loss took.
         self.volume().sync(Cause::Journal.into())?;
+        self.finish_left(ring);
         let mut grown = false;
         loop {
             let Some(i) = self.rings[ring].next() else {
@@ -251,7 +251,13 @@ impl MetaLog {
     }
 
     fn finish_left(&mut self, ring: usize) {
-        for i in self.rings[ring].left() {
+        let mut left = self.rings[ring].left();
+        if self.rings.len() == 1 {
+            // The zone before the one that is written is reset when the next snapshot is whole. Until then all metadata stands there: nothing touches it.
+            let newest = left.iter().copied().max_by_key(|i| self.rings[ring].slots()[*i].order);
+            left.retain(|i| Some(*i) != newest);
+        }
+        for i in left {
             match self.tenant.finish(self.rings[ring].slots()[i].zone) {
                 Ok(()) => self.rings[ring].was_finished(i),
                 Err(error) => tracing::warn!(%error, "a zone of the metadata log could not be finished"),
