@@ -10,8 +10,7 @@ use imbrex_zones::{Placed, Volume};
 use crate::meta::{Extent, Place, Serial, next_stretch};
 use std::sync::Arc;
 
-/// How far frames are looked for behind the last one, in bytes, in a zone of which the drive does not tell how far it is
-/// written: further than any frame is long.
+/// How far frames are looked for behind the last one, in bytes, where the drive does not tell how far a zone is written. No frame is as long.
 const UNTOLD_REACH: u64 = 4 << 20;
 
 /// Whether a frame holds bytes of this extent of its log. In the same zone may stand copies of other bytes of the log, that the cleaner was

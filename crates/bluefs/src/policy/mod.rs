@@ -6,8 +6,8 @@ pub(crate) mod share;
 
 use imbrex_zones::Budget;
 
-/// What the file system may take of a drive: two zones for its journal, which it keeps, and of those that are free one that only cleaning and a journal that
-/// needs more may take, so that a full drive can always be deleted from.
+/// What the file system may take of a drive. Two zones are its journal's for good. Of those that are free one is for cleaning, and for a journal that needs
+/// more, so that a full drive can always be deleted from.
 pub const BUDGET: Budget = Budget::keeping(0, 1).at_least(4);
 /// Of its free zones, those that a user's write leaves alone.
 pub const RESERVE: u32 = BUDGET.reserve();

@@ -9,11 +9,11 @@
 //! whichever comes round first. With threads each zone has one; without, zone follows zone. With its write cache on such a drive puts in order what is in its
 //! memory, and long turns in one zone suit it better.
 //!
-//! Calls that only work in memory (rule M) are those of the first block below and [`ZoneGuard::waiting`] and [`ZoneGuard::discard`]; an engine may make them under its own
+//! Calls that only work in memory (rule M) are those of the first block below and [`ZoneGuard::waiting`] and [`ZoneGuard::discard`]. An engine may make them under its own
 //! locks. All others may wait for the drive.
 //!
 //! Invariants:
-//! - Of each zone one write is at the drive at a time, in the order of its bytes; who does it has the zone's [`ZoneGuard`]. Nobody waits for a zone guard or a turn while
+//! - Of each zone one write is at the drive at a time, in the order of its bytes. Who does it has the zone's [`ZoneGuard`]. Nobody waits for a zone guard or a turn while
 //!   holding a turn, nor for one zone guard while holding another.
 //! - An error of one zone stops no other: what the others wrote counts.
 //! - The writer knows a zone while bytes of it wait, are not durable, or may still come, and while it is not finished; and one whose bytes were discarded, until
