@@ -1,8 +1,8 @@
 //! Floor 3: one volume, one pool, one scheduler per drive.
 //!
 //! A [`Volume`] is a drive with a label. It alone schedules writes ([`turn`]), flushes ([`Ticket`]) and hands out zones
-//! ([`pool`]). Its tenants, the engines, append through [`AppendStream`]s, whose unwritten bytes stand in memory that
-//! outlives the process ([`memory`]), and read through the volume and a [`cache`].
+//! ([`pool`]). Its tenants, the engines, [write] records and bytes, of which those of files stand in memory that
+//! outlives the process ([`memory`]) until they are on the drive, and read through the volume and a [`cache`].
 //! Whoever uses an engine opens it through its [`shell`].
 
 pub mod cache;
@@ -24,6 +24,6 @@ pub use medium::{conventional, memory, turn};
 pub use table::pool;
 pub use table::pool::{PoolCounts, Urgency};
 pub use volume::active::ZoneKeeper;
-pub use volume::stream;
-pub use volume::stream::{AppendStream, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart, Where};
-pub use volume::{Exec, FormatOptions, LostLabel, NewLabel, RESTORED, Tenant, TenantSpec, Volume, VolumeOptions};
+pub use volume::{
+    Exec, FormatOptions, LostLabel, NewLabel, OpenZone, RESTORED, Tenant, TenantSpec, Volume, VolumeOptions,
+};

@@ -6,7 +6,7 @@ mod support;
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::Drive;
 use imbrex_emulator::Config;
-use imbrex_zones::Framing;
+use imbrex_zones::write::Framing;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;

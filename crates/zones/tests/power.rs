@@ -4,7 +4,8 @@ mod support;
 
 use imbrex_device::{Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::Emulator;
-use imbrex_zones::{Exec, Framing, OpenZone, Tenant, Urgency, Volume, VolumeOptions};
+use imbrex_zones::write::Framing;
+use imbrex_zones::{Exec, OpenZone, Tenant, Urgency, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{Engine, bytes, config, format, options};

@@ -12,15 +12,17 @@ use imbrex_device::{
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::frame::FRAME_HEADER;
 use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
-use imbrex_zones::write::{Committer, Join, Lead, RecordOptions, RecordWriter, Written, Wrote};
+use imbrex_zones::write::{
+    ByteWriter, Committer, Framing, Join, Lead, NewZone, PlaceRequest, Placed, RecordOptions, RecordWriter, Step,
+    WriteGuard, Writer, WriterSpec, WriterStart, Writers, Written, Wrote,
+};
 use imbrex_zones::{
-    AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placed, Placer, StreamSpec, StreamStart,
-    Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
+    Budget, Exec, FormatOptions, OpenZone, Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader, ZoneKeeper,
 };
 use shuttle::thread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 const TAG: Tag = Tag::new(Cause::Wal);
 
@@ -162,19 +164,47 @@ fn volume_for<const N: usize>(
     (device, volume, tenants)
 }
 
-/// Remembers where bytes went.
+/// Where a log's bytes went, and its zones.
+#[derive(Default)]
 struct Notes {
-    tenant: Tenant,
-    file: u64,
     placed: Mutex<Vec<(Placed, Vec<u8>)>>,
     zones: Mutex<Vec<u32>>,
 }
 
-impl Placer for Notes {
-    fn next_zone(&self, logical: u64, _: u64) -> Result<NewZone> {
-        let zone = self.tenant.take(Urgency::User)?;
-        let life = self.tenant.new_life();
-        self.zones.lock().unwrap().push(zone.0);
+/// The zones that logs left, and everything that was placed, of all logs.
+#[derive(Default)]
+struct Shared {
+    parked: Mutex<Vec<OpenZone>>,
+    placed: Mutex<Vec<(u64, Placed)>>,
+}
+
+/// Writes a log. With `shared`, logs share the zones that they left, as an engine's files do, and somebody else may take such a zone to empty it.
+struct LogWriter {
+    bytes: ByteWriter,
+    tenant: Tenant,
+    file: u64,
+    notes: Notes,
+    shared: Option<Arc<Shared>>,
+    promised: AtomicU32,
+    all: Weak<Writers<LogWriter>>,
+}
+
+impl LogWriter {
+    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
+        let shared = self.shared.as_ref().and_then(|shared| {
+            let mut parked = shared.parked.lock().unwrap();
+            let fits = |zone: &OpenZone| zone.capacity - zone.at >= need + 4096;
+            parked.iter().position(fits).map(|i| parked.swap_remove(i))
+        });
+        let (zone, life, at) = match shared {
+            Some(open) => (open.zone, open.life, open.at),
+            None => {
+                let urgency =
+                    if self.promised.swap(0, Ordering::Relaxed) > 0 { Urgency::Promised } else { Urgency::User };
+                (self.tenant.take(urgency)?, self.tenant.new_life(), 0)
+            }
+        };
+        self.notes.zones.lock().unwrap().push(zone.0);
         let header = ZoneHeader {
             volume: self.tenant.volume().uuid(),
             owner: 1,
@@ -187,24 +217,118 @@ impl Placer for Notes {
             mount: 1,
             name: String::new(),
         };
-        Ok(NewZone { zone, at: 0, header })
+        Ok(NewZone { zone, at, header })
     }
-    fn leave_zone(&self, zone: &OpenZone, _: u64) -> Result<bool> {
-        self.tenant.finish_unused(zone.zone);
+}
+
+impl ZoneKeeper for LogWriter {
+    fn leave_one(&self) -> Result<bool> {
+        self.all.upgrade().map_or(Ok(false), |all| all.leave_one(None, 0))
+    }
+}
+
+impl Writer for LogWriter {
+    fn bytes(&self) -> &ByteWriter {
+        &self.bytes
+    }
+    fn reserve(&self, _: &PlaceRequest<'_>) -> Result<()> {
+        if self.shared.is_some() && self.promised.load(Ordering::Relaxed) == 0 {
+            self.tenant.promise(0)?;
+            self.promised.store(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+    fn idle(&self) {
+        if self.promised.swap(0, Ordering::Relaxed) > 0 {
+            self.tenant.promise_over();
+        }
+    }
+    fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
+        loop {
+            match guard.write(priority)? {
+                Step::Nothing => return Ok(0),
+                Step::Wrote(bytes) => return Ok(bytes),
+                Step::Zone { logical, need } => guard.give(self.next_zone(logical, need)?, self)?,
+                Step::Resume { .. } => guard.resumed(),
+                Step::Announce { size } => guard.announced(size),
+                Step::Placed(placed, bytes) => {
+                    match &self.shared {
+                        Some(shared) => shared.placed.lock().unwrap().push((self.file, placed)),
+                        None => self.notes.placed.lock().unwrap().push((placed, bytes.get().to_vec())),
+                    };
+                }
+            }
+        }
+    }
+    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
+        let Some(shared) = &self.shared else {
+            self.tenant.finish_unused(zone.zone);
+            return Ok(true);
+        };
+        let placed = shared.placed.lock().unwrap();
+        let len: u64 = placed.iter().filter(|(file, _)| *file == self.file).map(|(_, placed)| placed.len).sum();
+        assert_eq!(len, end, "all bytes are on the drive when a log leaves its zone");
+        shared.parked.lock().unwrap().push(*zone);
         Ok(true)
     }
-    fn placed(&self, placed: &Placed, bytes: &[u8]) {
-        self.placed.lock().unwrap().push((*placed, bytes.to_vec()));
+}
+
+/// A log as its user sees it.
+#[derive(Clone)]
+struct Log {
+    writers: Arc<Writers<LogWriter>>,
+    writer: Arc<LogWriter>,
+}
+
+impl Log {
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.writers.append(&self.writer, bytes)
+    }
+    fn drain(&self, priority: Priority) -> Result<()> {
+        Writers::drain(&*self.writer, priority)
+    }
+    fn bytes(&self) -> &ByteWriter {
+        &self.writer.bytes
+    }
+    fn len(&self) -> u64 {
+        self.bytes().len()
+    }
+    fn placed(&self) -> u64 {
+        self.bytes().placed()
+    }
+    fn abandon(&self) {
+        self.bytes().abandon();
+        self.writer.idle();
+    }
+    fn is_abandoned(&self) -> bool {
+        self.bytes().is_abandoned()
+    }
+    fn notes(&self) -> &Notes {
+        &self.writer.notes
     }
 }
 
-fn stream(tenant: &Tenant, file: u64) -> (Arc<AppendStream>, Arc<Notes>) {
-    let notes = Arc::new(Notes { tenant: tenant.clone(), file, placed: Mutex::default(), zones: Mutex::default() });
-    (Arc::new(AppendStream::new(tenant, spec(file), StreamStart::default(), notes.clone())), notes)
+/// So many logs of a tenant.
+fn logs(tenant: &Tenant, files: std::ops::RangeInclusive<u64>, shared: Option<&Arc<Shared>>) -> Vec<Log> {
+    let writers = Writers::new(tenant);
+    let log = |file| {
+        let writer = Arc::new(LogWriter {
+            bytes: ByteWriter::new(tenant, spec(file), WriterStart::default()),
+            tenant: tenant.clone(),
+            file,
+            notes: Notes::default(),
+            shared: shared.cloned(),
+            promised: AtomicU32::new(0),
+            all: Arc::downgrade(&writers),
+        });
+        writers.add(&writer);
+        Log { writers: writers.clone(), writer }
+    };
+    files.map(log).collect()
 }
 
-fn spec(file: u64) -> StreamSpec {
-    StreamSpec {
+fn spec(file: u64) -> WriterSpec {
+    WriterSpec {
         file,
         life: 1,
         framing: Framing::Framed,
@@ -221,11 +345,11 @@ fn piece(file: u64, at: u64, n: u64) -> Vec<u8> {
 }
 
 /// Everything was placed once, in order, as it was appended.
-fn all_placed(notes: &Notes, len: u64) {
+fn all_placed(log: &Log, len: u64) {
     let mut end = 0;
-    for (placed, bytes) in notes.placed.lock().unwrap().iter() {
+    for (placed, bytes) in log.notes().placed.lock().unwrap().iter() {
         assert_eq!(placed.logical, end, "in order, without a gap");
-        assert_eq!(*bytes, piece(notes.file, end, placed.len), "the bytes that were appended");
+        assert_eq!(*bytes, piece(log.writer.file, end, placed.len), "the bytes that were appended");
         end += placed.len;
     }
     assert_eq!(end, len, "nothing is lost");
@@ -238,9 +362,9 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
             move || {
                 let (_, volume, tenant) = volume(rotational);
                 let mut threads = Vec::new();
-                let streams: Vec<_> = (1..=2).map(|file| stream(&tenant, file)).collect();
-                for (log, notes) in &streams {
-                    let (log, file) = (log.clone(), notes.file);
+                let logs = logs(&tenant, 1..=2, None);
+                for log in &logs {
+                    let (log, file) = (log.clone(), log.writer.file);
                     threads.push(thread::spawn(move || {
                         for _ in 0..6 {
                             let at = log.len();
@@ -248,7 +372,7 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
                         }
                     }));
                 }
-                let (log, syncing) = (streams[0].0.clone(), volume.clone());
+                let (log, syncing) = (logs[0].clone(), volume.clone());
                 threads.push(thread::spawn(move || {
                     for _ in 0..2 {
                         let end = log.len();
@@ -266,10 +390,10 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
                 }));
                 threads.into_iter().for_each(|t| t.join().unwrap());
                 volume.quiesce().unwrap();
-                for (log, notes) in &streams {
+                for log in &logs {
                     log.drain(Priority::Normal).unwrap();
                     assert_eq!((log.len(), log.placed()), (30_000, 30_000));
-                    all_placed(notes, 30_000);
+                    all_placed(log, 30_000);
                 }
             },
             rounds(),
@@ -277,18 +401,18 @@ fn appenders_syncers_and_steppers_neither_deadlock_nor_lose_bytes() {
     }
 }
 
-/// Memory holds the bytes of nine streams, and there are eleven: whoever finds none has another one's written, and nobody is refused.
+/// Memory holds the bytes of nine logs, and there are eleven: whoever finds none has another one's written, and nobody is refused.
 #[test]
-fn streams_that_find_no_memory_get_that_of_others() {
+fn logs_that_find_no_memory_get_that_of_others() {
     for rotational in [false, true] {
         shuttle::check_random(
             move || {
                 let (_, volume, tenant) = volume(rotational);
-                let streams: Vec<_> = (1..=11).map(|file| stream(&tenant, file)).collect();
+                let logs = logs(&tenant, 1..=11, None);
                 let threads: Vec<_> = (0..3)
                     .map(|n| {
                         let mine: Vec<_> =
-                            streams.iter().skip(n).step_by(3).map(|(log, notes)| (log.clone(), notes.file)).collect();
+                            logs.iter().skip(n).step_by(3).map(|log| (log.clone(), log.writer.file)).collect();
                         thread::spawn(move || {
                             for _ in 0..2 {
                                 for (log, file) in &mine {
@@ -306,9 +430,9 @@ fn streams_that_find_no_memory_get_that_of_others() {
                     }
                 });
                 threads.into_iter().chain([steps]).for_each(|t| t.join().unwrap());
-                for (log, notes) in &streams {
+                for log in &logs {
                     log.drain(Priority::Normal).unwrap();
-                    all_placed(notes, 1800);
+                    all_placed(log, 1800);
                 }
             },
             rounds(),
@@ -316,18 +440,18 @@ fn streams_that_find_no_memory_get_that_of_others() {
     }
 }
 
-/// One zone may be active for streams, of which there are three: who waits for it is woken, or shuttle says that all wait.
+/// One zone may be active for logs, of which there are three: who waits for it is woken, or shuttle says that all wait.
 #[test]
-fn streams_that_wait_for_an_active_zone_all_get_one() {
+fn logs_that_wait_for_an_active_zone_all_get_one() {
     for active in [4, 5] {
         shuttle::check_random(
             move || {
                 let (device, volume, tenant) = volume_with(false, Some(active));
-                let streams: Vec<_> = (1..=3).map(|file| stream(&tenant, file)).collect();
-                let threads: Vec<_> = streams
+                let logs = logs(&tenant, 1..=3, None);
+                let threads: Vec<_> = logs
                     .iter()
-                    .map(|(log, notes)| {
-                        let (log, file) = (log.clone(), notes.file);
+                    .map(|log| {
+                        let (log, file) = (log.clone(), log.writer.file);
                         thread::spawn(move || {
                             for _ in 0..2 {
                                 let at = log.len();
@@ -338,7 +462,7 @@ fn streams_that_wait_for_an_active_zone_all_get_one() {
                     })
                     .collect();
                 threads.into_iter().for_each(|t| t.join().unwrap());
-                streams.iter().for_each(|(_, notes)| all_placed(notes, 10_000));
+                logs.iter().for_each(|log| all_placed(log, 10_000));
                 assert_eq!(device.drive.stats().total.rule_violations, 0);
                 drop(volume);
             },
@@ -800,7 +924,7 @@ fn nothing_is_written_after_an_abandon_has_returned() {
     shuttle::check_random(
         || {
             let (device, volume, tenant) = volume(true);
-            let (log, notes) = stream(&tenant, 1);
+            let log = logs(&tenant, 1..=1, None).remove(0);
             let appending = log.clone();
             let appender = thread::spawn(move || {
                 for _ in 0..6 {
@@ -827,77 +951,15 @@ fn nothing_is_written_after_an_abandon_has_returned() {
             log.abandon();
             let count =
                 |zones: &[u32]| device.seen(|seen| zones.iter().filter_map(|z| seen.writes.get(z)).sum::<u64>());
-            let zones = notes.zones.lock().unwrap().clone();
+            let zones = log.notes().zones.lock().unwrap().clone();
             let writes = count(&zones);
             [appender, drainer, stepper].into_iter().for_each(|t| t.join().unwrap());
             volume.quiesce().unwrap();
-            assert_eq!(*notes.zones.lock().unwrap(), zones, "a zone was taken after the end");
+            assert_eq!(*log.notes().zones.lock().unwrap(), zones, "a zone was taken after the end");
             assert_eq!(count(&zones), writes, "a zone was written after the end");
         },
         rounds(),
     );
-}
-
-/// Logs share the zones that they left, as an engine's files do, and somebody else may take such a zone to empty it.
-struct Sharing {
-    tenant: Tenant,
-    file: u64,
-    parked: Arc<Mutex<Vec<OpenZone>>>,
-    /// Everything that was placed, of all logs.
-    placed: Arc<Mutex<Vec<(u64, Placed)>>>,
-    promised: AtomicU32,
-}
-
-impl Placer for Sharing {
-    fn reserve(&self, _: u64, _: bool) -> Result<()> {
-        if self.promised.load(Ordering::Relaxed) == 0 {
-            self.tenant.promise(0)?;
-            self.promised.store(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-    fn idle(&self) {
-        if self.promised.swap(0, Ordering::Relaxed) > 0 {
-            self.tenant.promise_over();
-        }
-    }
-    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
-        let mut parked = self.parked.lock().unwrap();
-        let fits = |zone: &OpenZone| zone.capacity - zone.at >= need + 4096;
-        let shared = parked.iter().position(fits).map(|i| parked.swap_remove(i));
-        drop(parked);
-        let (zone, life, at) = match shared {
-            Some(open) => (open.zone, open.life, open.at),
-            None => {
-                let urgency =
-                    if self.promised.swap(0, Ordering::Relaxed) > 0 { Urgency::Promised } else { Urgency::User };
-                (self.tenant.take(urgency)?, self.tenant.new_life(), 0)
-            }
-        };
-        let header = ZoneHeader {
-            volume: self.tenant.volume().uuid(),
-            owner: 1,
-            kind: 1,
-            file: self.file,
-            life,
-            logical,
-            created: 0,
-            zone: zone.0,
-            mount: 1,
-            name: String::new(),
-        };
-        Ok(NewZone { zone, at, header })
-    }
-    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
-        let placed = self.placed.lock().unwrap();
-        let len: u64 = placed.iter().filter(|(file, _)| *file == self.file).map(|(_, placed)| placed.len).sum();
-        assert_eq!(len, end, "all bytes are on the drive when a log leaves its zone");
-        self.parked.lock().unwrap().push(*zone);
-        Ok(true)
-    }
-    fn placed(&self, placed: &Placed, _: &[u8]) {
-        self.placed.lock().unwrap().push((self.file, *placed));
-    }
 }
 
 /// Somebody who needs a zone has all logs give up theirs, and somebody else empties what they left, while they are appended to.
@@ -906,13 +968,8 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
     shuttle::check_random(
         || {
             let (_, volume, tenant) = volume(false);
-            let (parked, placed) = (Arc::new(Mutex::new(Vec::<OpenZone>::new())), Arc::new(Mutex::new(Vec::new())));
-            let open = |file| {
-                let (tenant, parked, placed) = (tenant.clone(), parked.clone(), placed.clone());
-                let sharing = Sharing { tenant: tenant.clone(), file, parked, placed, promised: AtomicU32::new(0) };
-                Arc::new(AppendStream::new(&tenant, spec(file), StreamStart::default(), Arc::new(sharing)))
-            };
-            let logs: Vec<_> = (1..=3).map(open).collect();
+            let shared = Arc::new(Shared::default());
+            let logs = logs(&tenant, 1..=3, Some(&shared));
             let mut threads: Vec<_> = logs
                 .iter()
                 .zip(1..)
@@ -927,7 +984,7 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
                 .collect();
             // Each waits for what the other one is writing.
             for _ in 0..2 {
-                let resting = tenant.clone();
+                let resting = logs[0].writers.clone();
                 threads.push(thread::spawn(move || {
                     for _ in 0..3 {
                         resting.rest_logs().unwrap();
@@ -936,11 +993,11 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
             }
             // Where frames of a zone are that was emptied: the zone, its new place.
             let moved = Arc::new(Mutex::new(BTreeMap::new()));
-            let (cleaning, all, from, to) = (tenant.clone(), placed.clone(), parked.clone(), moved.clone());
+            let (cleaning, from, to) = (tenant.clone(), shared.clone(), moved.clone());
             threads.push(thread::spawn(move || {
                 for _ in 0..3 {
                     thread::yield_now();
-                    let Some(old) = from.lock().unwrap().pop() else { continue };
+                    let Some(old) = from.parked.lock().unwrap().pop() else { continue };
                     let volume = cleaning.volume();
                     let start = |zone: ZoneId| volume.geometry().start(zone);
                     let mut bytes = AlignedBuf::zeroed(old.at as usize);
@@ -949,7 +1006,7 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
                     volume.write_sequential(&mut new, &bytes, TAG).unwrap();
                     // Zones have several lives here: the copy is of what has been placed up to now.
                     let mut to = to.lock().unwrap();
-                    for (i, (_, placed)) in all.lock().unwrap().iter().enumerate() {
+                    for (i, (_, placed)) in from.placed.lock().unwrap().iter().enumerate() {
                         if placed.zone == old.zone && placed.life == old.life {
                             to.insert(i, new.zone);
                         }
@@ -960,10 +1017,10 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
             }));
             threads.into_iter().for_each(|t| t.join().unwrap());
             logs.iter().for_each(|log| log.drain(Priority::Normal).unwrap());
-            tenant.rest_logs().unwrap();
+            logs[0].writers.rest_logs().unwrap();
             assert_eq!(tenant.counts().promised, 0, "who rests has nothing promised");
             let mut ends = BTreeMap::new();
-            for (i, (file, placed)) in placed.lock().unwrap().iter().enumerate() {
+            for (i, (file, placed)) in shared.placed.lock().unwrap().iter().enumerate() {
                 let end: &mut u64 = ends.entry(*file).or_default();
                 assert_eq!(placed.logical, *end, "in order, without a gap");
                 *end += placed.len;
@@ -990,7 +1047,7 @@ fn after_a_failed_flush_nobody_is_told_that_anything_is_durable() {
                 let threads: Vec<_> = (1..=3)
                     .map(|file| {
                         let (device, volume) = (device.clone(), volume.clone());
-                        let (log, notes) = stream(&tenant, file);
+                        let log = logs(&tenant, file..=file, None).remove(0);
                         thread::spawn(move || {
                             let mut failed = false;
                             for _ in 0..3 {
@@ -1005,7 +1062,7 @@ fn after_a_failed_flush_nobody_is_told_that_anything_is_durable() {
                                 }
                                 appended.unwrap();
                                 // Each placed byte was written before a flush that succeeded.
-                                let placed = notes.placed.lock().unwrap().clone();
+                                let placed = log.notes().placed.lock().unwrap().clone();
                                 assert_eq!(placed.iter().map(|(p, _)| p.len).sum::<u64>(), end);
                                 let size = device.geometry().zone_size;
                                 let starts = |p: &Placed| u64::from(p.zone.0) * size..(u64::from(p.zone.0) + 1) * size;
@@ -1026,7 +1083,7 @@ fn after_a_failed_flush_nobody_is_told_that_anything_is_durable() {
                 if happened {
                     let writes = device.seen(|seen| seen.acknowledged.len());
                     assert!(volume.sync(TAG).is_err() && volume.check_poison().is_err());
-                    let (log, _) = stream(&tenant, 9);
+                    let log = logs(&tenant, 9..=9, None).remove(0);
                     assert!(log.append(&piece(9, 0, 3000)).and_then(|_| log.drain(Priority::High)).is_err());
                     assert_eq!(device.seen(|seen| seen.acknowledged.len()), writes, "a write after the failed flush");
                 }

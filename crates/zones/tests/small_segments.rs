@@ -1,12 +1,13 @@
-//! Streams whose segments are as short as a block: what stands in front of the bytes is as long.
+//! Writers whose segments are as short as a block: what stands in front of the bytes is as long.
 
 mod support;
 
 use imbrex_device::{Cause, Drive, HeapSurvivor, Priority};
 use imbrex_emulator::Emulator;
-use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart, Volume};
+use imbrex_zones::Volume;
+use imbrex_zones::write::{Framing, WriterSpec, WriterStart};
 use std::sync::{Arc, Mutex};
-use support::{Engine, FILE, Keeper, KeeperPlacer, Root, bytes, config, format, options};
+use support::{Engine, FILE, Keeper, Root, Stream, bytes, config, format, options};
 
 /// A log in segments of a block, of units of a block; and what a mount finds of it.
 fn in_blocks(framing: Framing) {
@@ -21,8 +22,7 @@ fn in_blocks(framing: Framing) {
     tenant.recovered().unwrap();
     let root = Root { size: u64::MAX, ..Root::default() };
     let keeper = Arc::new(Keeper { tenant: tenant.clone(), root: Mutex::new(root), recovering: false.into() });
-    let placer = Arc::new(KeeperPlacer(keeper, framing == Framing::Raw));
-    let spec = StreamSpec {
+    let spec = WriterSpec {
         file: FILE,
         life: 1,
         framing,
@@ -32,7 +32,7 @@ fn in_blocks(framing: Framing) {
         ordered: true,
         deferred: 0,
     };
-    let stream = AppendStream::new(&tenant, spec, StreamStart::default(), placer);
+    let stream = Stream::new(&keeper, spec, WriterStart::default());
     // One by one, many at a time, and with a drain in between.
     for n in [1, 30_000, 5] {
         stream.append(&bytes(stream.len(), n)).unwrap();

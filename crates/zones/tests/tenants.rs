@@ -5,7 +5,8 @@ mod support;
 
 use imbrex_device::{Drive, Error, Fill, HeapSurvivor, Region, Result, Survivor, SurvivorKey, ZoneId};
 use imbrex_emulator::{Config, Emulator};
-use imbrex_zones::{Budget, FormatOptions, Framing, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
+use imbrex_zones::write::Framing;
+use imbrex_zones::{Budget, FormatOptions, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Engine, bytes, config, options};

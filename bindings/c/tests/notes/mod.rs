@@ -95,7 +95,7 @@ impl Notes {
     fn next_zone(&mut self) -> Result<OpenZone> {
         let zone = self.tenant.take(Urgency::User)?;
         let begun = |notes: &mut Notes| {
-            notes.tenant.activate(zone)?;
+            notes.tenant.activate(zone, None)?;
             let piece = Piece { zone: zone.0, life: notes.tenant.new_life(), first: notes.count };
             // Of a zone before it that took nothing, only the root told.
             let (empty, mut pieces): (Vec<_>, Vec<_>) =

@@ -7,6 +7,7 @@ use crate::kind::{FileKind, Purpose};
 use crate::meta::{Record, Serial};
 use crate::read::Readahead;
 use imbrex_device::{Cause, Code, Error, Result, Tag};
+use imbrex_zones::write::Writer as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -266,12 +267,12 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
         return Err(Error::refused(Code::NotSupported, &state.name, what));
     }
     // What stays must be there before the record that cuts the rest can be.
-    if let Some(stream) = writing.stream.clone() {
-        stream.drain(imbrex_device::Priority::Normal)?;
-        let seal = Record::Seal { serial: state.serial, size: stream.len(), time: core.now() };
+    if let Some(writer) = writing.writer.clone() {
+        writer.drain(imbrex_device::Priority::Normal)?;
+        let seal = Record::Seal { serial: state.serial, size: writer.bytes().len(), time: core.now() };
         core.log_about(state, &[seal])?;
-        stream.abandon();
-        file.drop_stream(&mut writing);
+        writer.abandon();
+        file.drop_writer(&mut writing);
     }
     if size > 0 {
         core.volume.sync(Tag::new(Cause::Small))?;

@@ -492,7 +492,7 @@ impl Core {
         };
         step.class = class;
         step.into = Some(open);
-        self.tenant.activate(open.zone)?;
+        self.tenant.activate(open.zone, Some(self))?;
         self.before_frames(class)?;
         Ok(open)
     }
@@ -526,7 +526,7 @@ impl Core {
         let Some(open) = parked else { return self.empty_room(step, Urgency::Cleaning) };
         // From here on the step answers for it, whatever fails below.
         step.into = Some(open);
-        self.tenant.activate(open.zone)?;
+        self.tenant.activate(open.zone, Some(self))?;
         self.before_frames(step.class)?;
         Ok(open)
     }
@@ -542,7 +542,7 @@ impl Core {
         self.tenant.pin(zone);
         let mut open = OpenZone { zone, life: self.tenant.new_life(), at: 0, capacity: self.zone_capacity };
         step.into = Some(open);
-        self.tenant.activate(open.zone)?;
+        self.tenant.activate(open.zone, Some(self))?;
         let mut out = [imbrex_device::Zone::EMPTY];
         self.volume.device().report(open.zone, &mut out)?;
         open.capacity = out[0].capacity;

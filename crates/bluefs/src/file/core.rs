@@ -4,7 +4,7 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `wals`, `cleaner` → `parking`. A stream's right to write is taken before
+//! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `wals`, `cleaner` → `parking`. A writer's guard is taken before
 //! `meta`, never after, except the journal's.
 
 use crate::ahead::Ahead;
@@ -12,6 +12,7 @@ use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
 use crate::file::pending::Pending;
 use crate::file::wal::WalTail;
+use crate::file::writer::FileWriter;
 use crate::file::{File, FileMap, FileState, lock};
 use crate::journal::{Journal, bytes_of, step_of};
 use crate::kind::{FileKind, Purpose, purpose};
@@ -27,6 +28,7 @@ use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::log::Admission;
 use imbrex_zones::shell::Maintenance;
+use imbrex_zones::write::Writers;
 use imbrex_zones::{Exec, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -46,6 +48,7 @@ pub(crate) struct MetaState {
 pub(crate) struct Core {
     pub(crate) volume: Volume,
     pub(crate) tenant: Tenant,
+    pub(crate) writers: Arc<Writers<FileWriter>>,
     pub(crate) options: Options,
     pub(crate) counters: Arc<Counters>,
     pub(crate) maintenance: Arc<Maintenance>,
@@ -123,6 +126,7 @@ impl Core {
             journal: parts.journal,
             parking: Mutex::new(parking),
             inline: parts.tenant.conventional_ranges().is_empty(),
+            writers: Writers::new(&parts.tenant),
             volume: parts.volume,
             tenant: parts.tenant,
             options: parts.options,
@@ -429,7 +433,7 @@ impl Core {
             state: Arc::new(state),
             core: self.clone(),
             writing: Mutex::default(),
-            stream: RwLock::new(None),
+            writer: RwLock::new(None),
             successor: OnceLock::new(),
             views: OnceLock::new(),
         })

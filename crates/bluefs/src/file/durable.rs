@@ -10,11 +10,12 @@
 //! - What was cut is not taken for durable: it is written anew.
 
 use crate::file::core::Core;
+use crate::file::writer::FileWriter;
 use crate::file::{File, FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::Record;
 use imbrex_device::{Cause, Priority, Result, Tag};
-use imbrex_zones::{AppendStream, Ticket};
+use imbrex_zones::Ticket;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -124,7 +125,7 @@ enum Step {
 pub(crate) struct Syncing {
     file: Arc<File>,
     mark: Mark,
-    stream: Option<Arc<AppendStream>>,
+    writer: Option<Arc<FileWriter>>,
     /// Covers what was written in place, and from the first step on all bytes.
     ticket: Ticket,
     next: Option<Step>,
@@ -134,13 +135,13 @@ impl Syncing {
     /// Of everything that was appended or written to the file so far, and of its name.
     pub(crate) fn begin(file: &Arc<File>) -> Syncing {
         let (file, writing) = file.lock_current();
-        let (mark, stream) = (file.state.mark(), writing.stream.clone());
+        let (mark, writer) = (file.state.mark(), writing.writer.clone());
         drop(writing);
         let ticket = file.core.volume.ticket();
         if file.state.purpose == Purpose::Wal && file.state.durable.is_behind(&mark) {
             file.core.note_synced_log();
         }
-        Syncing { file: file.clone(), mark, stream, ticket, next: Some(Step::Bytes) }
+        Syncing { file: file.clone(), mark, writer, ticket, next: Some(Step::Bytes) }
     }
 
     /// Does the next step. False: it was the last.
@@ -174,8 +175,8 @@ impl Syncing {
             core.volume.durable(self.ticket, Tag::new(Cause::Small).at(Priority::High))?;
             state.durable.flushed(&self.mark);
         }
-        if let Some(stream) = &self.stream {
-            stream.drain(Priority::High)?;
+        if let Some(writer) = &self.writer {
+            writer.drain(Priority::High)?;
         }
         self.ticket = core.volume.ticket();
         Ok(())

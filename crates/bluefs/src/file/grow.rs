@@ -111,8 +111,8 @@ impl File {
             next.append(&buf[..n])?;
             at += n as u64;
         }
-        if let Some(stream) = next.stream() {
-            stream.drain(Priority::Normal)?;
+        if let Some(writer) = next.writer() {
+            writer.drain(Priority::Normal)?;
             core.volume.sync(Tag::new(Cause::Small))?;
         }
         next.state.durable.reached(&next.state.mark());

@@ -4,8 +4,9 @@
 //! scans what is new and keeps the index. The last verified frame is kept, because logs are read in small steps.
 
 use imbrex_device::{AlignedBuf, Error, Fault, Result, Tag, Written, Zone, ZoneId};
+use imbrex_zones::Volume;
 use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId, ReadZone, Scan, scan_until, scan_untold};
-use imbrex_zones::{Placed, Volume};
+use imbrex_zones::write::Placed;
 
 use crate::meta::{Extent, Place, Serial, next_stretch};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Open files, and what they share with the streams that write them. How their bytes become durable is [`crate::file::durable`]'s.
+//! Open files, and what they share with their writers. How their bytes become durable is [`crate::file::durable`]'s.
 //!
-//! [`FileState`] is shared by everybody; [`File`] is what handles hold: when the last handle goes, the stream is ended and,
-//! if the file has no name any more, its space is given up. A stream's placer holds only the state, so that a writer thread
+//! [`FileState`] is shared by everybody; [`File`] is what handles hold: when the last handle goes, the writer is ended and,
+//! if the file has no name any more, its space is given up. A writer holds only the state, so that a thread of the volume
 //! never is the last to let go of a [`File`].
 
 pub(crate) mod core;
@@ -11,21 +11,21 @@ pub(crate) mod grow;
 pub(crate) mod log;
 pub(crate) mod overwrite;
 pub(crate) mod pending;
-pub(crate) mod placer;
 pub(crate) mod wal;
+pub(crate) mod writer;
 
 use crate::file::core::Core;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
-use crate::file::placer::{FilePlacer, deferred_segments};
 use crate::file::wal::{Before, Tail, WalTail};
+use crate::file::writer::{FileWriter, deferred_segments};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Record, Serial};
 use crate::policy::share::Class;
 use imbrex_device::{Cause, Code, Priority, Result, Tag};
 use imbrex_zones::cache::{Filling, Views};
-use imbrex_zones::{AppendStream, Framing, StreamSpec, StreamStart};
+use imbrex_zones::write::{Framing, Writer as _, WriterSpec, WriterStart};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
@@ -54,7 +54,7 @@ impl FileMap {
     }
 }
 
-/// What readers, writers and the placer of one file share.
+/// What readers and writers of one file share.
 pub(crate) struct FileState {
     pub(crate) serial: Serial,
     pub(crate) kind: FileKind,
@@ -111,7 +111,7 @@ impl FileState {
 
 #[derive(Default)]
 pub(crate) struct Writing {
-    pub(crate) stream: Option<Arc<AppendStream>>,
+    pub(crate) writer: Option<Arc<FileWriter>>,
     pub(crate) wal: Option<Arc<WalTail>>,
     pub(crate) cause: Option<Cause>,
     /// Open for writing so many times.
@@ -126,7 +126,7 @@ pub(crate) struct File {
     pub(crate) core: Arc<Core>,
     pub(crate) writing: Mutex<Writing>,
     /// For readers, without the writers' lock.
-    pub(crate) stream: RwLock<Option<Arc<AppendStream>>>,
+    pub(crate) writer: RwLock<Option<Arc<FileWriter>>>,
     /// The log that the file went on as; see [`grow`](crate::file::grow).
     pub(crate) successor: OnceLock<Arc<File>>,
     /// What readers hold of it in memory; made when the first asks for it.
@@ -135,11 +135,11 @@ pub(crate) struct File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(stream) = lock(&self.writing).stream.take() {
+        if let Some(writer) = lock(&self.writing).writer.take() {
             // What could not be written until now, at unmount, is written by the next mount.
-            if self.state.is_orphan() { stream.abandon() } else { stream.leave() }
+            if self.state.is_orphan() { writer.abandon() } else { writer.leave() }
         }
-        // It stays a file without a name, for the streams that know it.
+        // It stays a file without a name, for the writers that know it.
         let space = lock(&self.state.orphan).as_mut().map(std::mem::take);
         if let Some(space) = space {
             self.core.forget_pages_of(self.state.serial, self.state.size.load(Ordering::Acquire));
@@ -150,17 +150,17 @@ impl Drop for File {
 }
 
 impl File {
-    pub(crate) fn stream(&self) -> Option<Arc<AppendStream>> {
-        self.stream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn writer(&self) -> Option<Arc<FileWriter>> {
+        self.writer.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_stream(&self, writing: &mut Writing, stream: Option<Arc<AppendStream>>) {
-        *self.stream.write().unwrap_or_else(PoisonError::into_inner) = stream.clone();
-        writing.stream = stream;
+    fn set_writer(&self, writing: &mut Writing, writer: Option<Arc<FileWriter>>) {
+        *self.writer.write().unwrap_or_else(PoisonError::into_inner) = writer.clone();
+        writing.writer = writer;
     }
 
-    pub(crate) fn drop_stream(&self, writing: &mut Writing) {
-        self.set_stream(writing, None);
+    pub(crate) fn drop_writer(&self, writing: &mut Writing) {
+        self.set_writer(writing, None);
     }
 
     pub(crate) fn default_cause(&self) -> Cause {
@@ -197,25 +197,25 @@ impl File {
             drop(writing);
             return next.append(bytes);
         }
-        let stream = match &writing.stream {
-            Some(stream) => stream.clone(),
-            None => self.start_stream(&mut writing)?,
+        let writer = match &writing.writer {
+            Some(writer) => writer.clone(),
+            None => self.start_writer(&mut writing)?,
         };
-        let result = stream.append(bytes);
-        self.state.size.store(stream.len(), Ordering::Release);
+        let result = self.core.writers.append(&writer, bytes);
+        self.state.size.store(writer.bytes().len(), Ordering::Release);
         result?;
         if self.core.options.wal.unbuffered && self.state.purpose == Purpose::Wal {
-            stream.drain(Priority::Normal)?;
+            writer.drain(Priority::Normal)?;
         }
         Ok(())
     }
 
-    fn start_stream(&self, writing: &mut Writing) -> Result<Arc<AppendStream>> {
+    fn start_writer(&self, writing: &mut Writing) -> Result<Arc<FileWriter>> {
         let core = &self.core;
         let state = &self.state;
         let size = state.size.load(Ordering::Acquire);
         let (segment_bytes, segments) = core.segment_sizes(state.purpose, state.kind);
-        let spec = StreamSpec {
+        let spec = WriterSpec {
             file: state.serial,
             life: 0,
             framing: match state.kind {
@@ -233,27 +233,25 @@ impl File {
             },
         };
         let zone = if size > 0 { core.open_zone_of(state) } else { None };
-        let start = StreamStart { logical: size, zone, sequence: 0 };
+        let start = WriterStart { logical: size, zone, sequence: 0 };
         let before = match state.purpose {
             Purpose::Wal if !state.is_orphan() => core.wal_before(state)?,
             _ => None,
         };
         let before = Arc::new(Before::of(before));
-        let going_on = zone.map(|open| open.zone.0);
-        let placer = Arc::new(FilePlacer::new(core, state, &before, spec.deferred > 0, going_on));
-        let stream = Arc::new(AppendStream::new(&core.tenant, spec, start, placer));
+        let writer = FileWriter::new(core, state, &before, spec, start);
         if state.purpose == Purpose::Wal {
-            let now = Tail { state: state.clone(), stream: stream.clone(), before };
+            let now = Tail { state: state.clone(), writer: writer.clone(), before };
             let tail = writing.wal.get_or_insert_default();
             tail.goes_on(now);
             core.note_wal(state, tail);
             if spec.deferred > 0 && !core.logs_wait() {
                 // Somebody synced one just now, and did not know of this one.
-                stream.hurry();
+                core.writers.hurry(&writer);
             }
         }
-        self.set_stream(writing, Some(stream.clone()));
-        Ok(stream)
+        self.set_writer(writing, Some(writer.clone()));
+        Ok(writer)
     }
 
     /// One writer less. The last one writes what is buffered and fixes the size; where that fails, the file stays open without
@@ -264,14 +262,14 @@ impl File {
         if writing.writers > 0 {
             return Ok(());
         }
-        if let Some(stream) = writing.stream.as_ref().filter(|stream| stream.is_deferred())
+        if let Some(bytes) = writing.writer.as_ref().map(|writer| writer.bytes()).filter(|bytes| bytes.is_deferred())
             && file.state.kind == FileKind::Log
-            && stream.placed() < stream.len()
+            && bytes.placed() < bytes.len()
             && file.core.logs_wait()
         {
             // Most logs are closed just before they are deleted. One without a name goes with its last handle. A table that bears the name
             // of a log may be overwritten next.
-            stream.seal();
+            bytes.seal();
             drop(writing);
             if !file.state.is_orphan() {
                 file.core.keep_waiting(file.clone());
@@ -288,48 +286,48 @@ impl File {
 
     /// Whether a closed log is on the drive as a whole, or deleted.
     pub(crate) fn waits_no_more(&self) -> bool {
-        self.state.is_orphan() || self.stream().is_none_or(|stream| stream.placed() >= stream.len())
+        self.state.is_orphan() || self.writer().is_none_or(|writer| writer.bytes().placed() >= writer.bytes().len())
     }
 
     /// Writes what is buffered and fixes the size in the journal.
     pub(crate) fn finish(&self, writing: &mut Writing) -> Result<()> {
         let state = &self.state;
-        let Some(stream) = writing.stream.clone() else {
+        let Some(writer) = writing.writer.clone() else {
             // In place: the size becomes final only with a sync, so that a power loss cannot show bytes that were never
             // written.
             return Ok(());
         };
         if !state.is_orphan() {
-            stream.drain(Priority::Normal)?;
-            let size = stream.len();
+            writer.drain(Priority::Normal)?;
+            let size = writer.bytes().len();
             self.core.cache.end(&mut lock(&state.filling), state.serial);
             let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
             self.core.log_about(state, &[seal])?;
             self.core.refresh(state);
-            if let Some(open) = stream.give_back() {
+            if let Some(open) = writer.give_back() {
                 self.core.park(state, open);
             }
         } else {
-            stream.drain(Priority::Normal)?;
-            if let Some(open) = stream.give_back() {
+            writer.drain(Priority::Normal)?;
+            if let Some(open) = writer.give_back() {
                 self.core.tenant.finish_unused(open.zone);
             }
         }
-        self.set_stream(writing, None);
+        self.set_writer(writing, None);
         Ok(())
     }
 
-    /// Ends the stream and drops what is not on the drive: the file ends there and has no writer.
+    /// Ends the writer and drops what is not on the drive: the file ends there and has no writer.
     pub(crate) fn give_up_unwritten(&self, writing: &mut Writing) -> Result<()> {
         let state = &self.state;
-        if let Some(stream) = writing.stream.clone() {
-            stream.abandon();
-            let size = stream.placed();
+        if let Some(writer) = writing.writer.clone() {
+            writer.abandon();
+            let size = writer.bytes().placed();
             let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
             self.core.volume.sync(Tag::new(self.default_cause()))?;
             self.core.log_cut(state, size, &[seal])?;
             state.size.store(size, Ordering::Release);
-            self.set_stream(writing, None);
+            self.set_writer(writing, None);
         }
         writing.writers = 0;
         Ok(())
@@ -339,8 +337,8 @@ impl File {
     pub(crate) fn set_cause(&self, cause: Cause) {
         let mut writing = lock(&self.writing);
         writing.cause = Some(cause);
-        if let Some(stream) = &writing.stream {
-            stream.set_cause(cause);
+        if let Some(writer) = &writing.writer {
+            writer.bytes().set_cause(cause);
         }
     }
 }

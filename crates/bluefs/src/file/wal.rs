@@ -4,10 +4,11 @@
 //! bytes outlive the process, and holds nothing that somebody else cannot get: neither memory nor zones.
 
 use crate::file::core::{Core, Wals};
+use crate::file::writer::FileWriter;
 use crate::file::{File, FileState, lock};
 use crate::kind::wal_number;
 use imbrex_device::{Cause, Priority, Result, Tag};
-use imbrex_zones::AppendStream;
+use imbrex_zones::write::Writer as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +21,7 @@ pub(crate) struct WalTail(Mutex<Option<Tail>>);
 #[derive(Clone)]
 pub(crate) struct Tail {
     pub(crate) state: Arc<FileState>,
-    pub(crate) stream: Arc<AppendStream>,
+    pub(crate) writer: Arc<FileWriter>,
     pub(crate) before: Arc<Before>,
 }
 
@@ -42,7 +43,7 @@ impl Before {
             gone.push(deleted);
         }
         let before = slot.clone();
-        // Who is let go of may be the last to hold a stream: without a lock.
+        // Who is let go of may be the last to hold a writer: without a lock.
         drop(slot);
         before
     }
@@ -62,7 +63,7 @@ impl WalTail {
     /// The log goes on in this way: after its beginning, a cut, or a close.
     pub(crate) fn goes_on(&self, now: Tail) {
         let before = lock(&self.0).replace(now);
-        // Let go of without the lock: it may be the last to hold a stream.
+        // Let go of without the lock: it may be the last to hold a writer.
         drop(before);
     }
 
@@ -86,9 +87,9 @@ impl WalTail {
         self.now().map(|tail| tail.before.get());
     }
 
-    fn hurry(&self) {
+    fn hurry(&self, core: &Core) {
         if let Some(tail) = self.now() {
-            tail.stream.hurry();
+            core.writers.hurry(&tail.writer);
         }
     }
 
@@ -99,14 +100,14 @@ impl WalTail {
             first.ensure_durable(core)?;
             before.clear();
         }
-        // First the moment, then the stream: all bytes of the moment are on the drive, or in this stream.
+        // First the moment, then the writer: all bytes of the moment are on the drive, or in this writer.
         let mark = state.mark();
-        let Some(Tail { state, stream, .. }) = self.now() else { return Ok(()) };
+        let Some(Tail { state, writer, .. }) = self.now() else { return Ok(()) };
         if state.is_orphan() || !state.durable.is_behind(&mark) {
             return Ok(());
         }
-        if stream.placed() < mark.end()
-            && let Err(error) = stream.drain(Priority::Normal)
+        if writer.bytes().placed() < mark.end()
+            && let Err(error) = writer.drain(Priority::Normal)
         {
             // It was deleted meanwhile: then nobody has to wait for it.
             return if state.is_orphan() { Ok(()) } else { Err(error) };
@@ -133,7 +134,7 @@ impl Core {
             return;
         }
         let logs: Vec<Arc<WalTail>> = lock(&self.wals).values().flatten().map(|(_, tail)| tail.clone()).collect();
-        logs.iter().for_each(|tail| tail.hurry());
+        logs.iter().for_each(|tail| tail.hurry(self));
     }
 
     /// Keeps a closed log whose bytes wait.
@@ -197,7 +198,7 @@ impl Core {
         let Some(number) = wal_number(&file.name) else { return };
         let mut wals = lock(&self.wals);
         let list = wals.entry(file.parent).or_default();
-        // Let go of without the lock: it may be the last to hold a stream.
+        // Let go of without the lock: it may be the last to hold a writer.
         let (before, gone): (Wals, Wals) =
             std::mem::take(list).into_iter().partition(|(n, tail)| *n != number && !tail.is_settled());
         *list = before.clone();

@@ -24,7 +24,7 @@ use imbrex_drives::counted::Counters;
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
 use imbrex_zones::log::{KEPT, MetaLog, Root};
 use imbrex_zones::shell::Maintenance;
-use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume, ZoneKeeper};
+use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -257,8 +257,6 @@ pub(crate) fn mount(
     let parts = Parts { volume, tenant, options, counters, maintenance, meta, journal, conventional, parking };
     let core = Core::new(parts);
     tell_lost(&core, &left, &mut found.report);
-    let keeper: Arc<dyn ZoneKeeper> = core.clone();
-    core.tenant.set_keeper(Arc::downgrade(&keeper));
     let mut homeless = BTreeSet::new();
     found.report.replayed_bytes = replay_left(&core, &left, &mut homeless)?;
     core.sync_journal()?;

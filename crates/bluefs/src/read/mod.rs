@@ -9,8 +9,8 @@ use crate::file::extents::read_extents;
 use crate::file::{File, lock};
 use crate::kind::FileKind;
 use imbrex_device::{AlignedBuf, Cause, Result, Tag};
-use imbrex_zones::Where;
 use imbrex_zones::cache::Views;
+use imbrex_zones::write::{Where, Writer as _};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -84,7 +84,7 @@ impl File {
         }
         match self.views.get() {
             // It is still being written: no page below its size changes, but there would be no slots for the rest of it.
-            None if self.stream().is_some() => None,
+            None if self.writer().is_some() => None,
             None => Some(self.views.get_or_init(|| self.core.cache.views(self.state.size.load(Ordering::Acquire)))),
             views => views,
         }
@@ -121,7 +121,7 @@ impl File {
                 };
                 continue;
             }
-            match self.stream().map(|s| s.read(here, &mut out[done..want])) {
+            match self.writer().map(|writer| writer.bytes().read(here, &mut out[done..want])) {
                 Some(Where::Memory(n)) if n > 0 => done += n,
                 // It was written out meanwhile: look again.
                 Some(Where::Drive(_) | Where::Memory(_)) => std::thread::yield_now(),

@@ -31,6 +31,10 @@ impl ZoneKeeper for Core {
     fn settle(&self) -> Result<()> {
         self.sync_journal()
     }
+
+    fn leave_one(&self) -> Result<bool> {
+        self.writers.leave_one(None, 0)
+    }
 }
 
 impl Core {

@@ -62,7 +62,7 @@ fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
     core.sync_journal().unwrap();
     // All active zones but that one: two are the label's, two the journal's.
     let others: Vec<_> = (0..limit - 5).map(|_| core.take_zone(Urgency::User).unwrap()).collect();
-    others.iter().for_each(|zone| core.tenant.activate(*zone).unwrap());
+    others.iter().for_each(|zone| core.tenant.activate(*zone, Some(&**core)).unwrap());
     fs.mkdir("/not-yet-durable").unwrap();
     emulator.faults().host_full(true);
     let mut step = core.begin_step().unwrap();

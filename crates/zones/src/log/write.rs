@@ -4,7 +4,7 @@ use super::format::{FRONT, Kind, LogFrame, LogHead, footprint};
 use super::items::Cut;
 use super::{BLOCK, Batch, HEADS, MetaLog, ONE_COPY, Progress};
 use crate::table::pool::Urgency;
-use crate::volume::stream::OpenZone;
+use crate::volume::OpenZone;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Priority, Result, Tag, ZoneId, ZoneState};
 use std::io::ErrorKind;
 

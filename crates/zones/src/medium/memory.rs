@@ -451,7 +451,7 @@ pub(crate) struct SegmentImage<'a> {
     segment: &'a Segment,
 }
 
-impl SegmentImage<'_> {
+impl<'a> SegmentImage<'a> {
     fn slot(&self, at: usize, n: usize) -> *mut u8 {
         assert!(at.checked_add(n).is_some_and(|end| end <= self.segment.units * self.segment.memory.unit));
         // SAFETY: within the segment's units, as asserted.
@@ -473,7 +473,7 @@ impl SegmentImage<'_> {
     }
 
     /// The bytes from `at` on, `n` of them.
-    pub(crate) fn bytes(&self, at: usize, n: usize) -> &[u8] {
+    pub(crate) fn bytes(&self, at: usize, n: usize) -> &'a [u8] {
         let from = self.slot(at, n);
         // SAFETY: in bounds, initialised (the region starts zeroed), and nobody writes to a sealed segment but this thread.
         unsafe { std::slice::from_raw_parts(from, n) }

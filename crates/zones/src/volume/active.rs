@@ -3,30 +3,30 @@
 //!
 //! The limit is divided beforehand. The label's rings have their share for themselves, because nobody could wait for them. The rest is divided among
 //! the tenants ([`shares`](crate::label::budget::shares)): none waits for another's zones, and none takes a zone from another. Of a tenant's share two are for
-//! its log, one is the cleaner's, and the rest is for streams. When that is used up, whoever needs one more zone
+//! its log, one is the cleaner's, and the rest is for writers. When that is used up, whoever needs one more zone
 //! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
-//! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the stream that has not written for the
-//! longest time; or waiting for a stream that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::notify`]).
+//! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the writer that has not written for the
+//! longest time; or waiting for one that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::notify`]).
 //! What costs room in a zone that somebody goes on in waits until others have stopped writing for a moment ([`PATIENCE`]): two
-//! streams that cannot share a zone would else take it from each other with every write, and leave finished zones behind that are
+//! writers that cannot share a zone would else take it from each other with every write, and leave finished zones behind that are
 //! nearly empty.
 //!
 //! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
 
 use crate::label::NOBODY;
 use crate::sync::{Condvar, Mutex, lock, wait_at_most};
-use crate::volume::stream::StreamCore;
 use crate::volume::{Exec, VolumeCore};
 use imbrex_device::{Cause, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Nobody wrote for so long: then who wants a zone need not wait for others to fill theirs.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// After so many writes of others one has waited long enough.
 const PATIENT_EVENTS: u32 = 64;
-/// After so long without any event it is time for a look all the same: where a stream could not write, nobody says when it could.
+/// After so long without any event it is time for a look all the same: where a writer could not write, nobody says when it could.
 const AT_MOST: Duration = Duration::from_secs(1);
 
 /// Zones of an engine's log that are written, one of each copy.
@@ -37,15 +37,15 @@ const CLEANER: u32 = 1;
 /// Who writes to a zone, and so which share of the limit it is from.
 #[derive(Clone)]
 pub(crate) enum Holder {
-    /// A stream of a file.
-    Stream(Weak<StreamCore>),
+    /// A writer of this number, as long as it is there.
+    Writer(u64, Weak<AtomicU64>),
     /// The cleaner: not to be taken away.
     Cleaner,
     /// Nobody: the engine keeps it for its next file, or all that stood in it was deleted.
     Nobody,
-    /// The engine has just taken it for a stream.
+    /// The engine has just taken it for a writer.
     Taken,
-    /// Nobody: it is from before the volume was opened and the engine has not said that it keeps it, or its stream has ended.
+    /// Nobody: it is from before the volume was opened and the engine has not said that it keeps it, or its writer has ended.
     Before,
     /// Nobody: somebody finishes it, and nobody else must. It counts until that is done.
     Finishing,
@@ -55,7 +55,7 @@ impl Holder {
     /// Nobody will write there or ask for it.
     fn is_gone(&self) -> bool {
         match self {
-            Holder::Stream(stream) => stream.strong_count() == 0,
+            Holder::Writer(_, writer) => writer.strong_count() == 0,
             Holder::Before => true,
             Holder::Cleaner | Holder::Nobody | Holder::Taken | Holder::Finishing => false,
         }
@@ -65,8 +65,8 @@ impl Holder {
 impl std::fmt::Debug for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Holder::Stream(stream) if stream.strong_count() == 0 => "stream that ended",
-            Holder::Stream(_) => "stream",
+            Holder::Writer(_, writer) if writer.strong_count() == 0 => "writer that ended",
+            Holder::Writer(..) => "writer",
             Holder::Cleaner => "cleaner",
             Holder::Nobody => "kept",
             Holder::Taken => "taken",
@@ -76,18 +76,29 @@ impl std::fmt::Debug for Holder {
     }
 }
 
-/// The engine's side of a limit on active zones.
-pub trait ZoneKeeper: Send + Sync {
+/// What an engine can give up where it waits for an active zone. It says so with the call that waits; no lock of this crate is held then.
+pub trait ZoneKeeper {
     /// A zone that the engine keeps for later and can do without, the fullest first; it is the engine's no more, except for the
-    /// bytes that stand in it. Called with a stream's right to write held, and no other lock of this crate.
-    fn parked(&self) -> Option<ZoneId>;
+    /// bytes that stand in it.
+    fn parked(&self) -> Option<ZoneId> {
+        None
+    }
     /// Of these zones, those that it does not keep.
-    fn not_kept(&self, zones: Vec<ZoneId>) -> Vec<ZoneId>;
+    fn not_kept(&self, _zones: Vec<ZoneId>) -> Vec<ZoneId> {
+        Vec::new()
+    }
     /// Makes durable what the engine's metadata says of where files end: a zone that is finished no longer tells.
     ///
     /// # Errors
     /// Those of the write or flush.
-    fn settle(&self) -> Result<()>;
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Has the writer that wrote last, of those that can, give up its zone ([`Writers::leave_one`](crate::write::Writers::leave_one)). False: none can.
+    ///
+    /// # Errors
+    /// Those of a volume that takes no more writes.
+    fn leave_one(&self) -> Result<bool>;
 }
 
 /// Those of all tenants of a volume.
@@ -127,10 +138,9 @@ impl Active {
 /// Those of one tenant: its share of the limit.
 pub(crate) struct ActiveZones {
     share: u32,
-    /// For streams; the cleaner may have one more.
+    /// For writers; the cleaner may have one more.
     limit: usize,
     zones: Mutex<BTreeMap<u32, Holder>>,
-    keeper: OnceLock<Weak<dyn ZoneKeeper>>,
     /// How often something happened that may let a waiting one in.
     events: Mutex<u64>,
     happened: Condvar,
@@ -146,13 +156,12 @@ impl ActiveZones {
             share,
             limit: share.saturating_sub(LOG + CLEANER).max(1) as usize,
             zones: Mutex::new(active.map(|zone| (zone, Holder::Before)).collect()),
-            keeper: OnceLock::new(),
             events: Mutex::new(0),
             happened: Condvar::new(),
         }
     }
 
-    /// A zone changed hands or is active no more, or a stream has stopped writing: who waits looks again.
+    /// A zone changed hands or is active no more, or a writer has stopped writing: who waits looks again.
     pub(crate) fn notify(&self) {
         *lock(&self.events) += 1;
         self.happened.notify_all();
@@ -169,11 +178,6 @@ impl ActiveZones {
             return true;
         }
         *wait_at_most(&self.happened, events, time) != seen
-    }
-
-    pub(crate) fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
-        // A tenant has one engine; a second one would only lose the chance to give some up.
-        let _ = self.keeper.set(keeper);
     }
 
     /// How many the tenant may have.
@@ -201,9 +205,9 @@ impl ActiveZones {
         }
     }
 
-    /// A stream has ended in the zone without giving it back.
+    /// A writer has ended in the zone without giving it back.
     pub(crate) fn left_behind(&self, zone: ZoneId) {
-        if let Some(holder @ Holder::Stream(_)) = lock(&self.zones).get_mut(&zone.0) {
+        if let Some(holder @ Holder::Writer(..)) = lock(&self.zones).get_mut(&zone.0) {
             *holder = Holder::Before;
         }
         self.notify();
@@ -231,18 +235,16 @@ impl ActiveZones {
         fits
     }
 
-    /// Streams with a zone, the one that wrote last at the end.
-    fn streams(&self) -> Vec<Arc<StreamCore>> {
+    /// Numbers of the writers that have a zone.
+    pub(crate) fn writers(&self) -> BTreeSet<u64> {
         let of = |holder: &Holder| match holder {
-            Holder::Stream(stream) => stream.upgrade(),
+            Holder::Writer(id, writer) if writer.strong_count() > 0 => Some(*id),
             _ => None,
         };
-        let mut streams: Vec<_> = lock(&self.zones).values().filter_map(of).collect();
-        streams.sort_by_key(|stream| stream.last_write());
-        streams
+        lock(&self.zones).values().filter_map(of).collect()
     }
 
-    /// Zones that nobody will write to or ask for: their stream ended without giving them back, or they are from before.
+    /// Zones that nobody will write to or ask for: their writer ended without giving them back, or they are from before.
     fn left(&self) -> Vec<ZoneId> {
         lock(&self.zones).iter().filter(|(_, holder)| holder.is_gone()).map(|(zone, _)| ZoneId(*zone)).collect()
     }
@@ -256,7 +258,13 @@ impl VolumeCore {
 
     /// Before the first write to a zone that is empty, or that somebody kept: waits until the drive has room for one more
     /// active zone. Nothing on a drive without such a limit.
-    pub(crate) fn activate(&self, owner: u8, zone: ZoneId, holder: Holder) -> Result<()> {
+    pub(crate) fn activate(
+        &self,
+        owner: u8,
+        zone: ZoneId,
+        holder: Holder,
+        keeper: Option<&dyn ZoneKeeper>,
+    ) -> Result<()> {
         let Some(active) = self.active_of(owner) else { return Ok(()) };
         // Nobody else writes where the engine's one thread does everything, and nothing takes time under the model checker.
         let mut patience = match self.options.exec {
@@ -273,9 +281,8 @@ impl VolumeCore {
                 }
                 continue;
             }
-            let keeper = active.keeper.get().and_then(Weak::upgrade);
             let left = active.left();
-            if let Some(keeper) = &keeper
+            if let Some(keeper) = keeper
                 && !left.is_empty()
             {
                 keeper.settle()?;
@@ -288,27 +295,29 @@ impl VolumeCore {
                 patience = if active.wait_beyond(seen, PATIENCE) { patience - 1 } else { 0 };
                 continue;
             }
-            if let Some(keeper) = &keeper
+            if let Some(keeper) = keeper
                 && let Some(parked) = keeper.parked()
             {
                 keeper.settle()?;
                 self.finish(owner, parked);
                 continue;
             }
-            if let Some(keeper) = &keeper
-                && self.give_up_deleted(active, keeper.as_ref())?
+            if let Some(keeper) = keeper
+                && self.give_up_deleted(active, keeper)?
             {
                 continue;
             }
             if matches!(holder, Holder::Cleaner) {
-                // Streams may be waiting for it.
+                // Writers may be waiting for it.
                 active.hold(zone, holder);
                 return Ok(());
             }
-            if self.first_to_leave(active.streams(), 0)? {
+            if let Some(keeper) = keeper
+                && keeper.leave_one()?
+            {
                 continue;
             }
-            // Every other stream is writing this moment.
+            // Every other writer is writing this moment.
             let zones = || -> Vec<String> {
                 lock(&active.zones).iter().map(|(zone, holder)| format!("{zone} {holder:?}")).collect()
             };
@@ -342,17 +351,6 @@ impl VolumeCore {
         }
     }
 
-    /// Makes a stream of the tenant, whose bytes stand in zones as this one's do, give its zone, with room for `need` bytes, to the
-    /// engine, to be shared. False: there is no such stream.
-    pub(crate) fn free_to_share(&self, owner: u8, framed: bool, need: u64) -> Result<bool> {
-        let mut streams = match self.active_of(owner) {
-            Some(active) => active.streams(),
-            None => self.writers(owner),
-        };
-        streams.retain(|stream| stream.is_framed() == framed);
-        self.first_to_leave(streams, need)
-    }
-
     /// Whether one more active zone would cost somebody else's.
     pub(crate) fn is_crowded(&self, owner: u8) -> Result<bool> {
         match self.active_of(owner) {
@@ -379,7 +377,7 @@ impl VolumeCore {
         for zone in known {
             let report = self.report_one(ZoneId(zone))?;
             // An empty zone that somebody holds is about to be written.
-            let held = matches!(lock(&active.zones).get(&zone), Some(Holder::Cleaner | Holder::Stream(_)));
+            let held = matches!(lock(&active.zones).get(&zone), Some(Holder::Cleaner | Holder::Writer(..)));
             if is_active(&report) || (held && report.state == ZoneState::Empty) {
                 continue;
             }
@@ -404,12 +402,12 @@ impl VolumeCore {
     /// ones. A zone that cannot be finished is left as it is.
     pub(crate) fn finish_unused(&self, owner: u8, zone: ZoneId) {
         if let Some(active) = self.active_of(owner) {
-            let written = |holder: &Holder| matches!(holder, Holder::Stream(stream) if stream.strong_count() > 0);
+            let written = |holder: &Holder| matches!(holder, Holder::Writer(_, writer) if writer.strong_count() > 0);
             self.finish_if(active, zone, |holder| !written(holder));
         }
     }
 
-    /// The same of a zone that the caller's stream has.
+    /// The same of a zone that the caller's writer has.
     pub(crate) fn finish(&self, owner: u8, zone: ZoneId) {
         if let Some(active) = self.active_of(owner) {
             lock(&active.zones).insert(zone.0, Holder::Finishing);

@@ -1,19 +1,16 @@
 //! The volume: one opened drive, its label, its pool, its flushes and whoever writes to it.
 //!
-//! Lock order: a stream's I/O → (the engine's locks) → another stream's I/O → the label → the pool → the turn. No lock of
+//! Lock order: a writer's guard → (the engine's locks) → another writer's guard → the label → the pool → the turn. No lock of
 //! this module is held while an engine is called.
 
 pub(crate) mod active;
-pub(crate) mod deferred;
 mod engines;
 mod labels;
 mod left;
 mod relabel;
-pub mod stream;
 mod taken;
 mod tenant;
-mod work;
-mod writers;
+pub(crate) mod work;
 
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::Tenant;
@@ -26,8 +23,6 @@ use crate::medium::turn::Turn;
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::table::pool::{Pool, Take, Urgency};
 use crate::volume::active::Active;
-use crate::volume::deferred::Streams;
-use crate::volume::stream::OpenZone;
 use crate::volume::taken::Taken;
 use engines::Engines;
 use imbrex_device::{
@@ -36,12 +31,12 @@ use imbrex_device::{
 };
 use labels::{LabelZones, cannot_write, conventional_count, geometry_of};
 use left::Left;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use work::Work;
 #[cfg(not(feature = "shuttle"))]
 use work::spawn_writers;
+use work::{Background, Work};
 
 /// Who does background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +107,10 @@ pub(crate) struct VolumeCore {
     work: Mutex<Work>,
     work_changed: Condvar,
     lives: AtomicU64,
-    streams: AtomicU64,
-    pub(crate) deferred: Streams,
-    /// Streams that are not deferred.
-    pub(crate) others: Streams,
-    /// Counts writes of streams: by it they are told apart.
-    pub(crate) writes: AtomicU64,
+    /// Counts writers of bytes, and their writes: by it they are told apart.
+    writers: AtomicU64,
+    writes: AtomicU64,
+    background: Mutex<Vec<Weak<dyn Background>>>,
     opened: Instant,
     /// Nanoseconds that have passed besides.
     passed: AtomicU64,
@@ -138,6 +131,19 @@ pub(crate) struct VolumeCore {
     label_unwritten: AtomicBool,
     /// On a drive that limits active zones.
     pub(crate) active: Option<Active>,
+}
+
+/// A zone that is written, or will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenZone {
+    /// Which.
+    pub zone: ZoneId,
+    /// Its life.
+    pub life: u64,
+    /// Its write pointer, in bytes from its start.
+    pub at: u64,
+    /// Bytes that can be written to it, from its start.
+    pub capacity: u64,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -339,10 +345,9 @@ impl Volume {
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
             lives: AtomicU64::new(0),
-            streams: AtomicU64::new(0),
-            deferred: Streams::default(),
-            others: Streams::default(),
+            writers: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            background: Mutex::default(),
             opened: Instant::now(),
             passed: AtomicU64::new(0),
             mount: AtomicU64::new(label.mount + 1),
@@ -550,7 +555,7 @@ impl Volume {
         self.handle.core.step()
     }
 
-    /// Lets time pass for what depends on it: how long streams wait in memory. Without threads it stands still otherwise.
+    /// Lets time pass for what depends on it: how long bytes wait in memory. Without threads it stands still otherwise.
     pub fn pass(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.handle.core.passed.fetch_add(nanos, Ordering::AcqRel);
@@ -625,8 +630,12 @@ impl VolumeCore {
         Error::new(&name_of(self.drive.device.as_ref()), fault)
     }
 
-    pub(crate) fn next_stream(&self) -> u64 {
-        self.streams.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn next_writer(&self) -> u64 {
+        self.writers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn next_write(&self) -> u64 {
+        self.writes.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn sync(&self, tag: Tag) -> Result<()> {

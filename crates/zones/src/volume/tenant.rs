@@ -10,8 +10,8 @@ use crate::table::pool::{PoolCounts, Urgency};
 use crate::volume::active::{ActiveZones, Holder, ZoneKeeper};
 use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 /// Conventional space begins at a multiple of this many bytes in a zone with labels.
 const LABEL_APART: u64 = 256 << 10;
@@ -196,13 +196,6 @@ impl Tenant {
         }
     }
 
-    /// Who keeps zones for later, and is asked to give some up on a drive that limits active ones.
-    pub fn set_keeper(&self, keeper: Weak<dyn ZoneKeeper>) {
-        if let Some(active) = self.core().active_of(self.owner) {
-            active.set_keeper(keeper);
-        }
-    }
-
     /// Whether the drive limits active zones: those that are kept for later count.
     pub fn limits_active(&self) -> bool {
         self.core().active.is_some()
@@ -220,12 +213,13 @@ impl Tenant {
         core.geometry.max_open.map(|limit| shares(&budgets, limit.get())[usize::from(self.owner) - 1])
     }
 
-    /// Before the first write of [`Volume::write_sequential`] to a zone: waits for one of the drive's active zones.
+    /// Before the first write of [`Volume::write_sequential`] to a zone: waits for one of the drive's active zones. `keeper`: has others of the engine
+    /// give up theirs.
     ///
     /// # Errors
     /// Those of what has to be written to make room.
-    pub fn activate(&self, zone: ZoneId) -> Result<()> {
-        self.core().activate(self.owner, zone, Holder::Cleaner)
+    pub fn activate(&self, zone: ZoneId, keeper: Option<&dyn ZoneKeeper>) -> Result<()> {
+        self.core().activate(self.owner, zone, Holder::Cleaner, keeper)
     }
 
     /// Whether the drive had lost power under an earlier process, and only that process found out. What it left in memory counts for nothing.
@@ -276,24 +270,6 @@ impl Tenant {
         self.core().is_crowded(self.owner)
     }
 
-    /// Makes a stream, framed or not, that does not write at the moment give back its zone with room for `need` bytes. False: there
-    /// is none.
-    ///
-    /// # Errors
-    /// Those of writing what it has in memory.
-    pub fn free_to_share(&self, framed: bool, need: u64) -> Result<bool> {
-        self.core().free_to_share(self.owner, framed, need)
-    }
-
-    /// Makes every framed stream that nobody appends to this moment write what it has in memory, and give up its zone, to be shared, and what
-    /// was promised to it. Called without any stream's right to write.
-    ///
-    /// # Errors
-    /// Those of a volume that takes no more writes.
-    pub fn rest_logs(&self) -> Result<()> {
-        self.core().rest_logs(self.owner)
-    }
-
     /// Nobody writes to this zone for now; it is kept for later.
     pub fn let_go(&self, zone: ZoneId) {
         if let Some(active) = self.core().active_of(self.owner) {
@@ -301,7 +277,7 @@ impl Tenant {
         }
     }
 
-    /// A zone that was kept for later is about to get a stream. To be said before anybody can see that it is kept no more.
+    /// A zone that was kept for later is about to get a writer. To be said before anybody can see that it is kept no more.
     pub fn taken(&self, zone: ZoneId) {
         if let Some(active) = self.core().active_of(self.owner) {
             active.taken(zone);

@@ -1,25 +1,30 @@
-//! Background work of a volume: writing full segments and resetting free zones, on threads or step by step.
+//! Background work of a volume: what its engines' writers have due, and resetting free zones, on threads or step by step.
 
 use super::{Exec, Handle, VolumeCore};
 use crate::sync::lock;
 #[cfg(not(feature = "shuttle"))]
 use crate::sync::{wait, wait_at_most};
-#[cfg(not(feature = "shuttle"))]
-use crate::volume::deferred;
-use crate::volume::stream::StreamCore;
 use imbrex_device::{Cause, Priority, Result, Tag};
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct Work {
-    ready: VecDeque<Arc<StreamCore>>,
     resets: bool,
-    /// Memory is nearly short.
-    relieve: bool,
     stop: bool,
+}
+
+/// What a volume does for an engine in the background. Called without a lock.
+pub(crate) trait Background: Send + Sync {
+    /// Does one piece of what is due, of about so many bytes. False: nothing is.
+    ///
+    /// # Errors
+    /// Whatever is done in vain is not due any more; who needs it done meets the error.
+    fn step(&self, bytes: u64) -> Result<bool>;
+    /// In how much time something is due; `None`: not before somebody [says so](VolumeCore::ring).
+    #[cfg_attr(feature = "shuttle", expect(dead_code, reason = "nothing takes time under the model checker"))]
+    fn until_due(&self) -> Option<Duration>;
 }
 
 impl Handle {
@@ -29,13 +34,11 @@ impl Handle {
         #[cfg(not(feature = "shuttle"))]
         for thread in lock(&self.threads).drain(..) {
             // The last reference may be dropped by a writer itself, which cannot wait for its own end. A writer that
-            // panicked has already said so; its streams keep their bytes.
+            // panicked has already said so; files keep their bytes in memory.
             if thread.thread().id() != std::thread::current().id() {
                 drop(thread.join());
             }
         }
-        // Streams hold the volume, so the volume must not go on holding streams.
-        lock(&self.core.work).ready.clear();
     }
 }
 
@@ -61,10 +64,27 @@ pub(super) fn spawn_writers(core: &Arc<VolumeCore>) -> Vec<std::thread::JoinHand
 }
 
 impl VolumeCore {
-    /// A stream has a full segment.
-    pub(crate) fn enqueue(&self, stream: Arc<StreamCore>) {
-        lock(&self.work).ready.push_back(stream);
+    /// An engine has something to do in the background from now on, as long as it is there.
+    pub(crate) fn attend(&self, background: &Arc<dyn Background>) {
+        let mut all = lock(&self.background);
+        all.retain(|background| background.strong_count() > 0);
+        all.push(Arc::downgrade(background));
+    }
+
+    fn background(&self) -> Vec<Arc<dyn Background>> {
+        lock(&self.background).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Something is due: a thread that sleeps looks again.
+    pub(crate) fn ring(&self) {
+        drop(lock(&self.work));
         self.work_changed.notify_one();
+    }
+
+    /// Something is due at a certain time from now on: a thread that sleeps until there is something to do has to look at the clock.
+    pub(crate) fn watch_clock(&self) {
+        drop(lock(&self.work));
+        self.work_changed.notify_all();
     }
 
     /// Time since the volume was opened. Without threads it stands still but for [`Volume::pass`](super::Volume::pass), so that every run
@@ -79,29 +99,6 @@ impl VolumeCore {
         matches!(self.options.exec, Exec::Threads(_)) && !cfg!(feature = "shuttle")
     }
 
-    /// Something is due at a certain time from now on: a writer that sleeps until there is something to do has to look at the clock.
-    pub(crate) fn watch_clock(&self) {
-        drop(lock(&self.work));
-        self.work_changed.notify_all();
-    }
-
-    /// Memory is nearly short: some of what waits in it is to be written.
-    pub(crate) fn relieve_soon(&self) {
-        lock(&self.work).relieve = true;
-        self.work_changed.notify_one();
-    }
-
-    /// Writes a turn's worth of what waits, where memory is still nearly short.
-    fn relieve_some(&self) -> Result<bool> {
-        if !std::mem::take(&mut lock(&self.work).relieve) || !self.is_nearly_short() || !self.relieve_deferred()? {
-            return Ok(false);
-        }
-        if self.is_nearly_short() {
-            lock(&self.work).relieve = true;
-        }
-        Ok(true)
-    }
-
     /// There are zones to reset.
     pub(super) fn reset_soon(&self) {
         lock(&self.work).resets = true;
@@ -112,13 +109,10 @@ impl VolumeCore {
     }
 
     pub(super) fn step(&self) -> Result<bool> {
-        let stream = lock(&self.work).ready.pop_front();
-        if let Some(stream) = stream {
-            stream.write_ready(1)?;
-            return Ok(true);
-        }
-        if self.relieve_some()? || self.write_old()? {
-            return Ok(true);
+        for background in self.background() {
+            if background.step(1)? {
+                return Ok(true);
+            }
         }
         self.reset_one()
     }
@@ -134,60 +128,51 @@ impl VolumeCore {
         Ok(true)
     }
 
+    /// In how much time something is due in the background.
+    #[cfg(not(feature = "shuttle"))]
+    fn until_due(&self) -> Option<Duration> {
+        self.background().iter().filter_map(|background| background.until_due()).min()
+    }
+
+    #[cfg(not(feature = "shuttle"))]
+    fn is_due(&self) -> bool {
+        self.until_due() == Some(Duration::ZERO)
+    }
+
+    /// Waits until there is something to do. `None`: the volume ends; else whether there are zones to reset.
+    #[cfg(not(feature = "shuttle"))]
+    fn wait_for_work(&self) -> Option<bool> {
+        let mut work = lock(&self.work);
+        loop {
+            if work.stop {
+                return None;
+            }
+            match [self.until_due(), self.until_look()].into_iter().flatten().min() {
+                _ if work.resets => return Some(std::mem::take(&mut work.resets)),
+                Some(Duration::ZERO) => return Some(false),
+                None => work = wait(&self.work_changed, work),
+                Some(time) => work = wait_at_most(&self.work_changed, work, time),
+            }
+        }
+    }
+
     #[cfg(not(feature = "shuttle"))]
     fn write_loop(&self) {
-        let mut looked = self.now();
-        loop {
-            let mut work = lock(&self.work);
-            let stream = loop {
-                if work.stop {
-                    return;
-                }
-                if let Some(stream) = work.ready.pop_front() {
-                    break Some(stream);
-                }
-                if work.relieve || std::mem::take(&mut work.resets) {
-                    break None;
-                }
-                let deferred =
-                    (!self.deferred.is_empty()).then(|| (looked + deferred::LOOK).saturating_sub(self.now()));
-                match [deferred, self.until_look()].into_iter().flatten().min() {
-                    None => work = wait(&self.work_changed, work),
-                    Some(Duration::ZERO) => break None,
-                    Some(time) => work = wait_at_most(&self.work_changed, work, time),
-                }
-            };
-            drop(work);
+        while let Some(resets) = self.wait_for_work() {
             if self.until_look() == Some(Duration::ZERO)
                 && let Err(error) = self.look()
             {
                 self.flusher.poison(error);
             }
-            if self.now() >= looked + deferred::LOOK {
-                // Whatever goes wrong here is met by whoever needs these bytes on the drive.
-                while matches!(self.write_old(), Ok(true)) {}
-                looked = self.now();
-            }
-            if stream.is_none()
-                && let Err(error) = self.relieve_some()
-            {
-                tracing::warn!(%error, "a background write failed");
-            }
-            match stream {
-                Some(stream) => {
-                    if let Err(error) = stream.write_ready(self.options.turn_bytes) {
-                        // The bytes stay where they are; whoever syncs or needs their room meets the error.
-                        tracing::warn!(%error, "a background write failed");
-                    }
+            for background in self.background() {
+                if let Err(error) = background.step(self.options.turn_bytes) {
+                    tracing::warn!(%error, "a background write failed");
                 }
-                None => {
-                    while matches!(self.reset_one(), Ok(true)) {
-                        if !lock(&self.work).ready.is_empty() {
-                            lock(&self.work).resets = true;
-                            break;
-                        }
-                    }
-                }
+            }
+            // What is written comes first.
+            while resets && !self.is_due() && matches!(self.reset_one(), Ok(true)) {}
+            if resets && self.is_due() {
+                lock(&self.work).resets = true;
             }
         }
     }

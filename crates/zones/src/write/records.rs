@@ -24,8 +24,7 @@ use super::commit::Seq;
 use super::memory::{BufPool, PooledBuf};
 use super::turns::{AtOnce, Turns, at_once};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
-use crate::volume::Tenant;
-use crate::volume::stream::OpenZone;
+use crate::volume::{OpenZone, Tenant};
 use imbrex_device::{Cause, Result, Tag, Zone, ZoneId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -453,7 +452,7 @@ impl ZoneGuard<'_> {
             let Some((mut open, segments)) = self.front() else { break };
             let at = open.at;
             if at == 0 {
-                writer.tenant.activate(open.zone)?;
+                writer.tenant.activate(open.zone, None)?;
             }
             let pieces = command(&segments, at, most);
             let joined = (pieces.len() > 1).then(|| writer.join(&pieces));

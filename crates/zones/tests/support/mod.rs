@@ -7,9 +7,9 @@
 use imbrex_device::{AlignedBuf, Cause, Drive, Priority, Result, Tag, Written, Zone, ZoneId, report_all};
 use imbrex_emulator::{Config, Overrides, Profile};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan};
+use imbrex_zones::write::{ByteWriter, Framing, NewZone, Step, WriteGuard, Writer, WriterSpec, WriterStart, Writers};
 use imbrex_zones::{
-    AppendStream, Budget, Exec, FormatOptions, Framing, NewZone, OpenZone, Placer, StreamSpec, StreamStart, Tenant,
-    TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader,
+    Budget, Exec, FormatOptions, OpenZone, Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader, ZoneKeeper,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,7 +116,7 @@ impl Root {
     }
 }
 
-/// Keeps the root; the stream's placer.
+/// Keeps the root.
 pub struct Keeper {
     pub tenant: Tenant,
     pub root: Mutex<Root>,
@@ -149,15 +149,28 @@ impl Keeper {
     }
 }
 
-pub struct KeeperPlacer(pub Arc<Keeper>, pub bool);
+/// The log's writer.
+pub struct LogWriter {
+    keeper: Arc<Keeper>,
+    bytes: ByteWriter,
+}
 
-impl Placer for KeeperPlacer {
-    fn next_zone(&self, logical: u64, _: u64) -> Result<NewZone> {
-        let tenant = &self.0.tenant;
-        let recovering = self.0.recovering.load(Ordering::Relaxed);
+/// Nobody has a zone but the log.
+struct NoZones;
+
+impl ZoneKeeper for NoZones {
+    fn leave_one(&self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl LogWriter {
+    fn next_zone(&self, logical: u64) -> Result<NewZone> {
+        let tenant = &self.keeper.tenant;
+        let recovering = self.keeper.recovering.load(Ordering::Relaxed);
         let zone = tenant.take(if recovering { Urgency::Recovered } else { Urgency::User })?;
         let life = tenant.new_life();
-        if let Err(error) = self.0.add(Piece { zone: zone.0, life, logical, at: FRONT }) {
+        if let Err(error) = self.keeper.add(Piece { zone: zone.0, life, logical, at: FRONT }) {
             tenant.release(zone);
             return Err(error);
         }
@@ -176,29 +189,73 @@ impl Placer for KeeperPlacer {
         };
         Ok(NewZone { zone, at: 0, header })
     }
+}
 
-    fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> Result<()> {
-        if !self.1 {
-            return Ok(());
-        }
-        self.0.add(Piece { zone: zone.0, life, logical, at })
+impl Writer for LogWriter {
+    fn bytes(&self) -> &ByteWriter {
+        &self.bytes
     }
 
-    fn announce(&self, size: u64) -> Result<()> {
-        self.0.change(|root| root.size = size)
+    fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
+        loop {
+            match guard.write(priority)? {
+                Step::Nothing => return Ok(0),
+                Step::Wrote(bytes) => return Ok(bytes),
+                Step::Zone { logical, .. } => guard.give(self.next_zone(logical)?, &NoZones)?,
+                Step::Resume { logical, zone: OpenZone { zone, life, at, .. } } => {
+                    if !self.bytes.is_framed() {
+                        self.keeper.add(Piece { zone: zone.0, life, logical, at })?;
+                    }
+                    guard.resumed();
+                }
+                Step::Announce { size } => {
+                    self.keeper.change(|root| root.size = size)?;
+                    guard.announced(size);
+                }
+                Step::Placed(..) => {}
+            }
+        }
+    }
+}
+
+/// The log as its user sees it.
+pub struct Stream {
+    writers: Arc<Writers<LogWriter>>,
+    writer: Arc<LogWriter>,
+}
+
+impl Stream {
+    pub fn new(keeper: &Arc<Keeper>, spec: WriterSpec, start: WriterStart) -> Stream {
+        let writers = Writers::new(&keeper.tenant);
+        let bytes = ByteWriter::new(&keeper.tenant, spec, start);
+        let writer = Arc::new(LogWriter { keeper: keeper.clone(), bytes });
+        writers.add(&writer);
+        Stream { writers, writer }
+    }
+
+    pub fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.writers.append(&self.writer, bytes)
+    }
+
+    pub fn drain(&self, priority: Priority) -> Result<()> {
+        Writers::drain(&*self.writer, priority)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.writer.bytes.len()
     }
 }
 
 pub struct Engine {
     pub volume: Volume,
     pub keeper: Arc<Keeper>,
-    pub stream: AppendStream,
+    pub stream: Stream,
     pub framing: Framing,
     /// Bytes that came from the survivor.
     pub replayed: u64,
 }
 
-/// Where the log ends on the drive, its bytes from `base`, and where a stream goes on.
+/// Where the log ends on the drive, its bytes from `base`, and where a writer goes on.
 struct Found {
     bytes: Vec<u8>,
     zone: Option<OpenZone>,
@@ -294,7 +351,7 @@ impl Engine {
         let keeper = Arc::new(Keeper { tenant: tenant.clone(), root: Mutex::new(root), recovering: true.into() });
         // The write that this size was announced for never came.
         keeper.change(|root| root.size = if root.size > end { u64::MAX } else { root.size })?;
-        let spec = StreamSpec {
+        let spec = WriterSpec {
             file: FILE,
             life: 1,
             framing,
@@ -304,9 +361,8 @@ impl Engine {
             ordered: true,
             deferred: 0,
         };
-        let start = StreamStart { logical: end, zone: found.zone, sequence: found.sequence };
-        let placer = Arc::new(KeeperPlacer(keeper.clone(), framing == Framing::Raw));
-        let stream = AppendStream::new(&tenant, spec, start, placer);
+        let start = WriterStart { logical: end, zone: found.zone, sequence: found.sequence };
+        let stream = Stream::new(&keeper, spec, start);
         let mut engine = Engine { volume, keeper, stream, framing, replayed: 0 };
         for segment in tenant.left_behind() {
             let (from, to) = (segment.key.logical, segment.key.logical + segment.bytes.len() as u64);

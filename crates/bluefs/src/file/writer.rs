@@ -1,13 +1,16 @@
-//! Where a file's stream writes: zones of its own or room behind others' bytes, promised before a byte is taken, and the records that
-//! say where its bytes are.
+//! How a file of a sequential kind is written: memory and device writes are [`ByteWriter`]'s; here are zones of its own or room behind others' bytes,
+//! promised before a byte is taken, and the records that say where its bytes are.
 
 use crate::file::core::Core;
 use crate::file::wal::Before;
 use crate::file::{FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Extent, OPEN, Place, Record};
-use imbrex_device::{Code, Error, Result, ZoneId};
-use imbrex_zones::{NewZone, OpenZone, Placed, Placer, Urgency, ZoneHeader};
+use imbrex_device::{Code, Error, Priority, Result, ZoneId};
+use imbrex_zones::write::{
+    ByteWriter, NewZone, PlaceRequest, Placed, Step, WriteGuard, Writer, WriterSpec, WriterStart, Writers,
+};
+use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -33,22 +36,23 @@ fn zone_room(core: &Core) -> u64 {
     core.zone_capacity.saturating_sub(core.front)
 }
 
-/// Gives a file's stream its zones and records where its bytes are.
-pub(crate) struct FilePlacer {
+/// Writes a file.
+pub(crate) struct FileWriter {
     core: Weak<Core>,
     state: Arc<FileState>,
     before: Arc<Before>,
-    /// Whether the stream was made to wait.
+    bytes: ByteWriter,
+    /// Whether it was made to wait.
     deferred: bool,
     /// Zones that are promised to what is in memory.
     promised: AtomicU32,
     /// Room in a zone with other files is.
     promised_room: AtomicBool,
-    /// The zone that the stream is to go on in, before metadata says so: nobody else may clean it.
+    /// The zone that it is to go on in, before metadata says so: nobody else may clean it.
     going_on: Mutex<Option<u32>>,
 }
 
-impl Drop for FilePlacer {
+impl Drop for FileWriter {
     fn drop(&mut self) {
         let Some(core) = self.core.upgrade() else { return };
         self.unpin(&core);
@@ -56,24 +60,53 @@ impl Drop for FilePlacer {
     }
 }
 
-impl FilePlacer {
-    /// `going_on`: the zone that the stream is to go on in.
+impl FileWriter {
+    /// A writer of the file, behind what it has.
     pub(crate) fn new(
         core: &Arc<Core>,
         state: &Arc<FileState>,
         before: &Arc<Before>,
-        deferred: bool,
-        going_on: Option<u32>,
-    ) -> FilePlacer {
-        FilePlacer {
+        spec: WriterSpec,
+        start: WriterStart,
+    ) -> Arc<FileWriter> {
+        let writer = Arc::new(FileWriter {
             core: Arc::downgrade(core),
             state: state.clone(),
             before: before.clone(),
-            deferred,
+            bytes: ByteWriter::new(&core.tenant, spec, start),
+            deferred: spec.deferred > 0,
             promised: AtomicU32::new(0),
             promised_room: AtomicBool::new(false),
-            going_on: Mutex::new(going_on),
+            going_on: Mutex::new(start.zone.map(|open| open.zone.0)),
+        });
+        core.writers.add(&writer);
+        writer
+    }
+
+    /// Writes everything that was appended before the call. Not a flush.
+    pub(crate) fn drain(&self, priority: Priority) -> Result<()> {
+        Writers::drain(self, priority)
+    }
+
+    /// See [`ByteWriter::abandon`].
+    pub(crate) fn abandon(&self) {
+        self.bytes.abandon();
+        self.idle();
+    }
+
+    /// See [`ByteWriter::leave`].
+    pub(crate) fn leave(&self) {
+        self.bytes.leave();
+        self.idle();
+    }
+
+    /// See [`ByteWriter::give_back`].
+    pub(crate) fn give_back(&self) -> Option<OpenZone> {
+        let (zone, idle) = self.bytes.give_back();
+        if idle {
+            self.idle();
         }
+        zone
     }
 
     fn release_promises(&self, core: &Core) {
@@ -137,7 +170,7 @@ impl FilePlacer {
         Ok(Some(NewZone { zone: open.zone, at: open.at, header }))
     }
 
-    /// Has a zone promised to the stream, or room for `need` bytes in one with other files.
+    /// Has a zone promised to the file, or room for `need` bytes in one with other files.
     fn promise(&self, core: &Core, need: u64, new_wal: bool) -> Result<()> {
         match core.promise_zone(new_wal) {
             Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
@@ -147,7 +180,7 @@ impl FilePlacer {
         Ok(())
     }
 
-    /// Has a place for `need` bytes promised to the stream, whatever has to be moved or written for it.
+    /// Has a place for `need` bytes promised to the file, whatever has to be moved or written for it.
     fn find_place(&self, core: &Core, need: u64) -> Result<()> {
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
         let is_full = |result: &Result<()>| result.as_ref().is_err_and(|error| error.code() == Code::NoSpace);
@@ -159,11 +192,11 @@ impl FilePlacer {
         // So are those that are open, and each of them that was written has a zone to itself. What one gives up another may take before this one.
         let mut patience = if self.state.kind == FileKind::Log { 8 } else { 1 };
         while is_full(&result) && core.options.share && patience > 0 {
-            core.tenant.rest_logs()?;
+            core.writers.rest_logs()?;
             result = self.promise(core, need, new_wal);
             patience -= 1;
         }
-        while is_full(&result) && core.options.share && core.tenant.free_to_share(false, need)? {
+        while is_full(&result) && core.options.share && core.writers.leave_one(Some(false), need)? {
             result = self.promise(core, need, new_wal);
         }
         let leave = if new_wal { 0 } else { core.wal_spare() };
@@ -205,9 +238,8 @@ impl FilePlacer {
             Err(error) => Err(error),
         }
     }
-}
 
-impl Placer for FilePlacer {
+    /// What must be durable before these bytes is made so.
     fn before_write(&self) -> Result<()> {
         if let Some(before) = self.before.get() {
             before.ensure_durable(&*self.core()?)?;
@@ -216,28 +248,7 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
-    fn reserve(&self, bytes: u64, deferred: bool) -> Result<()> {
-        let core = self.core()?;
-        // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
-        if core.recovering.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        if deferred {
-            let zones = bytes.div_ceil(zone_room(&core).max(1));
-            // Only where there is plenty: nothing is cleaned for what will probably be deleted.
-            while u64::from(self.promised.load(Ordering::Acquire)) < zones {
-                core.tenant.promise(PLENTY)?;
-                self.promised.fetch_add(1, Ordering::AcqRel);
-            }
-            return Ok(());
-        }
-        if self.promised.load(Ordering::Acquire) > 0 {
-            return Ok(());
-        }
-        let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
-        self.find_place(&core, core.front + bytes + segment as u64)
-    }
-
+    /// A zone for the bytes from `logical` on, with room for a header and `need` bytes. The journal has it when this returns.
     fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
         let core = self.core()?;
         if self.state.kind == FileKind::Table {
@@ -252,7 +263,7 @@ impl Placer for FilePlacer {
                 return Ok(open);
             }
             let framed = self.state.kind == FileKind::Log;
-            if core.tenant.free_to_share(framed, core.front + need)?
+            if core.writers.leave_one(Some(framed), core.front + need)?
                 && let Some(open) = self.shared_zone(&core, logical, need, true)?
             {
                 return Ok(open);
@@ -275,7 +286,7 @@ impl Placer for FilePlacer {
                 }
                 let framed = self.state.kind == FileKind::Log;
                 if core.options.share
-                    && core.tenant.free_to_share(framed, core.front + need)?
+                    && core.writers.leave_one(Some(framed), core.front + need)?
                     && let Some(open) = self.shared_zone(&core, logical, need, true)?
                 {
                     return Ok(open);
@@ -300,38 +311,16 @@ impl Placer for FilePlacer {
         Ok(NewZone { zone, at: 0, header: self.header(&core, zone, life, logical) })
     }
 
-    fn resume(&self, logical: u64, zone: ZoneId, life: u64, at: u64) -> Result<()> {
+    /// The bytes from `logical` on stand there.
+    fn resume(&self, logical: u64, open: OpenZone) -> Result<()> {
         let core = self.core()?;
-        let extent = Extent { logical, len: OPEN, place: self.place(zone, life, at) };
+        let extent = Extent { logical, len: OPEN, place: self.place(open.zone, open.life, open.at) };
         self.extend(&core, extent)?;
         self.unpin(&core);
         Ok(())
     }
 
-    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
-        let core = self.core()?;
-        let serial = self.state.serial;
-        // Together: what stands in the zone has its length, and the file goes on.
-        let ends = [Record::Seal { serial, size: end, time: core.now() }, Record::Reopen { serial }];
-        if core.log_unless_orphan(&self.state, &ends)? {
-            core.refresh(&self.state);
-        }
-        self.unpin(&core);
-        core.park(&self.state, *zone);
-        Ok(true)
-    }
-
-    fn idle(&self) {
-        // The stream itself may live on for a while: in the queue of background work, or as a log that others wait for.
-        if let Some(core) = self.core.upgrade() {
-            self.release_promises(&core);
-        }
-    }
-
-    fn can_write(&self) -> bool {
-        self.before.is_none()
-    }
-
+    /// The next write ends in padding, and the file at `size`.
     fn announce(&self, size: u64) -> Result<()> {
         let core = self.core()?;
         let record = Record::Size { serial: self.state.serial, size, time: core.now(), volatile: true };
@@ -343,6 +332,7 @@ impl Placer for FilePlacer {
         Ok(())
     }
 
+    /// These bytes are on the drive: from now on readers look there.
     fn placed(&self, placed: &Placed, bytes: &[u8]) {
         if let Some(core) = self.core.upgrade()
             && self.state.kind == FileKind::Table
@@ -358,5 +348,82 @@ impl Placer for FilePlacer {
             lock(&self.state.log).note_tail(placed);
         }
         self.state.placed.store(placed.logical + placed.len, Ordering::Release);
+    }
+}
+
+impl Writer for FileWriter {
+    fn bytes(&self) -> &ByteWriter {
+        &self.bytes
+    }
+
+    fn reserve(&self, request: &PlaceRequest<'_>) -> Result<()> {
+        let (core, bytes) = (self.core()?, request.bytes());
+        // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
+        if core.recovering.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if request.is_deferred() {
+            let zones = bytes.div_ceil(zone_room(&core).max(1));
+            // Only where there is plenty: nothing is cleaned for what will probably be deleted.
+            while u64::from(self.promised.load(Ordering::Acquire)) < zones {
+                core.tenant.promise(PLENTY)?;
+                self.promised.fetch_add(1, Ordering::AcqRel);
+            }
+            return Ok(());
+        }
+        if self.promised.load(Ordering::Acquire) > 0 {
+            return Ok(());
+        }
+        let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
+        self.find_place(&core, core.front + bytes + segment as u64)
+    }
+
+    fn idle(&self) {
+        // It may live on for a while: in the queue of background work, or as a log that others wait for.
+        if let Some(core) = self.core.upgrade() {
+            self.release_promises(&core);
+        }
+    }
+
+    fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
+        if guard.is_due() {
+            self.before_write()?;
+        }
+        loop {
+            match guard.write(priority)? {
+                Step::Nothing => return Ok(0),
+                Step::Wrote(bytes) => return Ok(bytes),
+                Step::Zone { logical, need } => {
+                    let new = self.next_zone(logical, need)?;
+                    guard.give(new, &*self.core()?)?;
+                }
+                Step::Resume { logical, zone } => {
+                    self.resume(logical, zone)?;
+                    guard.resumed();
+                }
+                Step::Announce { size } => {
+                    self.announce(size)?;
+                    guard.announced(size);
+                }
+                Step::Placed(placed, bytes) => self.placed(&placed, bytes.get()),
+            }
+        }
+    }
+
+    fn can_write(&self) -> bool {
+        self.before.is_none()
+    }
+
+    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
+        let core = self.core()?;
+        let serial = self.state.serial;
+        // Together: what stands in the zone has its length, and the file goes on.
+        let ends = [Record::Seal { serial, size: end, time: core.now() }, Record::Reopen { serial }];
+        if core.log_unless_orphan(&self.state, &ends)? {
+            core.refresh(&self.state);
+        }
+        self.unpin(&core);
+        core.park(&self.state, *zone);
+        Ok(true)
     }
 }
