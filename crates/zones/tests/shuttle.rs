@@ -5,6 +5,8 @@
 
 #![cfg(feature = "shuttle")]
 
+mod logs;
+
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, HeapSurvivor, Identity, Priority, Result, Tag, Zone, ZoneId,
     ZoneOp, ZonedDevice,
@@ -12,17 +14,13 @@ use imbrex_device::{
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::frame::FRAME_HEADER;
 use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
-use imbrex_zones::write::{
-    ByteWriter, Committer, Framing, Join, Lead, NewZone, PlaceRequest, Placed, RecordOptions, RecordWriter, Step,
-    WriteGuard, Writer, WriterSpec, WriterStart, Writers, Written, Wrote,
-};
-use imbrex_zones::{
-    Budget, Exec, FormatOptions, OpenZone, Tenant, TenantSpec, Urgency, Volume, VolumeOptions, ZoneHeader, ZoneKeeper,
-};
+use imbrex_zones::write::{Committer, Join, Lead, Placed, RecordOptions, RecordWriter, Writers, Written, Wrote};
+use imbrex_zones::{Budget, Exec, FormatOptions, OpenZone, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
+use logs::{Log, Shared, log, logs, ranked};
 use shuttle::thread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 const TAG: Tag = Tag::new(Cause::Wal);
 
@@ -162,182 +160,6 @@ fn volume_for<const N: usize>(
     tenants.iter().for_each(Tenant::adoption_done);
     tenants.iter().for_each(|tenant| tenant.recovered().unwrap());
     (device, volume, tenants)
-}
-
-/// Where a log's bytes went, and its zones.
-#[derive(Default)]
-struct Notes {
-    placed: Mutex<Vec<(Placed, Vec<u8>)>>,
-    zones: Mutex<Vec<u32>>,
-}
-
-/// The zones that logs left, and everything that was placed, of all logs.
-#[derive(Default)]
-struct Shared {
-    parked: Mutex<Vec<OpenZone>>,
-    placed: Mutex<Vec<(u64, Placed)>>,
-}
-
-/// Writes a log. With `shared`, logs share the zones that they left, as an engine's files do, and somebody else may take such a zone to empty it.
-struct LogWriter {
-    bytes: ByteWriter,
-    tenant: Tenant,
-    file: u64,
-    notes: Notes,
-    shared: Option<Arc<Shared>>,
-    promised: AtomicU32,
-    all: Weak<Writers<LogWriter>>,
-}
-
-impl LogWriter {
-    fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
-        let shared = self.shared.as_ref().and_then(|shared| {
-            let mut parked = shared.parked.lock().unwrap();
-            let fits = |zone: &OpenZone| zone.capacity - zone.at >= need + 4096;
-            parked.iter().position(fits).map(|i| parked.swap_remove(i))
-        });
-        let (zone, life, at) = match shared {
-            Some(open) => (open.zone, open.life, open.at),
-            None => {
-                let urgency =
-                    if self.promised.swap(0, Ordering::Relaxed) > 0 { Urgency::Promised } else { Urgency::User };
-                (self.tenant.take(urgency)?, self.tenant.new_life(), 0)
-            }
-        };
-        self.notes.zones.lock().unwrap().push(zone.0);
-        let header = ZoneHeader {
-            volume: self.tenant.volume().uuid(),
-            owner: 1,
-            kind: 1,
-            file: self.file,
-            life,
-            logical,
-            created: 0,
-            zone: zone.0,
-            mount: 1,
-            name: String::new(),
-        };
-        Ok(NewZone { zone, at, header })
-    }
-}
-
-impl ZoneKeeper for LogWriter {
-    fn leave_one(&self) -> Result<bool> {
-        self.all.upgrade().map_or(Ok(false), |all| all.leave_one(None, 0))
-    }
-}
-
-impl Writer for LogWriter {
-    fn bytes(&self) -> &ByteWriter {
-        &self.bytes
-    }
-    fn reserve(&self, _: &PlaceRequest<'_>) -> Result<()> {
-        if self.shared.is_some() && self.promised.load(Ordering::Relaxed) == 0 {
-            self.tenant.promise(0)?;
-            self.promised.store(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-    fn idle(&self) {
-        if self.promised.swap(0, Ordering::Relaxed) > 0 {
-            self.tenant.promise_over();
-        }
-    }
-    fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
-        loop {
-            match guard.write(priority)? {
-                Step::Nothing => return Ok(0),
-                Step::Wrote(bytes) => return Ok(bytes),
-                Step::Zone { logical, need } => guard.give(self.next_zone(logical, need)?, self)?,
-                Step::Resume { .. } => guard.resumed(),
-                Step::Announce { size } => guard.announced(size),
-                Step::Placed(placed, bytes) => {
-                    match &self.shared {
-                        Some(shared) => shared.placed.lock().unwrap().push((self.file, placed)),
-                        None => self.notes.placed.lock().unwrap().push((placed, bytes.get().to_vec())),
-                    };
-                }
-            }
-        }
-    }
-    fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {
-        let Some(shared) = &self.shared else {
-            self.tenant.finish_unused(zone.zone);
-            return Ok(true);
-        };
-        let placed = shared.placed.lock().unwrap();
-        let len: u64 = placed.iter().filter(|(file, _)| *file == self.file).map(|(_, placed)| placed.len).sum();
-        assert_eq!(len, end, "all bytes are on the drive when a log leaves its zone");
-        shared.parked.lock().unwrap().push(*zone);
-        Ok(true)
-    }
-}
-
-/// A log as its user sees it.
-#[derive(Clone)]
-struct Log {
-    writers: Arc<Writers<LogWriter>>,
-    writer: Arc<LogWriter>,
-}
-
-impl Log {
-    fn append(&self, bytes: &[u8]) -> Result<()> {
-        self.writers.append(&self.writer, bytes)
-    }
-    fn drain(&self, priority: Priority) -> Result<()> {
-        Writers::drain(&*self.writer, priority)
-    }
-    fn bytes(&self) -> &ByteWriter {
-        &self.writer.bytes
-    }
-    fn len(&self) -> u64 {
-        self.bytes().len()
-    }
-    fn placed(&self) -> u64 {
-        self.bytes().placed()
-    }
-    fn abandon(&self) {
-        self.bytes().abandon();
-        self.writer.idle();
-    }
-    fn is_abandoned(&self) -> bool {
-        self.bytes().is_abandoned()
-    }
-    fn notes(&self) -> &Notes {
-        &self.writer.notes
-    }
-}
-
-/// So many logs of a tenant.
-fn logs(tenant: &Tenant, files: std::ops::RangeInclusive<u64>, shared: Option<&Arc<Shared>>) -> Vec<Log> {
-    let writers = Writers::new(tenant);
-    let log = |file| {
-        let writer = Arc::new(LogWriter {
-            bytes: ByteWriter::new(tenant, spec(file), WriterStart::default()),
-            tenant: tenant.clone(),
-            file,
-            notes: Notes::default(),
-            shared: shared.cloned(),
-            promised: AtomicU32::new(0),
-            all: Arc::downgrade(&writers),
-        });
-        writers.add(&writer);
-        Log { writers: writers.clone(), writer }
-    };
-    files.map(log).collect()
-}
-
-fn spec(file: u64) -> WriterSpec {
-    WriterSpec {
-        file,
-        life: 1,
-        framing: Framing::Framed,
-        segment_bytes: 12 << 10,
-        segments: 2,
-        cause: Cause::Wal,
-        ordered: false,
-        deferred: 0,
-    }
 }
 
 fn piece(file: u64, at: u64, n: u64) -> Vec<u8> {
@@ -917,6 +739,69 @@ fn records_are_appended_while_the_log_is_written() {
             rounds(),
         );
     }
+}
+
+/// Each byte of a later log was appended after the byte of an earlier one at its place. Whoever writes the later log, and whenever: then what was appended before
+/// to the earlier ones is durable.
+#[test]
+fn a_later_log_is_not_written_before_the_earlier_ones_are_durable() {
+    shuttle::check_random(
+        || {
+            let (device, volume, tenant) = volume(false);
+            let writers = Writers::new(&tenant);
+            let logs: Vec<Log> = (1..=3).map(|n| log(&writers, &tenant, ranked(n, 1, n), None)).collect();
+            for (i, later) in logs.iter().enumerate() {
+                let notes: Vec<_> = logs[..i].iter().map(|log| Arc::downgrade(&log.writer)).collect();
+                let (device, durable) = (device.clone(), Mutex::default());
+                let look = move |placed: Option<&Placed>| {
+                    let Some(placed) = placed else {
+                        *durable.lock().unwrap() = device.seen(|seen| seen.durable.clone());
+                        return;
+                    };
+                    let durable: std::sync::MutexGuard<'_, BTreeSet<u64>> = durable.lock().unwrap();
+                    for earlier in notes.iter().filter_map(std::sync::Weak::upgrade) {
+                        let mut end = 0;
+                        for (of, _) in earlier.notes.placed.lock().unwrap().iter() {
+                            let from = device.geometry().start(of.zone) + of.at;
+                            let frame = (FRAME_HEADER as u64 + of.len).next_multiple_of(4096);
+                            let is_durable = (from..from + frame).step_by(4096).all(|block| durable.contains(&block));
+                            end = if is_durable { of.logical + of.len } else { break };
+                        }
+                        assert!(end >= placed.logical + placed.len, "log {} is behind", earlier.file);
+                    }
+                };
+                assert!(later.writer.look.set(Box::new(look)).is_ok());
+            }
+            let appending = logs.clone();
+            let mut threads = vec![thread::spawn(move || {
+                for n in [900, 5000, 100, 7000] {
+                    for (log, file) in appending.iter().zip(1..) {
+                        log.append(&piece(file, log.len(), n)).unwrap();
+                        thread::yield_now();
+                    }
+                }
+            })];
+            for who in [1, 2] {
+                let (log, volume) = (logs[who].clone(), volume.clone());
+                threads.push(thread::spawn(move || {
+                    for _ in 0..2 {
+                        log.drain(Priority::High).unwrap();
+                        volume.sync(TAG).unwrap();
+                    }
+                }));
+            }
+            let (resting, stepping) = (writers.clone(), volume.clone());
+            threads.push(thread::spawn(move || {
+                resting.rest_logs().unwrap();
+                stepping.step().unwrap();
+                resting.rest_logs().unwrap();
+            }));
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            logs.iter().rev().for_each(|log| log.drain(Priority::Normal).unwrap());
+            logs.iter().for_each(|log| all_placed(log, 13_000));
+        },
+        rounds(),
+    );
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn in_blocks(framing: Framing) {
         segments: 2,
         cause: Cause::Wal,
         ordered: true,
+        rank: None,
         deferred: 0,
     };
     let stream = Stream::new(&keeper, spec, WriterStart::default());

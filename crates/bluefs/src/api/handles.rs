@@ -268,7 +268,7 @@ pub(crate) fn truncate(file: &Arc<File>, size: u64) -> Result<()> {
     }
     // What stays must be there before the record that cuts the rest can be.
     if let Some(writer) = writing.writer.clone() {
-        writer.drain(imbrex_device::Priority::Normal)?;
+        core.writers.drain(&writer, imbrex_device::Priority::Normal)?;
         let seal = Record::Seal { serial: state.serial, size: writer.bytes().len(), time: core.now() };
         core.log_about(state, &[seal])?;
         writer.abandon();

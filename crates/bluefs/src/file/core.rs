@@ -4,14 +4,13 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `wals`, `cleaner` → `parking`. A writer's guard is taken before
+//! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `cleaner` → `parking`. A writer's guard is taken before
 //! `meta`, never after, except the journal's.
 
 use crate::ahead::Ahead;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
 use crate::file::pending::Pending;
-use crate::file::wal::WalTail;
 use crate::file::writer::FileWriter;
 use crate::file::{File, FileMap, FileState, lock};
 use crate::journal::{Journal, bytes_of, step_of};
@@ -36,8 +35,6 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 /// Freed zones and pieces of conventional space that wait for the journal before somebody syncs it for them.
 const PENDING: usize = 8;
-
-pub(crate) type Wals = Vec<(u64, Arc<WalTail>)>;
 
 pub(crate) struct MetaState {
     pub(crate) meta: Meta,
@@ -66,8 +63,6 @@ pub(crate) struct Core {
     pub(crate) locks: Mutex<BTreeSet<Serial>>,
     /// Conventional space that metadata has forgotten.
     pub(crate) pending: Mutex<Pending>,
-    /// Write-ahead logs that others may have to wait for, by directory, with their numbers.
-    pub(crate) wals: Mutex<BTreeMap<Serial, Wals>>,
     /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
     /// until it can. They are let go at unmount at the latest.
     kept: Mutex<Vec<Arc<File>>>,
@@ -135,7 +130,6 @@ impl Core {
             conventional: Mutex::new(parts.conventional),
             locks: Mutex::default(),
             pending: Mutex::default(),
-            wals: Mutex::default(),
             kept: Mutex::default(),
             waiting: Mutex::default(),
             syncs_logs: AtomicBool::new(false),

@@ -43,12 +43,7 @@ pub(crate) struct Mark {
     written: u64,
 }
 
-impl Mark {
-    /// Bytes that the file had.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
-    }
-}
+impl Mark {}
 
 impl Durable {
     /// Of a file of which so many bytes are durable. `in_place`: bytes that an earlier handle wrote in place may not be.
@@ -176,7 +171,7 @@ impl Syncing {
             state.durable.flushed(&self.mark);
         }
         if let Some(writer) = &self.writer {
-            writer.drain(Priority::High)?;
+            core.writers.drain(writer, Priority::High)?;
         }
         self.ticket = core.volume.ticket();
         Ok(())

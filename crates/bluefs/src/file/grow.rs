@@ -112,7 +112,7 @@ impl File {
             at += n as u64;
         }
         if let Some(writer) = next.writer() {
-            writer.drain(Priority::Normal)?;
+            core.writers.drain(&writer, Priority::Normal)?;
             core.volume.sync(Tag::new(Cause::Small))?;
         }
         next.state.durable.reached(&next.state.mark());

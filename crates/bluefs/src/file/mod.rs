@@ -17,7 +17,6 @@ pub(crate) mod writer;
 use crate::file::core::Core;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
-use crate::file::wal::{Before, Tail, WalTail};
 use crate::file::writer::{FileWriter, deferred_segments};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::inline::Inline;
@@ -112,7 +111,6 @@ impl FileState {
 #[derive(Default)]
 pub(crate) struct Writing {
     pub(crate) writer: Option<Arc<FileWriter>>,
-    pub(crate) wal: Option<Arc<WalTail>>,
     pub(crate) cause: Option<Cause>,
     /// Open for writing so many times.
     pub(crate) writers: u32,
@@ -205,7 +203,7 @@ impl File {
         self.state.size.store(writer.bytes().len(), Ordering::Release);
         result?;
         if self.core.options.wal.unbuffered && self.state.purpose == Purpose::Wal {
-            writer.drain(Priority::Normal)?;
+            self.core.writers.drain(&writer, Priority::Normal)?;
         }
         Ok(())
     }
@@ -226,6 +224,7 @@ impl File {
             segments,
             cause: writing.cause.unwrap_or_else(|| self.default_cause()),
             ordered: state.kind == FileKind::Log,
+            rank: core.rank_of(state).filter(|_| !state.is_orphan()),
             // What is in memory fits into as many zones, whatever becomes of the one that is open.
             deferred: match state.purpose {
                 Purpose::Wal if core.logs_wait() => deferred_segments(core, segment_bytes),
@@ -234,21 +233,10 @@ impl File {
         };
         let zone = if size > 0 { core.open_zone_of(state) } else { None };
         let start = WriterStart { logical: size, zone, sequence: 0 };
-        let before = match state.purpose {
-            Purpose::Wal if !state.is_orphan() => core.wal_before(state)?,
-            _ => None,
-        };
-        let before = Arc::new(Before::of(before));
-        let writer = FileWriter::new(core, state, &before, spec, start);
-        if state.purpose == Purpose::Wal {
-            let now = Tail { state: state.clone(), writer: writer.clone(), before };
-            let tail = writing.wal.get_or_insert_default();
-            tail.goes_on(now);
-            core.note_wal(state, tail);
-            if spec.deferred > 0 && !core.logs_wait() {
-                // Somebody synced one just now, and did not know of this one.
-                core.writers.hurry(&writer);
-            }
+        let writer = FileWriter::new(core, state, spec, start);
+        if spec.deferred > 0 && !core.logs_wait() {
+            // Somebody synced one just now, and did not know of this one.
+            core.writers.hurry(&writer);
         }
         self.set_writer(writing, Some(writer.clone()));
         Ok(writer)
@@ -298,7 +286,7 @@ impl File {
             return Ok(());
         };
         if !state.is_orphan() {
-            writer.drain(Priority::Normal)?;
+            self.core.writers.drain(&writer, Priority::Normal)?;
             let size = writer.bytes().len();
             self.core.cache.end(&mut lock(&state.filling), state.serial);
             let seal = Record::Seal { serial: state.serial, size, time: self.core.now() };
@@ -308,7 +296,7 @@ impl File {
                 self.core.park(state, open);
             }
         } else {
-            writer.drain(Priority::Normal)?;
+            self.core.writers.drain(&writer, Priority::Normal)?;
             if let Some(open) = writer.give_back() {
                 self.core.tenant.finish_unused(open.zone);
             }

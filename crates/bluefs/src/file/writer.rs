@@ -2,13 +2,12 @@
 //! promised before a byte is taken, and the records that say where its bytes are.
 
 use crate::file::core::Core;
-use crate::file::wal::Before;
 use crate::file::{FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Extent, OPEN, Place, Record};
 use imbrex_device::{Code, Error, Priority, Result, ZoneId};
 use imbrex_zones::write::{
-    ByteWriter, NewZone, PlaceRequest, Placed, Step, WriteGuard, Writer, WriterSpec, WriterStart, Writers,
+    ByteWriter, NewZone, PlaceRequest, Placed, Step, WriteGuard, Writer, WriterSpec, WriterStart,
 };
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,7 +39,6 @@ fn zone_room(core: &Core) -> u64 {
 pub(crate) struct FileWriter {
     core: Weak<Core>,
     state: Arc<FileState>,
-    before: Arc<Before>,
     bytes: ByteWriter,
     /// Whether it was made to wait.
     deferred: bool,
@@ -65,14 +63,12 @@ impl FileWriter {
     pub(crate) fn new(
         core: &Arc<Core>,
         state: &Arc<FileState>,
-        before: &Arc<Before>,
         spec: WriterSpec,
         start: WriterStart,
     ) -> Arc<FileWriter> {
         let writer = Arc::new(FileWriter {
             core: Arc::downgrade(core),
             state: state.clone(),
-            before: before.clone(),
             bytes: ByteWriter::new(&core.tenant, spec, start),
             deferred: spec.deferred > 0,
             promised: AtomicU32::new(0),
@@ -81,11 +77,6 @@ impl FileWriter {
         });
         core.writers.add(&writer);
         writer
-    }
-
-    /// Writes everything that was appended before the call. Not a flush.
-    pub(crate) fn drain(&self, priority: Priority) -> Result<()> {
-        Writers::drain(self, priority)
     }
 
     /// See [`ByteWriter::abandon`].
@@ -239,15 +230,6 @@ impl FileWriter {
         }
     }
 
-    /// What must be durable before these bytes is made so.
-    fn before_write(&self) -> Result<()> {
-        if let Some(before) = self.before.get() {
-            before.ensure_durable(&*self.core()?)?;
-            self.before.clear();
-        }
-        Ok(())
-    }
-
     /// A zone for the bytes from `logical` on, with room for a header and `need` bytes. The journal has it when this returns.
     fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
         let core = self.core()?;
@@ -386,9 +368,6 @@ impl Writer for FileWriter {
     }
 
     fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
-        if guard.is_due() {
-            self.before_write()?;
-        }
         loop {
             match guard.write(priority)? {
                 Step::Nothing => return Ok(0),
@@ -408,10 +387,6 @@ impl Writer for FileWriter {
                 Step::Placed(placed, bytes) => self.placed(&placed, bytes.get()),
             }
         }
-    }
-
-    fn can_write(&self) -> bool {
-        self.before.is_none()
     }
 
     fn leave_zone(&self, zone: &OpenZone, end: u64) -> Result<bool> {

@@ -50,6 +50,8 @@ impl Core {
                 }
             }
             if let Some(file) = &open {
+                // Nobody waits for a log that is deleted.
+                self.rank_of(&file.state).into_iter().for_each(|rank| self.writers.leave_order(rank));
                 file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
                 // Others may have bytes in a zone of it that is not freed now, and delete them before it is closed.
                 let shared = file

@@ -52,6 +52,12 @@ impl Flusher {
         Ticket(lock(&self.state).started + 1)
     }
 
+    /// Whether the ticket's flush, or a later one, has completed.
+    pub(crate) fn is_durable(&self, ticket: Ticket) -> bool {
+        let state = lock(&self.state);
+        state.completed >= ticket.0 && state.poison.is_none()
+    }
+
     /// From now on nothing is written or acknowledged any more. Returns why: the first error there was.
     pub(crate) fn poison(&self, error: Error) -> Error {
         tracing::error!(%error, "the volume takes no more writes until it is mounted again");

@@ -18,7 +18,7 @@ mod writers;
 
 pub use buffer::Segment;
 pub use bytes::{
-    ByteWriter, Framing, NewZone, PlaceRequest, Placed, PlacedBytes, Step, Took, Where, WriteGuard, WriterSpec,
+    ByteWriter, Framing, NewZone, PlaceRequest, Placed, PlacedBytes, Rank, Step, Took, Where, WriteGuard, WriterSpec,
     WriterStart,
 };
 pub use commit::{Committer, Flushed, Join, Lead, Seq, Written};

@@ -17,9 +17,12 @@
 //! shared, and lets go of what was reserved for it. It goes on elsewhere when more is appended. So a file that is open and rests holds no zone,
 //! as one that is closed does.
 //!
+//! Writers with a [`Rank`] are in order: before one is written, those of its group with a lower number are drained and flushed. Who waits for a writer waits
+//! for all of that rank: a file that was cut goes on with another one. A writer whose file is deleted [leaves](Writers::leave_order) the order.
+//!
 //! Invariant: no lock of this module is held while a writer is asked or written.
 
-use super::bytes::{ByteWriter, PlaceRequest, Took, WriteGuard};
+use super::bytes::{ByteWriter, PlaceRequest, Rank, Took, WriteGuard};
 use crate::sync::{Mutex, lock};
 use crate::volume::work::Background;
 use crate::volume::{OpenZone, Tenant, VolumeCore};
@@ -51,10 +54,6 @@ pub trait Writer: Send + Sync + 'static {
     /// # Errors
     /// Those of the steps.
     fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64>;
-    /// Whether bytes can be written now without waiting for another writer.
-    fn can_write(&self) -> bool {
-        true
-    }
     /// The writer loses its zone, which others need more, and will go on elsewhere; all its bytes, up to `end`, are on the drive.
     /// The engine records the end, because the zone's write pointer will not tell any more, and keeps the zone or finishes it. False: not now.
     ///
@@ -112,6 +111,8 @@ struct Known<W> {
     /// By the order in which they were made.
     deferred: BTreeMap<u64, Weak<W>>,
     others: BTreeMap<u64, Weak<W>>,
+    /// Those with a rank, of which something may not be durable, and their numbers.
+    ranked: BTreeMap<(Rank, u64), Arc<W>>,
     /// Those with a full segment, each once.
     due: VecDeque<Arc<W>>,
     queued: BTreeSet<u64>,
@@ -128,6 +129,7 @@ impl<W: Writer> Writers<W> {
         let known = Known {
             deferred: BTreeMap::new(),
             others: BTreeMap::new(),
+            ranked: BTreeMap::new(),
             due: VecDeque::new(),
             queued: BTreeSet::new(),
             relieve: false,
@@ -147,7 +149,11 @@ impl<W: Writer> Writers<W> {
         known.others.retain(|_, writer| writer.strong_count() > 0);
         let list = if deferred { &mut known.deferred } else { &mut known.others };
         list.insert(id, Arc::downgrade(writer));
+        if let Some(rank) = writer.bytes().rank() {
+            known.ranked.insert((rank, id), writer.clone());
+        }
         drop(known);
+        self.forget_settled();
         if deferred {
             self.volume.watch_clock();
         }
@@ -174,7 +180,7 @@ impl<W: Writer> Writers<W> {
                 Took::Memory => of.relieved(self.relieve())?,
                 Took::Full => {
                     if let Some(mut guard) = of.guard_or_wait() {
-                        writer.write_front(&mut guard, Priority::Normal)?;
+                        self.write_front(writer, &mut guard, Priority::Normal)?;
                     }
                 }
             }
@@ -202,20 +208,81 @@ impl<W: Writer> Writers<W> {
         }
     }
 
-    /// From now on its full segments are written at once, as those of others.
+    /// From now on full segments of this one are written at once, as those of others.
     pub fn hurry(&self, writer: &Arc<W>) {
         writer.bytes().hurry();
         self.filled(writer);
+    }
+
+    /// The same of all that are deferred.
+    pub fn hurry_all(&self) {
+        self.listed(|known| &known.deferred).iter().for_each(|writer| self.hurry(writer));
+    }
+
+    /// Nobody waits for writers of this rank any more.
+    pub fn leave_order(&self, rank: Rank) {
+        let mut known = lock(&self.known);
+        let gone: Vec<_> = known.ranked.range((rank, 0)..=(rank, u64::MAX)).map(|(key, _)| *key).collect();
+        let gone: Vec<_> = gone.iter().filter_map(|key| known.ranked.remove(key)).collect();
+        // Let go of without the lock: it may be the last to hold one.
+        drop(known);
+        drop(gone);
+    }
+
+    /// Lets go of what has ended and is durable.
+    fn forget_settled(&self) {
+        let mut known = lock(&self.known);
+        let settled = |writer: &Arc<W>| Arc::strong_count(writer) == 1 && writer.bytes().is_durable();
+        let (gone, ranked): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut known.ranked).into_iter().partition(|(_, writer)| settled(writer));
+        known.ranked = ranked;
+        drop(known);
+        drop(gone);
+    }
+
+    /// What must be durable before the writer's bytes are written, by rank.
+    fn before(&self, writer: &W) -> Vec<Arc<W>> {
+        let Some(rank) = writer.bytes().rank() else { return Vec::new() };
+        let first = Rank { number: 0, ..rank };
+        let before: Vec<_> = lock(&self.known).ranked.range((first, 0)..(rank, 0)).map(|(_, w)| w.clone()).collect();
+        before.into_iter().filter(|writer| !writer.bytes().is_durable()).collect()
+    }
+
+    /// Makes durable what stands before the writer in its order.
+    fn settle_before(&self, writer: &W) -> Result<()> {
+        let before = self.before(writer);
+        for other in &before {
+            let (rank, id) = (other.bytes().rank(), other.bytes().id());
+            let drained = if other.bytes().is_abandoned() { Ok(()) } else { self.drain(other, Priority::Normal) };
+            let waits = || rank.is_some_and(|rank| lock(&self.known).ranked.contains_key(&(rank, id)));
+            // It was deleted meanwhile: then nobody has to wait for it.
+            drained.or_else(|error| if waits() { Err(error) } else { Ok(()) })?;
+        }
+        if !self.before(writer).is_empty() {
+            self.volume.sync(writer.bytes().tag(Priority::Normal))?;
+        }
+        if !before.is_empty() {
+            drop(before);
+            self.forget_settled();
+        }
+        Ok(())
+    }
+
+    fn write_front(&self, writer: &W, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
+        if guard.is_due() {
+            self.settle_before(writer)?;
+        }
+        writer.write_front(guard, priority)
     }
 
     /// Writes everything that was appended before the call. Not a flush.
     ///
     /// # Errors
     /// Those of the writes; after an [end](ByteWriter::abandon) that it was ended.
-    pub fn drain(writer: &W, priority: Priority) -> Result<()> {
+    pub fn drain(&self, writer: &W, priority: Priority) -> Result<()> {
         let Some((mut guard, target)) = writer.bytes().guard_to_drain()? else { return Ok(()) };
         while writer.bytes().placed() < target {
-            writer.write_front(&mut guard, priority)?;
+            self.write_front(writer, &mut guard, priority)?;
         }
         Ok(())
     }
@@ -225,7 +292,7 @@ impl<W: Writer> Writers<W> {
         let mut guard = writer.bytes().guard();
         let mut written = 0;
         while written < bytes && guard.is_due() {
-            match writer.write_front(&mut guard, Priority::Background)? {
+            match self.write_front(writer, &mut guard, Priority::Background)? {
                 0 => break,
                 n => written += n,
             }
@@ -240,11 +307,11 @@ impl<W: Writer> Writers<W> {
 
     /// Writes what waits, oldest first: `bytes` or a little more, none that was claimed later than `until`, and what is not full only
     /// where `all` is wanted.
-    fn write_waiting(writer: &W, bytes: u64, all: bool, until: Option<Duration>) -> Result<()> {
+    fn write_waiting(&self, writer: &W, bytes: u64, all: bool, until: Option<Duration>) -> Result<()> {
         let mut guard = writer.bytes().guard();
         let mut written = 0;
         while written < bytes && writer.bytes().seal_due(all, until) {
-            match writer.write_front(&mut guard, Priority::Background)? {
+            match self.write_front(writer, &mut guard, Priority::Background)? {
                 0 => break,
                 n => written += n,
             }
@@ -279,7 +346,7 @@ impl<W: Writer> Writers<W> {
         others.sort_by_key(|(since, _)| *since);
         for (_, writer) in others {
             self.volume.flusher.check()?;
-            match Self::write_waiting(&writer, self.volume.options.turn_bytes, true, None) {
+            match self.write_waiting(&writer, self.volume.options.turn_bytes, true, None) {
                 Ok(()) => return Ok(true),
                 Err(error) => result = Err(error),
             }
@@ -290,7 +357,7 @@ impl<W: Writer> Writers<W> {
     /// Writes a turn's worth of what waits. False: nothing does.
     fn relieve_deferred(&self) -> Result<bool> {
         let Some((writer, waiting)) = self.next(Why::Short, self.volume.now()) else { return Ok(false) };
-        Self::write_waiting(&writer, self.volume.options.turn_bytes, !waiting.full, None)?;
+        self.write_waiting(&writer, self.volume.options.turn_bytes, !waiting.full, None)?;
         Ok(true)
     }
 
@@ -310,7 +377,7 @@ impl<W: Writer> Writers<W> {
         let now = self.volume.now();
         let Some((writer, waiting)) = self.next(Why::Old, now) else { return Ok(false) };
         let until = waiting.old.then(|| now.saturating_sub(LONGEST));
-        Self::write_waiting(&writer, self.volume.options.turn_bytes, true, until)?;
+        self.write_waiting(&writer, self.volume.options.turn_bytes, true, until)?;
         Ok(true)
     }
 
@@ -360,7 +427,7 @@ impl<W: Writer> Writers<W> {
     }
 
     fn leave(&self, writer: &W, need: u64, may_wait: bool) -> Result<bool> {
-        let left = Self::give_up_zone(writer, need, may_wait);
+        let left = self.give_up_zone(writer, need, may_wait);
         self.volume.flusher.check()?;
         // Its own user will meet that.
         Ok(left.unwrap_or_else(|error| {
@@ -372,12 +439,13 @@ impl<W: Writer> Writers<W> {
     /// Gives up the zone, which somebody else needs, and what was reserved for the writer, if nobody is writing to it; what is in memory is
     /// written first. `may_wait`: also where that has to wait for another writer, or for who writes to this one; only for who holds no
     /// writer's guard. False: it cannot, or has none with room for `need`.
-    fn give_up_zone(writer: &W, need: u64, may_wait: bool) -> Result<bool> {
-        let Some((mut guard, target)) = writer.bytes().guard_to_leave(may_wait, || writer.can_write()) else {
+    fn give_up_zone(&self, writer: &W, need: u64, may_wait: bool) -> Result<bool> {
+        let Some((mut guard, target)) = writer.bytes().guard_to_leave(may_wait, || self.before(writer).is_empty())
+        else {
             return Ok(false);
         };
         while writer.bytes().placed() < target {
-            writer.write_front(&mut guard, Priority::Normal)?;
+            self.write_front(writer, &mut guard, Priority::Normal)?;
         }
         let Some(open) = guard.zone_to_leave(need, || writer.idle()) else { return Ok(false) };
         let left = writer.leave_zone(&open, target);

@@ -238,7 +238,7 @@ impl Stream {
     }
 
     pub fn drain(&self, priority: Priority) -> Result<()> {
-        Writers::drain(&*self.writer, priority)
+        self.writers.drain(&self.writer, priority)
     }
 
     pub fn len(&self) -> u64 {
@@ -359,6 +359,7 @@ impl Engine {
             segments: 3,
             cause: Cause::Wal,
             ordered: true,
+            rank: None,
             deferred: 0,
         };
         let start = WriterStart { logical: end, zone: found.zone, sequence: found.sequence };

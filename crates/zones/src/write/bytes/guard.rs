@@ -206,6 +206,7 @@ impl<'a> WriteGuard<'a> {
         zone.fresh = None;
         writer.volume.taken.up_to(zone.open.zone, zone.open.at);
         writer.used.store(writer.volume.next_write(), Ordering::Relaxed);
+        lock(&writer.state).written = Some(writer.volume.flusher.ticket());
         Ok(())
     }
 

@@ -16,10 +16,11 @@ mod guard;
 mod spec;
 
 pub use guard::WriteGuard;
-pub use spec::{Framing, NewZone, Placed, PlacedBytes, Step, Where, WriterSpec, WriterStart};
+pub use spec::{Framing, NewZone, Placed, PlacedBytes, Rank, Step, Where, WriterSpec, WriterStart};
 
 use super::writers::{LONGEST, Waiting};
 use crate::frame::{FRAME_HEADER, ZoneHeader};
+use crate::medium::flush::Ticket;
 use crate::medium::memory::{Hurry, Segment, SegmentKey};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::volume::active::Holder;
@@ -39,6 +40,8 @@ struct State {
     end: u64,
     /// Logical end of what is on the drive.
     placed: u64,
+    /// Covers its last write.
+    written: Option<Ticket>,
     /// Bytes that the open zone takes beyond what is on the drive.
     room: u64,
     /// Somebody has the guard.
@@ -346,6 +349,17 @@ impl ByteWriter {
         Where::Memory(done)
     }
 
+    /// Whether all that was appended, but for what an end dropped, outlives a loss of power.
+    pub fn is_durable(&self) -> bool {
+        let state = lock(&self.state);
+        state.segments.is_empty() && state.written.is_none_or(|written| self.volume.flusher.is_durable(written))
+    }
+
+    /// See [`WriterSpec::rank`].
+    pub(super) fn rank(&self) -> Option<Rank> {
+        self.spec.rank
+    }
+
     /// Whether it was ended.
     pub fn is_abandoned(&self) -> bool {
         lock(&self.state).abandoned
@@ -401,7 +415,7 @@ impl ByteWriter {
         Holder::Writer(self.id, Arc::downgrade(&self.used))
     }
 
-    fn tag(&self, priority: Priority) -> Tag {
+    pub(super) fn tag(&self, priority: Priority) -> Tag {
         let cause = Cause::ALL.get(usize::from(self.cause.load(Ordering::Relaxed))).copied().unwrap_or(Cause::Other);
         Tag { cause, priority }
     }

@@ -15,6 +15,15 @@ pub enum Framing {
     Framed,
 }
 
+/// A place in the order of a group of writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Which group.
+    pub group: u64,
+    /// Which of the group.
+    pub number: u64,
+}
+
 /// What a writer is like.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterSpec {
@@ -32,6 +41,8 @@ pub struct WriterSpec {
     pub cause: Cause,
     /// Whether no byte may become durable before those before it, also across zones.
     pub ordered: bool,
+    /// Its place in an order of several: no byte of it becomes durable before those of writers with a lower number in its group.
+    pub rank: Option<Rank>,
     /// How many full segments may wait in memory until it is short, they are old, or somebody drains the writer; 0: none, they are
     /// written at once.
     pub deferred: usize,
