@@ -27,9 +27,12 @@ pub mod kind;
 pub mod meta;
 mod mount;
 mod options;
+mod parked;
 mod policy;
 mod read;
+mod small;
 mod space;
+mod sync;
 #[cfg(test)]
 #[path = "../tests/unit/mod.rs"]
 mod unit;

@@ -2,11 +2,11 @@
 
 mod logs;
 
-use imbrex_device::{Cause, Code, Drive, HeapSurvivor, Priority, Tag};
+use imbrex_device::{Cause, Code, Drive, HeapSurvivor, Priority, Tag, ZoneId};
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_zones::write::{Rank, WriterSpec, Writers};
 use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Urgency, Volume, VolumeOptions};
-use logs::{Log, LogWriter, log, ranked};
+use logs::{Log, LogWriter, log, ranked, spec};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -70,9 +70,9 @@ fn earlier_ones_are_durable_before_a_later_one_is_written_and_no_others() {
     assert_eq!(logs.drained(&second), 1, "for the first");
     assert_eq!((first.placed(), third.placed()), (500, 0));
     assert!(first.bytes().is_durable() && !second.bytes().is_durable());
-    second.append(&[8; 500]).unwrap();
-    assert_eq!(logs.drained(&second), 0, "the first has nothing more");
     first.append(&[9; 500]).unwrap();
+    second.append(&[8; 500]).unwrap();
+    assert_eq!((logs.drained(&second), first.placed()), (0, 500), "once written it waits for nobody");
     assert_eq!(logs.drained(&later), 2, "for the second, and before that for the first; for the third with it");
     assert_eq!((first.placed(), third.placed(), other.placed()), (1000, 500, 0));
     assert!([&first, &second, &third].iter().all(|log| log.bytes().is_durable()));
@@ -93,21 +93,24 @@ fn one_that_was_closed_or_cut_is_waited_for() {
     let last = logs.log(ranked(3, 1, 2), 500);
     assert_eq!(logs.drained(&last), 1);
     assert!(cut.bytes().is_durable() && goes_on.bytes().is_durable());
-    last.append(&[8; 500]).unwrap();
-    assert_eq!(logs.drained(&last), 0, "nothing is left to wait for");
     // Somebody else's flush will do.
-    goes_on.append(&[8; 500]).unwrap();
-    goes_on.drain(Priority::Normal).unwrap();
+    let next = logs.log(ranked(4, 1, 3), 500);
     logs.tenant.volume().sync(Tag::new(Cause::Wal)).unwrap();
-    last.append(&[8; 500]).unwrap();
-    assert_eq!(logs.drained(&last), 0);
+    assert!(logs.writers.is_first(Rank { group: 1, number: 3 }));
+    assert_eq!(logs.drained(&next), 0);
 }
 
 #[test]
 fn one_that_is_deleted_is_not_waited_for() {
     let logs = Logs::new();
     let [deleted, last] = [ranked(1, 1, 1), ranked(2, 1, 2)].map(|spec| logs.log(spec, 500));
-    deleted.writers.leave_order(Rank { group: 1, number: 1 });
+    let again = logs.log(WriterSpec { file: 3, ..ranked(1, 1, 1) }, 0);
+    deleted.writers.leave_order(Rank { group: 1, number: 1 }, 1);
+    // One that was made anew under its number is.
+    again.append(&[7; 500]).unwrap();
+    assert!(!logs.writers.is_first(Rank { group: 1, number: 2 }));
+    again.drain(Priority::Normal).unwrap();
+    logs.tenant.volume().sync(Tag::new(Cause::Wal)).unwrap();
     assert_eq!((logs.drained(&last), deleted.placed()), (0, 0));
     deleted.abandon();
     // And nobody holds it.
@@ -126,9 +129,31 @@ fn one_that_cannot_be_written_stops_those_behind_it() {
         assert_eq!(last.drain(Priority::Normal).unwrap_err().code(), Code::NoSpace);
         assert_eq!((full.placed(), last.placed()), (0, 0));
     }
-    full.writers.leave_order(Rank { group: 1, number: 1 });
+    full.writers.leave_order(Rank { group: 1, number: 1 }, 1);
     assert_eq!(logs.drained(&last), 0);
     // One that has found no zone loses nothing: its bytes wait.
     full.writer.refused.store(false, Ordering::Relaxed);
     assert_eq!((logs.drained(&full), full.placed()), (0, 500));
+}
+
+/// Of a zone that has died the room is gone, also where there is no other zone for the bytes that it did not take: nothing more is taken for it.
+#[test]
+fn the_room_of_a_zone_that_has_died_takes_nothing() {
+    let logs = Logs::new();
+    let log = logs.log(spec(1), 500);
+    log.drain(Priority::Normal).unwrap();
+    let zone = log.notes().zones.lock().unwrap()[0];
+    logs.emulator.faults().make_read_only(ZoneId(zone)).unwrap();
+    log.writer.refused.store(true, Ordering::Relaxed);
+    log.append(&[8; 500]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(log.drain(Priority::Normal).unwrap_err().code(), Code::NoSpace);
+        assert_eq!(log.append(&[9; 500]).unwrap_err().code(), Code::NoSpace);
+        assert_eq!((log.placed(), log.len()), (500, 1000));
+    }
+    log.writer.refused.store(false, Ordering::Relaxed);
+    log.append(&[9; 500]).unwrap();
+    assert_eq!((logs.drained(&log), log.len()), (1, 1500), "a flush, for the zone before is dead");
+    let placed: Vec<u8> = log.notes().placed.lock().unwrap().iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    assert_eq!(placed, [[7; 500], [8; 500], [9; 500]].concat());
 }

@@ -6,10 +6,10 @@
 //! their blocks can be read is checked.
 
 use crate::api::fs::BlueFs;
-use crate::file::lock;
 use crate::file::log::frames_of;
 use crate::journal::records_of;
 use crate::meta::{Inode, Place, next_stretch};
+use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, report_all};
 use imbrex_zones::frame::FrameId;
 use imbrex_zones::log::Root;

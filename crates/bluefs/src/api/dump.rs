@@ -2,8 +2,8 @@
 //! no memory for all files at once.
 
 use crate::api::fs::{Attributes, BlueFs, attributes};
-use crate::file::lock;
 use crate::meta::{Inode, Meta, OPEN, Place, Serial};
+use crate::sync::lock;
 use imbrex_device::{Result, Zone, ZoneId, report_all};
 use imbrex_zones::log::{LogZone, LogZoneState};
 

@@ -3,10 +3,10 @@
 use crate::api::fs::{BlueFs, Space, space};
 use crate::clean::idle_pack::IdleWatch;
 use crate::file::core::Core;
-use crate::file::lock;
 use crate::meta::{Record, Serial};
 use crate::mount::{MountReport, TENANT, mount};
 use crate::options::{OF_URI, Options};
+use crate::sync::lock;
 use imbrex_device::{Cause, Drive, Error, Result, Tag};
 use imbrex_zones::shell::{Engine, Opened, Rest, Start, UriOption, names};
 use imbrex_zones::{Volume, VolumeOptions};
@@ -143,7 +143,7 @@ impl Engine for Mounted {
                 failed.get_or_insert(why);
             }
         }
-        core.forget_kept();
+        core.unwritten.forget();
         if let Some(why) = failed {
             // All the rest is safe; what was not written stays in memory for the next mount, as after a crash.
             core.sync_journal()?;

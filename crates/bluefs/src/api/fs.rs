@@ -5,14 +5,15 @@
 
 use crate::api::engine::{Mounted, Watch};
 use crate::api::handles::{LockToken, RandomFile, Reader, Writer, truncate};
+use crate::file::File;
 use crate::file::core::{Core, MetaState};
 use crate::file::durable::Syncing;
-use crate::file::{File, lock};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT};
 use crate::options::Options;
 use crate::policy::{BUDGET, WAL_SPARE};
+use crate::sync::lock;
 use imbrex_device::{Code, Drive, Error, Result, ZoneId, ZoneState, report_all};
 use imbrex_zones::conventional::UNIT;
 use imbrex_zones::shell::Shell;
@@ -186,9 +187,8 @@ impl BlueFs {
             FileKind::Random if options.expected_size >= LARGE => FileKind::Table,
             kind => kind,
         };
-        let space = lock(&core.conventional);
         // Small files go to frames when conventional space is used up.
-        if kind == FileKind::Random && space.free_bytes() < 4 * UNIT { FileKind::Log } else { kind }
+        if kind == FileKind::Random && core.small.bytes().0 < 4 * UNIT { FileKind::Log } else { kind }
     }
 
     fn open_existing(&self, path: &str) -> Result<(Arc<File>, Serial)> {
@@ -312,7 +312,7 @@ impl BlueFs {
             return Err(MetaError::NotADirectory.at(path));
         }
         drop(state);
-        core.finish_kept()?;
+        core.unwritten.finish_kept()?;
         core.sync_journal()
     }
 
@@ -424,7 +424,7 @@ impl BlueFs {
             }
             syncing = next;
         }
-        core.finish_kept()?;
+        core.unwritten.finish_kept()?;
         core.sync_journal()
     }
 }
@@ -433,7 +433,7 @@ pub(crate) fn space(core: &Core) -> Space {
     let counts = core.tenant.counts();
     let usable = core.zone_capacity - core.front;
     let cleanable = core.cleanable();
-    let space = lock(&core.conventional);
+    let (small_free, small_total) = core.small.bytes();
     let kept = u64::from(counts.reserve + WAL_SPARE);
     let zones = u64::from(counts.leased) + u64::from(counts.free);
     let total = zones.saturating_sub(kept + core.journal.zone_count()) * usable;
@@ -443,8 +443,8 @@ pub(crate) fn space(core: &Core) -> Space {
     Space {
         total,
         free: (u64::from(counts.free) * usable + cleanable).saturating_sub(not).min(total),
-        small_total: space.total_bytes(),
-        small_free: space.free_bytes(),
+        small_total,
+        small_free,
     }
 }
 

@@ -1,11 +1,12 @@
 //! The handles that a [`BlueFs`] gives out: writers, readers, files that are both, locks. Each keeps the file system mounted.
 
 use crate::api::fs::BlueFs;
+use crate::file::File;
 use crate::file::durable::Syncing;
-use crate::file::{File, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Record, Serial};
 use crate::read::Readahead;
+use crate::sync::lock;
 use imbrex_device::{Cause, Code, Error, Result, Tag};
 use imbrex_zones::write::Writer as _;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -9,7 +9,6 @@
 //! [`Options::idle_pack`]: crate::Options::idle_pack
 
 use crate::file::core::Core;
-use crate::file::lock;
 use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Rest;
 use std::time::Duration;
@@ -45,7 +44,7 @@ impl Core {
         }
         while !self.maintenance.is_over() && go_on() {
             self.check()?;
-            let live = lock(&self.parking).live();
+            let live = self.parked.look(|parking| parking.live());
             match self.pack_one(self.idle_pack.budget(live)) {
                 Ok(Some(bytes)) => {
                     self.idle_pack.moved(bytes);

@@ -18,13 +18,13 @@ pub(crate) mod idle_pack;
 pub(crate) mod relog;
 
 use crate::file::core::{Core, MetaState};
-use crate::file::lock;
 use crate::kind::FileKind;
 use crate::meta::{Extent, Place, Record, Serial};
 use crate::policy::WAL_SPARE;
 use crate::policy::cleaning::{ahead, least_dead, least_squeezed, low_water};
 use crate::policy::pack;
 use crate::policy::share::Class;
+use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::sync::PoisonError;
@@ -96,7 +96,7 @@ impl Step<'_> {
         let others = self.rest.take().map_or(Vec::new(), |rest| rest.others);
         for (open, class) in self.into.take().map(|open| (open, self.class)).into_iter().chain(others) {
             if state.meta.zone_life(open.zone.0) == Some(open.life) {
-                core.keep_zone(open, class);
+                core.parked.park(open, class);
             }
             self.filled.push(open);
         }
@@ -228,12 +228,14 @@ impl Core {
         }
         let mut not = self.busy_zones();
         not.extend(lock(&self.cleaner).given_up());
-        let parking = lock(&self.parking);
-        let logs = parking.zones_of_logs_to_spare(|zone| !not.contains(&zone)) * (self.zone_capacity - self.front);
-        // What is dead between logs is no room for a table before the zone is free.
-        not.extend(parking.zones_of_logs());
-        let candidates = parking.candidates();
-        logs + candidates.dead() - not.into_iter().filter_map(|zone| candidates.get(zone)).map(|c| c.dead).sum::<u64>()
+        self.parked.look(|parking| {
+            let logs = parking.zones_of_logs_to_spare(|zone| !not.contains(&zone)) * (self.zone_capacity - self.front);
+            // What is dead between logs is no room for a table before the zone is free.
+            not.extend(parking.zones_of_logs());
+            let candidates = parking.candidates();
+            logs + candidates.dead()
+                - not.into_iter().filter_map(|zone| candidates.get(zone)).map(|c| c.dead).sum::<u64>()
+        })
     }
 
     /// A step at rest, as far as `budget` goes. `None`: nothing is worth it; else the live bytes of the zone that was emptied.
@@ -294,8 +296,10 @@ impl Core {
             let state = lock(&self.meta);
             let partials = {
                 let pinned = self.tenant.pinned();
-                let (cleaner, parking) = (lock(&self.cleaner), lock(&self.parking));
-                parking.partials(logs, |zone| !cleaner.has_given_up(zone) && !pinned.contains(&zone))
+                let cleaner = lock(&self.cleaner);
+                self.parked.look(|parking| {
+                    parking.partials(logs, |zone| !cleaner.has_given_up(zone) && !pinned.contains(&zone))
+                })
             };
             let Some(pack) = pack::next(partials, self.zone_capacity, self.front, budget) else { return Ok(None) };
             let empty = matches!(pack, pack::Pack::Empty(_));
@@ -319,15 +323,17 @@ impl Core {
         let meta = &state.meta;
         let zone = {
             let pinned = self.tenant.pinned();
-            let (mut cleaner, parking) = (lock(&self.cleaner), lock(&self.parking));
-            let before = cleaner.take_victim().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
-            let may = |zone: u32| {
-                let is_free = !cleaner.has_given_up(zone) && !pinned.contains(&zone) && !parking.is_promised(zone);
-                is_free && (step.logs || !parking.has_logs(zone))
-            };
-            let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
-            // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
-            before.or_else(|| Some(parking.candidates().victim(meta.next_serial(), least, may)?.zone))?
+            let mut cleaner = lock(&self.cleaner);
+            self.parked.look(|parking| {
+                let before = cleaner.take_victim().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
+                let may = |zone: u32| {
+                    let is_free = !cleaner.has_given_up(zone) && !pinned.contains(&zone) && !parking.is_promised(zone);
+                    is_free && (step.logs || !parking.has_logs(zone))
+                };
+                let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
+                // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
+                before.or_else(|| Some(parking.candidates().victim(meta.next_serial(), least, may)?.zone))
+            })?
         };
         self.take_victim(&state, step, zone, budget)
     }
@@ -336,13 +342,9 @@ impl Core {
         let meta = &state.meta;
         self.tenant.pin(ZoneId(zone));
         step.victims.push(zone);
-        {
-            // Nobody goes on there meanwhile. Room there may have been promised since it was looked for.
-            let mut parking = lock(&self.parking);
-            if parking.is_promised(zone) {
-                return None;
-            }
-            parking.forget(zone);
+        // Nobody goes on there meanwhile. Room there may have been promised since it was looked for.
+        if !self.parked.claim(zone) {
+            return None;
         }
         lock(&self.cleaner).goes_on_with(zone, meta.zone_life(zone)?);
         if meta.movable(zone).is_some_and(|movable| movable.framed) {
@@ -469,18 +471,16 @@ impl Core {
         let chosen = {
             // Until it is pinned, nobody gives it up.
             let _state = lock(&self.meta);
-            let mut parking = lock(&self.parking);
-            let mine = rest.others.iter().map(|(open, _)| (open.capacity - open.at, open.zone.0));
-            let chosen = pack::destination(mine.chain(parking.rooms(rest.logs)), need, self.zone_capacity);
-            let of_mine = chosen.and_then(|zone| rest.others.iter().position(|(open, _)| open.zone.0 == zone));
-            match (chosen, of_mine) {
-                (_, Some(i)) => Some(rest.others.swap_remove(i)),
-                (Some(zone), None) => {
-                    let taken = parking.take_zone(zone).inspect(|(open, _)| self.tenant.taken(open.zone));
-                    drop(parking);
-                    taken.inspect(|(open, _)| self.tenant.pin(open.zone))
-                }
-                (None, None) => None,
+            let mine = || rest.others.iter().map(|(open, _)| (open.capacity - open.at, open.zone.0));
+            let mut of_mine = None;
+            let parked = self.parked.take_chosen(|parking| {
+                let chosen = pack::destination(mine().chain(parking.rooms(rest.logs)), need, self.zone_capacity)?;
+                of_mine = rest.others.iter().position(|(open, _)| open.zone.0 == chosen);
+                of_mine.is_none().then_some(chosen)
+            });
+            match of_mine {
+                Some(i) => Some(rest.others.swap_remove(i)),
+                None => parked.inspect(|(open, _)| self.tenant.pin(open.zone)),
             }
         };
         let Some((open, class)) = chosen else {
@@ -513,15 +513,10 @@ impl Core {
         step.leave_for_good();
         let parked = {
             let _state = lock(&self.meta);
-            let taken = {
-                let mut parking = lock(&self.parking);
-                // Logs of any kind move together: there are few zones.
-                let any = step.any_class || step.class == Class::Log;
-                let taken = parking.take(CLEANER, step.class, least, any);
-                taken.inspect(|open| self.tenant.taken(open.zone))
-            };
+            // Logs of any kind move together: there are few zones.
+            let any = step.any_class || step.class == Class::Log;
             // Whatever becomes of what stands there, it is not reset while it is written to.
-            taken.inspect(|open| self.tenant.pin(open.zone))
+            self.parked.take(CLEANER, step.class, least, any).inspect(|open| self.tenant.pin(open.zone))
         };
         let Some(open) = parked else { return self.empty_room(step, Urgency::Cleaning) };
         // From here on the step answers for it, whatever fails below.

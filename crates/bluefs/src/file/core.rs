@@ -4,24 +4,27 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `pending` → `conventional`, `cleaner` → `parking`. A writer's guard is taken before
+//! Lock order: a file's `writing` → `meta` → `small`, `cleaner` → `parked`. A writer's guard is taken before
 //! `meta`, never after, except the journal's.
 
 use crate::ahead::Ahead;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
-use crate::file::pending::Pending;
+use crate::file::unwritten::Unwritten;
 use crate::file::writer::FileWriter;
-use crate::file::{File, FileMap, FileState, lock};
+use crate::file::{File, FileMap, FileState};
 use crate::journal::{Journal, bytes_of, step_of};
 use crate::kind::{FileKind, Purpose, purpose};
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
+use crate::parked::Parked;
 use crate::policy::cleaning::Cleaner;
 use crate::policy::pack::IdlePack;
 use crate::policy::share::Parking;
-use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, ZoneId};
+use crate::small::SmallSpace;
+use crate::sync::lock;
+use imbrex_device::{Code, Error, Fault, Result, ZoneId};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::cache::{BlockCache, CachePolicy};
 use imbrex_zones::conventional::ConventionalSpace;
@@ -57,31 +60,17 @@ pub(crate) struct Core {
     pub(crate) zone_capacity: u64,
     pub(crate) meta: Mutex<MetaState>,
     pub(crate) journal: Journal,
-    pub(crate) conventional: Mutex<ConventionalSpace>,
-    /// See [`Core::has_inline`].
-    inline: bool,
+    pub(crate) small: SmallSpace,
     pub(crate) locks: Mutex<BTreeSet<Serial>>,
-    /// Conventional space that metadata has forgotten.
-    pub(crate) pending: Mutex<Pending>,
-    /// Files without a handle whose bytes could not be written when they were closed: what was acknowledged stays in memory
-    /// until it can. They are let go at unmount at the latest.
-    kept: Mutex<Vec<Arc<File>>>,
-    /// Closed write-ahead logs whose bytes wait in memory, because they will probably be deleted soon.
-    pub(crate) waiting: Mutex<Vec<Arc<File>>>,
-    /// Somebody syncs write-ahead logs: nothing of them waits then, or a sync would have all of it to write.
-    pub(crate) syncs_logs: AtomicBool,
-    /// Zones with room behind the bytes of closed files. Changed under `meta`, but for promises.
-    pub(crate) parking: Mutex<Parking>,
+    pub(crate) unwritten: Unwritten,
+    /// Zones with room behind the bytes of closed files.
+    pub(crate) parked: Parked,
     pub(crate) cleaner: Mutex<Cleaner>,
     /// A step of cleaning is over, or zones were given back.
     pub(crate) cleaned: Condvar,
     /// Bytes of tables that were written since zones were last cleaned ahead.
     pub(crate) tables_written: AtomicU64,
     pub(crate) idle_pack: IdlePack,
-    appended_lsn: AtomicU64,
-    durable_lsn: AtomicU64,
-    /// The journal could not take a record: nothing may change any more.
-    broken: AtomicBool,
     /// The mount is not over: what a dead process had promised may use the reserve.
     pub(crate) recovering: AtomicBool,
 }
@@ -108,38 +97,30 @@ impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let geometry = parts.volume.geometry();
         let (front, zone_capacity) = (u64::from(geometry.block.max(4096)), zone_capacity(&parts.volume));
-        let (mut meta, mut parking) = (parts.meta, parts.parking);
+        let mut meta = parts.meta;
         meta.set_footprint(front, u64::from(geometry.block));
         meta.take_touched();
-        meta.zones().for_each(|(zone, _)| parking.note(zone, meta.movable(zone)));
         Arc::new(Core {
             front,
             zone_capacity,
             ahead: Ahead::new(parts.options.volume.exec != Exec::Inline && parts.options.cache_bytes > 0),
             cache: BlockCache::new(parts.options.cache_bytes, parts.options.page_bytes, parts.options.cache_policy),
+            parked: Parked::new(parts.tenant.clone(), parts.parking, &meta),
             meta: Mutex::new(MetaState { meta, files: BTreeMap::new() }),
             journal: parts.journal,
-            parking: Mutex::new(parking),
-            inline: parts.tenant.conventional_ranges().is_empty(),
+            small: SmallSpace::new(parts.conventional, parts.tenant.conventional_ranges().is_empty()),
             writers: Writers::new(&parts.tenant),
             volume: parts.volume,
             tenant: parts.tenant,
             options: parts.options,
             counters: parts.counters,
             maintenance: parts.maintenance,
-            conventional: Mutex::new(parts.conventional),
             locks: Mutex::default(),
-            pending: Mutex::default(),
-            kept: Mutex::default(),
-            waiting: Mutex::default(),
-            syncs_logs: AtomicBool::new(false),
+            unwritten: Unwritten::default(),
             cleaner: Mutex::default(),
             cleaned: Condvar::new(),
             tables_written: AtomicU64::new(0),
             idle_pack: IdlePack::default(),
-            appended_lsn: AtomicU64::new(0),
-            durable_lsn: AtomicU64::new(0),
-            broken: AtomicBool::new(false),
             recovering: AtomicBool::new(true),
         })
     }
@@ -174,15 +155,12 @@ impl Core {
 
     /// Whether conventional space stands in the journal.
     pub(crate) fn has_inline(&self) -> bool {
-        self.inline
+        self.small.is_inline()
     }
 
+    /// Fails where nothing may change any more.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.broken.load(Ordering::Acquire) {
-            let what = "an earlier failure kept metadata from being written; close everything and mount again";
-            return Err(Error::refused(Code::Poisoned, &self.volume.name(), what));
-        }
-        self.volume.check_poison()
+        self.journal.check()
     }
 
     /// Refuses changes of a file system that is mounted only to look at it.
@@ -211,17 +189,12 @@ impl Core {
                 return Err(error.at(path));
             }
         };
-        if let Err(error) = self.journal.append(room, step) {
-            self.broken.store(true, Ordering::Release);
-            return Err(error);
-        }
-        let lsn = self.appended_lsn.fetch_add(1, Ordering::AcqRel) + 1;
+        let lsn = self.journal.append(room, step)?;
         for effect in effects {
             self.note_freed(state, effect, lsn);
         }
         let touched = state.meta.take_touched();
-        let mut parking = lock(&self.parking);
-        touched.into_iter().for_each(|zone| parking.note(zone, state.meta.movable(zone)));
+        self.parked.note(touched.into_iter().map(|zone| (zone, state.meta.movable(zone))));
         Ok(lsn)
     }
 
@@ -287,28 +260,20 @@ impl Core {
     }
 
     pub(crate) fn durable_lsn(&self) -> u64 {
-        self.durable_lsn.load(Ordering::Acquire)
+        self.journal.durable()
     }
 
     /// Makes every record that was logged before the call durable, and gives back the space that was waiting for that.
     pub(crate) fn sync_journal(&self) -> Result<()> {
-        self.check()?;
-        let lsn = self.appended_lsn.load(Ordering::Acquire);
-        if lsn > self.durable_lsn() {
-            self.journal.write(Priority::High)?;
-            self.volume.sync(Tag::new(Cause::Journal).at(Priority::High))?;
-            self.durable_lsn.fetch_max(lsn, Ordering::AcqRel);
-        } else {
-            self.volume.check_power()?;
-        }
+        self.journal.sync()?;
         self.release_pending();
         Ok(())
     }
 
     /// After an operation that may have freed much.
     fn after_delete(&self) -> Result<()> {
-        self.settle_waiting();
-        if let Err(error) = self.finish_kept() {
+        self.unwritten.settle_waiting();
+        if let Err(error) = self.unwritten.finish_kept() {
             tracing::debug!(%error, "files whose closing failed still cannot be written");
         }
         if self.waiting_for_journal() >= PENDING { self.sync_journal() } else { Ok(()) }
@@ -331,7 +296,7 @@ impl Core {
 
     /// Whether this mount has recorded anything.
     pub(crate) fn has_recorded(&self) -> bool {
-        self.appended_lsn.load(Ordering::Acquire) > 0
+        self.journal.last() > 0
     }
 
     pub(crate) fn compact_if_large(&self) -> Result<()> {
@@ -345,13 +310,9 @@ impl Core {
 
     /// Writes all metadata to the journal anew.
     pub(crate) fn compact(&self, state: &mut MetaState) -> Result<()> {
-        let lsn = self.appended_lsn.load(Ordering::Acquire);
         state.meta.retain_forgotten(|zone| !self.tenant.is_empty(ZoneId(zone)));
         match self.journal.compact(&state.meta) {
-            Ok(()) => {
-                self.durable_lsn.fetch_max(lsn, Ordering::AcqRel);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(error) => {
                 tracing::warn!(%error, "the journal could not be compacted; it goes on growing");
                 self.check()
@@ -412,7 +373,7 @@ impl Core {
         }
         let file = self.new_file(self.state_of(&state.meta, inode, parent, name));
         // What was logged about it before counts as not durable yet.
-        file.state.lsn.store(self.appended_lsn.load(Ordering::Acquire), Ordering::Release);
+        file.state.lsn.store(self.journal.last(), Ordering::Release);
         if state.files.len() >= 1024 && state.files.len().is_power_of_two() {
             state.files.retain(|_, f| f.strong_count() > 0);
         }
@@ -458,38 +419,20 @@ impl Core {
         Ok(files)
     }
 
-    /// Keeps a file whose closing failed.
-    pub(crate) fn keep(&self, file: Arc<File>) {
-        let mut kept = lock(&self.kept);
-        if !kept.iter().any(|other| Arc::ptr_eq(other, &file)) {
-            kept.push(file);
-        }
+    /// Whether new write-ahead logs wait in memory until it is short: not in a mount, which has to write what it found, and not
+    /// where somebody syncs them, or the death of the process would cost them.
+    pub(crate) fn logs_wait(&self) -> bool {
+        self.volume.has_survivor()
+            && !self.options.wal.unbuffered
+            && !self.recovering.load(Ordering::Acquire)
+            && self.unwritten.may_wait()
     }
 
-    /// Tries again to close the files whose closing failed. Called without any lock, whenever that may succeed: after
-    /// something was deleted, and when everything is to be durable. What fails again is kept.
-    pub(crate) fn finish_kept(&self) -> Result<()> {
-        let files = std::mem::take(&mut *lock(&self.kept));
-        let mut result = Ok(());
-        for file in files {
-            let mut writing = lock(&file.writing);
-            // With a writer again it is that one's business; without a name it is nobody's.
-            if writing.writers > 0 || file.state.is_orphan() {
-                continue;
-            }
-            if let Err(error) = file.finish(&mut writing) {
-                drop(writing);
-                self.keep(file);
-                result = Err(error);
-            }
+    /// Somebody syncs write-ahead logs: from now on they are written as their bytes come.
+    pub(crate) fn note_synced_log(&self) {
+        if self.unwritten.note_synced_log() {
+            self.writers.hurry_all();
         }
-        result
-    }
-
-    /// Lets go of the files whose closing failed or waits: what they hold is the next mount's business.
-    pub(crate) fn forget_kept(&self) {
-        drop(std::mem::take(&mut *lock(&self.kept)));
-        drop(std::mem::take(&mut *lock(&self.waiting)));
     }
 
     // ---- the cache

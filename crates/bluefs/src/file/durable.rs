@@ -11,9 +11,10 @@
 
 use crate::file::core::Core;
 use crate::file::writer::FileWriter;
-use crate::file::{File, FileState, lock};
+use crate::file::{File, FileState};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::Record;
+use crate::sync::lock;
 use imbrex_device::{Cause, Priority, Result, Tag};
 use imbrex_zones::Ticket;
 use std::sync::atomic::Ordering;
@@ -42,8 +43,6 @@ pub(crate) struct Mark {
     cuts: u64,
     written: u64,
 }
-
-impl Mark {}
 
 impl Durable {
     /// Of a file of which so many bytes are durable. `in_place`: bytes that an earlier handle wrote in place may not be.

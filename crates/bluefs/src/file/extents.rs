@@ -1,8 +1,9 @@
 //! Reads through extents, as reading, reading ahead and overwriting need it.
 
+use crate::file::FileState;
 use crate::file::core::Core;
-use crate::file::{FileState, lock};
 use crate::meta::{Extent, Place};
+use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Code, Error, Result, Tag, ZoneId};
 
 /// Reads bytes from `from` on through raw and conventional extents; holes are zeros.

@@ -5,9 +5,10 @@
 //! durable. The journal then says where they are, and gives it all names of the old one, in one step. So a crash finds the old file or the
 //! new one, and the zones of a copy that was not finished are nobody's. Handles find the new one by [`File::current`].
 
-use crate::file::{File, Writing, lock};
+use crate::file::{File, Writing};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Inode, Record};
+use crate::sync::lock;
 use imbrex_device::{Cause, Code, Error, Priority, Result, Tag, ZoneId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -10,28 +10,24 @@ pub(crate) mod extents;
 pub(crate) mod grow;
 pub(crate) mod log;
 pub(crate) mod overwrite;
-pub(crate) mod pending;
-pub(crate) mod wal;
+pub(crate) mod unwritten;
 pub(crate) mod writer;
 
 use crate::file::core::Core;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
 use crate::file::writer::{FileWriter, deferred_segments};
-use crate::kind::{FileKind, Purpose};
+use crate::kind::{FileKind, Purpose, wal_number};
 use crate::meta::inline::Inline;
 use crate::meta::{Extent, Record, Serial};
 use crate::policy::share::Class;
+use crate::sync::lock;
 use imbrex_device::{Cause, Code, Priority, Result, Tag};
 use imbrex_zones::cache::{Filling, Views};
-use imbrex_zones::write::{Framing, Writer as _, WriterSpec, WriterStart};
+use imbrex_zones::write::{Framing, Rank, Writer as _, WriterSpec, WriterStart};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// Where a file's bytes are, for readers.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +99,11 @@ impl FileState {
         let end = if self.kind == FileKind::Random { &self.size } else { &self.placed };
         end.load(Ordering::Acquire) >= to
     }
+    /// A write-ahead log's place among those of its directory: those that have a name become durable in the order of their numbers.
+    pub(crate) fn rank(&self) -> Option<Rank> {
+        let number = wal_number(&self.name).filter(|_| self.purpose == Purpose::Wal)?;
+        Some(Rank { group: self.parent, number })
+    }
     pub(crate) fn class(&self) -> Class {
         Class::of(self.kind, self.purpose, self.hint.load(Ordering::Relaxed))
     }
@@ -141,7 +142,7 @@ impl Drop for File {
         let space = lock(&self.state.orphan).as_mut().map(std::mem::take);
         if let Some(space) = space {
             self.core.forget_pages_of(self.state.serial, self.state.size.load(Ordering::Acquire));
-            self.core.give_up(space, self.state.lsn.load(Ordering::Acquire));
+            self.core.small.forget(space, self.state.lsn.load(Ordering::Acquire));
         }
         self.core.unpin_of(&self.state);
     }
@@ -213,6 +214,10 @@ impl File {
         let state = &self.state;
         let size = state.size.load(Ordering::Acquire);
         let (segment_bytes, segments) = core.segment_sizes(state.purpose, state.kind);
+        let rank = state.rank().filter(|_| !state.is_orphan());
+        // One that has to wait for other logs must not keep a zone from them.
+        let goes_on = size > 0 && rank.is_none_or(|rank| core.writers.is_first(rank));
+        let zone = if goes_on { core.open_zone_of(state) } else { None };
         let spec = WriterSpec {
             file: state.serial,
             life: 0,
@@ -224,16 +229,19 @@ impl File {
             segments,
             cause: writing.cause.unwrap_or_else(|| self.default_cause()),
             ordered: state.kind == FileKind::Log,
-            rank: core.rank_of(state).filter(|_| !state.is_orphan()),
+            rank,
             // What is in memory fits into as many zones, whatever becomes of the one that is open.
             deferred: match state.purpose {
                 Purpose::Wal if core.logs_wait() => deferred_segments(core, segment_bytes),
                 _ => 0,
             },
         };
-        let zone = if size > 0 { core.open_zone_of(state) } else { None };
         let start = WriterStart { logical: size, zone, sequence: 0 };
         let writer = FileWriter::new(core, state, spec, start);
+        if state.is_orphan() {
+            // It was deleted just now: nobody waits for it.
+            rank.into_iter().for_each(|rank| core.writers.leave_order(rank, state.serial));
+        }
         if spec.deferred > 0 && !core.logs_wait() {
             // Somebody synced one just now, and did not know of this one.
             core.writers.hurry(&writer);
@@ -243,7 +251,7 @@ impl File {
     }
 
     /// One writer less. The last one writes what is buffered and fixes the size; where that fails, the file stays open without
-    /// a handle until it succeeds ([`Core::finish_kept`]).
+    /// a handle until it succeeds ([`unwritten`](crate::file::unwritten)).
     pub(crate) fn close_writer(self: &Arc<Self>) -> Result<()> {
         let (file, mut writing) = self.lock_current();
         writing.writers = writing.writers.saturating_sub(1);
@@ -260,14 +268,14 @@ impl File {
             bytes.seal();
             drop(writing);
             if !file.state.is_orphan() {
-                file.core.keep_waiting(file.clone());
+                file.core.unwritten.keep_waiting(file.clone());
             }
             return Ok(());
         }
         let result = file.finish(&mut writing);
         drop(writing);
         if result.is_err() && !file.state.is_orphan() {
-            file.core.keep(file.clone());
+            file.core.unwritten.keep(file.clone());
         }
         result
     }

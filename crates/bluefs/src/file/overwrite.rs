@@ -2,12 +2,12 @@
 
 use crate::file::core::Core;
 use crate::file::extents::read_extents;
-use crate::file::{File, FileState, Writing, lock};
+use crate::file::{File, FileState, Writing};
 use crate::kind::FileKind;
 use crate::meta::inline::MAX_INLINE;
 use crate::meta::{Extent, Place, Record};
+use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
-use imbrex_zones::conventional::UNIT;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -95,7 +95,7 @@ impl Core {
             return Ok(());
         }
         let need = end - reach;
-        let want = piece(reach, need, lock(&self.conventional).free_bytes());
+        let want = piece(reach, need, self.small.bytes().0);
         let mut pieces = self.take_conventional_all(need, want)?.into_iter();
         while let Some((addr, len)) = pieces.next() {
             let extent = Extent { logical: reach, len, place: Place::Conventional { addr } };
@@ -109,9 +109,8 @@ impl Core {
                     }
                 }
                 Err(error) => {
-                    let mut space = lock(&self.conventional);
-                    space.free(addr, len);
-                    pieces.for_each(|(addr, len)| space.free(addr, len));
+                    self.small.give_back(addr, len);
+                    pieces.for_each(|(addr, len)| self.small.give_back(addr, len));
                     return Err(error);
                 }
             }
@@ -233,7 +232,7 @@ impl Core {
             return Err(error);
         }
         tracing::warn!(%error, "a conventional zone takes no more writes: nothing new goes there");
-        lock(&self.conventional).retire(geometry.start(id), geometry.zone_size);
+        self.small.retire(geometry.start(id), geometry.zone_size);
         Ok(id)
     }
 
@@ -293,11 +292,7 @@ impl Core {
             self.volume.sync(tag)?;
             self.remap(state, new, Vec::new()).map(|()| true)
         });
-        let mut space = lock(&self.conventional);
-        let used = if matches!(settled, Ok(true)) { new.len.next_multiple_of(UNIT) } else { 0 };
-        if used < got {
-            space.free(addr + used, got - used);
-        }
+        self.small.give_back_behind(addr, if matches!(settled, Ok(true)) { new.len } else { 0 }, got);
         settled
     }
 
@@ -365,12 +360,7 @@ impl Core {
                     lock(&state.inline).write(addr, &buf);
                     self.remap(state, new, inline_records(addr, &buf))
                 });
-                let mut space = lock(&self.conventional);
-                let used = if moved.is_ok() { n.next_multiple_of(UNIT) } else { 0 };
-                if used < got {
-                    space.free(addr + used, got - used);
-                }
-                drop(space);
+                self.small.give_back_behind(addr, if moved.is_ok() { n } else { 0 }, got);
                 moved?;
                 logical += n;
             }

@@ -1,10 +1,11 @@
 //! How a file of a sequential kind is written: memory and device writes are [`ByteWriter`]'s; here are zones of its own or room behind others' bytes,
 //! promised before a byte is taken, and the records that say where its bytes are.
 
+use crate::file::FileState;
 use crate::file::core::Core;
-use crate::file::{FileState, lock};
 use crate::kind::{FileKind, Purpose};
 use crate::meta::{Extent, OPEN, Place, Record};
+use crate::sync::lock;
 use imbrex_device::{Code, Error, Priority, Result, ZoneId};
 use imbrex_zones::write::{
     ByteWriter, NewZone, PlaceRequest, Placed, Step, WriteGuard, Writer, WriterSpec, WriterStart,
@@ -105,7 +106,7 @@ impl FileWriter {
             core.tenant.promise_over();
         }
         if self.promised_room.swap(false, Ordering::AcqRel) {
-            lock(&core.parking).promise_over(self.state.serial);
+            core.parked.promise_over(self.state.serial);
         }
     }
 
@@ -176,7 +177,7 @@ impl FileWriter {
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
         let is_full = |result: &Result<()>| result.as_ref().is_err_and(|error| error.code() == Code::NoSpace);
         let mut result = self.promise(core, need, new_wal);
-        if is_full(&result) && core.write_waiting() {
+        if is_full(&result) && core.unwritten.write_waiting() {
             // Logs that wait are promised more than they take.
             result = self.promise(core, need, new_wal);
         }

@@ -5,11 +5,12 @@
 
 use crate::meta::{Meta, Record};
 use crate::options::Clock;
-use imbrex_device::{Error, Fault, Priority, Result, report_all};
+use crate::sync::lock;
+use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, report_all};
 use imbrex_zones::log::{Admission, Admitted, Appender, BLOCK, Batch, LogZone, MetaLog, Replay, Root};
 use imbrex_zones::{Tenant, Urgency};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// Zones of a new journal: one to write to, and one for the next snapshot.
 const ZONES: usize = 2;
@@ -29,6 +30,11 @@ pub(crate) struct Journal {
     appended: AtomicU64,
     /// Zones of its ring.
     zones: AtomicU64,
+    /// Number of the last step, and of the last durable one, of this mount.
+    last: AtomicU64,
+    durable: AtomicU64,
+    /// It could not take a step: nothing may change any more.
+    broken: AtomicBool,
 }
 
 impl Journal {
@@ -56,11 +62,14 @@ impl Journal {
             snapshot: AtomicU64::new(snapshot * BLOCK),
             grown: AtomicU64::new(records * BLOCK),
             appended: AtomicU64::new(records * BLOCK),
+            last: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
         }
     }
 
     fn log(&self) -> MutexGuard<'_, MetaLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// Bytes that a snapshot takes at most.
@@ -81,11 +90,32 @@ impl Journal {
         self.appender.give_back(room);
     }
 
-    /// Appends records; from now on they survive the death of the process. Only where memory is short does this write.
+    /// Fails where nothing may change any more.
+    pub(crate) fn check(&self) -> Result<()> {
+        let volume = self.tenant.volume();
+        if self.broken.load(Ordering::Acquire) {
+            let what = "an earlier failure kept metadata from being written; close everything and mount again";
+            return Err(Error::refused(Code::Poisoned, &volume.name(), what));
+        }
+        volume.check_poison()
+    }
+
+    /// Appends the records of a step, and returns its number; from now on they survive the death of the process. Only where memory is short does this
+    /// write.
     ///
     /// # Errors
-    /// Those of such a write. Then what was appended may or may not be durable one day.
-    pub(crate) fn append(&self, room: Admission, records: Batch) -> Result<()> {
+    /// Those of such a write. Then what was appended may or may not be durable one day, and nothing may change any more.
+    pub(crate) fn append(&self, room: Admission, records: Batch) -> Result<u64> {
+        match self.append_or_write(room, records) {
+            Ok(()) => Ok(self.last.fetch_add(1, Ordering::AcqRel) + 1),
+            Err(error) => {
+                self.broken.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    fn append_or_write(&self, room: Admission, records: Batch) -> Result<()> {
         self.appended.fetch_add(records.len() as u64, Ordering::Relaxed);
         let Err((room, records)) = self.appender.append_kept(room, records) else { return Ok(()) };
         self.write(Priority::High)?;
@@ -102,6 +132,32 @@ impl Journal {
         self.grown.fetch_add(log.grown() - before, Ordering::Relaxed);
         self.note_zones(&log);
         result
+    }
+
+    /// Number of the last step.
+    pub(crate) fn last(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+
+    /// Number of the last step that is durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Makes every step durable that was appended before the call.
+    ///
+    /// # Errors
+    /// Those of the write and the flush, and where nothing may change any more.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.check()?;
+        let (last, volume) = (self.last(), self.tenant.volume());
+        if last <= self.durable() {
+            return volume.check_power();
+        }
+        self.write(Priority::High)?;
+        volume.sync(Tag::new(Cause::Journal).at(Priority::High))?;
+        self.durable.fetch_max(last, Ordering::AcqRel);
+        Ok(())
     }
 
     fn note_zones(&self, log: &MetaLog) {
@@ -133,12 +189,14 @@ impl Journal {
     /// # Errors
     /// Then the journal is as it was. `NoSpace` where the snapshot does not fit.
     pub(crate) fn compact(&self, meta: &Meta) -> Result<()> {
+        let last = self.last();
         let mut log = self.log();
         // An estimate that does not fit is not believed.
         let needs = if log.fits(self.needs()) { self.needs() } else { bytes_of(meta) };
         let bytes = self.write_snapshot(&mut log, meta, needs);
         self.note_zones(&log);
         self.snapshot.store(bytes?, Ordering::Relaxed);
+        self.durable.fetch_max(last, Ordering::AcqRel);
         self.grown.store(0, Ordering::Relaxed);
         self.appended.store(0, Ordering::Relaxed);
         Ok(())

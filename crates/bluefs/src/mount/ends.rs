@@ -7,11 +7,11 @@
 //! the next file's begins. What the journal has found durable before ([`Meta::is_settled`](crate::meta::Meta::is_settled)) is not looked for again.
 
 use super::{Found, TAG, read_twice};
-use crate::file::lock;
 use crate::file::log::{frames_of, is_of};
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Place, Record, Serial, next_stretch};
 use crate::mount::rescue::Stretches;
+use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Result, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, LastFrame, last_frame, scan};
 use imbrex_zones::{Tenant, Volume, ZoneHeader};

@@ -10,8 +10,8 @@ mod ends;
 
 pub(crate) use ends::{covered, log_end};
 
+use crate::file::File;
 use crate::file::core::{Core, Parts, zone_capacity};
-use crate::file::{File, lock};
 use crate::journal::{Journal, records_of, step_of};
 use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
@@ -19,6 +19,7 @@ use crate::meta::{Meta, Record, RepairOutcome, Serial};
 use crate::mount::rescue::{Scene, Stretches, rescue};
 use crate::options::{Clock, Options};
 use crate::policy::share::{Class, Parking, worth_parking};
+use crate::sync::lock;
 use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
@@ -252,7 +253,6 @@ pub(crate) fn mount(
     let least = |capacity: u64| if tenant.limits_active() { 1 } else { worth_parking(capacity) };
     let mut parking = Parking::new(zone_capacity(&volume));
     park(&mut parking, &zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
-    parking.zones().for_each(|zone| tenant.let_go(zone));
     let meta = found.meta;
     let parts = Parts { volume, tenant, options, counters, maintenance, meta, journal, conventional, parking };
     let core = Core::new(parts);
@@ -397,7 +397,7 @@ fn replay_left(core: &Arc<Core>, left: &[LeftSegment], homeless: &mut BTreeSet<S
             other => other?,
         }
     }
-    core.forget_kept();
+    core.unwritten.forget();
     Ok(replayed)
 }
 
@@ -421,7 +421,7 @@ fn keep_in_memory(
         let mut writing = lock(&file.writing);
         writing.writers = writing.writers.saturating_sub(1);
         drop(writing);
-        core.keep(file);
+        core.unwritten.keep(file);
     }
     Ok(())
 }

@@ -5,9 +5,10 @@
 //! seeks once for 2 MiB (BlueFS §5.1). A miss at random reads what stands around it, while the cache has room and the drive rotates.
 
 use crate::ahead::{Source, Streams};
+use crate::file::File;
 use crate::file::extents::read_extents;
-use crate::file::{File, lock};
 use crate::kind::FileKind;
+use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Cause, Result, Tag};
 use imbrex_zones::cache::Views;
 use imbrex_zones::write::{Where, Writer as _};

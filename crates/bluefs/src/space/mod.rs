@@ -4,12 +4,13 @@
 //! Nothing is given back before the journal record that forgot it is durable, and no zone before the last file without a name that
 //! has bytes in it is closed. The lock order is that of [`crate::file::core`].
 
+use crate::file::FileState;
 use crate::file::core::{Core, MetaState};
-use crate::file::{FileState, lock};
 use crate::meta::{Effect, FreedPlace, Record, Serial};
 use crate::policy::WAL_SPARE;
 use crate::policy::cleaning::{are_few, are_scarce};
 use crate::policy::share::{Class, worth_parking};
+use crate::sync::lock;
 use imbrex_device::{Code, Error, Result, ZoneId};
 use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
 use std::collections::BTreeSet;
@@ -19,13 +20,11 @@ use std::sync::atomic::Ordering;
 /// A drive may limit how many zones are neither empty nor full: parked ones are what can be spared first.
 impl ZoneKeeper for Core {
     fn parked(&self) -> Option<ZoneId> {
-        lock(&self.parking).fullest().map(|open| open.zone)
+        self.parked.give_up_fullest()
     }
 
     fn not_kept(&self, zones: Vec<ZoneId>) -> Vec<ZoneId> {
-        let parking = lock(&self.parking);
-        let kept: BTreeSet<ZoneId> = parking.zones().collect();
-        zones.into_iter().filter(|zone| !kept.contains(zone)).collect()
+        self.parked.not_parked(zones)
     }
 
     fn settle(&self) -> Result<()> {
@@ -51,7 +50,7 @@ impl Core {
             }
             if let Some(file) = &open {
                 // Nobody waits for a log that is deleted.
-                self.rank_of(&file.state).into_iter().for_each(|rank| self.writers.leave_order(rank));
+                file.state.rank().into_iter().for_each(|rank| self.writers.leave_order(rank, freed.serial));
                 file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
                 // Others may have bytes in a zone of it that is not freed now, and delete them before it is closed.
                 let shared = file
@@ -65,7 +64,7 @@ impl Core {
                 self.pin_for(&file.state, zones.iter().copied().chain(shared));
             }
             for zone in zones {
-                lock(&self.parking).forget(zone);
+                self.parked.forget(zone);
                 self.tenant.forget(ZoneId(zone), lsn);
             }
             match open {
@@ -74,7 +73,7 @@ impl Core {
                     if freed.unlinked {
                         self.forget_pages_of(freed.serial, freed.size);
                     }
-                    self.give_up(conventional, lsn);
+                    self.small.forget(conventional, lsn);
                 }
             }
         }
@@ -103,7 +102,7 @@ impl Core {
     /// Zones that must stay as they are.
     pub(crate) fn busy_zones(&self) -> BTreeSet<u32> {
         let mut busy = self.tenant.pinned();
-        busy.extend(lock(&self.parking).promised_zones());
+        busy.extend(self.parked.look(|parking| parking.promised_zones().collect::<Vec<_>>()));
         busy
     }
 
@@ -115,7 +114,7 @@ impl Core {
         let limited = self.tenant.limits_active();
         let parked = used && (limited || open.capacity - open.at >= worth_parking(open.capacity));
         if parked {
-            self.keep_zone(open, file.class());
+            self.parked.park(open, file.class());
         }
         drop(state);
         if !parked {
@@ -123,18 +122,11 @@ impl Core {
         }
     }
 
-    /// Parks a zone. Whoever takes it next finds that nobody has it.
-    pub(crate) fn keep_zone(&self, open: OpenZone, class: Class) {
-        let mut parking = lock(&self.parking);
-        self.tenant.let_go(open.zone);
-        parking.park(open, class);
-    }
-
     /// Promises a file room behind others' bytes.
     pub(crate) fn promise_room(&self, file: &FileState, need: u64) -> bool {
         // A promised zone could not be given up to who needs one of few active ones.
         let can = self.options.share && !self.tenant.limits_active();
-        can && !file.is_orphan() && lock(&self.parking).promise(file.serial, file.class(), need)
+        can && !file.is_orphan() && self.parked.promise(file.serial, file.class(), need)
     }
 
     /// Room for a file's next bytes behind those of others, logged with the record that `make` makes of it. A file that is to
@@ -158,18 +150,14 @@ impl Core {
         // In few stretches.
         let least = if large && !crowded { self.zone_capacity / 4 } else { 0 };
         let need = (self.front + need).max(least);
-        let taken = {
-            let mut parking = lock(&self.parking);
-            parking.take(file.serial, file.class(), need, crowded).inspect(|open| self.tenant.taken(open.zone))
-        };
-        let Some(open) = taken else { return Ok(None) };
+        let Some(open) = self.parked.take(file.serial, file.class(), need, crowded) else { return Ok(None) };
         match self.log(&mut state, &file.name, &[make(&open)]) {
             Ok(lsn) => {
                 file.lsn.fetch_max(lsn, Ordering::AcqRel);
                 Ok(Some(open))
             }
             Err(error) => {
-                self.keep_zone(open, file.class());
+                self.parked.park(open, file.class());
                 Err(error)
             }
         }
@@ -181,14 +169,9 @@ impl Core {
         Ok(matches!(class, Class::Table(_)) && are_scarce(free, zones))
     }
 
-    /// This conventional space, as addresses and lengths in bytes, is nobody's once record `lsn` is durable.
-    pub(crate) fn give_up(&self, space: Vec<(u64, u64)>, lsn: u64) {
-        lock(&self.pending).add(space, lsn);
-    }
-
     /// Zones, and pieces of conventional space, that only wait for the journal.
     pub(crate) fn waiting_for_journal(&self) -> usize {
-        self.tenant.counts().forgotten as usize + lock(&self.pending).len()
+        self.tenant.counts().forgotten as usize + self.small.forgotten()
     }
 
     /// A zone; where there seems to be none, what is only waiting for the journal is freed first.
@@ -209,7 +192,7 @@ impl Core {
             return WAL_SPARE;
         }
         let half = self.zone_capacity / 2;
-        let rooms = lock(&self.parking).rooms(true).filter(|(room, _)| *room >= half).count();
+        let rooms = self.parked.look(|parking| parking.rooms(true).filter(|(room, _)| *room >= half).count());
         WAL_SPARE.saturating_sub(rooms as u32)
     }
 
@@ -243,36 +226,20 @@ impl Core {
 
     /// Conventional space of up to `bytes`.
     pub(crate) fn take_conventional(&self, bytes: u64) -> Result<(u64, u64)> {
-        let taken = lock(&self.conventional).alloc(bytes);
-        if let Some(taken) = taken {
+        if let Some(taken) = self.small.take(bytes) {
             return Ok(taken);
         }
         self.sync_journal()?;
-        lock(&self.conventional).alloc(bytes).ok_or_else(|| self.no_conventional())
+        self.small.take(bytes).ok_or_else(|| self.no_conventional())
     }
 
-    /// Conventional space of `need` bytes at least, in as many pieces as it takes; `want` where that is to be had in one. All of it or
-    /// nothing: what is refused leaves to others what there is.
+    /// The same of `need` bytes at least; see [`SmallSpace::take_all`](crate::small::SmallSpace::take_all).
     pub(crate) fn take_conventional_all(&self, need: u64, want: u64) -> Result<Vec<(u64, u64)>> {
-        let take = || {
-            let mut space = lock(&self.conventional);
-            let (mut pieces, mut got) = (Vec::new(), 0);
-            while got < need && space.free_bytes() >= need - got {
-                let more = if got == 0 { want.max(need) } else { need - got };
-                let Some((addr, len)) = space.alloc(more) else { break };
-                pieces.push((addr, len));
-                got += len;
-            }
-            if got < need {
-                pieces.drain(..).for_each(|(addr, len)| space.free(addr, len));
-            }
-            (got >= need).then_some(pieces)
-        };
-        if let Some(pieces) = take() {
+        if let Some(pieces) = self.small.take_all(need, want) {
             return Ok(pieces);
         }
         self.sync_journal()?;
-        take().ok_or_else(|| self.no_conventional())
+        self.small.take_all(need, want).ok_or_else(|| self.no_conventional())
     }
 
     fn no_conventional(&self) -> Error {
@@ -288,11 +255,7 @@ impl Core {
         if last.serial != file.serial || file.is_orphan() {
             return None;
         }
-        let taken = {
-            let mut parking = lock(&self.parking);
-            parking.take_back(zone).inspect(|open| self.tenant.taken(open.zone))
-        };
-        let open = taken.filter(|open| open.life == life)?;
+        let open = self.parked.take_back(zone).filter(|open| open.life == life)?;
         self.tenant.pin(open.zone);
         Some(open)
     }
@@ -303,10 +266,6 @@ impl Core {
         if self.tenant.forgot(durable) {
             self.cleaned.notify_all();
         }
-        // Under the lock: who finds nothing pending has seen all that was freed.
-        let mut pending = lock(&self.pending);
-        let mut space = lock(&self.conventional);
-        // A unit of which the file keeps the front is not free yet.
-        pending.take(durable).for_each(|(addr, len)| space.free_behind(addr, len));
+        self.small.forgot(durable);
     }
 }

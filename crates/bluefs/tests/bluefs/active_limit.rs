@@ -169,6 +169,33 @@ fn threads_wait_for_each_others_zones() {
     assert_eq!(machine.violations(), []);
 }
 
+/// Write-ahead logs of one directory that are written in turn, where one zone may be active for all of them: each waits for the one before it once, and none
+/// for itself.
+#[test]
+fn logs_that_are_written_in_turn_share_one_active_zone() {
+    let machine = Machine::new(&zns(6));
+    let fs = BlueFs::mount(machine.drive(), options(Exec::Inline)).unwrap();
+    let mut logs: Vec<Growing> = [4, 8, 12].into_iter().map(|file| Growing { file, len: 0, writer: None }).collect();
+    for round in 0..30 {
+        for (i, log) in logs.iter_mut().enumerate() {
+            if (round + i) % 7 == 0 {
+                drop(log.writer.take());
+            }
+            if log.writer.is_none() {
+                log.open(&fs);
+            }
+            log.grow(1 + (round * 7919 + i) % 9000);
+            if (round + i) % 3 > 0 {
+                log.writer.as_mut().unwrap().sync().unwrap();
+            }
+        }
+    }
+    logs.iter().for_each(|log| log.check(&fs));
+    drop(logs);
+    assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+    assert_eq!(machine.violations(), []);
+}
+
 #[test]
 fn a_limit_that_is_too_small_is_refused_with_the_smallest_that_works() {
     let emulator = Emulator::memory(&zns(5)).unwrap();

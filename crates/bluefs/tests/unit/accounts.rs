@@ -3,8 +3,8 @@
 use crate::api::fs::{BlueFs, CreateOptions};
 use crate::clean::Piece;
 use crate::file::core::Core;
-use crate::file::lock;
 use crate::options::Options;
+use crate::sync::lock;
 use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, Urgency, VolumeOptions};

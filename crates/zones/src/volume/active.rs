@@ -76,7 +76,8 @@ impl std::fmt::Debug for Holder {
     }
 }
 
-/// What an engine can give up where it waits for an active zone. It says so with the call that waits; no lock of this crate is held then.
+/// What an engine can give up where it waits for an active zone. It says so with the call that waits: no lock of this crate is held then, but the
+/// guard of the writer that needs the zone.
 pub trait ZoneKeeper {
     /// A zone that the engine keeps for later and can do without, the fullest first; it is the engine's no more, except for the
     /// bytes that stand in it.
@@ -94,7 +95,7 @@ pub trait ZoneKeeper {
     fn settle(&self) -> Result<()> {
         Ok(())
     }
-    /// Has the writer that wrote last, of those that can, give up its zone ([`Writers::leave_one`](crate::write::Writers::leave_one)). False: none can.
+    /// Has the writer that has not written for the longest time, of those that can, give up its zone ([`Writers::leave_one`](crate::write::Writers::leave_one)). False: none can.
     ///
     /// # Errors
     /// Those of a volume that takes no more writes.

@@ -17,8 +17,9 @@
 //! shared, and lets go of what was reserved for it. It goes on elsewhere when more is appended. So a file that is open and rests holds no zone,
 //! as one that is closed does.
 //!
-//! Writers with a [`Rank`] are in order: before one is written, those of its group with a lower number are drained and flushed. Who waits for a writer waits
-//! for all of that rank: a file that was cut goes on with another one. A writer whose file is deleted [leaves](Writers::leave_order) the order.
+//! Writers with a [`Rank`] are in order: before the first write of one, those of its group with a lower number are drained and flushed. Who waits for a writer
+//! waits for all of that rank: a file that was cut goes on with another one. A writer whose file is deleted [leaves](Writers::leave_order) the order. Once it was
+//! written, a writer waits for nobody: it may have the zone that the one before it needs.
 //!
 //! Invariant: no lock of this module is held while a writer is asked or written.
 
@@ -219,11 +220,11 @@ impl<W: Writer> Writers<W> {
         self.listed(|known| &known.deferred).iter().for_each(|writer| self.hurry(writer));
     }
 
-    /// Nobody waits for writers of this rank any more.
-    pub fn leave_order(&self, rank: Rank) {
+    /// Nobody waits for the file's writers of this rank any more.
+    pub fn leave_order(&self, rank: Rank, file: u64) {
         let mut known = lock(&self.known);
-        let gone: Vec<_> = known.ranked.range((rank, 0)..=(rank, u64::MAX)).map(|(key, _)| *key).collect();
-        let gone: Vec<_> = gone.iter().filter_map(|key| known.ranked.remove(key)).collect();
+        let of_rank = known.ranked.extract_if((rank, 0)..=(rank, u64::MAX), |_, writer| writer.bytes().file() == file);
+        let gone: Vec<_> = of_rank.collect();
         // Let go of without the lock: it may be the last to hold one.
         drop(known);
         drop(gone);
@@ -232,6 +233,7 @@ impl<W: Writer> Writers<W> {
     /// Lets go of what has ended and is durable.
     fn forget_settled(&self) {
         let mut known = lock(&self.known);
+        // In this order: of one that nobody else has, nobody else has a lock.
         let settled = |writer: &Arc<W>| Arc::strong_count(writer) == 1 && writer.bytes().is_durable();
         let (gone, ranked): (BTreeMap<_, _>, _) =
             std::mem::take(&mut known.ranked).into_iter().partition(|(_, writer)| settled(writer));
@@ -240,9 +242,17 @@ impl<W: Writer> Writers<W> {
         drop(gone);
     }
 
+    /// Whether nothing stands before a writer of this rank that is not durable.
+    pub fn is_first(&self, rank: Rank) -> bool {
+        self.before_rank(rank).is_empty()
+    }
+
     /// What must be durable before the writer's bytes are written, by rank.
     fn before(&self, writer: &W) -> Vec<Arc<W>> {
-        let Some(rank) = writer.bytes().rank() else { return Vec::new() };
+        writer.bytes().unsettled_rank().map_or(Vec::new(), |rank| self.before_rank(rank))
+    }
+
+    fn before_rank(&self, rank: Rank) -> Vec<Arc<W>> {
         let first = Rank { number: 0, ..rank };
         let before: Vec<_> = lock(&self.known).ranked.range((first, 0)..(rank, 0)).map(|(_, w)| w.clone()).collect();
         before.into_iter().filter(|writer| !writer.bytes().is_durable()).collect()
@@ -261,6 +271,7 @@ impl<W: Writer> Writers<W> {
         if !self.before(writer).is_empty() {
             self.volume.sync(writer.bytes().tag(Priority::Normal))?;
         }
+        writer.bytes().settled();
         if !before.is_empty() {
             drop(before);
             self.forget_settled();
@@ -269,8 +280,12 @@ impl<W: Writer> Writers<W> {
     }
 
     fn write_front(&self, writer: &W, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
-        if guard.is_due() {
-            self.settle_before(writer)?;
+        if writer.bytes().unsettled_rank().is_some() {
+            if guard.is_due() {
+                self.settle_before(writer)?;
+            } else if !writer.bytes().is_abandoned() {
+                return Ok(0);
+            }
         }
         writer.write_front(guard, priority)
     }
@@ -393,7 +408,7 @@ impl<W: Writer> Writers<W> {
         let mut all = self.listed(|known| &known.deferred);
         all.extend(self.listed(|known| &known.others));
         all.retain(|writer| with_zone.as_ref().is_none_or(|with| with.contains(&writer.bytes().id())));
-        all.sort_by_key(|writer| writer.bytes().last_write());
+        all.sort_by_cached_key(|writer| writer.bytes().last_write());
         all
     }
 
@@ -419,7 +434,7 @@ impl<W: Writer> Writers<W> {
     pub fn rest_logs(&self) -> Result<()> {
         let mut all = self.listed(|known| &known.deferred);
         all.extend(self.listed(|known| &known.others));
-        all.sort_by_key(|writer| writer.bytes().last_write());
+        all.sort_by_cached_key(|writer| writer.bytes().last_write());
         for writer in all.into_iter().filter(|writer| writer.bytes().is_framed()) {
             self.leave(&writer, 0, true)?;
         }
@@ -440,10 +455,15 @@ impl<W: Writer> Writers<W> {
     /// written first. `may_wait`: also where that has to wait for another writer, or for who writes to this one; only for who holds no
     /// writer's guard. False: it cannot, or has none with room for `need`.
     fn give_up_zone(&self, writer: &W, need: u64, may_wait: bool) -> Result<bool> {
-        let Some((mut guard, target)) = writer.bytes().guard_to_leave(may_wait, || self.before(writer).is_empty())
-        else {
-            return Ok(false);
+        let can_write = || {
+            let can = self.before(writer).is_empty();
+            // From here on it waits for nobody: the caller may have the guard of another one.
+            if can {
+                writer.bytes().settled();
+            }
+            can
         };
+        let Some((mut guard, target)) = writer.bytes().guard_to_leave(may_wait, can_write) else { return Ok(false) };
         while writer.bytes().placed() < target {
             self.write_front(writer, &mut guard, Priority::Normal)?;
         }
@@ -456,6 +476,12 @@ impl<W: Writer> Writers<W> {
 
 impl<W: Writer> Background for Writers<W> {
     fn step(&self, bytes: u64) -> Result<bool> {
+        let now = self.volume.now();
+        if self.volume.is_threaded() && now >= lock(&self.known).looked + LOOK {
+            // However much is due. Whatever goes wrong here is met by whoever needs these bytes on the drive.
+            while matches!(self.write_old(), Ok(true)) {}
+            lock(&self.known).looked = now;
+        }
         let due = {
             let mut known = lock(&self.known);
             let due = known.due.pop_front();
@@ -469,18 +495,8 @@ impl<W: Writer> Background for Writers<W> {
             self.write_ready(&writer, bytes)?;
             return Ok(true);
         }
-        if self.relieve_some()? {
-            return Ok(true);
-        }
-        let now = self.volume.now();
-        if self.volume.is_threaded() && now < lock(&self.known).looked + LOOK {
-            return Ok(false);
-        }
-        let written = self.write_old();
-        if !matches!(written, Ok(true)) {
-            lock(&self.known).looked = now;
-        }
-        written
+        // Without threads time passes only when somebody says so.
+        Ok(self.relieve_some()? || (!self.volume.is_threaded() && self.write_old()?))
     }
 
     fn until_due(&self) -> Option<Duration> {

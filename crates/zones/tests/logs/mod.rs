@@ -43,9 +43,13 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
+    fn no_space(&self) -> Error {
+        Error::new(&self.tenant.volume().name(), Fault::NoSpace)
+    }
+
     fn next_zone(&self, logical: u64, need: u64) -> Result<NewZone> {
         if self.refused.load(Ordering::Relaxed) {
-            return Err(Error::new(&self.tenant.volume().name(), Fault::NoSpace));
+            return Err(self.no_space());
         }
         let shared = self.shared.as_ref().and_then(|shared| {
             let mut parked = shared.parked.lock().unwrap();
@@ -88,6 +92,9 @@ impl Writer for LogWriter {
         &self.bytes
     }
     fn reserve(&self, _: &PlaceRequest<'_>) -> Result<()> {
+        if self.refused.load(Ordering::Relaxed) {
+            return Err(self.no_space());
+        }
         if self.shared.is_some() && self.promised.load(Ordering::Relaxed) == 0 {
             self.tenant.promise(0)?;
             self.promised.store(1, Ordering::Relaxed);

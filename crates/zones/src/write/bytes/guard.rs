@@ -23,11 +23,23 @@ pub struct WriteGuard<'a> {
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.writer.state).writing = false;
+        let mut io = lock(&self.writer.io);
+        let mut state = lock(&self.writer.state);
+        // Also where the engine had no other zone for the bytes.
+        (state.room, io.attempts) = (io.room(), 0);
+        state.writing = false;
+        drop((state, io));
         self.writer.changed.notify_all();
         if let Some(active) = self.writer.volume.active_of(self.writer.owner).filter(|_| !self.quiet) {
             active.notify();
         }
+    }
+}
+
+impl Io {
+    /// Bytes that the open zone takes.
+    fn room(&self) -> u64 {
+        self.zone.as_ref().map_or(0, |zone| zone.open.capacity.saturating_sub(zone.open.at))
     }
 }
 
@@ -83,7 +95,7 @@ impl<'a> WriteGuard<'a> {
             return Ok(step);
         }
         let mut state = lock(&writer.state);
-        state.room = io.zone.as_ref().map_or(0, |zone| zone.open.capacity.saturating_sub(zone.open.at));
+        state.room = io.room();
         io.attempts = 0;
         match step {
             Ok(_) => {
@@ -155,11 +167,8 @@ impl<'a> WriteGuard<'a> {
         let mut io = lock(&writer.io);
         if left {
             (io.zone, io.switched, io.padded) = (None, true, false);
-        } else if let Some(zone) = &io.zone {
-            if let Some(active) = writer.volume.active_of(writer.owner) {
-                active.hold(zone.open.zone, writer.holder());
-            }
-            lock(&writer.state).room = zone.open.capacity.saturating_sub(zone.open.at);
+        } else if let (Some(zone), Some(active)) = (&io.zone, writer.volume.active_of(writer.owner)) {
+            active.hold(zone.open.zone, writer.holder());
         }
     }
 
@@ -199,14 +208,16 @@ impl<'a> WriteGuard<'a> {
             return Err(writer.volume.error(Fault::InvalidInput("no zone is open".into())));
         };
         let address = writer.volume.geometry.start(zone.open.zone) + zone.open.at;
-        writer.volume.in_turn(writer.id, priority, bytes.len() as u64, || {
+        let written = writer.volume.in_turn(writer.id, priority, bytes.len() as u64, || {
             write_all(writer.volume.drive.device.as_ref(), bytes, address, writer.tag(priority))
-        })?;
+        });
+        // Also of a write that failed the drive may have taken some.
+        lock(&writer.state).written = Some(writer.volume.flusher.ticket());
+        written?;
         zone.open.at += bytes.len() as u64;
         zone.fresh = None;
         writer.volume.taken.up_to(zone.open.zone, zone.open.at);
         writer.used.store(writer.volume.next_write(), Ordering::Relaxed);
-        lock(&writer.state).written = Some(writer.volume.flusher.ticket());
         Ok(())
     }
 

@@ -28,7 +28,7 @@ use crate::volume::{OpenZone, Tenant, VolumeCore};
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -76,7 +76,7 @@ struct Io {
     done: usize,
     /// Bytes of device writes that the first segment has taken.
     written: u64,
-    /// How often a write of the first segment has failed since the engine was last told an error.
+    /// How often a write of the first segment has failed under this guard, since the engine was last told an error.
     attempts: u32,
     /// Up to here the engine has been told where bytes are, and readers have not.
     told: Option<u64>,
@@ -145,6 +145,8 @@ pub struct ByteWriter {
     state: Mutex<State>,
     changed: Condvar,
     io: Mutex<Io>,
+    /// What stands before it in its order is durable.
+    settled: AtomicBool,
     /// When it wrote last: later ones have higher numbers. An active zone is the writer's as long as this is there.
     used: Arc<AtomicU64>,
 }
@@ -153,6 +155,8 @@ impl Drop for ByteWriter {
     fn drop(&mut self) {
         // Whatever could not be written and was not given up is still promised.
         self.leave_segments();
+        // Who is woken finds that the zone has no holder.
+        self.used = Arc::default();
         if let Some(active) = self.volume.active_of(self.owner) {
             active.notify();
         }
@@ -167,6 +171,7 @@ impl ByteWriter {
         let zone = |open| Zone { open, fresh: None, back: 0 };
         let writer = ByteWriter {
             used: Arc::default(),
+            settled: AtomicBool::new(start.zone.is_some()),
             owner: tenant.owner(),
             id: volume.next_writer(),
             front: volume.geometry.block.max(4096),
@@ -355,9 +360,24 @@ impl ByteWriter {
         state.segments.is_empty() && state.written.is_none_or(|written| self.volume.flusher.is_durable(written))
     }
 
+    /// The engine's number of the file.
+    pub(super) fn file(&self) -> u64 {
+        self.spec.file
+    }
+
     /// See [`WriterSpec::rank`].
     pub(super) fn rank(&self) -> Option<Rank> {
         self.spec.rank
+    }
+
+    /// The same, as long as it may have to wait for others.
+    pub(super) fn unsettled_rank(&self) -> Option<Rank> {
+        self.spec.rank.filter(|_| !self.settled.load(Ordering::Acquire))
+    }
+
+    /// What stands before it is durable.
+    pub(super) fn settled(&self) {
+        self.settled.store(true, Ordering::Release);
     }
 
     /// Whether it was ended.

@@ -41,7 +41,8 @@ pub struct WriterSpec {
     pub cause: Cause,
     /// Whether no byte may become durable before those before it, also across zones.
     pub ordered: bool,
-    /// Its place in an order of several: no byte of it becomes durable before those of writers with a lower number in its group.
+    /// Its place in an order of several: before its first write, what writers with a lower number in its group have is made durable. One that begins
+    /// in a zone waits for nobody, so it must be [first](crate::write::Writers::is_first).
     pub rank: Option<Rank>,
     /// How many full segments may wait in memory until it is short, they are old, or somebody drains the writer; 0: none, they are
     /// written at once.
