@@ -6,6 +6,7 @@
 //! Whoever uses an engine opens it through its [`shell`].
 
 pub mod cache;
+pub mod clean;
 pub mod frame;
 pub mod label;
 pub mod log;

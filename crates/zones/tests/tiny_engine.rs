@@ -191,6 +191,26 @@ fn whatever_fails_nothing_that_was_promised_is_lost() {
     }
 }
 
+/// Zones move to and fro for ever, if what lives in two of them does not fit in one.
+#[test]
+fn on_a_full_drive_an_append_is_refused_in_the_end() {
+    for config in drives() {
+        for seed in seeds(40) {
+            let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+            Random { full: true }.format(&drive).unwrap();
+            let tiny = open(&drive, Exec::Inline).unwrap();
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut refused = false;
+            while !refused {
+                match tiny.append(&content(tiny.next(), rng.random_range(0..60_000))) {
+                    Err(error) if matches!(error.fault, Fault::NoSpace) => refused = true,
+                    appended => drop(appended.unwrap()),
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn threads_share_flushes_and_read_what_others_append_while_it_is_cleaned() {
     let emulator = Emulator::memory(&config()).unwrap();

@@ -1,12 +1,12 @@
 //! Whether cleaning in the background keeps its promise (issue 5, part 5): what users do takes no longer, on average, than the configured factor.
 //! The store's own bursts on the [virtual clock](super::virtual_clock), beside clients that append; their pace is the store's
-//! [`throttle`](imbrex_chunkstore::policy::throttle), told what the store's meter would tell it.
+//! [`throttle`](imbrex_zones::clean::throttle), told what the store's meter would tell it.
 
 use super::chunk_write::{DRIVE, TURNAROUND, make_durable};
 use super::virtual_clock::{Host, Nanoseconds, Steps};
-use imbrex_chunkstore::policy::throttle::{Mean, Pace, Seen, pace};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Options, StreamType};
 use imbrex_emulator::{Profile, TraceEntry};
+use imbrex_zones::clean::throttle::{Mean, Pace, Seen, pace};
 use std::time::Duration;
 
 const BUFFERED: Append = Append { offset: None, durability: Durability::Buffered };

@@ -9,6 +9,7 @@ impl Core {
     pub(crate) fn stats(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let c = &self.counters;
+        let cleaning = self.cleaner.totals();
         let free = self.tenant.counts().free;
         let lost_bytes = self.lost().iter().map(|one| u64::from(one.len)).sum();
         let scrubbed = self.scrubbed();
@@ -25,8 +26,8 @@ impl Core {
             read_bytes: get(&c.read),
             commits: get(&c.commits),
             damaged: get(&c.damaged),
-            moved_bytes: get(&c.moved),
-            cleaned_zones: get(&c.cleaned),
+            moved_bytes: cleaning.moved,
+            cleaned_zones: cleaning.freed,
             background_bytes: get(&c.background),
             scrubbed_bytes: get(&c.scrubbed),
             scrub_passes: scrubbed.passes,

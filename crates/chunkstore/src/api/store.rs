@@ -4,7 +4,6 @@ use crate::api::engine::Opening;
 use crate::api::look;
 use crate::check::scrub::Scrubbed;
 use crate::check::{CheckReport, ScrubStep};
-use crate::clean::Victim;
 use crate::core::report::OpenReport;
 use crate::core::{Core, State, lock};
 use crate::error::{Error, Result};
@@ -16,6 +15,7 @@ use crate::options::{Append, ChunkInfo, Durability, FormatOptions, Options};
 use crate::read::Care;
 use crate::recover::{self, OpenStep, Progress, Relabel, TENANT};
 use imbrex_device::Drive;
+use imbrex_zones::clean::Goal;
 use imbrex_zones::shell::Shell;
 use imbrex_zones::write::Written;
 use imbrex_zones::{Tenant, TenantSpec, Volume};
@@ -513,7 +513,7 @@ impl ChunkStore {
     /// [`Error::Drive`].
     pub fn clean(&self, most: u64) -> Result<u64> {
         self.core.patrol()?;
-        self.core.clean(most, Victim::Any).map(|(moved, _)| moved)
+        self.core.cleaner.clean(&*self.core, Goal::Ahead, most).map(|done| done.moved)
     }
 
     /// Asks the drive how its zones are, which is done every minute where there are threads. Zones that have turned read-only are

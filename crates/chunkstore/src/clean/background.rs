@@ -2,15 +2,16 @@
 //! drive gives up (SMRSTORE §5.5; issue 5, parts 5 and 7).
 //!
 //! A thread, where the store has threads; else [`step`](crate::ChunkStore::step), a burst a call, so that crash tests and a virtual
-//! clock see the same commands every time. How much at a time and how long a rest is [`throttle`]'s. Who finds too few zones
+//! clock see the same commands every time. How much at a time and how long a rest is the [cleaner](imbrex_zones::clean)'s. Who finds too few zones
 //! free all the same cleans itself, as ever, so nothing ever depends on this thread: it may fail, or not be there.
 
-use crate::clean::Victim;
 use crate::core::Core;
 use crate::error::Result;
 use crate::format::BLOCK;
-use crate::policy::throttle::{self, Seen};
+use crate::policy::throttle;
 use imbrex_device::{Zone, ZoneState as DriveState, report_all};
+use imbrex_zones::clean::Goal;
+use imbrex_zones::clean::throttle::MOST;
 use imbrex_zones::shell::Rest;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -40,13 +41,13 @@ impl Default for Chores {
 impl Core {
     /// Somebody cleans in the background, so users need not do it before zones are really short; asked by somebody who takes a zone now.
     pub(crate) fn attends_to_one_more(&self) -> bool {
-        self.maintenance.is_attended() || self.tending.takes_one_more()
+        self.maintenance.is_attended() || self.cleaner.takes_one_more()
     }
 
     /// Nothing is done in the background any more once this returns.
     pub(crate) fn end_background(&self) {
         self.maintenance.end();
-        self.tending.steps_for(0);
+        self.cleaner.stands_in_for(0);
     }
 
     /// What the thread does between two rests.
@@ -58,7 +59,7 @@ impl Core {
                 tracing::warn!(%error, "the drive did not say how its zones are");
             }
         }
-        let (rest, idle) = match self.tend(slowdown) {
+        let (rest, idle) = match self.cleaner.pace(slowdown, &self.counters.meter.load, |bytes| self.burst(bytes)) {
             Ok(Some(rest)) => (rest, false),
             Ok(None) => (LOOK, true),
             Err(error) => {
@@ -76,32 +77,12 @@ impl Core {
         Some(Rest { time: rest.min(until), until_rung: idle || until < rest })
     }
 
-    /// One burst of cleaning, where there is something to do. How long to rest after it; `None`: there is nothing to do.
-    fn tend(&self, slowdown: f64) -> Result<Option<Duration>> {
-        let before = self.tending.pace();
-        let meter = &self.counters.meter;
-        let began = Instant::now();
-        meter.burst(true);
-        let done = self.burst(before.bytes);
-        meter.burst(false);
-        let Some(moved) = done? else { return Ok(None) };
-        let (calm, all) = meter.since_last();
-        let (free, below) = (self.free_for_users(), self.limits.clean_below);
-        let seen = Seen { free, below, took: began.elapsed(), moved, calm, all };
-        let pace = throttle::pace(before, slowdown, &seen);
-        self.tending.set_pace(pace);
-        Ok(Some(pace.rest))
-    }
-
     /// Verifies a piece. How long to rest after it; `None`: nothing is to be scrubbed now, as where there are no chunks or all of them are still in
     /// memory.
     fn scrub_burst(&self, slowdown: f64) -> Option<Duration> {
         let period = self.options.scrub?;
         let began = Instant::now();
-        self.counters.meter.burst(true);
-        let done = self.scrub_on(SCRUB);
-        self.counters.meter.burst(false);
-        match done {
+        match self.counters.meter.load.burst(|| self.scrub_on(SCRUB)) {
             Ok((bytes, problems, _)) => {
                 problems.iter().for_each(|problem| tracing::error!("{problem}"));
                 let live = self.live_bytes();
@@ -122,16 +103,11 @@ impl Core {
     /// Cleans about so many bytes, if that is due. `None`: it is not, or nothing is to be gained.
     fn burst(&self, bytes: u64) -> Result<Option<u64>> {
         self.reset_garbage(false);
-        let short = throttle::is_due(self.free_for_users(), self.limits.clean_below);
-        let victim = if short { Victim::Any } else { Victim::Dying };
-        if !short && !self.has_dying() {
-            return Ok(None);
-        }
         // No more than about a zone: who knows whether more is needed then.
-        let (moved, freed) = self.clean(bytes.min(self.limits.zone_bytes), victim)?;
-        self.counters.background.fetch_add(moved, Ordering::Relaxed);
+        let done = self.cleaner.clean(self, Goal::Rest, bytes.min(self.limits.zone_bytes))?;
+        self.counters.background.fetch_add(done.moved, Ordering::Relaxed);
         self.reset_garbage(false);
-        Ok((moved > 0 || freed).then_some(moved))
+        Ok((done.moved > 0 || done.freed > 0).then_some(done.moved))
     }
 
     /// A burst for who has no threads. False: there was nothing to do.
@@ -139,14 +115,8 @@ impl Core {
         if self.options.max_slowdown.is_none() {
             return Ok(false);
         }
-        self.tending.steps_for(self.limits.clean_below.div_ceil(2));
-        self.burst(throttle::MOST).map(|done| done.is_some())
-    }
-
-    /// Free zones without the reserve.
-    pub(crate) fn free_for_users(&self) -> u32 {
-        let counts = self.tenant.counts();
-        counts.free.saturating_sub(counts.reserve)
+        self.cleaner.stands_in_for(self.limits.clean_below.div_ceil(2));
+        self.burst(MOST).map(|done| done.is_some())
     }
 
     /// Asks the drive for the states of all zones. Those that take no more writes are closed, to be drained next; of those that are offline

@@ -4,6 +4,8 @@ use super::*;
 use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, Placement, StreamType};
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::clean::Goal;
+use imbrex_zones::clean::choose::choose;
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ fn store() -> ChunkStore {
 }
 
 /// Chunk 1 lives in a closed zone with a hole, which is chosen.
-fn chosen(store: &ChunkStore) -> Chosen {
+fn chosen(store: &ChunkStore) -> Victim {
     let core = &store.core;
     for n in [1, 2] {
         store.create(id(n), StreamType::DATA).unwrap();
@@ -41,9 +43,11 @@ fn chosen(store: &ChunkStore) -> Chosen {
     store.delete(id(2)).unwrap();
     core.state().close_zone(zone);
     store.sync().unwrap();
-    let chosen = core.choose_victim(Victim::Any, &[]).unwrap();
+    let chosen = choose(core.options.cleaning_policy.choose(), &core.candidates(false)).unwrap();
     assert_eq!(chosen.zone, zone);
-    chosen
+    let victim = Victim { zone, life: chosen.life, most: u64::MAX, pressed: false };
+    assert!(!core.residents(&victim).is_empty());
+    victim
 }
 
 /// All in the chosen zone is deleted, the zone is given back, taken again, and gets other bytes, some of them in memory still: no other
@@ -72,7 +76,7 @@ fn a_victim_that_is_reused_is_not_cleaned() {
         if closed {
             core.state().close_zone(victim.zone);
         }
-        assert_eq!(core.clean_step(victim, STEP, false).unwrap().bytes, 0, "closed {closed}");
+        assert!(core.residents(&victim).is_empty(), "closed {closed}");
         store.sync().unwrap();
         let mut out = vec![0; 90_000];
         assert_eq!(store.read(chunk, 0, &mut out).unwrap(), 90_000);
@@ -88,7 +92,7 @@ fn a_victim_that_has_died_is_not_cleaned() {
     let store = store();
     let victim = chosen(&store);
     store.core.zones_died(&[(victim.zone, true)]);
-    assert_eq!(store.core.clean_step(victim, STEP, false).unwrap().bytes, 0);
+    assert!(store.core.residents(&victim).is_empty());
     assert_eq!(store.lost().len(), 1);
 }
 
@@ -119,8 +123,21 @@ fn a_zone_that_copies_are_expected_in_is_not_given_back() {
     core.state().close_zone(to);
     store.sync().unwrap();
     assert_eq!(core.reset_garbage(true), 0, "it is still expected to get copies");
-    // When the cleaner is done it is garbage as any other.
-    core.carry_out(Vec::new()).unwrap();
+    // When a step is over it is garbage as any other, and so is the victim.
+    core.cleaner.clean(&**core, Goal::Ahead, u64::MAX).unwrap();
     store.create(id(3), StreamType::DATA).unwrap();
-    assert_eq!(core.reset_garbage(true), 1);
+    assert_eq!(core.reset_garbage(true), 2);
+}
+
+/// The cleaner pins before it looks. So it may pin a zone that somebody has just taken, and gives back unused.
+#[test]
+fn a_zone_that_is_released_while_it_is_pinned_for_a_look_is_free_again() {
+    let store = store();
+    let tenant = &store.core.tenant;
+    let zone = tenant.take(Urgency::User).unwrap();
+    tenant.pin(zone);
+    tenant.release(zone);
+    assert_eq!(store.core.reset_garbage(true), 0);
+    tenant.unpin(zone);
+    assert_eq!((store.core.reset_garbage(true), tenant.counts().forgotten), (1, 0));
 }

@@ -15,7 +15,6 @@
 mod lifetime_model;
 pub(crate) mod meta;
 pub(crate) mod report;
-mod tending;
 
 use crate::core::meta::Meta;
 use crate::core::report::OpenReport;
@@ -30,6 +29,7 @@ use crate::policy::place::Sizes;
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
+use imbrex_zones::clean::{Cleaner, Incoming, Rules};
 use imbrex_zones::shell::Maintenance;
 /// The right to write what has gathered, the journal first.
 pub(crate) use imbrex_zones::write::Lead as CommitGuard;
@@ -47,6 +47,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn blocks(bytes: u64) -> u32 {
     u32::try_from(bytes / BLOCK as u64).unwrap_or(u32::MAX)
 }
+
+/// Most bytes that the cleaner copies before they are made durable and the index is switched.
+pub(crate) const CLEAN_STEP: u64 = 16 << 20;
 
 /// Sizes that follow from the drive.
 #[derive(Clone, Debug)]
@@ -138,6 +141,8 @@ pub(crate) struct State {
     pub(crate) writer: Arc<RecordWriter>,
     pub(crate) index: Index,
     pub(crate) zones: ZoneTable,
+    /// Zones where the cleaner puts records that the index does not know yet.
+    pub(crate) incoming: Arc<Incoming>,
     /// Entries of the journal that are not written yet.
     pub(crate) journal: Vec<Entry>,
     /// Number of the last thing that was decided.
@@ -179,6 +184,7 @@ impl State {
             writer,
             index: Index::default(),
             zones: ZoneTable::default(),
+            incoming: Arc::default(),
             journal: Vec::new(),
             assigned: 0,
             landed: 0,
@@ -271,7 +277,7 @@ impl State {
         if let Some(z) = self.zones.get_mut(zone)
             && z.state() == ZoneState::Closed
             && z.live.is_empty()
-            && !z.incoming
+            && !self.incoming.is_expected(zone)
         {
             z.step(Event::Die);
             self.writer.tenant().forget(ZoneId(zone), assigned);
@@ -317,9 +323,7 @@ pub(crate) struct Core {
     pub(crate) counters: crate::meter::Counters,
     /// One thread at a time opens a zone.
     pub(crate) opening: Mutex<()>,
-    /// One thread at a time cleans.
-    pub(crate) cleaning: Mutex<()>,
-    pub(crate) tending: tending::Tending,
+    pub(crate) cleaner: Cleaner,
     /// Threads that help those who read.
     pub(crate) helpers: AtomicUsize,
     /// What opening found.
@@ -331,10 +335,13 @@ impl Core {
     pub(crate) fn new(tenant: Tenant, options: Options, limits: DerivedLimits, mut state: State, meta: Meta) -> Core {
         state.learn_sizes();
         let volume = tenant.volume().clone();
+        let (below, zone) = (limits.clean_below, limits.zone_bytes);
+        let rules = Rules { policy: options.cleaning_policy.choose(), below, zone, step: CLEAN_STEP };
         // Unlike any number of an earlier mount: those counted less.
         let first = volume.mount() << 40;
         let core = Core {
             commits: Committer::new(&state.writer),
+            cleaner: Cleaner::new(&tenant, rules, &state.incoming),
             writer: state.writer.clone(),
             volume,
             tenant,
@@ -345,8 +352,6 @@ impl Core {
             numbers: AtomicU64::new(first),
             counters: Default::default(),
             opening: Mutex::new(()),
-            cleaning: Mutex::new(()),
-            tending: Default::default(),
             helpers: AtomicUsize::new(0),
             report: OpenReport::default(),
             maintenance: Arc::default(),
@@ -454,8 +459,11 @@ impl Core {
             let mut gone = self.tenant.forgotten(durable);
             // No metadata refers to them, so nobody pins one after this.
             gone.retain(|zone| {
-                let due = state.zones.get(zone.0).is_some() && self.writer.forget(zone.0);
-                let Some(mut z) = due.then(|| state.zones.remove(zone.0)).flatten() else { return false };
+                if !self.writer.forget(zone.0) {
+                    return false;
+                }
+                // One that was released while the cleaner pinned it for a look never was in the table.
+                let Some(mut z) = state.zones.remove(zone.0) else { return true };
                 z.step(Event::Reset);
                 if z.unread > 0 {
                     state.give_up_unread();

@@ -9,7 +9,6 @@
 //! old zone is reset, no scan can find it any more.
 
 use crate::core::{Core, State};
-use crate::error::Result;
 use crate::format::data_blocks;
 use crate::format::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::index::Chunk;
@@ -89,13 +88,5 @@ impl Core {
     pub(crate) fn is_tell_due(&self, state: &State) -> bool {
         let large = state.fresh.cost() >= 2 * self.limits.part_bytes as u64;
         large || state.fresh.durable(self.writer.flushed()) >= self.options.tell_bytes
-    }
-
-    /// Makes everything durable, and puts into the journal where it stands.
-    pub(crate) fn commit_told(&self) -> Result<()> {
-        let target = self.state().assign();
-        self.commit(target)?;
-        self.state().log_index();
-        Ok(())
     }
 }

@@ -5,7 +5,7 @@ mod stats;
 pub(crate) use stats::Counters;
 pub use stats::Stats;
 
-use crate::policy::throttle::Mean;
+use imbrex_zones::clean::{Load, Waits};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -43,9 +43,6 @@ impl Operation {
         }
     }
 }
-
-/// What users wait for that background work must not slow down.
-const THROTTLED: [Operation; 2] = [Operation::Append, Operation::Read];
 
 /// Upper ends of the buckets of times, in nanoseconds: 10 µs to 10 s.
 const TIMES: [u64; 13] = [
@@ -134,33 +131,12 @@ struct OfOperation {
     failed: AtomicU64,
 }
 
-/// Of operations of one kind since somebody asked last.
-#[derive(Debug, Default)]
-struct Since {
-    count: AtomicU64,
-    nanoseconds: AtomicU64,
-}
-
-impl Since {
-    fn add(&self, nanoseconds: u64) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> Mean {
-        Mean { count: self.count.swap(0, Ordering::Relaxed), nanoseconds: self.nanoseconds.swap(0, Ordering::Relaxed) }
-    }
-}
-
 /// Measures operations.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     of: [OfOperation; 6],
-    /// Counts beginnings and ends of bursts of background work: odd while one is under way.
-    bursts: AtomicU64,
-    /// Appends and reads that no burst touched, and all of them.
-    calm: [Since; 2],
-    all: [Since; 2],
+    /// What background work must not slow down.
+    pub(crate) load: Load,
 }
 
 impl Meter {
@@ -171,8 +147,7 @@ impl Meter {
         size: impl FnOnce(&T) -> u64,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let bursts = self.bursts.load(Ordering::Relaxed);
-        let began = Instant::now();
+        let (begun, began) = (self.load.begun(), Instant::now());
         let result = work();
         let of = &self.of[operation as usize];
         match &result {
@@ -180,27 +155,15 @@ impl Meter {
                 let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 of.times.add(&TIMES, nanoseconds);
                 of.sizes.add(&SIZES, size(value));
-                if let Some(i) = THROTTLED.iter().position(|one| *one == operation) {
-                    self.all[i].add(nanoseconds);
-                    if bursts.is_multiple_of(2) && bursts == self.bursts.load(Ordering::Relaxed) {
-                        self.calm[i].add(nanoseconds);
-                    }
+                match operation {
+                    Operation::Append => self.load.ended(begun, Waits::Append, nanoseconds),
+                    Operation::Read => self.load.ended(begun, Waits::Read, nanoseconds),
+                    _ => {}
                 }
             }
             Err(_) => drop(of.failed.fetch_add(1, Ordering::Relaxed)),
         }
         result
-    }
-
-    /// A burst of background work begins, or ends.
-    pub(crate) fn burst(&self, begins: bool) {
-        let before = self.bursts.fetch_add(1, Ordering::Relaxed);
-        debug_assert_eq!(before.is_multiple_of(2), begins);
-    }
-
-    /// Appends and reads that no burst touched, and all of them, since this was asked last.
-    pub(crate) fn since_last(&self) -> ([Mean; 2], [Mean; 2]) {
-        (self.calm.each_ref().map(Since::take), self.all.each_ref().map(Since::take))
     }
 
     pub(crate) fn read(&self) -> Vec<Measured> {
@@ -223,25 +186,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_burst_touches_is_told_apart() {
+    fn the_throttle_is_told_of_appends_and_reads() {
         let meter = Meter::default();
-        let append = || meter.measure(Operation::Append, |()| 0, || Ok::<(), ()>(())).unwrap();
-        append();
-        meter.burst(true);
-        append();
-        meter.measure(Operation::Seal, |()| 0, || Ok::<(), ()>(())).unwrap();
-        meter.burst(false);
-        append();
-        // One that a whole burst falls into.
-        let work = || -> Result<(), ()> {
-            meter.burst(true);
-            meter.burst(false);
-            Ok(())
-        };
-        meter.measure(Operation::Read, |()| 0, work).unwrap();
-        let (calm, all) = meter.since_last();
-        assert_eq!((calm.map(|of| of.count), all.map(|of| of.count)), ([2, 0], [3, 1]));
-        assert_eq!(meter.since_last(), Default::default());
+        let measure = |operation| meter.measure(operation, |()| 0, || Ok::<(), ()>(())).unwrap();
+        Operation::ALL.into_iter().for_each(measure);
+        measure(Operation::Read);
+        meter.load.burst(|| measure(Operation::Append));
+        let (calm, all) = meter.load.since_last();
+        assert_eq!((calm.map(|of| of.count), all.map(|of| of.count)), ([1, 2], [2, 2]));
     }
 
     #[test]

@@ -12,8 +12,6 @@ pub(crate) struct Counters {
     pub(crate) read: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) damaged: AtomicU64,
-    pub(crate) moved: AtomicU64,
-    pub(crate) cleaned: AtomicU64,
     pub(crate) background: AtomicU64,
     pub(crate) scrubbed: AtomicU64,
     /// What operations took.

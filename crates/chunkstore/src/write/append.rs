@@ -1,6 +1,5 @@
 //! Create, append, seal, delete: what is decided in memory, and which zone a chunk's bytes go to (SMRSTORE §5.1, §5.4).
 
-use crate::clean::Victim;
 use crate::core::{Core, State, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::{ChunkEnd, Entry};
@@ -12,6 +11,7 @@ use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, pla
 use crate::zone::{DataZone, Event};
 use imbrex_device::{Fault, ZoneId};
 use imbrex_zones::Urgency;
+use imbrex_zones::clean::Goal;
 use imbrex_zones::write::PooledBuf;
 use std::sync::atomic::Ordering;
 
@@ -254,7 +254,7 @@ impl Core {
                 }
                 state.index.chunk(slot).map_or(StreamType::DATA, |chunk| chunk.stream)
             };
-            if self.free() > 0 {
+            if self.cleaner.free() > 0 {
                 return self.open_zone(ZoneUse::Data(stream)).map(drop);
             }
             // With a zone that is free it may be another one's turn to be closed.
@@ -263,11 +263,6 @@ impl Core {
             }
         }
         Err(self.error(Fault::NoSpace).into())
-    }
-
-    /// Zones that users may take.
-    fn free(&self) -> usize {
-        self.free_for_users() as usize
     }
 
     /// The zone that the chunk's next bytes go to; `None`: one has to be opened first.
@@ -310,7 +305,7 @@ impl Core {
             (true, false) => self.limits.pools[kind],
             (false, _) => self.limits.pool,
         };
-        let free = self.free();
+        let free = self.cleaner.free() as usize;
         let random = state.random();
         let last = if self.limits.separate { kind } else { 0 };
         match place(
@@ -362,7 +357,7 @@ impl Core {
     /// Whether the chunk, all of which is in this zone so far, [goes on in another one](crate::policy::place::outgrows): only where free zones
     /// are not short, so that nobody is refused room that is there.
     fn outgrows(&self, state: &State, slot: u32, zone: &DataZone) -> bool {
-        if self.options.placement.pick != Pick::Fit || !self.limits.separate || self.free() < 2 {
+        if self.options.placement.pick != Pick::Fit || !self.limits.separate || self.cleaner.free() < 2 {
             return false;
         }
         let Some(chunk) = state.index.chunk(slot) else { return false };
@@ -415,20 +410,24 @@ impl Core {
 
     /// Makes a zone free: of those in which all is deleted, or by cleaning. False: there is nothing to gain.
     fn make_room(&self) -> Result<bool> {
-        if self.reset_garbage(true) > 0 {
-            return Ok(true);
-        }
-        if self.tenant.counts().forgotten > 0 {
-            // What made them garbage may not be durable yet.
-            let target = self.state().assigned;
-            self.commit(target)?;
+        loop {
             if self.reset_garbage(true) > 0 {
                 return Ok(true);
             }
+            if self.tenant.counts().forgotten > 0 {
+                // What made them garbage may not be durable yet.
+                let target = self.state().assigned;
+                self.commit(target)?;
+                if self.reset_garbage(true) > 0 {
+                    return Ok(true);
+                }
+            }
+            let done = self.cleaner.clean(self, Goal::Room, self.limits.zone_bytes)?;
+            let more = self.reset_garbage(true) > 0 || self.cleaner.free() > 0;
+            if more || !done.waited {
+                return Ok(done.gained());
+            }
         }
-        let (moved, freed) = self.clean(self.limits.zone_bytes, Victim::Any)?;
-        self.reset_garbage(true);
-        Ok(moved > 0 || freed)
     }
 
     pub(crate) fn seal(&self, id: ChunkId, durability: Durability) -> Result<u64> {

@@ -69,8 +69,6 @@ pub(crate) struct DataZone {
     pub(crate) writers: u32,
     /// Blocks that these are expected to take from now on, as of the last append of each.
     pub(crate) promised: u64,
-    /// The cleaner puts records here that the index does not know yet.
-    pub(crate) incoming: bool,
     /// The journal says whose it is with the commit of this number.
     pub(crate) taken: u64,
     /// It took no write; nothing is written there any more.
@@ -101,7 +99,6 @@ impl DataZone {
             live: Vec::new(),
             writers: 0,
             promised: 0,
-            incoming: false,
             taken: 0,
             dead: false,
             stranded: false,
@@ -194,11 +191,6 @@ impl ZoneTable {
 
     pub(crate) fn get_mut(&mut self, zone: u32) -> Option<&mut DataZone> {
         self.all.get_mut(&zone)
-    }
-
-    /// All of them, by number.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut DataZone)> {
-        self.all.iter_mut().map(|(zone, z)| (*zone, z))
     }
 
     /// A zone is not free any more.

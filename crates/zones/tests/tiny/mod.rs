@@ -6,15 +6,17 @@
 //!
 //! - who appends gives an item its place, in memory, under one lock, and joins the committer;
 //! - who leads writes the log and what waits for zones: one write of the log and one flush for everybody. What a zone refuses it puts elsewhere;
-//! - the cleaner's copies are durable before the log names them, and a zone is forgotten with the record that took its last item.
+//! - the [`Cleaner`] asks what lives in a zone, and has it copied as appends are written ([`Residents`]). A zone is forgotten with the record that took its
+//!   last item.
 
 #![allow(dead_code)]
 
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, ZoneId, report_all};
+use imbrex_zones::clean::{Candidate, Cleaner, Failed, Goal, Incoming, Residents, Rules, Victim, choose};
 use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
 use imbrex_zones::write::{Committer, Join, Lead, RecordOptions, RecordWriter, Written as Group, ZoneGuard};
 use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub const NAME: &str = "tiny";
@@ -28,31 +30,27 @@ const WRITE: Tag = Tag::new(Cause::UserWrite);
 
 /// Where an item is; `len`: of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+pub struct Place {
     zone: u32,
     life: u64,
     at: u64,
     len: u64,
 }
 
-/// See [`State::open`].
-const USER: usize = 0;
-const CLEANER: usize = 1;
-
 #[derive(Default)]
 struct State {
     items: BTreeMap<u64, Place>,
-    /// Zones with items, and how many each has.
-    live: BTreeMap<u32, u64>,
+    /// Zones that are not forgotten: the life of each, and bytes of items.
+    live: BTreeMap<u32, (u64, u64)>,
     /// What is to be logged.
     records: Batch,
     next: u64,
     /// Number of the last decision.
     seq: u64,
-    /// The zone that takes the next item of appends, and of the cleaner, and its life.
-    open: [Option<(u32, u64)>; 2],
-    /// Zones with copies of the cleaner of which nobody else knows.
-    incoming: BTreeSet<u32>,
+    /// The zone that takes the next item, and its life.
+    open: Option<(u32, u64)>,
+    /// Zones with copies of which the log does not know.
+    incoming: Arc<Incoming>,
 }
 
 pub struct Tiny {
@@ -61,8 +59,7 @@ pub struct Tiny {
     commits: Committer,
     log: Mutex<MetaLog>,
     state: Mutex<State>,
-    /// One at a time cleans.
-    cleaning: Mutex<()>,
+    cleaner: Cleaner,
     pub damage: Vec<String>,
 }
 
@@ -82,8 +79,13 @@ fn image(id: u64, life: u64, bytes: &[u8]) -> AlignedBuf {
 }
 
 impl Place {
+    /// Bytes that it takes.
+    fn bytes(&self) -> u64 {
+        (HEADER as u64 + self.len).next_multiple_of(BLOCK)
+    }
+
     fn end(&self) -> u64 {
-        self.at + (HEADER as u64 + self.len).next_multiple_of(BLOCK)
+        self.at + self.bytes()
     }
 }
 
@@ -100,17 +102,18 @@ impl State {
 
     /// Nothing more goes to the zone.
     fn close(&mut self, zones: &RecordWriter, zone: u32) {
-        self.open.iter_mut().filter(|open| open.is_some_and(|(open, _)| open == zone)).for_each(|open| *open = None);
+        self.open.take_if(|(open, _)| *open == zone);
         zones.close(zone);
         self.forget_if_empty(zones.tenant(), zone);
     }
 
-    fn is_busy(&self, zone: u32) -> bool {
-        self.incoming.contains(&zone) || self.open.iter().flatten().any(|(open, _)| *open == zone)
+    fn is_open(&self, zone: u32) -> bool {
+        self.open.is_some_and(|(open, _)| open == zone)
     }
 
     fn forget_if_empty(&mut self, tenant: &Tenant, zone: u32) {
-        if self.live.get(&zone).is_none_or(|live| *live == 0) && !self.is_busy(zone) {
+        let empty = self.live.get(&zone).is_some_and(|(_, live)| *live == 0);
+        if empty && !self.is_open(zone) && !self.incoming.is_expected(zone) {
             self.live.remove(&zone);
             tenant.forget(ZoneId(zone), self.seq);
         }
@@ -119,14 +122,13 @@ impl State {
     fn replace(&mut self, id: u64, place: Option<Place>) -> Option<Place> {
         let old = match place {
             Some(place) => {
-                *self.live.entry(place.zone).or_default() += 1;
+                let live = self.live.get(&place.zone).map_or(0, |(_, live)| *live);
+                self.live.insert(place.zone, (place.life, live + place.bytes()));
                 self.items.insert(id, place)
             }
             None => self.items.remove(&id),
         }?;
-        if let Some(live) = self.live.get_mut(&old.zone) {
-            *live -= 1;
-        }
+        self.live.entry(old.zone).and_modify(|(_, live)| *live -= old.bytes());
         Some(old)
     }
 
@@ -178,7 +180,7 @@ impl Tiny {
                     lost.push(id);
                 }
             }
-            state.live.retain(|_, live| *live > 0);
+            state.live.retain(|_, (_, live)| *live > 0);
             state.live.keys().try_for_each(|zone| tenant.adopt(ZoneId(*zone)))?;
             tenant.adoption_done();
             log.finish_all_left();
@@ -186,15 +188,17 @@ impl Tiny {
             log.forget_unread();
             log
         };
+        let size = volume.geometry().zone_size;
+        let rules = Rules { policy: choose::greedy, below: 0, zone: size, step: size };
+        let cleaner = Cleaner::new(&tenant, rules, &state.incoming);
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let options = RecordOptions { gather: 16 << 10, block: BLOCK as usize, zones_at_once: None };
         let zones = Arc::new(RecordWriter::new(&tenant, options));
-        let (commits, cleaning) = (Committer::new(&zones), Mutex::default());
-        let tiny = Tiny { tenant, zones, commits, log, state, cleaning, damage };
+        let commits = Committer::new(&zones);
+        let tiny = Tiny { tenant, zones, commits, log, state, cleaner, damage };
         // What was dropped stays so, whatever is written in its place.
         lost.into_iter().for_each(|id| lock(&tiny.state).set(&tiny.tenant, id, None));
-        let seq = lock(&tiny.state).seq;
-        tiny.commit(seq)?;
+        tiny.commit()?;
         // Of a zone that is finished the write pointer does not tell any more where its bytes end.
         for zone in lock(&tiny.state).live.keys().filter(|_| tiny.tenant.limits_active()) {
             if let Err(error) = tiny.tenant.finish(ZoneId(*zone)) {
@@ -207,15 +211,13 @@ impl Tiny {
 
     /// Durable when it returns.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        let id = {
-            let mut s = lock(&self.state);
-            s.next += 1;
-            s.next - 1
-        };
+        let mut s = lock(&self.state);
+        let id = s.next;
+        s.next += 1;
+        drop(s);
         loop {
-            if self.put(USER, bytes, |s, place| s.set(&self.tenant, id, Some(place)), id)? {
-                let seq = lock(&self.state).seq;
-                self.commit(seq)?;
+            if self.put(Urgency::User, bytes, |s, place| s.set(&self.tenant, id, Some(place)), id)? {
+                self.commit()?;
                 // Else its zone died, and no other one had room for it.
                 if lock(&self.state).items.contains_key(&id) {
                     return Ok(id);
@@ -250,108 +252,63 @@ impl Tiny {
     }
 
     pub fn delete(&self, id: u64) -> Result<()> {
-        let seq = {
+        {
             let mut s = lock(&self.state);
-            if !s.items.contains_key(&id) {
-                return Ok(());
+            if s.items.contains_key(&id) {
+                s.set(&self.tenant, id, None);
             }
-            s.set(&self.tenant, id, None);
-            s.seq
-        };
-        self.commit(seq)
+        }
+        self.commit()
     }
 
     pub fn ids(&self) -> Vec<u64> {
         lock(&self.state).items.keys().copied().collect()
     }
 
-    /// Moves what lives in the zone with the fewest bytes, if they fill at most half of it, so that it becomes free. False: there is none.
+    /// Moves what lives in the zone with the fewest bytes, so that it becomes free. False: no zone is worth it.
     pub fn clean(&self) -> Result<bool> {
-        let _cleaning = lock(&self.cleaning);
-        let half = self.tenant.volume().geometry().zone_size / 2;
-        let (victim, items) = {
-            let s = lock(&self.state);
-            let mut full: BTreeMap<u32, u64> = BTreeMap::new();
-            s.items.values().for_each(|p| *full.entry(p.zone).or_default() += p.end() - p.at);
-            let may = |(zone, bytes): &(&u32, &u64)| **bytes <= half && !s.is_busy(**zone);
-            let Some((victim, _)) = full.iter().filter(may).min_by_key(|(_, bytes)| **bytes) else { return Ok(false) };
-            self.tenant.pin(ZoneId(*victim));
-            let of = s.items.iter().filter(|(_, place)| place.zone == *victim);
-            (*victim, of.map(|(id, place)| (*id, *place)).collect::<Vec<_>>())
-        };
-        let moved = self.copy(items);
-        self.tenant.unpin(ZoneId(victim));
-        self.commit(moved?)?;
-        Ok(true)
-    }
-
-    /// Copies, and only when the copies are durable says where the items are. Returns the number of what is to be durable.
-    fn copy(&self, items: Vec<(u64, Place)>) -> Result<u64> {
-        let mut copies = Vec::new();
-        for (id, from) in items {
-            let note = |s: &mut State, to: Place| {
-                s.incoming.insert(to.zone);
-                copies.push((id, from, to));
-            };
-            if !self.put(CLEANER, &self.read_at(&from)?, note, id)? {
-                break;
-            }
-        }
-        let seq = {
-            let mut s = lock(&self.state);
-            s.seq += 1;
-            s.seq
-        };
-        self.commit(seq)?;
-        let mut s = lock(&self.state);
-        for (id, from, to) in copies {
-            // Unless somebody has deleted it meanwhile, or the zone of the copy has died.
-            if s.items.get(&id) == Some(&from) && self.zones.durable(to.zone) >= to.end() {
-                s.set(&self.tenant, id, Some(to));
-            }
-        }
-        std::mem::take(&mut s.incoming).into_iter().for_each(|zone| s.forget_if_empty(&self.tenant, zone));
-        Ok(s.seq)
+        Ok(self.cleaner.clean(self, Goal::Room, 1)?.gained())
     }
 
     /// Gives an item a place, which is `noted` in the same moment; a commit writes it there. False: no zone has room.
-    fn put(&self, who: usize, bytes: &[u8], noted: impl FnOnce(&mut State, Place), id: u64) -> Result<bool> {
+    fn put(&self, how: Urgency, bytes: &[u8], noted: impl FnOnce(&mut State, Place), id: u64) -> Result<bool> {
         loop {
             let mut s = lock(&self.state);
-            let open = s.open[who];
+            let open = s.open;
             if let Some((zone, life)) = open
                 && let Some(at) = self.zones.push(zone, image(id, life, bytes).into())
             {
                 noted(&mut s, Place { zone, life, at, len: bytes.len() as u64 });
+                s.seq += 1;
                 return Ok(true);
             }
             drop(s);
-            let zone = match self.tenant.take([Urgency::User, Urgency::Cleaning][who]) {
+            let zone = match self.tenant.take(how) {
                 Err(error) if matches!(error.fault, Fault::NoSpace) => return Ok(false),
                 zone => zone?,
             };
             let capacity = self.tenant.volume().report_at_open()[zone.0 as usize].capacity;
             let mut s = lock(&self.state);
             let too_long = (HEADER + bytes.len()) as u64 > capacity;
-            if too_long || s.open[who] != open {
+            if too_long || s.open != open {
+                // Or another thread was faster.
                 self.tenant.release(zone);
-            }
-            if too_long {
-                return Err(Error::invalid(&self.tenant.volume().name(), "an item is longer than a zone"));
-            }
-            // Else another thread was faster.
-            if s.open[who] == open {
+            } else {
                 open.into_iter().for_each(|(full, _)| s.close(&self.zones, full));
                 let life = self.tenant.new_life();
                 self.zones.open(OpenZone { zone, life, at: 0, capacity });
-                s.open[who] = Some((zone.0, life));
+                s.live.insert(zone.0, (life, 0));
+                s.open = Some((zone.0, life));
+            }
+            if too_long {
+                return Err(Error::invalid(&self.tenant.volume().name(), "an item is longer than a zone"));
             }
         }
     }
 
     fn read_at(&self, place: &Place) -> Result<Vec<u8>> {
         let volume = self.tenant.volume();
-        let mut image = AlignedBuf::zeroed((place.end() - place.at) as usize);
+        let mut image = AlignedBuf::zeroed(place.bytes() as usize);
         if !self.zones.read(place.zone, place.at, &mut image) {
             let start = volume.geometry().start(ZoneId(place.zone));
             volume.read(&mut image, start + place.at, Cause::UserRead.into())?;
@@ -361,21 +318,6 @@ impl Tiny {
 
     fn no_space(&self) -> Error {
         Error::new(&self.tenant.volume().name(), Fault::NoSpace)
-    }
-
-    fn commit(&self, seq: u64) -> Result<()> {
-        loop {
-            let group = match self.commits.join(seq) {
-                Join::Durable => return Ok(()),
-                Join::Written(group) => group,
-                Join::Lead(lead) => self.write_group(lead)?,
-            };
-            let flushed = group.flush(WRITE)?;
-            let mut gone = self.tenant.forgotten(flushed.seq());
-            gone.retain(|zone| self.zones.forget(zone.0));
-            self.tenant.free(&gone, flushed.seq());
-            flushed.tell();
-        }
     }
 
     fn write_group<'a>(&self, lead: Lead<'a>) -> Result<Group<'a>> {
@@ -412,7 +354,7 @@ impl Tiny {
                     s.set(&self.tenant, id, place);
                 }
             };
-            if !self.put(USER, &self.read_at(&was)?, |s, place| set(s, Some(place)), id)? {
+            if !self.put(Urgency::User, &self.read_at(&was)?, |s, place| set(s, Some(place)), id)? {
                 set(&mut lock(&self.state), None);
             }
         }
@@ -423,22 +365,22 @@ impl Tiny {
     /// Has the log take records; where it asks for that, behind a snapshot in each copy, of about `size` bytes.
     fn log(&self, log: &mut MetaLog, records: Batch, size: u64) -> Result<()> {
         let mut keep = Some(size);
-        let room = loop {
-            match (log.appender().admit(records.len() as u64, keep), keep) {
-                (Admitted::Room(room), _) => break room,
-                (Admitted::Snapshot, Some(_)) => {
+        loop {
+            match log.appender().admit(records.len() as u64, keep) {
+                Admitted::Room(room) => {
+                    log.appender().append(room, records);
+                    return Ok(());
+                }
+                // Then the records take what room there is.
+                Admitted::Snapshot if keep.take().is_some() => {
                     // One in each copy: else the other one still keeps what is older.
                     if self.snapshot(log).and_then(|()| self.snapshot(log)).is_err() {
                         self.tenant.volume().check_poison()?;
                     }
-                    // Then the records take what room there is.
-                    keep = None;
                 }
-                (Admitted::Snapshot, None) => return Err(self.no_space()),
+                Admitted::Snapshot => return Err(self.no_space()),
             }
-        };
-        log.appender().append(room, records);
-        Ok(())
+        }
     }
 
     fn snapshot(&self, log: &mut MetaLog) -> Result<()> {
@@ -456,6 +398,69 @@ impl Tiny {
     }
 }
 
+impl Residents for Tiny {
+    /// An item, and where it is.
+    type Piece = (u64, Place);
+    /// And where its copy is.
+    type Copy = (u64, Place, Place);
+    type Error = Error;
+
+    /// Zones of which at most half lives: what lives in two fits in one, so an end comes to moving. No zone is known to be dying.
+    fn candidates(&self, dying: bool) -> Vec<Candidate> {
+        let s = lock(&self.state);
+        let of = |(&zone, &(life, live))| {
+            let capacity = self.tenant.volume().report_at_open()[zone as usize].capacity;
+            Candidate { zone, life, live, capacity, ..Candidate::default() }
+        };
+        let may = |c: &Candidate| !dying && c.live <= c.capacity / 2 && !s.is_open(c.zone);
+        s.live.iter().map(of).filter(may).collect()
+    }
+
+    fn residents(&self, victim: &Victim) -> Vec<(u64, Place)> {
+        let here = |(_, p): &(&u64, &Place)| (p.zone, p.life) == (victim.zone, victim.life);
+        lock(&self.state).items.iter().filter(here).map(|(id, place)| (*id, *place)).collect()
+    }
+
+    fn copy(&self, &(id, from): &(u64, Place), copies: &mut Vec<Self::Copy>) -> Result<(), Failed<Error>> {
+        let bytes = self.read_at(&from).map_err(Failed::Unread)?;
+        let note = |s: &mut State, to: Place| {
+            s.incoming.expect(to.zone);
+            copies.push((id, from, to));
+        };
+        self.put(Urgency::Cleaning, &bytes, note, id)?;
+        Ok(())
+    }
+
+    /// What was decided so far is durable when it returns.
+    fn commit(&self) -> Result<()> {
+        let seq = lock(&self.state).seq;
+        loop {
+            let group = match self.commits.join(seq) {
+                Join::Durable => return Ok(()),
+                Join::Written(group) => group,
+                Join::Lead(lead) => self.write_group(lead)?,
+            };
+            let flushed = group.flush(WRITE)?;
+            let mut gone = self.tenant.forgotten(flushed.seq());
+            gone.retain(|zone| self.zones.forget(zone.0));
+            self.tenant.free(&gone, flushed.seq());
+            flushed.tell();
+        }
+    }
+
+    fn switch(&self, mut copies: Vec<Self::Copy>) -> u64 {
+        let mut s = lock(&self.state);
+        // Unless somebody has deleted it meanwhile, or the zone of the copy has died.
+        copies.retain(|(id, from, to)| s.items.get(id) == Some(from) && self.zones.durable(to.zone) >= to.end());
+        copies.iter().for_each(|(id, _, to)| s.set(&self.tenant, *id, Some(*to)));
+        copies.iter().map(|(_, _, to)| to.bytes()).sum()
+    }
+
+    fn settle(&self, zone: u32) {
+        lock(&self.state).forget_if_empty(&self.tenant, zone);
+    }
+}
+
 /// Whether the drive has an item of which the log speaks. One that cannot be read counts, so that whoever reads it hears of it.
 fn is_there(volume: &Volume, zones: &[Zone], id: u64, place: &Place) -> Result<bool> {
     let Some(zone) = zones.get(place.zone as usize) else { return Ok(false) };
@@ -465,7 +470,7 @@ fn is_there(volume: &Volume, zones: &[Zone], id: u64, place: &Place) -> Result<b
         // Its header tells, and its checksum.
         Written::Untold => {}
     }
-    let mut found = AlignedBuf::zeroed((place.end() - place.at) as usize);
+    let mut found = AlignedBuf::zeroed(place.bytes() as usize);
     match volume.read(&mut found, volume.geometry().start(zone.id) + place.at, Cause::Recovery.into()) {
         Ok(()) => {}
         Err(Error { fault: Fault::Media { .. }, .. }) => return Ok(true),
