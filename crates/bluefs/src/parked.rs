@@ -9,7 +9,7 @@ use imbrex_zones::{OpenZone, Tenant};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// See the module. Changed under the lock of the metadata, but for promises.
+/// See the module. Changed under the lock of the metadata, but for reservations.
 pub(crate) struct Parked {
     tenant: Tenant,
     parking: Mutex<Parking>,
@@ -62,15 +62,15 @@ impl Parked {
         self.take_by(|parking| parking.take_back(zone), |open| open.zone)
     }
 
-    /// The zone that is chosen, if it is promised to nobody, and what it was parked as.
+    /// The zone that is chosen, if it is reserved for nobody, and what it was parked as.
     pub(crate) fn take_chosen(&self, choose: impl FnOnce(&Parking) -> Option<u32>) -> Option<(OpenZone, Class)> {
         self.take_by(|parking| choose(parking).and_then(|zone| parking.take_zone(zone)), |(open, _)| open.zone)
     }
 
-    /// The zone is about to be emptied, so nobody goes on there. False: room in it is promised.
+    /// The zone is about to be emptied, so nobody goes on there. False: room in it is reserved.
     pub(crate) fn claim(&self, zone: u32) -> bool {
         let mut parking = lock(&self.parking);
-        if parking.is_promised(zone) {
+        if parking.is_reserved(zone) {
             return false;
         }
         parking.forget(zone);
@@ -88,13 +88,13 @@ impl Parked {
         zones.into_iter().filter(|zone| !kept.contains(zone)).collect()
     }
 
-    /// Promises a file room behind others' bytes; see [`Parking::promise`].
-    pub(crate) fn promise(&self, file: Serial, class: Class, need: u64) -> bool {
-        lock(&self.parking).promise(file, class, need)
+    /// Reserves room for a file behind others' bytes; see [`Parking::reserve`].
+    pub(crate) fn reserve(&self, file: Serial, class: Class, need: u64) -> bool {
+        lock(&self.parking).reserve(file, class, need)
     }
 
-    /// The file does not need what it was promised.
-    pub(crate) fn promise_over(&self, file: Serial) {
-        lock(&self.parking).promise_over(file);
+    /// The file does not need what it had reserved.
+    pub(crate) fn end_reservation(&self, file: Serial) {
+        lock(&self.parking).end_reservation(file);
     }
 }

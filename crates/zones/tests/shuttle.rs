@@ -295,7 +295,7 @@ fn logs_that_wait_for_an_active_zone_all_get_one() {
 
 /// As many zones become free as are asked for: each is reset in the background, or by who takes it, and none is ever missing.
 #[test]
-fn whoever_is_promised_a_zone_that_was_given_back_gets_it() {
+fn whoever_reserves_a_zone_that_was_given_back_gets_it() {
     shuttle::check_random(
         || {
             let (_, volume, tenant) = volume(false);
@@ -305,15 +305,15 @@ fn whoever_is_promised_a_zone_that_was_given_back_gets_it() {
                 .map(|_| {
                     let tenant = tenant.clone();
                     thread::spawn(move || {
-                        tenant.promise(0).unwrap();
-                        tenant.take(Urgency::Promised).unwrap();
+                        let mut reserved = vec![tenant.reserve(0).unwrap()];
+                        tenant.redeem(&mut reserved).unwrap();
                     })
                 })
                 .collect();
             let stepping = volume.clone();
             threads.push(thread::spawn(move || while stepping.step().unwrap() {}));
             threads.into_iter().for_each(|t| t.join().unwrap());
-            assert_eq!((tenant.counts().free, tenant.counts().promised), (0, 0));
+            assert_eq!((tenant.counts().free, tenant.counts().reservations), (0, 0));
         },
         rounds(),
     );
@@ -407,17 +407,17 @@ fn a_zone_that_is_pinned_or_used_again_is_not_reset() {
 }
 
 /// Two tenants take zones that nobody owns, two threads each; a label may not be written. Each zone is its taker's in the label, and
-/// what was promised to one is had, however many the other takes.
+/// what one has reserved is had, however many the other takes.
 #[test]
 fn tenants_that_claim_at_once_get_zones_of_their_own() {
     for failing in 0..6 {
         shuttle::check_random(
             move || {
                 let (device, volume, tenants) = volume_for(false, None, [("one", 1), ("two", 1)]);
-                tenants[0].promise(0).unwrap();
+                let reserved = Arc::new(Mutex::new(vec![tenants[0].reserve(0).unwrap()]));
                 device.until_write_failure.store(failing, Ordering::Relaxed);
                 let jobs = [
-                    (0, Urgency::Promised, 1),
+                    (0, Urgency::Reserved, 1),
                     (0, Urgency::User, 2),
                     (1, Urgency::User, 2),
                     (1, Urgency::Metadata, 20),
@@ -431,7 +431,7 @@ fn tenants_that_claim_at_once_get_zones_of_their_own() {
                             // One label may have failed.
                             let again = result.as_ref().is_err_and(|error| !matches!(error.fault, Fault::NoSpace));
                             let result = if again { tenant.take(urgency) } else { result };
-                            assert!(urgency != Urgency::Promised || result.is_ok(), "promised: {result:?}");
+                            assert!(urgency != Urgency::Reserved || result.is_ok(), "reserved: {result:?}");
                             result.ok()
                         };
                         (who, thread::spawn(move || (0..most).map_while(take).collect::<Vec<ZoneId>>()))
@@ -902,7 +902,7 @@ fn logs_that_rest_and_are_moved_lose_nothing_that_is_appended() {
             threads.into_iter().for_each(|t| t.join().unwrap());
             logs.iter().for_each(|log| log.drain(Priority::Normal).unwrap());
             logs[0].writers.rest_logs().unwrap();
-            assert_eq!(tenant.counts().promised, 0, "who rests has nothing promised");
+            assert_eq!(tenant.counts().reservations, 0, "who rests has nothing reserved");
             let mut ends = BTreeMap::new();
             for (i, (file, placed)) in shared.placed.lock().unwrap().iter().enumerate() {
                 let end: &mut u64 = ends.entry(*file).or_default();

@@ -1,5 +1,5 @@
 //! Several engines on one volume, not all of which every process mounts: what a dead process of one had left in memory is
-//! kept by the others until it asks, no zone gets two owners, and what was promised to one is not for the other.
+//! kept by the others until it asks, no zone gets two owners, and what is reserved for one is not for the other.
 
 mod support;
 
@@ -201,14 +201,14 @@ fn two_that_claim_zones_at_once_get_different_ones() {
 }
 
 #[test]
-fn what_was_promised_to_one_is_there_when_the_other_has_filled_the_drive() {
+fn what_one_has_reserved_is_there_when_the_other_has_filled_the_drive() {
     let (_, drive) = for_two([3, 3]);
     let volume = open(&drive);
     let [one, two] = both(&volume);
-    (0..20).for_each(|_| one.promise(0).unwrap());
+    let mut reserved: Vec<_> = (0..20).map(|_| one.reserve(0).unwrap()).collect();
     let full: Vec<ZoneId> = std::iter::from_fn(|| two.take(Urgency::Metadata).ok()).collect();
     assert!(full.len() > 30, "{}", full.len());
-    let mut taken: Vec<ZoneId> = (0..20).map(|_| one.take(Urgency::Promised).unwrap()).collect();
+    let mut taken: Vec<ZoneId> = (0..20).map(|_| one.redeem(&mut reserved).unwrap()).collect();
     taken.extend((0..3).map(|_| one.take(Urgency::Metadata).unwrap()));
     drop((one, two, volume));
     all_are_theirs(&drive, [&taken, &full]);
@@ -234,9 +234,9 @@ fn the_reserve_of_a_tenant_that_is_not_open_is_kept_for_it() {
     all_are_theirs(&drive, [&reserve, &full]);
 }
 
-/// A process dies with bytes in memory that were promised a zone; the other engine's next process fills the drive.
+/// A process dies with bytes in memory that have a zone reserved; the other engine's next process fills the drive.
 #[test]
-fn what_a_dead_process_was_promised_outlives_a_neighbour_that_fills_the_drive() {
+fn what_a_dead_process_had_reserved_outlives_a_neighbour_that_fills_the_drive() {
     let drive = formatted();
     both_die(&drive, 3000, 0);
     let volume = open(&drive);

@@ -439,7 +439,7 @@ pub(crate) fn space(core: &Core) -> Space {
     let total = zones.saturating_sub(kept + core.journal.zone_count()) * usable;
     // One zone for what is left over: where buffers do not fit at the end of the last one, and what is moved fills one in part. And what
     // is missing of the zones that are kept is filled up first.
-    let not = (kept + u64::from(counts.promised) + 1) * usable;
+    let not = (kept + u64::from(counts.reservations) + 1) * usable;
     Space {
         total,
         free: (u64::from(counts.free) * usable + cleanable).saturating_sub(not).min(total),

@@ -41,7 +41,7 @@ const MOVED: Class = Class::Table(6);
 /// Records that are logged at a time.
 const BATCH: usize = 32;
 
-/// The cleaner, among the files that zones are promised to.
+/// The cleaner, among the files that zones are reserved for.
 const CLEANER: Serial = 4;
 
 /// One step. However it ends, it lets go of all zones that it held, and the next one may begin.
@@ -327,7 +327,7 @@ impl Core {
             self.parked.look(|parking| {
                 let before = cleaner.take_victim().filter(|(zone, life)| meta.zone_life(*zone) == Some(*life));
                 let may = |zone: u32| {
-                    let is_free = !cleaner.has_given_up(zone) && !pinned.contains(&zone) && !parking.is_promised(zone);
+                    let is_free = !cleaner.has_given_up(zone) && !pinned.contains(&zone) && !parking.is_reserved(zone);
                     is_free && (step.logs || !parking.has_logs(zone))
                 };
                 let before = before.map(|(zone, _)| zone).filter(|zone| meta.movable(*zone).is_some() && may(*zone));
@@ -342,7 +342,7 @@ impl Core {
         let meta = &state.meta;
         self.tenant.pin(ZoneId(zone));
         step.victims.push(zone);
-        // Nobody goes on there meanwhile. Room there may have been promised since it was looked for.
+        // Nobody goes on there meanwhile. Room there may have been reserved since it was looked for.
         if !self.parked.claim(zone) {
             return None;
         }
@@ -584,7 +584,7 @@ impl Core {
     pub(crate) fn free_zones(&self, leave: u32, enough: u32) -> Result<(u32, u32)> {
         let look = || {
             let counts = self.tenant.counts();
-            (counts.free.saturating_sub(counts.reserve + counts.promised + leave), counts.free + counts.leased)
+            (counts.free.saturating_sub(counts.reserve + counts.reservations + leave), counts.free + counts.leased)
         };
         // Looked at first: what is on its way there now is free only later.
         let coming = self.tenant.counts().forgotten > 0;

@@ -71,7 +71,7 @@ pub(crate) struct Core {
     /// Bytes of tables that were written since zones were last cleaned ahead.
     pub(crate) tables_written: AtomicU64,
     pub(crate) idle_pack: IdlePack,
-    /// The mount is not over: what a dead process had promised may use the reserve.
+    /// The mount is not over: what a dead process had reserved may use the reserve.
     pub(crate) recovering: AtomicBool,
 }
 

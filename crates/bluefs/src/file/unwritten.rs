@@ -66,7 +66,7 @@ impl Unwritten {
     /// Keeps a closed log whose bytes wait.
     pub(crate) fn keep_waiting(&self, file: Arc<File>) {
         add(&self.waiting, file);
-        // Others may have been written, because they are old or memory was short: what is promised to them is not needed any more.
+        // Others may have been written, because they are old or memory was short: what is reserved for them is not needed any more.
         self.settle_waiting();
     }
 

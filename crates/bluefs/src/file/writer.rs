@@ -1,5 +1,5 @@
 //! How a file of a sequential kind is written: memory and device writes are [`ByteWriter`]'s; here are zones of its own or room behind others' bytes,
-//! promised before a byte is taken, and the records that say where its bytes are.
+//! reserved before a byte is taken, and the records that say where its bytes are.
 
 use crate::file::FileState;
 use crate::file::core::Core;
@@ -10,8 +10,8 @@ use imbrex_device::{Code, Error, Priority, Result, ZoneId};
 use imbrex_zones::write::{
     ByteWriter, NewZone, PlaceRequest, Placed, Step, WriteGuard, Writer, WriterSpec, WriterStart,
 };
-use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use imbrex_zones::{OpenZone, Reservation, Urgency, ZoneHeader};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Zones that a write-ahead log waiting in memory may need at most: RocksDB's are somewhat longer than a memtable, for which a zone is a
@@ -43,10 +43,10 @@ pub(crate) struct FileWriter {
     bytes: ByteWriter,
     /// Whether it was made to wait.
     deferred: bool,
-    /// Zones that are promised to what is in memory.
-    promised: AtomicU32,
+    /// Zones that are reserved for what is in memory.
+    reserved: Mutex<Vec<Reservation>>,
     /// Room in a zone with other files is.
-    promised_room: AtomicBool,
+    reserved_room: AtomicBool,
     /// The zone that it is to go on in, before metadata says so: nobody else may clean it.
     going_on: Mutex<Option<u32>>,
 }
@@ -55,7 +55,7 @@ impl Drop for FileWriter {
     fn drop(&mut self) {
         let Some(core) = self.core.upgrade() else { return };
         self.unpin(&core);
-        self.release_promises(&core);
+        self.end_reservations(&core);
     }
 }
 
@@ -72,8 +72,8 @@ impl FileWriter {
             state: state.clone(),
             bytes: ByteWriter::new(&core.tenant, spec, start),
             deferred: spec.deferred > 0,
-            promised: AtomicU32::new(0),
-            promised_room: AtomicBool::new(false),
+            reserved: Mutex::default(),
+            reserved_room: AtomicBool::new(false),
             going_on: Mutex::new(start.zone.map(|open| open.zone.0)),
         });
         core.writers.add(&writer);
@@ -101,12 +101,10 @@ impl FileWriter {
         zone
     }
 
-    fn release_promises(&self, core: &Core) {
-        for _ in 0..self.promised.swap(0, Ordering::AcqRel) {
-            core.tenant.promise_over();
-        }
-        if self.promised_room.swap(false, Ordering::AcqRel) {
-            core.parked.promise_over(self.state.serial);
+    fn end_reservations(&self, core: &Core) {
+        lock(&self.reserved).clear();
+        if self.reserved_room.swap(false, Ordering::AcqRel) {
+            core.parked.end_reservation(self.state.serial);
         }
     }
 
@@ -153,55 +151,64 @@ impl FileWriter {
         let taken = core.take_room(&self.state, need, crowded, make)?;
         let Some(open) = taken else { return Ok(None) };
         core.refresh(&self.state);
-        self.promised_room.store(false, Ordering::Release);
+        self.reserved_room.store(false, Ordering::Release);
         // What is in memory fits in there; but more may wait than this room holds.
-        if !self.deferred && self.promised.swap(0, Ordering::AcqRel) > 0 {
-            core.tenant.promise_over();
+        if !self.deferred {
+            lock(&self.reserved).clear();
         }
         let header = self.header(core, open.zone, open.life, logical);
         Ok(Some(NewZone { zone: open.zone, at: open.at, header }))
     }
 
-    /// Has a zone promised to the file, or room for `need` bytes in one with other files.
-    fn promise(&self, core: &Core, need: u64, new_wal: bool) -> Result<()> {
-        match core.promise_zone(new_wal) {
-            Ok(()) => drop(self.promised.fetch_add(1, Ordering::AcqRel)),
-            Err(_) if core.promise_room(&self.state, need) => self.promised_room.store(true, Ordering::Release),
+    /// Reserves a zone for the file, or room for `need` bytes in one with other files.
+    fn reserve_place(&self, core: &Core, need: u64, new_wal: bool) -> Result<()> {
+        match core.reserve_zone(new_wal) {
+            Ok(reservation) => lock(&self.reserved).push(reservation),
+            Err(_) if core.reserve_room(&self.state, need) => self.reserved_room.store(true, Ordering::Release),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Has a place for `need` bytes promised to the file, whatever has to be moved or written for it.
+    /// A zone, for which a reservation is used up where there are some.
+    fn take_zone(&self, core: &Core, urgency: Urgency) -> Result<ZoneId> {
+        match urgency {
+            // Who appends meanwhile waits: what it sees reserved is not what is just used up.
+            Urgency::Reserved => core.redeem_zone(&mut lock(&self.reserved)),
+            _ => core.take_zone(urgency),
+        }
+    }
+
+    /// Reserves a place for `need` bytes of the file, whatever has to be moved or written for it.
     fn find_place(&self, core: &Core, need: u64) -> Result<()> {
         let new_wal = self.state.purpose == Purpose::Wal && self.state.map().extents.is_empty();
         let is_full = |result: &Result<()>| result.as_ref().is_err_and(|error| error.code() == Code::NoSpace);
-        let mut result = self.promise(core, need, new_wal);
+        let mut result = self.reserve_place(core, need, new_wal);
         if is_full(&result) && core.unwritten.write_waiting() {
-            // Logs that wait are promised more than they take.
-            result = self.promise(core, need, new_wal);
+            // Logs that wait have more reserved than they take.
+            result = self.reserve_place(core, need, new_wal);
         }
         // So are those that are open, and each of them that was written has a zone to itself. What one gives up another may take before this one.
         let mut patience = if self.state.kind == FileKind::Log { 8 } else { 1 };
         while is_full(&result) && core.options.share && patience > 0 {
             core.writers.rest_logs()?;
-            result = self.promise(core, need, new_wal);
+            result = self.reserve_place(core, need, new_wal);
             patience -= 1;
         }
         while is_full(&result) && core.options.share && core.writers.leave_one(Some(false), need)? {
-            result = self.promise(core, need, new_wal);
+            result = self.reserve_place(core, need, new_wal);
         }
         let leave = if new_wal { 0 } else { core.wal_spare() };
         let mut patience = 4;
         while is_full(&result) && patience > 1 && core.pack_for_room(leave)? {
             patience -= 1;
             // Another one may be faster.
-            result = self.promise(core, need, new_wal);
+            result = self.reserve_place(core, need, new_wal);
         }
         let mut patience = MOST_SQUEEZED;
         while is_full(&result) && patience > 0 && core.squeeze()? {
             patience -= 1;
-            result = self.promise(core, need, new_wal);
+            result = self.reserve_place(core, need, new_wal);
         }
         result
     }
@@ -252,17 +259,17 @@ impl FileWriter {
                 return Ok(open);
             }
         }
-        let promised = self.promised.load(Ordering::Acquire) > 0;
-        // In a mount what a dead process was promised may use half of the reserve, like a promise; the rest is the journal's.
+        let reserved = !lock(&self.reserved).is_empty();
+        // In a mount what a dead process had reserved may use half of the reserve, like a reservation; the rest is the journal's.
         let urgency = match core.recovering.load(Ordering::Acquire) {
-            _ if promised => Urgency::Promised,
+            _ if reserved => Urgency::Reserved,
             true => Urgency::Recovered,
             false => Urgency::User,
         };
         if urgency == Urgency::User {
             core.make_room(0)?;
         }
-        let zone = match core.take_zone(urgency) {
+        let zone = match self.take_zone(&core, urgency) {
             Err(error) if error.code() == Code::NoSpace => {
                 if let Some(open) = self.shared_zone(&core, logical, need, true)? {
                     return Ok(open);
@@ -277,14 +284,10 @@ impl FileWriter {
                 if urgency != Urgency::User || !core.pack_for_room(0)? {
                     return Err(error);
                 }
-                core.take_zone(urgency)?
+                self.take_zone(&core, urgency)?
             }
             other => other?,
         };
-        if promised {
-            // Used up with the zone.
-            self.promised.fetch_sub(1, Ordering::AcqRel);
-        }
         let life = core.tenant.new_life();
         let extent = Extent { logical, len: OPEN, place: self.place(zone, life, core.front) };
         if let Err(error) = self.extend(&core, extent) {
@@ -341,20 +344,20 @@ impl Writer for FileWriter {
 
     fn reserve(&self, request: &PlaceRequest<'_>) -> Result<()> {
         let (core, bytes) = (self.core()?, request.bytes());
-        // What a dead process was promised is taken as far as there is room: a mount must not fail for it.
+        // What a dead process had reserved is taken as far as there is room: a mount must not fail for it.
         if core.recovering.load(Ordering::Acquire) {
             return Ok(());
         }
         if request.is_deferred() {
             let zones = bytes.div_ceil(zone_room(&core).max(1));
             // Only where there is plenty: nothing is cleaned for what will probably be deleted.
-            while u64::from(self.promised.load(Ordering::Acquire)) < zones {
-                core.tenant.promise(PLENTY)?;
-                self.promised.fetch_add(1, Ordering::AcqRel);
+            let mut reserved = lock(&self.reserved);
+            while (reserved.len() as u64) < zones {
+                reserved.push(core.tenant.reserve(PLENTY)?);
             }
             return Ok(());
         }
-        if self.promised.load(Ordering::Acquire) > 0 {
+        if !lock(&self.reserved).is_empty() {
             return Ok(());
         }
         let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
@@ -364,7 +367,7 @@ impl Writer for FileWriter {
     fn idle(&self) {
         // It may live on for a while: in the queue of background work, or as a log that others wait for.
         if let Some(core) = self.core.upgrade() {
-            self.release_promises(&core);
+            self.end_reservations(&core);
         }
     }
 

@@ -234,7 +234,7 @@ impl Journal {
         log.fits_apart(bytes) || (log.grow(Urgency::Metadata).is_ok() && log.fits_apart(bytes)) || log.ring_size().0 > 2
     }
 
-    /// Takes one more zone, where the metadata has outgrown those that there are; none that is kept back, or promised to anybody.
+    /// Takes one more zone, where the metadata has outgrown those that there are; none that is kept back, or reserved for anybody.
     pub(crate) fn grow(&self) -> Result<()> {
         let mut log = self.log();
         log.grow(Urgency::User)?;

@@ -101,7 +101,7 @@ pub fn are_few(zones: u32) -> bool {
     zones < 128
 }
 
-/// So few zones are free, beside the reserve and what is promised, that tables as large as a zone stand in the room behind others, too. Each compaction
+/// So few zones are free, beside the reserve and what is reserved, that tables as large as a zone stand in the room behind others, too. Each compaction
 /// ends with a short table, so a fifth of all zones has room that no other table would take, and zones would be cleaned for want of it.
 /// At 90 % full that moved a seventh of what RocksDB wrote (`kernel-write-amplification`).
 pub fn are_scarce(free: u32, zones: u32) -> bool {
@@ -175,7 +175,7 @@ impl Candidates {
     }
 }
 
-/// Free zones beside the reserve and what is promised, below which cleaning begins, on a drive of so many.
+/// Free zones beside the reserve and what is reserved, below which cleaning begins, on a drive of so many.
 pub fn low_water(zones: u32) -> u32 {
     (zones / 32).clamp(1, 16)
 }

@@ -58,8 +58,8 @@ impl Class {
 struct Parked {
     open: OpenZone,
     class: Class,
-    /// A file that has been promised the room.
-    promised: Option<Serial>,
+    /// A file that has reserved the room.
+    reserved: Option<Serial>,
 }
 
 impl Parked {
@@ -74,9 +74,9 @@ impl Parked {
 pub struct Parking {
     capacity: u64,
     parked: BTreeMap<u32, Parked>,
-    /// Those that are promised to nobody: room and zone, by class.
+    /// Those that are reserved for nobody: room and zone, by class.
     rooms: BTreeMap<Class, BTreeSet<(u64, u32)>>,
-    promised: BTreeMap<Serial, u32>,
+    reserved: BTreeMap<Serial, u32>,
     /// Zones in which nothing but closed pieces of files stands.
     movable: BTreeMap<u32, Movable>,
     candidates: Candidates,
@@ -89,7 +89,7 @@ impl Parking {
             capacity,
             parked: BTreeMap::new(),
             rooms: BTreeMap::new(),
-            promised: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             movable: BTreeMap::new(),
             candidates: Candidates::new(capacity),
         }
@@ -98,7 +98,7 @@ impl Parking {
     /// A file that was written to this zone is closed.
     pub fn park(&mut self, open: OpenZone, class: Class) {
         debug_assert!(!self.parked.contains_key(&open.zone.0));
-        let parked = Parked { open, class, promised: None };
+        let parked = Parked { open, class, reserved: None };
         self.rooms.entry(class).or_default().insert((parked.room(), open.zone.0));
         self.parked.insert(open.zone.0, parked);
         self.judge(open.zone.0);
@@ -106,8 +106,8 @@ impl Parking {
 
     fn unpark(&mut self, zone: u32) -> Option<OpenZone> {
         let parked = self.parked.remove(&zone)?;
-        match parked.promised {
-            Some(serial) => drop(self.promised.remove(&serial)),
+        match parked.reserved {
+            Some(serial) => drop(self.reserved.remove(&serial)),
             None => self.rooms_of(parked.class, |rooms| rooms.remove(&(parked.room(), zone))),
         }
         self.judge(zone);
@@ -152,11 +152,11 @@ impl Parking {
         self.movable.get(&zone).is_some_and(|movable| movable.framed)
     }
 
-    /// Every zone of tables that could be emptied at rest, of those that `may` be, or of `logs`; none that is promised.
+    /// Every zone of tables that could be emptied at rest, of those that `may` be, or of `logs`; none that is reserved.
     pub fn partials(&self, logs: bool, may: impl Fn(u32) -> bool) -> Vec<Partial> {
         let partial = |(zone, movable): (&u32, &Movable)| {
             let parked = self.parked.get(zone);
-            let free = movable.framed == logs && parked.is_none_or(|parked| parked.promised.is_none()) && may(*zone);
+            let free = movable.framed == logs && parked.is_none_or(|parked| parked.reserved.is_none()) && may(*zone);
             free.then(|| Partial { zone: *zone, live: movable.live, room: parked.map_or(0, Parked::room) })
         };
         self.movable.iter().filter_map(partial).collect()
@@ -182,13 +182,13 @@ impl Parking {
         self.movable.values().filter(|movable| !movable.framed).map(|movable| movable.live).sum()
     }
 
-    /// The parked zones of tables, or of `logs`, that are promised to nobody: room and zone.
+    /// The parked zones of tables, or of `logs`, that are reserved for nobody: room and zone.
     pub fn rooms(&self, logs: bool) -> impl Iterator<Item = (u64, u32)> + '_ {
         let wanted = self.rooms.iter().filter(move |(class, _)| matches!(class, Class::Table(_)) != logs);
         wanted.flat_map(|(_, rooms)| rooms.iter().copied())
     }
 
-    /// A parked zone that is promised to nobody, and what it was parked as.
+    /// A parked zone that is reserved for nobody, and what it was parked as.
     pub fn take_zone(&mut self, zone: u32) -> Option<(OpenZone, Class)> {
         let class = self.parked.get(&zone)?.class;
         Some((self.take_back(zone)?, class))
@@ -201,16 +201,16 @@ impl Parking {
 
     /// The zone, for the file that ends in it.
     pub fn take_back(&mut self, zone: u32) -> Option<OpenZone> {
-        match self.is_promised(zone) {
+        match self.is_reserved(zone) {
             true => None,
             false => self.unpark(zone),
         }
     }
 
-    /// The best zone for a file: the one it was promised, or else of those within `distance` of its class the one that is
+    /// The best zone for a file: the one it has reserved, or else of those within `distance` of its class the one that is
     /// nearest to it, and fullest.
     fn find(&self, serial: Serial, class: Class, need: u64, distance: u8) -> Option<u32> {
-        if let Some(zone) = self.promised.get(&serial) {
+        if let Some(zone) = self.reserved.get(&serial) {
             return Some(*zone);
         }
         let fits = |(there, rooms): (&Class, &BTreeSet<(u64, u32)>)| {
@@ -221,19 +221,19 @@ impl Parking {
         self.rooms.iter().filter_map(fits).min().map(|(_, _, zone)| zone)
     }
 
-    /// Promises a file, which is about to have bytes, `need` bytes of room in a zone of any class that it may share.
-    pub fn promise(&mut self, serial: Serial, class: Class, need: u64) -> bool {
+    /// Reserves `need` bytes of room for a file that is about to have bytes, in a zone of any class that it may share.
+    pub fn reserve(&mut self, serial: Serial, class: Class, need: u64) -> bool {
         let Some(zone) = self.find(serial, class, need, u8::MAX) else { return false };
         let Some(parked) = self.parked.get_mut(&zone) else { return false };
-        if parked.promised.replace(serial).is_none() {
+        if parked.reserved.replace(serial).is_none() {
             let (class, room) = (parked.class, parked.room());
             self.rooms_of(class, |rooms| rooms.remove(&(room, zone)));
-            self.promised.insert(serial, zone);
+            self.reserved.insert(serial, zone);
         }
         true
     }
 
-    /// The zone with the least room, which is parked no more; none that is promised.
+    /// The zone with the least room, which is parked no more; none that is reserved.
     pub fn fullest(&mut self) -> Option<OpenZone> {
         let least = self.rooms.values().filter_map(|rooms| rooms.first()).min();
         let (_, zone) = *least?;
@@ -245,21 +245,21 @@ impl Parking {
         self.parked.values().map(|p| p.open.zone)
     }
 
-    /// Zones that somebody has been promised room in.
-    pub fn promised_zones(&self) -> impl Iterator<Item = u32> + '_ {
-        self.promised.values().copied()
+    /// Zones that somebody has reserved room in.
+    pub fn reserved_zones(&self) -> impl Iterator<Item = u32> + '_ {
+        self.reserved.values().copied()
     }
 
-    /// Whether somebody has been promised room in this zone.
-    pub fn is_promised(&self, zone: u32) -> bool {
-        self.parked.get(&zone).is_some_and(|parked| parked.promised.is_some())
+    /// Whether somebody has reserved room in this zone.
+    pub fn is_reserved(&self, zone: u32) -> bool {
+        self.parked.get(&zone).is_some_and(|parked| parked.reserved.is_some())
     }
 
-    /// The file does not need what it was promised.
-    pub fn promise_over(&mut self, serial: Serial) {
-        let Some(zone) = self.promised.remove(&serial) else { return };
+    /// The file does not need what it had reserved.
+    pub fn end_reservation(&mut self, serial: Serial) {
+        let Some(zone) = self.reserved.remove(&serial) else { return };
         let Some(parked) = self.parked.get_mut(&zone) else { return };
-        parked.promised = None;
+        parked.reserved = None;
         let (class, room) = (parked.class, parked.room());
         self.rooms_of(class, |rooms| rooms.insert((room, zone)));
     }
@@ -310,16 +310,16 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_zone_waits_for_its_file() {
+    fn a_reserved_zone_waits_for_its_file() {
         let mut p = parking(&[(1, 100, Class::Wal), (2, 800, Class::Log)]);
-        assert!(p.promise(5, Class::Wal, 500));
-        assert!(p.promise(5, Class::Wal, 500), "once is enough");
+        assert!(p.reserve(5, Class::Wal, 500));
+        assert!(p.reserve(5, Class::Wal, 500), "once is enough");
         assert_eq!(p.take(6, Class::Wal, 1, false), None);
         assert_eq!(p.take_back(1), None);
-        assert!(!p.promise(6, Class::Wal, 500));
+        assert!(!p.reserve(6, Class::Wal, 500));
         assert_eq!(p.take(5, Class::Wal, 1, false), Some(zone(1, 100)));
-        assert!(p.promise(6, Class::Wal, 100));
-        p.promise_over(6);
+        assert!(p.reserve(6, Class::Wal, 100));
+        p.end_reservation(6);
         assert_eq!(p.take_back(2), Some(zone(2, 800)));
         let mut p = parking(&[(1, 100, Class::Wal)]);
         p.forget(1);
@@ -335,8 +335,8 @@ mod tests {
         assert_eq!(p.partials(false, |_| true), [partial(1, 400, 400), partial(2, 300, 700), partial(4, 900, 0)]);
         assert_eq!(p.partials(false, |zone| zone != 1), [partial(2, 300, 700), partial(4, 900, 0)]);
         assert_eq!(p.rooms(false).collect::<Vec<_>>(), [(400, 1), (700, 2)]);
-        assert!(p.promise(7, Class::Table(4), 10));
-        assert_eq!((p.partials(false, |_| true).len(), p.rooms(false).count()), (2, 1), "one is promised");
+        assert!(p.reserve(7, Class::Table(4), 10));
+        assert_eq!((p.partials(false, |_| true).len(), p.rooms(false).count()), (2, 1), "one is reserved");
         assert_eq!(p.take_zone(2), None);
         assert_eq!(p.take_zone(1), Some((zone(1, 600), Class::Table(3))));
         assert_eq!(p.take_zone(1), None);

@@ -1,4 +1,4 @@
-//! Space of the mounted file system: zones and conventional units are taken for files, promised, parked behind closed files, pinned by
+//! Space of the mounted file system: zones and conventional units are taken for files, reserved, parked behind closed files, pinned by
 //! readers of what has no name any more, and given back.
 //!
 //! Nothing is given back before the journal record that forgot it is durable, and no zone before the last file without a name that
@@ -12,7 +12,7 @@ use crate::policy::cleaning::{are_few, are_scarce};
 use crate::policy::share::{Class, worth_parking};
 use crate::sync::lock;
 use imbrex_device::{Code, Error, Result, ZoneId};
-use imbrex_zones::{OpenZone, Urgency, ZoneKeeper};
+use imbrex_zones::{OpenZone, Reservation, Urgency, ZoneKeeper};
 use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -102,7 +102,7 @@ impl Core {
     /// Zones that must stay as they are.
     pub(crate) fn busy_zones(&self) -> BTreeSet<u32> {
         let mut busy = self.tenant.pinned();
-        busy.extend(self.parked.look(|parking| parking.promised_zones().collect::<Vec<_>>()));
+        busy.extend(self.parked.look(|parking| parking.reserved_zones().collect::<Vec<_>>()));
         busy
     }
 
@@ -122,11 +122,11 @@ impl Core {
         }
     }
 
-    /// Promises a file room behind others' bytes.
-    pub(crate) fn promise_room(&self, file: &FileState, need: u64) -> bool {
-        // A promised zone could not be given up to who needs one of few active ones.
+    /// Reserves room for a file behind others' bytes.
+    pub(crate) fn reserve_room(&self, file: &FileState, need: u64) -> bool {
+        // A reserved zone could not be given up to who needs one of few active ones.
         let can = self.options.share && !self.tenant.limits_active();
-        can && !file.is_orphan() && self.parked.promise(file.serial, file.class(), need)
+        can && !file.is_orphan() && self.parked.reserve(file.serial, file.class(), need)
     }
 
     /// Room for a file's next bytes behind those of others, logged with the record that `make` makes of it. A file that is to
@@ -179,6 +179,11 @@ impl Core {
         self.after_freeing(|| self.tenant.take(urgency))
     }
 
+    /// The same for one of these reservations, which is used up.
+    pub(crate) fn redeem_zone(&self, reservations: &mut Vec<Reservation>) -> Result<ZoneId> {
+        self.after_freeing(|| self.tenant.redeem(reservations))
+    }
+
     /// Whether one zone is a large part of what there is.
     pub(crate) fn has_few_zones(&self) -> bool {
         let counts = self.tenant.counts();
@@ -196,15 +201,15 @@ impl Core {
         WAL_SPARE.saturating_sub(rooms as u32)
     }
 
-    /// Promises a zone to bytes that are about to be acknowledged. `new_wal`: they are the first of a write-ahead log, for
+    /// Reserves a zone for bytes that are about to be acknowledged. `new_wal`: they are the first of a write-ahead log, for
     /// which zones are kept.
-    pub(crate) fn promise_zone(&self, new_wal: bool) -> Result<()> {
+    pub(crate) fn reserve_zone(&self, new_wal: bool) -> Result<Reservation> {
         let leave = if new_wal { 0 } else { self.wal_spare() };
         let mut patience = 4;
         loop {
             let room = self.make_room(leave)?;
             patience -= 1;
-            match self.after_freeing(|| self.tenant.promise(leave)) {
+            match self.after_freeing(|| self.tenant.reserve(leave)) {
                 // Another one was faster; there may be more to be had.
                 Err(error) if room && patience > 0 && error.code() == Code::NoSpace => {}
                 other => return other,
@@ -212,7 +217,7 @@ impl Core {
         }
     }
 
-    fn after_freeing<T>(&self, get: impl Fn() -> Result<T>) -> Result<T> {
+    fn after_freeing<T>(&self, mut get: impl FnMut() -> Result<T>) -> Result<T> {
         // Looked at first: what is on its way there now is free only later.
         let coming = self.tenant.counts().forgotten > 0;
         match get() {

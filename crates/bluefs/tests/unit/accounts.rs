@@ -1,4 +1,4 @@
-//! Whose every zone is: after whatever failed, none may stay leased, pinned or promised to nobody until the next mount.
+//! Whose every zone is: after whatever failed, none may stay leased, pinned or reserved for nobody until the next mount.
 
 use crate::api::fs::{BlueFs, CreateOptions};
 use crate::clean::Piece;
@@ -37,12 +37,12 @@ fn zns(limit: u32) -> Config {
     }
 }
 
-/// Zones that are leased, beyond those that files and the journal have, and those that are promised or pinned.
+/// Zones that are leased, beyond those that files and the journal have, and those that are reserved or pinned.
 fn nobodys(core: &Core) -> (u32, u32, usize) {
     core.sync_journal().unwrap();
     let counts = core.tenant.counts();
     let (files, journal) = (lock(&core.meta).meta.counts().zones as u32, core.journal.zones().len() as u32);
-    (counts.leased - files - journal, counts.promised, core.busy_zones().len())
+    (counts.leased - files - journal, counts.reservations, core.busy_zones().len())
 }
 
 fn table(fs: &BlueFs, path: &str, bytes: usize, hint: u8) {
@@ -76,7 +76,7 @@ fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
 }
 
 #[test]
-fn files_that_were_refused_keep_no_promise_although_nobody_does_background_work() {
+fn files_that_were_refused_keep_no_reservation_although_nobody_does_background_work() {
     for name in ["sst", "log"] {
         let (_, fs) = mounted(&Config::tiny());
         let core = fs.core();
@@ -86,7 +86,7 @@ fn files_that_were_refused_keep_no_promise_although_nobody_does_background_work(
             let refused = (0..20).any(|_| file.append(&vec![n as u8; 50_000]).is_err());
             fs.unlink(&path).unwrap();
             drop(file);
-            assert_eq!(core.tenant.counts().promised, 0, "{path}");
+            assert_eq!(core.tenant.counts().reservations, 0, "{path}");
             if n < 30 {
                 table(&fs, &format!("/kept-{n}.sst"), 1_000_000, 0);
             } else if refused {

@@ -13,12 +13,12 @@
 //!
 //! **Zones that nobody owns** become a tenant's in batches, because each claim is a label to be written. A batch is the claimer's from the moment it
 //! is chosen, so that no other tenant can choose it while the label is on its way; a claim whose label could not be written gives it back.
-//! Until then a tenant's right to such zones is a number. What a tenant needs, its reserve and its promises, and does not have
-//! in free zones of its own is *held* for it: no other tenant takes, promises or counts that. So is what it lacks of the least that its
+//! Until then a tenant's right to such zones is a number. What a tenant needs, its reserve and its reservations, and does not have
+//! in free zones of its own is *held* for it: no other tenant takes, reserves or counts that. So is what it lacks of the least that its
 //! [budget](Budget) says. The rest is common: who comes first takes it, up to the most of its budget, and each tenant counts its share.
 //!
 //! Invariants: what is held for all tenants together is never more than there are zones that nobody owns; what one tenant takes or
-//! promises never lessens what is held for another; all tenants together count each zone that nobody owns once, or not at all where a budget ends.
+//! reserves never lessens what is held for another; all tenants together count each zone that nobody owns once, or not at all where a budget ends.
 
 use crate::label;
 use crate::label::budget::Budget;
@@ -30,10 +30,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Urgency {
     /// A user's write: leaves the reserve alone.
     User,
-    /// Bytes that were acknowledged when this zone was [promised](Pool::promise): uses the promise up, where there is a zone, and may
+    /// Bytes that were acknowledged when this zone was [reserved](Pool::reserve): uses the reservation up, where there is a zone, and may
     /// take cleaning's zones should others have died since.
-    Promised,
-    /// Bytes that a dead process had acknowledged, in the mount after it: as for a promise.
+    Reserved,
+    /// Bytes that a dead process had acknowledged, in the mount after it: as for a reservation.
     Recovered,
     /// Moving data so that zones become free: may take cleaning's zones.
     Cleaning,
@@ -91,8 +91,8 @@ struct TenantZones {
     leased: u32,
     /// Forgotten zones, each with the record that forgot it.
     forgotten: BTreeMap<u32, u64>,
-    promised: u32,
-    /// What a dead process had been promised for bytes that are not on the drive yet.
+    reservations: u32,
+    /// What a dead process had reserved for bytes that are not on the drive yet.
     left: u32,
     /// Of the zones that nobody owns, how many are held for it.
     held: usize,
@@ -116,7 +116,7 @@ impl TenantZones {
 
     /// Zones that a user's write leaves alone.
     fn kept(&self) -> usize {
-        (self.budget.reserve() + self.promised + self.left) as usize
+        (self.budget.reserve() + self.reservations + self.left) as usize
     }
 
     /// How many zones that nobody owns should be held for it.
@@ -145,8 +145,8 @@ pub struct PoolCounts {
     pub dirty: u32,
     /// Kept for metadata and cleaning.
     pub reserve: u32,
-    /// Of the free ones, how many are promised to bytes that are still in memory.
-    pub promised: u32,
+    /// Of the free ones, how many are reserved for bytes that are still in memory.
+    pub reservations: u32,
     /// Read-only or offline and of no more use.
     pub dead: u32,
 }
@@ -194,8 +194,8 @@ impl Pool {
         pool
     }
 
-    /// A dead process of the tenant had been promised so many zones at most, for bytes of it that are in memory still.
-    pub fn left_promised(&mut self, owner: u8, zones: u32) {
+    /// A dead process of the tenant had reserved so many zones at most, for bytes of it that are in memory still.
+    pub fn left_reserved(&mut self, owner: u8, zones: u32) {
         self.tenant(owner).left = zones;
         self.settle();
     }
@@ -298,7 +298,7 @@ impl Pool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         let keep = match urgency {
             Urgency::User => tenant.kept(),
-            Urgency::Promised | Urgency::Recovered | Urgency::Cleaning => tenant.budget.metadata as usize,
+            Urgency::Reserved | Urgency::Recovered | Urgency::Cleaning => tenant.budget.metadata as usize,
             Urgency::Metadata => 0,
         };
         if self.reach(owner) <= keep {
@@ -319,10 +319,10 @@ impl Pool {
             None if may_claim => return self.claim(owner),
             None => return Take::Wait,
         };
-        // In the same moment: else the zone and the promise of it would both count.
+        // In the same moment: else the zone and its reservation would both count.
         let tenant = self.tenant(owner);
         match urgency {
-            Urgency::Promised => tenant.promised = tenant.promised.saturating_sub(1),
+            Urgency::Reserved => tenant.reservations = tenant.reservations.saturating_sub(1),
             Urgency::Recovered => tenant.left = tenant.left.saturating_sub(1),
             Urgency::User | Urgency::Cleaning | Urgency::Metadata => {}
         }
@@ -361,26 +361,26 @@ impl Pool {
         Take::Claim(zones)
     }
 
-    /// Promises the tenant one of its free zones, so that bytes which are acknowledged now have a place later. `leave`: how many
+    /// Reserves one of its free zones for the tenant, so that bytes which are acknowledged now have a place later. `leave`: how many
     /// zones beyond the reserve it must not take. False: there is none for a user.
-    pub fn promise(&mut self, owner: u8, leave: u32) -> bool {
+    pub fn reserve(&mut self, owner: u8, leave: u32) -> bool {
         let tenant = &self.tenants[usize::from(owner) - 1];
         let ok = self.reach(owner) > tenant.kept().saturating_add(leave as usize);
-        self.tenant(owner).promised += u32::from(ok);
+        self.tenant(owner).reservations += u32::from(ok);
         self.settle();
         ok
     }
 
-    /// The zone that was taken for a promise has died before anything was written there.
-    pub fn promise_again(&mut self, owner: u8) {
-        self.tenant(owner).promised += 1;
+    /// The zone that was taken for a reservation has died before anything was written there.
+    pub fn reserve_again(&mut self, owner: u8) {
+        self.tenant(owner).reservations += 1;
         self.settle();
     }
 
-    /// A promise is not needed any more.
-    pub fn promise_over(&mut self, owner: u8) {
+    /// A reservation is not needed any more.
+    pub fn end_reservation(&mut self, owner: u8) {
         let tenant = self.tenant(owner);
-        tenant.promised = tenant.promised.saturating_sub(1);
+        tenant.reservations = tenant.reservations.saturating_sub(1);
         self.settle();
     }
 
@@ -524,7 +524,7 @@ impl Pool {
             free: (tenant.own() + self.share(owner)) as u32,
             dirty: tenant.dirty.len() as u32 + tenant.resetting,
             reserve: tenant.budget.reserve(),
-            promised: tenant.promised + tenant.left,
+            reservations: tenant.reservations + tenant.left,
             dead: self.dead,
         }
     }

@@ -4,7 +4,7 @@
 //! process of a tenant left are in the survivor's region, the old or the new one, until that tenant has asked for them and says
 //! that it has recovered, and does not want to keep them any longer; what another tenant says changes nothing. The new region has its copies
 //! of them before it takes the place of the old one, and takes it before the label counts the mount; a volume believes a region of the
-//! mount that the label counts, and of the next one, which came so far. As long the pool holds for them the zones that they were promised.
+//! mount that the label counts, and of the next one, which came so far. As long the pool holds for them the zones that are reserved for them.
 //! A process that finds that the drive lost power under it notes that in the region for all tenants; each hears of it once, and what the region held of it does
 //! not count. A region says from which label on it is the drive's: it goes up with each label that is written. A drive with an older one was put
 //! back to an earlier state, and the region is not its memory.
@@ -61,8 +61,8 @@ impl Left {
         self.lost_power == 0
     }
 
-    /// How many zones a tenant was promised for it at most: each of its files one.
-    pub(super) fn promised(&self, owner: u8) -> u32 {
+    /// How many zones a tenant had reserved for it at most: each of its files one.
+    pub(super) fn reserved(&self, owner: u8) -> u32 {
         let keys = self.segments.iter().map(|segment| segment.key).filter(|key| key.owner == owner);
         keys.map(|key| key.file).collect::<BTreeSet<_>>().len() as u32
     }
@@ -130,7 +130,7 @@ impl Tenant {
         core.sync(Cause::Recovery.into())?;
         let mut left = lock(&core.left);
         left.forget(self.owner, still);
-        lock(&core.pool).left_promised(self.owner, left.promised(self.owner));
+        lock(&core.pool).left_reserved(self.owner, left.reserved(self.owner));
         if left.moved {
             lock(&core.memory).heard_of_power_loss(bit(self.owner));
             return Ok(());

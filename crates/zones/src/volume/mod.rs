@@ -13,7 +13,7 @@ mod tenant;
 pub(crate) mod work;
 
 pub use relabel::{LostLabel, NewLabel};
-pub use tenant::Tenant;
+pub use tenant::{Reservation, Tenant};
 
 use crate::label::budget::{Budget, fit_slots, shares};
 use crate::label::{Label, LabelError};
@@ -327,7 +327,7 @@ impl Volume {
         let left = Left::new(if restored { Vec::new() } else { parse(&left) }, lost_power);
         let budgets: Vec<Budget> = label.tenants.iter().map(|t| t.budget).collect();
         let mut pool = Pool::new(&seen, &label.owners, &budgets);
-        (1..=label.tenants.len() as u8).for_each(|owner| pool.left_promised(owner, left.promised(owner)));
+        (1..=label.tenants.len() as u8).for_each(|owner| pool.left_reserved(owner, left.reserved(owner)));
         let core = VolumeCore {
             uuid: label.uuid,
             flusher: Flusher::new(),
@@ -719,8 +719,8 @@ impl VolumeCore {
                         Ok(()) => return Ok(zone),
                         Err(error) => {
                             tracing::warn!(%error, "a zone that cannot be reset is given up");
-                            if urgency == Urgency::Promised {
-                                lock(&self.pool).promise_again(owner);
+                            if urgency == Urgency::Reserved {
+                                lock(&self.pool).reserve_again(owner);
                             }
                         }
                     }

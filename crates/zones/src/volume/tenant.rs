@@ -23,6 +23,21 @@ pub struct Tenant {
     pub(super) owner: u8,
 }
 
+/// A zone that will be there for bytes that are acknowledged before they are written. Dropped, it is everybody's again.
+pub struct Reservation {
+    core: Arc<VolumeCore>,
+    owner: u8,
+    redeemed: bool,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.redeemed {
+            lock(&self.core.pool).end_reservation(self.owner);
+        }
+    }
+}
+
 impl Tenant {
     /// The volume.
     pub fn volume(&self) -> &Volume {
@@ -122,21 +137,29 @@ impl Tenant {
         self.core().take(Some((last, least)), self.owner, urgency)
     }
 
-    /// Promises a zone for bytes that are about to be acknowledged: taken later with [`Urgency::Promised`], or given back with
-    /// [`Tenant::promise_over`]. `leave`: how many zones beyond the reserve are kept for more important bytes than these.
+    /// Reserves a zone for bytes that are about to be acknowledged, to be [redeemed](Tenant::redeem) later. `leave`: how many zones beyond the reserve are
+    /// kept for more important bytes than these. Waits for nothing.
     ///
     /// # Errors
     /// `NoSpace` where a user's write would find none.
-    pub fn promise(&self, leave: u32) -> Result<()> {
-        match lock(&self.core().pool).promise(self.owner, leave) {
-            true => Ok(()),
+    pub fn reserve(&self, leave: u32) -> Result<Reservation> {
+        match lock(&self.core().pool).reserve(self.owner, leave) {
+            true => Ok(Reservation { core: self.volume.core().clone(), owner: self.owner, redeemed: false }),
             false => Err(self.core().error(Fault::NoSpace)),
         }
     }
 
-    /// The promise is not needed any more.
-    pub fn promise_over(&self) {
-        lock(&self.core().pool).promise_over(self.owner);
+    /// An empty zone for one of these reservations, which is used up where there is a zone.
+    ///
+    /// # Errors
+    /// Those of the drive, and `NoSpace` where there is no reservation, or too many zones have died.
+    pub fn redeem(&self, reservations: &mut Vec<Reservation>) -> Result<ZoneId> {
+        let Some(last) = reservations.last_mut() else { return Err(self.core().error(Fault::NoSpace)) };
+        let zone = self.core().take(None, self.owner, Urgency::Reserved)?;
+        // The pool has struck it off together with the zone.
+        last.redeemed = true;
+        reservations.pop();
+        Ok(zone)
     }
 
     /// Nothing durable refers to the leased zone: it is free, as soon as nobody pins it.

@@ -7,8 +7,8 @@ use imbrex_zones::write::{
     ByteWriter, Framing, NewZone, PlaceRequest, Placed, Rank, Step, WriteGuard, Writer, WriterSpec, WriterStart,
     Writers,
 };
-use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader, ZoneKeeper};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use imbrex_zones::{OpenZone, Reservation, Tenant, Urgency, ZoneHeader, ZoneKeeper};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Where a log's bytes went, and its zones.
@@ -35,7 +35,7 @@ pub struct LogWriter {
     pub file: u64,
     pub notes: Notes,
     pub shared: Option<Arc<Shared>>,
-    pub promised: AtomicU32,
+    pub reserved: Mutex<Vec<Reservation>>,
     pub all: Weak<Writers<LogWriter>>,
     /// It finds no zone.
     pub refused: AtomicBool,
@@ -59,9 +59,14 @@ impl LogWriter {
         let (zone, life, at) = match shared {
             Some(open) => (open.zone, open.life, open.at),
             None => {
-                let urgency =
-                    if self.promised.swap(0, Ordering::Relaxed) > 0 { Urgency::Promised } else { Urgency::User };
-                (self.tenant.take(urgency)?, self.tenant.new_life(), 0)
+                // Under the model checker no lock of the standard library may be held where others get their turn.
+                let mut reserved = std::mem::take(&mut *self.reserved.lock().unwrap());
+                let zone = match reserved.is_empty() {
+                    true => self.tenant.take(Urgency::User),
+                    false => self.tenant.redeem(&mut reserved),
+                };
+                self.reserved.lock().unwrap().append(&mut reserved);
+                (zone?, self.tenant.new_life(), 0)
             }
         };
         self.notes.zones.lock().unwrap().push(zone.0);
@@ -95,16 +100,15 @@ impl Writer for LogWriter {
         if self.refused.load(Ordering::Relaxed) {
             return Err(self.no_space());
         }
-        if self.shared.is_some() && self.promised.load(Ordering::Relaxed) == 0 {
-            self.tenant.promise(0)?;
-            self.promised.store(1, Ordering::Relaxed);
+        if self.shared.is_some() && self.reserved.lock().unwrap().is_empty() {
+            let reservation = self.tenant.reserve(0)?;
+            self.reserved.lock().unwrap().push(reservation);
         }
         Ok(())
     }
     fn idle(&self) {
-        if self.promised.swap(0, Ordering::Relaxed) > 0 {
-            self.tenant.promise_over();
-        }
+        let reserved = std::mem::take(&mut *self.reserved.lock().unwrap());
+        drop(reserved);
     }
     fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
         self.look.get().into_iter().for_each(|look| look(None));
@@ -181,7 +185,7 @@ pub fn log(writers: &Arc<Writers<LogWriter>>, tenant: &Tenant, spec: WriterSpec,
         file: spec.file,
         notes: Notes::default(),
         shared: shared.cloned(),
-        promised: AtomicU32::new(0),
+        reserved: Mutex::default(),
         all: Arc::downgrade(writers),
         refused: AtomicBool::new(false),
         look: OnceLock::new(),

@@ -23,7 +23,7 @@ fn what_is_owned_and_not_adopted_is_free() {
     assert!(pool.adopt(ZoneId(99), 1).is_err());
     pool.adoption_done(1, &report);
     let counts = pool.counts(1);
-    assert_eq!(counts, PoolCounts { leased: 1, forgotten: 0, free: 4, dirty: 1, reserve: 1, promised: 0, dead: 1 });
+    assert_eq!(counts, PoolCounts { leased: 1, forgotten: 0, free: 4, dirty: 1, reserve: 1, reservations: 0, dead: 1 });
     assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
     assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
     pool.reset_done(ZoneId(4), true);
@@ -61,24 +61,24 @@ fn zones_are_taken_round_the_drive() {
 }
 
 #[test]
-fn a_promised_zone_is_for_whom_it_was_promised() {
+fn a_reserved_zone_is_for_whom_it_was_reserved() {
     let (mut pool, report) = pool();
     pool.adoption_done(1, &report);
     let free = pool.counts(1).free;
     for _ in 1..free {
-        assert!(!pool.promise(1, free), "more is to be left than there is");
-        assert!(pool.promise(1, 0));
+        assert!(!pool.reserve(1, free), "more is to be left than there is");
+        assert!(pool.reserve(1, 0));
     }
-    assert!(!pool.promise(1, 0), "the reserve is not promised");
-    assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are promised");
-    pool.promise_over(1);
+    assert!(!pool.reserve(1, 0), "the reserve cannot be reserved");
+    assert_eq!(pool.take(1, Urgency::User), Take::NoSpace, "all are reserved");
+    pool.end_reservation(1);
     assert!(matches!(pool.take(1, Urgency::User), Take::Empty(_)));
     let counts = pool.counts(1);
-    assert!(matches!(pool.take(1, Urgency::Promised), Take::Empty(_) | Take::Reset(_)));
+    assert!(matches!(pool.take(1, Urgency::Reserved), Take::Empty(_) | Take::Reset(_)));
     let after = pool.counts(1);
-    assert_eq!((after.free, after.promised), (counts.free - 1, counts.promised - 1), "both in one moment");
+    assert_eq!((after.free, after.reservations), (counts.free - 1, counts.reservations - 1), "both in one moment");
     assert!(matches!(pool.take(1, Urgency::Recovered), Take::Empty(_) | Take::Reset(_) | Take::Claim(_)));
-    assert_eq!(pool.counts(1).promised, after.promised, "that was nobody's promise");
+    assert_eq!(pool.counts(1).reservations, after.reservations, "that was nobody's reservation");
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn a_zone_that_is_being_reset_is_free_and_waited_for() {
     let resetting: Vec<_> = std::iter::from_fn(|| pool.next_dirty()).collect();
     assert_eq!(resetting, [ZoneId(3), ZoneId(4)]);
     assert_eq!((pool.counts(1).free, pool.counts(1).dirty), (free, 2));
-    assert!(pool.promise(1, free - 2), "all but the reserve are to be had");
-    pool.promise_over(1);
+    assert!(pool.reserve(1, free - 2), "all but the reserve are to be had");
+    pool.end_reservation(1);
     assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
     let Take::Claim(zones) = pool.take(1, Urgency::User) else { panic!() };
     pool.claim_done(&zones, 1, true);
@@ -105,7 +105,7 @@ fn a_zone_that_is_being_reset_is_free_and_waited_for() {
     pool.reset_done(ZoneId(7), true);
     assert_eq!(
         pool.counts(1),
-        PoolCounts { leased: 4, forgotten: 0, free: 0, dirty: 0, reserve: 1, promised: 0, dead: 2 }
+        PoolCounts { leased: 4, forgotten: 0, free: 0, dirty: 0, reserve: 1, reservations: 0, dead: 2 }
     );
 }
 
@@ -265,10 +265,10 @@ fn a_batch_that_is_on_its_way_into_the_label_is_nobody_elses() {
 }
 
 #[test]
-fn what_was_promised_to_one_and_its_reserve_are_not_for_the_other() {
+fn what_one_has_reserved_and_its_reserve_are_not_for_the_other() {
     let mut pool = two(30, [3, 2]);
     for _ in 0..10 {
-        assert!(pool.promise(1, 0));
+        assert!(pool.reserve(1, 0));
     }
     let mut taken = 0;
     while get(&mut pool, 2, Urgency::Metadata).is_some() {
@@ -276,7 +276,7 @@ fn what_was_promised_to_one_and_its_reserve_are_not_for_the_other() {
     }
     assert_eq!((taken, pool.counts(1).free, pool.counts(2).free), (30 - 10 - 3, 13, 0));
     for _ in 0..10 {
-        assert!(get(&mut pool, 1, Urgency::Promised).is_some());
+        assert!(get(&mut pool, 1, Urgency::Reserved).is_some());
     }
     assert_eq!(get(&mut pool, 1, Urgency::User), None);
     for _ in 0..3 {
@@ -296,18 +296,18 @@ fn a_reserve_that_was_used_is_not_filled_up_from_the_others() {
 }
 
 #[test]
-fn what_a_dead_process_was_promised_is_held_until_somebody_asks_for_it() {
+fn what_a_dead_process_had_reserved_is_held_until_somebody_asks_for_it() {
     let mut pool = two(10, [1, 1]);
-    pool.left_promised(1, 4);
+    pool.left_reserved(1, 4);
     while get(&mut pool, 2, Urgency::User).is_some() {}
     assert_eq!((pool.counts(2).leased, pool.counts(1).free), (4, 5));
     for left in (0..4).rev() {
         assert!(get(&mut pool, 1, Urgency::Recovered).is_some());
-        assert_eq!(pool.counts(1).promised, left);
+        assert_eq!(pool.counts(1).reservations, left);
     }
     let mut pool = two(10, [1, 1]);
-    pool.left_promised(1, 4);
-    pool.left_promised(1, 0);
+    pool.left_reserved(1, 4);
+    pool.left_reserved(1, 0);
     while get(&mut pool, 2, Urgency::User).is_some() {}
     assert_eq!(pool.counts(2).leased, 8, "they need no zone any more");
 }
@@ -327,8 +327,8 @@ fn each_zone_that_nobody_owns_counts_for_one_tenant_only() {
 enum Op {
     Take(u8, Urgency),
     Behind(u8, u32, usize),
-    Promise(u8, u32),
-    PromiseOver(u8),
+    Reserve(u8, u32),
+    EndReservation(u8),
     Forget(prop::sample::Index, u64),
     Pin(prop::sample::Index),
     Unpin(prop::sample::Index),
@@ -344,13 +344,13 @@ enum Op {
 fn any_op() -> impl Strategy<Value = Op> {
     use Urgency::*;
     let owner = || 1..=2u8;
-    let urgency = prop::sample::select(vec![User, Promised, Recovered, Cleaning, Metadata]);
+    let urgency = prop::sample::select(vec![User, Reserved, Recovered, Cleaning, Metadata]);
     let index = any::<prop::sample::Index>;
     prop_oneof![
         6 => (owner(), urgency).prop_map(|(owner, urgency)| Op::Take(owner, urgency)),
         2 => (owner(), 0..40u32, 0..8usize).prop_map(|(owner, last, least)| Op::Behind(owner, last, least)),
-        3 => (owner(), 0..4u32).prop_map(|(owner, leave)| Op::Promise(owner, leave)),
-        1 => owner().prop_map(Op::PromiseOver),
+        3 => (owner(), 0..4u32).prop_map(|(owner, leave)| Op::Reserve(owner, leave)),
+        1 => owner().prop_map(Op::EndReservation),
         4 => (index(), 0..9u64).prop_map(|(which, at)| Op::Forget(which, at)),
         2 => index().prop_map(Op::Pin),
         2 => index().prop_map(Op::Unpin),
@@ -435,7 +435,7 @@ impl Doing {
     }
 }
 
-/// What the tenant can rely on: its promises and its reserve, as far as they are there.
+/// What the tenant can rely on: its reservations and its reserve, as far as they are there.
 fn sure(pool: &Pool, owner: u8) -> usize {
     let tenant = &pool.tenants[usize::from(owner) - 1];
     (tenant.own() + tenant.held).min(tenant.kept())
@@ -462,8 +462,8 @@ fn zones_below_a_tenants_least_are_not_lent() {
 #[test]
 fn no_tenant_gets_more_than_its_most() {
     let mut pool = two_of(20, [keeping(2), keeping(2).at_most(6)]);
-    assert!(pool.promise(2, 3) && !pool.promise(2, 3), "six but for two, three and one");
-    pool.promise_over(2);
+    assert!(pool.reserve(2, 3) && !pool.reserve(2, 3), "six but for two, three and one");
+    pool.end_reservation(2);
     assert_eq!(pool.counts(2).free, 6);
     let mut taken = Vec::new();
     while let Some(zone) = get(&mut pool, 2, Urgency::User) {
@@ -481,8 +481,8 @@ fn no_tenant_gets_more_than_its_most() {
 }
 
 proptest! {
-    /// Whatever one tenant does, and however it ends: the other one keeps what it was promised, its reserve and its least, and can take all that it
-    /// was promised and its reserve. Nobody owns more than its most.
+    /// Whatever one tenant does, and however it ends: the other one keeps what it has reserved, its reserve and its least, and can take all that it
+    /// has reserved and its reserve. Nobody owns more than its most.
     #[test]
     fn one_tenant_takes_nothing_that_is_for_the_other(
         unowned in 1..40u32,
@@ -504,19 +504,19 @@ proptest! {
                     doing.took(&pool, owner, take);
                     owner
                 }
-                Op::Promise(owner, leave) => {
-                    let (promised, kept) = (pool.counts(owner).promised, sure(&pool, owner));
-                    if pool.promise(owner, leave) {
-                        prop_assert_eq!(pool.counts(owner).promised, promised + 1);
+                Op::Reserve(owner, leave) => {
+                    let (reservations, kept) = (pool.counts(owner).reservations, sure(&pool, owner));
+                    if pool.reserve(owner, leave) {
+                        prop_assert_eq!(pool.counts(owner).reservations, reservations + 1);
                         let reserve = pool.counts(owner).reserve;
-                        prop_assert_eq!(sure(&pool, owner), (reserve + promised + 1) as usize);
+                        prop_assert_eq!(sure(&pool, owner), (reserve + reservations + 1) as usize);
                     } else {
                         prop_assert_eq!(sure(&pool, owner), kept);
                     }
                     owner
                 }
-                Op::PromiseOver(owner) => { pool.promise_over(owner); owner }
-                Op::Left(owner, zones) => { pool.left_promised(owner, zones); owner }
+                Op::EndReservation(owner) => { pool.end_reservation(owner); owner }
+                Op::Left(owner, zones) => { pool.left_reserved(owner, zones); owner }
                 Op::Forget(which, at) if !doing.leased.is_empty() => {
                     let (zone, owner) = *which.get(&doing.leased);
                     pool.forget(zone, at);

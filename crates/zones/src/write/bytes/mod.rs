@@ -153,7 +153,7 @@ pub struct ByteWriter {
 
 impl Drop for ByteWriter {
     fn drop(&mut self) {
-        // Whatever could not be written and was not given up is still promised.
+        // Whatever could not be written and was not given up is kept for the next mount.
         self.leave_segments();
         // Who is woken finds that the zone has no holder.
         self.used = Arc::default();
