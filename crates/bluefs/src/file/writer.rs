@@ -45,6 +45,8 @@ pub(crate) struct FileWriter {
     deferred: bool,
     /// Zones that are reserved for what is in memory.
     reserved: Mutex<Vec<Reservation>>,
+    /// One of them is on its way to a zone.
+    redeeming: AtomicBool,
     /// Room in a zone with other files is.
     reserved_room: AtomicBool,
     /// The zone that it is to go on in, before metadata says so: nobody else may clean it.
@@ -73,6 +75,7 @@ impl FileWriter {
             bytes: ByteWriter::new(&core.tenant, spec, start),
             deferred: spec.deferred > 0,
             reserved: Mutex::default(),
+            redeeming: AtomicBool::new(false),
             reserved_room: AtomicBool::new(false),
             going_on: Mutex::new(start.zone.map(|open| open.zone.0)),
         });
@@ -173,10 +176,21 @@ impl FileWriter {
     /// A zone, for which a reservation is used up where there are some.
     fn take_zone(&self, core: &Core, urgency: Urgency) -> Result<ZoneId> {
         match urgency {
-            // Who appends meanwhile waits: what it sees reserved is not what is just used up.
-            Urgency::Reserved => core.redeem_zone(&mut lock(&self.reserved)),
+            Urgency::Reserved => {
+                // For who appends meanwhile it is still reserved.
+                self.redeeming.store(true, Ordering::Release);
+                let mut one: Vec<_> = lock(&self.reserved).pop().into_iter().collect();
+                let zone = core.redeem_zone(&mut one);
+                lock(&self.reserved).append(&mut one);
+                self.redeeming.store(false, Ordering::Release);
+                zone
+            }
             _ => core.take_zone(urgency),
         }
+    }
+
+    fn has_reserved(&self) -> bool {
+        self.redeeming.load(Ordering::Acquire) || !lock(&self.reserved).is_empty()
     }
 
     /// Reserves a place for `need` bytes of the file, whatever has to be moved or written for it.
@@ -259,7 +273,7 @@ impl FileWriter {
                 return Ok(open);
             }
         }
-        let reserved = !lock(&self.reserved).is_empty();
+        let reserved = self.has_reserved();
         // In a mount what a dead process had reserved may use half of the reserve, like a reservation; the rest is the journal's.
         let urgency = match core.recovering.load(Ordering::Acquire) {
             _ if reserved => Urgency::Reserved,
@@ -357,7 +371,7 @@ impl Writer for FileWriter {
             }
             return Ok(());
         }
-        if !lock(&self.reserved).is_empty() {
+        if self.has_reserved() {
             return Ok(());
         }
         let (segment, _) = core.segment_sizes(self.state.purpose, self.state.kind);
