@@ -296,7 +296,7 @@ impl Core {
 
     /// Whether this mount has recorded anything.
     pub(crate) fn has_recorded(&self) -> bool {
-        self.journal.last() > 0
+        self.journal.has_recorded()
     }
 
     pub(crate) fn compact_if_large(&self) -> Result<()> {

@@ -31,8 +31,9 @@ fn add(list: &Mutex<Vec<Arc<File>>>, file: Arc<File>) {
 fn close(file: &File, waits: bool) -> Result<bool> {
     let mut writing = match file.writing.try_lock() {
         Ok(writing) => writing,
-        Err(TryLockError::WouldBlock) if !waits => return Ok(false),
-        Err(_) => lock(&file.writing),
+        Err(TryLockError::Poisoned(writing)) => writing.into_inner(),
+        Err(TryLockError::WouldBlock) if waits => lock(&file.writing),
+        Err(TryLockError::WouldBlock) => return Ok(false),
     };
     // With a writer again it is that one's business; without a name it is nobody's.
     if writing.writers > 0 || file.state.is_orphan() {

@@ -33,6 +33,8 @@ pub(crate) struct Journal {
     /// Number of the last step, and of the last durable one, of this mount.
     last: AtomicU64,
     durable: AtomicU64,
+    /// Number of the last step that the mount itself appended.
+    first: AtomicU64,
     /// It could not take a step: nothing may change any more.
     broken: AtomicBool,
 }
@@ -64,6 +66,7 @@ impl Journal {
             appended: AtomicU64::new(records * BLOCK),
             last: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             broken: AtomicBool::new(false),
         }
     }
@@ -137,6 +140,17 @@ impl Journal {
     /// Number of the last step.
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// Everything so far is the mount's own, and durable.
+    pub(crate) fn begins(&self) {
+        self.durable.store(self.last(), Ordering::Release);
+        self.first.store(self.last(), Ordering::Release);
+    }
+
+    /// Whether anything was appended since.
+    pub(crate) fn has_recorded(&self) -> bool {
+        self.last() > self.first.load(Ordering::Acquire)
     }
 
     /// Number of the last step that is durable.

@@ -305,6 +305,7 @@ fn journal_of(tenant: &Tenant, clock: &Clock, found: &mut Found, unclean: bool, 
                 journal.write(Priority::Normal)?;
             }
             tenant.volume().sync(Tag::new(Cause::Journal))?;
+            journal.begins();
         }
         other => other?,
     }

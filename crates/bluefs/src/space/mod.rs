@@ -49,8 +49,6 @@ impl Core {
                 }
             }
             if let Some(file) = &open {
-                // Nobody waits for a log that is deleted.
-                file.state.rank().into_iter().for_each(|rank| self.writers.leave_order(rank, freed.serial));
                 file.state.lsn.fetch_max(lsn, Ordering::AcqRel);
                 // Others may have bytes in a zone of it that is not freed now, and delete them before it is closed.
                 let shared = file
@@ -68,7 +66,11 @@ impl Core {
                 self.tenant.forget(ZoneId(zone), lsn);
             }
             match open {
-                Some(file) => lock(&file.state.orphan).get_or_insert_default().extend(conventional),
+                Some(file) => {
+                    lock(&file.state.orphan).get_or_insert_default().extend(conventional);
+                    // Nobody waits for a log that is deleted: a writer of it that begins now sees that itself.
+                    file.state.rank().into_iter().for_each(|rank| self.writers.leave_order(rank, freed.serial));
+                }
                 None => {
                     if freed.unlinked {
                         self.forget_pages_of(freed.serial, freed.size);

@@ -425,7 +425,7 @@ impl Core {
             let done = self.cleaner.clean(self, Goal::Room, self.limits.zone_bytes)?;
             let more = self.reset_garbage(true) > 0 || self.cleaner.free() > 0;
             if more || !done.waited {
-                return Ok(done.gained());
+                return Ok(more || done.gained());
             }
         }
     }

@@ -132,7 +132,8 @@ impl Cleaner {
         *lock(&self.totals)
     }
 
-    /// Cleans, as long as there is something to gain, until about `most` bytes were moved.
+    /// Cleans, as long as there is something to gain, until about `most` bytes were moved. Victims are pinned until after the last commit, so the engine
+    /// frees what is [forgotten](Tenant::forgotten) afterwards.
     ///
     /// # Errors
     /// The engine's. A victim that cannot be read is an error only where nothing was gained from any other.
@@ -166,7 +167,8 @@ impl Cleaner {
                     tried.insert(zone, false);
                     unread = self.cannot_read(engine, zone, error).or(unread);
                 }
-                None if moved == 0 && !freed => drop(tried.insert(zone, true)),
+                // Also one in which nothing lived any more: an engine that lists it again is not asked for it again.
+                None if moved == 0 => drop(tried.insert(zone, !freed)),
                 None => pressed = false,
             }
         }

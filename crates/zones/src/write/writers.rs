@@ -477,9 +477,11 @@ impl<W: Writer> Writers<W> {
 impl<W: Writer> Background for Writers<W> {
     fn step(&self, bytes: u64) -> Result<bool> {
         let now = self.volume.now();
-        if self.volume.is_threaded() && now >= lock(&self.known).looked + LOOK {
-            // However much is due. Whatever goes wrong here is met by whoever needs these bytes on the drive.
-            while matches!(self.write_old(), Ok(true)) {}
+        let looks = self.volume.is_threaded() && now >= lock(&self.known).looked + LOOK;
+        // However much is due, and not all of it at once: what is due gets its turn in between. Whatever goes wrong here is met by whoever needs these
+        // bytes on the drive.
+        let wrote_old = looks && matches!(self.write_old(), Ok(true));
+        if looks && !wrote_old {
             lock(&self.known).looked = now;
         }
         let due = {
@@ -496,7 +498,7 @@ impl<W: Writer> Background for Writers<W> {
             return Ok(true);
         }
         // Without threads time passes only when somebody says so.
-        Ok(self.relieve_some()? || (!self.volume.is_threaded() && self.write_old()?))
+        Ok(wrote_old || self.relieve_some()? || (!self.volume.is_threaded() && self.write_old()?))
     }
 
     fn until_due(&self) -> Option<Duration> {

@@ -267,7 +267,17 @@ impl Tiny {
 
     /// Moves what lives in the zone with the fewest bytes, so that it becomes free. False: no zone is worth it.
     pub fn clean(&self) -> Result<bool> {
-        Ok(self.cleaner.clean(self, Goal::Room, 1)?.gained())
+        let cleaned = self.cleaner.clean(self, Goal::Room, 1)?;
+        // Until now the victims were pinned.
+        self.free(self.commits.durable());
+        Ok(cleaned.gained())
+    }
+
+    /// Frees what was forgotten up to here, which is durable.
+    fn free(&self, durable: u64) {
+        let mut gone = self.tenant.forgotten(durable);
+        gone.retain(|zone| self.zones.forget(zone.0));
+        self.tenant.free(&gone, durable);
     }
 
     /// Gives an item a place, which is `noted` in the same moment; a commit writes it there. False: no zone has room.
@@ -441,9 +451,7 @@ impl Residents for Tiny {
                 Join::Lead(lead) => self.write_group(lead)?,
             };
             let flushed = group.flush(WRITE)?;
-            let mut gone = self.tenant.forgotten(flushed.seq());
-            gone.retain(|zone| self.zones.forget(zone.0));
-            self.tenant.free(&gone, flushed.seq());
+            self.free(flushed.seq());
             flushed.tell();
         }
     }
