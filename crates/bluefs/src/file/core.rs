@@ -311,13 +311,10 @@ impl Core {
     /// Writes all metadata to the journal anew.
     pub(crate) fn compact(&self, state: &mut MetaState) -> Result<()> {
         state.meta.retain_forgotten(|zone| !self.tenant.is_empty(ZoneId(zone)));
-        match self.journal.compact(&state.meta) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                tracing::warn!(%error, "the journal could not be compacted; it goes on growing");
-                self.check()
-            }
-        }
+        self.journal.compact(&state.meta).or_else(|error| {
+            tracing::warn!(%error, "the journal could not be compacted; it goes on growing");
+            self.check()
+        })
     }
 
     // ---- open files

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// Zones that a write-ahead log waiting in memory may need at most: RocksDB's are somewhat longer than a memtable, for which a zone is a
 /// good size.
-const PATIENT_ZONES: usize = 2;
+const DEFERRED_ZONES: usize = 2;
 /// Zones beyond the reserve that must be free besides, or logs do not wait.
 const PLENTY: u32 = 8;
 
@@ -28,7 +28,7 @@ const EXTREME: u8 = 5;
 
 /// How many segments of a write-ahead log wait at most.
 pub(crate) fn deferred_segments(core: &Core, segment_bytes: usize) -> usize {
-    PATIENT_ZONES * (zone_room(core) as usize / segment_bytes)
+    DEFERRED_ZONES * (zone_room(core) as usize / segment_bytes)
 }
 
 /// Bytes of a file that an empty zone takes.

@@ -8,6 +8,7 @@ use crate::sync::lock;
 use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, Urgency, VolumeOptions};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 fn options() -> Options {
@@ -158,6 +159,8 @@ struct Watched {
     core: OnceLock<Weak<Core>>,
     /// For each look at a zone that is being given back: how many were to be seen on their way.
     seen: std::sync::Mutex<Vec<(ZoneId, u32)>>,
+    /// Writes until the one that finds the host's disk full.
+    until_full: AtomicU32,
 }
 
 impl ZonedDevice for Watched {
@@ -177,6 +180,9 @@ impl ZonedDevice for Watched {
         self.below.read_at(buf, at, tag)
     }
     fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> imbrex_device::Result<()> {
+        if self.until_full.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.below.faults().host_full(true);
+        }
         self.below.write_at(buf, at, tag)
     }
     fn flush(&self, tag: Tag) -> imbrex_device::Result<()> {
@@ -193,10 +199,89 @@ impl ZonedDevice for Watched {
     }
 }
 
+fn watched(below: Emulator) -> Arc<Watched> {
+    Arc::new(Watched { below, core: OnceLock::new(), seen: Default::default(), until_full: AtomicU32::new(0) })
+}
+
+/// A write of several commands, of which the host's disk takes some: what is written when there is room again is read where it stands.
+#[test]
+fn a_file_goes_on_behind_what_a_full_host_disk_took_of_a_write() {
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i / 7 + i / 4096 * 31) as u8).collect();
+    let mut failed = 0;
+    for (name, full) in ["/1.sst", "/1.log", "/info"].into_iter().flat_map(|name| (1..30).map(move |full| (name, full)))
+    {
+        let config = Config { max_io: 8 << 10, ..Config::tiny() };
+        let device = watched(Emulator::memory(&config).unwrap());
+        let drive = || Drive { device: device.clone(), survivor: None };
+        BlueFs::format(&drive(), false).unwrap();
+        let fs = BlueFs::mount(drive(), options()).unwrap();
+        let mut file = fs.create(name, CreateOptions::default()).unwrap();
+        file.append(&bytes[..90_000]).unwrap();
+        file.sync().unwrap();
+        device.until_full.store(full, Ordering::Relaxed);
+        let mut at = 90_000;
+        for end in [150_000, 151_000, 300_000] {
+            for attempt in 0.. {
+                assert!(attempt < 3, "{name}, command {full}");
+                let appended = file.append(&bytes[at..end]);
+                at = file.len() as usize;
+                if appended.and_then(|()| file.sync()).is_ok() && at == end {
+                    break;
+                }
+                failed += 1;
+                device.below.faults().host_full(false);
+            }
+        }
+        file.close().unwrap();
+        let whole = |fs: &BlueFs| {
+            let mut found = vec![0; bytes.len()];
+            let reader = fs.open_read(name).unwrap();
+            assert_eq!(reader.read_at(0, &mut found).unwrap(), bytes.len(), "{name}, command {full}");
+            let wrong = found.iter().zip(&bytes).position(|(found, byte)| found != byte);
+            assert_eq!(wrong, None, "{name}, command {full}");
+            assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+        };
+        whole(&fs);
+        drop(fs);
+        whole(&BlueFs::mount(drive(), options()).unwrap());
+    }
+    assert!(failed > 40, "{failed} failed");
+}
+
+/// Somebody who had a closed file's lock has panicked: whoever closes the file for good takes the lock all the same.
+#[test]
+fn a_file_whose_lock_is_poisoned_is_closed() {
+    let (_, fs) = mounted(&Config::tiny());
+    let core = fs.core();
+    for waits in [false, true] {
+        let path = format!("/{waits}.sst");
+        table(&fs, &path, 50_000, 0);
+        let serial = lock(&core.meta).meta.resolve(&path).unwrap();
+        let file = {
+            let mut state = lock(&core.meta);
+            core.file(&mut state, serial, 1, "x.sst").unwrap()
+        };
+        let poisoned = file.clone();
+        let panicked = std::thread::spawn(move || {
+            let _writing = poisoned.writing.lock();
+            panic!("as a bug would");
+        });
+        panicked.join().unwrap_err();
+        if waits {
+            core.unwritten.keep(file);
+            core.unwritten.finish_kept().unwrap();
+        } else {
+            core.unwritten.keep_waiting(file);
+            core.unwritten.write_waiting();
+        }
+    }
+    core.unwritten.forget();
+}
+
 #[test]
 fn a_zone_that_is_given_back_is_seen_all_the_way() {
     let below = Emulator::memory(&Config::tiny()).unwrap();
-    let device = Arc::new(Watched { below, core: OnceLock::new(), seen: Default::default() });
+    let device = watched(below);
     let drive = || Drive { device: device.clone(), survivor: None };
     BlueFs::format(&drive(), false).unwrap();
     let fs = BlueFs::mount(drive(), options()).unwrap();

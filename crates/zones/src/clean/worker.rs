@@ -280,8 +280,9 @@ impl Cleaner {
         // Until here nobody has forgotten the zones of the copies, whatever the metadata says.
         let held = std::mem::take(&mut *lock(&self.incoming.0));
         held.into_iter().for_each(|zone| engine.settle(zone));
-        let done =
-            moved.map(|(moved, unread)| (moved, unread.is_none() && engine.residents(victim).is_empty(), unread));
+        // Whether anything is left, not what: that may be long.
+        let is_empty = || engine.residents(&Victim { most: 1, ..*victim }).is_empty();
+        let done = moved.map(|(moved, unread)| (moved, unread.is_none() && is_empty(), unread));
         self.tenant.unpin(zone);
         done
     }

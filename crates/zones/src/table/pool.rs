@@ -17,8 +17,10 @@
 //! in free zones of its own is *held* for it: no other tenant takes, reserves or counts that. So is what it lacks of the least that its
 //! [budget](Budget) says. The rest is common: who comes first takes it, up to the most of its budget, and each tenant counts its share.
 //!
-//! Invariants: what is held for all tenants together is never more than there are zones that nobody owns; what one tenant takes or
-//! reserves never lessens what is held for another; all tenants together count each zone that nobody owns once, or not at all where a budget ends.
+//! Invariants:
+//! - What is held for all tenants together is never more than there are zones that nobody owns.
+//! - What one tenant takes or reserves never lessens what is held for another.
+//! - All tenants together count each zone that nobody owns once, or not at all where a budget ends.
 
 use crate::label;
 use crate::label::budget::Budget;

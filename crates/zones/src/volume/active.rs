@@ -3,13 +3,15 @@
 //!
 //! The limit is divided beforehand. The label's rings have their share for themselves, because nobody could wait for them. The rest is divided among
 //! the tenants ([`shares`](crate::label::budget::shares)): none waits for another's zones, and none takes a zone from another. Of a tenant's share two are for
-//! its log, one is the cleaner's, and the rest is for writers. When that is used up, whoever needs one more zone
-//! gets it by, in this order: resetting zones that are free anyway; finishing a zone that nobody writes to, the fullest first,
-//! which the engine keeps for its next file (see [`ZoneKeeper`]); taking its zone from the writer that has not written for the
-//! longest time; or waiting for one that is writing this moment. Who waits is woken by whatever may let it in ([`ActiveZones::notify`]).
-//! What costs room in a zone that somebody goes on in waits until others have stopped writing for a moment ([`PATIENCE`]): two
-//! writers that cannot share a zone would else take it from each other with every write, and leave finished zones behind that are
-//! nearly empty.
+//! its log, one is the cleaner's, and the rest is for writers. Whoever then needs one more zone gets it in one of these ways, the first that works:
+//!
+//! - Zones that are free anyway are reset.
+//! - A zone that nobody writes to, and that the engine keeps for its next file, is finished (see [`ZoneKeeper`]). The fullest is first.
+//! - The writer that has not written for the longest time gives up its zone.
+//! - Who needs the zone waits for a writer that is writing this moment. Whatever may let it in wakes it ([`ActiveZones::notify`]).
+//!
+//! What costs room in a zone that somebody goes on in waits until others have stopped writing for a moment ([`PATIENCE`]). Two writers that
+//! cannot share a zone would else take it from each other with every write, and leave finished zones behind that are nearly empty.
 //!
 //! What is active is never trusted for long: before somebody is to lose a zone, the drive is asked.
 

@@ -4,8 +4,8 @@
 //! [`Writer::idle`]. The volume's threads ask for what is due ([`Background`]).
 //!
 //! *Deferred* writers keep full segments in memory, because most of what they hold is deleted before anybody needs it on the drive: the
-//! write-ahead logs of who does not sync them. Such a log outlives the death of the process in the survivor's memory as before; what a power
-//! loss may cost is what was never synced, and what was appended [`LONGEST`] ago is written whether or not there is room.
+//! write-ahead logs of who does not sync them. Such a log outlives the death of the process in the survivor's memory. A power loss may cost what was
+//! never synced. What was appended [`LONGEST`] ago is written whether or not there is room.
 //!
 //! Whose bytes go when memory is short is [`next_to_write`]: the writer that was made first. Logs become durable in order, so to write
 //! of a later one would bring the whole of those before along, and flush them.
@@ -402,12 +402,10 @@ impl<W: Writer> Writers<W> {
         memory.deferred() > memory.most_deferred() / 16 * 15
     }
 
-    /// All, the one that wrote last at the end; on a drive that limits active zones those that have one.
+    /// All, the one that wrote last at the end.
     fn by_last_write(&self) -> Vec<Arc<W>> {
-        let with_zone = self.volume.active_of(self.owner).map(|active| active.writers());
         let mut all = self.listed(|known| &known.deferred);
         all.extend(self.listed(|known| &known.others));
-        all.retain(|writer| with_zone.as_ref().is_none_or(|with| with.contains(&writer.bytes().id())));
         all.sort_by_cached_key(|writer| writer.bytes().last_write());
         all
     }
@@ -418,8 +416,14 @@ impl<W: Writer> Writers<W> {
     /// # Errors
     /// Those of a volume that takes no more writes.
     pub fn leave_one(&self, framed: Option<bool>, need: u64) -> Result<bool> {
+        // On a drive that limits active zones, those that have one.
+        let with_zone = self.volume.active_of(self.owner).map(|active| active.writers());
+        let may = |bytes: &ByteWriter| {
+            let has_zone = with_zone.as_ref().is_none_or(|with| with.contains(&bytes.id()));
+            has_zone && framed.is_none_or(|framed| framed == bytes.is_framed())
+        };
         for writer in self.by_last_write() {
-            if framed.is_none_or(|framed| framed == writer.bytes().is_framed()) && self.leave(&writer, need, false)? {
+            if may(writer.bytes()) && self.leave(&writer, need, false)? {
                 return Ok(true);
             }
         }
@@ -432,10 +436,7 @@ impl<W: Writer> Writers<W> {
     /// # Errors
     /// Those of a volume that takes no more writes.
     pub fn rest_logs(&self) -> Result<()> {
-        let mut all = self.listed(|known| &known.deferred);
-        all.extend(self.listed(|known| &known.others));
-        all.sort_by_cached_key(|writer| writer.bytes().last_write());
-        for writer in all.into_iter().filter(|writer| writer.bytes().is_framed()) {
+        for writer in self.by_last_write().into_iter().filter(|writer| writer.bytes().is_framed()) {
             self.leave(&writer, 0, true)?;
         }
         Ok(())

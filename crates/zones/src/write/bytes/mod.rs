@@ -6,8 +6,10 @@
 //!
 //! Calls of the first block of [`ByteWriter`] work in memory (rule M). The others may wait for the drive (rule D).
 //!
-//! Invariants: one guard of a writer is out at a time; bytes are placed in order; a byte is in a segment until the engine has been told where it is
-//! ([`Step::Placed`]); nothing is dropped on an error, the next attempt goes on where this one stopped.
+//! Invariants:
+//! - One guard of a writer is out at a time, and bytes are placed in order.
+//! - A byte is in a segment until the engine has been told where it is ([`Step::Placed`]).
+//! - Nothing is dropped on an error. The next attempt goes on where this one stopped.
 //!
 //! Errors on the way: the zone is reported, what the drive took is believed, and the rest goes to the same zone once more or
 //! to another one. Only where no zone takes it does the caller see an error.
