@@ -21,6 +21,7 @@
 mod ahead;
 mod api;
 mod clean;
+mod cleaning;
 mod file;
 pub mod journal;
 pub mod kind;

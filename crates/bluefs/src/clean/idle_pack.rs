@@ -8,8 +8,10 @@
 //!
 //! [`Options::idle_pack`]: crate::Options::idle_pack
 
+use super::Wish;
 use crate::file::core::Core;
-use imbrex_device::{Cause, Code, Result};
+use imbrex_device::{Cause, Result};
+use imbrex_zones::clean::Goal;
 use imbrex_zones::shell::Rest;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ const SELDOM: u32 = 16;
 pub struct Packed {
     /// Zones that were emptied.
     pub zones: u32,
-    /// Bytes that were moved for that, headers included.
+    /// Bytes of tables that were moved for that.
     pub bytes: u64,
 }
 
@@ -44,16 +46,13 @@ impl Core {
         }
         while !self.maintenance.is_over() && go_on() {
             self.check()?;
-            let live = self.parked.look(|parking| parking.live());
-            match self.pack_one(self.idle_pack.budget(live)) {
-                Ok(Some(bytes)) => {
-                    self.idle_pack.moved(bytes);
-                    packed = Packed { zones: packed.zones + 1, bytes: packed.bytes + bytes };
-                }
-                Ok(None) => break,
-                // Somebody took the room: that is not rest.
-                Err(error) if error.code() == Code::NoSpace => break,
-                Err(error) => return Err(error),
+            let budget = self.cleaning.rest_budget(self.parked.look(|parking| parking.live()));
+            let (done, over) = self.clean(Wish::Packed { budget, rest: true, logs: false }, Goal::Rest)?;
+            self.cleaning.moved_at_rest(done.moved);
+            packed = Packed { zones: packed.zones + done.freed as u32, bytes: packed.bytes + done.moved };
+            // Where somebody took the room, that is not rest.
+            if over || done.waited || !done.gained() {
+                break;
             }
         }
         Ok(packed)

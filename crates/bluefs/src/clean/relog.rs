@@ -5,8 +5,7 @@
 //! log may stand. Whoever looks for an extent's frames passes over those that hold none of its bytes ([`crate::file::log::is_of`]); no copy is
 //! written to a zone before it is durable where the logs end that stand there.
 
-use crate::clean::{Moved, Piece, Step};
-use crate::file::core::Core;
+use crate::clean::{Moved, Moving, Piece, Step, TAG};
 use crate::file::log::LogIndex;
 use crate::kind::FileKind;
 use crate::meta::{Extent, MOVED_FRAME, Meta, Place, Serial, framed_bytes};
@@ -14,11 +13,6 @@ use imbrex_device::{AlignedBuf, Result, ZoneId};
 use imbrex_zones::frame::{FRAME_HEADER, Frame, FrameId};
 use imbrex_zones::{OpenZone, ZoneHeader};
 use std::collections::BTreeSet;
-
-/// Whether these are bytes of a log.
-pub(crate) fn is_framed(piece: &Piece) -> bool {
-    piece.extents.iter().any(|extent| matches!(extent.place, Place::Framed { .. }))
-}
 
 /// What is moved to empty a zone of logs: runs of bytes of those that stand there. Where bytes before or behind them stand in crumbs, here or
 /// elsewhere, these move along: a log that gave up its zone with every few bytes is in one piece again.
@@ -44,22 +38,19 @@ pub(crate) fn runs(meta: &Meta, zone: u32) -> Vec<Piece> {
     runs
 }
 
-impl Core {
+impl Moving<'_> {
     /// Copies bytes of a log, in as many stretches as it takes.
-    pub(crate) fn copy_log(&self, step: &mut Step<'_>, piece: &Piece, moved: &mut Vec<Moved>) -> Result<()> {
+    pub(super) fn copy_log(&self, step: &mut Step, piece: &Piece, moved: &mut Vec<Moved>) -> Result<()> {
         let (Some(first), Some(last)) = (piece.extents.first(), piece.extents.last()) else { return Ok(()) };
         let (mut at, end) = (first.logical, last.end());
         let created = self.created_there(first, piece);
         let mut index = LogIndex::default();
         while at < end {
-            let mut into =
-                self.room(step, self.front + framed_bytes(end - at, u64::from(self.volume.geometry().block)))?;
-            let copied = self.copy_frames(step, piece, &mut into, &mut index, (at, end), created);
-            let new = copied.inspect_err(|_| {
-                // What the drive took of it belongs to nobody, and how much that is is not known.
-                step.leave_for_good();
-            })?;
-            step.into = Some(into);
+            let block = u64::from(self.core.volume.geometry().block);
+            let mut into = self.room(step, self.core.front + framed_bytes(end - at, block))?;
+            let front = self.front(piece, FileKind::Log, &into, at, created);
+            let copied = self.copy_frames(piece, &mut into, &front, &mut index, (at, end));
+            let new = self.went_on(step, into, copied)?;
             at = new.end();
             moved.push(Moved { serial: piece.serial, old: piece.extents.clone(), new });
         }
@@ -70,9 +61,9 @@ impl Core {
     /// it is a copy of.
     fn created_there(&self, first: &Extent, piece: &Piece) -> u64 {
         let Place::Framed { zone, offset, .. } = first.place else { return piece.created };
-        let mut block = AlignedBuf::zeroed(self.front as usize);
-        let at = self.volume.geometry().start(ZoneId(zone)) + offset.saturating_sub(self.front);
-        let read = self.volume.read(&mut block, at, crate::clean::TAG);
+        let (volume, front) = (&self.core.volume, self.core.front);
+        let mut block = AlignedBuf::zeroed(front as usize);
+        let read = volume.read(&mut block, volume.geometry().start(ZoneId(zone)) + offset.saturating_sub(front), TAG);
         let header = read.ok().and_then(|()| ZoneHeader::decode(&block)).filter(|header| header.file == piece.serial);
         header.map_or(piece.created, |header| header.created)
     }
@@ -80,29 +71,15 @@ impl Core {
     /// Writes a header and frames of bytes `at..end` to a zone, as many as it takes; where they are.
     fn copy_frames(
         &self,
-        step: &Step<'_>,
         piece: &Piece,
         into: &mut OpenZone,
+        front: &[u8],
         index: &mut LogIndex,
         (from, end): (u64, u64),
-        created: u64,
     ) -> Result<Extent> {
-        let header = ZoneHeader {
-            volume: self.volume.uuid(),
-            owner: self.tenant.owner(),
-            kind: FileKind::Log as u8,
-            file: piece.serial,
-            life: into.life,
-            logical: from,
-            created,
-            zone: into.zone.0,
-            mount: self.volume.mount() as u32,
-            name: piece.name.clone(),
-        };
-        let mut front = AlignedBuf::zeroed(self.front as usize);
-        header.encode_into(&mut front);
-        self.volume.write_sequential(into, &front, step.tag)?;
-        let block = u64::from(self.volume.geometry().block);
+        let (volume, tag) = (&self.core.volume, self.tag());
+        volume.write_sequential(into, front, tag)?;
+        let block = u64::from(volume.geometry().block);
         let place = Place::Framed { zone: into.zone.0, life: into.life, offset: into.at };
         let (mut at, mut back, mut sequence) = (from, 0, 0);
         while at < end {
@@ -117,13 +94,13 @@ impl Core {
             let mut done = 0;
             while done < n {
                 let here = at + done as u64;
-                done += index.read(&self.volume, piece.serial, &piece.extents, here, &mut payload[done..], step.tag)?;
+                done += index.read(volume, piece.serial, &piece.extents, here, &mut payload[done..], tag)?;
             }
             let payload_crc = crc32c::crc32c(payload);
             let frame = Frame { sequence, logical: at, at: into.at, len: n as u32, back, payload_crc };
             let id = FrameId { file: piece.serial, life: into.life };
             buf[..FRAME_HEADER].copy_from_slice(&frame.encode(id));
-            self.volume.write_sequential(into, &buf, step.tag)?;
+            volume.write_sequential(into, &buf, tag)?;
             (back, sequence) = (frame.footprint(block as u32) as u32, sequence + 1);
             at += n as u64;
         }

@@ -4,10 +4,11 @@
 //! and appended to the journal in one step, under one lock. A record is in memory that survives the process from then on,
 //! and durable after [`Core::sync_journal`]. Space that a record freed is given back only after that.
 //!
-//! Lock order: a file's `writing` → `meta` → `small`, `cleaner` → `parked`. A writer's guard is taken before
+//! Lock order: a file's `writing` → `meta` → `small`, `parked`. A writer's guard is taken before
 //! `meta`, never after, except the journal's.
 
 use crate::ahead::Ahead;
+use crate::cleaning::Cleaning;
 use crate::file::durable::Durable;
 use crate::file::log::LogIndex;
 use crate::file::unwritten::Unwritten;
@@ -19,8 +20,6 @@ use crate::meta::inline::Inline;
 use crate::meta::{Extent, Inode, Meta, MetaError, Name, Record, Serial};
 use crate::options::Options;
 use crate::parked::Parked;
-use crate::policy::cleaning::Cleaner;
-use crate::policy::pack::IdlePack;
 use crate::policy::share::Parking;
 use crate::small::SmallSpace;
 use crate::sync::lock;
@@ -34,7 +33,7 @@ use imbrex_zones::write::Writers;
 use imbrex_zones::{Exec, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 /// Freed zones and pieces of conventional space that wait for the journal before somebody syncs it for them.
 const PENDING: usize = 8;
@@ -65,12 +64,7 @@ pub(crate) struct Core {
     pub(crate) unwritten: Unwritten,
     /// Zones with room behind the bytes of closed files.
     pub(crate) parked: Parked,
-    pub(crate) cleaner: Mutex<Cleaner>,
-    /// A step of cleaning is over, or zones were given back.
-    pub(crate) cleaned: Condvar,
-    /// Bytes of tables that were written since zones were last cleaned ahead.
-    pub(crate) tables_written: AtomicU64,
-    pub(crate) idle_pack: IdlePack,
+    pub(crate) cleaning: Cleaning,
     /// The mount is not over: what a dead process had reserved may use the reserve.
     pub(crate) recovering: AtomicBool,
 }
@@ -110,6 +104,7 @@ impl Core {
             journal: parts.journal,
             small: SmallSpace::new(parts.conventional, parts.tenant.conventional_ranges().is_empty()),
             writers: Writers::new(&parts.tenant),
+            cleaning: Cleaning::new(&parts.tenant, zone_capacity),
             volume: parts.volume,
             tenant: parts.tenant,
             options: parts.options,
@@ -117,10 +112,6 @@ impl Core {
             maintenance: parts.maintenance,
             locks: Mutex::default(),
             unwritten: Unwritten::default(),
-            cleaner: Mutex::default(),
-            cleaned: Condvar::new(),
-            tables_written: AtomicU64::new(0),
-            idle_pack: IdlePack::default(),
             recovering: AtomicBool::new(true),
         })
     }

@@ -337,8 +337,7 @@ impl FileWriter {
         if let Some(core) = self.core.upgrade()
             && self.state.kind == FileKind::Table
         {
-            core.tables_written.fetch_add(placed.len, Ordering::Relaxed);
-            core.idle_pack.wrote(placed.len);
+            core.cleaning.wrote(placed.len);
             // What will live longest is what a compaction reads last: it takes no room from others.
             if self.state.hint.load(Ordering::Relaxed) < EXTREME || !core.cache.is_nearly_full() {
                 core.cache.append(&mut lock(&self.state.filling), self.state.serial, placed.logical, bytes);

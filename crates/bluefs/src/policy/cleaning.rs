@@ -13,56 +13,6 @@
 use crate::meta::Serial;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known from one step of cleaning to the next. Never locked across I/O.
-#[derive(Debug, Default)]
-pub(crate) struct Cleaner {
-    /// A step is under way. One at a time: a second one would compete for the same drive, reserve and active zones.
-    at_work: bool,
-    /// The zone and its life that the last step has not emptied.
-    victim: Option<(u32, u64)>,
-    /// Zones with bytes that cannot be read: they stay as they are until the next mount.
-    unreadable: BTreeSet<u32>,
-}
-
-impl Cleaner {
-    /// A step may begin; false: one is under way.
-    pub(crate) fn begin(&mut self) -> bool {
-        !std::mem::replace(&mut self.at_work, true)
-    }
-
-    /// The step is over.
-    pub(crate) fn end(&mut self) {
-        self.at_work = false;
-    }
-
-    pub(crate) fn is_at_work(&self) -> bool {
-        self.at_work
-    }
-
-    /// Some of the zone cannot be read.
-    pub(crate) fn give_up(&mut self, zone: u32) {
-        self.unreadable.insert(zone);
-    }
-
-    pub(crate) fn has_given_up(&self, zone: u32) -> bool {
-        self.unreadable.contains(&zone)
-    }
-
-    pub(crate) fn given_up(&self) -> impl Iterator<Item = u32> {
-        self.unreadable.iter().copied()
-    }
-
-    /// This life of a zone is being emptied; the next step goes on there.
-    pub(crate) fn goes_on_with(&mut self, zone: u32, life: u64) {
-        self.victim = Some((zone, life));
-    }
-
-    /// The zone, and its life, that the last step has not emptied.
-    pub(crate) fn take_victim(&mut self) -> Option<(u32, u64)> {
-        self.victim.take()
-    }
-}
-
 /// A zone that could be cleaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {

@@ -13,7 +13,6 @@
 
 use crate::policy::cleaning::least_dead;
 use crate::policy::share::worth_parking;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A zone in which nothing but closed pieces of tables stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,31 +73,6 @@ pub fn destination(rooms: impl Iterator<Item = (u64, u32)>, need: u64, capacity:
 /// less what was `moved` so far. So whoever writes and rests in turn pays a sixteenth more at most.
 pub fn budget(live: u64, written: u64, moved: u64) -> u64 {
     (live / 4 + written / 16).saturating_sub(moved)
-}
-
-/// What was written to tables and moved at rest, of one mount.
-#[derive(Default)]
-pub(crate) struct IdlePack {
-    written: AtomicU64,
-    moved: AtomicU64,
-}
-
-impl IdlePack {
-    /// So many bytes were written to a table.
-    pub(crate) fn wrote(&self, bytes: u64) {
-        self.written.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// So many bytes were moved at rest.
-    pub(crate) fn moved(&self, bytes: u64) {
-        self.moved.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// See [`budget`].
-    pub(crate) fn budget(&self, live: u64) -> u64 {
-        let [written, moved] = [&self.written, &self.moved].map(|n| n.load(Ordering::Relaxed));
-        budget(live, written, moved)
-    }
 }
 
 #[cfg(test)]

@@ -271,7 +271,7 @@ impl Core {
     pub(crate) fn release_pending(&self) {
         let durable = self.durable_lsn();
         if self.tenant.forgot(durable) {
-            self.cleaned.notify_all();
+            self.cleaning.cleaner().zones_freed();
         }
         self.small.forgot(durable);
     }

@@ -1,15 +1,18 @@
 //! Whose every zone is: after whatever failed, none may stay leased, pinned or reserved for nobody until the next mount.
 
 use crate::api::fs::{BlueFs, CreateOptions};
-use crate::clean::Piece;
+use crate::clean::{Moving, Piece, Wish};
 use crate::file::core::Core;
 use crate::options::Options;
 use crate::sync::lock;
-use imbrex_device::{Cause, Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
+use imbrex_device::{Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::clean::Residents;
 use imbrex_zones::{Exec, Urgency, VolumeOptions};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+
+const WISH: Wish = Wish::Dead { least: 0, budget: u64::MAX, logs: false };
 
 fn options() -> Options {
     let volume =
@@ -66,13 +69,16 @@ fn a_cleaner_that_gets_no_active_zone_gives_its_new_zone_back() {
     others.iter().for_each(|zone| core.tenant.activate(*zone, Some(&**core)).unwrap());
     fs.mkdir("/not-yet-durable").unwrap();
     emulator.faults().host_full(true);
-    let mut step = core.begin_step().unwrap();
-    core.room(&mut step, 1).expect_err("the journal cannot be written, and so no zone be finished");
-    drop(step);
+    let moving = Moving::new(core, WISH);
+    moving
+        .room(&mut moving.step.borrow_mut(), 1)
+        .expect_err("the journal cannot be written, and so no zone be finished");
+    moving.settle();
     emulator.faults().clear();
     others.into_iter().for_each(|zone| core.tenant.release(zone));
     assert_eq!(nobodys(core), (0, 0, 0));
-    core.room(&mut core.begin_step().unwrap(), 1).unwrap();
+    moving.room(&mut moving.step.borrow_mut(), 1).unwrap();
+    moving.settle();
     assert_eq!(nobodys(core), (0, 0, 0));
 }
 
@@ -133,16 +139,16 @@ fn moved_bytes_keep_their_zone_although_all_that_stood_there_is_deleted_meanwhil
     let serial = fs.stat("/moved.sst").unwrap().serial;
     let extents = lock(&core.meta).meta.inode(serial).unwrap().extents.clone();
     let piece = Piece { serial, extents, name: "moved.sst".into(), created: 0 };
-    let mut step = core.begin_step().unwrap();
-    let into = core.room(&mut step, 1).unwrap().zone;
+    let moving = Moving::new(core, WISH);
+    let into = moving.room(&mut moving.step.borrow_mut(), 1).unwrap().zone;
     assert_eq!(lock(&core.meta).meta.pieces(into.0).count(), 1, "it goes on behind the first one");
     let mut moved = Vec::new();
-    assert!(core.copy(&mut step, &piece, &mut moved).unwrap());
-    core.volume.sync(Cause::Cleaning.into()).unwrap();
+    moving.copy(&piece, &mut moved).unwrap();
+    moving.flush().unwrap();
     fs.unlink("/goes.sst").unwrap();
     core.sync_journal().unwrap();
-    core.log_moved(&moved).unwrap();
-    drop(step);
+    assert_eq!(moving.switch(moved).unwrap(), 50_000);
+    moving.settle();
     assert_eq!(nobodys(core), (0, 0, 0));
     while fs.step().unwrap() {}
     let reader = fs.open_read("/moved.sst").unwrap();

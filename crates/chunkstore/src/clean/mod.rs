@@ -19,7 +19,7 @@ use crate::policy::victim::CleaningPolicy;
 use crate::zone::DataZone;
 use imbrex_device::{Cause, Error as DriveError, Fault, Priority, Tag};
 use imbrex_zones::Urgency;
-use imbrex_zones::clean::{Candidate, Failed, Residents, Victim};
+use imbrex_zones::clean::{Candidate, Failed, Residents, Search, Victim};
 use imbrex_zones::write::PooledBuf;
 
 /// Most zones of the cleaner that are open.
@@ -58,8 +58,8 @@ pub(crate) struct Copied {
 
 impl State {
     /// The cleaner puts records here that the index will know later: until then it does not become garbage.
-    fn expect_copies(&self, zone: u32) -> u32 {
-        self.incoming.expect(zone);
+    fn expect_copies(&mut self, zone: u32) -> u32 {
+        self.incoming.insert(zone);
         zone
     }
 }
@@ -69,10 +69,10 @@ impl Residents for Core {
     type Copy = Copied;
     type Error = Error;
 
-    fn candidates(&self, dying: bool) -> Vec<Candidate> {
+    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
         let counts = self.tenant.counts();
         let mut state = self.state();
-        if !dying && self.options.cleaning_policy == CleaningPolicy::Lifetime {
+        if !search.dying && self.options.cleaning_policy == CleaningPolicy::Lifetime {
             state.look_on();
         }
         // A zone that dies gives none back for what it costs, and the reserve is there for those that do.
@@ -80,10 +80,8 @@ impl Residents for Core {
         let room = counts.free > counts.reserve
             || open.map(|(_, z)| u64::from(z.room())).sum::<u64>() * BLOCK as u64 > CLEAN_STEP;
         let known = self.writer.known();
-        let may = |(zone, z): &(&u32, &DataZone)| {
-            let of_use = if z.dead { room } else { !dying };
-            of_use && z.can_be_cleaned() && known.get(zone) != Some(&true)
-        };
+        let may =
+            |(zone, z): &(&u32, &DataZone)| (room || !z.dead) && z.can_be_cleaned() && known.get(zone) != Some(&true);
         let crumbs = data_blocks(self.limits.most_append);
         let candidate = |(zone, z): (&u32, &DataZone)| Candidate {
             zone: *zone,
@@ -94,7 +92,7 @@ impl Residents for Core {
             rate: z.rate,
             dying: z.dead,
         };
-        state.zones.all().iter().filter(may).map(candidate).collect()
+        search.choose(self.options.cleaning_policy.choose(), state.zones.all().iter().filter(may).map(candidate))
     }
 
     fn residents(&self, victim: &Victim) -> Vec<Move> {
@@ -177,7 +175,7 @@ impl Residents for Core {
         self.commit(target)
     }
 
-    fn switch(&self, done: Vec<Copied>) -> u64 {
+    fn switch(&self, done: Vec<Copied>) -> Result<u64> {
         let mut state = self.state();
         // What the journal says of a move must be about records that it knows.
         state.log_index();
@@ -208,16 +206,20 @@ impl Residents for Core {
                 state.journal.push(Entry::Moved { id, serial, from, to });
             }
         }
-        bytes
+        Ok(bytes)
     }
 
-    fn settle(&self, zone: u32) {
-        self.state().collect(zone);
+    fn settle(&self) {
+        let mut state = self.state();
+        std::mem::take(&mut state.incoming).into_iter().for_each(|zone| state.collect(zone));
     }
 
-    /// It is told, and not chosen again.
-    fn went_offline(&self, zone: u32) {
-        self.zones_died(&[(zone, true)]);
+    /// One that is offline is told, and not chosen again.
+    fn note_unread(&self, zone: u32, offline: bool) -> bool {
+        if offline {
+            self.zones_died(&[(zone, true)]);
+        }
+        offline
     }
 }
 

@@ -5,7 +5,6 @@ use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, Pla
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::clean::Goal;
-use imbrex_zones::clean::choose::choose;
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
 
@@ -43,9 +42,9 @@ fn chosen(store: &ChunkStore) -> Victim {
     store.delete(id(2)).unwrap();
     core.state().close_zone(zone);
     store.sync().unwrap();
-    let chosen = choose(core.options.cleaning_policy.choose(), &core.candidates(false)).unwrap();
-    assert_eq!(chosen.zone, zone);
-    let victim = Victim { zone, life: chosen.life, most: u64::MAX, pressed: false };
+    let (chosen, life) = core.next_victim(&Search::new(false, &|_| false)).unwrap();
+    assert_eq!(chosen, zone);
+    let victim = Victim { zone, life, most: u64::MAX, pressed: false };
     assert!(!core.residents(&victim).is_empty());
     victim
 }

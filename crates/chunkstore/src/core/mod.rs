@@ -29,12 +29,13 @@ use crate::policy::place::Sizes;
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
-use imbrex_zones::clean::{Cleaner, Incoming, Rules};
+use imbrex_zones::clean::{Cleaner, Rules};
 use imbrex_zones::shell::Maintenance;
 /// The right to write what has gathered, the journal first.
 pub(crate) use imbrex_zones::write::Lead as CommitGuard;
 use imbrex_zones::write::{Committer, Join, RecordWriter, Written};
 use imbrex_zones::{Tenant, Volume};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -142,7 +143,7 @@ pub(crate) struct State {
     pub(crate) index: Index,
     pub(crate) zones: ZoneTable,
     /// Zones where the cleaner puts records that the index does not know yet.
-    pub(crate) incoming: Arc<Incoming>,
+    pub(crate) incoming: BTreeSet<u32>,
     /// Entries of the journal that are not written yet.
     pub(crate) journal: Vec<Entry>,
     /// Number of the last thing that was decided.
@@ -184,7 +185,7 @@ impl State {
             writer,
             index: Index::default(),
             zones: ZoneTable::default(),
-            incoming: Arc::default(),
+            incoming: BTreeSet::new(),
             journal: Vec::new(),
             assigned: 0,
             landed: 0,
@@ -277,7 +278,7 @@ impl State {
         if let Some(z) = self.zones.get_mut(zone)
             && z.state() == ZoneState::Closed
             && z.live.is_empty()
-            && !self.incoming.is_expected(zone)
+            && !self.incoming.contains(&zone)
         {
             z.step(Event::Die);
             self.writer.tenant().forget(ZoneId(zone), assigned);
@@ -336,12 +337,12 @@ impl Core {
         state.learn_sizes();
         let volume = tenant.volume().clone();
         let (below, zone) = (limits.clean_below, limits.zone_bytes);
-        let rules = Rules { policy: options.cleaning_policy.choose(), below, zone, step: CLEAN_STEP };
+        let rules = Rules { below, zone, step: CLEAN_STEP };
         // Unlike any number of an earlier mount: those counted less.
         let first = volume.mount() << 40;
         let core = Core {
             commits: Committer::new(&state.writer),
-            cleaner: Cleaner::new(&tenant, rules, &state.incoming),
+            cleaner: Cleaner::new(&tenant, rules),
             writer: state.writer.clone(),
             volume,
             tenant,

@@ -23,8 +23,34 @@ pub struct Candidate {
 pub type Choose = fn(&[Candidate]) -> Option<Candidate>;
 
 /// The zone to clean: one that is dying, or else the policy's.
-pub fn choose(policy: Choose, candidates: &[Candidate]) -> Option<Candidate> {
+fn choose(policy: Choose, candidates: &[Candidate]) -> Option<Candidate> {
     candidates.iter().find(|zone| zone.dying).copied().or_else(|| policy(candidates))
+}
+
+/// A look for a victim.
+pub struct Search<'a> {
+    /// Only zones that are dying: enough are free.
+    pub dying: bool,
+    aside: &'a dyn Fn(u32) -> bool,
+}
+
+impl<'a> Search<'a> {
+    /// One that passes over the zones for which `aside` is true: they gave nothing.
+    pub fn new(dying: bool, aside: &'a dyn Fn(u32) -> bool) -> Search<'a> {
+        Search { dying, aside }
+    }
+
+    /// Whether the zone may be chosen.
+    pub fn may(&self, zone: u32) -> bool {
+        !(self.aside)(zone)
+    }
+
+    /// The policy's choice among these, and its life.
+    pub fn choose(&self, policy: Choose, candidates: impl Iterator<Item = Candidate>) -> Option<(u32, u64)> {
+        let may = |one: &Candidate| self.may(one.zone) && (one.dying || !self.dying);
+        let candidates: Vec<Candidate> = candidates.filter(may).collect();
+        choose(policy, &candidates).map(|one| (one.zone, one.life))
+    }
 }
 
 fn dead(candidates: &[Candidate]) -> impl Iterator<Item = Candidate> {

@@ -11,7 +11,7 @@
 //! - At most one step is under way.
 //! - The victim is pinned before the engine looks at it, and until the copies count. So its life cannot change between.
 //! - Copies are durable before the engine's metadata names them.
-//! - A zone in which copies are [expected](Incoming) is not forgotten, whoever closes it and whatever is deleted there.
+//! - A zone in which copies are expected is not forgotten, whoever closes it and whatever is deleted there.
 //! - A victim that cannot be read, or that gives nothing, is put aside for the rest of the call. Other victims get their turn.
 
 pub mod choose;
@@ -19,10 +19,10 @@ mod load;
 pub mod throttle;
 mod worker;
 
-pub use choose::{Candidate, Choose};
+pub use choose::{Candidate, Choose, Search};
 use imbrex_device::Error;
 pub use load::{Load, Waits};
-pub use worker::{Cleaned, Cleaner, Goal, Incoming, Rules};
+pub use worker::{Cleaned, Cleaner, Goal, Rules};
 
 /// A zone that is to be cleaned, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,33 +61,52 @@ pub trait Residents {
     /// The engine's error.
     type Error: From<Error>;
 
-    /// Zones to which nothing more comes and in which something lives. `dying`: of these only zones that take no more writes.
-    fn candidates(&self, dying: bool) -> Vec<Candidate>;
+    /// The zone to empty next, and its life: one to which nothing more comes, and in which something lives. An engine with a list of candidates
+    /// [chooses](Search::choose) by a policy.
+    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)>;
 
-    /// What of the victim is to be moved now. Nothing, where the zone has another life by now or is not a candidate any more: then it counts as freed.
+    /// What of the victim is to be moved now. Nothing, where the zone has another life by now or is not a candidate any more.
     fn residents(&self, victim: &Victim) -> Vec<Self::Piece>;
 
-    /// Copies a piece, as far as there is room. Each zone that gets copies is [expected](Incoming::expect) to from the moment in which it is chosen.
+    /// Whether nothing lives in the victim any more.
+    fn is_empty(&self, victim: &Victim) -> bool {
+        self.residents(&Victim { most: 1, ..*victim }).is_empty()
+    }
+
+    /// Copies a piece, as far as there is room. The engine does not forget a zone that gets copies, from the moment in which it chooses the zone until it
+    /// [settles](Residents::settle).
     ///
     /// # Errors
     /// [`Failed`]. Too little room is no error.
     fn copy(&self, piece: &Self::Piece, copies: &mut Vec<Self::Copy>) -> Result<(), Failed<Self::Error>>;
 
-    /// Makes durable what was decided so far: copies before they are named, then that they are. A zone may refuse its copies.
+    /// Makes the copies durable. A zone may refuse its copies.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    fn flush(&self) -> Result<(), Self::Error> {
+        self.commit()
+    }
+
+    /// The metadata names the copies from here on. Copies that did not become durable, and those of what was changed or deleted meanwhile, are passed over.
+    /// Returns how many bytes stand elsewhere now.
+    ///
+    /// # Errors
+    /// Those of metadata that takes no more changes.
+    fn switch(&self, copies: Vec<Self::Copy>) -> Result<u64, Self::Error>;
+
+    /// Makes durable what the metadata says. It is called when a victim is empty: nobody needs less than a whole zone.
     ///
     /// # Errors
     /// Those of the drive.
     fn commit(&self) -> Result<(), Self::Error>;
 
-    /// The metadata names the copies from here on. Copies that did not become durable, and those of what was changed or deleted meanwhile, are passed over.
-    /// Works in memory. Returns how many bytes stand elsewhere now.
-    fn switch(&self, copies: Vec<Self::Copy>) -> u64;
+    /// The step is over, and no more copies come. The engine forgets those zones of copies where nothing lives.
+    fn settle(&self);
 
-    /// No more copies are expected in the zone. The engine forgets it where nothing lives there.
-    fn settle(&self, zone: u32);
-
-    /// The drive says that the victim is offline. An engine that notes it is not asked for the zone again.
-    fn went_offline(&self, _zone: u32) {}
+    /// The victim cannot be read; `offline`: the drive says that all of it is lost. True: the engine has noted that, and does not choose the zone again.
+    /// Then it is no error of the call.
+    fn note_unread(&self, zone: u32, offline: bool) -> bool;
 }
 
 #[cfg(test)]

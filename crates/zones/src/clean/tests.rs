@@ -50,6 +50,8 @@ struct State {
     copied: BTreeSet<u64>,
     durable: BTreeSet<u64>,
     forgotten: BTreeSet<u32>,
+    /// Zones in which copies are expected.
+    incoming: BTreeSet<u32>,
     offline: Vec<u32>,
     /// What is done once, at the first such moment.
     hook: Option<(At, Hook)>,
@@ -65,7 +67,6 @@ struct State {
 struct Toy {
     emulator: Emulator,
     tenant: Tenant,
-    incoming: Arc<Incoming>,
     cleaner: Cleaner,
     state: Mutex<State>,
 }
@@ -91,9 +92,8 @@ impl Toy {
             next += live;
             zones.push(zone);
         }
-        let (incoming, rules) = (Arc::default(), Rules { policy: greedy, below: 1000, zone: ZONE, step: 4 });
-        let cleaner = Cleaner::new(&tenant, rules, &incoming);
-        (Toy { emulator, tenant, incoming, cleaner, state: Mutex::new(state) }, zones)
+        let cleaner = Cleaner::new(&tenant, Rules { below: 1000, zone: ZONE, step: 4 });
+        (Toy { emulator, tenant, cleaner, state: Mutex::new(state) }, zones)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,14 +125,14 @@ impl Toy {
 
     fn clean(&self, goal: Goal) -> (u64, u64) {
         let done = self.cleaner.clean(self, goal, 1000).unwrap();
-        assert!(self.tenant.pinned().is_empty() && !self.incoming.is_expected(self.state().into));
+        assert!(self.tenant.pinned().is_empty() && self.state().incoming.is_empty());
         (done.moved, done.freed)
     }
 }
 
 impl State {
-    fn forget_if_empty(&mut self, incoming: &Incoming, zone: u32) {
-        if self.zones[&zone].live.is_empty() && !incoming.is_expected(zone) {
+    fn forget_if_empty(&mut self, zone: u32) {
+        if self.zones[&zone].live.is_empty() && !self.incoming.contains(&zone) {
             self.forgotten.insert(zone);
         }
     }
@@ -143,18 +143,18 @@ impl Residents for Toy {
     type Copy = (u32, u64, u64, u32);
     type Error = Error;
 
-    fn candidates(&self, dying: bool) -> Vec<Candidate> {
-        let candidates = {
+    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
+        let chosen = {
             let s = self.state();
             let of = |(zone, row): (&u32, &Row)| {
-                let may = *zone != s.into && !row.live.is_empty() && (row.dying || !dying) && !s.offline.contains(zone);
+                let may = *zone != s.into && !row.live.is_empty() && !s.offline.contains(zone);
                 let (life, live, dying) = (row.life, row.live.len() as u64, row.dying);
                 may.then_some(Candidate { zone: *zone, life, live, capacity: ZONE, dying, ..Candidate::default() })
             };
-            s.zones.iter().filter_map(of).collect()
+            search.choose(greedy, s.zones.iter().filter_map(of))
         };
         self.at(At::Chosen);
-        candidates
+        chosen
     }
 
     fn residents(&self, victim: &Victim) -> Vec<Self::Piece> {
@@ -185,8 +185,9 @@ impl Residents for Toy {
         if s.room > if s.pressed { 0 } else { s.kept } {
             s.room -= 1;
             s.copied.insert(id);
-            self.incoming.expect(s.into);
-            copies.push((zone, life, id, s.into));
+            let into = s.into;
+            s.incoming.insert(into);
+            copies.push((zone, life, id, into));
         }
         Ok(())
     }
@@ -194,7 +195,7 @@ impl Residents for Toy {
     fn commit(&self) -> Result<(), Error> {
         let mut s = self.state();
         s.commits += 1;
-        // The second one says that the copies count.
+        // It says that copies count.
         let at = if std::mem::replace(&mut s.named, false) { At::Named } else { At::Sync };
         drop(s);
         self.at(at);
@@ -203,11 +204,11 @@ impl Residents for Toy {
         if std::mem::take(&mut s.fail_sync) { Err(error(Fault::NoSpace)) } else { Ok(()) }
     }
 
-    fn switch(&self, copies: Vec<Self::Copy>) -> u64 {
+    fn switch(&self, copies: Vec<Self::Copy>) -> Result<u64, Error> {
         self.at(At::Switch);
         let (mut s, mut moved) = (self.state(), 0);
         for (zone, life, id, to) in copies {
-            assert!(self.is_pinned(zone) && self.incoming.is_expected(to) && s.durable.contains(&id));
+            assert!(self.is_pinned(zone) && s.incoming.contains(&to) && s.durable.contains(&id));
             assert!(!s.forgotten.contains(&to));
             if s.zones.get_mut(&zone).is_some_and(|row| row.life == life && row.live.remove(&id)) {
                 s.zones.get_mut(&to).unwrap().live.insert(id);
@@ -215,15 +216,19 @@ impl Residents for Toy {
             }
         }
         s.named = true;
-        moved
+        Ok(moved)
     }
 
-    fn settle(&self, zone: u32) {
-        self.state().forget_if_empty(&self.incoming, zone);
+    fn settle(&self) {
+        let mut s = self.state();
+        std::mem::take(&mut s.incoming).into_iter().for_each(|zone| s.forget_if_empty(zone));
     }
 
-    fn went_offline(&self, zone: u32) {
-        self.state().offline.push(zone);
+    fn note_unread(&self, zone: u32, offline: bool) -> bool {
+        if offline {
+            self.state().offline.push(zone);
+        }
+        offline
     }
 }
 
@@ -234,12 +239,12 @@ fn what_lives_moves_in_steps_and_the_zones_are_free() {
     let into = toy.state().into;
     assert_eq!(toy.live(into), (0..9).collect::<Vec<_>>());
     assert_eq!(zones.iter().map(|zone| toy.live(*zone).len()).collect::<Vec<_>>(), [0, 0, 10]);
-    // Three, then four and two.
+    // Three; then four, which nobody has committed, and two.
     let (looks, commits) = {
         let s = toy.state();
         (s.looks, s.commits)
     };
-    assert_eq!((looks, commits), (6, 6));
+    assert_eq!((looks, commits), (6, 5));
     assert_eq!(toy.cleaner.totals(), Cleaned { moved: 9, freed: 2, waited: false });
     assert_eq!(toy.clean(Goal::Ahead), (0, 0));
 }
@@ -334,12 +339,12 @@ fn a_zone_with_copies_that_nobody_names_yet_is_not_forgotten() {
         toy.hook(At::Sync, |toy| {
             let mut s = toy.state();
             let into = s.into;
-            s.forget_if_empty(&toy.incoming, into);
+            s.forget_if_empty(into);
             assert!(s.forgotten.is_empty());
         });
         assert_eq!(toy.cleaner.clean(&toy, Goal::Ahead, 1000).is_err(), fails);
         let into = toy.state().into;
-        assert!(!toy.incoming.is_expected(into) && toy.tenant.pinned().is_empty());
+        assert!(toy.state().incoming.is_empty() && toy.tenant.pinned().is_empty());
         assert_eq!(toy.state().forgotten.contains(&into), fails, "what never counted keeps no zone");
     }
 }
@@ -360,8 +365,8 @@ fn where_copies_find_no_room_other_zones_are_tried_and_then_room_is_wasted() {
 fn at_rest_only_dying_zones_are_emptied_while_enough_are_free() {
     for below in [0, 1000] {
         let (mut toy, zones) = Toy::with(&[2, 10]);
-        let rules = Rules { policy: greedy, below, zone: ZONE, step: 4 };
-        toy.cleaner = Cleaner::new(&toy.tenant, rules, &toy.incoming);
+        let rules = Rules { below, zone: ZONE, step: 4 };
+        toy.cleaner = Cleaner::new(&toy.tenant, rules);
         assert_eq!(toy.clean(Goal::Rest), if below == 0 { (0, 0) } else { (2, 1) });
         toy.state().zones.get_mut(&zones[1]).unwrap().dying = true;
         assert_eq!(toy.clean(Goal::Rest), (10, 1), "whatever lives there");

@@ -1,40 +1,21 @@
 //! The worker: what a step does, in which order, and who waits for it.
 
-use super::choose::{Candidate, Choose, choose};
+use super::choose::Search;
 use super::throttle::{self, Pace, Seen};
 use super::{Failed, Load, Residents, Victim};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::volume::Tenant;
 use imbrex_device::{Error, Fault, Zone, ZoneId, ZoneState};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// So many zones are tried in one call that give nothing.
 const MOST_TRIED: usize = 16;
 
-/// Zones that get copies which the engine's metadata does not name yet. The engine asks under the lock under which it forgets zones.
-#[derive(Debug, Default)]
-pub struct Incoming(Mutex<BTreeSet<u32>>);
-
-impl Incoming {
-    /// A zone is chosen for copies. It is expected to get them until the step is over.
-    pub fn expect(&self, zone: u32) {
-        lock(&self.0).insert(zone);
-    }
-
-    /// Whether copies are expected there: then the zone is not forgotten.
-    pub fn is_expected(&self, zone: u32) -> bool {
-        lock(&self.0).contains(&zone)
-    }
-}
-
 /// What the engine says about its cleaning once and for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Which zone is cleaned.
-    pub policy: Choose,
     /// So many zones shall be free beside the reserve.
     pub below: u32,
     /// Bytes of a zone.
@@ -81,9 +62,7 @@ impl Cleaned {
 pub struct Cleaner {
     tenant: Tenant,
     rules: Rules,
-    incoming: Arc<Incoming>,
-    /// Counts beginnings and ends of steps: odd while one is under way.
-    steps: Mutex<u64>,
+    turn: Mutex<Turn>,
     over: Condvar,
     pace: Mutex<Pace>,
     /// Somebody without threads has burst lately. That counts until users have taken this many zones.
@@ -91,24 +70,32 @@ pub struct Cleaner {
     totals: Mutex<Cleaned>,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Turn {
+    /// A step is under way.
+    taken: bool,
+    /// Steps that ended, and how often zones became free otherwise.
+    news: u64,
+}
+
 /// The right to take a step.
 struct Step<'a>(&'a Cleaner);
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.steps) += 1;
-        self.0.over.notify_all();
+        lock(&self.0.turn).taken = false;
+        self.0.zones_freed();
     }
 }
 
 impl Cleaner {
-    /// Of this tenant's zones. `incoming`: the engine has it, too, beside its zones.
-    pub fn new(tenant: &Tenant, rules: Rules, incoming: &Arc<Incoming>) -> Cleaner {
+    /// Of this tenant's zones.
+    pub fn new(tenant: &Tenant, rules: Rules) -> Cleaner {
         Cleaner {
             tenant: tenant.clone(),
             rules,
-            incoming: incoming.clone(),
-            steps: Mutex::new(0),
+            turn: Mutex::default(),
             over: Condvar::new(),
             pace: Mutex::default(),
             stepped: AtomicU32::new(0),
@@ -146,10 +133,10 @@ impl Cleaner {
                 done.waited = true;
                 break;
             };
-            let mut candidates = engine.candidates(goal == Goal::Rest && !self.is_due());
-            candidates.retain(|one| !tried.contains_key(&one.zone));
-            let chosen = choose(self.rules.policy, &candidates).filter(|_| tried.len() < MOST_TRIED);
-            let Some(Candidate { zone, life, .. }) = chosen else {
+            let aside = |zone: u32| tried.contains_key(&zone);
+            let search = Search::new(goal == Goal::Rest && !self.is_due(), &aside);
+            let chosen = if tried.len() < MOST_TRIED { engine.next_victim(&search) } else { None };
+            let Some((zone, life)) = chosen else {
                 if pressed || !tried.values().any(|stuck| *stuck) {
                     break;
                 }
@@ -228,34 +215,37 @@ impl Cleaner {
         self.stepped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
+    /// Zones have become free. Whoever waits for room looks again.
+    pub fn zones_freed(&self) {
+        lock(&self.turn).news += 1;
+        self.over.notify_all();
+    }
+
     /// The right to take a step. `None`: somebody else's was under way.
     fn begin(&self, goal: Goal) -> Option<Step<'_>> {
-        let mut steps = lock(&self.steps);
-        let before = *steps;
-        let waits = |now: u64| match goal {
-            Goal::Ahead => !now.is_multiple_of(2),
-            Goal::Room => now == before && !now.is_multiple_of(2),
+        let mut turn = lock(&self.turn);
+        let before = *turn;
+        let waits = |now: Turn| match goal {
+            Goal::Ahead => now.taken,
+            Goal::Room => now.taken && now == before,
             Goal::Rest => false,
         };
-        while waits(*steps) {
-            steps = wait(&self.over, steps);
+        while waits(*turn) {
+            turn = wait(&self.over, turn);
         }
-        let begins = steps.is_multiple_of(2) && (goal == Goal::Ahead || *steps == before);
+        let begins = !turn.taken && (goal == Goal::Ahead || *turn == before);
         begins.then(|| {
-            *steps += 1;
+            turn.taken = true;
             Step(self)
         })
     }
 
-    /// A victim could not be read. One that is offline is the engine's to note; else that is an error, `Some`.
+    /// A victim could not be read. Where the engine does not note that, it is an error, `Some`.
     fn cannot_read<E: Residents>(&self, engine: &E, zone: u32, error: Error) -> Option<Error> {
         let offline = |error: &Error| matches!(error.fault, Fault::Offline);
-        if offline(&error) && self.check_zone(ZoneId(zone)).is_err_and(|error| offline(&error)) {
-            engine.went_offline(zone);
-            return None;
-        }
+        let gone = offline(&error) && self.check_zone(ZoneId(zone)).is_err_and(|error| offline(&error));
         tracing::warn!(%error, zone, "a zone cannot be cleaned now; others are");
-        Some(error)
+        (!engine.note_unread(zone, gone)).then_some(error)
     }
 
     /// Fails where the zone is offline.
@@ -278,11 +268,15 @@ impl Cleaner {
         self.tenant.pin(zone);
         let moved = self.carry_out(engine, &engine.residents(victim));
         // Until here nobody has forgotten the zones of the copies, whatever the metadata says.
-        let held = std::mem::take(&mut *lock(&self.incoming.0));
-        held.into_iter().for_each(|zone| engine.settle(zone));
-        // Whether anything is left, not what: that may be long.
-        let is_empty = || engine.residents(&Victim { most: 1, ..*victim }).is_empty();
-        let done = moved.map(|(moved, unread)| (moved, unread.is_none() && is_empty(), unread));
+        engine.settle();
+        let done = moved.and_then(|(moved, unread)| {
+            let freed = unread.is_none() && engine.is_empty(victim);
+            if freed && moved > 0 {
+                engine.commit()?;
+            }
+            tracing::debug!(%zone, moved, freed, unread = unread.is_some(), "cleaned");
+            Ok((moved, freed, unread))
+        });
         self.tenant.unpin(zone);
         done
     }
@@ -299,10 +293,7 @@ impl Cleaner {
         if copies.is_empty() {
             return Ok((0, unread));
         }
-        engine.commit()?;
-        let moved = engine.switch(copies);
-        engine.commit()?;
-        tracing::debug!(moved, unread = unread.is_some(), "live bytes moved out of the way of a zone that is cleaned");
-        Ok((moved, unread))
+        engine.flush()?;
+        Ok((engine.switch(copies)?, unread))
     }
 }

@@ -12,11 +12,11 @@
 #![allow(dead_code)]
 
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, ZoneId, report_all};
-use imbrex_zones::clean::{Candidate, Cleaner, Failed, Goal, Incoming, Residents, Rules, Victim, choose};
+use imbrex_zones::clean::{Candidate, Cleaner, Failed, Goal, Residents, Rules, Search, Victim, choose};
 use imbrex_zones::log::{Admitted, Batch, MetaLog, Root};
 use imbrex_zones::write::{Committer, Join, Lead, RecordOptions, RecordWriter, Written as Group, ZoneGuard};
 use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub const NAME: &str = "tiny";
@@ -50,7 +50,7 @@ struct State {
     /// The zone that takes the next item, and its life.
     open: Option<(u32, u64)>,
     /// Zones with copies of which the log does not know.
-    incoming: Arc<Incoming>,
+    incoming: BTreeSet<u32>,
 }
 
 pub struct Tiny {
@@ -113,7 +113,7 @@ impl State {
 
     fn forget_if_empty(&mut self, tenant: &Tenant, zone: u32) {
         let empty = self.live.get(&zone).is_some_and(|(_, live)| *live == 0);
-        if empty && !self.is_open(zone) && !self.incoming.is_expected(zone) {
+        if empty && !self.is_open(zone) && !self.incoming.contains(&zone) {
             self.live.remove(&zone);
             tenant.forget(ZoneId(zone), self.seq);
         }
@@ -189,8 +189,8 @@ impl Tiny {
             log
         };
         let size = volume.geometry().zone_size;
-        let rules = Rules { policy: choose::greedy, below: 0, zone: size, step: size };
-        let cleaner = Cleaner::new(&tenant, rules, &state.incoming);
+        let rules = Rules { below: 0, zone: size, step: size };
+        let cleaner = Cleaner::new(&tenant, rules);
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let options = RecordOptions { gather: 16 << 10, block: BLOCK as usize, zones_at_once: None };
         let zones = Arc::new(RecordWriter::new(&tenant, options));
@@ -416,14 +416,14 @@ impl Residents for Tiny {
     type Error = Error;
 
     /// Zones of which at most half lives: what lives in two fits in one, so an end comes to moving. No zone is known to be dying.
-    fn candidates(&self, dying: bool) -> Vec<Candidate> {
+    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
         let s = lock(&self.state);
         let of = |(&zone, &(life, live))| {
             let capacity = self.tenant.volume().report_at_open()[zone as usize].capacity;
             Candidate { zone, life, live, capacity, ..Candidate::default() }
         };
-        let may = |c: &Candidate| !dying && c.live <= c.capacity / 2 && !s.is_open(c.zone);
-        s.live.iter().map(of).filter(may).collect()
+        let may = |c: &Candidate| c.live <= c.capacity / 2 && !s.is_open(c.zone);
+        search.choose(choose::greedy, s.live.iter().map(of).filter(may))
     }
 
     fn residents(&self, victim: &Victim) -> Vec<(u64, Place)> {
@@ -434,7 +434,7 @@ impl Residents for Tiny {
     fn copy(&self, &(id, from): &(u64, Place), copies: &mut Vec<Self::Copy>) -> Result<(), Failed<Error>> {
         let bytes = self.read_at(&from).map_err(Failed::Unread)?;
         let note = |s: &mut State, to: Place| {
-            s.incoming.expect(to.zone);
+            s.incoming.insert(to.zone);
             copies.push((id, from, to));
         };
         self.put(Urgency::Cleaning, &bytes, note, id)?;
@@ -456,16 +456,22 @@ impl Residents for Tiny {
         }
     }
 
-    fn switch(&self, mut copies: Vec<Self::Copy>) -> u64 {
+    fn switch(&self, mut copies: Vec<Self::Copy>) -> Result<u64> {
         let mut s = lock(&self.state);
         // Unless somebody has deleted it meanwhile, or the zone of the copy has died.
         copies.retain(|(id, from, to)| s.items.get(id) == Some(from) && self.zones.durable(to.zone) >= to.end());
         copies.iter().for_each(|(id, _, to)| s.set(&self.tenant, *id, Some(*to)));
-        copies.iter().map(|(_, _, to)| to.bytes()).sum()
+        Ok(copies.iter().map(|(_, _, to)| to.bytes()).sum())
     }
 
-    fn settle(&self, zone: u32) {
-        lock(&self.state).forget_if_empty(&self.tenant, zone);
+    fn settle(&self) {
+        let mut s = lock(&self.state);
+        std::mem::take(&mut s.incoming).into_iter().for_each(|zone| s.forget_if_empty(&self.tenant, zone));
+    }
+
+    /// It is tried again with the next call.
+    fn note_unread(&self, _: u32, _: bool) -> bool {
+        false
     }
 }
 
