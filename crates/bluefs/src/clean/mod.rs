@@ -206,13 +206,8 @@ impl Residents for Moving<'_> {
         let state = lock(&core.meta);
         let of_now = |open: &OpenZone| state.meta.zone_life(open.zone.0) == Some(open.life);
         let rooms: Vec<_> = step.into.take().into_iter().chain(std::mem::take(&mut step.others)).collect();
-        for (open, class) in rooms {
-            if of_now(&open) {
-                core.parked.park(open, class);
-            }
-            step.filled.push(open);
-        }
-        for open in step.filled.drain(..) {
+        let filled = step.filled.drain(..).chain(rooms.iter().map(|(open, _)| *open));
+        for open in filled {
             // All that stood there before may have been deleted meanwhile; what was moved there keeps the zone.
             if of_now(&open) {
                 core.tenant.recall(open.zone);
@@ -223,6 +218,7 @@ impl Residents for Moving<'_> {
             // Under the lock: from here on others may give it up.
             core.tenant.unpin(open.zone);
         }
+        rooms.into_iter().filter(|(open, _)| of_now(open)).for_each(|(open, class)| core.parked.park(open, class));
     }
 
     /// It stays as it is until the next mount.

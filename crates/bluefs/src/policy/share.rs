@@ -13,7 +13,6 @@ use crate::kind::{FileKind, Purpose};
 use crate::meta::{Movable, Serial};
 use crate::policy::cleaning::{Candidate, Candidates};
 use crate::policy::pack::Partial;
-use imbrex_device::ZoneId;
 use imbrex_zones::OpenZone;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -233,16 +232,9 @@ impl Parking {
         true
     }
 
-    /// The zone with the least room, which is parked no more; none that is reserved.
-    pub fn fullest(&mut self) -> Option<OpenZone> {
-        let least = self.rooms.values().filter_map(|rooms| rooms.first()).min();
-        let (_, zone) = *least?;
-        self.unpark(zone)
-    }
-
     /// Every parked zone.
-    pub fn zones(&self) -> impl Iterator<Item = ZoneId> + '_ {
-        self.parked.values().map(|p| p.open.zone)
+    pub fn zones(&self) -> impl Iterator<Item = OpenZone> + '_ {
+        self.parked.values().map(|p| p.open)
     }
 
     /// Zones that somebody has reserved room in.
@@ -280,6 +272,7 @@ pub fn worth_parking(capacity: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imbrex_device::ZoneId;
 
     fn zone(n: u32, at: u64) -> OpenZone {
         OpenZone { zone: ZoneId(n), life: 7, at, capacity: 1000 }
@@ -355,7 +348,7 @@ mod tests {
         p.park(OpenZone { at: 900, ..open }, Class::Table(3));
         p.note(1, live(700));
         assert_eq!(p.candidates().dead(), 200);
-        assert_eq!(p.fullest(), Some(OpenZone { at: 900, ..open }));
+        p.forget(1);
         assert_eq!(p.candidates().dead(), 300, "finished early");
     }
 }

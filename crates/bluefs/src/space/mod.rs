@@ -17,16 +17,8 @@ use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
-/// A drive may limit how many zones are neither empty nor full: parked ones are what can be spared first.
+/// A drive may limit how many zones are neither empty nor full.
 impl ZoneKeeper for Core {
-    fn parked(&self) -> Option<ZoneId> {
-        self.parked.give_up_fullest()
-    }
-
-    fn not_kept(&self, zones: Vec<ZoneId>) -> Vec<ZoneId> {
-        self.parked.not_parked(zones)
-    }
-
     fn settle(&self) -> Result<()> {
         self.sync_journal()
     }

@@ -11,6 +11,9 @@
 //! writes bytes that metadata may forget meanwhile has one. A forgotten zone that gets new bytes is [recalled](Pool::recall). Forgotten
 //! zones count as leased, because nobody can take them.
 //!
+//! **Parked zones** are leased ones with room that nobody writes to, and that the engine keeps for its next file. Whoever takes one out of the list has
+//! it: the engine, to go on there, or the volume, to finish it where few zones may be active. A forgotten zone is parked no more.
+//!
 //! **Zones that nobody owns** become a tenant's in batches, because each claim is a label to be written. A batch is the claimer's from the moment it
 //! is chosen, so that no other tenant can choose it while the label is on its way; a claim whose label could not be written gives it back.
 //! Until then a tenant's right to such zones is a number. What a tenant needs, its reserve and its reservations, and does not have
@@ -93,6 +96,8 @@ struct TenantZones {
     leased: u32,
     /// Forgotten zones, each with the record that forgot it.
     forgotten: BTreeMap<u32, u64>,
+    /// Parked zones, and bytes of room in each.
+    parked: BTreeMap<u32, u64>,
     reservations: u32,
     /// What a dead process had reserved for bytes that are not on the drive yet.
     left: u32,
@@ -140,6 +145,8 @@ pub struct PoolCounts {
     pub leased: u32,
     /// Of the leased ones, how many are free as soon as the record that forgot them is durable.
     pub forgotten: u32,
+    /// Of the leased ones, how many are kept for the room behind what stands in them.
+    pub parked: u32,
     /// Ready for use: empty, waiting for a reset, being reset, or nobody's; of those, what is held for this tenant and its share of the rest, so
     /// that no zone counts for two. It may take more than that, as long as others have not.
     pub free: u32,
@@ -476,8 +483,37 @@ impl Pool {
         let (owner, usage) = self.zones[zone.0 as usize];
         assert!(matches!(usage, Use::Leased | Use::Forgotten), "zone {zone} is forgotten but was not leased");
         self.zones[zone.0 as usize].1 = Use::Forgotten;
-        let forgot = self.tenant(owner).forgotten.entry(zone.0).or_default();
+        let tenant = self.tenant(owner);
+        tenant.parked.remove(&zone.0);
+        let forgot = tenant.forgotten.entry(zone.0).or_default();
         *forgot = at.max(*forgot);
+    }
+
+    /// Nobody writes to the leased zone now, and it is kept for so many bytes of room.
+    pub fn park(&mut self, zone: ZoneId, room: u64) {
+        let (owner, usage) = self.zones[zone.0 as usize];
+        debug_assert_eq!(usage, Use::Leased, "zone {zone}");
+        self.tenant(owner).parked.insert(zone.0, room);
+    }
+
+    /// The caller has the zone from now on. False: it is not parked, and somebody else may have it.
+    pub fn unpark(&mut self, zone: ZoneId) -> bool {
+        let (owner, _) = self.zones[zone.0 as usize];
+        self.tenants.get_mut(usize::from(owner).wrapping_sub(1)).is_some_and(|t| t.parked.remove(&zone.0).is_some())
+    }
+
+    /// Whether the zone is parked.
+    pub fn is_parked(&self, zone: ZoneId) -> bool {
+        let (owner, _) = self.zones[zone.0 as usize];
+        self.tenants.get(usize::from(owner).wrapping_sub(1)).is_some_and(|t| t.parked.contains_key(&zone.0))
+    }
+
+    /// The tenant's parked zone with the least room. The caller has it from now on.
+    pub fn unpark_fullest(&mut self, owner: u8) -> Option<ZoneId> {
+        let parked = &mut self.tenant(owner).parked;
+        let (&zone, _) = parked.iter().min_by_key(|(zone, room)| (**room, **zone))?;
+        parked.remove(&zone);
+        Some(ZoneId(zone))
     }
 
     /// Metadata refers to a zone again that may have been forgotten. Whoever says so has pinned it.
@@ -523,6 +559,7 @@ impl Pool {
         PoolCounts {
             leased: tenant.leased,
             forgotten: self.forgotten(owner, u64::MAX).len() as u32,
+            parked: tenant.parked.len() as u32,
             free: (tenant.own() + self.share(owner)) as u32,
             dirty: tenant.dirty.len() as u32 + tenant.resetting,
             reserve: tenant.budget.reserve(),

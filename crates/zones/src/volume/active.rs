@@ -6,7 +6,7 @@
 //! its log, one is the cleaner's, and the rest is for writers. Whoever then needs one more zone gets it in one of these ways, the first that works:
 //!
 //! - Zones that are free anyway are reset.
-//! - A zone that nobody writes to, and that the engine keeps for its next file, is finished (see [`ZoneKeeper`]). The fullest is first.
+//! - A zone that nobody writes to, and that the engine has [parked](Tenant::park) for its next file, is finished. The fullest is first.
 //! - The writer that has not written for the longest time gives up its zone.
 //! - Who needs the zone waits for a writer that is writing this moment. Whatever may let it in wakes it ([`ActiveZones::notify`]).
 //!
@@ -43,7 +43,7 @@ pub(crate) enum Holder {
     Writer(u64, Weak<AtomicU64>),
     /// The cleaner: not to be taken away.
     Cleaner,
-    /// Nobody: the engine keeps it for its next file, or all that stood in it was deleted.
+    /// Nobody: it is parked for the engine's next file, or all that stood in it was deleted.
     Nobody,
     /// The engine has just taken it for a writer.
     Taken,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Holder {
             Holder::Writer(_, writer) if writer.strong_count() == 0 => "writer that ended",
             Holder::Writer(..) => "writer",
             Holder::Cleaner => "cleaner",
-            Holder::Nobody => "kept",
+            Holder::Nobody => "nobody",
             Holder::Taken => "taken",
             Holder::Before => "left",
             Holder::Finishing => "being finished",
@@ -81,15 +81,6 @@ impl std::fmt::Debug for Holder {
 /// What an engine can give up where it waits for an active zone. It says so with the call that waits: no lock of this crate is held then, but the
 /// guard of the writer that needs the zone.
 pub trait ZoneKeeper {
-    /// A zone that the engine keeps for later and can do without, the fullest first; it is the engine's no more, except for the
-    /// bytes that stand in it.
-    fn parked(&self) -> Option<ZoneId> {
-        None
-    }
-    /// Of these zones, those that it does not keep.
-    fn not_kept(&self, _zones: Vec<ZoneId>) -> Vec<ZoneId> {
-        Vec::new()
-    }
     /// Makes durable what the engine's metadata says of where files end: a zone that is finished no longer tells.
     ///
     /// # Errors
@@ -201,7 +192,7 @@ impl ActiveZones {
         self.notify();
     }
 
-    /// Somebody who kept the zone is about to write to it.
+    /// Somebody has taken the parked zone and is about to write to it.
     pub(crate) fn taken(&self, zone: ZoneId) {
         if let Some(holder) = lock(&self.zones).get_mut(&zone.0) {
             *holder = Holder::Taken;
@@ -299,7 +290,7 @@ impl VolumeCore {
                 continue;
             }
             if let Some(keeper) = keeper
-                && let Some(parked) = keeper.parked()
+                && let Some(parked) = self.unpark_fullest(owner)
             {
                 keeper.settle()?;
                 self.finish(owner, parked);
@@ -340,11 +331,16 @@ impl VolumeCore {
             return Ok(true);
         }
         let mut any = false;
-        for zone in keeper.not_kept(active.nobodys()) {
-            // The engine marks what it takes while it has it under its lock.
-            any |= self.finish_if(active, zone, |holder| matches!(holder, Holder::Nobody));
+        for zone in active.nobodys() {
+            // Whoever takes a parked zone marks it under the lock of the pool.
+            let not_parked = || !lock(&self.pool).is_parked(zone);
+            any |= not_parked() && self.finish_if(active, zone, |holder| matches!(holder, Holder::Nobody));
         }
         Ok(any)
+    }
+
+    fn unpark_fullest(&self, owner: u8) -> Option<ZoneId> {
+        lock(&self.pool).unpark_fullest(owner)
     }
 
     /// The zone is empty, and whoever writes to it next has to ask again.

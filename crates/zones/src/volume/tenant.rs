@@ -293,18 +293,33 @@ impl Tenant {
         self.core().is_crowded(self.owner)
     }
 
-    /// Nobody writes to this zone for now; it is kept for later.
-    pub fn let_go(&self, zone: ZoneId) {
+    /// Nobody writes to this leased zone for now; it is kept for so many bytes of room. Where few zones may be active it may be finished, the fullest first.
+    pub fn park(&self, zone: ZoneId, room: u64) {
+        lock(&self.core().pool).park(zone, room);
         if let Some(active) = self.core().active_of(self.owner) {
             active.let_go(zone);
         }
     }
 
-    /// A zone that was kept for later is about to get a writer. To be said before anybody can see that it is kept no more.
-    pub fn taken(&self, zone: ZoneId) {
-        if let Some(active) = self.core().active_of(self.owner) {
+    /// A [parked](Tenant::park) zone is about to get a writer. False: it is not parked any more.
+    pub fn take_parked(&self, zone: ZoneId) -> bool {
+        let mut pool = lock(&self.core().pool);
+        let taken = pool.unpark(zone);
+        if let Some(active) = self.core().active_of(self.owner).filter(|_| taken) {
+            // Before anybody can see that it is parked no more.
             active.taken(zone);
         }
+        taken
+    }
+
+    /// Nobody goes on in this zone, whatever stands there.
+    pub fn unpark(&self, zone: ZoneId) {
+        lock(&self.core().pool).unpark(zone);
+    }
+
+    /// Whether the zone is still [parked](Tenant::park).
+    pub fn is_parked(&self, zone: ZoneId) -> bool {
+        lock(&self.core().pool).is_parked(zone)
     }
 
     /// Nobody will write to this zone any more: on a drive that limits active zones it is finished. What stands in it, and how

@@ -23,7 +23,10 @@ fn what_is_owned_and_not_adopted_is_free() {
     assert!(pool.adopt(ZoneId(99), 1).is_err());
     pool.adoption_done(1, &report);
     let counts = pool.counts(1);
-    assert_eq!(counts, PoolCounts { leased: 1, forgotten: 0, free: 4, dirty: 1, reserve: 1, reservations: 0, dead: 1 });
+    assert_eq!(
+        counts,
+        PoolCounts { leased: 1, forgotten: 0, parked: 0, free: 4, dirty: 1, reserve: 1, reservations: 0, dead: 1 }
+    );
     assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
     assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
     pool.reset_done(ZoneId(4), true);
@@ -105,7 +108,7 @@ fn a_zone_that_is_being_reset_is_free_and_waited_for() {
     pool.reset_done(ZoneId(7), true);
     assert_eq!(
         pool.counts(1),
-        PoolCounts { leased: 4, forgotten: 0, free: 0, dirty: 0, reserve: 1, reservations: 0, dead: 2 }
+        PoolCounts { leased: 4, forgotten: 0, parked: 0, free: 0, dirty: 0, reserve: 1, reservations: 0, dead: 2 }
     );
 }
 
@@ -172,6 +175,44 @@ fn a_recalled_zone_is_leased_as_before() {
     assert!(!pool.free_forgotten(it, u64::MAX, false));
     pool.forget(it, 3);
     assert_eq!(pool.forgotten(1, 3), [it], "what forgot it before does not count");
+}
+
+#[test]
+fn a_parked_zone_has_one_taker_and_a_forgotten_one_has_none() {
+    let it = ZoneId(0);
+    let mut pool = one_leased();
+    assert!(!pool.unpark(it) && pool.unpark_fullest(1).is_none(), "leased");
+    pool.park(it, 10);
+    assert!(pool.is_parked(it));
+    assert_eq!((pool.counts(1).leased, pool.counts(1).parked), (1, 1));
+    assert!(pool.unpark(it) && !pool.unpark(it) && !pool.is_parked(it));
+    pool.park(it, 10);
+    assert_eq!((pool.unpark_fullest(1), pool.unpark(it)), (Some(it), false));
+    pool.park(it, 10);
+    pool.pin(it);
+    pool.forget(it, 7);
+    assert!(!pool.unpark(it) && pool.unpark_fullest(1).is_none(), "all in it was deleted");
+    pool.recall(it);
+    assert!(!pool.is_parked(it), "somebody writes there");
+    pool.park(it, 10);
+    assert_eq!(pool.counts(1).parked, 1);
+    // Zones of nobody, and such as do not hold data, are never parked.
+    let (mut pool, report) = self::pool();
+    assert!(report.iter().all(|zone| !pool.unpark(zone.id) && !pool.is_parked(zone.id)));
+}
+
+#[test]
+fn the_fullest_parked_zone_is_the_one_with_the_least_room() {
+    let report: Vec<Zone> = (0..4).map(|n| zone(n, ZoneState::Empty)).collect();
+    let mut pool = Pool::new(&report, &[1, 1, 1, 2], &[keeping(0), keeping(0)]);
+    [1, 2].into_iter().for_each(|owner| pool.adoption_done(owner, &report));
+    for owner in [1, 1, 1, 2] {
+        assert!(matches!(pool.take(owner, Urgency::User), Take::Empty(_)));
+    }
+    [(0, 30), (1, 10), (2, 10), (3, 1)].into_iter().for_each(|(n, room)| pool.park(ZoneId(n), room));
+    let fullest: Vec<_> = std::iter::from_fn(|| pool.unpark_fullest(1)).collect();
+    assert_eq!(fullest, [1, 2, 0].map(ZoneId), "and none of the other tenant's");
+    assert_eq!(pool.counts(2).parked, 1);
 }
 
 #[test]
@@ -333,6 +374,9 @@ enum Op {
     Pin(prop::sample::Index),
     Unpin(prop::sample::Index),
     Recall(prop::sample::Index),
+    Park(prop::sample::Index, u64),
+    Unpark(prop::sample::Index),
+    Finish(u8),
     /// So many records are durable; whether a zone that is free then has died.
     Durable(u8, u64, bool),
     Clean,
@@ -355,6 +399,9 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => index().prop_map(Op::Pin),
         2 => index().prop_map(Op::Unpin),
         1 => index().prop_map(Op::Recall),
+        2 => (index(), 0..9u64).prop_map(|(which, room)| Op::Park(which, room)),
+        1 => index().prop_map(Op::Unpark),
+        1 => owner().prop_map(Op::Finish),
         4 => (owner(), 0..9u64, prop::bool::weighted(0.1)).prop_map(|(owner, at, dead)| Op::Durable(owner, at, dead)),
         2 => Just(Op::Clean),
         3 => (index(), prop::bool::weighted(0.9)).prop_map(|(which, ok)| Op::Reset(which, ok)),
@@ -375,6 +422,8 @@ prop_compose! {
 struct Doing {
     leased: Vec<(ZoneId, u8)>,
     forgotten: BTreeMap<ZoneId, u64>,
+    /// Parked zones: whose, and with how much room.
+    parked: BTreeMap<ZoneId, (u8, u64)>,
     /// A zone for each pin.
     pins: Vec<ZoneId>,
     resets: Vec<(ZoneId, u8, bool)>,
@@ -421,6 +470,8 @@ impl Doing {
         for owner in [1, 2] {
             assert_eq!(counts[usize::from(owner) - 1].forgotten as usize, self.free_at(owner, u64::MAX).len());
             assert!(pool.pinned(owner).iter().all(|zone| self.pins.contains(&ZoneId(*zone))));
+            let parked = self.parked.values().filter(|(of, _)| *of == owner).count();
+            assert_eq!(counts[usize::from(owner) - 1].parked as usize, parked);
         }
         let free = pool.zones.len() - leased - counts[0].dead as usize;
         let counted = (counts[0].free + counts[1].free) as usize;
@@ -520,6 +571,7 @@ proptest! {
                 Op::Forget(which, at) if !doing.leased.is_empty() => {
                     let (zone, owner) = *which.get(&doing.leased);
                     pool.forget(zone, at);
+                    doing.parked.remove(&zone);
                     let forgot = doing.forgotten.entry(zone).or_insert(at);
                     *forgot = at.max(*forgot);
                     owner
@@ -540,6 +592,26 @@ proptest! {
                     pool.recall(zone);
                     doing.forgotten.remove(&zone);
                     pool.zones[zone.0 as usize].0
+                }
+                Op::Park(which, room) if !doing.leased.is_empty() => {
+                    let (zone, owner) = *which.get(&doing.leased);
+                    if !doing.forgotten.contains_key(&zone) {
+                        pool.park(zone, room);
+                        doing.parked.insert(zone, (owner, room));
+                    }
+                    owner
+                }
+                Op::Unpark(which) if !doing.leased.is_empty() => {
+                    let (zone, owner) = *which.get(&doing.leased);
+                    prop_assert_eq!(pool.unpark(zone), doing.parked.remove(&zone).is_some());
+                    owner
+                }
+                Op::Finish(owner) => {
+                    let rooms = doing.parked.iter().filter(|(_, (of, _))| *of == owner);
+                    let fullest = rooms.map(|(zone, (_, room))| (*room, *zone)).min().map(|(_, zone)| zone);
+                    prop_assert_eq!(pool.unpark_fullest(owner), fullest);
+                    doing.parked.retain(|zone, _| Some(*zone) != fullest);
+                    owner
                 }
                 Op::Durable(owner, durable, dead) => {
                     let free = pool.forgotten(owner, durable);
