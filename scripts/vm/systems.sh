@@ -26,7 +26,7 @@ made() {
     mkdir -p "$at"
     case $system in
         bluefs*)
-            on=(env "LD_PRELOAD=$BUILD_DIR/librocksdb_imbrex.so" db_bench "--fs_uri=imbrex:///dev/$device?$SYSTEM_BLUEFS" --db=/bench)
+            on=(env "LD_PRELOAD=$BUILD_DIR/ablation/libimbrex_ablation.so:$BUILD_DIR/librocksdb_imbrex.so" db_bench "--fs_uri=imbrex:///dev/$device?$SYSTEM_BLUEFS" --db=/bench)
             "$BUILD_DIR/imbrex" fs format "/dev/$device" --force >"$log" 2>&1 || return
             offered=$("$BUILD_DIR/imbrex" fs df --json "/dev/$device" | sed -n 's/.*"total": \([0-9]*\).*/\1/p')
             return

@@ -4,6 +4,7 @@ use crate::error::{free, free_elsewhere, guard, imbrex_error, put, quiet, refere
 use crate::log::listen;
 use imbrex_bluefs::{Attributes, BlueFs, FileKind, LockToken};
 use std::ffi::{CString, c_char};
+use std::sync::OnceLock;
 
 /// Version of this API; it changes when programs must be compiled anew. See imbrex_abi_version().
 pub const IMBREX_ABI_VERSION: u32 = 1;
@@ -108,6 +109,10 @@ pub extern "C" fn imbrex_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
+/// What opens a URI: [`BlueFs::open_uri`]. A library in Rust that has all of this API and opens otherwise sets it when it is loaded.
+#[doc(hidden)]
+pub static OPENER: OnceLock<fn(&str) -> imbrex_bluefs::Result<BlueFs>> = OnceLock::new();
+
 /// Opens the drive of a URI, as "imbrex:///dev/sdb?cache=2G", "imbrex:///data/drive.img" or "imbrex://mem:?profile=tiny". A
 /// process has one file system of a drive: opening it again gives another handle of the same. The drive is released when the
 /// last handle is closed and everything that was opened on it is given back.
@@ -121,7 +126,8 @@ pub unsafe extern "C" fn imbrex_fs_open(uri: *const c_char, out: *mut *mut imbre
         watch_forks();
         listen();
         // SAFETY: the crate's contract.
-        let fs = BlueFs::open_uri(unsafe { text(uri)? })?;
+        let uri = unsafe { text(uri)? };
+        let fs = OPENER.get_or_init(|| BlueFs::open_uri)(uri)?;
         crate::metrics::opened(&fs);
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_fs { fs }))) }

@@ -108,7 +108,7 @@ IMBREX_TEST(BadUrisAreRefusedWithASentence) {
       {"imbrex://mem:?size=x", "256M"},
       {"imbrex://mem:?survivor-sice=1", "there is no option", "survivor-size"},
       {"imbrex://mem:?cache=1M&cache=2M", "twice"},
-      {"imbrex://mem:?cache-policy=random", "neither block nor fifo"},
+      {"imbrex://mem:?wal=first", "there is no option", "wal"},
       {"imbrex://mem:?survivor-size=1", "between 1M and 4G"},
       {"imbrex://mem:?format=perhaps", "neither on nor off"},
       {"imbrex://", "names no drive"},

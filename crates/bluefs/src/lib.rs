@@ -50,6 +50,6 @@ pub use clean::idle_pack::Packed;
 pub use imbrex_device::{Code, Error, Result};
 pub use kind::FileKind;
 pub use mount::{MountReport, TENANT};
-pub use options::{Clock, Options, WalPlacement, default_cache_bytes};
+pub use options::{Clock, Options, Policy, Usual, default_cache_bytes};
 pub use policy::{BUDGET, RESERVE, WAL_SPARE};
 pub use read::SPAN;

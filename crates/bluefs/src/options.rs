@@ -1,25 +1,53 @@
 //! How a bluefs is mounted.
 
+use crate::kind::{FileKind, Purpose};
 use imbrex_zones::VolumeOptions;
-use imbrex_zones::cache::CachePolicy;
+use imbrex_zones::cache::BlockCache;
 use imbrex_zones::shell::{Given, UriOption};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the write-ahead log goes and how; the defaults are the paper's last version, the others earlier ones (§5.3, §5.7), kept
-/// for comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WalPlacement {
-    /// In conventional zones instead of sequential ones.
-    pub conventional: bool,
-    /// Every append is one write to the drive, as with `zbc_pwrite`, instead of full buffers.
-    pub unbuffered: bool,
-    /// Zones for logs are not prepared: a sync that made a log longer says so in the journal, too, which is a second write and a
-    /// second flush. In the paper a log's length stands only there until zones of old logs are written again (§5.7, "recycle").
-    pub unprepared: bool,
+/// How files are placed, written and cached. What stands here is the file system's own way; who compares it with another one
+/// brings that. Whatever is answered, files keep their bytes, syncs keep their promises, and any mount reads what any other wrote.
+pub trait Policy: Send + Sync {
+    /// The kind of a new file of this name that is expected to become so many bytes long; no directory. Nothing orders a
+    /// write-ahead log that is no [`FileKind::Log`] among the logs of its directory: after a power loss a later one may have more.
+    fn kind(&self, name: &str, expected: u64) -> FileKind {
+        match FileKind::of_name(name) {
+            FileKind::Random if expected >= LARGE => FileKind::Table,
+            kind => kind,
+        }
+    }
+
+    /// Whether each append to a log is written to the drive before it returns.
+    fn writes_at_once(&self, _: Purpose) -> bool {
+        false
+    }
+
+    /// Whether a sync that made a log longer says so in the journal, too, which is a second write and a second flush.
+    fn tells_length(&self, _: Purpose) -> bool {
+        false
+    }
+
+    /// Whether files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has
+    /// zones of its own.
+    fn shares(&self) -> bool {
+        true
+    }
+
+    /// The cache for file contents, of so many bytes in pages of so many.
+    fn cache(&self, capacity: u64, page: u32) -> BlockCache {
+        BlockCache::new(capacity, page)
+    }
 }
 
+/// The file system's own way.
+pub struct Usual;
+impl Policy for Usual {}
+
+/// Files of unknown names from this size on are tables.
+const LARGE: u64 = 1 << 20;
 /// What is read around a miss at random, in bytes: a drive of 7,200 turns a minute needs 8 ms to get there and 1 ms for this.
 pub(crate) const AROUND: u64 = 256 << 10;
 /// The longest window that is read ahead, in bytes: reading it takes four to five times as long as getting there.
@@ -33,12 +61,10 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 pub struct Options {
     /// Bytes of the cache for file contents; 0: none.
     pub cache_bytes: u64,
-    /// By block, or the paper's FIFO by file.
-    pub cache_policy: CachePolicy,
     /// The journal is compacted when it has grown by this many bytes since the last time.
     pub journal_bytes: u64,
-    /// See [`WalPlacement`].
-    pub wal: WalPlacement,
+    /// See [`Policy`].
+    pub policy: Arc<dyn Policy>,
     /// How the volume is opened.
     pub volume: VolumeOptions,
     /// Bytes of one device write of a table; others are scaled from it.
@@ -54,9 +80,6 @@ pub struct Options {
     pub read_only: bool,
     /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::api::salvage).
     pub rescue: bool,
-    /// Files smaller than a zone share zones, and zones are cleaned when there are no empty ones; else every file has zones of
-    /// its own.
-    pub share: bool,
     /// After so long without a command from anybody the zones of short tables are packed together, where files share zones and the
     /// volume has threads; `None`: never.
     pub idle_pack: Option<Duration>,
@@ -68,9 +91,8 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             cache_bytes: default_cache_bytes(),
-            cache_policy: CachePolicy::ByBlock,
             journal_bytes: 16 << 20,
-            wal: WalPlacement::default(),
+            policy: Arc::new(Usual),
             volume: VolumeOptions::default(),
             segment_bytes: 2 << 20,
             readahead_bytes: WINDOW,
@@ -78,7 +100,6 @@ impl Default for Options {
             page_bytes: imbrex_zones::cache::DEFAULT_PAGE,
             read_only: false,
             rescue: false,
-            share: true,
             idle_pack: Some(Duration::from_secs(2)),
             clock: Arc::new(now),
         }
@@ -110,44 +131,12 @@ pub fn default_cache_bytes() -> u64 {
     memory.map_or(1 << 30, |bytes| bytes / 4).min(2 << 30)
 }
 
-impl Options {
-    /// For an experiment on a drive that is scaled down: how much goes into one command, one turn and one piece of memory is
-    /// divided by `scale`, but is a block at least; a piece of memory, and so what a log writes in one go, is four at least, since
-    /// the header of a zone and that of a frame go with the first.
-    fn shrink(&mut self, scale: u32) {
-        let smaller = |bytes: u64| (bytes / u64::from(scale)).max(4096).next_multiple_of(4096);
-        self.segment_bytes = smaller(self.segment_bytes as u64) as usize;
-        self.readahead_bytes = smaller(self.readahead_bytes);
-        self.around_bytes = smaller(self.around_bytes);
-        self.page_bytes = smaller(u64::from(self.page_bytes)).next_power_of_two() as u32;
-        self.volume.unit_bytes = smaller(self.volume.unit_bytes as u64).max(16 << 10) as usize;
-        self.volume.turn_bytes = smaller(self.volume.turn_bytes);
-    }
-}
-
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 
 /// Options of a URI.
 pub(crate) const OF_URI: &[UriOption<Options>] = &[
     ("cache", |o, given| given.size(ANY).map(|bytes| o.cache_bytes = bytes)),
     ("journal", |o, given| given.size(ANY).map(|bytes| o.journal_bytes = bytes)),
-    ("io-scale", |o, given| given.number(1..=65_536).map(|scale| o.shrink(scale))),
-    ("cache-policy", |o, given| {
-        let known = [("block", CachePolicy::ByBlock), ("fifo", CachePolicy::FifoByFile)];
-        given.one_of(&known).map(|policy| o.cache_policy = policy)
-    }),
-    ("wal", |o, given| {
-        let usual = WalPlacement::default();
-        let known = [
-            ("sequential", usual),
-            ("conventional", WalPlacement { conventional: true, ..usual }),
-            ("unbuffered", WalPlacement { unbuffered: true, ..usual }),
-            ("unprepared", WalPlacement { unprepared: true, ..usual }),
-            ("first", WalPlacement { conventional: true, unbuffered: true, unprepared: false }),
-        ];
-        given.one_of(&known).map(|wal| o.wal = wal)
-    }),
-    ("share", |o, given| given.on().map(|share| o.share = share)),
     ("idle-pack", |o, given| idle_pack(given, o.idle_pack).map(|rest| o.idle_pack = rest)),
 ];
 
@@ -163,25 +152,23 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_shrinks_what_goes_into_a_command_and_no_less_than_a_block() {
-        let whole = of("imbrex://x.img?io-scale=1").unwrap();
-        assert_eq!((whole.segment_bytes, whole.page_bytes), (2 << 20, 16 << 10));
-        let scaled = of("imbrex://x.img?io-scale=64").unwrap();
-        assert_eq!((scaled.segment_bytes, scaled.readahead_bytes), (32 << 10, 128 << 10));
-        assert_eq!(
-            (scaled.page_bytes, scaled.volume.unit_bytes, scaled.volume.turn_bytes),
-            (4096, 16 << 10, 256 << 10)
-        );
+    fn how_long_a_drive_rests_before_it_is_packed_is_understood() {
         assert_eq!(of("imbrex://x.img?idle-pack=off").unwrap().idle_pack, None);
         assert_eq!(of("imbrex://x.img?idle-pack=0.5").unwrap().idle_pack, Some(Duration::from_millis(500)));
+        let whole = Options::default();
         assert_eq!(of("imbrex://x.img?idle-pack=on").unwrap().idle_pack, whole.idle_pack);
         for nonsense in ["0", "-3", "NaN", "1e9", "soon", "inf"] {
             let sentence = of(&format!("imbrex://x.img?idle-pack={nonsense}")).err().unwrap().to_string();
             assert!(sentence.contains("seconds"), "{nonsense}: {sentence}");
         }
-        for nonsense in ["0", "1/64", "", "-1", "65537"] {
-            let sentence = of(&format!("imbrex://x.img?io-scale={nonsense}")).err().unwrap().to_string();
-            assert!(sentence.contains("from 1 to 65536"), "{sentence}");
+    }
+
+    #[test]
+    fn what_only_a_comparison_has_is_no_option() {
+        for option in ["wal=first", "share=off", "cache-policy=fifo", "io-scale=64"] {
+            let sentence = of(&format!("imbrex://x.img?{option}")).err().unwrap().to_string();
+            let name = option.split('=').next().unwrap();
+            assert!(sentence.contains(&format!("there is no option \"{name}\"")), "{sentence}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::format::entry::notes::{MOST_NAME, StreamEntry};
 use crate::format::id::StreamType;
-use crate::policy::place::Placement;
+use crate::policy::place::{Fit, Placement};
 use crate::policy::victim::CleaningPolicy;
 use imbrex_zones::VolumeOptions;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Options {
     /// Settings by [`StreamType`] number.
     pub streams: Vec<StreamSettings>,
     /// How chunks are placed.
-    pub placement: Placement,
+    pub placement: Arc<dyn Placement>,
     /// How zones are chosen for cleaning.
     pub cleaning_policy: CleaningPolicy,
     /// Most zones open for writing at once; the drive's limit counts, too. The paper's 55 by default.
@@ -69,8 +69,6 @@ pub struct Options {
     /// In about so long every chunk is verified once, over and over, in the background, by the thread of `max_slowdown` and within it; what is
     /// damaged is [marked](crate::ChunkStore::scrubbed). `None`: nothing is.
     pub scrub: Option<Duration>,
-    /// For placement at random.
-    pub seed: u64,
     /// Where times come from.
     pub clock: Clock,
 }
@@ -80,7 +78,7 @@ impl Default for Options {
         Options {
             volume: VolumeOptions::default(),
             streams: StreamSettings::defaults(),
-            placement: Placement::default(),
+            placement: Arc::new(Fit),
             cleaning_policy: CleaningPolicy::Lifetime,
             open_zones: 55,
             zones_at_once: None,
@@ -92,7 +90,6 @@ impl Default for Options {
             clean_below: None,
             max_slowdown: Some(1.5),
             scrub: Some(DAY * 30),
-            seed: 1,
             clock: Arc::new(now),
         }
     }

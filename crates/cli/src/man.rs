@@ -40,15 +40,8 @@ const ZONED: Means = &[
 /// Of bluefs.
 const FS: Means = &[
     ("cache", "Size of the cache for file contents, as 2G; 0: none."),
-    ("cache-policy", "block, or fifo by file. Default: block."),
-    ("io-scale", "Makes what is read and written in one go so many times smaller, for experiments at a scale."),
     ("journal", "The journal is compacted when it has grown by so many bytes, as 64M."),
     ("idle-pack", "Seconds without a command after which short tables are packed together, or off. Default: 2."),
-    ("share", "off: every file has zones of its own. Default: on."),
-    (
-        "wal",
-        "Where write-ahead logs go: sequential, conventional, unbuffered, unprepared or first. Default: sequential.",
-    ),
 ];
 
 /// Of the chunk store.
@@ -59,7 +52,6 @@ const CHUNK: Means = &[
     ("clean-below", "Cleaning begins when fewer zones are free than this many."),
     ("group-commit-delay", "How long a commit waits for others that could share its flush."),
     ("open-zones", "Most zones open for writing at once."),
-    ("placement", "How chunks are placed: fit, streams, random or one-zone. Default: fit."),
     ("scrub", "Days in which every chunk is verified once, or off. Default: 30."),
     ("segment", "Small records gather in pieces of this many bytes."),
     ("max-slowdown", "Background work makes users' commands at most so many times longer, above 1. Default: 1.5."),

@@ -97,7 +97,8 @@ fn what_is_not_there_has_failed_and_a_name_that_makes_no_sense_is_usage() {
         }
         assert!(error(&run(&at, needs, "mem:tiny"), 2).contains("question mark"), "{needs:?}");
     }
-    for (verb, option) in [("fs", "cache=lots"), ("fs", "wal=nowhere"), ("chunk", "open-zones=0"), ("chunk", "scrub=x")]
+    for (verb, option) in
+        [("fs", "cache=lots"), ("fs", "idle-pack=soon"), ("chunk", "open-zones=0"), ("chunk", "scrub=x")]
     {
         let named = format!("imbrex://{}?{option}", at.host("missing.img"));
         says(&error(&at.run(&[verb, "df", &named, "--json"]), 2), &[option]);

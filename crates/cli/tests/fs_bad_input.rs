@@ -517,8 +517,8 @@ fn bad_uris_and_options_are_told() {
         (format!("imbrex://{image}?cache=1M&cache=2M"), ["is there twice", "leave one out"]),
         (format!("imbrex://{image}?survivor=maybe"), ["neither on nor off", "survivor"]),
         (format!("imbrex://{image}?survivor-size=9T"), ["between 1M and 4G", "survivor-size"]),
-        (format!("imbrex://{image}?wal=nowhere"), ["is not one of", "sequential"]),
-        (format!("imbrex://{image}?cache-policy=random"), ["neither block nor fifo", "cache-policy"]),
+        (format!("imbrex://{image}?wal=first"), ["there is no option", "wal"]),
+        (format!("imbrex://{image}?idle-pack=soon"), ["neither on, off nor a number of seconds", "idle-pack"]),
         (format!("imbrex://{image}?format=perhaps"), ["neither on nor off", "format"]),
         (format!("imbrex://{image}?cache=99999999999T"), ["64 bits", "cache"]),
     ] {

@@ -10,7 +10,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
     all.into_iter().take(2).map(|(_, name)| name).collect()
 }
 
-/// A part of a sentence that names the two nearest, as `the nearest are cache and share`.
+/// A part of a sentence that names the two nearest, as `the nearest are cache and journal`.
 pub fn the_nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(word, known)[..] {
         [] => "there is none".into(),
@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn the_nearest_names_are_found() {
-        let known = ["cache", "cache-policy", "host-sync", "journal", "share", "survivor", "wal"];
-        assert_eq!(nearest("cach", known), ["cache", "cache-policy"]);
+        let known = ["cache", "cache-pages", "host-sync", "journal", "survivor"];
+        assert_eq!(nearest("cach", known), ["cache", "cache-pages"]);
         assert_eq!(nearest("surviver", known)[0], "survivor");
         assert_eq!(nearest("colour", known).len(), 2);
         assert_eq!(the_nearest("hostsync", ["host-sync"]), "there is host-sync only");
         assert_eq!(the_nearest("x", []), "there is none");
-        assert_eq!(the_nearest("cach", known), "the nearest are cache and cache-policy");
+        assert_eq!(the_nearest("cach", known), "the nearest are cache and cache-pages");
     }
 
     #[test]

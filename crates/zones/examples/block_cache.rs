@@ -3,7 +3,7 @@
 //! 4 KiB from random pages of 16 KiB, once from a working set that stays in the processor's cache and once from one that
 //! does not (then most of it is the memory's latency: the same copies without a cache stand beside it).
 
-use imbrex_zones::cache::{BlockCache, CachePolicy, DEFAULT_PAGE};
+use imbrex_zones::cache::{BlockCache, DEFAULT_PAGE};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -33,24 +33,19 @@ fn measure(threads: u64, pages: u64, read: impl Fn(u64, usize, &mut [u8]) + Sync
 }
 
 fn main() {
-    println!("ns a hit of {READ} bytes            copy alone   by block   fifo by file");
+    println!("ns a hit of {READ} bytes            copy alone   cached");
     for (what, pages) in [("1 MiB working set", 64), ("512 MiB working set", 32 << 10)] {
         let plain: Vec<Box<[u8]>> = (0..pages).map(|i| vec![i as u8; PAGE].into()).collect();
-        let caches = [CachePolicy::ByBlock, CachePolicy::FifoByFile].map(|policy| {
-            let cache = BlockCache::new(pages * PAGE as u64 * 11 / 10, DEFAULT_PAGE, policy);
-            (0..pages).for_each(|i| cache.insert(i / 1000, i % 1000, &plain[i as usize]));
-            cache
-        });
+        let cache = BlockCache::new(pages * PAGE as u64 * 11 / 10, DEFAULT_PAGE);
+        (0..pages).for_each(|i| cache.insert(i / 1000, i % 1000, &plain[i as usize]));
         for threads in [1, 4] {
             let copy = measure(threads, pages, |page, at, out| {
                 out.copy_from_slice(&plain[page as usize][at..at + READ]);
             });
-            let cached = caches.each_ref().map(|cache| {
-                measure(threads, pages, |page, at, out| {
-                    assert!(cache.read(page / 1000, page % 1000, at, out), "all of it is cached");
-                })
+            let cached = measure(threads, pages, |page, at, out| {
+                assert!(cache.read(page / 1000, page % 1000, at, out), "all of it is cached");
             });
-            println!("{what:20} {threads} thread(s) {copy:12.0} {:10.0} {:14.0}", cached[0], cached[1]);
+            println!("{what:20} {threads} thread(s) {copy:12.0} {cached:8.0}");
         }
     }
 }

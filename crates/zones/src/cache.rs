@@ -4,13 +4,10 @@
 //! file that was shorter when it was cached; it answers a read only when it holds all of the range. A hit copies out of the
 //! page and allocates nothing.
 //!
-//! Two policies:
-//! - [`CachePolicy::ByBlock`], the one to use: the crate `quick_cache`, sharded, each shard behind a lock that hits share,
-//!   so that a hit writes nothing but its page's small counters. New pages go through a first-in-first-out half and stay
-//!   on when they are read again: pages that were just written are what compaction reads next, which its default (3 % for
-//!   the new) would give away.
-//! - [`CachePolicy::FifoByFile`], for comparison: whole files leave in the order in which they came (BlueFS §4 and §5.5,
-//!   which counts what this costs: a file's size of empty cache).
+//! Pages leave by how recently and how often they were read: the crate `quick_cache`, sharded, each shard behind a lock that hits
+//! share, so that a hit writes nothing but its page's small counters. New pages go through a first-in-first-out half and stay
+//! on when they are read again: pages that were just written are what compaction reads next, which its default (3 % for
+//! the new) would give away. Whoever wants another rule brings [`Pages`] that follow it.
 //!
 //! Invariants:
 //! - [`BlockCache::used_bytes`] counts pages, short ones as whole, *and* what it costs to keep them, and never exceeds the capacity by more than
@@ -22,14 +19,13 @@
 //! reader that still has the old bytes insert them afterwards; appending to a file needs neither, since a longer page
 //! replaces a shorter one.
 
-mod fifo;
 mod filling;
 mod pages;
 mod views;
 
-use fifo::Fifo;
 pub use filling::Filling;
-use pages::{Buffers, Page, RUN};
+pub use pages::Page;
+use pages::{Buffers, RUN};
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -50,14 +46,20 @@ const ENTRY_COST: u64 = 196;
 /// The counters are spread over this many cache lines.
 const COUNTERS: usize = 16;
 
-/// What leaves the cache first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CachePolicy {
-    /// Pages, by how recently and how often they were read.
-    #[default]
-    ByBlock,
-    /// Whole files, in the order in which their first pages came.
-    FifoByFile,
+/// Pages that leave the cache by a rule of their own. Which stay depends on the order of the calls alone.
+pub trait Pages: Send + Sync {
+    /// A page of a file, if it is here.
+    fn get(&self, file: u64, page: u64) -> Option<Arc<Page>>;
+    /// Takes a page, in the place of an older version of it, or leaves it.
+    fn insert(&self, file: u64, page: u64, data: Arc<Page>);
+    /// Forgets a page.
+    fn remove(&self, file: u64, page: u64);
+    /// Forgets a file's pages 0 to `pages` (exclusive).
+    fn forget(&self, file: u64, pages: u64);
+    /// Bytes that all of them cost.
+    fn used_bytes(&self) -> u64;
+    /// Whether they are for what was read, too, or only for what was written.
+    fn keep_reads(&self) -> bool;
 }
 
 type Key = (u64, u64);
@@ -65,7 +67,7 @@ type Key = (u64, u64);
 enum Store {
     Off,
     ByBlock(Arc<Pool>),
-    FifoByFile(Fifo),
+    Given(Box<dyn Pages>),
 }
 
 /// A cache of file pages. All methods may be called by many threads at once.
@@ -90,32 +92,45 @@ impl BlockCache {
     ///
     /// # Panics
     /// When `page` is 0.
-    pub fn new(capacity: u64, page: u32, policy: CachePolicy) -> Self {
+    pub fn new(capacity: u64, page: u32) -> Self {
+        Self::with(capacity, page, |weight, buffers| {
+            let pages = capacity / weight + 1;
+            let options = OptionsBuilder::new()
+                .estimated_items_capacity(usize::try_from(pages).unwrap_or(usize::MAX))
+                .weight_capacity(capacity)
+                .hot_allocation(HOT)
+                .shards(SHARDS)
+                .build()
+                .expect("both sizes are given");
+            let weigh = PageWeight { page: weight, reserved: Pool::step(capacity, weight) };
+            let cache = Cache::with_options(options, weigh, PageHash, Keep);
+            Store::ByBlock(Pool::new(cache, capacity, (page as usize, weight), buffers))
+        })
+    }
+
+    /// The same with a rule of its own: `make` makes the pages, each of which costs so many bytes. Nothing of it can be
+    /// [viewed](BlockCache::view).
+    ///
+    /// # Panics
+    /// When `page` is 0.
+    pub fn by(capacity: u64, page: u32, make: impl FnOnce(u64) -> Box<dyn Pages>) -> Self {
+        Self::with(capacity, page, |weight, _| Store::Given(make(weight)))
+    }
+
+    fn with(capacity: u64, page: u32, make: impl FnOnce(u64, &Arc<Buffers>) -> Store) -> Self {
         assert!(page > 0, "a page has bytes");
-        let weight = u64::from(page) + ENTRY_COST;
         let buffers = Buffers::new(page as usize, capacity);
-        let store = match (capacity, policy) {
-            (0, _) => Store::Off,
-            (_, CachePolicy::FifoByFile) => Store::FifoByFile(Fifo::new(capacity, weight)),
-            (_, CachePolicy::ByBlock) => {
-                let pages = capacity / weight + 1;
-                let options = OptionsBuilder::new()
-                    .estimated_items_capacity(usize::try_from(pages).unwrap_or(usize::MAX))
-                    .weight_capacity(capacity)
-                    .hot_allocation(HOT)
-                    .shards(SHARDS)
-                    .build()
-                    .expect("both sizes are given");
-                let weigh = PageWeight { page: weight, reserved: Pool::step(capacity, weight) };
-                Store::ByBlock(Pool::new(
-                    Cache::with_options(options, weigh, PageHash, Keep),
-                    capacity,
-                    (page as usize, weight),
-                    &buffers,
-                ))
-            }
-        };
+        let store = if capacity == 0 { Store::Off } else { make(u64::from(page) + ENTRY_COST, &buffers) };
         BlockCache { page: page as usize, capacity, store, buffers, counters: Default::default() }
+    }
+
+    /// Whether what is read is to be inserted.
+    pub fn keeps_reads(&self) -> bool {
+        match &self.store {
+            Store::Off => false,
+            Store::ByBlock(_) => true,
+            Store::Given(pages) => pages.keep_reads(),
+        }
     }
 
     /// Bytes of a page.
@@ -134,7 +149,7 @@ impl BlockCache {
         let held = match &self.store {
             Store::Off => return false,
             Store::ByBlock(pool) => pool.pages.get(&(file, page)),
-            Store::FifoByFile(fifo) => fifo.get(file, page),
+            Store::Given(pages) => pages.get(file, page),
         };
         let counters = self.counters_of(file, page);
         let range = offset..offset.saturating_add(out.len());
@@ -245,7 +260,7 @@ impl BlockCache {
         match &self.store {
             Store::Off => {}
             Store::ByBlock(pool) => pool.pages.insert((file, page), data),
-            Store::FifoByFile(fifo) => fifo.insert(file, page, data),
+            Store::Given(pages) => pages.insert(file, page, data),
         }
     }
 
@@ -254,7 +269,7 @@ impl BlockCache {
         match &self.store {
             Store::Off => {}
             Store::ByBlock(pool) => drop(pool.pages.remove(&(file, page))),
-            Store::FifoByFile(fifo) => fifo.remove(file, page),
+            Store::Given(pages) => pages.remove(file, page),
         }
     }
 
@@ -267,7 +282,7 @@ impl BlockCache {
                     drop(pool.pages.remove(&(file, page)));
                 }
             }
-            Store::FifoByFile(fifo) => fifo.forget(file, pages),
+            Store::Given(given) => given.forget(file, pages),
         }
     }
 
@@ -276,7 +291,7 @@ impl BlockCache {
         match &self.store {
             Store::Off => 0,
             Store::ByBlock(pool) => pool.pages.weight(),
-            Store::FifoByFile(fifo) => fifo.used_bytes(),
+            Store::Given(pages) => pages.used_bytes(),
         }
     }
 
@@ -304,7 +319,7 @@ impl BlockCache {
         match &self.store {
             Store::Off => None,
             Store::ByBlock(pool) => pool.pages.peek(&(file, page)).map(|bytes| bytes.len()),
-            Store::FifoByFile(fifo) => fifo.get(file, page).map(|bytes| bytes.len()),
+            Store::Given(pages) => pages.get(file, page).map(|bytes| bytes.len()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! in memory without time model, so that what is compared is commands and copies, not seeks (BlueFS §5.3, §5.5).
 
 use super::spread;
+use crate::ablation::open;
 use imbrex_bluefs::{BlueFs, CreateOptions, Error};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -83,7 +84,7 @@ fn compare(row: &Row, pairs: usize) -> Result<Value, Error> {
     let drive = "imbrex://mem:?profile=hgst-hsh721414al&size=4G&zone-size=64M&conventional=8&cache=32M";
     let (mut with, mut without, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..pairs {
-        let switched = || (row.measure)(&BlueFs::open_uri(&format!("{drive}&{}", row.switch))?);
+        let switched = || (row.measure)(&open(&format!("{drive}&{}", row.switch))?);
         let default = || (row.measure)(&BlueFs::open_uri(drive)?);
         // Who is first changes from pair to pair.
         let (a, b) = if pair % 2 == 0 {

@@ -6,7 +6,8 @@ use super::hosts::{Disk, Ran, on_bluefs_and};
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{Job, Settings, version};
 use super::{Experiment, Rule, Run, Stop};
-use imbrex_bluefs::{BlueFs, Packed};
+use crate::ablation::open;
+use imbrex_bluefs::Packed;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bluefs-space",
@@ -73,7 +74,7 @@ const ROWS: &[Plan] = &[
 
 /// What bluefs does while nobody uses the drive, at once: `db_bench` ends without giving it the time.
 fn rest_a_while(uri: &str) -> Result<Packed, String> {
-    let fs = BlueFs::open_uri(uri).map_err(|e| e.to_string())?;
+    let fs = open(uri).map_err(|e| e.to_string())?;
     let packed = fs.pack().map_err(|e| e.to_string())?;
     fs.sync_all().map_err(|e| e.to_string())?;
     Ok(packed)

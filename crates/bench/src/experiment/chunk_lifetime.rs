@@ -9,7 +9,8 @@ use super::object_workload::{CLIENTS, Play, play};
 use super::oss::{ALIKE, Class, MIB, Source, shrunk, table3};
 use super::result::Ratio;
 use super::{Experiment, Needs, Rule, Run, Stop};
-use imbrex_chunkstore::{CleaningPolicy, Options, Placement};
+use crate::ablation::place::{Pick, Placement};
+use imbrex_chunkstore::{CleaningPolicy, Options};
 use imbrex_emulator::Profile;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -81,7 +82,7 @@ const WAYS: [(&str, Placement, CleaningPolicy); 5] = [
     ("lifetime", FIT, CleaningPolicy::Lifetime),
 ];
 
-const FIT: Placement = Placement { pick: imbrex_chunkstore::Pick::Fit, ..Placement::STREAMS };
+const FIT: Placement = Placement { pick: Pick::Fit, ..Placement::STREAMS };
 
 fn cells() -> Vec<Cell> {
     let percents = [80, 90, 95];
@@ -128,7 +129,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             most: 20.0,
             seed: 1,
         };
-        let options = Options { placement, cleaning_policy, ..Options::default() };
+        let options = Options { cleaning_policy, ..placement.options() };
         let played = play(&profile, &load, options, stopped)?;
         let mut row = row_of(&profile, &played);
         row.rule = Rule::All.name().into();

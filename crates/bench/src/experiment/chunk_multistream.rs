@@ -9,7 +9,8 @@ use super::object_workload::{CLIENTS, Phase, Play, Played, play};
 use super::oss::{Source, in_flight, shrunk, table3};
 use super::result::{Figure, Ratio, Row};
 use super::{Experiment, Needs, Options as RunOptions, Rule, Run, Stop};
-use imbrex_chunkstore::{CleaningPolicy, Options, Placement};
+use crate::ablation::place::Placement;
+use imbrex_chunkstore::{CleaningPolicy, Options};
 use imbrex_emulator::Profile;
 use std::collections::BTreeMap;
 
@@ -302,9 +303,7 @@ pub(super) fn setting(run: &mut Run, profile: &Profile) {
 fn measure(run: &RunOptions, profile: &Profile, cell: Cell, stopped: &dyn Fn() -> bool) -> Result<Played, Stop> {
     let options = match cell.engine {
         Engine::Ours | Engine::Share | Engine::Long => Options::default(),
-        Engine::OneZone => {
-            Options { placement: Placement::ONE_ZONE, cleaning_policy: CleaningPolicy::Greedy, ..Options::default() }
-        }
+        Engine::OneZone => Options { cleaning_policy: CleaningPolicy::Greedy, ..Placement::ONE_ZONE.options() },
         Engine::Ext4 | Engine::F2fs | Engine::Xfs => {
             return Err(Stop::Failed("a file system of the kernel has no virtual clock".into()));
         }

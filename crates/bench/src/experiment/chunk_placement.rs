@@ -7,7 +7,8 @@ use super::chunk_write::DRIVE;
 use super::object_workload::{CLIENTS, Play, play};
 use super::result::{Ratio, Row};
 use super::{Experiment, Needs, Run, Stop};
-use imbrex_chunkstore::{CleaningPolicy, Options, Pick, Placement};
+use crate::ablation::place::{Pick, Placement};
+use imbrex_chunkstore::{CleaningPolicy, Options};
 use imbrex_emulator::Profile;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -69,7 +70,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     };
     let lines = run.at_once(&ROWS.each_ref().map(name), A_STORE, |i, stopped| {
         let (way, placement, cleaning_policy) = ROWS[i];
-        let played = play(&profile, &load, Options { placement, cleaning_policy, ..Options::default() }, stopped)?;
+        let played = play(&profile, &load, Options { cleaning_policy, ..placement.options() }, stopped)?;
         Ok((row_of(&profile, &played), (over_time(way, &played.over_time), cdf(way, &played.utilisation))))
     })?;
     let (rates, cdfs): (Vec<Series>, Vec<Series>) = lines.into_iter().flatten().unzip();

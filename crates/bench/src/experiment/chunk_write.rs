@@ -21,10 +21,11 @@ use super::kernel_chunks::{self, Kernel};
 use super::result::Row;
 use super::virtual_clock::{Host, Nanoseconds, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
+use crate::ablation::place::Placement;
 use crate::segments::{PAYLOAD, SEGMENT};
 use clients::{Chunks, Clients, How, Measured, Next};
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, Options, Placement, StreamType};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, StreamType};
 use imbrex_emulator::{Profile, TraceEntry};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -292,11 +293,11 @@ fn at_place(
     place: u64,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Measured, Stop> {
-    let placement = if cell.engine == Engine::OneZone { Placement::ONE_ZONE } else { Placement::default() };
+    let placement = if cell.engine == Engine::OneZone { Placement::ONE_ZONE } else { Placement::OURS };
     let long = matches!(cell.engine, Engine::Long | Engine::LongAll | Engine::LongFew);
     let max_io = if long { LONG } else { profile.max_io };
     let profile = &Profile { max_io, ..profile.clone() };
-    let mut options = Options { placement, ..Options::default() };
+    let mut options = placement.options();
     if cell.engine == Engine::LongFew {
         options.open_zones = FEW_OPEN;
     }

@@ -190,7 +190,7 @@ pub(super) fn on_bluefs_and(
     then: impl FnOnce(&str) -> Result<(), Stop>,
 ) -> Result<Ran, Stop> {
     let options = run.options;
-    let library = library(&options.build, "librocksdb_imbrex.so")?;
+    let preload = preload(&options.build, &["librocksdb_imbrex.so"])?;
     let dir = workplace(&options.work)?;
     let image = made(disk, options, dir.path())?;
     // The survivor takes memory, too, and goes with the directory.
@@ -198,7 +198,7 @@ pub(super) fn on_bluefs_and(
     let uri = format!("imbrex://{}?format=on&{}&{switches}", image.display(), pace.options());
     let mut command = Command::new("db_bench");
     command.arg(format!("--fs_uri={uri}")).arg(format!("--db={DATABASE}"));
-    command.env("LD_PRELOAD", &library).env("IMBREX_SHM_DIR", dir.path());
+    command.env("LD_PRELOAD", &preload).env("IMBREX_SHM_DIR", dir.path());
     let mut row = disk.row();
     row.settings.insert("bluefs".into(), switches.into());
     let (mut row, traces) = measure(run, job, On { command, image: &image, pace, disk }, dir.path(), row)?;
@@ -312,11 +312,17 @@ pub(super) fn rest(image: &Path, fs: &BlueFs) -> Result<AtRest, String> {
     Ok(rest)
 }
 
-/// A plug-in that `make build` made.
-pub(super) fn library(build: &Path, name: &str) -> Result<PathBuf, String> {
-    let path = build.join(name);
-    path.canonicalize()
-        .map_err(|e| format!("{}: {e}; run `make build`, or name its directory with --build", path.display()))
+/// For `LD_PRELOAD`: these libraries that `make build` made, behind the one that stands in for `libimbrex.so` and understands
+/// what an [ablation](crate::ablation) is told by. It is found by the same name, so theirs is not loaded.
+pub(super) fn preload(build: &Path, names: &[&str]) -> Result<String, String> {
+    let found = |name: &&str| {
+        let path = build.join(name);
+        let why = |e| format!("{}: {e}; run `make build`, or name its directory with --build", path.display());
+        Ok(path.canonicalize().map_err(why)?.display().to_string())
+    };
+    let paths: Result<Vec<String>, String> =
+        [&["ablation/libimbrex_ablation.so"], names].concat().iter().map(found).collect();
+    Ok(paths?.join(":"))
 }
 
 #[cfg(test)]

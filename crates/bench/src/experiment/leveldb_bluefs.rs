@@ -2,7 +2,7 @@
 //! GearDB's figure (the paper's Figure 16).
 
 use super::chart::{Axis, Chart, Shape};
-use super::hosts::{Disk, made, on_kernel, workplace};
+use super::hosts::{Disk, made, on_kernel, preload, workplace};
 use super::result::{Figure, Ratio, Row};
 use super::rocks::{On, Pace, watch};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
@@ -169,7 +169,7 @@ fn measure(run: &mut Run, plan: &Plan, bluefs: bool) -> Result<Ran, Stop> {
         );
         let mut command = Command::new(program);
         command.arg(format!("--uri=imbrex://{}?format=on&{time}&{switches}", image.display())).arg("--db=/bench");
-        command.env("IMBREX_SHM_DIR", dir.path());
+        command.env("LD_PRELOAD", preload(&options.build, &[])?).env("IMBREX_SHM_DIR", dir.path());
         return run_on(run, plan, &disk, command, &image, dir.path());
     }
     let disk = disk.twin();

@@ -373,7 +373,8 @@ mod tests {
     use super::super::chunk_write::DRIVE;
     use super::super::oss::{shrunk, table3};
     use super::*;
-    use imbrex_chunkstore::{CleaningPolicy, Placement};
+    use crate::ablation::place::Placement;
+    use imbrex_chunkstore::CleaningPolicy;
 
     fn short(placement: Placement, cache: bool) -> Played {
         let profile = Profile::named(DRIVE).unwrap();
@@ -390,13 +391,13 @@ mod tests {
             most: 8.0,
             seed: 1,
         };
-        let options = Options { placement, cleaning_policy: CleaningPolicy::Greedy, ..Options::default() };
+        let options = Options { cleaning_policy: CleaningPolicy::Greedy, ..placement.options() };
         play(&profile, &load, options, &|| false).unwrap()
     }
 
     #[test]
     fn a_drive_is_filled_and_holds_what_it_has_while_chunks_die() {
-        let ours = short(Placement::default(), true);
+        let ours = short(Placement::OURS, true);
         let capacity = ours.capacity as f64;
         assert!(ours.stopped_at.is_none() && ours.deleted > 0);
         assert!(ours.clean.user as f64 > 0.9 * capacity && ours.deleting.user as f64 >= capacity);
@@ -412,7 +413,7 @@ mod tests {
 
     #[test]
     fn with_the_write_cache_off_each_append_is_durable_by_itself() {
-        let ours = short(Placement::default(), false);
+        let ours = short(Placement::OURS, false);
         assert!(ours.stopped_at.is_none() && ours.deleted > 0);
         for phase in [&ours.clean, &ours.deleting] {
             assert!(phase.busy <= 1.001 * phase.seconds && phase.appends > 0, "{} {}", phase.busy, phase.seconds);

@@ -122,7 +122,7 @@ impl Engine for Mounted {
 
     fn wants_thread(&self) -> bool {
         let options = &self.core.options;
-        options.idle_pack.is_some() && options.share && !options.read_only
+        options.idle_pack.is_some() && !options.read_only
     }
 
     fn chore(&self, idle: &mut IdleWatch) -> Option<Rest> {

@@ -8,7 +8,7 @@ use crate::api::handles::{LockToken, RandomFile, Reader, Writer, truncate};
 use crate::file::File;
 use crate::file::core::{Core, MetaState};
 use crate::file::durable::Syncing;
-use crate::kind::{FileKind, Purpose, purpose};
+use crate::kind::FileKind;
 use crate::meta::{MetaError, Place, Record, Serial};
 use crate::mount::{MountReport, TENANT};
 use crate::options::Options;
@@ -16,7 +16,7 @@ use crate::policy::{BUDGET, WAL_SPARE};
 use crate::sync::lock;
 use imbrex_device::{Code, Drive, Error, Result, ZoneId, ZoneState, report_all};
 use imbrex_zones::conventional::UNIT;
-use imbrex_zones::shell::Shell;
+use imbrex_zones::shell::{Opener, Shell};
 use imbrex_zones::{FormatOptions, TenantSpec, Volume};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -99,8 +99,13 @@ pub struct CreateOptions {
     pub expected_size: u64,
 }
 
-/// Files of unknown names from this size on are tables.
-const LARGE: u64 = 1 << 20;
+struct Tuned<F>(F);
+
+impl<F: Fn(&mut Options)> Opener<Mounted> for Tuned<F> {
+    fn tune(&mut self, options: &mut Options) {
+        (self.0)(options);
+    }
+}
 
 impl BlueFs {
     /// Formats a drive for this file system alone. See [`Volume::format`]. Fails for one that has only conventional zones.
@@ -130,6 +135,11 @@ impl BlueFs {
     /// The same with options, as `("cache", "64M")`, that count where the URI does not give them.
     pub fn open_uri_with(uri: &str, more: &[(&str, &str)]) -> Result<BlueFs> {
         Shell::open_uri(uri, more, &mut ()).map(BlueFs)
+    }
+
+    /// The same with what a URI cannot ask for, which `tune` sets where the drive is not mounted yet.
+    pub fn open_uri_tuned(uri: &str, tune: impl Fn(&mut Options)) -> Result<BlueFs> {
+        Shell::open_uri(uri, &[], &mut Tuned(tune)).map(BlueFs)
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -182,11 +192,7 @@ impl BlueFs {
 
     fn kind_for(&self, name: &str, options: CreateOptions) -> FileKind {
         let core = self.core();
-        let kind = match FileKind::of_name(name) {
-            FileKind::Log if core.options.wal.conventional && purpose(name) == Purpose::Wal => FileKind::Random,
-            FileKind::Random if options.expected_size >= LARGE => FileKind::Table,
-            kind => kind,
-        };
+        let kind = core.options.policy.kind(name, options.expected_size);
         // Small files go to frames when conventional space is used up.
         if kind == FileKind::Random && core.small.bytes().0 < 4 * UNIT { FileKind::Log } else { kind }
     }

@@ -169,7 +169,7 @@ impl Reader {
 
     /// Brings bytes into the cache.
     pub fn readahead(&self, offset: u64, len: u64) -> Result<()> {
-        if !self.file.core.keeps_reads() {
+        if !self.file.core.cache.keeps_reads() {
             return Ok(());
         }
         let mut left = len.min(crate::read::MAX_READAHEAD) as usize;

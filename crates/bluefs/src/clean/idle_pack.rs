@@ -41,7 +41,7 @@ impl Core {
     /// Packs as much as it may while `go_on`.
     pub(crate) fn pack(&self, go_on: impl Fn() -> bool) -> Result<Packed> {
         let mut packed = Packed::default();
-        if !self.options.share || self.options.read_only {
+        if !self.options.policy.shares() || self.options.read_only {
             return Ok(packed);
         }
         while !self.maintenance.is_over() && go_on() {

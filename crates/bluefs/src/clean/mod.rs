@@ -444,7 +444,7 @@ impl Core {
 
     /// Bytes that cleaning could free.
     pub(crate) fn cleanable(&self) -> u64 {
-        if !self.options.share {
+        if !self.options.policy.shares() {
             return 0;
         }
         let mut not = self.busy_zones();
@@ -520,7 +520,7 @@ impl Core {
     /// Whether files share zones, and zones may be cleaned now: not from within (the cleaner writes no file), and a mount cleans
     /// nothing.
     fn cleans(&self) -> bool {
-        self.options.share && !self.recovering.load(Ordering::Acquire)
+        self.options.policy.shares() && !self.recovering.load(Ordering::Acquire)
     }
 
     /// Zones that are free for users beside `leave` others, and all zones. Those that only wait for the journal are made free

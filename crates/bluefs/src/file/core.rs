@@ -25,7 +25,7 @@ use crate::small::SmallSpace;
 use crate::sync::lock;
 use imbrex_device::{Code, Error, Fault, Result, ZoneId};
 use imbrex_drives::counted::Counters;
-use imbrex_zones::cache::{BlockCache, CachePolicy};
+use imbrex_zones::cache::BlockCache;
 use imbrex_zones::conventional::ConventionalSpace;
 use imbrex_zones::log::Admission;
 use imbrex_zones::shell::Maintenance;
@@ -98,7 +98,7 @@ impl Core {
             front,
             zone_capacity,
             ahead: Ahead::new(parts.options.volume.exec != Exec::Inline && parts.options.cache_bytes > 0),
-            cache: BlockCache::new(parts.options.cache_bytes, parts.options.page_bytes, parts.options.cache_policy),
+            cache: parts.options.policy.cache(parts.options.cache_bytes, parts.options.page_bytes),
             parked: Parked::new(parts.tenant.clone(), parts.parking, &meta),
             meta: Mutex::new(MetaState { meta, files: BTreeMap::new() }),
             journal: parts.journal,
@@ -411,7 +411,7 @@ impl Core {
     /// where somebody syncs them, or the death of the process would cost them.
     pub(crate) fn logs_wait(&self) -> bool {
         self.volume.has_survivor()
-            && !self.options.wal.unbuffered
+            && !self.options.policy.writes_at_once(Purpose::Wal)
             && !self.recovering.load(Ordering::Acquire)
             && self.unwritten.may_wait()
     }
@@ -421,13 +421,6 @@ impl Core {
         if self.unwritten.note_synced_log() {
             self.writers.hurry_all();
         }
-    }
-
-    // ---- the cache
-
-    /// Whether what is read goes to the cache: the paper's policy keeps only what was written.
-    pub(crate) fn keeps_reads(&self) -> bool {
-        self.cache.capacity() > 0 && self.options.cache_policy == CachePolicy::ByBlock
     }
 
     // ---- names

@@ -179,7 +179,7 @@ impl Syncing {
     fn size(&self) -> Result<()> {
         let (core, state) = (&self.file.core, &self.file.state);
         let log = state.kind == FileKind::Log;
-        if log && core.options.wal.unprepared && state.purpose == Purpose::Wal && state.durable.is_behind(&self.mark) {
+        if log && core.options.policy.tells_length(state.purpose) && state.durable.is_behind(&self.mark) {
             core.volume.durable(self.ticket, Tag::new(Cause::Wal).at(Priority::High))?;
             core.log_about(state, &[Record::Times { serial: state.serial, modified: core.now() }])?;
         }

@@ -203,7 +203,7 @@ impl File {
         let result = self.core.writers.append(&writer, bytes);
         self.state.size.store(writer.bytes().len(), Ordering::Release);
         result?;
-        if self.core.options.wal.unbuffered && self.state.purpose == Purpose::Wal {
+        if self.core.options.policy.writes_at_once(self.state.purpose) {
             self.core.writers.drain(&writer, Priority::Normal)?;
         }
         Ok(())

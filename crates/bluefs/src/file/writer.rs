@@ -204,12 +204,12 @@ impl FileWriter {
         }
         // So are those that are open, and each of them that was written has a zone to itself. What one gives up another may take before this one.
         let mut patience = if self.state.kind == FileKind::Log { 8 } else { 1 };
-        while is_full(&result) && core.options.share && patience > 0 {
+        while is_full(&result) && core.options.policy.shares() && patience > 0 {
             core.writers.rest_logs()?;
             result = self.reserve_place(core, need, new_wal);
             patience -= 1;
         }
-        while is_full(&result) && core.options.share && core.writers.leave_one(Some(false), need)? {
+        while is_full(&result) && core.options.policy.shares() && core.writers.leave_one(Some(false), need)? {
             result = self.reserve_place(core, need, new_wal);
         }
         let leave = if new_wal { 0 } else { core.wal_spare() };
@@ -262,7 +262,7 @@ impl FileWriter {
             return Ok(open);
         }
         // Where few zones may be active, files share them before any is finished early.
-        if core.options.share && core.tenant.is_crowded()? {
+        if core.options.policy.shares() && core.tenant.is_crowded()? {
             if let Some(open) = self.shared_zone(&core, logical, need, true)? {
                 return Ok(open);
             }
@@ -289,7 +289,7 @@ impl FileWriter {
                     return Ok(open);
                 }
                 let framed = self.state.kind == FileKind::Log;
-                if core.options.share
+                if core.options.policy.shares()
                     && core.writers.leave_one(Some(framed), core.front + need)?
                     && let Some(open) = self.shared_zone(&core, logical, need, true)?
                 {

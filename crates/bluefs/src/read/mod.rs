@@ -158,7 +158,7 @@ impl File {
         let held = self.held();
         let (first, behind, end) =
             (at / page_size, (at + out.len() as u64).div_ceil(page_size), limit.div_ceil(page_size));
-        let streams = self.core.ahead.is_on() && self.core.keeps_reads() && self.state.kind == FileKind::Table;
+        let streams = self.core.ahead.is_on() && self.core.cache.keeps_reads() && self.state.kind == FileKind::Table;
         let (mut looked, mut steps) = (!streams, false);
         let mut done = 0;
         while done < out.len() {
@@ -190,8 +190,11 @@ impl File {
                 }
                 true => page..page + wanted,
                 false => {
-                    let max =
-                        if self.core.keeps_reads() { self.core.options.readahead_bytes / page_size } else { wanted };
+                    let max = if self.core.cache.keeps_reads() {
+                        self.core.options.readahead_bytes / page_size
+                    } else {
+                        wanted
+                    };
                     page..page + missed(lock(ahead).run(page, wanted, max)).count().max(1) as u64
                 }
             };
@@ -290,7 +293,7 @@ impl File {
                 // Somebody overwrote bytes of this file while they were read.
                 continue;
             }
-            if self.core.keeps_reads() && self.state.reaches(to) {
+            if self.core.cache.keeps_reads() && self.state.reaches(to) {
                 for (i, bytes) in buf.chunks(page_size as usize).enumerate() {
                     cache.insert(self.state.serial, page + i as u64, bytes);
                 }

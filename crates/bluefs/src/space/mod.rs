@@ -119,7 +119,7 @@ impl Core {
     /// Reserves room for a file behind others' bytes.
     pub(crate) fn reserve_room(&self, file: &FileState, need: u64) -> bool {
         // A reserved zone could not be given up to who needs one of few active ones.
-        let can = self.options.share && !self.tenant.limits_active();
+        let can = self.options.policy.shares() && !self.tenant.limits_active();
         can && !file.is_orphan() && self.parked.reserve(file.serial, file.class(), need)
     }
 
@@ -133,7 +133,7 @@ impl Core {
         make: impl Fn(&OpenZone) -> Record,
     ) -> Result<Option<OpenZone>> {
         let large = file.expected.load(Ordering::Relaxed) > self.zone_capacity / 4 * 3;
-        if !self.options.share || (large && !crowded && !self.fills_rooms(file.class())?) {
+        if !self.options.policy.shares() || (large && !crowded && !self.fills_rooms(file.class())?) {
             return Ok(None);
         }
         let mut state = lock(&self.meta);

@@ -303,3 +303,29 @@ fn a_small_file_goes_on_after_a_clean_remount() {
     file.sync().unwrap();
     assert_eq!(read_all(&fs, "/CURRENT"), b"onetwo");
 }
+
+/// The block that is remembered is not taken for one that stands in its place by now.
+#[test]
+fn cut_and_written_again_a_file_in_place_has_its_own_bytes() {
+    let (drive, _) = drive();
+    let fs = BlueFs::mount(drive, options(Exec::Inline)).unwrap();
+    let file = fs.create("/notes", CreateOptions::default()).unwrap();
+    let other = fs.create("/others", CreateOptions::default()).unwrap();
+    let mut want = (Vec::new(), Vec::new());
+    for round in 0..6_u8 {
+        let piece = bytes(5000 + usize::from(round) * 700, round);
+        file.append(&piece).unwrap();
+        want.0.extend_from_slice(&piece);
+        other.append(&piece[100..]).unwrap();
+        want.1.extend_from_slice(&piece[100..]);
+        assert_eq!((read_all(&fs, "/notes"), read_all(&fs, "/others")), want, "{round}");
+        let keep = if round % 2 == 0 { 0 } else { 4500 };
+        file.truncate(keep as u64).unwrap();
+        file.sync().unwrap();
+        want.0.truncate(keep);
+    }
+    file.append(b"end").unwrap();
+    want.0.extend_from_slice(b"end");
+    drop((file, other));
+    assert_eq!((read_all(&fs, "/notes"), read_all(&fs, "/others")), want);
+}

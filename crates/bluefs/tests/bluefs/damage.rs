@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Every file in zones of its own, so that it is known what stands where.
 fn options() -> Options {
-    Options { share: false, ..crate::support::options() }
+    crate::support::apart()
 }
 
 fn drive_of(emulator: &Emulator) -> Drive {
@@ -668,7 +668,7 @@ fn an_unreadable_place_behind_an_open_log_that_is_another_files_costs_that_one_o
     for (block, deleted) in [(2, false), (2, true), (-1i64, false)] {
         let emulator = Emulator::memory(&Config::tiny()).unwrap();
         BlueFs::format(&drive_of(&emulator), false).unwrap();
-        let fs = BlueFs::mount(drive_of(&emulator), Options { share: true, ..options() }).unwrap();
+        let fs = BlueFs::mount(drive_of(&emulator), crate::support::options()).unwrap();
         let write = |path: &str, byte: u8| {
             let log = fs.create(path, CreateOptions::default()).unwrap();
             for _ in 0..3 {

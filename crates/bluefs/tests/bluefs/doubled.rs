@@ -15,7 +15,7 @@ use imbrex_zones::log::format::LOG_KIND;
 use std::sync::Arc;
 
 fn options() -> Options {
-    Options { share: false, ..crate::support::options() }
+    crate::support::apart()
 }
 
 fn drive_of(emulator: &Emulator) -> Drive {

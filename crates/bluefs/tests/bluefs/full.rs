@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Every file in zones of its own, so that it is known when there is none left.
 fn own_zones() -> Options {
-    Options { share: false, ..crate::support::options() }
+    crate::support::apart()
 }
 
 /// A drive whose memory outlives the process.
@@ -148,7 +148,7 @@ fn a_drive_that_becomes_full_refuses_a_table_or_a_later_record_before_the_first_
 fn what_the_journal_could_do_without_is_not_missing_where_files_need_it() {
     for share in [false, true] {
         let machine = Machine::new();
-        let options = Options { share, journal_bytes: 20 << 20, ..crate::support::options() };
+        let options = Options { journal_bytes: 20 << 20, ..crate::support::sharing(share) };
         let fs = BlueFs::mount(machine.drive(), options).unwrap();
         let names: Vec<String> = (0..9000).map(|n| format!("/{n:0250}")).collect();
         let room = fs.space().free;
@@ -190,7 +190,7 @@ fn a_drive_takes_a_table_as_large_as_it_says() {
     for (config, share) in [(Config::tiny(), false), (Config::tiny(), true), (zns.clone(), false), (zns, true)] {
         let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
         BlueFs::format(&drive, false).unwrap();
-        let fs = BlueFs::mount(drive, Options { share, ..crate::support::options() }).unwrap();
+        let fs = BlueFs::mount(drive, crate::support::sharing(share)).unwrap();
         let before = fs.space();
         for n in 0..3 {
             let bytes = bytes(before.free as usize, n);

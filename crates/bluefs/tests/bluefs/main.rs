@@ -1,6 +1,5 @@
 //! The tests of bluefs, in one program: programs of their own take longer to build.
 
-mod ablation;
 mod active_limit;
 mod basic;
 mod crash_explore;

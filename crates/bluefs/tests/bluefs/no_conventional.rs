@@ -9,14 +9,7 @@ use std::sync::Arc;
 fn options() -> Options {
     let volume =
         VolumeOptions { exec: Exec::Inline, survivor_bytes: 2 << 20, unit_bytes: 16 << 10, turn_bytes: 256 << 10 };
-    Options {
-        cache_bytes: 0,
-        journal_bytes: 64 << 10,
-        segment_bytes: 64 << 10,
-        share: true,
-        volume,
-        ..Options::default()
-    }
+    Options { cache_bytes: 0, journal_bytes: 64 << 10, segment_bytes: 64 << 10, volume, ..Options::default() }
 }
 
 fn machine(config: Config) -> (Emulator, Drive) {

@@ -161,7 +161,7 @@ fn a_file_that_somebody_writes_stays_where_it_is() {
 
 /// Mounted with threads and this time of rest; `tables` are short ones.
 fn with_threads(drive: &Drive, idle_pack: Option<Duration>, share: bool) -> BlueFs {
-    let mut options = Options { idle_pack, share, ..options() };
+    let mut options = Options { idle_pack, ..crate::support::sharing(share) };
     options.volume.exec = Exec::Threads(1);
     BlueFs::mount(drive.clone(), options).unwrap()
 }

@@ -64,7 +64,6 @@ fn mount(drive: &Drive, exec: Exec) -> BlueFs {
         journal_bytes: 8 << 10,
         segment_bytes: 64 << 10,
         volume,
-        share: true,
         ..Options::default()
     };
     BlueFs::mount(drive.clone(), options).unwrap()

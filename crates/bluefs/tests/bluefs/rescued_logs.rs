@@ -1,15 +1,11 @@
 //! Logs whose places in zones only damaged blocks of the journal knew: headers and frames tell where their bytes are.
 
-use crate::support::bytes;
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
+use crate::support::{bytes, sharing};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions};
 use imbrex_device::{Drive, HeapSurvivor, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::log::format::LOG_KIND;
 use std::sync::Arc;
-
-fn options(share: bool) -> Options {
-    Options { share, ..crate::support::options() }
-}
 
 fn drive_of(emulator: &Emulator) -> Drive {
     Drive { device: Arc::new(emulator.clone()), survivor: Some(Arc::new(HeapSurvivor::new())) }
@@ -19,7 +15,7 @@ fn new_drive(share: bool) -> (Emulator, BlueFs) {
     let emulator = Emulator::memory(&Config::tiny()).unwrap();
     let drive = drive_of(&emulator);
     BlueFs::format(&drive, false).unwrap();
-    let fs = BlueFs::mount(drive, options(share)).unwrap();
+    let fs = BlueFs::mount(drive, sharing(share)).unwrap();
     (emulator, fs)
 }
 
@@ -79,7 +75,7 @@ fn whole_without_any_block(made: impl Fn() -> Emulator, share: bool, whole: &[u8
     for bad in (2..blocks + 2).map(|block| block..=block).chain([2..=blocks + 1]) {
         let emulator = made();
         bad.clone().for_each(|block| emulator.faults().flip_bits(journal + block * 4096 + 66, 1).unwrap());
-        let fs = BlueFs::mount(drive_of(&emulator), options(share)).unwrap();
+        let fs = BlueFs::mount(drive_of(&emulator), sharing(share)).unwrap();
         let damage = fs.mount_report().damage.clone();
         assert!(!damage.is_empty(), "blocks {bad:?}: a loss is told");
         let found = ["/", "/lost+found"].iter().flat_map(|dir| {
@@ -181,7 +177,7 @@ fn a_log_that_was_cut_and_grew_in_another_zone_is_whole_without_the_journal() {
             break;
         }
     }
-    let fs = BlueFs::mount(drive_of(&emulator), options(false)).unwrap();
+    let fs = BlueFs::mount(drive_of(&emulator), sharing(false)).unwrap();
     let entries = fs.list("/lost+found").unwrap();
     let path = format!("/lost+found/{}", entries[0].name);
     assert!(read(&fs, &path).unwrap() == whole, "{:?}", fs.mount_report().damage);

@@ -1,8 +1,8 @@
 //! A drive that is put back to an earlier state under what a later process left in shared memory: a backup image restored in
 //! place. What is there is the copy, whole, and nothing of the later mount.
 
-use crate::support::{bytes, options, read_all};
-use imbrex_bluefs::{BlueFs, CreateOptions, Options};
+use crate::support::{bytes, read_all};
+use imbrex_bluefs::{BlueFs, CreateOptions};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Machine {
     }
 
     fn mount(&self) -> BlueFs {
-        BlueFs::mount(self.hands(), Options { share: false, ..options() }).unwrap()
+        BlueFs::mount(self.hands(), crate::support::apart()).unwrap()
     }
 
     /// The image as `cp` copies it at this moment.

@@ -1,7 +1,7 @@
 //! Zones that several files share, and cleaning.
 
 use crate::support::{bytes, options, read_all};
-use imbrex_bluefs::{BlueFs, Code, CreateOptions, Options};
+use imbrex_bluefs::{BlueFs, Code, CreateOptions};
 use imbrex_device::{Cause, Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
@@ -97,7 +97,7 @@ fn hints_and_sizes_keep_files_apart_and_so_does_the_switch() {
     assert_eq!((hinted("/3.sst", 5, 0), hinted("/4.sst", 2, 0)), (long, short));
     assert!(![short, long].contains(&hinted("/5.sst", 2, 1_000_000)), "as large as a zone");
     drop(fs);
-    let fs = BlueFs::mount(drive, Options { share: false, ..options() }).unwrap();
+    let fs = BlueFs::mount(drive, crate::support::apart()).unwrap();
     write(&fs, "/6.sst", &bytes(50_000, 1)).unwrap();
     write(&fs, "/7.sst", &bytes(50_000, 2)).unwrap();
     assert_ne!(zones_of(&fs, "/6.sst"), zones_of(&fs, "/7.sst"));

@@ -99,7 +99,7 @@ struct World {
 }
 
 fn options(exec: Exec) -> Options {
-    let mut options = Options { share: true, ..crate::support::options() };
+    let mut options = crate::support::options();
     options.volume.exec = exec;
     options
 }

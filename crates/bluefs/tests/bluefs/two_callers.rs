@@ -108,7 +108,7 @@ fn options() -> Options {
         cache_bytes: 0,
         journal_bytes: 16 << 10,
         segment_bytes: 64 << 10,
-        share: false,
+        policy: Arc::new(crate::support::Apart),
         volume,
         ..Options::default()
     }

@@ -4,7 +4,6 @@ use crate::core::fill_of;
 use crate::format::BLOCK;
 use crate::format::id::StreamType;
 use crate::options::{Options, StreamSettings};
-use crate::policy::place::Placement;
 use crate::policy::victim::CleaningPolicy;
 use imbrex_device::{ZoneState, ZonedDevice, report_all};
 use imbrex_drives::parse_size;
@@ -45,15 +44,6 @@ pub(crate) const OF_URI: &[UriOption<OpenRequest>] = &[
         Ok(())
     }),
     ("zones-at-once", |o, given| given.number(1..=32).map(|zones| o.options.zones_at_once = Some(zones))),
-    ("placement", |o, given| {
-        let known = [
-            ("fit", Placement::default()),
-            ("streams", Placement::STREAMS),
-            ("random", Placement::RANDOM),
-            ("one-zone", Placement::ONE_ZONE),
-        ];
-        given.one_of(&known).map(|placement| o.options.placement = placement)
-    }),
     ("cleaning-policy", |o, given| {
         let known = [
             ("greedy", CleaningPolicy::Greedy),
@@ -174,7 +164,7 @@ mod tests {
 
     #[test]
     fn options_are_understood() {
-        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&group-commit-delay=5&open-zones=7&placement=one-zone&segment=64K&max-slowdown=2.5&scrub=7&\
+        let all = "buffer=4M&checkpoint=1G&chunk-limit=32M&clean-below=9&group-commit-delay=5&open-zones=7&segment=64K&max-slowdown=2.5&scrub=7&\
                    streams=logs:30:8,cold:365:4:16M&survivor-size=1M&cleaning-policy=lifetime&zones-at-once=3";
         let OpenRequest { options, chunk_limit, open_zones } = request(all).unwrap();
         assert_eq!(
@@ -185,7 +175,7 @@ mod tests {
         assert_eq!((options.max_slowdown, options.scrub), (Some(2.5), Some(Duration::from_secs(7 * 86_400))));
         assert_eq!(request("scrub=off").unwrap().options.scrub, None);
         assert_eq!(request("max-slowdown=off").unwrap().options.max_slowdown, None);
-        assert_eq!((options.placement, options.cleaning_policy), (Placement::ONE_ZONE, CleaningPolicy::Lifetime));
+        assert_eq!(options.cleaning_policy, CleaningPolicy::Lifetime);
         assert_eq!((chunk_limit, open_zones, options.open_zones), (Some(32 << 20), Some(7), 7));
         assert_eq!(options.volume.survivor_bytes, 1 << 20);
         assert_eq!((options.zones_at_once, request("").unwrap().options.zones_at_once), (Some(3), None));
@@ -205,7 +195,7 @@ mod tests {
             ("open-zones=0", "from 1 to"),
             ("open-zones=many", "from 1 to"),
             ("zones-at-once=33", "from 1 to 32"),
-            ("placement=best", "one-zone"),
+            ("placement=one-zone", "there is no option \"placement\""),
             ("cleaning-policy=old", "greedy"),
             ("max-slowdown=1", "from 1.05"),
             ("scrub=0", "from 1 to"),

@@ -1,7 +1,7 @@
 //! What is chosen under the lock and done after it.
 
 use super::*;
-use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, Placement, StreamType};
+use crate::{Append, ChunkId, ChunkStore, Durability, FormatOptions, Options, StreamType};
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::clean::Goal;
@@ -24,7 +24,7 @@ fn store() -> ChunkStore {
     let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
     ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
     let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
-    let options = Options { volume, buffer_bytes: 8 << 20, placement: Placement::ONE_ZONE, ..Options::default() };
+    let options = Options { volume, buffer_bytes: 8 << 20, open_zones: 1, ..Options::default() };
     ChunkStore::open(drive, options).unwrap()
 }
 

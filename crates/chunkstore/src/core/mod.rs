@@ -105,10 +105,7 @@ impl DerivedLimits {
         let (meta_count, meta) = meta;
         let blocks = u32::try_from(zone / BLOCK as u64).unwrap_or(u32::MAX);
         let fill = u32::try_from(fill_of(blocks, 1 << 20)).unwrap_or(u32::MAX);
-        let limit = |settings: &crate::options::StreamSettings| {
-            let own = settings.limit.unwrap_or(fill).min(fill);
-            if options.placement.match_limit { own } else { own.min(64 << 20) }
-        };
+        let limit = |settings: &crate::options::StreamSettings| settings.limit.unwrap_or(fill).min(fill);
         let pool = open_limit.map_or(options.open_zones, |limit| limit.min(options.open_zones));
         let pool = (pool as usize).min(zones as usize / 4).max(1);
         let shares: Vec<u32> = options.streams.iter().map(|s| s.pool).collect();
@@ -124,7 +121,7 @@ impl DerivedLimits {
                 _ => pools.iter().sum(),
             },
             pools,
-            separate: options.placement.separate && pool >= options.streams.len(),
+            separate: options.placement.separates() && pool >= options.streams.len(),
             part_bytes: (meta / 32).clamp(BLOCK as u64, 1 << 20) as usize,
             journal_payload: (meta / 32).clamp(BLOCK as u64, 256 << 10) as usize,
             most_index: meta_count.saturating_sub(1) * meta / 8,
@@ -165,7 +162,6 @@ pub(crate) struct State {
     pub(crate) last: Vec<u32>,
     /// The zone that was taken last.
     pub(crate) taken: u32,
-    pub(crate) random: u64,
     /// How long the last chunks of each kind became.
     pub(crate) sizes: Vec<Sizes>,
     /// Blocks that chunks that go on in a zone are expected to take there, by slot; in [`DataZone::promised`] their sum.
@@ -180,7 +176,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(writer: Arc<RecordWriter>, streams: usize, seed: u64) -> State {
+    pub(crate) fn new(writer: Arc<RecordWriter>, streams: usize) -> State {
         State {
             writer,
             index: Index::default(),
@@ -197,7 +193,6 @@ impl State {
             fresh: Default::default(),
             last: vec![0; streams.max(1)],
             taken: 0,
-            random: seed | 1,
             sizes: vec![Sizes::default(); streams],
             promises: Default::default(),
             lifetimes: Default::default(),
@@ -252,14 +247,6 @@ impl State {
     pub(crate) fn assign(&mut self) -> u64 {
         self.assigned += 1;
         self.assigned
-    }
-
-    /// The next random number (xorshift).
-    pub(crate) fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     /// One group of the chunk in `slot` is in the zone no more. A closed zone in which nothing is left is garbage.
@@ -334,7 +321,10 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(tenant: Tenant, options: Options, limits: DerivedLimits, mut state: State, meta: Meta) -> Core {
-        state.learn_sizes();
+        match options.placement.remembers() {
+            true => state.learn_sizes(),
+            false => state.sizes.clear(),
+        }
         let volume = tenant.volume().clone();
         let (below, zone) = (limits.clean_below, limits.zone_bytes);
         let rules = Rules { below, zone, step: CLEAN_STEP };

@@ -1,58 +1,43 @@
 //! Placement: which open zone takes the bytes of a chunk that has none (SMRSTORE §5.4).
 //!
-//! The paper's three strategies can be switched one by one, so that the effect of each can be measured: ① only chunks of one
-//! kind of stream share a zone; ② chunks may be as large as a zone; ③ several zones are open at once, and chunks go round them,
-//! so that a large chunk mostly has one to itself. Two imitations for comparison: placed at random, and one zone for all.
+//! The paper's three strategies: ① only chunks of one kind of stream share a zone; ② chunks may be as large as a zone; ③ several zones are
+//! open at once, and chunks go round them, so that a large chunk mostly has one to itself. Who compares the store with another way
+//! brings a [`Placement`].
 //!
-//! The store's own way, ④, keeps room in a zone for what its chunks will become. How long they become it knows from the chunks of that
+//! The store's own way, ④, takes the place of ③ once it knows how long chunks become: it keeps room in a zone for that. It knows it from the chunks of that
 //! kind that were sealed last ([`Sizes`]). So chunks that fill a zone have one to themselves, even where a shorter one has left most of
 //! another zone, and short ones share as few zones as they fit in, which are written in longer turns. Where short ones share zones, these are
 //! filled to the end: to cut a chunk there costs nothing, and room that is left costs cleaning. One that grows beyond what was expected of it
 //! [leaves](outgrows) them: what dies with one chunk stands together.
 
-/// How a zone is chosen among those that are open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pick {
-    /// Round robin, idle zones first: strategy ③.
-    RoundRobin,
-    /// Where there is room for all that the chunk is expected to become, beside what is expected of others: ④, in place of ③.
-    Fit,
-    /// At random: the paper's "no optimisation".
-    Random,
-    /// There is only one: as F2FS does.
-    One,
-}
-
-/// How chunks are placed; the default separates kinds, matches the limit, keeps room for what chunks become, and takes
-/// zones round the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
+/// How chunks are placed. What stands here is the store's own way; who compares it with another one brings that. Whatever is
+/// answered, chunks keep their bytes, and any store reads what any other wrote.
+pub trait Placement: Send + Sync {
     /// Strategy ①: kinds of streams do not share zones.
-    pub separate: bool,
-    /// Strategy ②: the limit of a chunk is what a zone takes; else 64 MiB, or that if it is less.
-    pub match_limit: bool,
-    /// Strategy ③ or ④, or what is compared with them.
-    pub pick: Pick,
+    fn separates(&self) -> bool {
+        true
+    }
+
+    /// Strategy ④: how long chunks become is kept in mind.
+    fn remembers(&self) -> bool {
+        true
+    }
+
     /// Strategy ⑤: where appends are durable by themselves (write cache off) zones are taken round the drive, the next free one behind the last, so that zones that are open at the same time lie near each other
     /// and the head's ways are short; else the first that is free, which while chunks die is wherever one has.
-    pub round: bool,
-}
+    fn goes_round(&self) -> bool {
+        true
+    }
 
-impl Default for Placement {
-    fn default() -> Self {
-        Placement { separate: true, match_limit: true, pick: Pick::Fit, round: true }
+    /// Where a chunk's next bytes go: see [`place`].
+    fn place(&self, pool: &[OpenZone], ask: Ask, most: usize, free: usize, last: u32) -> Choice {
+        place(pool, ask, most, free, last)
     }
 }
 
-impl Placement {
-    /// The paper's three strategies.
-    pub const STREAMS: Placement =
-        Placement { separate: true, match_limit: true, pick: Pick::RoundRobin, round: false };
-    /// The paper's "no optimisation": 64 MiB chunks of all kinds, at random over the open zones.
-    pub const RANDOM: Placement = Placement { separate: false, match_limit: false, pick: Pick::Random, round: false };
-    /// One zone for everything, as F2FS places it.
-    pub const ONE_ZONE: Placement = Placement { separate: false, match_limit: true, pick: Pick::One, round: false };
-}
+/// The store's own way.
+pub struct Fit;
+impl Placement for Fit {}
 
 /// An open zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,37 +134,28 @@ pub enum Choice {
     Replace(u32),
 }
 
-/// Where a chunk's next bytes go. `pool`: the open zones that may take them, ascending by number, those
-/// included that are too full. `most`: how many there may be. `free`: how many more can be had. `last`: the zone that was chosen
-/// last. `random`: any number.
-pub fn place(pick: Pick, pool: &[OpenZone], ask: Ask, most: usize, free: usize, last: u32, random: u64) -> Choice {
+/// Where a chunk's next bytes go: where there is room for all that it is expected to become, beside what is expected of others (④); if that
+/// is not known, round robin, idle zones first (③). `pool`: the open zones that may take them, ascending by number, those
+/// included that are too full. `most`: how many there may be. `free`: how many more can be had. `last`: the zone that was chosen last.
+pub fn place(pool: &[OpenZone], ask: Ask, most: usize, free: usize, last: u32) -> Choice {
     let need = ask.need;
+    let most = most.max(1);
     let fit: Vec<&OpenZone> = pool.iter().filter(|zone| zone.room >= need).collect();
-    let pick = match (pick, ask.expect) {
-        (Pick::Fit, Some(expect)) => {
-            return place_whole(pool, &fit, Ask { expect: Some(expect.max(need)), ..ask }, most.max(1), free);
-        }
-        (Pick::Fit, None) => Pick::RoundRobin,
-        (pick, _) => pick,
-    };
-    let most = if pick == Pick::One { 1 } else { most.max(1) };
-    if pool.len() < most && free > 0 && !(pick == Pick::RoundRobin && fit.iter().any(|zone| is_idle(zone, pool))) {
+    if let Some(expect) = ask.expect {
+        return place_whole(pool, &fit, Ask { expect: Some(expect.max(need)), ..ask }, most, free);
+    }
+    if pool.len() < most && free > 0 && !fit.iter().any(|zone| is_idle(zone, pool)) {
         return Choice::Open;
     }
-    let chosen = match pick {
-        Pick::One => fit.first(),
-        Pick::Random => fit.get((random % fit.len().max(1) as u64) as usize),
-        // The fewest writers, then the next one behind the last.
-        Pick::RoundRobin | Pick::Fit => fit.iter().min_by_key(|zone| (zone.writers, zone.zone <= last, zone.zone)),
-    };
-    match chosen {
+    // The fewest writers, then the next one behind the last.
+    match fit.iter().min_by_key(|zone| (zone.writers, zone.zone <= last, zone.zone)) {
         Some(zone) => Choice::Use(zone.zone),
         None if pool.len() < most || free == 0 => Choice::Open,
         None => pool.iter().min_by_key(|zone| (zone.room, zone.zone)).map_or(Choice::Open, |z| Choice::Replace(z.zone)),
     }
 }
 
-/// See [`Pick::Fit`]; `fit` are those of the pool that take the next append.
+/// See [`place`]; `fit` are those of the pool that take the next append.
 fn place_whole(pool: &[OpenZone], fit: &[&OpenZone], ask: Ask, most: usize, free: usize) -> Choice {
     let expect = ask.expect.unwrap_or(ask.need);
     let whole = fit.iter().filter(|zone| zone.spare() >= expect);
@@ -229,7 +205,7 @@ mod tests {
     #[test]
     fn chunks_go_round_the_zones_that_have_the_fewest_writers() {
         let pool = [zone(1, 90, 1), zone(4, 90, 1), zone(7, 90, 2), zone(9, 5, 0)];
-        let at = |last| place(Pick::RoundRobin, &pool, ask(10), 4, 9, last, 0);
+        let at = |last| place(&pool, ask(10), 4, 9, last);
         assert_eq!(at(0), Choice::Use(1));
         assert_eq!(at(1), Choice::Use(4));
         assert_eq!(at(4), Choice::Use(1), "7 has more writers, 9 no room");
@@ -238,77 +214,46 @@ mod tests {
     #[test]
     fn a_chunk_gets_a_zone_of_its_own_while_there_are_any() {
         let pool = [zone(1, 90, 1)];
-        assert_eq!(place(Pick::RoundRobin, &pool, ask(10), 2, 9, 0, 0), Choice::Open);
-        assert_eq!(place(Pick::RoundRobin, &pool, ask(10), 2, 0, 0, 0), Choice::Use(1), "there is no other");
-        assert_eq!(
-            place(Pick::RoundRobin, &[zone(1, 90, 0)], ask(10), 2, 9, 0, 0),
-            Choice::Use(1),
-            "nobody uses that one"
-        );
-        assert_eq!(place(Pick::RoundRobin, &pool, ask(91), 1, 9, 0, 0), Choice::Replace(1));
-        assert_eq!(place(Pick::RoundRobin, &pool, ask(91), 1, 0, 0, 0), Choice::Open, "nothing is closed for nothing");
-        assert_eq!(
-            place(Pick::RoundRobin, &[], ask(91), 1, 0, 0, 0),
-            Choice::Open,
-            "who asks hears that there is none"
-        );
-    }
-
-    #[test]
-    fn one_zone_takes_all_until_it_is_full() {
-        assert_eq!(place(Pick::One, &[zone(3, 90, 40)], ask(10), 55, 9, 0, 0), Choice::Use(3));
-        assert_eq!(place(Pick::One, &[zone(3, 9, 40)], ask(10), 55, 9, 0, 0), Choice::Replace(3));
-    }
-
-    #[test]
-    fn random_chunks_go_anywhere_that_has_room() {
-        let pool = [zone(1, 90, 1), zone(4, 9, 0), zone(7, 90, 5)];
-        let chosen: Vec<_> = (0..4).map(|random| place(Pick::Random, &pool, ask(10), 3, 9, 0, random)).collect();
-        assert_eq!(chosen, [Choice::Use(1), Choice::Use(7), Choice::Use(1), Choice::Use(7)]);
-        assert_eq!(place(Pick::Random, &pool, ask(10), 4, 9, 0, 0), Choice::Open);
+        assert_eq!(place(&pool, ask(10), 2, 9, 0), Choice::Open);
+        assert_eq!(place(&pool, ask(10), 2, 0, 0), Choice::Use(1), "there is no other");
+        assert_eq!(place(&[zone(1, 90, 0)], ask(10), 2, 9, 0), Choice::Use(1), "nobody uses that one");
+        assert_eq!(place(&pool, ask(91), 1, 9, 0), Choice::Replace(1));
+        assert_eq!(place(&pool, ask(91), 1, 0, 0), Choice::Open, "nothing is closed for nothing");
+        assert_eq!(place(&[], ask(91), 1, 0, 0), Choice::Open, "who asks hears that there is none");
     }
 
     #[test]
     fn a_chunk_goes_where_all_of_it_fits_or_to_a_zone_of_its_own() {
         let pool = [zone(1, 90, 0), zone(4, 60, 2), zone(7, 20, 0)];
-        let at = |expect, most, free| place(Pick::Fit, &pool, Ask { need: 4, expect, capacity: 100 }, most, free, 0, 0);
+        let at = |expect, most, free| place(&pool, Ask { need: 4, expect, capacity: 100 }, most, free, 0);
         assert_eq!(at(Some(15), 4, 9), Choice::Use(7), "the fullest that takes it");
         assert_eq!(at(Some(30), 4, 9), Choice::Use(4), "zones are shared by those that fit");
         assert_eq!(at(Some(99), 4, 9), Choice::Replace(7), "nobody writes there, and the least is lost");
         let busy = [zone(4, 60, 2)];
-        assert_eq!(place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99), capacity: 60 }, 4, 9, 0, 0), Choice::Open);
-        assert_eq!(
-            place(Pick::Fit, &busy, Ask { need: 4, expect: Some(99), capacity: 60 }, 1, 9, 0, 0),
-            Choice::Use(4)
-        );
+        assert_eq!(place(&busy, Ask { need: 4, expect: Some(99), capacity: 60 }, 4, 9, 0), Choice::Open);
+        assert_eq!(place(&busy, Ask { need: 4, expect: Some(99), capacity: 60 }, 1, 9, 0), Choice::Use(4));
         assert_eq!(at(Some(99), 3, 0), Choice::Use(1), "there is no other: where most is left");
         assert_eq!(at(None, 4, 9), Choice::Use(1), "nothing is known: the one that nobody uses");
         let promised = [OpenZone { promised: 50, ..zone(1, 90, 5) }];
+        assert_eq!(place(&promised, Ask { need: 4, expect: Some(45), capacity: 60 }, 2, 9, 0), Choice::Open);
+        assert_eq!(place(&promised, Ask { need: 4, expect: Some(40), capacity: 60 }, 2, 9, 0), Choice::Use(1));
         assert_eq!(
-            place(Pick::Fit, &promised, Ask { need: 4, expect: Some(45), capacity: 60 }, 2, 9, 0, 0),
-            Choice::Open
-        );
-        assert_eq!(
-            place(Pick::Fit, &promised, Ask { need: 4, expect: Some(40), capacity: 60 }, 2, 9, 0, 0),
-            Choice::Use(1)
-        );
-        assert_eq!(
-            place(Pick::Fit, &[zone(1, 3, 1)], Ask { need: 4, expect: Some(40), capacity: 60 }, 1, 9, 0, 0),
+            place(&[zone(1, 3, 1)], Ask { need: 4, expect: Some(40), capacity: 60 }, 1, 9, 0),
             Choice::Replace(1)
         );
-        assert_eq!(place(Pick::Fit, &[], Ask { need: 4, expect: Some(40), capacity: 60 }, 1, 0, 0, 0), Choice::Open);
+        assert_eq!(place(&[], Ask { need: 4, expect: Some(40), capacity: 60 }, 1, 0, 0), Choice::Open);
     }
 
     #[test]
     fn short_chunks_fill_their_zones_to_the_end() {
         let ask = |expect| Ask { need: 4, expect: Some(expect), capacity: 100 };
         let pool = [zone(1, 9, 0), zone(4, 30, 0), OpenZone { promised: 20, ..zone(7, 40, 1) }];
-        let at = |expect| place(Pick::Fit, &pool, ask(expect), 4, 9, 0, 0);
+        let at = |expect| place(&pool, ask(expect), 4, 9, 0);
         assert_eq!(at(30), Choice::Use(4));
         assert_eq!(at(50), Choice::Use(4), "it is cut where most of it fits");
         assert_eq!(at(51), Choice::Replace(1), "a long one is not");
         let promised = [OpenZone { promised: 20, ..zone(7, 23, 1) }];
-        assert_eq!(place(Pick::Fit, &promised, ask(30), 4, 9, 0, 0), Choice::Open, "others are not cut for it");
+        assert_eq!(place(&promised, ask(30), 4, 9, 0), Choice::Open, "others are not cut for it");
     }
 
     #[test]
@@ -351,8 +296,8 @@ mod tests {
         ) {
             let pool: Vec<OpenZone> = rooms.iter().enumerate()
                 .map(|(i, (room, writers, promised))| OpenZone { zone: i as u32, room: *room, writers: *writers, promised: *promised }).collect();
-            for pick in [Pick::RoundRobin, Pick::Fit, Pick::Random, Pick::One] {
-                match place(pick, &pool, Ask { need, expect: Some(expect), capacity }, most, free, 0, 5) {
+            for expect in [Some(expect), None] {
+                match place(&pool, Ask { need, expect, capacity }, most, free, 0) {
                     Choice::Use(zone) => proptest::prop_assert!(pool[zone as usize].room >= need),
                     // It is what the caller hears, too, when there is none.
                     Choice::Open => proptest::prop_assert!(free == 0 || pool.len() < most.max(1)),

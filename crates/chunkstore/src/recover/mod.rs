@@ -226,7 +226,7 @@ fn writer(tenant: &Tenant, options: &Options) -> Arc<RecordWriter> {
 
 /// The state that the index and the zones make.
 fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<State> {
-    let mut state = State::new(writer(tenant, options), options.streams.len(), options.seed);
+    let mut state = State::new(writer(tenant, options), options.streams.len());
     let same = |id, serial| rebuilt.chunks.get(&id).is_some_and(|chunk| chunk.serial == serial);
     state.scrub = Scrub::of_entry(rebuilt.scrub, same);
     state.index_bytes += rebuilt.names.bytes();
@@ -309,7 +309,7 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     })?;
     let log = MetaLog::create(&tenant, &root, options.clock.clone());
     let limits = derive_limits(&tenant, &options, &log);
-    let state = State::new(writer(&tenant, &options), options.streams.len(), options.seed);
+    let state = State::new(writer(&tenant, &options), options.streams.len());
     let core = Core::new(tenant, options, limits, state, Meta::new(log));
     {
         // One in each ring.

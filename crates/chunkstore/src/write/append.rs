@@ -7,7 +7,7 @@ use crate::format::id::{ChunkId, StreamType};
 use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks, put_data, put_header, seal_data};
 use crate::index::{CHUNK_COST, Chunk, GROUP_COST, RECORD_COST, cost};
 use crate::options::{Append, Durability};
-use crate::policy::place::{Ask, Choice, OpenZone, Pick, allowance, outgrows, place, shares};
+use crate::policy::place::{Ask, Choice, OpenZone, allowance, outgrows, shares};
 use crate::zone::{DataZone, Event};
 use imbrex_device::{Fault, ZoneId};
 use imbrex_zones::Urgency;
@@ -282,7 +282,6 @@ impl Core {
             }
         }
         state.unbind(slot);
-        let placement = self.options.placement;
         let takes = |usage: ZoneUse| match usage {
             ZoneUse::Data(other) => !self.limits.separate || other == stream,
             _ => false,
@@ -295,28 +294,19 @@ impl Core {
             .map(|(zone, z)| OpenZone { zone, room: room(zone, z), writers: z.writers, promised: promised(z) })
             .collect();
         let kind = usize::from(stream.number());
-        let fits = placement.pick == Pick::Fit;
         let all = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_))).count();
-        let expect = if fits { self.expected(state, slot) } else { None };
+        let expect = self.expected(state, slot);
         // To borrow zones gains nothing where it is not known how long chunks become; it only makes turns shorter.
         let known = state.sizes.get(kind).is_some_and(|sizes| sizes.expected(1).is_some());
-        let most = match (self.limits.separate, fits && known) {
+        let most = match (self.limits.separate, known) {
             (true, true) => allowance(pool.len(), self.limits.pools[kind], all, self.limits.shared),
             (true, false) => self.limits.pools[kind],
             (false, _) => self.limits.pool,
         };
         let free = self.cleaner.free() as usize;
-        let random = state.random();
         let last = if self.limits.separate { kind } else { 0 };
-        match place(
-            placement.pick,
-            &pool,
-            Ask { need, expect, capacity: self.zone_blocks() },
-            most,
-            free,
-            state.last[last],
-            random,
-        ) {
+        let ask = Ask { need, expect, capacity: self.zone_blocks() };
+        match self.options.placement.place(&pool, ask, most, free, state.last[last]) {
             Choice::Use(zone) => {
                 state.last[last] = zone;
                 if let Some(z) = state.zones.get_mut(zone) {
@@ -328,7 +318,7 @@ impl Core {
                 Some(zone)
             }
             Choice::Open => {
-                if fits && self.limits.separate && self.limits.shared > 0 && all >= self.limits.shared && free > 0 {
+                if self.limits.separate && self.limits.shared > 0 && all >= self.limits.shared && free > 0 {
                     self.call_back(state);
                 }
                 None
@@ -357,7 +347,7 @@ impl Core {
     /// Whether the chunk, all of which is in this zone so far, [goes on in another one](crate::policy::place::outgrows): only where free zones
     /// are not short, so that nobody is refused room that is there.
     fn outgrows(&self, state: &State, slot: u32, zone: &DataZone) -> bool {
-        if self.options.placement.pick != Pick::Fit || !self.limits.separate || self.cleaner.free() < 2 {
+        if !self.limits.separate || self.cleaner.free() < 2 {
             return false;
         }
         let Some(chunk) = state.index.chunk(slot) else { return false };
@@ -449,9 +439,7 @@ impl Core {
         }
         let little = match state.sizes.get(kind).and_then(|sizes| sizes.expected(1)).map(blocks_of) {
             // No chunk is expected to fit behind it, nor to begin there.
-            Some(expected) if self.options.placement.pick == Pick::Fit && !shares(expected, self.zone_blocks()) => {
-                expected
-            }
+            Some(expected) if !shares(expected, self.zone_blocks()) => expected,
             _ => 0,
         };
         if let Some((zone, z)) = zone.and_then(|zone| state.zones.get(zone).map(|z| (zone, z)))

@@ -48,7 +48,7 @@ impl Core {
     /// A zone of the volume's pool, for a new life.
     pub(crate) fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
         // With the write cache on the drive puts in order what it has in its memory, so the head's ways are short anyway, and the first zones are the fastest.
-        let zone = if self.options.placement.round && self.writer.writes_through() {
+        let zone = if self.options.placement.goes_round() && self.writer.writes_through() {
             let last = ZoneId(self.state().taken);
             self.tenant.take_behind(last, CHOICE, urgency)?
         } else {

@@ -176,7 +176,7 @@ mod tests {
         ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
         let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let store = ChunkStore::open(drive, Options { volume, ..Options::default() }).unwrap();
-        let mut state = State::new(store.core.writer.clone(), 1, 1);
+        let mut state = State::new(store.core.writer.clone(), 1);
         let mut chunk = Chunk::new(ChunkId::of_number(1), 3, StreamType::DATA);
         for (zone, at) in [(5, 1), (5, 4), (6, 1)] {
             chunk.push(zone, 1000, at);

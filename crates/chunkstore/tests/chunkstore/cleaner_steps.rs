@@ -3,9 +3,7 @@
 
 use crate::support::{BUFFERED, bytes, config, content, drive, format, id, options};
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{
-    ChunkStore, CleaningPolicy, Durability, Options, Placement, RESERVE, StreamType, ZoneInfo, ZoneState,
-};
+use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Options, RESERVE, StreamType, ZoneInfo, ZoneState};
 use imbrex_device::{
     Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState as ZoneIs, ZonedDevice,
 };
@@ -225,7 +223,7 @@ fn round(seed: u64, config: &Config) -> (usize, u64) {
     };
     let device = Arc::new(Stepped { drive: emulator.clone(), metazones, cleaner: Mutex::default() });
     let own = Options {
-        placement: Placement::ONE_ZONE,
+        open_zones: 1,
         cleaning_policy: CleaningPolicy::Greedy,
         max_slowdown: None,
         clean_below: Some(0),

@@ -2,7 +2,7 @@
 
 use crate::support::{BUFFERED, Heard, bytes, config, content, drive, format, id, options};
 use imbrex_chunkstore::Options;
-use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Placement, RESERVE, StreamType, TENANT};
+use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Fit, Placement, RESERVE, StreamType, TENANT};
 use imbrex_device::{Cause, Error, Fault, ZoneId};
 use imbrex_emulator::{Config, Emulator};
 use std::collections::BTreeSet;
@@ -241,12 +241,20 @@ fn pieces_that_cannot_join_do_not_go_from_zone_to_zone_for_ever() {
     assert!(content(&store, id(0)) == all);
 }
 
+/// Zones are taken from the drive's beginning on.
+struct FirstFree;
+impl Placement for FirstFree {
+    fn goes_round(&self) -> bool {
+        false
+    }
+}
+
 /// A drive that is full of chunks, of which a third dies, all over it; some zones are taken there, and more die where the first of these are. By how many
 /// zones the next one that is taken lies behind the last.
 fn next_behind_the_last(round: bool, write_cache: bool) -> i64 {
     let emulator = Emulator::memory(&Config { write_cache, ..config() }).unwrap();
     format(&emulator);
-    let placement = Placement { round, ..Placement::default() };
+    let placement: Arc<dyn Placement> = if round { Arc::new(Fit) } else { Arc::new(FirstFree) };
     let store = ChunkStore::open(drive(&emulator), Options { placement, max_slowdown: None, ..options() }).unwrap();
     let zone = |n: u64| i64::from(store.places(id(n)).unwrap()[0].zone);
     let put = |n: u64| {

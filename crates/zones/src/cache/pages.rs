@@ -45,7 +45,7 @@ struct Group {
 }
 
 /// A cached page, or one that is being filled. Its buffer goes back when the last reader is gone.
-pub(super) struct Page {
+pub struct Page {
     /// `None` only while it is dropped.
     buffer: Option<Part>,
     number: u32,

@@ -3,19 +3,66 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 
 const PAGE: usize = 4096;
-const POLICIES: [CachePolicy; 2] = [CachePolicy::ByBlock, CachePolicy::FifoByFile];
 
-fn cache(pages: u64, policy: CachePolicy) -> BlockCache {
-    BlockCache::new(pages * (PAGE as u64 + ENTRY_COST), PAGE as u32, policy)
+fn cache(pages: u64) -> BlockCache {
+    BlockCache::new(pages * (PAGE as u64 + ENTRY_COST), PAGE as u32)
 }
 
 /// Large enough to pin, with so many whole pages of file 1.
 fn filled(pages: u64) -> BlockCache {
-    let cache = BlockCache::new(16 << 20, PAGE as u32, CachePolicy::ByBlock);
+    let cache = BlockCache::new(16 << 20, PAGE as u32);
     for page in 0..pages {
         cache.insert(1, page, &bytes(1, page, 0, PAGE));
     }
     cache
+}
+
+/// Pages that never leave.
+#[derive(Default)]
+struct All(std::sync::Mutex<HashMap<Key, Arc<Page>>>);
+
+impl Pages for All {
+    fn get(&self, file: u64, page: u64) -> Option<Arc<Page>> {
+        self.0.lock().unwrap().get(&(file, page)).cloned()
+    }
+    fn insert(&self, file: u64, page: u64, data: Arc<Page>) {
+        self.0.lock().unwrap().insert((file, page), data);
+    }
+    fn remove(&self, file: u64, page: u64) {
+        self.0.lock().unwrap().remove(&(file, page));
+    }
+    fn forget(&self, file: u64, pages: u64) {
+        self.0.lock().unwrap().retain(|key, _| key.0 != file || key.1 >= pages);
+    }
+    fn used_bytes(&self) -> u64 {
+        self.0.lock().unwrap().len() as u64 * PAGE as u64
+    }
+    fn keep_reads(&self) -> bool {
+        false
+    }
+}
+
+fn all(capacity: u64) -> BlockCache {
+    BlockCache::by(capacity, PAGE as u32, |weight| {
+        assert_eq!(weight, PAGE as u64 + ENTRY_COST);
+        Box::<All>::default()
+    })
+}
+
+#[test]
+fn pages_with_a_rule_of_their_own_are_asked_for_all() {
+    let cache = all(1 << 20);
+    assert!(!cache.keeps_reads() && filled(0).keeps_reads() && !BlockCache::new(0, PAGE as u32).keeps_reads());
+    cache.insert(1, 0, &bytes(1, 0, 0, 500));
+    cache.insert(1, 0, &bytes(1, 0, 1, 400));
+    let mut out = [0; 500];
+    assert!(cache.read(1, 0, 0, &mut out) && out[..] == bytes(1, 0, 0, 500), "the longer one stays");
+    cache.insert(1, 1, &bytes(1, 1, 0, PAGE));
+    cache.insert(1, 2, &bytes(1, 2, 0, PAGE));
+    assert_eq!(cache.used_bytes(), 3 * PAGE as u64);
+    cache.remove(1, 1);
+    cache.forget_file(1, 1);
+    assert_eq!([0, 1, 2].map(|page| cache.contains(1, page)), [false, false, true]);
 }
 
 /// Bytes that tell file, page, version and place apart.
@@ -25,94 +72,86 @@ fn bytes(file: u64, page: u64, version: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn a_read_is_answered_only_by_a_page_that_holds_all_of_it() {
-    for policy in POLICIES {
-        let cache = cache(100, policy);
-        cache.insert(7, 3, &bytes(7, 3, 0, 1000));
-        let mut out = [0; 100];
-        assert!(cache.read(7, 3, 900, &mut out));
-        assert_eq!(out[..], bytes(7, 3, 0, 1000)[900..]);
-        out = [5; 100];
-        for (file, page, offset) in [(7, 3, 901), (7, 3, usize::MAX), (7, 4, 0), (8, 3, 0)] {
-            assert!(!cache.read(file, page, offset, &mut out));
-        }
-        assert_eq!(out, [5; 100], "a miss leaves the buffer alone");
-        assert_eq!((cache.hits(), cache.misses()), (1, 4));
-        assert!(cache.contains(7, 3) && !cache.contains(7, 4));
-        assert_eq!((cache.hits(), cache.misses()), (1, 4));
+    let cache = cache(100);
+    cache.insert(7, 3, &bytes(7, 3, 0, 1000));
+    let mut out = [0; 100];
+    assert!(cache.read(7, 3, 900, &mut out));
+    assert_eq!(out[..], bytes(7, 3, 0, 1000)[900..]);
+    out = [5; 100];
+    for (file, page, offset) in [(7, 3, 901), (7, 3, usize::MAX), (7, 4, 0), (8, 3, 0)] {
+        assert!(!cache.read(file, page, offset, &mut out));
     }
+    assert_eq!(out, [5; 100], "a miss leaves the buffer alone");
+    assert_eq!((cache.hits(), cache.misses()), (1, 4));
+    assert!(cache.contains(7, 3) && !cache.contains(7, 4));
+    assert_eq!((cache.hits(), cache.misses()), (1, 4));
 }
 
 #[test]
 fn a_longer_version_replaces_and_a_shorter_one_does_not() {
-    for policy in POLICIES {
-        let cache = cache(100, policy);
-        let read = |len: usize| {
-            let mut out = vec![0; len];
-            cache.read(1, 0, 0, &mut out).then_some(out)
-        };
-        cache.insert(1, 0, &bytes(1, 0, 0, 500));
-        let used = cache.used_bytes();
-        cache.insert(1, 0, &bytes(1, 0, 1, 400));
-        assert_eq!(read(500), Some(bytes(1, 0, 0, 500)));
-        cache.insert(1, 0, &bytes(1, 0, 2, 500));
-        assert_eq!(read(500), Some(bytes(1, 0, 2, 500)));
-        assert_eq!(cache.used_bytes(), used);
-        cache.insert(1, 0, &bytes(1, 0, 3, 600));
-        assert_eq!(read(600), Some(bytes(1, 0, 3, 600)));
-        assert_eq!(cache.used_bytes(), used, "a short page takes a whole buffer");
-        cache.insert(1, 1, &[]);
-        assert!(!cache.contains(1, 1));
-    }
+    let cache = cache(100);
+    let read = |len: usize| {
+        let mut out = vec![0; len];
+        cache.read(1, 0, 0, &mut out).then_some(out)
+    };
+    cache.insert(1, 0, &bytes(1, 0, 0, 500));
+    let used = cache.used_bytes();
+    cache.insert(1, 0, &bytes(1, 0, 1, 400));
+    assert_eq!(read(500), Some(bytes(1, 0, 0, 500)));
+    cache.insert(1, 0, &bytes(1, 0, 2, 500));
+    assert_eq!(read(500), Some(bytes(1, 0, 2, 500)));
+    assert_eq!(cache.used_bytes(), used);
+    cache.insert(1, 0, &bytes(1, 0, 3, 600));
+    assert_eq!(read(600), Some(bytes(1, 0, 3, 600)));
+    assert_eq!(cache.used_bytes(), used, "a short page takes a whole buffer");
+    cache.insert(1, 1, &[]);
+    assert!(!cache.contains(1, 1));
 }
 
 #[test]
 fn what_is_removed_or_forgotten_is_gone_and_costs_nothing() {
-    for policy in POLICIES {
-        let cache = cache(100, policy);
-        for file in 1..4 {
-            for page in 0..10 {
-                cache.insert(file, page, &bytes(file, page, 0, PAGE));
-            }
-        }
-        cache.remove(1, 5);
-        cache.remove(1, 5);
-        cache.forget_file(2, 10);
-        cache.forget_file(3, 4);
-        cache.forget_file(99, 4);
+    let cache = cache(100);
+    for file in 1..4 {
         for page in 0..10 {
-            assert_eq!(cache.contains(1, page), page != 5);
-            assert!(!cache.contains(2, page));
-            assert_eq!(cache.contains(3, page), page >= 4);
+            cache.insert(file, page, &bytes(file, page, 0, PAGE));
         }
-        assert_eq!(cache.used_bytes(), 15 * (PAGE as u64 + ENTRY_COST));
-        cache.forget_file(1, 10);
-        cache.forget_file(3, 10);
-        assert_eq!(cache.used_bytes(), 0);
     }
+    cache.remove(1, 5);
+    cache.remove(1, 5);
+    cache.forget_file(2, 10);
+    cache.forget_file(3, 4);
+    cache.forget_file(99, 4);
+    for page in 0..10 {
+        assert_eq!(cache.contains(1, page), page != 5);
+        assert!(!cache.contains(2, page));
+        assert_eq!(cache.contains(3, page), page >= 4);
+    }
+    assert_eq!(cache.used_bytes(), 15 * (PAGE as u64 + ENTRY_COST));
+    cache.forget_file(1, 10);
+    cache.forget_file(3, 10);
+    assert_eq!(cache.used_bytes(), 0);
 }
 
 #[test]
 fn capacity_0_is_off() {
-    for policy in POLICIES {
-        let cache = cache(0, policy);
-        cache.insert(1, 1, &bytes(1, 1, 0, PAGE));
-        assert!(!cache.read(1, 1, 0, &mut [0]) && !cache.contains(1, 1));
-        cache.remove(1, 1);
-        cache.forget_file(1, 5);
-        assert_eq!((cache.used_bytes(), cache.hits(), cache.misses(), cache.capacity()), (0, 0, 0, 0));
-    }
+    let cache = cache(0);
+    cache.insert(1, 1, &bytes(1, 1, 0, PAGE));
+    assert!(!cache.read(1, 1, 0, &mut [0]) && !cache.contains(1, 1));
+    cache.remove(1, 1);
+    cache.forget_file(1, 5);
+    assert_eq!((cache.used_bytes(), cache.hits(), cache.misses(), cache.capacity()), (0, 0, 0, 0));
 }
 
 #[test]
 #[should_panic(expected = "more than a page")]
 fn more_than_a_page_is_a_bug_of_the_caller() {
-    cache(10, CachePolicy::ByBlock).insert(1, 1, &[0; PAGE + 1]);
+    cache(10).insert(1, 1, &[0; PAGE + 1]);
 }
 
 #[test]
 fn what_fits_stays_however_it_hashes() {
     // 95 % of a cache of 4,000 pages: no shard may overflow by bad luck.
-    let cache = cache(4000, CachePolicy::ByBlock);
+    let cache = cache(4000);
     for page in 0..3800 {
         cache.insert(page / 100, page % 100, &bytes(0, page, 0, PAGE));
     }
@@ -121,7 +160,7 @@ fn what_fits_stays_however_it_hashes() {
 
 #[test]
 fn pages_that_are_read_again_outlive_a_long_scan() {
-    let cache = cache(1000, CachePolicy::ByBlock);
+    let cache = cache(1000);
     let read = |file, page| cache.read(file, page, 0, &mut [0; 16]);
     for round in 0..3 {
         for page in 0..200 {
@@ -142,7 +181,7 @@ fn pages_that_are_read_again_outlive_a_long_scan() {
 #[test]
 fn what_was_just_written_is_there_for_the_compaction_that_follows() {
     // A full cache of pages that nobody reads; then a new file of a third of the capacity.
-    let cache = cache(1000, CachePolicy::ByBlock);
+    let cache = cache(1000);
     for page in 0..5000 {
         cache.insert(1, page, &bytes(1, page, 0, PAGE));
     }
@@ -154,97 +193,58 @@ fn what_was_just_written_is_there_for_the_compaction_that_follows() {
 }
 
 #[test]
-fn fifo_evicts_whole_files_in_the_order_of_their_first_pages() {
-    let cache = cache(10, CachePolicy::FifoByFile);
-    let fill = |file, pages: std::ops::Range<u64>| {
-        pages.for_each(|page| cache.insert(file, page, &bytes(file, page, 0, PAGE)));
-    };
-    let held = |file| (0..20).filter(|page| cache.contains(file, *page)).count();
-    fill(1, 0..2);
-    fill(2, 0..4);
-    fill(1, 2..4);
-    // Reading does not make it younger.
-    assert!(cache.read(1, 0, 0, &mut [0; 8]));
-    fill(3, 0..3);
-    assert_eq!((held(1), held(2), held(3)), (0, 4, 3));
-    fill(3, 3..6);
-    assert_eq!((held(2), held(3), cache.used_bytes()), (4, 6, cache.capacity()));
-    // One byte too many, and into the oldest file itself: it goes and begins anew with this page.
-    fill(2, 9..10);
-    assert_eq!((held(2), held(3)), (1, 6));
-    fill(2, 0..3);
-    assert_eq!((held(2), held(3)), (4, 6));
-    fill(2, 3..4);
-    assert_eq!((held(2), held(3)), (5, 0));
-}
-
-#[test]
-fn fifo_keeps_what_fits_of_a_file_larger_than_the_cache() {
-    let cache = cache(10, CachePolicy::FifoByFile);
-    for page in 0..50 {
-        cache.insert(1, page, &bytes(1, page, 0, PAGE));
-    }
-    assert!((0..10).all(|page| cache.contains(1, page)) && !cache.contains(1, 10));
-    assert_eq!(cache.used_bytes(), cache.capacity());
-}
-
-#[test]
 fn the_same_calls_leave_the_same_pages() {
-    for policy in POLICIES {
-        let run = || {
-            let cache = cache(300, policy);
-            for i in 0..5000u64 {
-                let page = mix(i, 1) % 700;
-                if !cache.read(page / 50, page % 50, 0, &mut [0; 8]) {
-                    cache.insert(page / 50, page % 50, &bytes(0, page, 0, PAGE));
-                }
+    let run = || {
+        let cache = cache(300);
+        for i in 0..5000u64 {
+            let page = mix(i, 1) % 700;
+            if !cache.read(page / 50, page % 50, 0, &mut [0; 8]) {
+                cache.insert(page / 50, page % 50, &bytes(0, page, 0, PAGE));
             }
-            (0..700).map(|page| cache.contains(page / 50, page % 50)).collect::<Vec<_>>()
-        };
-        let first = run();
-        assert!(first.contains(&true) && first.contains(&false));
-        assert_eq!(first, run());
-    }
+        }
+        (0..700).map(|page| cache.contains(page / 50, page % 50)).collect::<Vec<_>>()
+    };
+    let first = run();
+    assert!(first.contains(&true) && first.contains(&false));
+    assert_eq!(first, run());
 }
 
 #[test]
 fn threads_never_see_a_wrong_byte() {
-    for policy in POLICIES {
-        let cache = cache(200, policy);
-        let hits: u64 = std::thread::scope(|scope| {
-            let work = |seed: u64| {
-                let (cache, mut hits) = (&cache, 0);
-                move || {
-                    let mut out = vec![0; PAGE];
-                    for i in 0..20_000u64 {
-                        let random = mix(seed, i);
-                        let (file, page) = (random % 7, random / 7 % 60);
-                        let len = 1 + (random >> 20) as usize % PAGE;
-                        match random >> 58 {
-                            0 => cache.remove(file, page),
-                            1 if random.is_multiple_of(50) => cache.forget_file(file, 60),
-                            2..20 => cache.insert(file, page, &bytes(file, page, 0, len)),
-                            _ => {
-                                let offset = len / 2;
-                                if cache.read(file, page, offset, &mut out[offset..len]) {
-                                    hits += 1;
-                                    assert_eq!(out[offset..len], bytes(file, page, 0, len)[offset..]);
-                                }
+    let cache = cache(200);
+    let hits: u64 = std::thread::scope(|scope| {
+        let work = |seed: u64| {
+            let (cache, mut hits) = (&cache, 0);
+            move || {
+                let mut out = vec![0; PAGE];
+                for i in 0..20_000u64 {
+                    let random = mix(seed, i);
+                    let (file, page) = (random % 7, random / 7 % 60);
+                    let len = 1 + (random >> 20) as usize % PAGE;
+                    match random >> 58 {
+                        0 => cache.remove(file, page),
+                        1 if random.is_multiple_of(50) => cache.forget_file(file, 60),
+                        2..20 => cache.insert(file, page, &bytes(file, page, 0, len)),
+                        _ => {
+                            let offset = len / 2;
+                            if cache.read(file, page, offset, &mut out[offset..len]) {
+                                hits += 1;
+                                assert_eq!(out[offset..len], bytes(file, page, 0, len)[offset..]);
                             }
                         }
-                        if random.is_multiple_of(64) {
-                            assert!(cache.used_bytes() <= cache.capacity() + 4096);
-                        }
                     }
-                    hits
+                    if random.is_multiple_of(64) {
+                        assert!(cache.used_bytes() <= cache.capacity() + 4096);
+                    }
                 }
-            };
-            let threads: Vec<_> = (1..5).map(|seed| scope.spawn(work(seed))).collect();
-            threads.into_iter().map(|t| t.join().unwrap()).sum()
-        });
-        assert_eq!(cache.hits(), hits);
-        assert!(hits > 1000, "{hits} hits prove little");
-    }
+                hits
+            }
+        };
+        let threads: Vec<_> = (1..5).map(|seed| scope.spawn(work(seed))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert_eq!(cache.hits(), hits);
+    assert!(hits > 1000, "{hits} hits prove little");
 }
 
 #[derive(Clone, Debug)]
@@ -303,7 +303,7 @@ fn a_range_across_two_pages_is_copied_once() {
 
 #[test]
 fn what_is_appended_stands_together_and_a_nearly_full_cache_gives_no_spans() {
-    let cache = BlockCache::new(32 << 20, PAGE as u32, CachePolicy::ByBlock);
+    let cache = BlockCache::new(32 << 20, PAGE as u32);
     let span = cache.span_size() as usize;
     let append = |file: u64, len: usize| {
         let all = bytes(file, 0, 0, len);
@@ -436,11 +436,9 @@ fn threads_that_pin_the_same_pages_see_right_bytes_and_give_all_back() {
 }
 
 #[test]
-fn small_caches_and_whole_files_pin_nothing() {
-    for (capacity, policy) in
-        [(0, CachePolicy::ByBlock), (8 << 20, CachePolicy::ByBlock), (16 << 20, CachePolicy::FifoByFile)]
-    {
-        let cache = BlockCache::new(capacity, PAGE as u32, policy);
+fn small_caches_and_those_with_a_rule_of_their_own_pin_nothing() {
+    let caches = [BlockCache::new(0, PAGE as u32), BlockCache::new(8 << 20, PAGE as u32), all(16 << 20)];
+    for cache in caches {
         cache.insert(1, 0, &[1; PAGE]);
         let views = cache.views(PAGE as u64);
         assert!(cache.view(&views, 1, 0, 10).is_none() && cache.pinned_bytes() == 0);
@@ -464,9 +462,8 @@ proptest! {
     fn behaves_like_a_map(
         ops in prop::collection::vec(any_op(), 1..200),
         pages in prop_oneof![Just(6u64), Just(100)],
-        fifo in any::<bool>(),
     ) {
-        let cache = cache(pages, POLICIES[usize::from(fifo)]);
+        let cache = cache(pages);
         let mut model: HashMap<Key, Vec<u8>> = HashMap::new();
         for (version, op) in ops.into_iter().enumerate() {
             match op {

@@ -114,6 +114,9 @@ pub trait Opener<E: Engine> {
         false
     }
 
+    /// Sets what a URI cannot ask for.
+    fn tune(&mut self, _: &mut E::Options) {}
+
     /// Sees the drive before its label is read.
     fn prepare(&mut self, _: &Drive, _: &E::Options) -> Result<(), E::Error> {
         Ok(())

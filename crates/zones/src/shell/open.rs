@@ -127,6 +127,7 @@ impl<E: Engine> Shell<E> {
     /// open; those of the drive, of the volume and of the engine.
     pub fn open_uri(uri: &str, more: &[(&str, &str)], opener: &mut dyn Opener<E>) -> Result<Self, E::Error> {
         let Asked { locator, open, mut options, format } = ask::<E>(uri, more)?;
+        opener.tune(&mut options);
         let (look, memory) = (open.read_only, Locator::is_memory(&locator));
         let busy = || E::Error::from(Error::busy(&uri.into(), vec![Holder::of(std::process::id())]));
         let mut key = imbrex_drives::key(&locator);

@@ -145,9 +145,9 @@ mod tests {
         assert!(given("NaN").number(1.05..=100.0).is_err());
         assert_eq!((given("on").on(), given("off").on()), (Ok(true), Ok(false)));
         assert!(given("maybe").on().unwrap_err().contains("neither on nor off"));
-        let words = [("block", 1), ("fifo", 2)];
-        assert_eq!(given("fifo").one_of(&words), Ok(2));
-        assert_eq!(given("lru").one_of(&words).unwrap_err(), "x=lru is neither block nor fifo");
+        let words = [("first", 1), ("last", 2)];
+        assert_eq!(given("last").one_of(&words), Ok(2));
+        assert_eq!(given("best").one_of(&words).unwrap_err(), "x=best is neither first nor last");
         let three = [("a", 1), ("b", 2), ("c", 3)];
         assert_eq!(given("d").one_of(&three).unwrap_err(), "x=d is not one of a, b, c");
         assert_eq!([0, 1000, 1024, 3 << 20, 4 << 30, 1 << 41].map(short), ["0", "1000", "1K", "3M", "4G", "2T"]);

@@ -3,7 +3,7 @@
 //!
 //! The drive that is full is as large as the device of the VM is, and its stroke is the whole one.
 
-use super::super::hosts::{Disk, kernel_setup, library, workplace};
+use super::super::hosts::{Disk, kernel_setup, preload, workplace};
 use super::super::result::{Ratio, Row};
 use super::super::rocks::{On, Pace, Watched, timed, watch};
 use super::super::{Rule, Run, Stop};
@@ -77,7 +77,7 @@ fn all_of(run: &Run, system: System, disk: &Disk) -> Result<Ran, Stop> {
 
 /// Where RocksDB runs.
 enum Host {
-    Bluefs { image: PathBuf, library: PathBuf, formatted: bool, dir: tempfile::TempDir },
+    Bluefs { image: PathBuf, preload: String, formatted: bool, dir: tempfile::TempDir },
     Kernel { baseline: Box<Baseline>, hints: PathBuf, dir: tempfile::TempDir },
 }
 
@@ -106,8 +106,8 @@ impl Host {
             let image = dir.path().join("drive.img");
             let config = disk.config_of(options.scale, capacity, conventional)?;
             drop(Emulator::create(&image, &config, false).map_err(|error| error.to_string())?);
-            let library = library(&options.build, "librocksdb_imbrex.so")?;
-            return Ok(Host::Bluefs { image, library, formatted: false, dir });
+            let preload = preload(&options.build, &["librocksdb_imbrex.so"])?;
+            return Ok(Host::Bluefs { image, preload, formatted: false, dir });
         }
         let file_system = if system == XFS { FileSystem::ZonedXfs } else { FileSystem::F2fs };
         let setup = kernel_setup(run, disk, file_system, Directory::Own, CACHE, dir.path())?;
@@ -123,11 +123,11 @@ impl Host {
         let pace = Pace::Real(run.speed(Rule::All));
         let switches = shrunk("wal=sequential", true, options.scale);
         let (mut command, image, dir) = match self {
-            Host::Bluefs { image, library, formatted, dir } => {
+            Host::Bluefs { image, preload, formatted, dir } => {
                 let format = if std::mem::replace(formatted, true) { "" } else { "format=on&" };
                 let mut command = Command::new("db_bench");
                 command.arg(format!("--fs_uri=imbrex://{}?{format}{}&{switches}", image.display(), pace.options()));
-                command.arg("--db=/bench").env("LD_PRELOAD", &*library).env("IMBREX_SHM_DIR", dir.path());
+                command.arg("--db=/bench").env("LD_PRELOAD", &*preload).env("IMBREX_SHM_DIR", dir.path());
                 (command, image.clone(), dir.path())
             }
             Host::Kernel { baseline, hints, dir } => {

@@ -50,7 +50,6 @@ pub fn options(journal_bytes: u64) -> Options {
         cache_bytes: 0,
         journal_bytes,
         segment_bytes: 64 << 10,
-        share: true,
         volume: VolumeOptions {
             exec: Exec::Inline,
             survivor_bytes: 512 << 10,

@@ -1,7 +1,8 @@
 //! What the tests on tiny drives have in common.
 
-use imbrex_bluefs::{BlueFs, Options};
+use imbrex_bluefs::{BlueFs, Options, Policy};
 use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
 
 /// For tiny drives: small buffers, no cache, a journal that is not compacted by the way, background work by steps.
 pub fn options() -> Options {
@@ -9,7 +10,6 @@ pub fn options() -> Options {
         cache_bytes: 0,
         journal_bytes: 1 << 20,
         segment_bytes: 64 << 10,
-        share: true,
         volume: VolumeOptions {
             exec: Exec::Inline,
             survivor_bytes: 4 << 20,
@@ -18,6 +18,25 @@ pub fn options() -> Options {
         },
         ..Options::default()
     }
+}
+
+/// Every file in zones of its own.
+pub struct Apart;
+
+impl Policy for Apart {
+    fn shares(&self) -> bool {
+        false
+    }
+}
+
+/// The same where every file has zones of its own, so that it is known what stands where, and when there is none left.
+pub fn apart() -> Options {
+    Options { policy: Arc::new(Apart), ..options() }
+}
+
+/// Where files share zones, or do not.
+pub fn sharing(share: bool) -> Options {
+    if share { options() } else { apart() }
 }
 
 /// Bytes that differ by place and seed.
