@@ -2,7 +2,7 @@
 
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{
-    AlignedBuf, Cause, Drive, HeapSurvivor, Priority, Result, Tag, ZoneId, ZoneState, ZonedDevice, report_all,
+    AlignedBuf, Cause, Drive, Fault, HeapSurvivor, Priority, Result, Tag, ZoneId, ZoneState, ZonedDevice, report_all,
 };
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::log::format::{Kind, LogFrame, LogHead, read_zone};
@@ -74,29 +74,9 @@ impl Engine {
         let volume = Volume::open(drive, options)?;
         let tenant = volume.tenant("numbers")?;
         let (mut model, mut skipped, mut whole, mut restored) = (Model::new(), Vec::new(), true, false);
-        let bytes = tenant.root();
-        let clock = || Arc::new(|| 1_000);
-        let log = if bytes.is_empty() {
-            tenant.begin()?;
-            tenant.adoption_done();
-            tenant.recovered()?;
-            let mut zones = Vec::new();
-            for _ in 0..3 * copies {
-                zones.push(tenant.take(Urgency::Metadata)?.0);
-            }
-            let root = Root { copies, zones, ..Root::default() };
-            let mut log = MetaLog::create(&tenant, &root, clock());
-            for _ in 0..copies {
-                log.begin_snapshot()?;
-                assert!(log.finish_snapshot()?);
-            }
-            tenant.set_root(&root.encode().unwrap())?;
-            log
-        } else {
-            let root = Root::decode(&bytes).unwrap();
-            root.check(&volume).unwrap();
-            let (mut log, mut replay) =
-                MetaLog::open(&tenant, &root, clock(), None, &mut |done, all| assert!(done < all))?;
+        let clock = Arc::new(|| 1_000);
+        let opened = MetaLog::open(&tenant, clock.clone(), None, &mut |done, all| assert!(done < all))?;
+        let log = if let Some((mut log, mut replay)) = opened {
             assert!(replay.snapshot.is_some(), "{:?}", replay.skipped);
             if copies == 1 {
                 restored = log.take_left(&mut replay);
@@ -110,6 +90,17 @@ impl Engine {
             log.finish_all_left();
             log.write(Priority::Normal)?;
             tenant.recovered()?;
+            log
+        } else {
+            tenant.begin()?;
+            tenant.adoption_done();
+            tenant.recovered()?;
+            let mut log = MetaLog::create(&tenant, copies, 3 * u32::from(copies), Vec::new(), clock)?;
+            for _ in 0..copies {
+                assert!(tenant.root().is_empty(), "a snapshot is missing");
+                log.begin_snapshot()?;
+                assert!(log.finish_snapshot()?);
+            }
             log
         };
         let mut engine = Engine { volume, tenant, log, lazy: false, model, skipped, restored, whole };
@@ -880,5 +871,41 @@ fn a_command_that_fails_or_a_zone_that_dies_loses_nothing() {
             let report = fault_sweep(&Arc::new(Numbers { copies }), &small(), &plan).unwrap();
             assert!(report.runs > 200 && report.refused < report.runs, "{copies}: {report:?}");
         }
+    }
+}
+
+#[test]
+fn records_that_find_no_room_stay_with_their_caller() {
+    let engine = Engine::open(&formatted(&config()), 2).unwrap();
+    let (appender, mut batch) = (engine.log.appender(), Batch::default());
+    batch.push(|to| to.resize(4 * ZONE as usize, 1));
+    let len = batch.len();
+    let error = appender.append_all(&mut batch).unwrap_err();
+    assert!(matches!(error.fault, Fault::NoSpace) && batch.len() == len, "{error}");
+    assert!(!engine.log.has_unwritten());
+    batch = Batch::default();
+    batch.push(|to| to.push(1));
+    appender.append_all(&mut batch).unwrap();
+    assert!(batch.is_empty() && engine.log.has_unwritten());
+}
+
+#[test]
+fn a_root_that_is_damaged_or_names_no_zones_for_a_log_is_refused_in_a_sentence() {
+    let emulator = formatted(&config());
+    drop(Engine::open(&emulator, 2).unwrap());
+    let whole = {
+        let volume =
+            Volume::open(drive(&emulator), VolumeOptions { exec: Exec::Inline, ..Default::default() }).unwrap();
+        volume.tenant("numbers").unwrap().root()
+    };
+    let mut far = Root::decode(&whole).unwrap();
+    far.zones.push(1000);
+    for (root, told) in [(whole[1..].to_vec(), "of numbers is damaged"), (far.encode().unwrap(), "names zone 1000")] {
+        let volume =
+            Volume::open(drive(&emulator), VolumeOptions { exec: Exec::Inline, ..Default::default() }).unwrap();
+        volume.tenant("numbers").unwrap().set_root(&root).unwrap();
+        drop(volume);
+        let error = Engine::open(&emulator, 2).map(drop).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
     }
 }

@@ -72,7 +72,7 @@ impl Random {
                 log.synced(op);
             }
             17 => drop(tiny.clean().map_err(text)?),
-            18 => drop(tiny.step().map_err(text)?),
+            18 => drop(tiny.tenant.volume().step().map_err(text)?),
             _ => {
                 let most = if self.full { 60_000 } else { 9_000 };
                 let (id, len) = (tiny.next(), rng.random_range(0..most));

@@ -69,12 +69,6 @@ pub(crate) struct Core {
     pub(crate) recovering: AtomicBool,
 }
 
-/// Bytes that a sequential zone takes, the smallest of the drive.
-pub(crate) fn zone_capacity(volume: &Volume) -> u64 {
-    let capacities = volume.report_at_open().iter().map(|zone| zone.capacity);
-    capacities.filter(|capacity| *capacity > 0).min().unwrap_or(volume.geometry().zone_size)
-}
-
 pub(crate) struct Parts {
     pub(crate) volume: Volume,
     pub(crate) tenant: Tenant,
@@ -90,7 +84,7 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let geometry = parts.volume.geometry();
-        let (front, zone_capacity) = (u64::from(geometry.block.max(4096)), zone_capacity(&parts.volume));
+        let (front, zone_capacity) = (u64::from(geometry.block.max(4096)), parts.volume.least_capacity());
         let mut meta = parts.meta;
         meta.set_footprint(front, u64::from(geometry.block));
         meta.take_touched();

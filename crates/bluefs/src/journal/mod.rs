@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// Zones of a new journal: one to write to, and one for the next snapshot.
-const ZONES: usize = 2;
+const ZONES: u32 = 2;
 /// Bytes of pieces that are handed to the log at once.
 const TOGETHER: usize = 256 << 10;
 
@@ -28,8 +28,6 @@ pub(crate) struct Journal {
     grown: AtomicU64,
     /// Bytes of records that were appended since.
     appended: AtomicU64,
-    /// Zones of its ring.
-    zones: AtomicU64,
     /// Number of the last step, and of the last durable one, of this mount.
     last: AtomicU64,
     durable: AtomicU64,
@@ -45,12 +43,9 @@ impl Journal {
     /// # Errors
     /// Those of the drive, and `NoSpace`. The zones that it took are nobody's after the next mount.
     pub(crate) fn create(tenant: &Tenant, clock: Clock, meta: &Meta) -> Result<Journal> {
-        let mut zones = (0..ZONES).map(|_| Ok(tenant.take(Urgency::Metadata)?.0)).collect::<Result<Vec<u32>>>()?;
-        zones.sort_unstable();
-        let root = Root { copies: 1, zones, ..Root::default() };
-        let journal = Journal::of(tenant, MetaLog::create(tenant, &root, clock), 0, 0);
+        let log = MetaLog::create(tenant, 1, ZONES, tenant.volume().power_epoch().to_vec(), clock)?;
+        let journal = Journal::of(tenant, log, 0, 0);
         journal.compact(meta)?;
-        journal.note_epoch()?;
         Ok(journal)
     }
 
@@ -59,7 +54,6 @@ impl Journal {
         Journal {
             tenant: tenant.clone(),
             appender: log.appender().clone(),
-            zones: AtomicU64::new(log.ring_size().0),
             log: Mutex::new(log),
             snapshot: AtomicU64::new(snapshot * BLOCK),
             grown: AtomicU64::new(records * BLOCK),
@@ -133,7 +127,6 @@ impl Journal {
         let before = log.grown();
         let result = log.write(priority);
         self.grown.fetch_add(log.grown() - before, Ordering::Relaxed);
-        self.note_zones(&log);
         result
     }
 
@@ -174,13 +167,9 @@ impl Journal {
         Ok(())
     }
 
-    fn note_zones(&self, log: &MetaLog) {
-        self.zones.store(log.ring_size().0, Ordering::Relaxed);
-    }
-
     /// Zones of its ring.
     pub(crate) fn zone_count(&self) -> u64 {
-        self.zones.load(Ordering::Relaxed)
+        self.appender.zones()
     }
 
     /// Bytes that it takes of the drive. Every sync takes a block, however little it says.
@@ -207,9 +196,8 @@ impl Journal {
         let mut log = self.log();
         // An estimate that does not fit is not believed.
         let needs = if log.fits(self.needs()) { self.needs() } else { bytes_of(meta) };
-        let bytes = self.write_snapshot(&mut log, meta, needs);
-        self.note_zones(&log);
-        self.snapshot.store(bytes?, Ordering::Relaxed);
+        let bytes = self.write_snapshot(&mut log, meta, needs)?;
+        self.snapshot.store(bytes, Ordering::Relaxed);
         self.durable.fetch_max(last, Ordering::AcqRel);
         self.grown.store(0, Ordering::Relaxed);
         self.appended.store(0, Ordering::Relaxed);
@@ -250,16 +238,13 @@ impl Journal {
 
     /// Takes one more zone, where the metadata has outgrown those that there are; none that is kept back, or reserved for anybody.
     pub(crate) fn grow(&self) -> Result<()> {
-        let mut log = self.log();
-        log.grow(Urgency::User)?;
-        self.note_zones(&log);
-        Ok(())
+        self.log().grow(Urgency::User)
     }
 
     /// Zones that it can give back when it is written anew, where its snapshot takes so many bytes.
     pub(crate) fn spare_zones(&self, bytes: u64) -> u64 {
         let (zones, zone) = self.log().ring_size();
-        zones.saturating_sub((bytes.div_ceil(zone.max(1)) + 1).max(ZONES as u64))
+        zones.saturating_sub((bytes.div_ceil(zone.max(1)) + 1).max(ZONES.into()))
     }
 
     /// Gives those back that are free. Returns how many.
@@ -267,9 +252,7 @@ impl Journal {
         let mut log = self.log();
         let (_, zone) = log.ring_size();
         let least = self.needs().div_ceil(zone.max(1)) + 1;
-        let given_back = log.shrink(least as usize);
-        self.note_zones(&log);
-        given_back
+        log.shrink(least as usize)
     }
 
     /// The next mount finds out by this whether power may have failed since.

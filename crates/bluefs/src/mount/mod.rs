@@ -11,7 +11,7 @@ mod ends;
 pub(crate) use ends::{covered, log_end};
 
 use crate::file::File;
-use crate::file::core::{Core, Parts, zone_capacity};
+use crate::file::core::{Core, Parts};
 use crate::journal::{Journal, records_of, step_of};
 use crate::kind::purpose;
 use crate::meta::inline::INLINE_PAGE;
@@ -23,7 +23,7 @@ use crate::sync::lock;
 use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, Zone, ZoneId, ZoneState};
 use imbrex_drives::counted::Counters;
 use imbrex_zones::conventional::{ConventionalSpace, UNIT};
-use imbrex_zones::log::{KEPT, MetaLog, Root};
+use imbrex_zones::log::{KEPT, MetaLog};
 use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Exec, LeftSegment, OpenZone, RESTORED, Tenant, Volume};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,6 @@ pub(crate) fn read_twice(volume: &Volume, buf: &mut [u8], at: u64, tag: Tag) -> 
 /// Reads all metadata; changes nothing.
 fn read_metadata(tenant: &Tenant, clock: Clock) -> Result<Found> {
     let volume = tenant.volume();
-    let bytes = tenant.root();
     let mut found = Found {
         log: None,
         meta: Meta::new(),
@@ -120,16 +119,7 @@ fn read_metadata(tenant: &Tenant, clock: Clock) -> Result<Found> {
         stretches: Stretches::default(),
         unwritten: Vec::new(),
     };
-    if bytes.is_empty() {
-        return Ok(found);
-    }
-    let refused = |why: &str| {
-        let what = format!("the root of the file system is damaged ({why}); restore the drive from a copy");
-        Error::refused(Code::Corruption, &volume.name(), what)
-    };
-    let root = Root::decode(&bytes).map_err(refused)?;
-    root.check(volume).map_err(|why| refused(&format!("it {why}")))?;
-    let (mut log, mut contents) = MetaLog::open(tenant, &root, clock, None, &mut |_, _| {})?;
+    let Some((mut log, mut contents)) = MetaLog::open(tenant, clock, None, &mut |_, _| {})? else { return Ok(found) };
     found.restored = log.take_left(&mut contents);
     let Found { meta, report, recorded, .. } = &mut found;
     let mut odd = contents.snapshot.is_none() || contents.partial;
@@ -153,7 +143,7 @@ fn read_metadata(tenant: &Tenant, clock: Clock) -> Result<Found> {
         odd |= replay(meta, record, report);
     });
     recorded.extend(meta.zones().map(|(zone, _)| zone));
-    report.power_lost = root.engine != volume.power_epoch() || tenant.lost_power_before();
+    report.power_lost = log.root().engine != volume.power_epoch() || tenant.lost_power_before();
     let mut damage = contents.skipped;
     if contents.snapshot.is_none() {
         damage.push("The journal has no snapshot any more.".into());
@@ -251,7 +241,7 @@ pub(crate) fn mount(
     let journal = journal_of(&tenant, &options.clock, &mut found, unclean, &zones)?;
     held.into_iter().for_each(|zone| tenant.release(zone));
     let least = |capacity: u64| if tenant.limits_active() { 1 } else { worth_parking(capacity) };
-    let mut parking = Parking::new(zone_capacity(&volume));
+    let mut parking = Parking::new(volume.least_capacity());
     park(&mut parking, &zones, &found.meta, u64::from(volume.geometry().block.max(4096)), least);
     let meta = found.meta;
     let parts = Parts { volume, tenant, options, counters, maintenance, meta, journal, conventional, parking };

@@ -4,8 +4,8 @@ use crate::api::look::Space;
 use crate::api::store::ChunkStore;
 use crate::api::uri::{OF_URI, OpenRequest};
 use crate::clean::background::Chores;
+use crate::core::Core;
 use crate::core::report::Relabelled;
-use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::meter::Measured;
 use crate::meter::Stats;
@@ -99,10 +99,9 @@ impl Engine for Core {
     /// A piece of the checkpoint that is under way, or a burst of cleaning.
     fn step(&self) -> Result<bool> {
         {
-            let guard = self.commit_guard();
-            let mut meta = lock(&self.meta);
-            if meta.log.in_snapshot() {
-                self.checkpoint_step(&mut meta, &guard)?;
+            let mut guard = self.commits.lead();
+            if guard.log().in_snapshot() {
+                self.checkpoint_step(&mut guard)?;
                 return Ok(true);
             }
         }

@@ -1,7 +1,7 @@
 //! Looks at the store: room, zones, and where a chunk stands.
 
 use crate::api::store::ChunkStore;
-use crate::core::{Core, fill_of, lock};
+use crate::core::{Core, fill_of};
 use crate::error::{Error, Result};
 use crate::format::entry::{LOST, ZoneState};
 use crate::format::id::ChunkId;
@@ -96,7 +96,7 @@ impl ChunkStore {
     pub fn zones(&self) -> Vec<ZoneInfo> {
         let block = |n: u32| u64::from(n) * BLOCK as u64;
         let mut all = Vec::new();
-        all.extend(lock(&self.core.meta).log.zones().into_iter().map(|z| ZoneInfo {
+        all.extend(self.core.commits.lead().log().zones().into_iter().map(|z| ZoneInfo {
             zone: z.zone.0,
             usage: ZoneUse::Meta(z.copy),
             // As in Figure 12, but without a pool: no metazone is open before it is written.
@@ -167,10 +167,8 @@ impl ChunkStore {
 impl Core {
     /// How much room there is.
     pub(crate) fn space(&self) -> Space {
-        let zones = self.volume.report_at_open().iter();
-        let least = zones.filter(|zone| is_sequential(zone)).map(|zone| zone.capacity).min().unwrap_or(0);
         let fill = |blocks: u64| fill_of(u32::try_from(blocks).unwrap_or(u32::MAX), 1 << 20);
-        let whole = fill(least / BLOCK as u64);
+        let whole = fill(self.volume.least_capacity() / BLOCK as u64);
         let free = u64::from(self.tenant.counts().free);
         let state = self.state();
         let mut space = Space { total: (free + state.zones.all().len() as u64) * whole, ..Space::default() };

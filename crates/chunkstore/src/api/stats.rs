@@ -24,7 +24,7 @@ impl Core {
             appended_bytes: get(&c.appended),
             reads: get(&c.reads),
             read_bytes: get(&c.read),
-            commits: get(&c.commits),
+            commits: self.commits.flushes(),
             damaged: get(&c.damaged),
             moved_bytes: cleaning.moved,
             cleaned_zones: cleaning.freed,

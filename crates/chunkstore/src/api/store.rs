@@ -5,7 +5,7 @@ use crate::api::look;
 use crate::check::scrub::Scrubbed;
 use crate::check::{CheckReport, ScrubStep};
 use crate::core::report::OpenReport;
-use crate::core::{Core, State, lock};
+use crate::core::{Core, FLUSH, State};
 use crate::error::{Error, Result};
 use crate::format::id::{ChunkId, StreamType};
 use crate::index::Chunk;
@@ -74,7 +74,7 @@ impl PendingSync<'_> {
     /// # Errors
     /// Those of [`ChunkStore::sync`].
     pub fn finish(self) -> Result<()> {
-        self.core.flush_group(self.group)?;
+        self.group.flush(FLUSH)?.tell();
         self.core.commit_bytes(self.target, State::has_stranded)
     }
 }
@@ -435,7 +435,7 @@ impl ChunkStore {
     pub fn begin_sync(&self) -> Result<PendingSync<'_>> {
         let core = &*self.core;
         let target = core.state().assigned;
-        Ok(PendingSync { core, target, group: core.write_group(core.commit_guard())? })
+        Ok(PendingSync { core, target, group: core.write_group(core.commits.lead())? })
     }
 
     /// Makes durable what has been appended to a chunk, and that it was created; other chunks' bytes may be, too. With the drive's write
@@ -481,11 +481,10 @@ impl ChunkStore {
     pub fn checkpoint(&self) -> Result<()> {
         let target = self.core.state().assign();
         self.core.commit(target)?;
-        let guard = self.core.commit_guard();
-        let mut meta = lock(&self.core.meta);
+        let mut guard = self.core.commits.lead();
         // The one that is under way knows less.
-        meta.log.abandon_snapshot();
-        self.core.checkpoint_whole(&mut meta, &guard)
+        guard.log().abandon_snapshot();
+        self.core.checkpoint_whole(&mut guard)
     }
 
     /// Does one piece of background work: a piece of the checkpoint that is under way, a burst of [cleaning](Options::max_slowdown) if that is
@@ -502,8 +501,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`].
     pub fn begin_checkpoint(&self) -> Result<()> {
-        let guard = self.core.commit_guard();
-        self.core.checkpoint_begin(&mut lock(&self.core.meta), &guard)
+        self.core.checkpoint_begin(&mut self.core.commits.lead())
     }
 
     /// Cleans now: moves about `most` bytes out of zones that the drive does not let be written any more, then out of those that are

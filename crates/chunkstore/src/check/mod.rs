@@ -3,7 +3,7 @@
 pub(crate) mod losses;
 pub(crate) mod scrub;
 
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::format::entry::{ChunkEnd, LOST};
 use crate::format::id::ChunkId;
@@ -81,7 +81,7 @@ impl Core {
     pub(crate) fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport { problems: self.check_zones(), ..CheckReport::default() };
         report.problems.extend(self.check_names());
-        if lock(&self.meta).log.has_lost_copy() {
+        if self.commits.lead().log().has_lost_copy() {
             report.problems.push(imbrex_zones::log::ONE_COPY.into());
         }
         let mut after = None;

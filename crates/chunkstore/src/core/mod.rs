@@ -9,14 +9,12 @@
 //! - At most one thread writes a zone: it has the zone's [`ZoneGuard`](imbrex_zones::write::ZoneGuard). With the drive's write cache off those who append
 //!   write theirs without the commit guard ([`write_through`](crate::write::write_through)).
 //!
-//! Lock order: the commit guard → the metadata log → a zone guard → the state → the locks of `zones`. Nobody waits for the commit guard or the log while holding a
-//! zone guard, but who writes for all: it holds those of zones that refuse their bytes.
+//! Lock order: the commit guard, with the metadata log → the checkpoint's progress → a zone guard → the state → the locks of `zones`. Nobody waits for the commit
+//! guard while holding a zone guard, but who writes for all: it holds those of zones that refuse their bytes.
 
 mod lifetime_model;
-pub(crate) mod meta;
 pub(crate) mod report;
 
-use crate::core::meta::Meta;
 use crate::core::report::OpenReport;
 use crate::error::Result;
 use crate::format::entry::{Entry, GroupEntry, LOST};
@@ -30,10 +28,11 @@ use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::clean::{Cleaner, Rules};
+use imbrex_zones::log::MetaLog;
 use imbrex_zones::shell::Maintenance;
-/// The right to write what has gathered, the journal first.
+/// The right to write what has gathered, the metadata log first.
 pub(crate) use imbrex_zones::write::Lead as CommitGuard;
-use imbrex_zones::write::{Committer, Join, RecordWriter, Written};
+use imbrex_zones::write::{Committer, RecordWriter, Written};
 use imbrex_zones::{Tenant, Volume};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -48,6 +47,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn blocks(bytes: u64) -> u32 {
     u32::try_from(bytes / BLOCK as u64).unwrap_or(u32::MAX)
 }
+
+/// What makes a group durable.
+pub(crate) const FLUSH: Tag = Tag::new(Cause::UserWrite);
 
 /// Most bytes that the cleaner copies before they are made durable and the index is switched.
 pub(crate) const CLEAN_STEP: u64 = 16 << 20;
@@ -297,6 +299,16 @@ impl State {
     }
 }
 
+/// How far the checkpoint that is under way has come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) next_slot: u32,
+    /// The name that was written last.
+    pub(crate) last_name: Option<Arc<str>>,
+    /// What was appended when it began.
+    pub(crate) appended: u64,
+}
+
 /// An open store.
 pub(crate) struct Core {
     pub(crate) volume: Volume,
@@ -306,7 +318,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     pub(crate) writer: Arc<RecordWriter>,
     pub(crate) commits: Committer,
-    pub(crate) meta: Mutex<Meta>,
+    /// Whoever has the commit guard locks it.
+    pub(crate) checkpoint: Mutex<Progress>,
     numbers: AtomicU64,
     pub(crate) counters: crate::meter::Counters,
     /// One thread at a time opens a zone.
@@ -320,7 +333,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(tenant: Tenant, options: Options, limits: DerivedLimits, mut state: State, meta: Meta) -> Core {
+    pub(crate) fn new(tenant: Tenant, options: Options, limits: DerivedLimits, mut state: State, log: MetaLog) -> Core {
         match options.placement.remembers() {
             true => state.learn_sizes(),
             false => state.sizes.clear(),
@@ -331,7 +344,7 @@ impl Core {
         // Unlike any number of an earlier mount: those counted less.
         let first = volume.mount() << 40;
         let core = Core {
-            commits: Committer::new(&state.writer),
+            commits: Committer::new(&state.writer, log),
             cleaner: Cleaner::new(&tenant, rules),
             writer: state.writer.clone(),
             volume,
@@ -339,7 +352,7 @@ impl Core {
             options,
             limits,
             state: Mutex::new(state),
-            meta: Mutex::new(meta),
+            checkpoint: Mutex::default(),
             numbers: AtomicU64::new(first),
             counters: Default::default(),
             opening: Mutex::new(()),
@@ -364,25 +377,14 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits for the right to write.
-    pub(crate) fn commit_guard(&self) -> CommitGuard<'_> {
-        self.commits.lead()
-    }
-
     /// Returns when everything up to number `target` is durable: leads a commit, or waits for the one that covers it.
     pub(crate) fn commit(&self, target: u64) -> Result<()> {
-        loop {
-            match self.commits.join(target) {
-                Join::Durable => return Ok(()),
-                Join::Written(group) => self.flush_group(group)?,
-                Join::Lead(guard) => {
-                    if !self.options.group_commit_delay.is_zero() && self.is_threaded() {
-                        std::thread::sleep(self.options.group_commit_delay);
-                    }
-                    self.flush_group(self.write_group(guard)?)?;
-                }
+        self.commits.commit(target, FLUSH, |guard| {
+            if !self.options.group_commit_delay.is_zero() && self.volume.is_threaded() {
+                std::thread::sleep(self.options.group_commit_delay);
             }
-        }
+            self.write_group(guard)
+        })
     }
 
     /// The same, of bytes that a zone may not have taken that there is no other place for: a commit goes on without these.
@@ -409,32 +411,24 @@ impl Core {
         }
     }
 
-    pub(crate) fn is_threaded(&self) -> bool {
-        matches!(self.options.volume.exec, imbrex_zones::Exec::Threads(_))
-    }
-
     /// Writes everything that is there now, and a piece of the checkpoint that is under way or due. The next group may be written from then on.
-    pub(crate) fn write_group<'a>(&self, guard: CommitGuard<'a>) -> Result<Written<'a>> {
-        let mut meta = lock(&self.meta);
-        self.admit_group(&mut meta, &guard)?;
+    pub(crate) fn write_group<'a>(&self, mut guard: CommitGuard<'a>) -> Result<Written<'a>> {
+        let needs = || {
+            let state = self.state();
+            (state.fresh.cost() + (64 * state.journal.len() + state.naming) as u64, state.index_bytes)
+        };
+        guard.make_room(needs, |guard| self.checkpoint_whole(guard))?;
         {
             let mut state = self.state();
             state.committed = state.appended;
         }
-        let target = self.write_out(&mut meta, &guard)?;
-        if let Err(error) = self.checkpoint_tick(&mut meta, &guard) {
+        let target = self.write_out(&mut guard)?;
+        if let Err(error) = self.checkpoint_tick(&mut guard) {
             self.volume.check_poison()?;
             // The commit itself is as good without, and the last checkpoint still counts.
             tracing::error!(%error, "a checkpoint could not be written");
         }
         Ok(guard.done(target))
-    }
-
-    /// Makes a group durable, and all before it.
-    pub(crate) fn flush_group(&self, group: Written<'_>) -> Result<()> {
-        let new = group.flush(Tag::new(Cause::UserWrite))?.tell();
-        self.counters.commits.fetch_add(u64::from(new), Ordering::Relaxed);
-        Ok(())
     }
 
     /// Gives zones back to the volume's pool that are durably garbage and that nobody pins: when free ones run short, or all of
@@ -446,21 +440,16 @@ impl Core {
         }
         let (gone, durable) = {
             let mut state = self.state();
-            let durable = self.commits.durable();
-            let mut gone = self.tenant.forgotten(durable);
             // No metadata refers to them, so nobody pins one after this.
-            gone.retain(|zone| {
-                if !self.writer.forget(zone.0) {
-                    return false;
-                }
+            let (gone, durable) = self.commits.forgotten();
+            for zone in &gone {
                 // One that was released while the cleaner pinned it for a look never was in the table.
-                let Some(mut z) = state.zones.remove(zone.0) else { return true };
+                let Some(mut z) = state.zones.remove(zone.0) else { continue };
                 z.step(Event::Reset);
                 if z.unread > 0 {
                     state.give_up_unread();
                 }
-                true
-            });
+            }
             (gone, durable)
         };
         self.tenant.free(&gone, durable);

@@ -5,17 +5,14 @@
 //! and the records behind those ends. Whatever changed a chunk after it was written is in one of these two, and both can be
 //! replayed over a newer state. The last piece is written only when everything that the parts speak of is durable.
 
-use crate::core::meta::{Meta, Progress};
-use crate::core::{CommitGuard, Core, State};
+use crate::core::{CommitGuard, Core, Progress, State, lock};
 use crate::error::Result;
 use crate::format::data_blocks;
 use crate::format::entry::notes::StreamEntry;
-use crate::format::entry::{Entry, LOST, PartWriter, RecordIndex, ZoneEntry};
+use crate::format::entry::{LOST, PartWriter, RecordIndex, ZoneEntry};
 use crate::index::Chunk;
 #[cfg(doc)]
 use crate::zone::DataZone;
-use imbrex_device::Fault;
-use imbrex_zones::log::{Admitted, Batch};
 use std::collections::BTreeMap;
 
 impl State {
@@ -59,30 +56,16 @@ impl State {
 }
 
 impl Core {
-    /// Appends entries to the log, in memory. The caller has seen to [room](Core::admit_group), so they may take all that is there.
-    ///
-    /// # Errors
-    /// `NoSpace` where nothing is: no zone of the log takes them.
-    pub(crate) fn log_entries(&self, meta: &mut Meta, entries: &[Entry]) -> Result<()> {
-        let mut records = Batch::default();
-        entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
-        match meta.log.appender().admit(records.len() as u64, None) {
-            Admitted::Room(room) => meta.log.appender().append(room, records),
-            Admitted::Snapshot => return Err(self.error(Fault::NoSpace).into()),
-        }
-        Ok(())
-    }
-
     /// Begins a checkpoint, unless one is under way.
-    pub(crate) fn checkpoint_begin(&self, meta: &mut Meta, _guard: &CommitGuard) -> Result<()> {
-        if meta.log.in_snapshot() {
+    pub(crate) fn checkpoint_begin(&self, guard: &mut CommitGuard) -> Result<()> {
+        let log = guard.log();
+        if log.in_snapshot() {
             return Ok(());
         }
-        meta.log.begin_snapshot()?;
-        meta.progress = Progress::default();
+        log.begin_snapshot()?;
+        *lock(&self.checkpoint) = Progress { appended: self.state().appended, ..Progress::default() };
         let zones: Vec<ZoneEntry> = {
             let state = self.state();
-            meta.progress.appended = state.appended;
             let stranded = state.stranded_tails();
             let entry = |(zone, z): (&u32, &crate::zone::DataZone)| ZoneEntry {
                 zone: *zone,
@@ -98,39 +81,39 @@ impl Core {
         for zone in &zones {
             part.zone(zone);
             if part.len() >= self.limits.part_bytes {
-                meta.log.piece(&part.finish())?;
+                log.piece(&part.finish())?;
             }
         }
         if !part.is_empty() {
-            meta.log.piece(&part.finish())?;
+            log.piece(&part.finish())?;
         }
         // Marks take no more than a part, whatever is damaged.
         let scrub = self.state().scrub.entry(self.limits.part_bytes / 64);
         let streams = self.options.own_streams();
         let notes = [scrub.map(|scrub| scrub.encode()), (!streams.is_empty()).then(|| StreamEntry::encode(&streams))];
-        Ok(notes.into_iter().flatten().try_for_each(|payload| meta.log.piece(&payload))?)
+        Ok(notes.into_iter().flatten().try_for_each(|payload| log.piece(&payload))?)
     }
 
     /// Writes one more piece. False: there is no checkpoint under way any more.
     ///
     /// # Errors
     /// Then the checkpoint is given up; the one before still counts.
-    pub(crate) fn checkpoint_step(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<bool> {
-        if !meta.log.in_snapshot() {
+    pub(crate) fn checkpoint_step(&self, guard: &mut CommitGuard) -> Result<bool> {
+        if !guard.log().in_snapshot() {
             return Ok(false);
         }
-        let mut part = self.checkpoint_next(&mut meta.progress);
+        let mut part = self.checkpoint_next(&mut lock(&self.checkpoint));
         if !part.is_empty() {
-            meta.log.piece(&part.finish())?;
+            guard.log().piece(&part.finish())?;
             return Ok(true);
         }
         // Where a zone takes no more of its bytes, they have another place than the parts say: then the checkpoint is abandoned.
-        if let Err(error) = self.write_out(meta, guard) {
-            meta.log.abandon_snapshot();
+        if let Err(error) = self.write_out(guard) {
+            guard.log().abandon_snapshot();
             return Err(error);
         }
-        if meta.log.finish_snapshot()? {
-            self.state().checkpointed = meta.progress.appended;
+        if guard.log().finish_snapshot()? {
+            self.state().checkpointed = lock(&self.checkpoint).appended;
         }
         Ok(false)
     }
@@ -165,52 +148,24 @@ impl Core {
     }
 
     /// Writes a whole checkpoint, or what is missing of the one under way; one that is abandoned meanwhile is begun anew.
-    pub(crate) fn checkpoint_whole(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
-        let before = meta.log.snapshot();
-        while meta.log.snapshot() == before {
-            self.checkpoint_begin(meta, guard)?;
-            while self.checkpoint_step(meta, guard)? {}
-        }
-        Ok(())
-    }
-
-    /// Whether the log has room for what the next commits write, and for a checkpoint.
-    fn has_room(&self, meta: &Meta) -> bool {
-        let (size, untold) = {
-            let state = self.state();
-            (state.index_bytes, state.fresh.cost() + (64 * state.journal.len() + state.naming) as u64)
-        };
-        meta.log.appender().has_room(untold, Some(size))
-    }
-
-    /// Before a group is written: has the log take it. Where the log asks for that, a whole checkpoint is written first in each copy, since the
-    /// other one still keeps what is older.
-    ///
-    /// # Errors
-    /// A volume that takes no more writes. Where a checkpoint could not be written the last one still counts, and the group takes what room is left.
-    pub(crate) fn admit_group(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
-        for _ in 0..if meta.log.grown() > 0 { 2 } else { 0 } {
-            if self.has_room(meta) {
-                break;
-            }
-            if let Err(error) = self.checkpoint_whole(meta, guard) {
-                self.volume.check_poison()?;
-                tracing::error!(%error, "a checkpoint could not be written");
-                break;
-            }
+    pub(crate) fn checkpoint_whole(&self, guard: &mut CommitGuard) -> Result<()> {
+        let before = guard.log().snapshot();
+        while guard.log().snapshot() == before {
+            self.checkpoint_begin(guard)?;
+            while self.checkpoint_step(guard)? {}
         }
         Ok(())
     }
 
     /// After a commit: begins a checkpoint when it is time for one, and writes a piece of the one that is under way.
-    pub(crate) fn checkpoint_tick(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<()> {
+    pub(crate) fn checkpoint_tick(&self, guard: &mut CommitGuard) -> Result<()> {
         let due = {
             let state = self.state();
             state.appended - state.checkpointed >= self.options.checkpoint_bytes
         };
         if due {
-            self.checkpoint_begin(meta, guard)?;
+            self.checkpoint_begin(guard)?;
         }
-        self.checkpoint_step(meta, guard).map(drop)
+        self.checkpoint_step(guard).map(drop)
     }
 }

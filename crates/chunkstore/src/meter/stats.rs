@@ -10,7 +10,6 @@ pub(crate) struct Counters {
     pub(crate) appended: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) read: AtomicU64,
-    pub(crate) commits: AtomicU64,
     pub(crate) damaged: AtomicU64,
     pub(crate) background: AtomicU64,
     pub(crate) scrubbed: AtomicU64,

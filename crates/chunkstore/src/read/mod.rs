@@ -165,7 +165,7 @@ impl Core {
             let parts = piece.image[..len].chunks_mut(most).enumerate();
             commands.extend(parts.map(|(n, part)| (i, address + (n * most) as u64, part)));
         }
-        let want = if self.is_threaded() && geometry.rotational { commands.len().saturating_sub(1) } else { 0 };
+        let want = if self.volume.is_threaded() && geometry.rotational { commands.len().saturating_sub(1) } else { 0 };
         let helpers = Helpers::take(&self.helpers, want);
         commands.reverse();
         let (commands, failed) = (Mutex::new(commands), Mutex::new(Vec::new()));

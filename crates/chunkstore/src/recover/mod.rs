@@ -20,9 +20,8 @@ mod salvage;
 pub(crate) use relabel::relabel;
 pub use relabel::{KEPT, Relabel};
 
-use crate::core::meta::Meta;
 use crate::core::report::{OpenReport, Relabelled};
-use crate::core::{Core, DerivedLimits, State, lock};
+use crate::core::{Core, DerivedLimits, State};
 use crate::error::{Error, Result};
 use crate::format::BLOCK;
 use crate::format::entry::Part;
@@ -31,11 +30,11 @@ use crate::index::cost;
 use crate::index::scrub::Scrub;
 use crate::options::Options;
 use crate::zone::{DataZone, ZoneState};
-use imbrex_device::{Error as DriveError, Geometry, ZoneId};
+use imbrex_device::{Error as DriveError, Geometry, Zone, ZoneId};
 use imbrex_zones::log::{Keep, MetaLog, Root};
 use imbrex_zones::shell::Start;
 use imbrex_zones::write::{RecordOptions, RecordWriter};
-use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
+use imbrex_zones::{Budget, OpenZone, Tenant, Volume};
 use replay::Rebuilt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -109,29 +108,18 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
     let began = Instant::now();
     // Nothing of this engine is ever in the survivor.
     drop(tenant.left_behind());
-    let bytes = tenant.root();
-    if bytes.is_empty() {
-        return begin(tenant, options).map(|core| (core, OpenReport { clean: true, ..OpenReport::default() }));
-    }
-    let name = tenant.volume().name();
-    let root = Root::decode(&bytes).map_err(|why| {
-        DriveError::damaged(&name, format!("the chunk store's root is damaged: {why}; restore the drive from a copy"))
-    })?;
-    if root.unfinished && !salvaging {
-        let sentence = "its label was made anew, and the salvage after that did not come to its end; run `imbrex chunk salvage` again";
-        return Err(DriveError::unusable(&name, sentence).into());
-    }
-    root.check(tenant.volume()).map_err(|what| {
-        let sentence = format!(
-            "the chunk store's root {what}; open the drive with the settings it was made with, or restore it from a copy"
-        );
-        DriveError::unusable(&name, sentence)
-    })?;
-    let mut report = OpenReport::default();
     // A salvage wants all names that there are.
     let keep: Option<Keep> = if salvaging { Some(&Part::has_names) } else { None };
     let mut read = |done, all| progress(OpenStep::Metazones, done, all);
-    let (mut log, mut found) = MetaLog::open(&tenant, &root, options.clock.clone(), keep, &mut read)?;
+    let Some((mut log, mut found)) = MetaLog::open(&tenant, options.clock.clone(), keep, &mut read)? else {
+        return begin(tenant, options).map(|core| (core, OpenReport { clean: true, ..OpenReport::default() }));
+    };
+    let root = log.root().clone();
+    if root.unfinished && !salvaging {
+        let sentence = "its label was made anew, and the salvage after that did not come to its end; run `imbrex chunk salvage` again";
+        return Err(DriveError::unusable(&tenant.volume().name(), sentence).into());
+    }
+    let mut report = OpenReport::default();
     report.damage.append(&mut found.skipped);
     report.checkpoint = found.snapshot.unwrap_or(0);
     let new_streams = know_streams(&tenant, &mut options, &found.pieces)?;
@@ -169,16 +157,15 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         log.finish_all_left();
     }
     tenant.recovered()?;
-    let core = Core::new(tenant, options, limits, state, Meta::new(log));
+    let core = Core::new(tenant, options, limits, state, log);
     report.damage.extend(core.lost_sentences());
     if dirty {
-        let guard = core.commit_guard();
-        let mut meta = lock(&core.meta);
-        meta.log.forget_unread();
-        core.checkpoint_whole(&mut meta, &guard)?;
+        let mut guard = core.commits.lead();
+        guard.log().forget_unread();
+        core.checkpoint_whole(&mut guard)?;
         if salvaging {
             // Neither ring has an older one that counts.
-            core.checkpoint_whole(&mut meta, &guard)?;
+            core.checkpoint_whole(&mut guard)?;
         }
     }
     tracing::debug!(
@@ -273,58 +260,36 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
 fn derive_limits(tenant: &Tenant, options: &Options, log: &MetaLog) -> DerivedLimits {
     let volume = tenant.volume();
     let ring = log.ring_size();
-    let sequential = volume.report_at_open().iter().filter(|zone| zone.state != imbrex_device::ZoneState::Conventional);
-    let (mut count, mut least) = (0u32, u64::MAX);
-    for zone in sequential.filter(|zone| zone.capacity > 0) {
-        count += 1;
-        least = least.min(zone.capacity / BLOCK as u64 * BLOCK as u64);
-    }
+    let sequential = |zone: &&Zone| zone.state != imbrex_device::ZoneState::Conventional && zone.capacity > 0;
+    let count = volume.report_at_open().iter().filter(sequential).count() as u32;
+    let least = volume.least_capacity() / BLOCK as u64 * BLOCK as u64;
     // Beside chunks: the zones of both rings and one for the cleaner.
     let open = tenant.most_open().map(|n| n.saturating_sub(3));
     let active = tenant.most_active().map(|n| n.saturating_sub(3));
     let limit = [open, active].into_iter().flatten().min();
     // Metazones that have died may have no capacity any more.
     let datazones = count.saturating_sub(log.zones().len() as u32);
-    DerivedLimits::new(options, least.min(volume.geometry().zone_size), ring, datazones, limit)
+    DerivedLimits::new(options, least, ring, datazones, limit)
 }
 
 /// Makes a store of a tenant that has nothing yet. Repeated from the beginning, if it does not come to its end.
 fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     tenant.begin()?;
     tenant.adoption_done();
-    let volume = tenant.volume().clone();
     tenant.recovered()?;
     let free = tenant.counts().free;
-    let want = metazones(free);
-    check_free(&volume.name(), free, volume.geometry())?;
-    let mut zones = Vec::new();
-    for _ in 0..want {
-        zones.push(tenant.take(Urgency::Metadata)?.0);
-    }
-    zones.sort_unstable();
-    let root = Root { copies: COPIES, zones, ..Root::default() };
-    let bytes = root.encode().ok_or_else(|| {
-        let sentence = "its free zones stand in too many places for the metazones; format it anew";
-        DriveError::unusable(&volume.name(), sentence)
-    })?;
-    let log = MetaLog::create(&tenant, &root, options.clock.clone());
+    check_free(&tenant.volume().name(), free, tenant.volume().geometry())?;
+    let log = MetaLog::create(&tenant, COPIES, metazones(free), Vec::new(), options.clock.clone())?;
     let limits = derive_limits(&tenant, &options, &log);
     let state = State::new(writer(&tenant, &options), options.streams.len());
-    let core = Core::new(tenant, options, limits, state, Meta::new(log));
-    {
-        // One in each ring.
-        let guard = core.commit_guard();
-        let mut meta = lock(&core.meta);
-        core.checkpoint_whole(&mut meta, &guard)?;
-        core.checkpoint_whole(&mut meta, &guard)?;
-    }
-    // They are durable: each has ended with a flush.
-    core.tenant.set_root(&bytes)?;
+    let core = Core::new(tenant, options, limits, state, log);
+    // One in each ring: then the label names them.
+    (0..COPIES).try_for_each(|_| core.checkpoint_whole(&mut core.commits.lead()))?;
     Ok(core)
 }
 
 /// Whether new records may go to a zone in this state of the drive.
-pub(crate) fn takes_writes(zone: &imbrex_device::Zone) -> bool {
+pub(crate) fn takes_writes(zone: &Zone) -> bool {
     zone.state.writable() && zone.wp.is_some_and(|wp| wp % BLOCK as u64 == 0)
 }
 

@@ -146,7 +146,7 @@ impl Core {
             self.writer.buffered() > self.options.buffer_bytes || state.journal.len() > self.limits.journal_payload / 32
         };
         if full {
-            let guard = self.commit_guard();
+            let guard = self.commits.lead();
             // Somebody else may have done it meanwhile.
             if self.writer.buffered() > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
                 // Perhaps nobody ever calls anything durable; whoever does flushes this, too.

@@ -9,16 +9,16 @@ pub(crate) mod relocate;
 pub(crate) mod take;
 pub(crate) mod write_through;
 
-use crate::core::meta::Meta;
 use crate::core::{CommitGuard, Core};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::write::relocate::Relocated;
+use imbrex_zones::log::Batch;
 
 impl Core {
     /// Writes what has gathered: the journal first, then the zones. Returns the number up to which all is written, but for what waits for zones that
     /// take no writes while there is no other place for it ([stranded](crate::zone::DataZone::stranded)).
-    pub(crate) fn write_out(&self, meta: &mut Meta, guard: &CommitGuard) -> Result<u64> {
+    pub(crate) fn write_out(&self, guard: &mut CommitGuard) -> Result<u64> {
         loop {
             let (entries, target, due) = {
                 let mut state = self.state();
@@ -32,11 +32,14 @@ impl Core {
                 // A number of its own: what is written later is in another group.
                 (std::mem::take(&mut state.journal), state.assign(), self.writer.due())
             };
-            if let Err(error) = self.log_entries(meta, &entries) {
+            // There is room, since the leader has seen to it, but where the log could get none.
+            let mut records = Batch::default();
+            entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
+            if let Err(error) = guard.log().appender().append_all(&mut records) {
                 self.state().journal.splice(0..0, entries);
-                return Err(error);
+                return Err(error.into());
             }
-            let refused = guard.write(&mut meta.log, target, &due)?;
+            let refused = guard.write(target, &due)?;
             {
                 let mut state = self.state();
                 state.creates.retain(|_, created| *created > target);
@@ -48,7 +51,7 @@ impl Core {
                 moved |= came == Relocated::Moved;
                 if came != Relocated::StillStranded {
                     // What it tells of these bytes' places is not so any more, or never will be.
-                    meta.log.abandon_snapshot();
+                    guard.log().abandon_snapshot();
                 }
             }
             if !moved {

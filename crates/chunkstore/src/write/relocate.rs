@@ -199,7 +199,7 @@ mod tests {
         let zone = store.places(id(0)).unwrap()[0].zone;
 
         let core = &store.core;
-        let commit = core.commit_guard();
+        let commit = core.commits.lead();
         let zone_guard = core.writer.zone_guard(zone, u64::MAX).unwrap();
         let new = core.new_zone(ZoneUse::Data(StreamType::DATA), Urgency::Metadata).unwrap();
         let to = new.zone;

@@ -54,11 +54,11 @@ impl Core {
         } else {
             self.tenant.take(urgency)?
         };
-        let capacity = self.volume.report_at_open().get(zone.0 as usize).map_or(0, |z| z.capacity / BLOCK as u64);
         let head = ZoneHead { volume: self.volume.uuid(), zone: zone.0, usage, time: (self.options.clock)() };
         let payload = head.encode();
         let life = self.next_number();
         let head = record(Header::of_payload(Kind::ZoneHead, 0, &payload), life, 0, &payload);
-        Ok(NewZone { zone: zone.0, life, usage, capacity: capacity as u32, head })
+        let capacity = (self.volume.capacity(zone) / BLOCK as u64) as u32;
+        Ok(NewZone { zone: zone.0, life, usage, capacity, head })
     }
 }

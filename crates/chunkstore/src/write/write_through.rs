@@ -13,12 +13,11 @@
 //! Everything else is a commit: create, seal, delete, the journal, checkpoints, and all errors, because finding another place for the bytes of a
 //! zone takes the right to write.
 
-use crate::core::{Core, State};
+use crate::core::{Core, FLUSH, State};
 use crate::error::Result;
 use crate::format::entry::LOST;
 use crate::format::{BLOCK, data_blocks};
 use crate::index::Group;
-use imbrex_device::Cause;
 use imbrex_zones::write::Wrote;
 
 /// What bytes of a chunk wait for until they are durable.
@@ -97,7 +96,7 @@ impl Core {
             match state.need(slot, serial, end, self.commits.logged()) {
                 Need::Nothing => {
                     drop(state);
-                    return self.has_power();
+                    return Ok(self.volume.check_power()?);
                 }
                 Need::Commit => {
                     let target = state.assigned;
@@ -107,7 +106,7 @@ impl Core {
                 Need::Journal(number) => {
                     drop(state);
                     let Some(guard) = self.commits.join_logged(number) else { continue };
-                    let led = self.write_group(guard).and_then(|group| self.flush_group(group));
+                    let led = self.write_group(guard).and_then(|group| Ok(group.flush(FLUSH)?.tell()));
                     // What else went wrong in that commit is no business of these bytes.
                     if self.commits.logged() < number {
                         led?;
@@ -133,15 +132,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// Fails where the drive tells that it has lost power since it was opened: whether its write cache is still off nobody knows. A flush says so
-    /// to everybody.
-    fn has_power(&self) -> Result<()> {
-        if self.volume.device().power_epoch() != self.volume.power_epoch() {
-            self.volume.sync(Cause::UserWrite.into())?;
-        }
-        Ok(())
     }
 }
 

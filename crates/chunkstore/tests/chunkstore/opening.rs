@@ -138,7 +138,7 @@ fn a_root_that_names_zones_that_are_no_metazones_is_refused() {
                 true => ChunkStore::salvage(drive(&emulator), options(), |_, _| {}),
             };
             let error = opened.err().map(|error| error.to_string());
-            let told = error.as_ref().is_some_and(|error| error.contains("the chunk store's root names"));
+            let told = error.as_ref().is_some_and(|error| error.contains("the root of chunkstore names"));
             assert!(told, "{metazones:?}, salvaging {salvaging}: {error:?}");
         }
     }

@@ -5,6 +5,7 @@ use super::kept::Kept;
 use super::ring::{self, Room};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::volume::Tenant;
+use imbrex_device::{Error, Fault, Result};
 use std::sync::Arc;
 
 /// Room for records: whoever has it can append so many bytes, and the rings take them.
@@ -37,6 +38,8 @@ pub(super) struct Tail {
     rooms: Vec<Room>,
     copies: u64,
     frame: u64,
+    /// Zones of a ring.
+    pub(super) zones: u64,
     /// A zone with metadata is gone from the only copy: a snapshot is to tell it again.
     shaken: bool,
 }
@@ -137,9 +140,26 @@ impl Appender {
         }
     }
 
+    /// Appends records in memory that may take all the room there is, and leaves none in the batch.
+    ///
+    /// # Errors
+    /// `NoSpace`: then they stay there.
+    pub fn append_all(&self, records: &mut Batch) -> Result<()> {
+        let Admitted::Room(room) = self.admit(records.len() as u64, None) else {
+            return Err(Error::new(&self.tenant.volume().name(), Fault::NoSpace));
+        };
+        self.append(room, std::mem::take(records));
+        Ok(())
+    }
+
     /// Whether [`Appender::admit`] would say yes.
     pub fn has_room(&self, bytes: u64, snapshot: Option<u64>) -> bool {
         self.tail().has_room(bytes, snapshot)
+    }
+
+    /// Zones of a ring.
+    pub fn zones(&self) -> u64 {
+        self.tail().zones
     }
 
     /// Gives the room back: no records come.

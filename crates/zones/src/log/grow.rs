@@ -66,7 +66,7 @@ impl MetaLog {
         }
     }
 
-    fn set_root(&mut self, root: Root) -> Result<()> {
+    pub(super) fn set_root(&mut self, root: Root) -> Result<()> {
         let bytes = root.encode().ok_or_else(|| self.error(Fault::InvalidInput("a root is too long".into())))?;
         self.tenant.set_root(&bytes)?;
         self.root = root;

@@ -46,8 +46,9 @@ pub use kept::KEPT;
 pub use open::{Keep, Replay};
 pub use root::Root;
 
+use crate::table::pool::Urgency;
 use crate::volume::{Tenant, Volume};
-use imbrex_device::{Error, Fault, ZoneId};
+use imbrex_device::{Error, Fault, Result, ZoneId};
 use ring::{Ring, Room, Slot};
 use std::sync::Arc;
 
@@ -114,6 +115,8 @@ pub struct MetaLog {
     clock: Clock,
     root: Root,
     rings: Vec<Ring>,
+    /// The label does not name it before so many more snapshots are whole.
+    unnamed: u8,
     appender: Appender,
     /// Bytes of a frame at most.
     frame: u64,
@@ -142,17 +145,26 @@ pub struct MetaLog {
 
 /// A zone that was just taken.
 fn empty_slot(volume: &Volume, zone: u32) -> Slot {
-    let capacity = volume.report_at_open().get(zone as usize).map_or(0, |zone| zone.capacity);
-    Slot { capacity: capacity / BLOCK * BLOCK, ..Slot::empty(ZoneId(zone)) }
+    Slot { capacity: volume.capacity(ZoneId(zone)) / BLOCK * BLOCK, ..Slot::empty(ZoneId(zone)) }
 }
 
 impl MetaLog {
-    /// A log of a tenant that has none: `root` names zones that it has taken. The caller writes as many snapshots as there are copies, and
-    /// then the root.
-    pub fn create(tenant: &Tenant, root: &Root, clock: Clock) -> MetaLog {
-        let slot = |zone| empty_slot(tenant.volume(), zone);
-        let rings = (0..root.copies).map(|copy| Ring::new(root.ring(copy).map(slot).collect(), 0)).collect();
-        MetaLog::of(tenant, root, rings, clock)
+    /// A log of a tenant that has none, in so many copies and zones, which it takes. The caller writes as many snapshots as there are copies; when these are whole the
+    /// label names the log. `engine`: what the engine wants to know before it reads the log.
+    ///
+    /// # Errors
+    /// `NoSpace`, those of the drive, and where the zones stand in too many places. Zones that were taken are nobody's after the next mount.
+    pub fn create(tenant: &Tenant, copies: u8, zones: u32, engine: Vec<u8>, clock: Clock) -> Result<MetaLog> {
+        let mut zones = (0..zones).map(|_| Ok(tenant.take(Urgency::Metadata)?.0)).collect::<Result<Vec<u32>>>()?;
+        zones.sort_unstable();
+        let (root, volume) = (Root { copies, zones, unfinished: false, engine }, tenant.volume());
+        if root.encode().is_none() {
+            let sentence = "its free zones stand in too many places for a metadata log; format it anew";
+            return Err(Error::unusable(&volume.name(), sentence));
+        }
+        let slot = |zone| empty_slot(volume, zone);
+        let rings = (0..copies).map(|copy| Ring::new(root.ring(copy).map(slot).collect(), 0)).collect();
+        Ok(MetaLog { unnamed: copies, ..MetaLog::of(tenant, &root, rings, clock) })
     }
 
     fn of(tenant: &Tenant, root: &Root, mut rings: Vec<Ring>, clock: Clock) -> MetaLog {
@@ -164,6 +176,7 @@ impl MetaLog {
             clock,
             root: root.clone(),
             rings,
+            unnamed: 0,
             appender: Appender::new(tenant),
             frame: 0,
             run: 0,
@@ -186,6 +199,7 @@ impl MetaLog {
     fn measure(&mut self) {
         self.run = ring::run_of(self.zone_bytes());
         self.frame = if self.rings.len() > 1 { self.run } else { BLOCK };
+        self.appender.tail().zones = self.ring_size().0;
         self.publish();
     }
 

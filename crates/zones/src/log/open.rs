@@ -130,19 +130,19 @@ struct Reader<'a> {
 }
 
 impl MetaLog {
-    /// Reads the log that `root` names. Nothing is changed: the caller decides, [adopts](MetaLog::adopt) the zones, and goes on. `progress` hears how many
-    /// of how many zones are read.
+    /// Reads the tenant's log; `None`: it has none yet. Nothing is changed: the caller decides, [adopts](MetaLog::adopt) the zones, and goes on. `progress` hears
+    /// how many of how many zones are read.
     ///
     /// # Errors
-    /// Those of the drive, but for what cannot be read: that is told in [`Replay::skipped`].
+    /// Those of [`Root::of`] and of the drive, but for what cannot be read: that is told in [`Replay::skipped`].
     pub fn open(
         tenant: &Tenant,
-        root: &Root,
         clock: Clock,
         keep: Option<Keep>,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<(MetaLog, Replay)> {
-        MetaLog::read(tenant, root, tenant.volume().report_at_open(), clock, keep, progress)
+    ) -> Result<Option<(MetaLog, Replay)>> {
+        let Some(root) = Root::of(tenant)? else { return Ok(None) };
+        MetaLog::read(tenant, &root, tenant.volume().report_at_open(), clock, keep, progress).map(Some)
     }
 
     /// What the log that `root` names holds, while somebody writes it; `report`: of all zones, as they are now.

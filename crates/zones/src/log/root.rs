@@ -1,7 +1,7 @@
 //! What the label says of a log: the zones of its rings (SMRSTORE §5.2, the superzone).
 
-use crate::volume::Volume;
-use imbrex_device::ZoneState;
+use crate::volume::{Tenant, Volume};
+use imbrex_device::{Error, Result, ZoneState};
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -45,6 +45,27 @@ pub struct Root {
 }
 
 impl Root {
+    /// What the label says of the tenant's log; `None`: it has none yet.
+    ///
+    /// # Errors
+    /// Where it is damaged, or no log can stand in the zones that it names. A root that names other zones is another drive's, or nobody's: nothing is read
+    /// by it.
+    pub fn of(tenant: &Tenant) -> Result<Option<Root>> {
+        let (bytes, volume, name) = (tenant.root(), tenant.volume(), tenant.name());
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let root = Root::decode(&bytes).map_err(|why| {
+            let sentence = format!("the root of {name} is damaged: {why}; restore the drive from a copy");
+            Error::damaged(&volume.name(), sentence)
+        })?;
+        root.check(volume).map_err(|what| {
+            let advice = "open the drive with the settings it was made with, or restore it from a copy";
+            Error::unusable(&volume.name(), format!("the root of {name} {what}; {advice}"))
+        })?;
+        Ok(Some(root))
+    }
+
     /// The zones of a ring.
     pub fn ring(&self, copy: u8) -> impl Iterator<Item = u32> {
         self.zones.iter().copied().skip(usize::from(copy)).step_by(usize::from(self.copies.max(1)))
@@ -122,11 +143,8 @@ impl Root {
         Ok(Root { copies: raw.copies, zones, unfinished: raw.flags & UNFINISHED != 0, engine: engine.to_vec() })
     }
 
-    /// Whether a log can stand in these zones of the volume. A root that names other zones is another drive's, or nobody's: nothing is read by it.
-    ///
-    /// # Errors
-    /// A phrase that says what it names.
-    pub fn check(&self, volume: &Volume) -> Result<(), String> {
+    /// Whether a log can stand in these zones of the volume; if not, a phrase that says what it names.
+    fn check(&self, volume: &Volume) -> Result<(), String> {
         let report = volume.report_at_open();
         for number in &self.zones {
             let Some(zone) = report.get(*number as usize) else {

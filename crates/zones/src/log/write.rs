@@ -382,6 +382,20 @@ impl MetaLog {
         Ok(())
     }
 
+    /// Writes a whole snapshot of these pieces; one that is dropped on the way is begun anew.
+    ///
+    /// # Errors
+    /// As [`MetaLog::begin_snapshot`].
+    pub fn write_snapshot(&mut self, pieces: &Batch) -> Result<()> {
+        loop {
+            self.begin_snapshot()?;
+            self.pieces(pieces)?;
+            if self.finish_snapshot()? {
+                return Ok(());
+            }
+        }
+    }
+
     /// The snapshot has all its pieces: flushes, writes that it is whole, flushes, and resets the zones before it. The caller has written whatever
     /// the pieces speak of. False: no snapshot is being written any more.
     ///
@@ -410,6 +424,10 @@ impl MetaLog {
         }
         self.publish();
         tracing::debug!(number, frames, ring, "snapshot written");
+        if self.unnamed == 1 {
+            self.set_root(self.root.clone())?;
+        }
+        self.unnamed = self.unnamed.saturating_sub(1);
         Ok(true)
     }
 

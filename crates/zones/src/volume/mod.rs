@@ -473,6 +473,17 @@ impl Volume {
         &self.handle.core.report
     }
 
+    /// Bytes that the zone took then; 0: there is no such zone.
+    pub fn capacity(&self, zone: ZoneId) -> u64 {
+        self.report_at_open().get(zone.0 as usize).map_or(0, |zone| zone.capacity)
+    }
+
+    /// Bytes that every zone took then, but for those that took nothing.
+    pub fn least_capacity(&self) -> u64 {
+        let capacities = self.report_at_open().iter().map(|zone| zone.capacity);
+        capacities.filter(|capacity| *capacity > 0).min().unwrap_or(self.geometry().zone_size)
+    }
+
     /// Reads whole blocks at byte address `at`.
     pub fn read(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
         read_all(self.handle.core.drive.device.as_ref(), buf, at, tag)

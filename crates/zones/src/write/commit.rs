@@ -1,8 +1,8 @@
 //! Group commit: who commits writes for everybody, and the next group is written while the one before is flushed.
 //!
 //! An engine numbers what it decides. Whoever needs a number durable [joins](Committer::join). One of them becomes the leader: it has the right to write
-//! ([`Lead`]) and writes everything that has gathered, the log first and then what is due of the [zones](RecordWriter). When all of that is at the drive, the group is [`Written`], and the next leader may
-//! write. A flush covers every group that was written before it began. So at most one thread writes, at most one flushes, and the two do not wait for each
+//! ([`Lead`]), and the log with it. It writes everything that has gathered, the log first and then what is due of the [zones](RecordWriter). When all of that is at the
+//! drive, the group is [`Written`], and the next leader may write. [`Committer::commit`] does all this but for the group, which the engine writes. A flush covers every group that was written before it began. So at most one thread writes, at most one flushes, and the two do not wait for each
 //! other. Everybody who waits for a written group waits in the volume's flush; no token has to be alive for that.
 //!
 //! ```text
@@ -19,10 +19,10 @@
 use super::records::{Due, RecordWriter, ZoneGuard};
 use crate::log::MetaLog;
 use crate::medium::flush::Ticket;
-use crate::sync::{Condvar, Mutex, lock, wait};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 #[cfg(doc)]
 use crate::volume::Volume;
-use imbrex_device::{Priority, Result, Tag};
+use imbrex_device::{Error, Priority, Result, Tag, ZoneId};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub type Seq = u64;
 /// The group commit of one engine on a volume.
 pub struct Committer {
     records: Arc<RecordWriter>,
+    /// Its lock is taken by whoever has the right to write, so nobody waits for it.
+    log: Mutex<MetaLog>,
     groups: Mutex<Groups>,
     changed: Condvar,
 }
@@ -46,6 +48,8 @@ struct Groups {
     /// Groups that are written and not known to be durable, the oldest first, and the flush that each needs.
     written: VecDeque<(Seq, Ticket)>,
     durable: Seq,
+    /// So many flushes made groups durable.
+    flushes: u64,
 }
 
 /// What whoever [joins](Committer::join) finds.
@@ -60,7 +64,10 @@ pub enum Join<'a> {
 
 /// The right to write. Dropped before it is [done](Lead::done), it is the next one's.
 #[must_use]
-pub struct Lead<'a>(&'a Committer);
+pub struct Lead<'a> {
+    committer: &'a Committer,
+    log: MutexGuard<'a, MetaLog>,
+}
 
 /// A group that the drive has and may still lose with its power.
 #[must_use]
@@ -79,8 +86,39 @@ pub struct Flushed<'a> {
 
 impl Committer {
     /// Everything up to number 0 is durable.
-    pub fn new(records: &Arc<RecordWriter>) -> Committer {
-        Committer { records: records.clone(), groups: Mutex::default(), changed: Condvar::new() }
+    pub fn new(records: &Arc<RecordWriter>, log: MetaLog) -> Committer {
+        let (records, log) = (records.clone(), Mutex::new(log));
+        Committer { records, log, groups: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Returns when everything up to `seq` is durable: has `write` write a group, or waits for the one that covers it. `write` is called on this thread, which has
+    /// the right to write then and no lock of the volume.
+    ///
+    /// # Errors
+    /// Those of `write`, and of [`Written::flush`].
+    pub fn commit<'a, E: From<Error>>(
+        &'a self,
+        seq: Seq,
+        tag: Tag,
+        mut write: impl FnMut(Lead<'a>) -> Result<Written<'a>, E>,
+    ) -> Result<(), E> {
+        loop {
+            let group = match self.join(seq) {
+                Join::Durable => return Ok(()),
+                Join::Written(group) => group,
+                Join::Lead(lead) => write(lead)?,
+            };
+            group.flush(tag)?.tell();
+        }
+    }
+
+    /// Zones that were [forgotten](crate::Tenant::forgotten) with what is durable, that nobody pins and in which the record writer has nothing left to do, and the
+    /// number up to which all is durable. The engine strikes them off its own list, and then [frees](crate::Tenant::free) them. Works in memory.
+    pub fn forgotten(&self) -> (Vec<ZoneId>, Seq) {
+        let durable = self.durable();
+        let mut gone = self.records.tenant().forgotten(durable);
+        gone.retain(|zone| self.records.forget(zone.0));
+        (gone, durable)
     }
 
     /// Waits while `seq` may be in the group that somebody is writing. An engine goes on joining until it finds [`Join::Durable`].
@@ -92,29 +130,34 @@ impl Committer {
             true => Some(Join::Durable),
             false => groups.written.iter().find_map(written),
         });
-        found.unwrap_or_else(Join::Lead)
+        found.unwrap_or_else(|()| Join::Lead(self.leader()))
     }
 
     /// The same of what needs the log alone to be [written](Lead::logged) up to `seq`, as with the drive's write cache off. `None`: it is.
     pub fn join_logged(&self, seq: Seq) -> Option<Lead<'_>> {
-        self.find(|groups| (seq <= groups.logged).then_some(())).err()
+        self.find(|groups| (seq <= groups.logged).then_some(())).err().map(|()| self.leader())
     }
 
     /// Waits for the right to write, whatever is durable.
     pub fn lead(&self) -> Lead<'_> {
-        let Err(lead) = self.find(|_| None::<Infallible>);
-        lead
+        let Err(()) = self.find(|_| None::<Infallible>);
+        self.leader()
     }
 
-    /// Waits until this is there, or for the right to write.
-    fn find<T>(&self, there: impl Fn(&Groups) -> Option<T>) -> std::result::Result<T, Lead<'_>> {
+    /// Who has got the right to write.
+    fn leader(&self) -> Lead<'_> {
+        Lead { committer: self, log: lock(&self.log) }
+    }
+
+    /// Waits until this is there, or for the right to write, which is an error here.
+    fn find<T>(&self, there: impl Fn(&Groups) -> Option<T>) -> Result<T, ()> {
         let mut groups = lock(&self.groups);
         loop {
             if let Some(found) = there(&groups) {
                 return Ok(found);
             }
             if !std::mem::replace(&mut groups.writing, true) {
-                return Err(Lead(self));
+                return Err(());
             }
             groups = wait(&self.changed, groups);
         }
@@ -134,30 +177,64 @@ impl Committer {
     pub fn durable(&self) -> Seq {
         lock(&self.groups).durable
     }
+
+    /// So many flushes made groups durable.
+    pub fn flushes(&self) -> u64 {
+        lock(&self.groups).flushes
+    }
 }
 
 impl<'a> Lead<'a> {
+    /// The log.
+    pub fn log(&mut self) -> &mut MetaLog {
+        &mut self.log
+    }
+
+    /// Before a group is written: sees to it that the log has room for it. Where the log asks for that `snapshot` writes a whole one, once for each copy, since the other
+    /// one still keeps what is older. `needs`: bytes of the group's records as a [`Batch`](crate::log::Batch), and about as many of a snapshot.
+    ///
+    /// # Errors
+    /// A volume that takes no more writes. Where a snapshot could not be written the last one still counts, and the group takes what room is left.
+    pub fn make_room<E: From<Error> + std::fmt::Display>(
+        &mut self,
+        needs: impl Fn() -> (u64, u64),
+        mut snapshot: impl FnMut(&mut Lead<'a>) -> Result<(), E>,
+    ) -> Result<()> {
+        for _ in 0..if self.log.grown() > 0 { self.log.root().copies } else { 0 } {
+            let (records, size) = needs();
+            if self.log.appender().has_room(records, Some(size)) {
+                break;
+            }
+            if let Err(error) = snapshot(self) {
+                self.committer.records.tenant().volume().check_poison()?;
+                tracing::error!(%error, "a snapshot of the metadata could not be written");
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes a group: what the log has in memory, which tells of everything that was decided up to `seq`, and then what is [due](RecordWriter::due). Returns
     /// guards of the zones that did not take all of theirs: the engine puts it elsewhere, and writes again before it is [done](Lead::done).
     ///
     /// # Errors
     /// Those of the drive. A zone that refuses its bytes is none.
-    pub fn write(&self, log: &mut MetaLog, seq: Seq, due: &[Due]) -> Result<Vec<ZoneGuard<'a>>> {
-        log.write(Priority::Normal)?;
+    pub fn write(&mut self, seq: Seq, due: &[Due]) -> Result<Vec<ZoneGuard<'a>>> {
+        self.log.write(Priority::Normal)?;
         self.logged(seq);
-        self.0.records.write(due)
+        self.committer.records.write(due)
     }
 
     /// The log is written up to `seq`, its zones are not yet.
     pub fn logged(&self, seq: Seq) {
-        let mut groups = lock(&self.0.groups);
+        let mut groups = lock(&self.committer.groups);
         groups.logged = groups.logged.max(seq);
-        self.0.changed.notify_all();
+        self.committer.changed.notify_all();
     }
 
     /// Everything that was decided up to `seq` is written. From here on the next group may be.
     pub fn done(self, seq: Seq) -> Written<'a> {
-        let committer = self.0;
+        let committer = self.committer;
         committer.records.group_written(seq);
         let ticket = committer.records.tenant().volume().ticket();
         let mut groups = lock(&committer.groups);
@@ -171,8 +248,8 @@ impl<'a> Lead<'a> {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        lock(&self.0.groups).writing = false;
-        self.0.changed.notify_all();
+        lock(&self.committer.groups).writing = false;
+        self.committer.changed.notify_all();
     }
 }
 
@@ -197,6 +274,7 @@ impl Flushed<'_> {
     pub fn tell(self) -> bool {
         let new = self.committer.records.group_durable(self.seq);
         let mut groups = lock(&self.committer.groups);
+        groups.flushes += u64::from(new);
         groups.durable = groups.durable.max(self.seq);
         let durable = groups.durable;
         groups.written.retain(|(seq, _)| *seq > durable);
@@ -225,7 +303,10 @@ mod tests {
         let options = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let volume = Volume::open(drive, options).unwrap();
         let options = RecordOptions { gather: 1 << 20, block: 4096, zones_at_once: None };
-        (emulator, Committer::new(&Arc::new(RecordWriter::new(&volume.tenant("one").unwrap(), options))))
+        let tenant = volume.tenant("one").unwrap();
+        tenant.adoption_done();
+        let log = MetaLog::create(&tenant, 1, 2, Vec::new(), Arc::new(|| 0)).unwrap();
+        (emulator, Committer::new(&Arc::new(RecordWriter::new(&tenant, options)), log))
     }
 
     /// Whoever needs `seq` leads, and has written.
@@ -280,6 +361,23 @@ mod tests {
         }
         assert!(matches!(commits.join(4), Join::Durable));
         assert_eq!(emulator.stats().flushes - before, 1);
+    }
+
+    #[test]
+    fn a_commit_writes_one_group_and_none_where_that_is_durable() {
+        let (emulator, commits) = committer();
+        let (before, mut groups) = (emulator.stats().flushes, 0);
+        for seq in [3, 5, 6] {
+            let write = |lead| {
+                groups += 1;
+                Ok::<_, Error>(Lead::done(lead, seq + 2))
+            };
+            commits.commit(seq, TAG, write).unwrap();
+        }
+        assert_eq!((groups, commits.durable(), commits.flushes()), (2, 8, 2));
+        assert_eq!(emulator.stats().flushes - before, 2);
+        let failed = commits.commit(9, TAG, |_| Err(Error::invalid(&"one".into(), "the engine cannot")));
+        assert!(failed.is_err() && !commits.is_writing());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod drive_support;
 
 use super::*;
 use crate::Urgency;
+use crate::log::MetaLog;
 use crate::volume::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use crate::write::{Committer, Join};
 use drive_support::Watched;
@@ -45,6 +46,11 @@ impl Fixture {
         let zone = self.writer.tenant().take(Urgency::User).unwrap();
         self.writer.open(OpenZone { zone, life, at: 0, capacity: 256 << 10 });
         zone.0
+    }
+
+    fn committer(&self) -> Committer {
+        let log = MetaLog::create(self.writer.tenant(), 1, 2, Vec::new(), Arc::new(|| 0)).unwrap();
+        Committer::new(&self.writer, log)
     }
 
     fn push(&self, zone: u32, blocks: usize) -> u64 {
@@ -183,7 +189,7 @@ fn a_zone_is_known_until_it_is_finished_and_durable() {
     for write_cache in [false, true] {
         let all = fixture(write_cache, 4);
         let [a, b, _] = all.zones[..] else { unreachable!() };
-        let commits = Committer::new(&all.writer);
+        let commits = all.committer();
         all.push(a, 1);
         all.push(b, 2);
         all.writer.close(b);
@@ -208,6 +214,21 @@ fn a_zone_is_known_until_it_is_finished_and_durable() {
     }
 }
 
+#[test]
+fn a_forgotten_zone_is_handed_out_once_nothing_waits_for_it_and_that_is_durable() {
+    let all = fixture(true, 4);
+    let (commits, tenant) = (all.committer(), all.writer.tenant());
+    let [a, b, _] = all.zones[..] else { unreachable!() };
+    all.push(a, 1);
+    tenant.forget(ZoneId(a), 1);
+    tenant.forget(ZoneId(b), 2);
+    commits.lead().done(1).flush(Cause::Journal.into()).unwrap().tell();
+    assert_eq!(commits.forgotten(), (vec![], 1), "bytes of the one wait, and the other is not forgotten durably");
+    assert_eq!(all.write(a), Wrote::All);
+    assert_eq!(commits.forgotten(), (vec![ZoneId(a)], 1));
+    assert!(!all.writer.knows(a) && all.writer.knows(b));
+}
+
 /// A group tells of the life that it wrote, whatever the zone is now.
 #[test]
 fn a_flush_says_nothing_of_a_later_life() {
@@ -215,7 +236,7 @@ fn a_flush_says_nothing_of_a_later_life() {
     let zone = all.zones[0];
     all.push(zone, 3);
     assert_eq!(all.write(zone), Wrote::All);
-    let commits = Committer::new(&all.writer);
+    let commits = all.committer();
     let group = commits.lead().done(1);
     assert!(all.writer.forget(zone));
     all.writer.tenant().reset(ZoneId(zone)).unwrap();
