@@ -5,7 +5,7 @@
 
 #![no_main]
 
-use imbrex_zones::frame::ZoneHeader;
+use imbrex_zones::ZoneHeader;
 use imbrex_zones::log::Root;
 use imbrex_zones::log::chain::Chain;
 use imbrex_zones::log::format::{LOG_KIND, LogFrame, LogHead};

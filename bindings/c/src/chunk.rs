@@ -176,7 +176,7 @@ pub unsafe extern "C" fn imbrex_chunk_open(uri: *const c_char, out: *mut *mut im
 /// what stands in the zones, all of which are read. What was deleted may be back and what was sealed may be open, as far as the journal does
 /// not say so any more. With `relabel` also the store of a drive that has lost both copies of its label: a new one is written in their
 /// place; `volume` are the 16 bytes of the UUID where zones of several stores are there, else NULL. Written zones that are not this store's
-/// are kept as they are, and no engine gets them. With read-only=on in the URI nothing on the drive changes, and the handle shows what would be
+/// stay as they are; other engines get theirs back. With read-only=on in the URI nothing on the drive changes, and the handle shows what would be
 /// there. `what` may be NULL. The process must not have the store open; a salvage that did not return is to be repeated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_chunk_salvage(

@@ -78,8 +78,6 @@ pub struct Options {
     /// Only to look: what a mount repairs is repaired in memory, over the drive, every change is refused (`ReadOnly`), and
     /// drive and survivor stay as they are.
     pub read_only: bool,
-    /// Searches the zones as after a damaged journal, whatever the journal says: for [salvage](crate::api::salvage).
-    pub rescue: bool,
     /// After so long without a command from anybody the zones of short tables are packed together, where files share zones and the
     /// volume has threads; `None`: never.
     pub idle_pack: Option<Duration>,
@@ -99,7 +97,6 @@ impl Default for Options {
             around_bytes: AROUND,
             page_bytes: imbrex_zones::cache::DEFAULT_PAGE,
             read_only: false,
-            rescue: false,
             idle_pack: Some(Duration::from_secs(2)),
             clock: Arc::new(now),
         }

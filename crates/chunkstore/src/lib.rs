@@ -37,5 +37,5 @@ pub use meter::{Histogram, Measured, Operation, Stats};
 pub use options::{Append, ChunkInfo, Clock, Durability, FormatOptions, Options, StreamSettings};
 pub use policy::place::{Ask, Choice, Fit, OpenZone, Placement, place};
 pub use policy::victim::CleaningPolicy;
-pub use recover::{KEPT, OpenStep, RESERVE, Relabel, TENANT, budget};
+pub use recover::{OpenStep, RESERVE, Relabel, TENANT, budget};
 pub use zone::{Event, ZoneState};

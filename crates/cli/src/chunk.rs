@@ -13,7 +13,6 @@ use crate::engine::Named;
 use crate::output::{Failure, Outcome, bar_style, count, number_of};
 use crate::picture::{Content, Contents};
 use clap::Subcommand;
-use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{ChunkId, ChunkStore, OpenStep, Space, StreamType, ZoneInfo};
 use imbrex_drives::parse_size;
 use indicatif::ProgressBar;
@@ -347,7 +346,7 @@ struct Salvage {
     #[arg(long)]
     dry_run: bool,
     /// Where both copies of the label are lost, write a new one in their place, from what the zones say. Written zones that are not the
-    /// store's are kept as they are, and no engine gets them.
+    /// store's stay as they are; other engines on the drive get theirs back.
     #[arg(long)]
     relabel: bool,
     /// Of several chunk stores that have zones on it, the one that the label shall be of.
@@ -479,10 +478,7 @@ pub fn contents(drive: &str) -> Option<Contents> {
     let mut contents = Contents { kinds: vec!["journal and checkpoints".into()], ..Contents::default() };
     contents.kinds.extend((0..StreamType::MOST as u8).filter_map(StreamType::new).map(|s| store.stream_name(s)));
     let content = |zone: &ZoneInfo| {
-        let kind = match zone.usage {
-            ZoneUse::Meta(_) => 0,
-            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => 1 + usize::from(stream.number()),
-        };
+        let kind = zone.usage.map_or(0, |usage| 1 + usize::from(usage.stream().number()));
         (zone.zone, Content { kind, live: zone.live, written: zone.written })
     };
     contents.zones = store.zones().iter().map(content).collect();

@@ -8,6 +8,7 @@
 pub mod cache;
 pub mod clean;
 pub mod frame;
+mod header;
 pub mod label;
 pub mod log;
 mod medium;
@@ -17,7 +18,7 @@ mod table;
 pub mod volume;
 pub mod write;
 
-pub use frame::ZoneHeader;
+pub use header::ZoneHeader;
 pub use label::budget::Budget;
 pub use medium::flush::Ticket;
 pub use medium::memory::LeftSegment;

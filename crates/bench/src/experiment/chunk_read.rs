@@ -123,8 +123,12 @@ fn fill(profile: &Profile, chunk: u64) -> Result<Filled, Stop> {
         }
         host.store.sync().map_err(why)?;
     }
-    let zones =
-        host.store.zones().into_iter().filter(|zone| matches!(zone.usage, ZoneUse::Data(_))).map(|zone| zone.zone);
+    let zones = host
+        .store
+        .zones()
+        .into_iter()
+        .filter(|zone| matches!(zone.usage, Some(ZoneUse::Data(_))))
+        .map(|zone| zone.zone);
     let zones = zones.collect();
     Ok(Filled { host, chunk, zones })
 }

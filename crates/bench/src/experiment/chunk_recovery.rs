@@ -12,7 +12,6 @@ use super::kernel_chunks::opening::{self, opening};
 use super::result::{Figure, Ratio, Row};
 use super::virtual_clock::{Host, Steps, why};
 use super::{Experiment, Needs, Rule, Run, Stop};
-use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{Append, ChunkId, Durability, Options, StreamType};
 use imbrex_device::Cause;
 use imbrex_emulator::{Op, Profile, TraceEntry};
@@ -176,8 +175,8 @@ fn quiet() -> Options {
 fn opened(profile: &Profile, host: Host) -> Result<Opened, Stop> {
     let (host, trace) = host.crash(quiet())?;
     let zones = host.store.zones();
-    let meta: Vec<u32> = zones.iter().filter(|z| matches!(z.usage, ZoneUse::Meta(_))).map(|z| z.zone).collect();
-    let data: Vec<u32> = zones.iter().filter(|z| !matches!(z.usage, ZoneUse::Meta(_))).map(|z| z.zone).collect();
+    let meta: Vec<u32> = zones.iter().filter(|z| z.usage.is_none()).map(|z| z.zone).collect();
+    let data: Vec<u32> = zones.iter().filter(|z| z.usage.is_some()).map(|z| z.zone).collect();
     let (first, all) = Span::Whole.zones(profile);
     let step = all as f64 / data.len().max(1) as f64;
     let place = |zone: u32| match data.binary_search(&zone) {

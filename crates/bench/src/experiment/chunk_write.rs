@@ -24,7 +24,6 @@ use super::{Experiment, Needs, Rule, Run, Stop};
 use crate::ablation::place::Placement;
 use crate::segments::{PAYLOAD, SEGMENT};
 use clients::{Chunks, Clients, How, Measured, Next};
-use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{ChunkId, ChunkStore, Durability, StreamType};
 use imbrex_emulator::{Profile, TraceEntry};
 
@@ -277,8 +276,7 @@ impl Chunks for Files {
 /// span on.
 fn layout(host: &Host, profile: &Profile, span: Span, part: f64) -> Vec<u64> {
     let (first, all) = span.zones(profile);
-    let meta =
-        host.store.zones().iter().filter(|zone| matches!(zone.usage, ZoneUse::Meta(_))).map(|zone| zone.zone).max();
+    let meta = host.store.zones().iter().filter(|zone| zone.usage.is_none()).map(|zone| zone.zone).max();
     let front = u64::from(meta.map_or(0, |zone| zone + 1));
     let room = all.saturating_sub(front + u64::from(ZONES)) as f64;
     let from = (room * part) as u64;

@@ -12,7 +12,7 @@ use super::Stop;
 use super::chunk_write::{TURNAROUND, make_durable};
 use super::oss::{Chunks, MIB, Piece, Source, Turn};
 use super::virtual_clock::{Groups, Host, Nanoseconds, Steps, Turns, why};
-use imbrex_chunkstore::format::{BLOCK, ZoneUse, data_blocks};
+use imbrex_chunkstore::format::{BLOCK, data_blocks};
 use imbrex_chunkstore::{Append, ChunkStore, Durability, Options, RESERVE, ZoneState};
 use imbrex_device::Cause;
 use imbrex_emulator::time::TimeStats;
@@ -168,7 +168,7 @@ impl Player<'_> {
         if let Some(full) = seal {
             self.took(|store| store.seal_with(full, Durability::Buffered))?;
             let open = self.host.store.zones();
-            let open = open.iter().filter(|z| z.state.is_open() && !matches!(z.usage, ZoneUse::Meta(_))).count();
+            let open = open.iter().filter(|z| z.state.is_open() && z.usage.is_some()).count();
             self.now.open = (self.now.open.0 + 1, self.now.open.1 + open as u64);
             while self.chunks.sealed_bytes > self.target {
                 self.begin_deleting(now);
@@ -285,7 +285,7 @@ impl Player<'_> {
             self.verify()?;
         }
         let zones = self.host.store.zones();
-        let closed = zones.iter().filter(|z| z.state == ZoneState::Closed && !matches!(z.usage, ZoneUse::Meta(_)));
+        let closed = zones.iter().filter(|z| z.state == ZoneState::Closed && z.usage.is_some());
         self.played.utilisation = closed.map(|zone| zone.live as f64 / zone.capacity.max(1) as f64).collect();
         self.played.utilisation.sort_by(f64::total_cmp);
         Ok(self.played)

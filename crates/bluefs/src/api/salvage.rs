@@ -3,55 +3,44 @@
 //! There is one way to understand a drive, and that is to mount it; so salvage makes, in memory and over the drive
 //! ([`imbrex_drives::overlay`]), what a mount needs and the drive lacks, and mounts that:
 //!
-//! 1. Zones are searched for zone headers, not only at their beginnings: a header may stand before each of several stretches.
+//! 1. Zones are [searched](imbrex_zones::shell::salvage) for zone headers, not only at their beginnings: a header may stand before each of several
+//!    stretches.
 //! 2. Where the drive mounts as it is, that is it: a damaged journal is completed from the zones by the mount itself.
-//! 3. Otherwise a label is made of the headers: the volume's UUID, whose each zone is, and a root that names the zones of the
-//!    journal's ring. Then the mount gives files to what it finds in zones and the journal does not know.
+//! 3. Otherwise a label is made of the headers. Its root says that it is not finished. So the mount gives files to what it finds in zones and the journal
+//!    does not know.
 //! 4. Stretches that no file of that mount has are rebuilt one by one: frames say where in a log they stand, a table's bytes
 //!    stand as they are.
 //!
-//! A header counts only if it names the zone that it stands in and the volume; of several volumes the one that was written to
-//! last counts. What a deleted file left in a zone that was not reset yet may come back.
+//! Of several volumes the one that was written to last counts. What a deleted file left in a zone that was not reset yet may come back.
 
 use crate::api::fs::BlueFs;
 use crate::kind::FileKind;
 use crate::mount::TENANT;
 use crate::options::Options;
-use imbrex_device::{
-    AlignedBuf, Cause, Drive, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all,
-};
+use crate::policy::BUDGET;
+use imbrex_device::{AlignedBuf, Cause, Drive, Error, Result, Tag, ZoneId, ZonedDevice};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
-use imbrex_zones::label::{NOBODY, TenantRecord};
-use imbrex_zones::log::Root;
 use imbrex_zones::log::format::LOG_KIND;
-use imbrex_zones::{NewLabel, Volume, ZoneHeader};
+use imbrex_zones::shell::salvage::{FoundTenant, Salvaged, Search, Stretch};
+use imbrex_zones::{Volume, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const TAG: Tag = Tag::new(Cause::Recovery);
-/// Bytes that are searched at a time.
+/// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
 /// How far frames are looked for behind the last one where the drive does not tell how far a zone is written, in bytes.
 const REACH: u64 = 4 << 20;
 
-/// What follows one zone header, up to the next one or the end of what is written.
-#[derive(Clone, Debug)]
-struct Stretch {
-    header: ZoneHeader,
-    /// Bytes from the zone's start to the first byte behind the header's block.
-    from: u64,
-    /// Bytes from the zone's start to its end.
-    to: u64,
-    /// The drive does not tell how far the zone is written.
-    untold: bool,
-}
-
-impl Stretch {
-    /// A part of the journal, and of no file.
-    fn is_journal(&self) -> bool {
-        self.header.kind == LOG_KIND
-    }
-}
+/// The file system, as a search needs to know it. Its log has the names of all files: without that no label helps.
+const ENGINE: Salvaged<'_> = Salvaged {
+    name: TENANT,
+    kind: |kind| FileKind::from_number(kind).is_some(),
+    claims: &|_| false,
+    budget: BUDGET,
+    log: None,
+    generation: 0,
+};
 
 /// A file that no metadata knows any more.
 #[derive(Clone, Debug)]
@@ -85,32 +74,32 @@ impl Salvage {
     /// `Unusable` where no zone of it was ever written by Imbrex.
     pub fn search(drive: &Drive, every_block: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
         let device = drive.device.clone();
-        let zones = report_all(device.as_ref())?;
-        let mut stretches = find_stretches(device.as_ref(), &zones, every_block, progress);
+        let search = Search::of(device.as_ref(), every_block, progress)?;
         let mut notes = Vec::new();
-        let mounted = mount(drive, Options::default());
-        let Some(newest) = stretches.iter().max_by_key(|s| s.header.created).map(|s| s.header.clone()) else {
+        let mounted = mount(drive);
+        let tenants = search.tenants(&ENGINE);
+        let volume = tenants.first().map(|newest| newest.volume);
+        let ours = |tenant: &&FoundTenant| Some(tenant.volume) == volume && tenant.name.as_deref() == Some(TENANT);
+        let Some(FoundTenant { volume, owner, .. }) = tenants.iter().find(ours) else {
             return match mounted {
                 // Formatted, and nothing written yet but what stands in the label and the conventional zones.
                 Ok(fs) => Ok(Salvage { device, fs: Some(fs), lost: Vec::new(), gone: Vec::new(), notes }),
-                Err(_) => Err(Error::unusable(
-                    &device.identity().name,
-                    "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive",
-                )),
+                Err(_) => Err(nothing_found(&device.identity().name, &tenants)),
             };
         };
-        let (volume, owner) = (newest.volume, newest.owner.max(1));
-        let found = stretches.len();
-        stretches.retain(|s| s.header.volume == volume && s.header.owner == owner);
-        if stretches.len() < found {
-            notes.push(format!("{} parts belong to older volumes and are left out", found - stretches.len()));
+        let of_volume = |s: &&Stretch| s.header.volume == *volume;
+        let of_older = search.stretches().iter().filter(|s| !of_volume(s)).count();
+        if of_older > 0 {
+            notes.push(format!("{of_older} parts belong to older volumes and are left out"));
         }
+        let ours = search.stretches().iter().filter(|s| of_volume(s) && s.header.owner == *owner);
+        let stretches: Vec<Stretch> = ours.cloned().collect();
         let fs = match mounted {
             Ok(fs) => Some(fs),
             Err(why) => {
                 notes
                     .push(format!("the drive does not mount as it is ({why}); its label was made anew from its zones"));
-                let rebuilt = remount(drive, &zones, &stretches, (volume, owner));
+                let rebuilt = remount(drive, &search, *volume);
                 if let Err(why) = &rebuilt {
                     notes.push(format!("nor does it then ({why}); files are rebuilt one by one, without directories"));
                 }
@@ -252,124 +241,38 @@ impl Salvage {
 }
 
 fn read_at(device: &dyn ZonedDevice, buf: &mut [u8], at: u64) -> Result<()> {
-    let most = device.geometry().max_io as usize;
-    let mut done = 0;
-    for piece in buf.chunks_mut(most.max(1)) {
-        device.read_at(piece, at + done as u64, TAG)?;
-        done += piece.len();
-    }
-    Ok(())
+    imbrex_zones::volume::read_all(device, buf, at, TAG)
 }
 
-fn mount(drive: &Drive, options: Options) -> Result<BlueFs> {
+fn mount(drive: &Drive) -> Result<BlueFs> {
+    let options = Options::default();
     let cache_bytes = options.cache_bytes.min(64 << 20);
     BlueFs::mount(drive.clone(), Options { read_only: true, cache_bytes, ..options })
 }
 
-/// Every header in the sequential zones, with what follows it.
-fn find_stretches(
-    device: &dyn ZonedDevice,
-    zones: &[Zone],
-    every_block: bool,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Vec<Stretch> {
-    let geometry = device.geometry();
-    let front = u64::from(geometry.block.max(4096));
-    let written = |zone: &Zone| match (zone.state, zone.written()) {
-        (ZoneState::Conventional, _) | (_, Written::Gone) => (0, false),
-        (_, Written::To(to)) => (to, false),
-        (_, Written::Untold) => (zone.capacity, true),
+/// Where no zone of a file system is on the drive.
+fn nothing_found(drive: &Arc<str>, tenants: &[FoundTenant]) -> Error {
+    let others: BTreeSet<&str> = tenants.iter().filter_map(|tenant| tenant.name.as_deref()).collect();
+    let sentence = match others.is_empty() {
+        true => {
+            "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive"
+                .into()
+        }
+        false => {
+            let others = others.into_iter().collect::<Vec<_>>().join(", ");
+            format!("has zones of {others}, and none of a file system; `imbrex chunk salvage` finds chunks")
+        }
     };
-    let all = zones.iter().map(|zone| written(zone).0.min(if every_block { u64::MAX } else { 2 * front })).sum();
-    let (mut found, mut done) = (Vec::new(), 0);
-    for zone in zones {
-        let (to, untold) = written(zone);
-        if to < front {
-            continue;
-        }
-        let first = found.len();
-        let mut each = |at: u64, bytes: &[u8]| {
-            // Another engine's log is no file; and a zone of a log has two headers.
-            let ours = |header: &ZoneHeader| header.kind != LOG_KIND || header.name == TENANT;
-            let again = |header: &ZoneHeader| header.kind == LOG_KIND && found.len() > first;
-            let wanted = |header: &ZoneHeader| header.zone == zone.id.0 && ours(header) && !again(header);
-            if let Some(header) = ZoneHeader::decode(bytes).filter(wanted) {
-                found.push(Stretch { header, from: at + front, to, untold });
-            }
-        };
-        let searched = if every_block { to } else { to.min(2 * front) };
-        search_zone(device, zone.id, searched, &mut each);
-        done += searched;
-        progress(done, all);
-        // Each ends where the next one's header stands.
-        for i in first + 1..found.len() {
-            found[i - 1].to = found[i].from - front;
-            found[i - 1].untold = false;
-        }
-    }
-    found
-}
-
-/// Calls `each` for every block up to `to`, with its place in the zone; what cannot be read is left out.
-fn search_zone(device: &dyn ZonedDevice, zone: ZoneId, to: u64, each: &mut dyn FnMut(u64, &[u8])) {
-    let geometry = device.geometry();
-    let (block, start) = (u64::from(geometry.block), geometry.start(zone));
-    // A header of a drive with blocks of 512 bytes is longer than the first of them says; it decodes from 512 all the same.
-    let mut buf = AlignedBuf::zeroed(PIECE as usize);
-    let mut at = 0;
-    while at < to {
-        let n = PIECE.min(to - at);
-        let piece = &mut buf[..n as usize];
-        if read_at(device, piece, start + at).is_ok() {
-            for (i, bytes) in piece.chunks(block as usize).enumerate() {
-                each(at + i as u64 * block, bytes);
-            }
-        } else {
-            for (i, bytes) in piece.chunks_mut(block as usize).enumerate() {
-                let here = at + i as u64 * block;
-                if read_at(device, bytes, start + here).is_ok() {
-                    each(here, bytes);
-                }
-            }
-        }
-        at += n;
-    }
-}
-
-/// The journal of which there are zones. A ring has two at least; the other one may be empty.
-fn journal(stretches: &[Stretch], report: &[Zone]) -> Option<Root> {
-    let mut zones: Vec<u32> = stretches.iter().filter(|s| s.is_journal()).map(|s| s.header.zone).collect();
-    if zones.len() == 1 {
-        zones.extend(report.iter().rfind(|zone| zone.state == ZoneState::Empty).map(|zone| zone.id.0));
-    }
-    zones.sort_unstable();
-    // Of no epoch: ends of files are looked for.
-    (zones.len() > 1).then(|| Root { copies: 1, zones, ..Root::default() })
+    Error::unusable(drive, sentence)
 }
 
 /// Mounts the drive under a label that was made of its zone headers.
-fn remount(drive: &Drive, zones: &[Zone], stretches: &[Stretch], (volume, owner): ([u8; 16], u8)) -> Result<BlueFs> {
-    let unknown = || Error::unusable(&drive.device.identity().name, "no journal was found");
-    let root = journal(stretches, zones).ok_or_else(unknown)?;
-    let blob = root.encode().ok_or_else(unknown)?;
-    let ours: BTreeSet<u32> = stretches.iter().map(|s| s.header.zone).chain(root.zones).collect();
+fn remount(drive: &Drive, search: &Search, volume: [u8; 16]) -> Result<BlueFs> {
+    let (label, _) = search.label(drive.device.as_ref(), volume, &ENGINE)?;
     // The survivor's memory is of a mount that nobody knows any more.
     let covered = imbrex_drives::overlay::cover(Drive { device: drive.device.clone(), survivor: None })?;
-    let tenant = |number: u8| TenantRecord {
-        name: if number == owner { TENANT.to_owned() } else { format!("unknown-{number}") },
-        root: if number == owner { blob.clone() } else { Vec::new() },
-        budget: crate::policy::BUDGET,
-        ..TenantRecord::default()
-    };
-    let owner_of = |zone: &Zone| match zone.state {
-        ZoneState::Conventional => owner,
-        _ if ours.contains(&zone.id.0) => owner,
-        _ => NOBODY,
-    };
-    let owners = zones.iter().map(owner_of).collect();
-    let tenants = (1..=owner).map(tenant).collect();
-    Volume::relabel(&covered, NewLabel { uuid: volume, generation: 1, mount: 0, tenants, owners })?;
-    mount(&covered, Options { rescue: true, ..Options::default() })
+    Volume::relabel(&covered, label)?;
+    mount(&covered)
 }
 
 /// Where the files of a mount stand in sequential zones: path, number, zone, bytes from the zone's start. `gone` gets a
@@ -415,7 +318,7 @@ fn lost_files(runs: &[(String, u64, u32, u64)], stretches: &[Stretch], trusted: 
         places.is_some_and(|places| places.iter().any(|at| (s.from..s.to.max(s.from + 1)).contains(at)))
     };
     let mut files: BTreeMap<u64, LostFile> = BTreeMap::new();
-    for stretch in stretches.iter().filter(|s| !s.is_journal() && s.to > s.from && !is_known(s)) {
+    for stretch in stretches.iter().filter(|s| s.header.kind != LOG_KIND && s.to > s.from && !is_known(s)) {
         let ZoneHeader { file, name, created, .. } = &stretch.header;
         let new = || LostFile { serial: *file, name: name.clone(), created: *created, stretches: Vec::new() };
         files.entry(*file).or_insert_with(new).stretches.push(stretch.clone());

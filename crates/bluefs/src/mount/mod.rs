@@ -154,6 +154,8 @@ fn read_metadata(tenant: &Tenant, clock: Clock) -> Result<Found> {
     // Only a power loss tears the journal's end. Without one, its last records were destroyed, unless memory still held them.
     let torn = contents.torn && !report.power_lost && !log.has_unwritten();
     let damaged = odd || torn || !damage.is_empty();
+    // Of a journal that was found without the label's help, zones may be missing: then the zones are searched as after damage.
+    let damaged = damaged || log.root().unfinished;
     let dirty = damaged || contents.torn || log.has_unwritten();
     if contents.torn {
         damage.push("The journal is torn at its end.".into());
@@ -199,7 +201,6 @@ pub(crate) fn mount(
         tracing::warn!(drive = %volume.name(), "{RESTORED}");
         left.clear();
     }
-    found.damaged |= options.rescue;
     found.left_of = (keeps_unwritten || died).then(|| ranges_left(&left));
 
     tenant.begin()?;
@@ -208,7 +209,7 @@ pub(crate) fn mount(
     }
     if found.damaged {
         found.report.damage.extend(found.meta.finish_replay());
-        found.stretches = Stretches::find(&tenant, &zones)?;
+        found.stretches = Stretches::find(&tenant, &zones);
         let (volume, damage, stretches) = (&volume, &mut found.report.damage, &found.stretches);
         rescue(&Scene { volume, zones: &zones, left: &left, stretches }, &mut found.meta, damage)?;
     }

@@ -8,8 +8,9 @@
 use crate::kind::FileKind;
 use crate::meta::{Extent, Inode, Meta, MetaError, Place, Record, Serial, Witness};
 use crate::mount::{TAG, covered, log_end};
-use imbrex_device::{AlignedBuf, Result, Written, Zone, ZoneId};
+use imbrex_device::{Result, Written, Zone, ZoneId};
 use imbrex_zones::frame::{Frame, FrameId, scan};
+use imbrex_zones::shell::salvage::stretches;
 use imbrex_zones::{LeftSegment, Tenant, Volume, ZoneHeader};
 use std::collections::BTreeMap;
 
@@ -29,45 +30,19 @@ type Stretch = (ZoneHeader, u64);
 #[derive(Default)]
 pub(crate) struct Stretches(BTreeMap<u32, Vec<Stretch>>);
 
-/// Bytes that are looked through at a time.
-const WINDOW: usize = 256 << 10;
-
 impl Stretches {
     /// Reads all that is written to the tenant's zones but the journal's: the first block of every zone, and behind it, block
     /// by block, what may be the header of another file's bytes.
-    pub(crate) fn find(tenant: &Tenant, zones: &[Zone]) -> Result<Stretches> {
-        let (volume, geometry) = (tenant.volume(), tenant.volume().geometry());
-        let (block, front) = (geometry.block as usize, geometry.block.max(4096));
-        let mut found = Stretches::default();
-        let mut buf = AlignedBuf::zeroed(WINDOW);
-        for id in tenant.unadopted() {
-            let zone = zones[id.0 as usize];
-            let end = match zone.written() {
-                Written::To(wp) => wp,
-                Written::Untold => zone.capacity,
-                Written::Gone => 0,
-            };
-            let mut at = 0;
-            while at + u64::from(front) <= end {
-                let n = usize::try_from(end - at).unwrap_or(WINDOW).min(WINDOW) / block * block;
-                let whole = volume.read(&mut buf[..n], geometry.start(id) + at, TAG).is_ok();
-                for i in (0..n).step_by(block) {
-                    let offset = at + i as u64;
-                    let bytes = &mut buf[i..i + block];
-                    if !whole && volume.read(bytes, geometry.start(id) + offset, TAG).is_err() {
-                        continue;
-                    }
-                    let Some(header) = ZoneHeader::decode(bytes) else { continue };
-                    let list = found.0.entry(id.0).or_default();
-                    let ours = header.volume == volume.uuid() && header.owner == tenant.owner() && header.zone == id.0;
-                    if ours && list.first().is_none_or(|(first, _)| first.life == header.life) {
-                        list.push((header, offset + u64::from(front)));
-                    }
-                }
-                at += n as u64;
-            }
-        }
-        Ok(found)
+    pub(crate) fn find(tenant: &Tenant, zones: &[Zone]) -> Stretches {
+        let (volume, owner) = (tenant.volume(), tenant.owner());
+        let of = |id: ZoneId| {
+            let mut all = stretches(volume.device().as_ref(), &zones[id.0 as usize]);
+            let life = all.first().map(|first| first.header.life);
+            let is_ours = |h: &ZoneHeader| (h.volume, h.owner, Some(h.life)) == (volume.uuid(), owner, life);
+            all.retain(|stretch| is_ours(&stretch.header));
+            (id.0, all.into_iter().map(|stretch| (stretch.header, stretch.from)).collect())
+        };
+        Stretches(tenant.unadopted().into_iter().map(of).collect())
     }
 
     fn all(&self) -> impl Iterator<Item = &Stretch> {

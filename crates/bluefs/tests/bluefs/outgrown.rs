@@ -175,6 +175,8 @@ fn a_root_that_names_a_zone_twice_is_refused() {
         tenant: "chunkstore".into(),
         owner: 2,
         copy: 0,
+        copies: 2,
+        zones: 6,
         life: 9,
         order: 1,
         created: u64::MAX,

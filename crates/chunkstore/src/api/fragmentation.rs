@@ -6,7 +6,7 @@
 //! of the zone in which an average live byte stands is dead. A zone with nothing live costs nothing to free and does not count.
 
 use crate::api::store::ChunkStore;
-use crate::format::{BLOCK, ZoneUse};
+use crate::format::BLOCK;
 
 /// The score of zones, of each its live and its dead bytes: 0 where nothing is dead beside what lives, and towards 1 the more zones
 /// hold little that lives between much that is dead.
@@ -22,8 +22,8 @@ pub fn fragmentation(zones: impl IntoIterator<Item = (u64, u64)>) -> f64 {
 impl ChunkStore {
     /// The [score](fragmentation) of the store's zones of chunks. Bytes behind a zone's write pointer are neither live nor dead.
     pub fn fragmentation(&self) -> f64 {
-        let data = self.zones().into_iter().filter(|zone| !matches!(zone.usage, ZoneUse::Meta(_)));
-        // Each zone begins with a head of a block, which is not of chunks.
+        let data = self.zones().into_iter().filter(|zone| zone.usage.is_some());
+        // Each zone begins with a header of a block, which is not of chunks.
         fragmentation(data.map(|zone| (zone.live, zone.written.saturating_sub(BLOCK as u64 + zone.live))))
     }
 }

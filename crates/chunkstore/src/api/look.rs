@@ -28,8 +28,8 @@ pub struct Space {
 pub struct ZoneInfo {
     /// Which.
     pub zone: u32,
-    /// What it is for.
-    pub usage: ZoneUse,
+    /// What it is for; `None`: journal and checkpoints.
+    pub usage: Option<ZoneUse>,
     /// Its state.
     pub state: ZoneState,
     /// Bytes that it takes.
@@ -98,7 +98,7 @@ impl ChunkStore {
         let mut all = Vec::new();
         all.extend(self.core.commits.lead().log().zones().into_iter().map(|z| ZoneInfo {
             zone: z.zone.0,
-            usage: ZoneUse::Meta(z.copy),
+            usage: None,
             // As in Figure 12, but without a pool: no metazone is open before it is written.
             state: match z.state {
                 LogZoneState::Empty => ZoneState::Free,
@@ -114,7 +114,7 @@ impl ChunkStore {
         let state = self.core.state();
         all.extend(state.zones.all().iter().map(|(number, z)| ZoneInfo {
             zone: *number,
-            usage: z.usage,
+            usage: Some(z.usage),
             state: z.state(),
             capacity: block(z.capacity),
             written: block(z.tail),
@@ -194,11 +194,7 @@ impl Core {
     /// The kind of stream and state of each datazone that is not free.
     pub(crate) fn datazones(&self) -> Vec<(crate::format::id::StreamType, ZoneState)> {
         let state = self.state();
-        let of = |zone: &crate::zone::DataZone| match zone.usage {
-            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => Some((stream, zone.state())),
-            ZoneUse::Meta(_) => None,
-        };
-        state.zones.all().values().filter_map(of).collect()
+        state.zones.all().values().map(|zone| (zone.usage.stream(), zone.state())).collect()
     }
 
     /// See [`ChunkStore::stream_name`].

@@ -173,8 +173,8 @@ impl ChunkStore {
     }
 
     /// The same of a drive that may have lost both copies of its label, too: with `how` a new one is written first, from what the zones say,
-    /// to where the lost ones stood ([`OpenReport::relabelled`]). Zones that are not this store's, and are not empty, are kept as
-    /// they are, and no engine gets them. If the metazones are whole, everything is as it was; else every zone is read. A salvage that did not
+    /// to where the lost ones stood ([`OpenReport::relabelled`]). Zones that are not this store's, and are not empty, stay as they
+    /// are; other engines get theirs back. If the metazones are whole, everything is as it was; else every zone is read. A salvage that did not
     /// come to its end is begun again: until then the store does not open.
     ///
     /// ```

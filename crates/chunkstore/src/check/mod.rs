@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::format::entry::{ChunkEnd, LOST};
 use crate::format::id::ChunkId;
-use crate::format::{BLOCK, HEADER, Header, Kind, data_blocks};
+use crate::format::{BLOCK, HEADER, Header, data_blocks};
 use crate::zone::ZoneState;
 use imbrex_device::{AlignedBuf, Cause, Fault, Priority, Tag, ZoneId};
 use std::collections::BTreeMap;
@@ -200,8 +200,7 @@ impl Core {
         let Ok(header) = Header::decode(&image, record.life, record.at) else {
             return Ok(Some("its record's header is damaged"));
         };
-        let same = header.kind == Kind::Data
-            && (header.chunk, header.serial, header.offset) == (id, serial, record.start)
+        let same = (header.chunk, header.serial, header.offset) == (id, serial, record.start)
             && header.data == record.end - record.start;
         Ok(match (same, header.verify(&image[HEADER..])) {
             (false, _) => Some("another record stands there"),

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::notes::Mark;
 use crate::format::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::format::id::{ChunkId, StreamType};
-use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, ZoneUse, data_blocks, data_length};
+use crate::format::{BLOCK, HEADER, Header, MOVED, ZoneUse, data_blocks, data_length};
 use crate::policy::victim::CleaningPolicy;
 use crate::zone::DataZone;
 use imbrex_device::{Cause, Error as DriveError, Fault, Priority, Tag};
@@ -341,7 +341,7 @@ impl Core {
             offset: start,
             serial: one.serial,
             chunk: one.id,
-            ..Header::of_payload(Kind::Data, 0, &[])
+            ..Header::of_append(0)
         }
     }
 

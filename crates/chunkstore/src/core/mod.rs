@@ -86,7 +86,7 @@ pub(crate) struct DerivedLimits {
     pub(crate) tick: u64,
 }
 
-/// Bytes that fill a zone of `blocks` blocks when they are appended in pieces of `piece`: the zone head, the records, and in what
+/// Bytes that fill a zone of `blocks` blocks when they are appended in pieces of `piece`: the zone header, the records, and in what
 /// is left one more record.
 pub(crate) fn fill_of(blocks: u32, piece: u32) -> u64 {
     let each = data_blocks(piece);

@@ -268,22 +268,6 @@ impl<'a> Input<'a> {
     }
 }
 
-fn usage_bytes(usage: ZoneUse) -> [u8; 2] {
-    match usage {
-        ZoneUse::Meta(copy) => [1, copy],
-        ZoneUse::Data(stream) => [2, stream.number()],
-        ZoneUse::Cleaner(stream) => [3, stream.number()],
-    }
-}
-
-fn usage_of(kind: u8, detail: u8) -> Option<ZoneUse> {
-    match kind {
-        2 => Some(ZoneUse::Data(StreamType::new(detail)?)),
-        3 => Some(ZoneUse::Cleaner(StreamType::new(detail)?)),
-        _ => None,
-    }
-}
-
 fn put_records(out: &mut Vec<u8>, records: &[RecordIndex]) {
     for record in records {
         out.extend_from_slice(&record.end.to_le_bytes());
@@ -295,20 +279,20 @@ impl Entry {
     /// Appends it to a journal record's payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let from = out.len();
-        let (kind, [detail, more]) = match self {
-            Entry::Create { stream, .. } => (1, [stream.number(), 0]),
-            Entry::Seal { .. } => (2, [0; 2]),
-            Entry::Delete { .. } => (3, [0; 2]),
-            Entry::ZoneTaken { usage, .. } => (4, usage_bytes(*usage)),
-            Entry::ZoneClosed { .. } => (5, [0; 2]),
-            Entry::Moved { .. } => (6, [0; 2]),
-            Entry::Told { .. } => (7, [0; 2]),
-            Entry::ZoneTold { .. } => (8, [0; 2]),
-            Entry::Named(_) => (9, [0; 2]),
-            Entry::Unnamed { .. } => (10, [0; 2]),
-            Entry::Lost(_) => (11, [0; 2]),
+        let (kind, detail) = match self {
+            Entry::Create { stream, .. } => (1, stream.number()),
+            Entry::Seal { .. } => (2, 0),
+            Entry::Delete { .. } => (3, 0),
+            Entry::ZoneTaken { usage, .. } => (4, usage.kind()),
+            Entry::ZoneClosed { .. } => (5, 0),
+            Entry::Moved { .. } => (6, 0),
+            Entry::Told { .. } => (7, 0),
+            Entry::ZoneTold { .. } => (8, 0),
+            Entry::Named(_) => (9, 0),
+            Entry::Unnamed { .. } => (10, 0),
+            Entry::Lost(_) => (11, 0),
         };
-        out.extend_from_slice(&[kind, detail, more, 0, 0, 0, 0, 0]);
+        out.extend_from_slice(&[kind, detail, 0, 0, 0, 0, 0, 0]);
         match self {
             Entry::Create { id, serial, .. } | Entry::Delete { id, serial } => {
                 out.extend_from_slice(&serial.to_le_bytes());
@@ -359,7 +343,7 @@ impl Entry {
     /// From a record of the journal; `None` where any of it makes no sense.
     pub fn decode(bytes: &[u8]) -> Option<Entry> {
         let mut head = Input(bytes);
-        let [kind, detail, more, zero] = head.array()?;
+        let [kind, detail, zeros @ ..]: [u8; 4] = head.array()?;
         let len = head.word()? as usize;
         let mut body = Input(bytes.get(ENTRY..).filter(|_| len == bytes.len())?);
         let entry = match kind {
@@ -377,7 +361,7 @@ impl Entry {
             }
             4 => {
                 let (life, zone) = (body.long()?, u32::try_from(body.long()?).ok()?);
-                Entry::ZoneTaken { zone, life, usage: usage_of(detail, more)? }
+                Entry::ZoneTaken { zone, life, usage: ZoneUse::of_kind(detail)? }
             }
             5 => Entry::ZoneClosed { life: body.long()?, zone: body.word()?, tail: body.word()? },
             6 => {
@@ -400,7 +384,7 @@ impl Entry {
             11 => Entry::Lost(Mark::decode(&mut body).filter(|mark| mark.lost)?),
             _ => return None,
         };
-        (body.0.is_empty() && zero == 0).then_some(entry)
+        (body.0.is_empty() && zeros == [0; 2]).then_some(entry)
     }
 }
 
@@ -441,8 +425,7 @@ impl PartWriter {
         self.bytes.extend_from_slice(&entry.zone.to_le_bytes());
         self.bytes.extend_from_slice(&entry.tail.to_le_bytes());
         self.bytes.extend_from_slice(&entry.life.to_le_bytes());
-        let [kind, detail] = usage_bytes(entry.usage);
-        self.bytes.extend_from_slice(&[entry.state as u8, kind, detail, 0]);
+        self.bytes.extend_from_slice(&[entry.state as u8, entry.usage.kind(), 0, 0]);
         self.bytes.extend_from_slice(&entry.unread.to_le_bytes());
     }
 
@@ -536,11 +519,11 @@ impl Part {
 
 fn zone(input: &mut Input) -> Option<ZoneEntry> {
     let (zone, tail, life) = (input.word()?, input.word()?, input.long()?);
-    let ([state, kind, detail, zero], unread) = (input.array()?, input.word()?);
+    let ([state, kind, zeros @ ..], unread): ([u8; 4], u32) = (input.array()?, input.word()?);
     let state = ZoneState::ALL.into_iter().find(|s| *s as u8 == state)?;
     // A zone has no more blocks than its bytes can be counted.
-    (zero == 0 && u64::from(tail.max(unread)) * BLOCK as u64 <= 1 << 43).then_some(())?;
-    Some(ZoneEntry { zone, tail, life, state, usage: usage_of(kind, detail)?, unread })
+    (zeros == [0; 2] && u64::from(tail.max(unread)) * BLOCK as u64 <= 1 << 43).then_some(())?;
+    Some(ZoneEntry { zone, tail, life, state, usage: ZoneUse::of_kind(kind)?, unread })
 }
 
 fn chunk(input: &mut Input) -> Option<ChunkEntry> {

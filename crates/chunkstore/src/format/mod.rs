@@ -1,8 +1,9 @@
-//! Records: the one structure of which everything on the drive is made (SMRSTORE §5.2).
+//! Records: pieces of chunks, as they follow one another in a datazone (SMRSTORE §5.2). A [zone header](ZoneHeader) stands in the zone's first block, and
+//! records behind it.
 //!
 //! A record is a header, a payload, and padding to the block of 4,096 bytes. It is bound to its place: the header names the
 //! life of the zone and the block where it stands, so bytes of an earlier life, or a user's copy of a record, are never taken
-//! for one. The payload of a data record is cut into *slices* of 4,096 bytes, each with a *footer* of 32 bytes behind it, so
+//! for one. The payload is cut into *slices* of 4,096 bytes, each with a *footer* of 32 bytes behind it, so
 //! that 4 KiB in the middle are read and verified by reading two slices.
 //!
 //! Invariants: nothing is believed before its checksum; decoders never panic and never allocate by a length that was not
@@ -12,7 +13,8 @@ pub mod entry;
 pub(crate) mod id;
 
 use crate::format::id::{ChunkId, StreamType};
-use imbrex_device::AlignedBuf;
+#[cfg(doc)]
+use imbrex_zones::ZoneHeader;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -25,30 +27,14 @@ pub const SLICE: usize = 4096;
 /// Bytes of a slice's footer.
 pub const FOOTER: usize = 32;
 /// Version of records.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// No record is longer, in bytes, padding included.
 pub const MAX_RECORD: usize = 32 << 20;
 
 const MAGIC: [u8; 8] = *b"IMBXCrec";
 const CRC_AT: usize = 16;
 
-/// What a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Kind {
-    /// First record of a zone.
-    ZoneHead = 1,
-    /// A piece of a chunk.
-    Data = 2,
-}
-
-impl Kind {
-    fn new(number: u8) -> Option<Kind> {
-        [Kind::ZoneHead, Kind::Data].into_iter().find(|k| *k as u8 == number)
-    }
-}
-
-/// The header of a data record was written by the cleaner: the bytes stood elsewhere before.
+/// The record was written by the cleaner: the bytes stood elsewhere before.
 pub const MOVED: u16 = 1;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
@@ -62,7 +48,7 @@ struct RawHeader {
     life: U64,
     at: U32,
     data: U32,
-    kind: u8,
+    unused: u8,
     stream: u8,
     flags: U16,
     offset: U32,
@@ -82,32 +68,30 @@ struct RawFooter {
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER && size_of::<RawFooter>() == FOOTER);
 
-/// What a record's header says. Fields that mean nothing for its kind are zero.
+/// What a record's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the record is.
-    pub kind: Kind,
     /// Life of the zone that it stands in.
     pub life: u64,
     /// Where it stands, in blocks of [`BLOCK`] from the zone's start.
     pub at: u32,
     /// Bytes of header and payload, without the padding.
     pub length: u32,
-    /// Checksum of the payload; of a data record, of its footers, which hold those of the data.
+    /// Checksum of the payload's footers, which hold those of the data.
     pub payload_crc: u32,
-    /// Data: order among all appends.
+    /// Order among all appends.
     pub sequence: u64,
-    /// Data: bytes of the chunk in it.
+    /// Bytes of the chunk in it.
     pub data: u32,
-    /// Data: the chunk's kind of stream.
+    /// The chunk's kind of stream.
     pub stream: u8,
-    /// Data: see [`MOVED`].
+    /// See [`MOVED`].
     pub flags: u16,
-    /// Data: offset in the chunk.
+    /// Offset in the chunk.
     pub offset: u32,
-    /// Data: serial number of the chunk, which no other chunk of the same id has.
+    /// Serial number of the chunk, which no other chunk of the same id has.
     pub serial: u64,
-    /// Data: the chunk's id.
+    /// The chunk's id.
     pub chunk: ChunkId,
 }
 
@@ -123,14 +107,13 @@ pub enum NotARecord {
 }
 
 impl Header {
-    /// A header of a record of this kind; length and checksum are those of `payload`.
-    pub fn of_payload(kind: Kind, sequence: u64, payload: &[u8]) -> Header {
+    /// The header of the append of this number, of a record that has no bytes and no place yet.
+    pub fn of_append(sequence: u64) -> Header {
         Header {
-            kind,
             life: 0,
             at: 0,
-            length: (HEADER + payload.len()) as u32,
-            payload_crc: crc32c::crc32c(payload),
+            length: HEADER as u32,
+            payload_crc: 0,
             sequence,
             data: 0,
             stream: 0,
@@ -157,7 +140,7 @@ impl Header {
             life: self.life.into(),
             at: self.at.into(),
             data: self.data.into(),
-            kind: self.kind as u8,
+            unused: 0,
             stream: self.stream,
             flags: self.flags.into(),
             offset: self.offset.into(),
@@ -191,7 +174,6 @@ impl Header {
             return Err(NotARecord::OfVersion(raw.version.get()));
         }
         let header = Header {
-            kind: Kind::new(raw.kind).ok_or(NotARecord::Damaged)?,
             life: raw.life.get(),
             at: raw.at.get(),
             length: raw.length.get(),
@@ -204,7 +186,7 @@ impl Header {
             serial: raw.serial.get(),
             chunk: ChunkId(raw.chunk),
         };
-        match header.is_sound() && raw.reserved.get() == 0 {
+        match header.is_sound() && raw.unused == 0 && raw.reserved.get() == 0 {
             true => Ok(header),
             false => Err(NotARecord::Damaged),
         }
@@ -220,27 +202,15 @@ impl Header {
     }
 
     fn is_sound(&self) -> bool {
-        let length = self.length as usize;
-        if !(HEADER..=MAX_RECORD).contains(&length) {
-            return false;
-        }
-        match self.kind {
-            Kind::Data => {
-                self.data > 0
-                    && data_length(self.data as usize) == Some(length)
-                    && self.offset.checked_add(self.data).is_some()
-                    && usize::from(self.stream) < StreamType::MOST
-            }
-            _ => true,
-        }
+        self.data > 0
+            && data_length(self.data as usize) == Some(self.length as usize)
+            && self.offset.checked_add(self.data).is_some()
+            && usize::from(self.stream) < StreamType::MOST
     }
 
     /// Whether `payload`, the bytes behind the header, is what was written; all of it is looked at.
     pub fn verify(&self, payload: &[u8]) -> bool {
         let Some(payload) = payload.get(..self.length as usize - HEADER) else { return false };
-        if self.kind != Kind::Data {
-            return crc32c::crc32c(payload) == self.payload_crc;
-        }
         let mut crc = 0;
         let mut done = 0;
         for stored in payload.chunks(SLICE + FOOTER) {
@@ -328,7 +298,7 @@ pub fn put_header(image: &mut [u8], header: &Header) {
 pub fn second_header(block: &[u8], life: u64, at: u32) -> Option<Header> {
     let header = Header::decode_anywhere(block.get(BLOCK - HEADER..BLOCK)?).ok()?;
     let is_last = header.at.checked_add(header.blocks())? == at.checked_add(1)?;
-    (header.kind == Kind::Data && header.life == life && is_last).then_some(header)
+    (header.life == life && is_last).then_some(header)
 }
 
 /// The second step: now `header` says where the data stands. Its length and checksum are filled in.
@@ -348,95 +318,44 @@ pub fn seal_data(image: &mut [u8], mut header: Header) -> Header {
     header
 }
 
-/// A whole record that is not data, padded to blocks.
-pub fn record(mut header: Header, life: u64, at: u32, payload: &[u8]) -> AlignedBuf {
-    (header.life, header.at) = (life, at);
-    let mut image = AlignedBuf::zeroed((HEADER + payload.len()).next_multiple_of(BLOCK));
-    image[..HEADER].copy_from_slice(&header.encode());
-    image[HEADER..HEADER + payload.len()].copy_from_slice(payload);
-    image
-}
+/// Kinds of [zone headers](ZoneHeader): these and the number of the kind of stream.
+const DATA_KIND: u8 = 0x10;
+const CLEANER_KIND: u8 = 0x20;
 
-/// What a zone is for.
+/// What a datazone is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneUse {
-    /// Journal and checkpoints: the first or the second copy. The [metadata log](imbrex_zones::log) writes these, with headers of its own.
-    Meta(u8),
     /// Chunks of one kind of stream.
     Data(StreamType),
     /// What the cleaner moves.
     Cleaner(StreamType),
 }
 
-/// The payload of a zone's first record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZoneHead {
-    /// UUID of the volume.
-    pub volume: [u8; 16],
-    /// Number of the zone.
-    pub zone: u32,
-    /// What it is for.
-    pub usage: ZoneUse,
-    /// When it was taken: nanoseconds since 1970.
-    pub time: u64,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
-#[repr(C)]
-struct RawZoneHead {
-    volume: [u8; 16],
-    zone: U32,
-    usage: u8,
-    detail: u8,
-    reserved: U16,
-    time: U64,
-}
-const _: () = assert!(size_of::<RawZoneHead>() == 32);
-
-impl ZoneHead {
-    /// As the payload of a record.
-    pub fn encode(&self) -> Vec<u8> {
-        let (usage, detail) = match self.usage {
-            ZoneUse::Meta(copy) => (1, copy),
-            ZoneUse::Data(stream) => (2, stream.number()),
-            ZoneUse::Cleaner(stream) => (3, stream.number()),
-        };
-        let raw = RawZoneHead {
-            volume: self.volume,
-            zone: self.zone.into(),
-            usage,
-            detail,
-            reserved: 0.into(),
-            time: self.time.into(),
-        };
-        raw.as_bytes().to_vec()
+impl ZoneUse {
+    /// The kind that stands in the zone's header.
+    pub fn kind(self) -> u8 {
+        match self {
+            ZoneUse::Data(stream) => DATA_KIND | stream.number(),
+            ZoneUse::Cleaner(stream) => CLEANER_KIND | stream.number(),
+        }
     }
 
-    /// Reads one from a record's payload; `None` where it is not one.
-    pub fn decode(payload: &[u8]) -> Option<ZoneHead> {
-        let raw = RawZoneHead::read_from_bytes(payload).ok()?;
-        let usage = match (raw.usage, raw.detail) {
-            (2, stream) => ZoneUse::Data(StreamType::new(stream)?),
-            (3, stream) => ZoneUse::Cleaner(StreamType::new(stream)?),
-            _ => return None,
-        };
-        (raw.reserved.get() == 0).then_some(ZoneHead {
-            volume: raw.volume,
-            zone: raw.zone.get(),
-            usage,
-            time: raw.time.get(),
-        })
+    /// The kind of stream.
+    pub fn stream(self) -> StreamType {
+        match self {
+            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => stream,
+        }
     }
-}
 
-/// The head that a zone's first block holds, and the life of the zone.
-pub fn zone_head(block: &[u8]) -> Option<(ZoneHead, u64)> {
-    let header = Header::decode_anywhere(block).ok()?;
-    let payload = block.get(HEADER..header.length as usize)?;
-    if header.kind != Kind::ZoneHead || header.at != 0 || !header.verify(payload) {
-        return None;
+    /// From the kind that a zone's header has; `None`: it is no datazone.
+    pub fn of_kind(kind: u8) -> Option<ZoneUse> {
+        let stream = StreamType::new(kind & 0xf)?;
+        match kind & 0xf0 {
+            DATA_KIND => Some(ZoneUse::Data(stream)),
+            CLEANER_KIND => Some(ZoneUse::Cleaner(stream)),
+            _ => None,
+        }
     }
-    Some((ZoneHead::decode(payload)?, header.life))
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl FoundZone {
     pub(super) fn hole(&self, zone: u32, blocks: Option<u32>) -> Option<Hole> {
         match self.usage {
             ZoneUse::Data(stream) => Some(Hole { zone, stream: Some(stream), blocks, after: 0, before: u64::MAX }),
-            ZoneUse::Cleaner(_) | ZoneUse::Meta(_) => None,
+            ZoneUse::Cleaner(_) => None,
         }
     }
 }

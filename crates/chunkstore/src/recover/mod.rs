@@ -1,6 +1,6 @@
 //! Opening: from what is on the drive back to the index (SMRSTORE §5.6), in the paper's four steps.
 //!
-//! 1. The heads of the metazones say which of them are in use, and in which order ([`log`](imbrex_zones::log)).
+//! 1. The headers of the metazones say which of them are in use, and in which order ([`log`](imbrex_zones::log)).
 //! 2. The newest checkpoint that is whole is loaded, from whichever ring has it.
 //! 3. The journal records behind its start are replayed; each of the two rings has them.
 //! 4. The zones that were open then, or taken since, are scanned from where the checkpoint knew of their records.
@@ -9,7 +9,6 @@
 
 pub(crate) mod scan;
 
-mod heads;
 mod holes;
 mod losses;
 mod naming;
@@ -17,8 +16,8 @@ mod relabel;
 mod replay;
 mod salvage;
 
+pub use relabel::Relabel;
 pub(crate) use relabel::relabel;
-pub use relabel::{KEPT, Relabel};
 
 use crate::core::report::{OpenReport, Relabelled};
 use crate::core::{Core, DerivedLimits, State};
@@ -34,7 +33,7 @@ use imbrex_device::{Error as DriveError, Geometry, Zone, ZoneId};
 use imbrex_zones::log::{Keep, MetaLog, Root};
 use imbrex_zones::shell::Start;
 use imbrex_zones::write::{RecordOptions, RecordWriter};
-use imbrex_zones::{Budget, OpenZone, Tenant, Volume};
+use imbrex_zones::{Budget, OpenZone, Tenant, Volume, ZoneHeader};
 use replay::Rebuilt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -134,7 +133,7 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
             };
             let rebuilt = match known {
                 Some(rebuilt) => rebuilt,
-                None => salvage::salvage(&tenant, &limits, &root.zones, &journal, &found.kept, &mut report, progress)?,
+                None => salvage::salvage(&tenant, &limits, &root, &journal, &found.kept, &mut report, progress)?,
             };
             tenant.volume().comes_after(salvage::newest_number(&found, &journal, &rebuilt) >> 40);
             rebuilt
@@ -286,6 +285,11 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     // One in each ring: then the label names them.
     (0..COPIES).try_for_each(|_| core.checkpoint_whole(&mut core.commits.lead()))?;
     Ok(core)
+}
+
+/// Whether the header of a zone says that it is the store's.
+fn is_ours(tenant: &Tenant, header: &ZoneHeader) -> bool {
+    (header.volume, header.owner) == (tenant.volume().uuid(), tenant.owner())
 }
 
 /// Whether new records may go to a zone in this state of the drive.

@@ -1,7 +1,7 @@
 //! Steps 2 to 4: the checkpoint's parts, the journal behind it, and the records in zones that were open since.
 
-use super::heads::{Found, look};
 use super::holes::{Hole, Holes};
+use super::is_ours;
 use super::losses::tell_unread;
 use super::{FoundZone, OpenStep, Progress, no_checkpoint, takes_writes};
 use crate::core::DerivedLimits;
@@ -9,7 +9,7 @@ use crate::core::report::OpenReport;
 use crate::error::Result;
 use crate::format::entry::{Entry, GroupEntry, LOST, Part, RecordIndex};
 use crate::format::id::{ChunkId, StreamType};
-use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks};
+use crate::format::{BLOCK, Header, ZoneUse, data_blocks};
 use crate::index::Chunk;
 use crate::index::names::Names;
 use crate::recover::scan::scan;
@@ -18,6 +18,7 @@ use imbrex_device::words::counted;
 use imbrex_device::{Cause, Written};
 use imbrex_zones::Tenant;
 use imbrex_zones::log::Replay;
+use imbrex_zones::shell::salvage::{Front, front};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that scanning has put behind chunks: where the chunk ended before, and the number of the append. Ascending.
@@ -113,10 +114,11 @@ impl Rebuilt {
         let volume = tenant.volume();
         for zone in tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)) {
             let Some(state) = volume.report_at_open().get(zone.0 as usize) else { continue };
-            let Found::Head(head, life) = look(volume.device().as_ref(), state) else { continue };
+            let Front::Header(header) = front(volume.device().as_ref(), state) else { continue };
             let known = self.zones.get(&zone.0).map_or(newest, |known| known.life.max(newest));
-            if head.volume == volume.uuid() && life > known {
-                self.replay(tenant, Entry::ZoneTaken { zone: zone.0, life, usage: head.usage });
+            let usage = ZoneUse::of_kind(header.kind).filter(|_| is_ours(tenant, &header) && header.life > known);
+            if let Some(usage) = usage {
+                self.replay(tenant, Entry::ZoneTaken { zone: zone.0, life: header.life, usage });
             }
         }
     }
@@ -260,9 +262,7 @@ impl Rebuilt {
             let to = if found.state.is_open() { wp } else { wp.min(found.tail) };
             let zone_number = *number;
             let mut each = |header: &Header, _: &[u8]| {
-                if header.kind == Kind::Data {
-                    records.push(FoundRecord { zone: zone_number, header: *header, damaged: false });
-                }
+                records.push(FoundRecord { zone: zone_number, header: *header, damaged: false });
                 Ok(())
             };
             if from < to {

@@ -4,11 +4,11 @@
 //! of the journal says which chunks were deleted and sealed; without it, chunks come back whose zones were not reset since, and all are
 //! open. Bytes that no record has leave gaps, which are told.
 
-use super::heads::{Found, look};
 use super::holes::Hole;
 use super::losses::tell_unread;
+use super::relabel::records_near;
 use super::replay::{Rebuilt, found_zone};
-use super::{FoundZone, OpenStep, Progress};
+use super::{FoundZone, OpenStep, Progress, is_ours};
 use crate::core::DerivedLimits;
 use crate::core::report::OpenReport;
 use crate::error::Result;
@@ -16,13 +16,15 @@ use crate::format::entry::names::NameEntry;
 use crate::format::entry::notes::Mark;
 use crate::format::entry::{Entry, GroupEntry, LOST, RecordIndex};
 use crate::format::id::{ChunkId, StreamType};
-use crate::format::{BLOCK, Header, Kind, ZoneUse};
+use crate::format::{BLOCK, Header, ZoneUse};
 use crate::index::Chunk;
 use crate::recover::scan::scan;
 use crate::zone::ZoneState;
 use imbrex_device::{Cause, Written, Zone, ZoneId, ZoneState as DriveState};
-use imbrex_zones::Tenant;
+use imbrex_zones::log::format::LOG_KIND;
 use imbrex_zones::log::{Replay, Root};
+use imbrex_zones::shell::salvage::{Front, front};
+use imbrex_zones::{Tenant, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A record that was found.
@@ -49,11 +51,11 @@ fn keep(records: &mut Records, zone: u32, header: &Header, whole: bool) {
     }
 }
 
-/// Reads every zone that the tenant owns and that is no metazone. `names`: pieces of checkpoints that have some, whole checkpoints or not.
+/// Reads every zone that the tenant owns and that is no metazone of the root. `names`: pieces of checkpoints that have some, whole checkpoints or not.
 pub(crate) fn salvage(
     tenant: &Tenant,
     limits: &DerivedLimits,
-    metazones: &[u32],
+    root: &Root,
     journal: &[Entry],
     names: &[Vec<u8>],
     report: &mut OpenReport,
@@ -63,7 +65,14 @@ pub(crate) fn salvage(
     let mut rebuilt = Rebuilt { changed: true, ..Rebuilt::default() };
     rebuilt.holes.shared = !limits.separate;
     let mut chunks: BTreeMap<ChunkId, (u64, StreamType, Records)> = BTreeMap::new();
-    let zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !metazones.contains(&zone.0)).collect();
+    let mut zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !root.zones.contains(&zone.0)).collect();
+    if root.unfinished {
+        // Nobody can tell whose they were.
+        let gone = volume.report_at_open().iter().filter(|zone| zone.written() == Written::Gone).map(|zone| zone.id);
+        zones.extend(gone);
+        zones.sort_unstable();
+        zones.dedup();
+    }
     let all = zones.len() as u64;
     let mut newest = 0;
     for (done, zone) in zones.into_iter().enumerate() {
@@ -86,7 +95,7 @@ pub(crate) fn salvage(
             continue;
         };
         let mut put = |header: &Header, whole: bool| {
-            if let (Kind::Data, Some(stream)) = (header.kind, StreamType::new(header.stream)) {
+            if let Some(stream) = StreamType::new(header.stream) {
                 newest = newest.max(header.sequence).max(header.serial);
                 let chunk = chunks.entry(header.chunk).or_insert((header.serial, stream, Records::new()));
                 if chunk.0 < header.serial {
@@ -160,13 +169,13 @@ impl Rebuilt {
 /// A zone of this volume that holds records, as its beginning says.
 fn head(tenant: &Tenant, zone: &Zone) -> Option<FoundZone> {
     let volume = tenant.volume();
-    match look(volume.device().as_ref(), zone) {
-        Found::Head(head, life) if head.volume == volume.uuid() => {
-            Some(found_zone(tenant, zone.id.0, life, head.usage))
-        }
-        Found::Records(life, stream) => Some(found_zone(tenant, zone.id.0, life, ZoneUse::Data(stream))),
-        _ => None,
-    }
+    let device = volume.device().as_ref();
+    let (life, usage) = match front(device, zone) {
+        Front::Header(header) if is_ours(tenant, &header) => (header.life, ZoneUse::of_kind(header.kind)?),
+        Front::Unknown => records_near(device, zone).map(|(life, stream)| (life, ZoneUse::Data(stream)))?,
+        _ => return None,
+    };
+    Some(found_zone(tenant, zone.id.0, life, usage))
 }
 
 /// After the label was made anew: the index as the metazones tell it, if they are whole and no zone of the drive speaks of anything
@@ -191,13 +200,13 @@ pub(crate) fn by_metazones(
     let sequential = volume.report_at_open().iter().filter(|zone| zone.state != DriveState::Conventional);
     let is_known = |zone: &Zone| {
         let known = rebuilt.zones.get(&zone.id.0);
-        match look(volume.device().as_ref(), zone) {
-            Found::Empty | Found::Other => true,
-            Found::Head(head, _) if head.volume != volume.uuid() => true,
+        match front(volume.device().as_ref(), zone) {
+            Front::Empty => true,
+            Front::Header(header) if !is_ours(tenant, &header) => true,
+            Front::Header(header) if header.kind == LOG_KIND => root.zones.contains(&zone.id.0),
             // One that was given back, and not reset yet, has nothing of use; it was taken before something that is known of.
-            Found::Head(_, life) => life < newest || known.is_some_and(|known| known.life == life),
-            Found::Log(head) => head.volume != volume.uuid() || root.zones.contains(&zone.id.0),
-            Found::Records(..) | Found::Unknown | Found::Gone => known.is_some(),
+            Front::Header(ZoneHeader { life, .. }) => life < newest || known.is_some_and(|known| known.life == life),
+            Front::Unknown | Front::Gone => known.is_some(),
         }
     };
     let whole = !rebuilt.distrust && told.damage.is_empty();
@@ -289,7 +298,7 @@ mod tests {
         let found = [(5, 300, 100, 4), (5, 100, 100, 5), (6, 100, 100, 9), (6, 0, 100, 3), (7, 100, 100, 9)];
         let mut records = Records::new();
         for (zone, offset, data, sequence) in found {
-            let of = Header::of_payload(Kind::Data, sequence, &[]);
+            let of = Header::of_append(sequence);
             keep(&mut records, zone, &Header { offset, data, at: zone * 10, ..of }, true);
         }
         let chunk = Chunk::new(ChunkId::of_number(1), 1, StreamType::DATA);
@@ -300,7 +309,7 @@ mod tests {
         for order in [[false, true], [true, false]] {
             let mut records = Records::new();
             for (zone, whole) in [5, 6].into_iter().zip(order) {
-                let of = Header::of_payload(Kind::Data, 7, &[]);
+                let of = Header::of_append(7);
                 keep(&mut records, zone, &Header { data: 100, ..of }, whole);
             }
             assert_eq!((records[&0].rank.1, records[&0].zone), (true, if order[0] { 5 } else { 6 }));

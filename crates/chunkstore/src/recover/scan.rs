@@ -9,7 +9,7 @@
 mod gap;
 
 use crate::error::Result;
-use crate::format::{BLOCK, HEADER, Header, Kind, MOVED, NotARecord};
+use crate::format::{BLOCK, HEADER, Header, MOVED, NotARecord};
 use gap::{Block, Gap};
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::Volume;
@@ -49,7 +49,7 @@ pub(crate) struct Scanned {
 impl Scanned {
     /// A record of an append is known. Copies that the cleaner made have older numbers than what stands around them.
     fn know(&mut self, header: &Header) {
-        if header.kind == Kind::Data && header.flags & MOVED == 0 {
+        if header.flags & MOVED == 0 {
             self.last = header.sequence;
             for hole in self.holes.iter_mut().rev().take_while(|hole| hole.before == u64::MAX) {
                 hole.before = header.sequence;
@@ -93,7 +93,7 @@ fn read_what_can_be(volume: &Volume, buf: &mut [u8], at: u64, tag: Tag, mut bad:
     }
 }
 
-/// Hands every whole record of this life between the blocks `from` and `to`, with its payload, to `each`.
+/// Hands every whole record of this life between the blocks `from` and `to`, with its payload, to `each`. In block 0 stands the zone's header.
 ///
 /// # Errors
 /// Those of the drive, but for blocks that cannot be read; a record of another version; and those of `each`.
@@ -106,6 +106,7 @@ pub(crate) fn scan(
     each: &mut dyn FnMut(&Header, &[u8]) -> Result<()>,
 ) -> Result<Scanned> {
     let start = volume.geometry().start(ZoneId(zone));
+    let from = from.max(1);
     let mut found = Scanned { end: from, ..Scanned::default() };
     let mut window = AlignedBuf::zeroed(WINDOW.min((to.saturating_sub(from)) as usize * BLOCK));
     // What stands in the window, and what of it could not be read.

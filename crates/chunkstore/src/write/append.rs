@@ -4,7 +4,7 @@ use crate::core::{Core, State, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::{ChunkEnd, Entry};
 use crate::format::id::{ChunkId, StreamType};
-use crate::format::{BLOCK, Header, Kind, ZoneUse, data_blocks, put_data, put_header, seal_data};
+use crate::format::{BLOCK, Header, ZoneUse, data_blocks, put_data, put_header, seal_data};
 use crate::index::{CHUNK_COST, Chunk, GROUP_COST, RECORD_COST, cost};
 use crate::options::{Append, Durability};
 use crate::policy::place::{Ask, Choice, OpenZone, allowance, outgrows, shares};
@@ -206,8 +206,7 @@ impl Core {
         let Some(chunk) = state.index.chunk(slot) else { return Err(Error::NotFound(id)) };
         let (offset, serial, stream) = (chunk.len, chunk.serial, chunk.stream.number());
         let sequence = self.next_number();
-        let header =
-            Header { data: len, stream, offset, serial, chunk: id, ..Header::of_payload(Kind::Data, sequence, &[]) };
+        let header = Header { data: len, stream, offset, serial, chunk: id, ..Header::of_append(sequence) };
         let Some(at) = state.put(zone, image, header, true) else {
             return Err(self.error(Fault::NoSpace).into());
         };

@@ -5,11 +5,12 @@
 
 use crate::core::{CommitGuard, Core, State};
 use crate::error::Result;
-use crate::format::{BLOCK, Header, Kind, MOVED};
+use crate::format::{BLOCK, Header, MOVED};
 use crate::index::Chunk;
 use crate::write::take::NewZone;
 use imbrex_device::{AlignedBuf, Fault, ZoneId};
 use imbrex_zones::Urgency;
+use imbrex_zones::ZoneHeader;
 use imbrex_zones::write::{Segment, ZoneGuard};
 use std::sync::Arc;
 
@@ -44,11 +45,12 @@ impl State {
         let (zone, (written, segments)) = (zone_guard.zone(), zone_guard.waiting());
         let mut waiting = Vec::new();
         for segment in segments {
-            let mut next = 0;
+            // The first one of a zone begins with the zone's header.
+            let mut next = if ZoneHeader::decode(segment.bytes()).is_some() { BLOCK } else { 0 };
             while let Ok(header) = Header::decode_anywhere(&segment.bytes()[next..]) {
                 let from = next;
                 next += header.blocks() as usize * BLOCK;
-                if header.kind != Kind::Data || u64::from(header.at + header.blocks()) * BLOCK as u64 <= written {
+                if u64::from(header.at + header.blocks()) * BLOCK as u64 <= written {
                     continue;
                 }
                 let slot = self.index.find(&header.chunk);

@@ -3,15 +3,15 @@
 use crate::core::{Core, State};
 use crate::error::Result;
 use crate::format::entry::Entry;
-use crate::format::{BLOCK, Header, Kind, ZoneHead, ZoneUse, record};
+use crate::format::{BLOCK, ZoneUse};
 use crate::zone::{DataZone, Event, ZoneState};
 use imbrex_device::{AlignedBuf, ZoneId};
-use imbrex_zones::{OpenZone, Urgency};
+use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 
 /// Free zones that the store makes its own, if there are so many, to take the next of them.
 const CHOICE: usize = 16;
 
-/// A zone that the store takes, and the record that its new life begins with.
+/// A zone that the store takes, and the header that its new life begins with.
 pub(crate) struct NewZone {
     pub(crate) zone: u32,
     life: u64,
@@ -54,10 +54,21 @@ impl Core {
         } else {
             self.tenant.take(urgency)?
         };
-        let head = ZoneHead { volume: self.volume.uuid(), zone: zone.0, usage, time: (self.options.clock)() };
-        let payload = head.encode();
         let life = self.next_number();
-        let head = record(Header::of_payload(Kind::ZoneHead, 0, &payload), life, 0, &payload);
+        let header = ZoneHeader {
+            volume: self.volume.uuid(),
+            owner: self.tenant.owner(),
+            kind: usage.kind(),
+            file: 0,
+            life,
+            logical: 0,
+            created: (self.options.clock)(),
+            zone: zone.0,
+            mount: self.volume.mount() as u32,
+            name: String::new(),
+        };
+        let mut head = AlignedBuf::zeroed(BLOCK);
+        header.encode_into(&mut head);
         let capacity = (self.volume.capacity(zone) / BLOCK as u64) as u32;
         Ok(NewZone { zone: zone.0, life, usage, capacity, head })
     }

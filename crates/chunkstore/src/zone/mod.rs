@@ -151,10 +151,7 @@ impl DataZone {
 
     /// Which kind of stream it is for, by number.
     pub(crate) fn kind(&self) -> usize {
-        match self.usage {
-            ZoneUse::Data(stream) | ZoneUse::Cleaner(stream) => usize::from(stream.number()),
-            ZoneUse::Meta(_) => 0,
-        }
+        usize::from(self.usage.stream().number())
     }
 
     /// One group of the chunk in this slot is not here any more.

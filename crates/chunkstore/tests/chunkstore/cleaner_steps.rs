@@ -2,7 +2,6 @@
 //! them again and write. Whatever they do, what they have written is there.
 
 use crate::support::{BUFFERED, bytes, config, content, drive, format, id, options};
-use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{ChunkStore, CleaningPolicy, Durability, Options, RESERVE, StreamType, ZoneInfo, ZoneState};
 use imbrex_device::{
     Cause, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState as ZoneIs, ZonedDevice,
@@ -218,7 +217,7 @@ fn round(seed: u64, config: &Config) -> (usize, u64) {
     format(&emulator);
     let metazones = {
         let store = ChunkStore::open(drive(&emulator), options()).unwrap();
-        let is_meta = |zone: &ZoneInfo| matches!(zone.usage, ZoneUse::Meta(_));
+        let is_meta = |zone: &ZoneInfo| zone.usage.is_none();
         store.zones().iter().filter(|zone| is_meta(zone)).map(|zone| zone.zone).collect()
     };
     let device = Arc::new(Stepped { drive: emulator.clone(), metazones, cleaner: Mutex::default() });

@@ -9,10 +9,11 @@ use crate::crash_support::{
     Content, Expected, Op, Scripted, cleaning, config, expected, open, random, short, through, turnover, zns,
 };
 use crate::support::{bytes, id};
-use imbrex_chunkstore::format::{BLOCK, Header, Kind, zone_head};
+use imbrex_chunkstore::format::{BLOCK, Header};
 use imbrex_chunkstore::{Append, ChunkId, ChunkInfo, ChunkStore, Durability, Error, StreamType};
 use imbrex_crashkit::{Config, Crash, History, Log, Plan, Subject, explore, seeds};
 use imbrex_device::{AlignedBuf, Cause, Drive, ZoneId, ZonedDevice, report_all};
+use imbrex_zones::ZoneHeader;
 use imbrex_zones::log::format::{LogHead, read_zone};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -47,11 +48,9 @@ fn look(device: &dyn ZonedDevice) -> OnDrive {
             places.push(start);
             read_zone(device, &zone, (head.copy, head.life), &mut |at, _, _| places.push(start + at)).unwrap();
         }
-        let Some((_, life)) = zone_head(&all[..BLOCK]) else { continue };
+        let Some(ZoneHeader { life, .. }) = ZoneHeader::decode(&all) else { continue };
         for at in (0..wp).step_by(BLOCK) {
-            if let Ok(header) = Header::decode(&all[at..], life, (at / BLOCK) as u32)
-                && header.kind == Kind::Data
-            {
+            if let Ok(header) = Header::decode(&all[at..], life, (at / BLOCK) as u32) {
                 found.data.push((start + at as u64, header));
             }
         }

@@ -9,9 +9,10 @@ use crate::crash_support::Op::*;
 use crate::crash_support::{Op, Scripted, config};
 use crate::support::Heard;
 use imbrex_chunkstore::Durability::{Buffered, Durable};
-use imbrex_chunkstore::format::{ZoneUse, zone_head};
+use imbrex_chunkstore::format::ZoneUse;
 use imbrex_crashkit::{Config, Crash, History, Log, Plan, Subject, explore, seeds};
 use imbrex_device::Drive;
+use imbrex_zones::ZoneHeader;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -120,8 +121,9 @@ impl Subject for Round {
         let taken: Arc<Mutex<Taken>> = Arc::default();
         let heard = taken.clone();
         let hears = move |buf: &[u8]| {
-            if let Some((head, life)) = zone_head(buf) {
-                heard.lock().unwrap().insert(life, (head.zone, head.usage));
+            let Some(header) = ZoneHeader::decode(buf) else { return };
+            if let Some(usage) = ZoneUse::of_kind(header.kind) {
+                heard.lock().unwrap().insert(header.life, (header.zone, usage));
             }
         };
         let device = Heard {

@@ -1,7 +1,6 @@
 //! Recovery reads what it has to and no more: counted command by command; and it says how far it is.
 
 use crate::support::{BUFFERED, bytes, config, content, drive, format, id, options};
-use imbrex_chunkstore::format::ZoneUse;
 use imbrex_chunkstore::{ChunkStore, Error, OpenStep, StreamType, TENANT};
 use imbrex_device::{Error as DriveError, Fault};
 use imbrex_emulator::{Config, Emulator, Op};
@@ -29,7 +28,7 @@ fn opening(emulator: &Emulator) -> (BTreeMap<u32, u64>, Steps, ChunkStore) {
 
 fn metazones(store: &ChunkStore) -> BTreeSet<u32> {
     let all = store.zones();
-    all.iter().filter(|zone| matches!(zone.usage, ZoneUse::Meta(_))).map(|zone| zone.zone).collect()
+    all.iter().filter(|zone| zone.usage.is_none()).map(|zone| zone.zone).collect()
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use crate::drive_support::Watched;
 use crate::support::{bytes, config, content, drive, format, id, options};
-use imbrex_chunkstore::format::{Header, Kind, ZoneHead, ZoneUse, record};
-use imbrex_chunkstore::{ChunkId, ChunkStore, Error, KEPT, Relabel, StreamType, TENANT};
+use imbrex_chunkstore::format::ZoneUse;
+use imbrex_chunkstore::{ChunkId, ChunkStore, Error, Relabel, StreamType, TENANT};
 use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Written, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::label::KEPT;
 use imbrex_zones::{Volume, ZoneHeader};
 use std::collections::BTreeMap;
 
@@ -243,6 +244,22 @@ fn fill(store: &ChunkStore) {
     }
 }
 
+/// Of a zone of the volume.
+fn header(zone: u32) -> ZoneHeader {
+    ZoneHeader {
+        volume: UUID,
+        owner: 1,
+        kind: ZoneUse::Data(StreamType::DATA).kind(),
+        file: 0,
+        life: 77,
+        logical: 0,
+        created: 5,
+        zone,
+        mount: 1,
+        name: String::new(),
+    }
+}
+
 #[test]
 fn zones_of_others_are_kept_as_they_are() {
     for config in drives() {
@@ -266,19 +283,7 @@ fn zones_of_others_are_kept_as_they_are() {
         let (file, unknown) = (left - 1, left - 2);
         assert!([file, unknown].iter().all(|zone| is_empty(&zone)), "{used:?}");
         let mut block = AlignedBuf::zeroed(8192);
-        let header = ZoneHeader {
-            volume: UUID,
-            owner: 1,
-            kind: 1,
-            file: 5,
-            life: 6,
-            logical: 0,
-            created: 7,
-            zone: file,
-            mount: 1,
-            name: "000005.sst".into(),
-        };
-        header.encode_into(&mut block);
+        ZoneHeader { owner: 2, kind: 1, name: "000005.sst".into(), ..header(file) }.encode_into(&mut block);
         emulator.write_at(&block, u64::from(file) * SIZE, TAG).unwrap();
         block.fill(0xab);
         emulator.write_at(&block, u64::from(unknown) * SIZE, TAG).unwrap();
@@ -305,7 +310,10 @@ fn zones_of_others_are_kept_as_they_are() {
         fill(&store);
         let after: Vec<_> = kept.iter().map(|zone| bytes_of(&emulator, *zone)).collect();
         assert!(before == after, "a zone that is somebody else's was written");
-        assert!(store.volume().tenant(KEPT).is_ok());
+        for (tenant, zones) in [(KEPT, vec![unknown, left]), ("unknown-2", vec![file])] {
+            let of = store.volume().tenant(tenant).unwrap().unadopted();
+            assert_eq!(of.into_iter().map(|zone| zone.0).collect::<Vec<_>>(), zones, "{tenant}");
+        }
     }
 }
 
@@ -369,8 +377,8 @@ fn what_cannot_be_relabelled_says_why_and_stays_as_it_is() {
     history(&emulator);
     lose_label(&emulator, false);
     emulator.zone_op(ZoneOp::Reset, ZoneId(1), TAG).unwrap();
-    let head = ZoneHead { volume: UUID, zone: 1, usage: ZoneUse::Data(StreamType::DATA), time: 5 }.encode();
-    let head = record(Header::of_payload(Kind::ZoneHead, 0, &head), 77, 0, &head);
+    let mut head = AlignedBuf::zeroed(4096);
+    header(1).encode_into(&mut head);
     emulator.write_at(&head, SIZE, TAG).unwrap();
     let error = sentence(salvage(&emulator, Relabel::Only));
     assert!(error.contains("in zone 1, something else does"), "{error}");

@@ -167,7 +167,7 @@ pub(super) fn salvage(args: Salvage) -> Outcome {
         if new.kept > 0 {
             let kept = count(u64::from(new.kept));
             print(format_args!(
-                "{kept} written zones are not this store's, or nobody can tell whose they are: they stay as they are, and nothing uses them"
+                "{kept} written zones are not this store's, or nobody can tell whose they are: they stay as they are, and other engines on the drive have theirs again"
             ))?;
         }
     }

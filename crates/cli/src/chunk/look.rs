@@ -182,8 +182,7 @@ fn stat_chunk(store: &ChunkStore, id: ChunkId, as_json: bool) -> Outcome {
 fn stat_store(store: &ChunkStore, as_json: bool) -> Outcome {
     let (volume, report, stats) = (store.volume(), store.open_report(), store.stats());
     let uuid: String = volume.uuid().iter().map(|b| format!("{b:02x}")).collect();
-    let metazones =
-        store.zones().iter().filter(|z| matches!(z.usage, imbrex_chunkstore::format::ZoneUse::Meta(_))).count();
+    let metazones = store.zones().iter().filter(|z| z.usage.is_none()).count();
     let streams: Vec<(String, u32)> = (0..StreamType::MOST as u8)
         .filter_map(StreamType::new)
         .map(|stream| (store.stream_name(stream), store.chunk_limit(stream)))

@@ -33,6 +33,8 @@ pub const MAX_ROOT: usize = 1024;
 pub const NOBODY: u8 = 0;
 /// Owner byte of a zone that holds a label.
 pub const LABEL: u8 = 0xff;
+/// The tenant that owns what nobody can tell whose it is, on a drive whose label was made anew. No engine has this name.
+pub const KEPT: &str = "kept";
 
 const MAGIC: [u8; 8] = *b"IMBXLABL";
 /// No label is longer, whatever its version: a claim beyond this is damage, not a newer format.

@@ -15,13 +15,15 @@
 //! begin in the stream of all record items of the log. Behind the 16 bytes follow [items](super::items).
 
 use super::BLOCK;
-use crate::frame::{FRAME_HEADER, Frame, FrameId, Scan, ZoneHeader, scan_payloads};
+use crate::frame::{FRAME_HEADER, Frame, FrameId, Scan, scan_payloads};
+use crate::header::ZoneHeader;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Written, Zone, ZonedDevice};
 
 /// Kind byte of the zone headers of a log.
 pub const LOG_KIND: u8 = 0xf1;
-/// Number of a log as a file; the copy is added to it.
+/// Number of a log as a file; the copy is added to it. In a header the number of copies stands above these 32 bits, and the number of zones above that.
 const FILE: u64 = u32::from_le_bytes(*b"MLOG") as u64;
+const MOST_ZONES: u32 = (1 << 24) - 1;
 /// Bytes of a frame before its items.
 pub(super) const FRONT: usize = FRAME_HEADER + SUB;
 const SUB: usize = 16;
@@ -44,6 +46,10 @@ pub struct LogHead {
     pub owner: u8,
     /// Which copy.
     pub copy: u8,
+    /// How many there are.
+    pub copies: u8,
+    /// Zones of all rings together when this one was begun.
+    pub zones: u32,
     /// This life of the zone: the mount's number << 40, and a counter.
     pub life: u64,
     /// The zone's place in the order of its ring, from 1.
@@ -61,11 +67,12 @@ impl LogHead {
     }
 
     pub(super) fn encode_into(&self, block: &mut [u8]) {
+        let zones = u64::from(self.zones.min(MOST_ZONES));
         let header = ZoneHeader {
             volume: self.volume,
             owner: self.owner,
             kind: LOG_KIND,
-            file: FILE + u64::from(self.copy),
+            file: FILE + u64::from(self.copy) + (u64::from(self.copies) << 32) + (zones << 40),
             life: self.life,
             logical: self.order,
             created: self.created,
@@ -78,17 +85,22 @@ impl LogHead {
 
     /// From a zone's first block; `None`: it is no zone of a log.
     pub fn decode(block: &[u8]) -> Option<LogHead> {
-        let header = ZoneHeader::decode(block).filter(|header| header.kind == LOG_KIND)?;
-        if header.life.max(header.logical) > MOST {
-            return None;
-        }
-        let copy = u8::try_from(header.file.checked_sub(FILE)?).ok()?;
-        Some(LogHead {
+        LogHead::of_header(&ZoneHeader::decode(block)?)
+    }
+
+    /// From a zone's header; `None`: it is none of a log.
+    pub fn of_header(header: &ZoneHeader) -> Option<LogHead> {
+        let (copies, zones) = ((header.file >> 32) as u8, (header.file >> 40) as u32);
+        let copy = u8::try_from(u64::from(header.file as u32).checked_sub(FILE)?).ok()?;
+        let sound = header.kind == LOG_KIND && header.life.max(header.logical) <= MOST && copy < copies && copies <= 2;
+        sound.then(|| LogHead {
             volume: header.volume,
             zone: header.zone,
-            tenant: header.name,
+            tenant: header.name.clone(),
             owner: header.owner,
             copy,
+            copies,
+            zones,
             life: header.life,
             order: header.logical,
             created: header.created,
@@ -218,7 +230,18 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_and_a_damaged_one_does_not() {
         let (volume, tenant) = ([3; 16], "an engine".to_owned());
-        let head = LogHead { volume, zone: 7, tenant, owner: 2, copy: 1, life: 5 << 40, order: 9, created: 11 };
+        let head = LogHead {
+            volume,
+            zone: 7,
+            tenant,
+            owner: 2,
+            copy: 1,
+            copies: 2,
+            zones: 6,
+            life: 5 << 40,
+            order: 9,
+            created: 11,
+        };
         let block = head.encode();
         assert_eq!(LogHead::decode(&block), Some(head));
         let other = ZoneHeader { kind: 0, ..ZoneHeader::decode(&block).unwrap() };

@@ -55,14 +55,15 @@ impl MetaLog {
         Ok(zones.len())
     }
 
-    /// What the engine wants to know before it reads the log; durable when it returns.
+    /// What the engine wants to know before it reads the log; durable when it returns. A root that was [unfinished](Root::unfinished) is no more: what the log
+    /// says counts.
     ///
     /// # Errors
     /// Where the label cannot be written: then the next mount may find either. Or those are too many bytes.
     pub fn set_engine(&mut self, engine: Vec<u8>) -> Result<()> {
-        match self.root.engine == engine {
+        match self.root.engine == engine && !self.root.unfinished {
             true => Ok(()),
-            false => self.set_root(Root { engine, ..self.root.clone() }),
+            false => self.set_root(Root { engine, unfinished: false, ..self.root.clone() }),
         }
     }
 

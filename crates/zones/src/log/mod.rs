@@ -35,6 +35,7 @@ mod grow;
 pub mod items;
 mod kept;
 mod open;
+mod rebuild;
 mod ring;
 mod root;
 mod write;

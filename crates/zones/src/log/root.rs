@@ -6,7 +6,7 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"IMBXmlog";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Of [`RawRoot::flags`].
 const UNFINISHED: u8 = 1;
 /// Most runs of neighbouring zones.
@@ -37,8 +37,8 @@ pub struct Root {
     pub copies: u8,
     /// Numbers of the zones, ascending. They are of the rings by turns: with two copies the first, third, … are the first ring.
     pub zones: Vec<u32>,
-    /// The label was made anew of the zones' headers, and the salvage that makes the log's contents has not come to its end. No other opening may
-    /// believe the log.
+    /// The label was made anew of the zones' headers. The salvage that makes the log's contents has not come to its end, or zones of the log may be missing.
+    /// No other opening may believe the log.
     pub unfinished: bool,
     /// What the engine wants to know before it reads the log: 64 bytes at most.
     pub engine: Vec<u8>,

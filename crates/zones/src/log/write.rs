@@ -231,6 +231,8 @@ impl MetaLog {
             tenant: self.tenant.name(),
             owner: self.tenant.owner(),
             copy: ring as u8,
+            copies: self.root.copies,
+            zones: self.root.zones.len() as u32,
             life: self.next_number(),
             order,
             created: (self.clock)(),

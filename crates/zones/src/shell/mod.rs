@@ -15,6 +15,7 @@ mod maintenance;
 mod open;
 mod options;
 mod registry;
+pub mod salvage;
 mod share;
 mod watch;
 

@@ -168,6 +168,8 @@ pub struct Pool {
     /// How many hold each zone.
     pins: BTreeMap<u32, u32>,
     dead: u32,
+    /// See [`Pool::gives_up`].
+    kept: Option<u8>,
     claim_batch: usize,
 }
 
@@ -180,6 +182,7 @@ impl Pool {
             unowned: BTreeSet::new(),
             pins: BTreeMap::new(),
             dead: 0,
+            kept: None,
             claim_batch: (report.len() / 64).clamp(4, 1024),
         };
         for (zone, &owner) in report.iter().zip(owners) {
@@ -252,6 +255,13 @@ impl Pool {
     pub fn adopt(&mut self, zone: ZoneId, owner: u8) -> Result<(), &'static str> {
         match self.zones.get(zone.0 as usize) {
             None => Err("there is no such zone"),
+            Some((o, Use::Unadopted)) if *o != owner && Some(*o) == self.kept => {
+                let kept = *o;
+                self.tenant(kept).unadopted -= 1;
+                self.tenant(owner).leased += 1;
+                self.zones[zone.0 as usize] = (owner, Use::Leased);
+                Ok(())
+            }
             Some((o, _)) if *o != owner => Err("the zone belongs to somebody else"),
             Some((_, Use::Unadopted)) => {
                 self.zones[zone.0 as usize].1 = Use::Leased;
@@ -263,6 +273,11 @@ impl Pool {
             Some((_, Use::Leased)) => Ok(()),
             Some(_) => Err("the zone is not one that holds data"),
         }
+    }
+
+    /// Zones of this tenant go to whoever adopts them.
+    pub fn gives_up(&mut self, kept: Option<u8>) {
+        self.kept = kept;
     }
 
     /// Zones that the tenant owns and has not adopted so far.

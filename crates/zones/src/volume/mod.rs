@@ -12,11 +12,12 @@ mod taken;
 mod tenant;
 pub(crate) mod work;
 
+pub(crate) use relabel::label_places;
 pub use relabel::{LostLabel, NewLabel};
 pub use tenant::{Reservation, Tenant};
 
 use crate::label::budget::{Budget, fit_slots, shares};
-use crate::label::{Label, LabelError};
+use crate::label::{self, Label, LabelError};
 use crate::medium::flush::{Flusher, Ticket};
 use crate::medium::memory::{SegmentMemory, is_of_another_version, label_of, parse, power_losses};
 use crate::medium::turn::Turn;
@@ -171,7 +172,7 @@ fn name_of(device: &dyn ZonedDevice) -> Arc<str> {
 }
 
 /// Reads in commands that the drive takes: at most `max_io` bytes, and within a zone where it wants that.
-pub(crate) fn read_all(device: &dyn ZonedDevice, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+pub fn read_all(device: &dyn ZonedDevice, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
     let geometry = device.geometry();
     let mut done = 0usize;
     while done < buf.len() {
@@ -327,6 +328,8 @@ impl Volume {
         let left = Left::new(if restored { Vec::new() } else { parse(&left) }, lost_power);
         let budgets: Vec<Budget> = label.tenants.iter().map(|t| t.budget).collect();
         let mut pool = Pool::new(&seen, &label.owners, &budgets);
+        let kept = label.tenants.iter().position(|tenant| tenant.name == label::KEPT);
+        pool.gives_up(kept.map(|at| at as u8 + 1));
         (1..=label.tenants.len() as u8).for_each(|owner| pool.left_reserved(owner, left.reserved(owner)));
         let core = VolumeCore {
             uuid: label.uuid,

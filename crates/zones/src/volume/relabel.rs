@@ -5,7 +5,7 @@ use super::Tenant;
 use super::labels::{LabelZones, cannot_write, conventional_count, geometry_of};
 use super::{Volume, name_of, unusable};
 use crate::label::{self, Label, LabelError, TenantRecord};
-use imbrex_device::{Drive, Error, Result, ZoneId, report_all};
+use imbrex_device::{Drive, Error, Result, Zone, ZoneId, ZonedDevice, report_all};
 use std::sync::atomic::Ordering;
 
 /// What a drive is to say of itself that has lost its label, as far as others can tell what stood there.
@@ -32,6 +32,11 @@ pub struct LostLabel {
     pub zones: [ZoneId; 2],
     /// How many zones in front are conventional.
     pub conventional: u32,
+}
+
+/// Where [`Volume::relabel`] would write; `None`: the drive has too few zones.
+pub(crate) fn label_places(device: &dyn ZonedDevice, report: &[Zone]) -> Option<[ZoneId; 2]> {
+    LabelZones::of(*conventional_count(report).start(), device.geometry().zones).map(|zones| zones.zones())
 }
 
 impl Volume {

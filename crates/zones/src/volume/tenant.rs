@@ -99,13 +99,20 @@ impl Tenant {
         Err(super::unusable(core.drive.device.as_ref(), sentence))
     }
 
-    /// This tenant's metadata refers to the zone.
+    /// This tenant's metadata refers to the zone. One that is [kept](label::KEPT) is the tenant's from now on, and the next label says so.
+    ///
+    /// # Errors
+    /// `Corrupt` where the zone is somebody else's, or holds no data.
     pub fn adopt(&self, zone: ZoneId) -> Result<()> {
         let adopted = lock(&self.core().pool).adopt(zone, self.owner);
         adopted.map_err(|what| {
             let what = format!("metadata that refers to zone {zone} ({what})");
             self.core().error(Fault::Corrupt { what: what.into() }).at(zone, 0)
-        })
+        })?;
+        if let Some(owner) = lock(&self.core().label).owners.get_mut(zone.0 as usize) {
+            *owner = self.owner;
+        }
+        Ok(())
     }
 
     /// Zones that it owns and has not adopted so far.

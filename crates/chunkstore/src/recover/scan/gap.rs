@@ -8,7 +8,7 @@
 //!   of what its header says it takes, or the zone ends there;
 //! - a hole: what cannot be read, or makes no sense, and may have been any record.
 
-use crate::format::{Header, Kind, second_header, second_header_at};
+use crate::format::{Header, second_header, second_header_at};
 
 /// A block that no whole record begins with.
 pub(super) struct Block {
@@ -77,7 +77,7 @@ impl Gap {
         let closes = |block: &Block| {
             block.unreadable || block.tail == Some(*header) || second_header_at(header.length as usize).is_none()
         };
-        header.kind == Kind::Data && end <= next && last.is_some_and(closes)
+        end <= next && last.is_some_and(closes)
     }
 
     /// In order. The gap ends before block `to`, where the next whole record begins, or the zone's end is.
@@ -129,7 +129,7 @@ mod tests {
         let mut image = vec![0; blocks * BLOCK];
         let id = ChunkId::of_number(u64::from(at));
         put_data(&mut image, id, &vec![7; data as usize]);
-        let of = Header::of_payload(Kind::Data, u64::from(at), &[]);
+        let of = Header::of_append(u64::from(at));
         let header = seal_data(&mut image, Header { life: LIFE, at, data, chunk: id, ..of });
         (header, image)
     }

@@ -3,7 +3,7 @@
 pub mod bad;
 
 use crate::support::{Heard, bytes, id};
-use imbrex_chunkstore::format::{BLOCK, HEADER, Header, Kind};
+use imbrex_chunkstore::format::{BLOCK, HEADER, Header};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, Error, PendingSync, StreamType, TENANT, budget};
 use imbrex_crashkit::{Config, Crash, History, Log, Subject};
 use imbrex_device::{Cause, Drive, Tag, ZoneState, ZonedDevice};
@@ -132,7 +132,7 @@ fn read_damaged(drive: &dyn ZonedDevice, buf: &mut [u8], at: u64, tag: Tag) -> i
     drive.read_at(buf, at, tag)?;
     if tag.cause == Cause::Check {
         for block in buf.chunks_mut(BLOCK) {
-            if Header::decode_anywhere(block).is_ok_and(|h| h.kind == Kind::Data && h.chunk == id(DAMAGED)) {
+            if Header::decode_anywhere(block).is_ok_and(|h| h.chunk == id(DAMAGED)) {
                 block[HEADER + 70] ^= 1;
             }
         }

@@ -21,7 +21,8 @@ pub use guard::WriteGuard;
 pub use spec::{Framing, NewZone, Placed, PlacedBytes, Rank, Step, Where, WriterSpec, WriterStart};
 
 use super::writers::{LONGEST, Waiting};
-use crate::frame::{FRAME_HEADER, ZoneHeader};
+use crate::frame::FRAME_HEADER;
+use crate::header::ZoneHeader;
 use crate::medium::flush::Ticket;
 use crate::medium::memory::{Hurry, Segment, SegmentKey};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};

@@ -1,6 +1,6 @@
 //! What a writer of bytes is told when it is made, and what it answers.
 
-use crate::frame::ZoneHeader;
+use crate::header::ZoneHeader;
 use crate::medium::memory::Segment;
 use crate::volume::OpenZone;
 use imbrex_device::{Cause, ZoneId};
