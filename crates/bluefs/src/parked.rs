@@ -84,15 +84,13 @@ impl Parked {
         self.take_by(|parking| choose(parking).and_then(|zone| parking.take_zone(zone)), |(open, _)| open.zone)
     }
 
-    /// The zone is about to be emptied, so nobody goes on there. False: room in it is reserved.
-    pub(crate) fn claim(&self, zone: u32) -> bool {
-        let mut parking = lock(&self.parking);
-        if parking.is_reserved(zone) {
-            return false;
-        }
+    /// The zone that is chosen to be emptied. Nobody goes on there from this moment.
+    pub(crate) fn claim(&self, choose: impl FnOnce(&Parking) -> Option<u32>) -> Option<u32> {
+        let mut parking = self.lock();
+        let zone = choose(&parking)?;
         self.tenant.unpark(ZoneId(zone));
         parking.forget(zone);
-        true
+        Some(zone)
     }
 
     /// Reserves room for a file behind others' bytes; see [`Parking::reserve`].

@@ -117,7 +117,7 @@ impl BlueFs {
         Ok(())
     }
 
-    /// The header at `at` of a zone, behind which a file's bytes begin.
+    /// The header at `at` of a zone, behind which a file's bytes begin. It is further back where those that stood first have been moved.
     fn check_header(&self, zone: u32, life: u64, at: u64, file: u64, path: &str, report: &mut CheckReport) {
         let core = self.core();
         let mut buf = AlignedBuf::zeroed(core.front as usize);
@@ -127,7 +127,15 @@ impl BlueFs {
             return;
         }
         report.bytes += buf.len() as u64;
-        match ZoneHeader::decode(&buf) {
+        let header = ZoneHeader::decode(&buf);
+        let block = u64::from(core.volume.geometry().block);
+        let mut earlier = (0..at / block).rev().filter_map(|n| {
+            let read = core.volume.read(&mut buf, start - at + n * block, TAG);
+            read.ok()
+                .and_then(|()| ZoneHeader::decode(&buf))
+                .filter(|header| (header.zone, header.life) == (zone, life))
+        });
+        match header.or_else(|| earlier.next()) {
             None => report.problems.push(format!("The header of zone {zone} of {path} is damaged.")),
             Some(h) if h.volume != core.volume.uuid() || h.zone != zone || h.life != life || h.file != file => {
                 report

@@ -23,7 +23,7 @@ const SELDOM: u32 = 16;
 pub struct Packed {
     /// Zones that were emptied.
     pub zones: u32,
-    /// Bytes of tables that were moved for that.
+    /// Bytes that were written for that, headers included.
     pub bytes: u64,
 }
 
@@ -47,11 +47,11 @@ impl Core {
         while !self.maintenance.is_over() && go_on() {
             self.check()?;
             let budget = self.cleaning.rest_budget(self.parked.look(|parking| parking.live()));
-            let (done, over) = self.clean(Wish::Packed { budget, rest: true, logs: false }, Goal::Rest)?;
-            self.cleaning.moved_at_rest(done.moved);
-            packed = Packed { zones: packed.zones + done.freed as u32, bytes: packed.bytes + done.moved };
+            let done = self.clean(Wish::Packed { budget, rest: true, logs: false }, Goal::Rest)?;
+            self.cleaning.moved_at_rest(done.written);
+            packed = Packed { zones: packed.zones + done.cleaned.freed as u32, bytes: packed.bytes + done.written };
             // Where somebody took the room, that is not rest.
-            if over || done.waited || !done.gained() {
+            if done.over || done.cleaned.waited || !done.cleaned.gained() {
                 break;
             }
         }

@@ -26,7 +26,7 @@ use crate::policy::pack;
 use crate::policy::share::Class;
 use crate::sync::lock;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Priority, Result, Tag, ZoneId};
-use imbrex_zones::clean::{Cleaned, Failed, Goal, Residents, Search, Victim};
+use imbrex_zones::clean::{Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -80,6 +80,10 @@ pub(crate) struct Step {
     empty: bool,
     /// There is no room for what was to be moved, or somebody wants the drive back.
     over: bool,
+    /// Bytes of the victim could not be read.
+    unread: bool,
+    /// Bytes that were written, headers and padding included.
+    written: u64,
 }
 
 /// Bytes of a file that stand in the victim: extents that follow one another in the file; those of a table one by one.
@@ -105,18 +109,19 @@ impl Residents for Moving<'_> {
     type Copy = Moved;
     type Error = Error;
 
-    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
+    fn next_victim(&self, search: &Search<'_>) -> Option<Chosen> {
         let mut step = self.step.borrow_mut();
         if step.over {
             return None;
         }
         let core = self.core;
+        // Whoever goes on in a zone takes it and pins it under this lock. So nobody does in the one that is chosen here.
+        let state = lock(&core.meta);
         let (pinned, given_up) = (core.tenant.pinned(), core.cleaning.given_up());
         let may = |zone: u32| search.may(zone) && !pinned.contains(&zone) && !given_up.contains(&zone);
-        let state = lock(&core.meta);
         // Files that came after a zone's last one are its age: clocks jump, and stand still in tests.
         let next = state.meta.next_serial();
-        let zone = core.parked.look(|parking| {
+        let zone = core.parked.claim(|parking| {
             let dead = |least: u64, logs: bool| {
                 let may = |zone: u32| may(zone) && !parking.is_reserved(zone) && (logs || !parking.has_logs(zone));
                 parking.candidates().victim(next, least, may).map(|candidate| candidate.zone)
@@ -135,15 +140,14 @@ impl Residents for Moving<'_> {
                 }
             }
         })?;
-        Some((zone, state.meta.zone_life(zone)?))
+        Some(Chosen { zone, life: state.meta.zone_life(zone)?, dying: false })
     }
 
     fn residents(&self, victim: &Victim) -> Vec<Piece> {
         let state = lock(&self.core.meta);
         let (meta, zone) = (&state.meta, victim.zone);
         let movable = meta.movable(zone).filter(|_| meta.zone_life(zone) == Some(victim.life));
-        // Nobody goes on there meanwhile. Room there may have been reserved since it was looked for.
-        let Some(movable) = movable.filter(|_| self.core.parked.claim(zone)) else { return Vec::new() };
+        let Some(movable) = movable else { return Vec::new() };
         let mut step = self.step.borrow_mut();
         step.framed = movable.framed;
         if movable.framed {
@@ -221,9 +225,11 @@ impl Residents for Moving<'_> {
         rooms.into_iter().filter(|(open, _)| of_now(open)).for_each(|(open, class)| core.parked.park(open, class));
     }
 
-    /// It stays as it is until the next mount.
+    /// What cannot be read stays as it is until the next mount. Where something else failed, the victim is as good as before.
     fn note_unread(&self, zone: u32, _: bool) -> bool {
-        self.core.cleaning.give_up(zone);
+        if std::mem::take(&mut self.step.borrow_mut().unread) {
+            self.core.cleaning.give_up(zone);
+        }
         true
     }
 }
@@ -280,7 +286,7 @@ impl<'a> Moving<'a> {
             let logical = (old.logical + done).saturating_sub(skip);
             let front = self.front(piece, FileKind::Table, &into, logical, core.now());
             let bytes = (from + done - skip, (skip + len).next_multiple_of(block));
-            let written = self.write_piece(&mut into, &front, bytes);
+            let written = self.write_piece(step, &mut into, &front, bytes);
             let Some(at) = self.went_on(step, into, written)? else { return Ok(false) };
             let place = Place::Raw { zone: into.zone.0, life: into.life, offset: at + skip };
             let new = Extent { logical: old.logical + done, len, place };
@@ -313,7 +319,10 @@ impl<'a> Moving<'a> {
     /// Something was written to the zone that bytes are moved to.
     fn went_on<T>(&self, step: &mut Step, into: OpenZone, written: Result<T>) -> Result<T> {
         match (&written, &mut step.into) {
-            (Ok(_), Some((open, _))) => *open = into,
+            (Ok(_), Some((open, _))) => {
+                step.written += into.at - open.at;
+                *open = into;
+            }
             // What the drive took of it belongs to nobody, and how much that is is not known.
             _ => self.leave_for_good(step),
         }
@@ -330,7 +339,13 @@ impl<'a> Moving<'a> {
 
     /// Writes a header and `len` bytes from address `from`; returns where in the zone the bytes begin. `None`: somebody wants the drive
     /// back before that is done.
-    fn write_piece(&self, into: &mut OpenZone, header: &[u8], (from, len): (u64, u64)) -> Result<Option<u64>> {
+    fn write_piece(
+        &self,
+        step: &mut Step,
+        into: &mut OpenZone,
+        header: &[u8],
+        (from, len): (u64, u64),
+    ) -> Result<Option<u64>> {
         let (volume, tag) = (&self.core.volume, self.tag());
         volume.write_sequential(into, header, tag)?;
         let begin = into.at;
@@ -341,7 +356,7 @@ impl<'a> Moving<'a> {
             }
             let n = (len - done).min(PIECE);
             let mut buf = AlignedBuf::zeroed(n as usize);
-            volume.read(&mut buf, from + done, tag)?;
+            volume.read(&mut buf, from + done, tag).inspect_err(|_| step.unread = true)?;
             volume.write_sequential(into, &buf, tag)?;
             done += n;
         }
@@ -430,16 +445,40 @@ impl<'a> Moving<'a> {
     }
 }
 
+/// What came of a step.
+struct Outcome {
+    cleaned: Cleaned,
+    /// Room was missing, or somebody wanted the drive back.
+    over: bool,
+    /// Bytes that were written for it.
+    written: u64,
+}
+
 impl Core {
-    /// Empties one zone, or moves some pieces of it. Also whether room was missing.
+    /// Empties one zone, or moves some pieces of it.
     ///
     /// # Errors
     /// Those of the flush and of the journal.
-    fn clean(&self, wish: Wish, goal: Goal) -> Result<(Cleaned, bool)> {
+    fn clean(&self, wish: Wish, goal: Goal) -> Result<Outcome> {
         let moving = Moving::new(self, wish);
-        let cleaned = self.cleaning.cleaner().clean(&moving, goal, 1)?;
-        let over = moving.step.borrow().over;
-        Ok((cleaned, over))
+        let cleaned = self.cleaning.cleaner().clean(&moving, goal, 1);
+        let Step { over, written, .. } = moving.step.into_inner();
+        match cleaned {
+            // Of the journal, too: whoever asks looks elsewhere.
+            Err(error) if error.code() == Code::NoSpace => {
+                Ok(Outcome { cleaned: Cleaned::default(), over: true, written })
+            }
+            cleaned => {
+                let cleaned = cleaned?;
+                if cleaned.freed > 0 {
+                    // The commit has made that durable, and the victim was pinned until after it.
+                    self.release_pending();
+                } else if !cleaned.gained() {
+                    self.volume.check_poison()?;
+                }
+                Ok(Outcome { cleaned, over, written })
+            }
+        }
     }
 
     /// Bytes that cleaning could free.
@@ -464,9 +503,11 @@ impl Core {
     pub(crate) fn pack_for_room(&self, leave: u32) -> Result<bool> {
         let (mut steps, mut logs) = (0, true);
         while self.cleans() && steps < MOST_AT_ONCE {
-            let (done, over) = self.clean(Wish::Packed { budget: u64::MAX, rest: false, logs }, Goal::Room)?;
+            let Outcome { cleaned: done, over, .. } =
+                self.clean(Wish::Packed { budget: u64::MAX, rest: false, logs }, Goal::Room)?;
             match done {
                 Cleaned { waited: true, .. } => {}
+                _ if over && logs => logs = false,
                 _ if over => return Ok(false),
                 _ if done.gained() && self.free_zones(leave, 1)?.0 > 0 => return Ok(true),
                 _ if done.gained() => steps += 1,
@@ -483,8 +524,8 @@ impl Core {
         if !self.cleans() || !self.has_few_zones() {
             return Ok(false);
         }
-        let (done, over) = self.clean(Wish::Squeezed, Goal::Room)?;
-        Ok(done.gained() && !over)
+        let done = self.clean(Wish::Squeezed, Goal::Room)?;
+        Ok(done.cleaned.gained() && !done.over)
     }
 
     /// Says where moved bytes are now; those that were changed or deleted meanwhile are passed over.
@@ -547,7 +588,7 @@ impl Core {
         let mut steps = 0;
         while self.free_zones(leave, 1)?.0 == 0 {
             if steps < MOST_AT_ONCE && self.cleans() {
-                let (done, over) = self.clean(wish, Goal::Room)?;
+                let Outcome { cleaned: done, over, .. } = self.clean(wish, Goal::Room)?;
                 // What another one makes free may be enough for both.
                 if done.waited {
                     continue;
@@ -578,7 +619,7 @@ impl Core {
             let Some(ahead) = ahead(free, zones, self.zone_capacity, written) else { return Ok(()) };
             let wish = Wish::Dead { least: ahead.least, budget: ahead.budget, logs: false };
             // Where another one cleans, that is enough, and is paid for later.
-            if self.clean(wish, Goal::Rest)?.0.waited {
+            if self.clean(wish, Goal::Rest)?.cleaned.waited {
                 self.cleaning.owe(written);
             }
             Ok::<(), Error>(())

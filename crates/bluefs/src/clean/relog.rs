@@ -49,7 +49,7 @@ impl Moving<'_> {
             let block = u64::from(self.core.volume.geometry().block);
             let mut into = self.room(step, self.core.front + framed_bytes(end - at, block))?;
             let front = self.front(piece, FileKind::Log, &into, at, created);
-            let copied = self.copy_frames(piece, &mut into, &front, &mut index, (at, end));
+            let copied = self.copy_frames(step, piece, &mut into, &front, &mut index, (at, end));
             let new = self.went_on(step, into, copied)?;
             at = new.end();
             moved.push(Moved { serial: piece.serial, old: piece.extents.clone(), new });
@@ -71,6 +71,7 @@ impl Moving<'_> {
     /// Writes a header and frames of bytes `at..end` to a zone, as many as it takes; where they are.
     fn copy_frames(
         &self,
+        step: &mut Step,
         piece: &Piece,
         into: &mut OpenZone,
         front: &[u8],
@@ -94,7 +95,8 @@ impl Moving<'_> {
             let mut done = 0;
             while done < n {
                 let here = at + done as u64;
-                done += index.read(volume, piece.serial, &piece.extents, here, &mut payload[done..], tag)?;
+                let read = index.read(volume, piece.serial, &piece.extents, here, &mut payload[done..], tag);
+                done += read.inspect_err(|_| step.unread = true)?;
             }
             let payload_crc = crc32c::crc32c(payload);
             let frame = Frame { sequence, logical: at, at: into.at, len: n as u32, back, payload_crc };

@@ -316,6 +316,13 @@ impl FileWriter {
         let core = self.core()?;
         let extent = Extent { logical, len: OPEN, place: self.place(open.zone, open.life, open.at) };
         self.extend(&core, extent)?;
+        {
+            // All that stood there before may have been moved or deleted meanwhile. What comes now keeps the zone.
+            let state = lock(&core.meta);
+            if state.meta.zone_life(open.zone.0) == Some(open.life) {
+                core.tenant.recall(open.zone);
+            }
+        }
         self.unpin(&core);
         Ok(())
     }

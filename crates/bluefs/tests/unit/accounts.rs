@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::sync::lock;
 use imbrex_device::{Drive, Geometry, Identity, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
-use imbrex_zones::clean::Residents;
+use imbrex_zones::clean::{Chosen, Residents, Search, Victim};
 use imbrex_zones::{Exec, Urgency, VolumeOptions};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -301,4 +301,102 @@ fn a_zone_that_is_given_back_is_seen_all_the_way() {
     let seen = lock(&device.seen).clone();
     assert_eq!(seen.iter().map(|(_, seen)| *seen).collect::<Vec<_>>(), [3, 2, 1], "{seen:?}");
     assert_eq!((core.tenant.counts().free, core.waiting_for_journal()), (free + 3, 0));
+}
+
+/// Carries out a step by hand: what stands in the zone moves, and the metadata says so durably.
+fn empty(core: &Core, chosen: Chosen) {
+    let moving = Moving::new(core, Wish::Dead { least: 0, budget: u64::MAX, logs: true });
+    let victim = Victim { zone: chosen.zone, life: chosen.life, most: u64::MAX, pressed: false };
+    core.tenant.pin(ZoneId(victim.zone));
+    let mut copies = Vec::new();
+    moving.residents(&victim).iter().for_each(|piece| moving.copy(piece, &mut copies).unwrap());
+    moving.flush().unwrap();
+    assert!(moving.switch(copies).unwrap() > 0);
+    moving.settle();
+    assert!(moving.is_empty(&victim));
+    moving.commit().unwrap();
+    core.tenant.unpin(ZoneId(victim.zone));
+    core.release_pending();
+}
+
+fn zones_of(core: &Core, serial: u64) -> Vec<(u32, u64)> {
+    lock(&core.meta).meta.inode(serial).unwrap().extents.iter().filter_map(|extent| extent.place.zone()).collect()
+}
+
+/// Reads a file of sevens and nines again, when all that is free was reset.
+fn expect(fs: &BlueFs, path: &str, sevens: usize, nines: usize) {
+    while fs.step().unwrap() {}
+    let mut bytes = vec![0; sevens + nines + 1];
+    assert_eq!(fs.open_read(path).unwrap().read_at(0, &mut bytes).unwrap(), sevens + nines, "{path}");
+    assert!(bytes[..sevens].iter().all(|b| *b == 7) && bytes[sevens..sevens + nines].iter().all(|b| *b == 9), "{path}");
+    assert_eq!(fs.check(|_, _| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_file_that_goes_on_while_its_crumbs_are_moved_keeps_its_zone() {
+    let (_, fs) = mounted(&Config::tiny());
+    let core = fs.core();
+    let append = |path: &str, bytes: usize| {
+        let log = if fs.stat(path).is_ok() {
+            fs.reopen(path).unwrap()
+        } else {
+            fs.create(path, CreateOptions::default()).unwrap()
+        };
+        log.append(&vec![7; bytes]).unwrap();
+        log.sync().unwrap();
+        log
+    };
+    // A stretch of the log in one zone, and its end in another, since somebody else writes behind the first.
+    append("/MANIFEST-1", 200_000).close().unwrap();
+    let mut other = append("/MANIFEST-2", 100_000);
+    append("/MANIFEST-1", 1000).close().unwrap();
+    other.close().unwrap();
+    let serial = fs.stat("/MANIFEST-1").unwrap().serial;
+    let zones = zones_of(core, serial);
+    assert!(zones.len() == 2 && zones[0] != zones[1], "{zones:?}");
+    // What it gets now is in memory when all before it moves.
+    let mut log = fs.reopen("/MANIFEST-1").unwrap();
+    log.append(&[9; 1000]).unwrap();
+    let (zone, life) = zones[0];
+    core.parked.claim(|_| Some(zone));
+    empty(core, Chosen { zone, life, dying: false });
+    assert!(zones_of(core, serial).iter().all(|there| !zones.contains(there)), "the crumbs have moved as well");
+    log.sync().unwrap();
+    core.sync_journal().unwrap();
+    expect(&fs, "/MANIFEST-1", 201_000, 1000);
+    log.close().unwrap();
+    expect(&fs, "/MANIFEST-1", 201_000, 1000);
+    assert_eq!(nobodys(core), (0, 0, 0));
+}
+
+#[test]
+fn nobody_goes_on_in_a_zone_that_is_chosen_to_be_emptied() {
+    let (_, fs) = mounted(&Config::tiny());
+    let core = fs.core();
+    table(&fs, "/dead.sst", 400_000, 1);
+    table(&fs, "/lives.sst", 100_000, 1);
+    fs.unlink("/dead.sst").unwrap();
+    let serial = fs.stat("/lives.sst").unwrap().serial;
+    let was = zones_of(core, serial);
+    let chosen = Moving::new(core, WISH).next_victim(&Search::new(false, &|_| false)).unwrap();
+    assert_eq!(was, [(chosen.zone, chosen.life)]);
+    // Between the choice and the first copy.
+    let mut file = fs.reopen("/lives.sst").unwrap();
+    file.append(&[9; 1000]).unwrap();
+    empty(core, chosen);
+    file.sync().unwrap();
+    core.sync_journal().unwrap();
+    assert!(zones_of(core, serial).iter().all(|there| !was.contains(there)));
+    expect(&fs, "/lives.sst", 100_000, 1000);
+    file.close().unwrap();
+    assert_eq!(nobodys(core), (0, 0, 0));
+    // One in which somebody goes on is not chosen.
+    table(&fs, "/dead.sst", 400_000, 2);
+    table(&fs, "/lives-on.sst", 100_000, 2);
+    fs.unlink("/dead.sst").unwrap();
+    let file = fs.reopen("/lives-on.sst").unwrap();
+    file.append(&[9; 1000]).unwrap();
+    let (zone, _) = zones_of(core, fs.stat("/lives-on.sst").unwrap().serial)[0];
+    let chosen = Moving::new(core, WISH).next_victim(&Search::new(false, &|_| false));
+    assert!(chosen.is_none_or(|chosen| chosen.zone != zone), "{chosen:?}");
 }

@@ -19,7 +19,7 @@ use crate::policy::victim::CleaningPolicy;
 use crate::zone::DataZone;
 use imbrex_device::{Cause, Error as DriveError, Fault, Priority, Tag};
 use imbrex_zones::Urgency;
-use imbrex_zones::clean::{Candidate, Failed, Residents, Search, Victim};
+use imbrex_zones::clean::{Candidate, Chosen, Failed, Residents, Search, Victim};
 use imbrex_zones::write::PooledBuf;
 
 /// Most zones of the cleaner that are open.
@@ -69,7 +69,7 @@ impl Residents for Core {
     type Copy = Copied;
     type Error = Error;
 
-    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
+    fn next_victim(&self, search: &Search<'_>) -> Option<Chosen> {
         let counts = self.tenant.counts();
         let mut state = self.state();
         if !search.dying && self.options.cleaning_policy == CleaningPolicy::Lifetime {

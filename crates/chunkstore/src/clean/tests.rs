@@ -42,9 +42,9 @@ fn chosen(store: &ChunkStore) -> Victim {
     store.delete(id(2)).unwrap();
     core.state().close_zone(zone);
     store.sync().unwrap();
-    let (chosen, life) = core.next_victim(&Search::new(false, &|_| false)).unwrap();
-    assert_eq!(chosen, zone);
-    let victim = Victim { zone, life, most: u64::MAX, pressed: false };
+    let chosen = core.next_victim(&Search::new(false, &|_| false)).unwrap();
+    assert_eq!(chosen.zone, zone);
+    let victim = Victim { zone, life: chosen.life, most: u64::MAX, pressed: false };
     assert!(!core.residents(&victim).is_empty());
     victim
 }

@@ -27,6 +27,17 @@ fn choose(policy: Choose, candidates: &[Candidate]) -> Option<Candidate> {
     candidates.iter().find(|zone| zone.dying).copied().or_else(|| policy(candidates))
 }
 
+/// The zone that is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Which.
+    pub zone: u32,
+    /// This life of it and no later one.
+    pub life: u64,
+    /// It takes no more writes: what was moved out of it is made durable at once.
+    pub dying: bool,
+}
+
 /// A look for a victim.
 pub struct Search<'a> {
     /// Only zones that are dying: enough are free.
@@ -45,11 +56,11 @@ impl<'a> Search<'a> {
         !(self.aside)(zone)
     }
 
-    /// The policy's choice among these, and its life.
-    pub fn choose(&self, policy: Choose, candidates: impl Iterator<Item = Candidate>) -> Option<(u32, u64)> {
+    /// The policy's choice among these.
+    pub fn choose(&self, policy: Choose, candidates: impl Iterator<Item = Candidate>) -> Option<Chosen> {
         let may = |one: &Candidate| self.may(one.zone) && (one.dying || !self.dying);
         let candidates: Vec<Candidate> = candidates.filter(may).collect();
-        choose(policy, &candidates).map(|one| (one.zone, one.life))
+        choose(policy, &candidates).map(|one| Chosen { zone: one.zone, life: one.life, dying: one.dying })
     }
 }
 

@@ -19,7 +19,7 @@ mod load;
 pub mod throttle;
 mod worker;
 
-pub use choose::{Candidate, Choose, Search};
+pub use choose::{Candidate, Choose, Chosen, Search};
 use imbrex_device::Error;
 pub use load::{Load, Waits};
 pub use worker::{Cleaned, Cleaner, Goal, Rules};
@@ -61,9 +61,9 @@ pub trait Residents {
     /// The engine's error.
     type Error: From<Error>;
 
-    /// The zone to empty next, and its life: one to which nothing more comes, and in which something lives. An engine with a list of candidates
+    /// The zone to empty next: one to which nothing more comes, and in which something lives. An engine with a list of candidates
     /// [chooses](Search::choose) by a policy.
-    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)>;
+    fn next_victim(&self, search: &Search<'_>) -> Option<Chosen>;
 
     /// What of the victim is to be moved now. Nothing, where the zone has another life by now or is not a candidate any more.
     fn residents(&self, victim: &Victim) -> Vec<Self::Piece>;
@@ -95,7 +95,8 @@ pub trait Residents {
     /// Those of metadata that takes no more changes.
     fn switch(&self, copies: Vec<Self::Copy>) -> Result<u64, Self::Error>;
 
-    /// Makes durable what the metadata says. It is called when a victim is empty: nobody needs less than a whole zone.
+    /// Makes durable what the metadata says. It is called when a victim is empty, since nobody needs less than a whole zone, and whenever something was
+    /// moved out of a dying one.
     ///
     /// # Errors
     /// Those of the drive.

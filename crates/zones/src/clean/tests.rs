@@ -143,7 +143,7 @@ impl Residents for Toy {
     type Copy = (u32, u64, u64, u32);
     type Error = Error;
 
-    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
+    fn next_victim(&self, search: &Search<'_>) -> Option<Chosen> {
         let chosen = {
             let s = self.state();
             let of = |(zone, row): (&u32, &Row)| {

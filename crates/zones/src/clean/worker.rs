@@ -1,6 +1,6 @@
 //! The worker: what a step does, in which order, and who waits for it.
 
-use super::choose::Search;
+use super::choose::{Chosen, Search};
 use super::throttle::{self, Pace, Seen};
 use super::{Failed, Load, Residents, Victim};
 use crate::sync::{Condvar, Mutex, lock, wait};
@@ -136,7 +136,7 @@ impl Cleaner {
             let aside = |zone: u32| tried.contains_key(&zone);
             let search = Search::new(goal == Goal::Rest && !self.is_due(), &aside);
             let chosen = if tried.len() < MOST_TRIED { engine.next_victim(&search) } else { None };
-            let Some((zone, life)) = chosen else {
+            let Some(Chosen { zone, life, dying }) = chosen else {
                 if pressed || !tried.values().any(|stuck| *stuck) {
                     break;
                 }
@@ -146,7 +146,7 @@ impl Cleaner {
             };
             let most = self.rules.step.min(most - done.moved);
             let victim = Victim { zone, life, most, pressed };
-            let (moved, freed, error) = self.step(engine, &victim)?;
+            let (moved, freed, error) = self.step(engine, &victim, dying)?;
             done.add(moved, freed);
             lock(&self.totals).add(moved, freed);
             match error {
@@ -260,7 +260,12 @@ impl Cleaner {
     }
 
     /// Moves what lives in the victim, or a piece of it. Returns the bytes that were moved, whether nothing is left, and why more could not be read.
-    fn step<E: Residents>(&self, engine: &E, victim: &Victim) -> Result<(u64, bool, Option<Error>), E::Error> {
+    fn step<E: Residents>(
+        &self,
+        engine: &E,
+        victim: &Victim,
+        dying: bool,
+    ) -> Result<(u64, bool, Option<Error>), E::Error> {
         let zone = ZoneId(victim.zone);
         if let Err(error) = self.check_zone(zone) {
             return Ok((0, false, Some(error)));
@@ -271,7 +276,7 @@ impl Cleaner {
         engine.settle();
         let done = moved.and_then(|(moved, unread)| {
             let freed = unread.is_none() && engine.is_empty(victim);
-            if freed && moved > 0 {
+            if (freed || dying) && moved > 0 {
                 engine.commit()?;
             }
             tracing::debug!(%zone, moved, freed, unread = unread.is_some(), "cleaned");

@@ -192,6 +192,13 @@ impl ActiveZones {
         self.notify();
     }
 
+    /// A zone that is still held so is to be finished, and by nobody else. False: it is not.
+    fn mark(&self, zone: ZoneId, held: impl Fn(&Holder) -> bool) -> bool {
+        let mut zones = lock(&self.zones);
+        let holder = zones.get_mut(&zone.0).filter(|holder| held(holder));
+        holder.map(|holder| *holder = Holder::Finishing).is_some()
+    }
+
     /// Somebody has taken the parked zone and is about to write to it.
     pub(crate) fn taken(&self, zone: ZoneId) {
         if let Some(holder) = lock(&self.zones).get_mut(&zone.0) {
@@ -293,7 +300,8 @@ impl VolumeCore {
                 && let Some(parked) = self.unpark_fullest(owner)
             {
                 keeper.settle()?;
-                self.finish(owner, parked);
+                // Unless all in it was deleted, and it is somebody else's by now.
+                self.finish_if(active, parked, |holder| matches!(holder, Holder::Nobody));
                 continue;
             }
             if let Some(keeper) = keeper
@@ -332,9 +340,15 @@ impl VolumeCore {
         }
         let mut any = false;
         for zone in active.nobodys() {
-            // Whoever takes a parked zone marks it under the lock of the pool.
-            let not_parked = || !lock(&self.pool).is_parked(zone);
-            any |= not_parked() && self.finish_if(active, zone, |holder| matches!(holder, Holder::Nobody));
+            let marked = {
+                // Whoever parks a zone, or takes one that is parked, marks it under this lock.
+                let pool = lock(&self.pool);
+                !pool.is_parked(zone) && active.mark(zone, |holder| matches!(holder, Holder::Nobody))
+            };
+            if marked {
+                self.finish_marked(active, zone);
+                any = true;
+            }
         }
         Ok(any)
     }
@@ -416,12 +430,11 @@ impl VolumeCore {
 
     /// Finishes a zone that is still held so. False: it is not.
     fn finish_if(&self, active: &ActiveZones, zone: ZoneId, held: impl Fn(&Holder) -> bool) -> bool {
-        match lock(&active.zones).get_mut(&zone.0) {
-            Some(holder) if held(holder) => *holder = Holder::Finishing,
-            _ => return false,
+        let marked = active.mark(zone, held);
+        if marked {
+            self.finish_marked(active, zone);
         }
-        self.finish_marked(active, zone);
-        true
+        marked
     }
 
     fn finish_marked(&self, active: &ActiveZones, zone: ZoneId) {

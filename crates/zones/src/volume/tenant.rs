@@ -302,7 +302,8 @@ impl Tenant {
 
     /// Nobody writes to this leased zone for now; it is kept for so many bytes of room. Where few zones may be active it may be finished, the fullest first.
     pub fn park(&self, zone: ZoneId, room: u64) {
-        lock(&self.core().pool).park(zone, room);
+        let mut pool = lock(&self.core().pool);
+        pool.park(zone, room);
         if let Some(active) = self.core().active_of(self.owner) {
             active.let_go(zone);
         }

@@ -12,7 +12,7 @@
 #![allow(dead_code)]
 
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, ZoneId, report_all};
-use imbrex_zones::clean::{Candidate, Cleaner, Failed, Goal, Residents, Rules, Search, Victim, choose};
+use imbrex_zones::clean::{Candidate, Chosen, Cleaner, Failed, Goal, Residents, Rules, Search, Victim, choose};
 use imbrex_zones::log::{Batch, MetaLog};
 use imbrex_zones::write::{Committer, Lead, RecordOptions, RecordWriter, Written as Group, ZoneGuard};
 use imbrex_zones::{Budget, OpenZone, Tenant, Urgency, Volume};
@@ -336,7 +336,7 @@ impl Residents for Tiny {
     type Error = Error;
 
     /// Zones of which at most half lives: what lives in two fits in one, so an end comes to moving. No zone is known to be dying.
-    fn next_victim(&self, search: &Search<'_>) -> Option<(u32, u64)> {
+    fn next_victim(&self, search: &Search<'_>) -> Option<Chosen> {
         let (s, mut all) = (lock(&self.state), BTreeMap::new());
         for &Place { zone, life, len, .. } in s.items.values() {
             let capacity = self.tenant.volume().capacity(ZoneId(zone));
