@@ -40,9 +40,9 @@ pub struct NameOf {
 impl State {
     /// Changes names, and what a checkpoint of them takes.
     pub(crate) fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
-        self.index_bytes = self.index_bytes.saturating_sub(self.names.bytes());
+        let before = self.names.bytes();
         change(&mut self.names);
-        self.index_bytes += self.names.bytes();
+        self.work.index_changed(before, self.names.bytes());
     }
 
     /// The chunks of a naming, which are all there.
@@ -106,7 +106,7 @@ impl Core {
             }
             let more = wanted.iter().map(|(name, chunks)| NameEntry::bytes(name.len(), chunks.len()) as u64);
             self.check_index_for(&state, more.sum())?;
-            state.assigned
+            state.decisions.last()
         };
         let stranded = |state: &State, id: &ChunkId| {
             let slot = state.index.find(id);
@@ -131,27 +131,27 @@ impl Core {
             let members = self.check_naming(&state, name, chunks, replace)?;
             let replaced = state.replaced(name, &members);
             let bytes = NameEntry::bytes(name.len(), members.len()) + NameEntry::bytes(0, replaced.len());
-            if state.naming > 0 && state.naming + bytes > self.limits.journal_payload {
+            if !state.decisions.has_room_for_names(bytes, self.limits.journal_payload) {
                 // What others have named waits for its turn, too: the journal never outgrows the room that is kept for it.
-                return Ok((done, state.assigned));
+                return Ok((done, state.decisions.last()));
             }
-            state.naming += bytes;
+            state.decisions.name(bytes);
             let entry = NameEntry { name: (*name).into(), number: self.next_number(), members };
             state.change_names(|names| names.apply(entry.clone()));
-            state.journal.push(Entry::Named(entry));
+            state.decisions.tell(Entry::Named(entry));
             state.assign();
             for id in replaced {
                 state.delete(id);
             }
         }
-        Ok((wanted.len(), state.assigned))
+        Ok((wanted.len(), state.decisions.last()))
     }
 
     pub(crate) fn unname(&self, name: &str) -> Result<()> {
         let mut state = self.state();
         let entry = state.names.entry(name).ok_or_else(|| Error::NoSuchName(name.into()))?;
         state.change_names(|names| names.end(name, entry.number));
-        state.journal.push(Entry::Unnamed { name: entry.name, number: entry.number });
+        state.decisions.tell(Entry::Unnamed { name: entry.name, number: entry.number });
         let target = state.assign();
         drop(state);
         self.commit(target)

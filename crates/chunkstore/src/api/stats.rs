@@ -35,7 +35,7 @@ impl Core {
             lost_bytes,
             chunks: state.index.len() as u64,
             buffered_bytes: self.writer.buffered(),
-            index_bytes: state.index_bytes,
+            index_bytes: state.work.index(),
             opened_zones: count(ZoneState::Opened),
             activated_zones: count(ZoneState::Activated),
             closed_zones: count(ZoneState::Closed),

@@ -423,7 +423,7 @@ impl ChunkStore {
     /// # Errors
     /// [`Error::Drive`]; `NoSpace` where a zone has died and there is no other place for what waits in memory for it: all else is durable then.
     pub fn sync(&self) -> Result<()> {
-        let target = self.core.state().assigned;
+        let target = self.core.state().decisions.last();
         let sync = || self.core.commit_bytes(target, State::has_stranded);
         self.core.counters.meter.measure(Operation::Sync, |()| 0, sync)
     }
@@ -434,7 +434,7 @@ impl ChunkStore {
     /// [`Error::Drive`].
     pub fn begin_sync(&self) -> Result<PendingSync<'_>> {
         let core = &*self.core;
-        let target = core.state().assigned;
+        let target = core.state().decisions.last();
         Ok(PendingSync { core, target, group: core.write_group(core.commits.lead())? })
     }
 
@@ -448,7 +448,7 @@ impl ChunkStore {
             let state = self.core.state();
             let slot = state.index.find(&id).ok_or(Error::NotFound(id))?;
             let chunk = state.index.chunk(slot).ok_or(Error::NotFound(id))?;
-            (slot, chunk.serial, chunk.len, state.assigned)
+            (slot, chunk.serial, chunk.len, state.decisions.last())
         };
         let sync = || self.core.make_durable(slot, serial, len, target);
         self.core.counters.meter.measure(Operation::Sync, |()| 0, sync)

@@ -88,7 +88,7 @@ impl Residents for Core {
             life: z.life,
             live: z.live_blocks.into(),
             capacity: z.worth(crumbs).into(),
-            age: state.assigned - z.touched,
+            age: state.decisions.last() - z.touched,
             rate: z.rate,
             dying: z.dead,
         };
@@ -201,9 +201,9 @@ impl Residents for Core {
                 for (offset, len) in lost {
                     let mark = Mark { id, serial, offset, len, zone: to.zone, lost: true };
                     state.scrub.mark(mark);
-                    state.journal.push(Entry::Lost(mark));
+                    state.decisions.tell(Entry::Lost(mark));
                 }
-                state.journal.push(Entry::Moved { id, serial, from, to });
+                state.decisions.tell(Entry::Moved { id, serial, from, to });
             }
         }
         Ok(bytes)
@@ -282,7 +282,7 @@ impl Core {
         };
         if full.is_some() && self.tenant.limits_active() {
             // It counts until the drive knows that it is closed.
-            let target = self.state().assigned;
+            let target = self.state().decisions.last();
             self.commit(target)?;
         }
         let new = self.new_zone(ZoneUse::Cleaner(one.stream), Urgency::Metadata);

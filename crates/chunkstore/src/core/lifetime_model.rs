@@ -71,7 +71,7 @@ impl Core {
         let lifetimes = self.options.streams.iter().map(|stream| stream.lifetime.as_secs_f64());
         let blocks = u32::try_from(self.limits.zone_bytes / BLOCK as u64).unwrap_or(u32::MAX);
         let deaths = Deaths::new(lifetimes, blocks, now);
-        let faded = state.appended / BLOCK as u64;
+        let faded = state.work.appended() / BLOCK as u64;
         state.lifetimes = LifetimeModel { births, rates: deaths.rates(), deaths, now, faded, looked: 0 };
         for chunk in state.index.range(None) {
             let blocks = chunk.groups().iter().map(|group| group.blocks()).sum();
@@ -85,7 +85,7 @@ impl Core {
 impl State {
     /// Counts what has lived since it was counted last. Cheap enough for once a zone that is written.
     pub(crate) fn count_lifetimes(&mut self) {
-        let written = self.appended / BLOCK as u64;
+        let written = self.work.appended() / BLOCK as u64;
         let lives = &mut self.lifetimes;
         lives.deaths.count(lives.now);
         if written - lives.faded > FADE * lives.deaths.live().max(1) {

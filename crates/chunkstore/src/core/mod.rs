@@ -12,17 +12,22 @@
 //! Lock order: the commit guard, with the metadata log → the checkpoint's progress → a zone guard → the state → the locks of `zones`. Nobody waits for the commit
 //! guard while holding a zone guard, but who writes for all: it holds those of zones that refuse their bytes.
 
+mod decisions;
 mod lifetime_model;
+pub(crate) mod placing;
 pub(crate) mod report;
+mod work;
 
+use crate::core::decisions::Decisions;
+use crate::core::placing::Placing;
 use crate::core::report::OpenReport;
+use crate::core::work::Work;
 use crate::error::Result;
-use crate::format::entry::{Entry, GroupEntry, LOST};
+use crate::format::entry::{GroupEntry, LOST};
 use crate::format::id::StreamType;
 use crate::format::{BLOCK, MAX_RECORD, data_blocks, most_data};
 use crate::index::Index;
 use crate::options::Options;
-use crate::policy::place::Sizes;
 #[cfg(doc)]
 use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
@@ -143,64 +148,35 @@ pub(crate) struct State {
     pub(crate) zones: ZoneTable,
     /// Zones where the cleaner puts records that the index does not know yet.
     pub(crate) incoming: BTreeSet<u32>,
-    /// Entries of the journal that are not written yet.
-    pub(crate) journal: Vec<Entry>,
-    /// Number of the last thing that was decided.
-    pub(crate) assigned: u64,
-    /// Number of the last time that bytes found another place, or theirs took them after all. Those may have missed the commits before.
-    pub(crate) landed: u64,
-    /// Chunks that the journal does not know yet, by slot, and the numbers up to which it is to be written for that.
-    pub(crate) creates: std::collections::BTreeMap<u32, u64>,
-    /// Bytes that were ever appended or moved, records included, and as many at the last checkpoint's start.
-    pub(crate) appended: u64,
-    pub(crate) checkpointed: u64,
-    /// As many at the last commit.
-    pub(crate) committed: u64,
-    /// Bytes that a checkpoint of the index takes.
-    pub(crate) index_bytes: u64,
+    pub(crate) decisions: Decisions,
+    pub(crate) work: Work,
+    pub(crate) placing: Placing,
     /// What the journal was not told yet.
     pub(crate) fresh: crate::index::fresh::Fresh,
-    /// The zone that was chosen last, by kind of stream.
-    pub(crate) last: Vec<u32>,
-    /// The zone that was taken last.
-    pub(crate) taken: u32,
-    /// How long the last chunks of each kind became.
-    pub(crate) sizes: Vec<Sizes>,
     /// Blocks that chunks that go on in a zone are expected to take there, by slot; in [`DataZone::promised`] their sum.
     pub(crate) promises: std::collections::BTreeMap<u32, u32>,
     pub(crate) lifetimes: lifetime_model::LifetimeModel,
     pub(crate) scrub: crate::index::scrub::Scrub,
     pub(crate) names: crate::index::names::Names,
-    /// Bytes of the names that are among `journal`.
-    pub(crate) naming: usize,
     /// Slots of chunks with bytes that are known to be lost, or whose end is not known.
     pub(crate) losses: std::collections::BTreeSet<u32>,
 }
 
 impl State {
-    pub(crate) fn new(writer: Arc<RecordWriter>, streams: usize) -> State {
+    pub(crate) fn new(writer: Arc<RecordWriter>, placing: Placing) -> State {
         State {
             writer,
             index: Index::default(),
             zones: ZoneTable::default(),
             incoming: BTreeSet::new(),
-            journal: Vec::new(),
-            assigned: 0,
-            landed: 0,
-            creates: Default::default(),
-            appended: 0,
-            checkpointed: 0,
-            committed: 0,
-            index_bytes: 0,
+            decisions: Decisions::default(),
+            work: Work::default(),
+            placing,
             fresh: Default::default(),
-            last: vec![0; streams.max(1)],
-            taken: 0,
-            sizes: vec![Sizes::default(); streams],
             promises: Default::default(),
             lifetimes: Default::default(),
             scrub: Default::default(),
             names: Default::default(),
-            naming: 0,
             losses: Default::default(),
         }
     }
@@ -209,11 +185,7 @@ impl State {
     pub(crate) fn learn_sizes(&mut self) {
         let sealed = self.index.range(None).filter(|chunk| chunk.sealed);
         let known: Vec<(usize, u32)> = sealed.take(4096).map(|c| (usize::from(c.stream.number()), c.len)).collect();
-        for (kind, len) in known {
-            if let Some(sizes) = self.sizes.get_mut(kind) {
-                sizes.sealed(len);
-            }
-        }
+        known.into_iter().for_each(|(kind, len)| self.placing.sealed(kind, len));
     }
 
     /// Whether some bytes have no place on the drive.
@@ -235,7 +207,7 @@ impl State {
     pub(crate) fn note_landed(&mut self, zone: u32) {
         if let Some(z) = self.zones.get_mut(zone).filter(|z| z.stranded && !self.writer.waits(zone)) {
             z.stranded = false;
-            self.landed = self.assign();
+            self.decisions.note_landed();
         }
     }
 
@@ -247,13 +219,12 @@ impl State {
 
     /// A number for something that is decided now.
     pub(crate) fn assign(&mut self) -> u64 {
-        self.assigned += 1;
-        self.assigned
+        self.decisions.assign()
     }
 
     /// One group of the chunk in `slot` is in the zone no more. A closed zone in which nothing is left is garbage.
     pub(crate) fn forget_group(&mut self, zone: u32, slot: u32, blocks: u32) {
-        let assigned = self.assigned;
+        let assigned = self.decisions.last();
         if let Some(z) = self.zones.get_mut(zone) {
             z.forget(slot, blocks);
             z.touched = assigned;
@@ -263,7 +234,7 @@ impl State {
 
     /// A closed zone without anything live becomes garbage.
     pub(crate) fn collect(&mut self, zone: u32) {
-        let assigned = self.assigned;
+        let assigned = self.decisions.last();
         if let Some(z) = self.zones.get_mut(zone)
             && z.state() == ZoneState::Closed
             && z.live.is_empty()
@@ -334,10 +305,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(tenant: Tenant, options: Options, limits: DerivedLimits, mut state: State, log: MetaLog) -> Core {
-        match options.placement.remembers() {
-            true => state.learn_sizes(),
-            false => state.sizes.clear(),
-        }
+        state.learn_sizes();
         let volume = tenant.volume().clone();
         let (below, zone) = (limits.clean_below, limits.zone_bytes);
         let rules = Rules { below, zone, step: CLEAN_STEP };
@@ -404,10 +372,10 @@ impl Core {
                 target = state.assign();
                 continue;
             }
-            if state.landed <= self.commits.durable() {
+            if state.decisions.landed() <= self.commits.durable() {
                 return Ok(());
             }
-            target = state.landed;
+            target = state.decisions.landed();
         }
     }
 
@@ -415,13 +383,10 @@ impl Core {
     pub(crate) fn write_group<'a>(&self, mut guard: CommitGuard<'a>) -> Result<Written<'a>> {
         let needs = || {
             let state = self.state();
-            (state.fresh.cost() + (64 * state.journal.len() + state.naming) as u64, state.index_bytes)
+            (state.fresh.cost() + state.decisions.bytes(), state.work.index())
         };
         guard.make_room(needs, |guard| self.checkpoint_whole(guard))?;
-        {
-            let mut state = self.state();
-            state.committed = state.appended;
-        }
+        self.state().work.commits();
         let target = self.write_out(&mut guard)?;
         if let Err(error) = self.checkpoint_tick(&mut guard) {
             self.volume.check_poison()?;

@@ -63,7 +63,8 @@ impl Core {
             return Ok(());
         }
         log.begin_snapshot()?;
-        *lock(&self.checkpoint) = Progress { appended: self.state().appended, ..Progress::default() };
+        let appended = self.state().work.appended();
+        *lock(&self.checkpoint) = Progress { appended, ..Progress::default() };
         let zones: Vec<ZoneEntry> = {
             let state = self.state();
             let stranded = state.stranded_tails();
@@ -113,7 +114,8 @@ impl Core {
             return Err(error);
         }
         if guard.log().finish_snapshot()? {
-            self.state().checkpointed = lock(&self.checkpoint).appended;
+            let began = lock(&self.checkpoint).appended;
+            self.state().work.checkpointed(began);
         }
         Ok(false)
     }
@@ -161,7 +163,7 @@ impl Core {
     pub(crate) fn checkpoint_tick(&self, guard: &mut CommitGuard) -> Result<()> {
         let due = {
             let state = self.state();
-            state.appended - state.checkpointed >= self.options.checkpoint_bytes
+            state.work.since_checkpoint() >= self.options.checkpoint_bytes
         };
         if due {
             self.checkpoint_begin(guard)?;

@@ -55,7 +55,7 @@ impl State {
                     ends.entry(group.zone).and_modify(|end| *end = record.at.min(*end));
                 }
                 if !group.records.is_empty() {
-                    self.journal.push(Entry::Told { id: chunk.id, serial: chunk.serial, group });
+                    self.decisions.tell(Entry::Told { id: chunk.id, serial: chunk.serial, group });
                 }
             }
             if !all {
@@ -66,7 +66,7 @@ impl State {
             let Some(z) = self.zones.get_mut(zone) else { continue };
             if z.told < end {
                 z.told = end;
-                self.journal.push(Entry::ZoneTold { zone, life: z.life, tail: end });
+                self.decisions.tell(Entry::ZoneTold { zone, life: z.life, tail: end });
             }
             if end < z.tail {
                 self.fresh.put(zone);
@@ -79,7 +79,7 @@ impl Core {
     /// Before the journal is written: tells it what became durable, if that is enough by now; sooner where it has something to write anyway.
     pub(crate) fn log_index_if_due(&self, state: &mut State) {
         let some = state.fresh.durable(self.writer.flushed()) >= self.options.tell_bytes / 4;
-        if self.is_tell_due(state) || some && !state.journal.is_empty() {
+        if self.is_tell_due(state) || some && !state.decisions.entries().is_empty() {
             state.log_index();
         }
     }

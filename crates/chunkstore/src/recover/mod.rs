@@ -19,6 +19,7 @@ mod salvage;
 pub use relabel::Relabel;
 pub(crate) use relabel::relabel;
 
+use crate::core::placing::Placing;
 use crate::core::report::{OpenReport, Relabelled};
 use crate::core::{Core, DerivedLimits, State};
 use crate::error::{Error, Result};
@@ -212,10 +213,11 @@ fn writer(tenant: &Tenant, options: &Options) -> Arc<RecordWriter> {
 
 /// The state that the index and the zones make.
 fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<State> {
-    let mut state = State::new(writer(tenant, options), options.streams.len());
+    let mut state =
+        State::new(writer(tenant, options), Placing::new(options.streams.len(), options.placement.remembers()));
     let same = |id, serial| rebuilt.chunks.get(&id).is_some_and(|chunk| chunk.serial == serial);
     state.scrub = Scrub::of_entry(rebuilt.scrub, same);
-    state.index_bytes += rebuilt.names.bytes();
+    state.work.index_changed(0, rebuilt.names.bytes());
     state.names = rebuilt.names;
     for (zone, found) in rebuilt.zones {
         tenant.adopt(ZoneId(zone))?;
@@ -239,7 +241,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
     }
     for chunk in rebuilt.chunks.into_values() {
         let groups: Vec<(u32, u32)> = chunk.groups().iter().map(|g| (g.zone, g.blocks())).collect();
-        state.index_bytes += cost(&chunk);
+        state.work.index_changed(0, cost(&chunk));
         let slot = state.index.insert(chunk);
         for (zone, blocks) in groups {
             if let Some(z) = state.zones.get_mut(zone) {
@@ -249,7 +251,7 @@ fn state_of(tenant: &Tenant, options: &Options, rebuilt: Rebuilt) -> Result<Stat
         }
         state.note_losses(slot);
     }
-    state.taken = state.zones.all().iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone);
+    state.placing.took(state.zones.all().iter().max_by_key(|(_, z)| z.life).map_or(0, |(zone, _)| *zone));
     let zones: Vec<u32> = state.zones.all().keys().copied().collect();
     zones.into_iter().for_each(|zone| state.collect(zone));
     state.zones.settle(&state.writer);
@@ -280,7 +282,8 @@ fn begin(tenant: Tenant, options: Options) -> Result<Core> {
     check_free(&tenant.volume().name(), free, tenant.volume().geometry())?;
     let log = MetaLog::create(&tenant, COPIES, metazones(free), Vec::new(), options.clock.clone())?;
     let limits = derive_limits(&tenant, &options, &log);
-    let state = State::new(writer(&tenant, &options), options.streams.len());
+    let state =
+        State::new(writer(&tenant, &options), Placing::new(options.streams.len(), options.placement.remembers()));
     let core = Core::new(tenant, options, limits, state, log);
     // One in each ring: then the label names them.
     (0..COPIES).try_for_each(|_| core.checkpoint_whole(&mut core.commits.lead()))?;

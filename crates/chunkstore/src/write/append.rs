@@ -32,7 +32,7 @@ impl State {
         let (before, cost_before) = (groups(chunk), cost(chunk));
         let result = change(chunk);
         let (after, cost_after) = (groups(chunk), cost(chunk));
-        self.index_bytes = self.index_bytes + cost_after - cost_before;
+        self.work.index_changed(cost_before, cost_after);
         for (zone, blocks) in &after {
             if let Some(z) = self.zones.get_mut(*zone) {
                 z.live.push(slot);
@@ -50,12 +50,12 @@ impl State {
         let slot = self.index.find(&id)?;
         self.unbind(slot);
         let chunk = self.index.remove(slot)?;
-        self.index_bytes = self.index_bytes.saturating_sub(cost(&chunk));
-        self.creates.remove(&slot);
+        self.work.index_changed(cost(&chunk), 0);
+        self.decisions.deleted(slot);
         self.losses.remove(&slot);
         self.scrub.forget(id);
         self.change_names(|names| names.forget(id, chunk.serial));
-        self.journal.push(Entry::Delete { id, serial: chunk.serial });
+        self.decisions.tell(Entry::Delete { id, serial: chunk.serial });
         self.lifetimes.died(&chunk);
         self.assign();
         for group in chunk.groups() {
@@ -71,7 +71,7 @@ impl State {
         z.step(Event::Close);
         let entry = Entry::ZoneClosed { zone, life: z.life, tail: z.tail };
         self.writer.close(zone);
-        self.journal.push(entry);
+        self.decisions.tell(entry);
         self.assign();
         self.count_lifetimes();
         self.look_at(zone);
@@ -94,7 +94,7 @@ impl State {
         self.writer.push(zone, image)?;
         z.step(Event::Activate);
         z.tail += blocks;
-        self.appended += bytes;
+        self.work.add(bytes);
         self.fresh.put(zone);
         Some(at)
     }
@@ -113,10 +113,10 @@ impl Core {
         let serial = self.next_number();
         state.lifetimes.tick(serial);
         let slot = state.index.insert(Chunk::new(id, serial, stream));
-        state.index_bytes += CHUNK_COST;
-        state.journal.push(Entry::Create { id, serial, stream });
+        state.work.index_changed(0, CHUNK_COST);
+        state.decisions.tell(Entry::Create { id, serial, stream });
         let target = state.assign();
-        state.creates.insert(slot, target);
+        state.decisions.created(slot, target);
         drop(state);
         self.settle(target, durability)
     }
@@ -127,7 +127,7 @@ impl Core {
 
     /// Whether the metazones have room for so many bytes more of checkpoints.
     pub(crate) fn check_index_for(&self, state: &State, more: u64) -> Result<()> {
-        let bytes = state.index_bytes + more;
+        let bytes = state.work.index() + more;
         if bytes > self.limits.most_index { Err(Error::IndexFull { bytes }) } else { Ok(()) }
     }
 
@@ -143,12 +143,13 @@ impl Core {
         let full = {
             let state = self.state();
             // So much less than what is kept free in the metazones for checkpoints that these always find their room.
-            self.writer.buffered() > self.options.buffer_bytes || state.journal.len() > self.limits.journal_payload / 32
+            self.writer.buffered() > self.options.buffer_bytes
+                || state.decisions.entries().len() > self.limits.journal_payload / 32
         };
         if full {
             let guard = self.commits.lead();
             // Somebody else may have done it meanwhile.
-            if self.writer.buffered() > self.options.buffer_bytes / 2 || !self.state().journal.is_empty() {
+            if self.writer.buffered() > self.options.buffer_bytes / 2 || !self.state().decisions.entries().is_empty() {
                 // Perhaps nobody ever calls anything durable; whoever does flushes this, too.
                 drop(self.write_group(guard)?);
             }
@@ -215,7 +216,7 @@ impl Core {
         if open {
             state.note_losses(slot);
         }
-        state.index_bytes += RECORD_COST + if new { GROUP_COST } else { 0 };
+        state.work.index_changed(0, RECORD_COST + if new { GROUP_COST } else { 0 });
         state.fresh.grown(slot);
         state.lifetimes.tick(sequence);
         let all = &mut *state;
@@ -296,18 +297,19 @@ impl Core {
         let all = state.zones.open().filter(|(_, z)| matches!(z.usage, ZoneUse::Data(_))).count();
         let expect = self.expected(state, slot);
         // To borrow zones gains nothing where it is not known how long chunks become; it only makes turns shorter.
-        let known = state.sizes.get(kind).is_some_and(|sizes| sizes.expected(1).is_some());
+        let known = state.placing.expected(kind, 1).is_some();
         let most = match (self.limits.separate, known) {
             (true, true) => allowance(pool.len(), self.limits.pools[kind], all, self.limits.shared),
             (true, false) => self.limits.pools[kind],
             (false, _) => self.limits.pool,
         };
         let free = self.cleaner.free() as usize;
-        let last = if self.limits.separate { kind } else { 0 };
+        let kind_of_last = if self.limits.separate { kind } else { 0 };
         let ask = Ask { need, expect, capacity: self.zone_blocks() };
-        match self.options.placement.place(&pool, ask, most, free, state.last[last]) {
+        let last = *state.placing.last(kind_of_last);
+        match self.options.placement.place(&pool, ask, most, free, last) {
             Choice::Use(zone) => {
-                state.last[last] = zone;
+                *state.placing.last(kind_of_last) = zone;
                 if let Some(z) = state.zones.get_mut(zone) {
                     z.writers += 1;
                 }
@@ -337,7 +339,7 @@ impl Core {
     /// Blocks that a chunk is expected to take from now on, if that is known.
     fn expected(&self, state: &State, slot: u32) -> Option<u32> {
         let chunk = state.index.chunk(slot)?;
-        let len = state.sizes.get(usize::from(chunk.stream.number()))?.expected(chunk.len.saturating_add(1))?;
+        let len = state.placing.expected(usize::from(chunk.stream.number()), chunk.len.saturating_add(1))?;
         let blocks = blocks_of(len.saturating_sub(chunk.len));
         // One that fills a zone shall not find that all of them are a block too small.
         Some(blocks.min(self.zone_blocks()))
@@ -350,8 +352,7 @@ impl Core {
             return false;
         }
         let Some(chunk) = state.index.chunk(slot) else { return false };
-        let sizes = state.sizes.get(usize::from(chunk.stream.number()));
-        let Some(usual) = sizes.and_then(|sizes| sizes.expected(1)) else { return false };
+        let Some(usual) = state.placing.expected(usize::from(chunk.stream.number()), 1) else { return false };
         let Some(expect) = self.expected(state, slot) else { return false };
         if !outgrows(blocks_of(chunk.len), blocks_of(usual), expect, zone.room()) {
             return false;
@@ -405,7 +406,7 @@ impl Core {
             }
             if self.tenant.counts().forgotten > 0 {
                 // What made them garbage may not be durable yet.
-                let target = self.state().assigned;
+                let target = self.state().decisions.last();
                 self.commit(target)?;
                 if self.reset_garbage(true) > 0 {
                     return Ok(true);
@@ -430,13 +431,11 @@ impl Core {
         chunk.sealed = true;
         chunk.shrink();
         if !again {
-            state.journal.push(Entry::Seal { id, serial, len });
+            state.decisions.tell(Entry::Seal { id, serial, len });
             state.assign();
-            if let Some(sizes) = state.sizes.get_mut(kind) {
-                sizes.sealed(len);
-            }
+            state.placing.sealed(kind, len);
         }
-        let little = match state.sizes.get(kind).and_then(|sizes| sizes.expected(1)).map(blocks_of) {
+        let little = match state.placing.expected(kind, 1).map(blocks_of) {
             // No chunk is expected to fit behind it, nor to begin there.
             Some(expected) if !shares(expected, self.zone_blocks()) => expected,
             _ => 0,
@@ -447,7 +446,7 @@ impl Core {
         {
             state.close_zone(zone);
         }
-        let target = state.assigned;
+        let target = state.decisions.last();
         drop(state);
         match durability {
             Durability::Durable => self.commit_bytes(target, |state| state.strands(slot, serial, len))?,
@@ -459,7 +458,7 @@ impl Core {
     pub(crate) fn delete(&self, id: ChunkId, durability: Durability) -> Result<()> {
         let mut state = self.state();
         state.delete(id).ok_or(Error::NotFound(id))?;
-        let target = state.assigned;
+        let target = state.decisions.last();
         drop(state);
         self.settle(target, durability)
     }

@@ -24,25 +24,24 @@ impl Core {
                 let mut state = self.state();
                 self.log_index_if_due(&mut state);
                 state.zones.settle(&self.writer);
-                state.naming = 0;
-                debug_assert!(state.journal.iter().all(|entry| match entry {
+                debug_assert!(state.decisions.entries().iter().all(|entry| match entry {
                     Entry::Told { group, .. } | Entry::Moved { to: group, .. } => state.is_durable(group),
                     _ => true,
                 }));
                 // A number of its own: what is written later is in another group.
-                (std::mem::take(&mut state.journal), state.assign(), self.writer.due())
+                (state.decisions.take(), state.assign(), self.writer.due())
             };
             // There is room, since the leader has seen to it, but where the log could get none.
             let mut records = Batch::default();
             entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
             if let Err(error) = guard.log().appender().append_all(&mut records) {
-                self.state().journal.splice(0..0, entries);
+                self.state().decisions.put_back(entries);
                 return Err(error.into());
             }
             let refused = guard.write(target, &due)?;
             {
                 let mut state = self.state();
-                state.creates.retain(|_, created| *created > target);
+                state.decisions.written(target);
                 due.iter().for_each(|due| state.note_landed(due.zone));
             }
             let mut moved = false;

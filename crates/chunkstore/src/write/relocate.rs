@@ -157,7 +157,7 @@ impl Core {
             state.fresh.grown(slot);
         }
         state.close_zone(zone);
-        state.landed = state.assign();
+        state.decisions.note_landed();
         Ok(())
     }
 }

@@ -27,11 +27,11 @@ impl State {
         let mut z = DataZone::new(ZoneState::Free, life, usage, capacity, 0);
         z.step(Event::Take);
         z.tail = 1;
-        self.taken = zone;
+        self.placing.took(zone);
         let bytes = u64::from(capacity) * BLOCK as u64;
         self.writer.open(OpenZone { zone: ZoneId(zone), life, at: 0, capacity: bytes });
         self.writer.push(zone, head.into());
-        self.journal.push(Entry::ZoneTaken { zone, life, usage });
+        self.decisions.tell(Entry::ZoneTaken { zone, life, usage });
         z.taken = self.assign();
         self.zones.insert(zone, z);
         zone
@@ -49,7 +49,7 @@ impl Core {
     pub(crate) fn new_zone(&self, usage: ZoneUse, urgency: Urgency) -> Result<NewZone> {
         // With the write cache on the drive puts in order what it has in its memory, so the head's ways are short anyway, and the first zones are the fastest.
         let zone = if self.options.placement.goes_round() && self.writer.writes_through() {
-            let last = ZoneId(self.state().taken);
+            let last = ZoneId(self.state().placing.taken());
             self.tenant.take_behind(last, CHOICE, urgency)?
         } else {
             self.tenant.take(urgency)?

@@ -47,7 +47,7 @@ impl State {
     /// What the first `end` bytes of the chunk of this serial number, in this slot, still wait for. The journal is written up to number `journaled`.
     pub(crate) fn need(&self, slot: u32, serial: u64, end: u32, journaled: u64) -> Need {
         let Some(chunk) = self.index.chunk(slot).filter(|chunk| chunk.serial == serial) else { return Need::Commit };
-        let mut journal = self.creates.get(&slot).copied().unwrap_or(0);
+        let mut journal = self.decisions.known_with(slot);
         let mut write = None;
         for group in chunk.groups().iter().filter(|group| group.start < end) {
             let Some(z) = self.zones.get(group.zone) else { return Need::Commit };
@@ -77,9 +77,8 @@ impl State {
 
     /// The last commit is so long ago that the work that goes with commits (telling the journal, checkpoints) would be late.
     fn wants_commit(&self, core: &Core) -> bool {
-        let since = |then: u64| self.appended.saturating_sub(then);
-        let due = since(self.checkpointed) >= core.options.checkpoint_bytes || core.is_tell_due(self);
-        due && since(self.committed) >= core.limits.tick && !core.commits.is_writing()
+        let due = self.work.since_checkpoint() >= core.options.checkpoint_bytes || core.is_tell_due(self);
+        due && self.work.since_commit() >= core.limits.tick && !core.commits.is_writing()
     }
 }
 
@@ -99,7 +98,7 @@ impl Core {
                     return Ok(self.volume.check_power()?);
                 }
                 Need::Commit => {
-                    let target = state.assigned;
+                    let target = state.decisions.last();
                     drop(state);
                     return self.commit(target);
                 }
@@ -124,7 +123,7 @@ impl Core {
                         continue;
                     }
                     // A commit meets the same error, and finds another place for the bytes.
-                    let target = self.state().assigned;
+                    let target = self.state().decisions.last();
                     let committed = self.commit_bytes(target, |state| state.strands(slot, serial, end));
                     if self.state().need(slot, serial, end, self.commits.logged()) != Need::Nothing {
                         committed?;
@@ -138,6 +137,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::placing::Placing;
     use crate::format::ZoneUse;
     use crate::format::id::{ChunkId, StreamType};
     use crate::index::Chunk;
@@ -166,7 +166,7 @@ mod tests {
         ChunkStore::format(&drive, &FormatOptions::default()).unwrap();
         let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let store = ChunkStore::open(drive, Options { volume, ..Options::default() }).unwrap();
-        let mut state = State::new(store.core.writer.clone(), 1);
+        let mut state = State::new(store.core.writer.clone(), Placing::new(1, true));
         let mut chunk = Chunk::new(ChunkId::of_number(1), 3, StreamType::DATA);
         for (zone, at) in [(5, 1), (5, 4), (6, 1)] {
             chunk.push(zone, 1000, at);
@@ -207,7 +207,7 @@ mod tests {
         let (mut state, slot) = state();
         assert_eq!(state.need(slot, 3, 3000, 8), Need::Journal(9), "of zone 6 nothing would be read");
         assert_eq!(state.need(slot, 3, 2000, 8), Need::Nothing);
-        state.creates.insert(slot, 10);
+        state.decisions.created(slot, 10);
         assert_eq!(state.need(slot, 3, 2000, 8), Need::Journal(10));
         assert_eq!(state.need(slot, 3, 3000, 10), Need::Nothing);
     }
