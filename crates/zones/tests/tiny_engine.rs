@@ -193,6 +193,23 @@ fn whatever_fails_nothing_that_was_promised_is_lost() {
 
 /// Zones move to and fro for ever, if what lives in two of them does not fit in one.
 #[test]
+fn mounts_that_write_little_do_not_fill_the_log() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    let drive = Drive { device: Arc::new(emulator), survivor: None };
+    let tenants = vec![TenantSpec { name: tiny::NAME.into(), budget: tiny::BUDGET }];
+    Volume::format(&drive, &FormatOptions { uuid: None, tenants, force: false }).unwrap();
+    // The log has four zones of 64 KiB, and each mount writes one group.
+    for round in 0..200u64 {
+        let tiny = open(&drive, Exec::Inline).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let done = match tiny.ids().first() {
+            Some(id) => tiny.delete(*id),
+            None => tiny.append(&content(round, 100)).map(drop),
+        };
+        done.unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+}
+
+#[test]
 fn on_a_full_drive_an_append_is_refused_in_the_end() {
     for config in drives() {
         for seed in seeds(40) {

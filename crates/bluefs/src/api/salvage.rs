@@ -78,8 +78,8 @@ impl Salvage {
         let mut notes = Vec::new();
         let mounted = mount(drive);
         let tenants = search.tenants(&ENGINE);
-        let volume = tenants.first().map(|newest| newest.volume);
-        let ours = |tenant: &&FoundTenant| Some(tenant.volume) == volume && tenant.name.as_deref() == Some(TENANT);
+        // The newest one.
+        let ours = |tenant: &&FoundTenant| tenant.name.as_deref() == Some(TENANT);
         let Some(FoundTenant { volume, owner, .. }) = tenants.iter().find(ours) else {
             return match mounted {
                 // Formatted, and nothing written yet but what stands in the label and the conventional zones.

@@ -40,15 +40,15 @@ impl Decisions {
         &self.entries
     }
 
-    /// Takes these, which are to be written now.
-    pub(crate) fn take(&mut self) -> Vec<Entry> {
-        self.naming = 0;
-        std::mem::take(&mut self.entries)
+    /// Takes these, which are to be written now, and how many bytes of names are among them.
+    pub(crate) fn take(&mut self) -> (Vec<Entry>, usize) {
+        (std::mem::take(&mut self.entries), std::mem::take(&mut self.naming))
     }
 
     /// They could not be written: they come before what was decided since.
-    pub(crate) fn put_back(&mut self, entries: Vec<Entry>) {
+    pub(crate) fn put_back(&mut self, (entries, naming): (Vec<Entry>, usize)) {
         self.entries.splice(0..0, entries);
+        self.naming += naming;
     }
 
     /// About so many bytes these take in the journal.

@@ -15,7 +15,7 @@ use crate::index::names::Names;
 use crate::recover::scan::scan;
 use crate::zone::ZoneState;
 use imbrex_device::words::counted;
-use imbrex_device::{Cause, Written};
+use imbrex_device::{Cause, Written, ZoneState as DriveState};
 use imbrex_zones::Tenant;
 use imbrex_zones::log::Replay;
 use imbrex_zones::shell::salvage::{Front, front};
@@ -101,6 +101,7 @@ impl Rebuilt {
                 chunk.go_on_with(&group);
             }
         }
+        rebuilt.forget_reset(tenant, metazones);
         rebuilt.know_referred(tenant);
         rebuilt.know_offline_tails(tenant);
         rebuilt.tell_lost_ends(tenant, report);
@@ -350,6 +351,17 @@ impl Rebuilt {
             self.zones.insert(*zone, FoundZone { state: ZoneState::Closed, ..found });
         }
         unknown.into_iter().collect()
+    }
+
+    /// Closed zones that were reset since the checkpoint, when nothing in them was of use any more: they are free, and may be a metazone's by now.
+    fn forget_reset(&mut self, tenant: &Tenant, metazones: &[u32]) {
+        let referred = self.referred();
+        let report = tenant.volume().report_at_open();
+        let is_reset = |zone: u32| report.get(zone as usize).is_some_and(|zone| zone.state == DriveState::Empty);
+        self.zones.retain(|zone, found| {
+            let gone = !found.state.is_open() && is_reset(*zone) || metazones.contains(zone);
+            !gone || referred.contains(zone)
+        });
     }
 
     /// Write pointers that stand before what chunks have in their zones: somebody has reset these, or the drive has. Nothing in the index

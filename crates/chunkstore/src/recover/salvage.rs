@@ -67,9 +67,12 @@ pub(crate) fn salvage(
     let mut chunks: BTreeMap<ChunkId, (u64, StreamType, Records)> = BTreeMap::new();
     let mut zones: Vec<ZoneId> = tenant.unadopted().into_iter().filter(|zone| !root.zones.contains(&zone.0)).collect();
     if root.unfinished {
-        // Nobody can tell whose they were.
-        let gone = volume.report_at_open().iter().filter(|zone| zone.written() == Written::Gone).map(|zone| zone.id);
-        zones.extend(gone);
+        // Nobody can tell whose they were, but for those of labels and of conventional space.
+        let conventional = |zone: &&Zone| zone.state == DriveState::Conventional;
+        let first = volume.report_at_open().iter().rposition(|zone| conventional(&zone)).map_or(0, |last| last + 1);
+        let gone = volume.report_at_open().iter().skip(first).filter(|zone| zone.written() == Written::Gone);
+        let (labels, root) = (volume.label_zones(), &root.zones);
+        zones.extend(gone.map(|zone| zone.id).filter(|id| !labels.contains(id) && !root.contains(&id.0)));
         zones.sort_unstable();
         zones.dedup();
     }

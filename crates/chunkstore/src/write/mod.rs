@@ -20,7 +20,7 @@ impl Core {
     /// take no writes while there is no other place for it ([stranded](crate::zone::DataZone::stranded)).
     pub(crate) fn write_out(&self, guard: &mut CommitGuard) -> Result<u64> {
         loop {
-            let (entries, target, due) = {
+            let (taken, target, due) = {
                 let mut state = self.state();
                 self.log_index_if_due(&mut state);
                 state.zones.settle(&self.writer);
@@ -33,9 +33,9 @@ impl Core {
             };
             // There is room, since the leader has seen to it, but where the log could get none.
             let mut records = Batch::default();
-            entries.iter().for_each(|entry| records.push(|to| entry.encode(to)));
+            taken.0.iter().for_each(|entry| records.push(|to| entry.encode(to)));
             if let Err(error) = guard.log().appender().append_all(&mut records) {
-                self.state().decisions.put_back(entries);
+                self.state().decisions.put_back(taken);
                 return Err(error.into());
             }
             let refused = guard.write(target, &due)?;

@@ -3,7 +3,7 @@
 use crate::drive_support::Watched;
 use crate::support::{bytes, config, content, drive, format, id, options};
 use imbrex_chunkstore::format::ZoneUse;
-use imbrex_chunkstore::{ChunkId, ChunkStore, Error, Relabel, StreamType, TENANT};
+use imbrex_chunkstore::{ChunkId, ChunkStore, Error, Options, Relabel, StreamType, TENANT};
 use imbrex_device::{AlignedBuf, Cause, Drive, Tag, Written, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::label::KEPT;
@@ -44,6 +44,40 @@ fn history(emulator: &Emulator) -> Expected {
         }
     }
     expected
+}
+
+/// A zone that the last checkpoint has is given back and reset, and no checkpoint says so, when the label is lost.
+#[test]
+fn a_zone_that_was_reset_since_the_checkpoint_is_free() {
+    for config in drives() {
+        let emulator = Emulator::memory(&config).unwrap();
+        let mut expected = history(&emulator);
+        // Zones are always short, so that each is given back soon.
+        let hurried = Options { clean_below: Some(1000), ..options() };
+        let store = ChunkStore::open(drive(&emulator), hurried).unwrap();
+        for n in 100..110u64 {
+            store.create(id(n), StreamType::DATA).unwrap();
+            store.append(id(n), &bytes(120_000, n)).unwrap();
+            store.seal(id(n)).unwrap();
+        }
+        store.checkpoint().unwrap();
+        let used =
+            |emulator: &Emulator| zones_of(emulator).iter().filter(|zone| zone.state != ZoneState::Empty).count();
+        let before = used(&emulator);
+        (100..110).for_each(|n| store.delete(id(n)).unwrap());
+        store.step().unwrap();
+        while store.volume().step().unwrap() {}
+        assert!(used(&emulator) < before, "no zone was reset");
+        let killed = emulator.fork().unwrap();
+        lose_label(&killed, false);
+        let store = salvage(&killed, Relabel::Only).unwrap();
+        compare(&store, &expected, "relabelled");
+        store.create(id(200), StreamType::DATA).unwrap();
+        store.append(id(200), &bytes(200_000, 200)).unwrap();
+        expected.insert(id(200), (bytes(200_000, 200), false));
+        drop(store);
+        compare(&ChunkStore::open(drive(&killed), options()).unwrap(), &expected, "opened again");
+    }
 }
 
 fn zones_of(emulator: &Emulator) -> Vec<Zone> {

@@ -69,7 +69,10 @@ impl MetaLog {
 
     pub(super) fn set_root(&mut self, root: Root) -> Result<()> {
         let bytes = root.encode().ok_or_else(|| self.error(Fault::InvalidInput("a root is too long".into())))?;
-        self.tenant.set_root(&bytes)?;
+        // The label names a new log only when it can be read.
+        if self.unnamed == 0 {
+            self.tenant.set_root(&bytes)?;
+        }
         self.root = root;
         Ok(())
     }

@@ -217,6 +217,8 @@ impl MetaLog {
             replay.end = replay.end.max((found.start, found.logical));
         }
         (log.last, log.given) = (replay.chain.newest().max(replay.start), replay.newest);
+        // What earlier mounts have written behind the snapshot counts: each may write little.
+        log.grown = if log.last > replay.start { BLOCK } else { 0 };
         log.placed = replay.end.1;
         log.appender.tail().begin(log.placed, Batch::default());
         Ok((log, replay))

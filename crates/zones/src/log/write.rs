@@ -426,10 +426,12 @@ impl MetaLog {
         }
         self.publish();
         tracing::debug!(number, frames, ring, "snapshot written");
-        if self.unnamed == 1 {
-            self.set_root(self.root.clone())?;
+        if self.unnamed > 0 {
+            self.unnamed -= 1;
+            if self.unnamed == 0 {
+                self.set_root(self.root.clone()).inspect_err(|_| self.unnamed = 1)?;
+            }
         }
-        self.unnamed = self.unnamed.saturating_sub(1);
         Ok(true)
     }
 

@@ -8,8 +8,7 @@
 //! those of which nobody can tell whose they are, become those of a tenant [`KEPT`]: they are never reset, and go to the engine whose metadata
 //! refers to them.
 //!
-//! Where there are zones of which nobody can tell, one of them may be a zone of a log, with records that nothing else tells. Then the roots are
-//! [unfinished](Root::unfinished), so that engines do not believe their logs. That of the engine that salvages always is.
+//! A zone of a log may be gone, with records that nothing else tells. So the roots are [unfinished](Root::unfinished): engines do not believe their logs alone.
 //!
 //! A tenant whose log is lost keeps its zones under a name that no engine has. Where too few zones are left for a log, its tenant gets a root that no engine opens.
 
@@ -17,7 +16,7 @@ use crate::header::ZoneHeader;
 use crate::label::{KEPT, MAX_TENANTS, NOBODY, TenantRecord, budget::Budget};
 use crate::log::Root;
 use crate::log::format::{LOG_KIND, LogHead};
-use crate::volume::{NewLabel, label_places, read_all};
+use crate::volume::{NewLabel, conventional, label_places, read_all};
 use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,8 +100,6 @@ struct Owners {
     owners: Vec<u8>,
     /// Zones that a log may have.
     empty: Vec<u32>,
-    /// Of some zones nobody can tell.
-    doubt: bool,
 }
 
 /// What a zone begins with.
@@ -151,7 +148,11 @@ fn look(device: &dyn ZonedDevice, zone: &Zone, every_block: bool) -> (Front, Vec
             found.push(Stretch { header, from: (at + front).min(to), to, untold });
         }
     });
-    let front = match found.first() {
+    // What a user wrote may look like a header further on.
+    let is_front = |first: &&Stretch| {
+        first.from == front.min(to) || first.header.kind == LOG_KIND && first.from == (2 * front).min(to)
+    };
+    let front = match found.first().filter(is_front) {
         Some(first) => Front::Header(first.header.clone()),
         None if zone.written() == Written::Gone => Front::Gone,
         // A read-only zone need not tell how far it is written.
@@ -194,7 +195,7 @@ impl Search {
         let all = zones.iter().map(|zone| searched(device, zone, every_block)).sum();
         let (mut fronts, mut stretches, mut done) = (BTreeMap::new(), Vec::new(), 0);
         for zone in &zones {
-            if zone.state != ZoneState::Conventional {
+            if zone.id.0 >= conventional(&zones) {
                 let (front, mut found) = look(device, zone, every_block);
                 fronts.insert(zone.id.0, front);
                 stretches.append(&mut found);
@@ -226,8 +227,8 @@ impl Search {
             };
             let tenant = all.entry((header.volume, header.owner)).or_insert_with(new);
             tenant.newest = tenant.newest.max(header.created);
-            if header.kind == LOG_KIND {
-                tenant.log.extend(LogHead::of_header(header));
+            if let Some(head) = LogHead::of_header(header) {
+                tenant.log.push(head);
             } else {
                 tenant.zones += u32::from(before.replace(header.zone) != Some(header.zone));
                 tenant.kinds.insert(header.kind);
@@ -242,7 +243,10 @@ impl Search {
                 .map(|head| head.tenant.clone())
                 .filter(|name| is_name(name) && names.insert((tenant.volume, name.clone())));
         }
-        let ours = |tenant: &&mut FoundTenant| tenant.name.is_none() && tenant.kinds.iter().copied().all(engine.kind);
+        let ours = |tenant: &&mut FoundTenant| {
+            let kinds = &tenant.kinds;
+            tenant.log.is_empty() && !kinds.is_empty() && kinds.iter().copied().all(engine.kind)
+        };
         for tenant in all.iter_mut().filter(ours) {
             let name = engine.name.to_owned();
             tenant.name = names.insert((tenant.volume, name.clone())).then_some(name);
@@ -257,7 +261,12 @@ impl Search {
     /// for its log.
     pub fn label(&self, device: &dyn ZonedDevice, volume: [u8; 16], engine: &Salvaged<'_>) -> Result<(NewLabel, u32)> {
         let places: Vec<ZoneId> = label_places(device, &self.zones).into_iter().flatten().collect();
-        if let Some(id) = places.iter().find(|id| matches!(self.fronts.get(&id.0), Some(Front::Header(_)))) {
+        let is_used = |id: &&ZoneId| match self.fronts.get(&id.0) {
+            Some(Front::Header(_)) => true,
+            Some(Front::Unknown) => (engine.claims)(&self.zones[id.0 as usize]),
+            _ => false,
+        };
+        if let Some(id) = places.iter().find(is_used) {
             return Err(self.unusable(format!(
                 "has lost its label, and where it would stand, in zone {id}, something else does; nothing was changed: the drive was perhaps formatted \
                  with other settings, name it with those"
@@ -268,7 +277,7 @@ impl Search {
         let us = tenants.iter().find(|tenant| tenant.name.as_deref() == Some(engine.name));
         let us = us.ok_or_else(|| self.unusable(format!("has no zone of {}", engine.name)))?.owner;
         let kept = tenants.iter().map(|tenant| tenant.owner).max().unwrap_or(us) + 1;
-        let Owners { mut owners, mut empty, doubt } = self.owners(volume, (us, kept), &places, engine.claims);
+        let Owners { mut owners, mut empty } = self.owners(volume, (us, kept), &places, engine.claims);
         let sequential = || owners.iter().zip(&self.zones).filter(|(_, zone)| zone.state != ZoneState::Conventional);
         let others = sequential().filter(|(owner, _)| ![NOBODY, us].contains(owner)).count() as u32;
         let has_kept = sequential().any(|(owner, _)| *owner == kept);
@@ -281,7 +290,7 @@ impl Search {
         tenants.sort_by_key(|tenant| tenant.owner != us);
         for tenant in &tenants {
             let Some(name) = &tenant.name else { continue };
-            let root = self.root(tenant, engine, doubt, &empty)?;
+            let root = self.root(tenant, engine, &empty)?;
             root.zones.iter().for_each(|zone| owners[*zone as usize] = tenant.owner);
             empty.retain(|zone| !root.zones.contains(zone));
             let budget = match tenant.owner == us {
@@ -308,7 +317,7 @@ impl Search {
         places: &[ZoneId],
         claims: &dyn Fn(&Zone) -> bool,
     ) -> Owners {
-        let mut found = Owners { owners: Vec::new(), empty: Vec::new(), doubt: false };
+        let mut found = Owners { owners: Vec::new(), empty: Vec::new() };
         for zone in &self.zones {
             let owner = match self.fronts.get(&zone.id.0) {
                 // As after formatting.
@@ -318,10 +327,7 @@ impl Search {
                 Some(Front::Header(header)) if header.volume == volume && is_owner(header.owner) => header.owner,
                 Some(Front::Header(_)) => kept,
                 Some(Front::Unknown | Front::Gone) if claims(zone) => us,
-                Some(Front::Unknown | Front::Gone) => {
-                    found.doubt = true;
-                    kept
-                }
+                Some(Front::Unknown | Front::Gone) => kept,
             };
             if zone.state == ZoneState::Empty && !places.contains(&zone.id) {
                 found.empty.push(zone.id.0);
@@ -332,15 +338,17 @@ impl Search {
     }
 
     /// The root of a tenant's log.
-    fn root(&self, tenant: &FoundTenant, engine: &Salvaged<'_>, doubt: bool, empty: &[u32]) -> Result<Root> {
+    fn root(&self, tenant: &FoundTenant, engine: &Salvaged<'_>, empty: &[u32]) -> Result<Root> {
         let ours = tenant.name.as_deref() == Some(engine.name);
         let told = tenant.log.iter().max_by_key(|head| head.life).map(|head| (head.copies, head.zones));
         let used: Vec<(u32, u8)> = tenant.log.iter().map(|head| (head.zone, head.copy)).collect();
         let Some((copies, want)) = told.or(engine.log.filter(|_| ours)) else {
             return Err(self.unusable(format!("has lost its label, and no zone of the log of {} is left", engine.name)));
         };
-        match Root::of_zones(copies, &used, empty, want as usize) {
-            Some(root) => Ok(Root { unfinished: ours || doubt, ..root }),
+        // A header may say anything.
+        let want = (want as usize).min(used.len().max(self.zones.len() / 16).max(16));
+        match Root::of_zones(copies, &used, empty, want) {
+            Some(root) => Ok(Root { unfinished: true, ..root }),
             None if ours => Err(self.unusable(format!(
                 "has lost its label, and no empty zones are left for the log of {}; nothing was changed",
                 engine.name
@@ -363,5 +371,5 @@ fn record(name: String) -> TenantRecord {
 }
 
 fn is_name(name: &str) -> bool {
-    name != KEPT && record(name.to_owned()).check().is_ok()
+    name != KEPT && !name.starts_with("unknown-") && record(name.to_owned()).check().is_ok()
 }

@@ -12,8 +12,8 @@ mod taken;
 mod tenant;
 pub(crate) mod work;
 
-pub(crate) use relabel::label_places;
 pub use relabel::{LostLabel, NewLabel};
+pub(crate) use relabel::{conventional, label_places};
 pub use tenant::{Reservation, Tenant};
 
 use crate::label::budget::{Budget, fit_slots, shares};
@@ -481,9 +481,10 @@ impl Volume {
         self.report_at_open().get(zone.0 as usize).map_or(0, |zone| zone.capacity)
     }
 
-    /// Bytes that every zone took then, but for those that took nothing.
+    /// Bytes that every sequential zone took then, but for those that took nothing.
     pub fn least_capacity(&self) -> u64 {
-        let capacities = self.report_at_open().iter().map(|zone| zone.capacity);
+        let sequential = self.report_at_open().iter().filter(|zone| zone.state != ZoneState::Conventional);
+        let capacities = sequential.map(|zone| zone.capacity);
         capacities.filter(|capacity| *capacity > 0).min().unwrap_or(self.geometry().zone_size)
     }
 

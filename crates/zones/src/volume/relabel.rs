@@ -34,9 +34,14 @@ pub struct LostLabel {
     pub conventional: u32,
 }
 
+/// How many zones in front are conventional, dead ones among them.
+pub(crate) fn conventional(report: &[Zone]) -> u32 {
+    *conventional_count(report).start()
+}
+
 /// Where [`Volume::relabel`] would write; `None`: the drive has too few zones.
 pub(crate) fn label_places(device: &dyn ZonedDevice, report: &[Zone]) -> Option<[ZoneId; 2]> {
-    LabelZones::of(*conventional_count(report).start(), device.geometry().zones).map(|zones| zones.zones())
+    LabelZones::of(conventional(report), device.geometry().zones).map(|zones| zones.zones())
 }
 
 impl Volume {

@@ -113,7 +113,8 @@ impl Committer {
     }
 
     /// Zones that were [forgotten](crate::Tenant::forgotten) with what is durable, that nobody pins and in which the record writer has nothing left to do, and the
-    /// number up to which all is durable. The engine strikes them off its own list, and then [frees](crate::Tenant::free) them. Works in memory.
+    /// number up to which all is durable. The engine strikes them off its own list, and then [frees](crate::Tenant::free) them. Works in memory. To be called under the
+    /// lock under which the engine opens zones in the record writer: else a zone may be in its next life already.
     pub fn forgotten(&self) -> (Vec<ZoneId>, Seq) {
         let durable = self.durable();
         let mut gone = self.records.tenant().forgotten(durable);

@@ -365,7 +365,10 @@ impl Residents for Tiny {
     fn commit(&self) -> Result<()> {
         let seq = lock(&self.state).seq;
         self.commits.commit(seq, WRITE, |lead| self.write_group(lead))?;
-        let (gone, durable) = self.commits.forgotten();
+        let (gone, durable) = {
+            let _opens_none = lock(&self.state);
+            self.commits.forgotten()
+        };
         self.tenant.free(&gone, durable);
         Ok(())
     }
