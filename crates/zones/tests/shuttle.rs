@@ -414,7 +414,7 @@ fn tenants_that_claim_at_once_get_zones_of_their_own() {
         shuttle::check_random(
             move || {
                 let (device, volume, tenants) = volume_for(false, None, [("one", 1), ("two", 1)]);
-                let reserved = Arc::new(Mutex::new(vec![tenants[0].reserve(0).unwrap()]));
+                let _held = Arc::new(Mutex::new(vec![tenants[0].reserve(0).unwrap()]));
                 device.until_write_failure.store(failing, Ordering::Relaxed);
                 let jobs = [
                     (0, Urgency::Reserved, 1),
