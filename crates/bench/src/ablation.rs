@@ -107,7 +107,7 @@ impl Asked {
 }
 
 /// For a drive that is scaled down: how much goes into one command, one turn and one piece of memory is divided by `scale`, but is a
-/// block at least; a piece of memory, and so what a log writes in one go, is four at least, since the header of a zone and that of a
+/// block at least. A piece of memory, and so what a log writes in one go, is four blocks at least. The header of a zone and that of a
 /// frame go with the first.
 fn shrink(options: &mut Options, scale: u32) {
     let smaller = |bytes: u64| (bytes / u64::from(scale)).max(4096).next_multiple_of(4096);

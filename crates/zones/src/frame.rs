@@ -1,7 +1,7 @@
 //! The frames of framed streams.
 //!
-//! A frame is bound to its place: it names its file, life and position under a checksum, so bytes that were copied, left over from an earlier life of the
-//! zone, or written by a user as file contents are never taken for ours. A frame that was torn by power loss is skipped; what follows it is found by looking at every
+//! A frame is bound to its place: it names its file, life and position under a checksum. So bytes are never taken for ours that were copied, left over from an
+//! earlier life of the zone, or written by a user as file contents. A frame that was torn by power loss is skipped. What follows it is found by looking at every
 //! block, never by trusting the torn frame's length.
 
 use imbrex_device::{AlignedBuf, Fault, Result};

@@ -88,44 +88,51 @@ fn root(tenant: &Tenant) -> Root {
 
 #[test]
 fn every_tenant_gets_its_number_its_zones_and_its_log() {
-    let (emulator, drive) = drive();
-    let heads =
-        [log(FIRST, 2, "ours", (0, 1)), log(FIRST + 1, 4, "others", (0, 2)), log(FIRST + 4, 4, "others", (1, 2))];
-    heads.iter().for_each(|head| write(&emulator, head.zone, &[&head.encode(), &head.encode()]));
-    for (zone, owner, kind) in [(20, 2, 5), (21, 4, 5), (22, 4, 77)] {
-        write(&emulator, zone, &[&block(&header(NEW, zone, owner, kind))]);
+    for ours_first in [false, true] {
+        let (emulator, drive) = drive();
+        let heads =
+            [log(FIRST, 2, "ours", (0, 1)), log(FIRST + 1, 4, "others", (0, 2)), log(FIRST + 4, 4, "others", (1, 2))];
+        heads.iter().for_each(|head| write(&emulator, head.zone, &[&head.encode(), &head.encode()]));
+        for (zone, owner, kind) in [(20, 2, 5), (21, 4, 5), (22, 4, 77)] {
+            write(&emulator, zone, &[&block(&header(NEW, zone, owner, kind))]);
+        }
+        // Of an older volume; a copy of a header of another zone; one with a number that no tenant has.
+        write(&emulator, 23, &[&block(&header(OLD, 23, 2, 5))]);
+        write(&emulator, 24, &[&block(&header(NEW, 20, 2, 5))]);
+        write(&emulator, 25, &[&block(&header(NEW, 25, 15, 5))]);
+        let found = search(&drive, false).tenants(&OURS);
+        let told: Vec<_> = found.iter().map(|t| (t.volume, t.owner, t.name.as_deref(), t.log.len(), t.zones)).collect();
+        assert_eq!(told, [(NEW, 4, Some("others"), 2, 2), (NEW, 2, Some("ours"), 1, 1), (OLD, 2, Some("ours"), 0, 1)]);
+        let (volume, others) = labelled(&drive, &OURS);
+        assert_eq!(others, 7);
+        let [ours, theirs] = ["ours", "others"].map(|name| volume.tenant(name).unwrap());
+        assert_eq!((ours.owner(), theirs.owner()), (2, 4));
+        assert_eq!(zones(&ours), [FIRST, FIRST + 2, 20]);
+        assert_eq!(root(&ours).zones, [FIRST, FIRST + 2]);
+        // Of two rings the zones take turns: there is one more of each.
+        assert_eq!(root(&theirs).copies, 2);
+        assert_eq!(root(&theirs).zones, [FIRST + 1, FIRST + 4, FIRST + 5, FIRST + 6]);
+        assert_eq!(zones(&theirs), [FIRST + 1, FIRST + 4, FIRST + 5, FIRST + 6, 21, 22]);
+        assert!(root(&ours).unfinished && root(&theirs).unfinished, "a zone of a log may be gone");
+        assert_eq!(zones(&volume.tenant(KEPT).unwrap()), [23, 24, 25]);
+        // Who knows of a kept zone gets it, and of another tenant's nobody does. Also where another engine has begun before, which wrote the label.
+        if ours_first {
+            ours.begin().unwrap();
+            ours.adoption_done();
+            ours.recovered().unwrap();
+        }
+        theirs.begin().unwrap();
+        theirs.adopt(ZoneId(24)).unwrap();
+        assert!(theirs.adopt(ZoneId(20)).is_err());
+        theirs.adopt(ZoneId(24)).unwrap();
+        theirs.adoption_done();
+        theirs.recovered().unwrap();
+        assert_eq!(zones(&volume.tenant(KEPT).unwrap()), [23, 25]);
+        assert!(ours.adopt(ZoneId(24)).is_err(), "it is taken");
+        drop((ours, theirs, volume));
+        let volume = Volume::open(drive, VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() }).unwrap();
+        assert!(zones(&volume.tenant("others").unwrap()).contains(&24), "the label says so");
     }
-    // Of an older volume; a copy of a header of another zone; one with a number that no tenant has.
-    write(&emulator, 23, &[&block(&header(OLD, 23, 2, 5))]);
-    write(&emulator, 24, &[&block(&header(NEW, 20, 2, 5))]);
-    write(&emulator, 25, &[&block(&header(NEW, 25, 15, 5))]);
-    let found = search(&drive, false).tenants(&OURS);
-    let told: Vec<_> = found.iter().map(|t| (t.volume, t.owner, t.name.as_deref(), t.log.len(), t.zones)).collect();
-    assert_eq!(told, [(NEW, 4, Some("others"), 2, 2), (NEW, 2, Some("ours"), 1, 1), (OLD, 2, Some("ours"), 0, 1)]);
-    let (volume, others) = labelled(&drive, &OURS);
-    assert_eq!(others, 7);
-    let [ours, theirs] = ["ours", "others"].map(|name| volume.tenant(name).unwrap());
-    assert_eq!((ours.owner(), theirs.owner()), (2, 4));
-    assert_eq!(zones(&ours), [FIRST, FIRST + 2, 20]);
-    assert_eq!(root(&ours).zones, [FIRST, FIRST + 2]);
-    // Of two rings the zones take turns: there is one more of each.
-    assert_eq!(root(&theirs).copies, 2);
-    assert_eq!(root(&theirs).zones, [FIRST + 1, FIRST + 4, FIRST + 5, FIRST + 6]);
-    assert_eq!(zones(&theirs), [FIRST + 1, FIRST + 4, FIRST + 5, FIRST + 6, 21, 22]);
-    assert!(root(&ours).unfinished && root(&theirs).unfinished, "a zone of a log may be gone");
-    assert_eq!(zones(&volume.tenant(KEPT).unwrap()), [23, 24, 25]);
-    // Who knows of a kept zone gets it, and of another tenant's nobody does.
-    theirs.begin().unwrap();
-    theirs.adopt(ZoneId(24)).unwrap();
-    assert!(theirs.adopt(ZoneId(20)).is_err());
-    theirs.adopt(ZoneId(24)).unwrap();
-    theirs.adoption_done();
-    theirs.recovered().unwrap();
-    assert_eq!(zones(&volume.tenant(KEPT).unwrap()), [23, 25]);
-    assert!(ours.adopt(ZoneId(24)).is_err(), "it is taken");
-    drop((ours, theirs, volume));
-    let volume = Volume::open(drive, VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() }).unwrap();
-    assert!(zones(&volume.tenant("others").unwrap()).contains(&24), "the label says so");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! Only where files share zones can a zone be partly dead. When empty zones run short, one of these is the *victim*; which, and
 //! when, is [`crate::policy::cleaning`]'s. The [cleaner](imbrex_zones::clean) of `zones` takes the steps; here stands what bluefs does in
-//! each. Its pieces are copied behind headers that name their files; then the copies are flushed, the journal says where the bytes are now,
-//! the journal is flushed, and only then the victim is free to be reset. Readers that are under way see that the file's map has changed, and
+//! each. Its pieces are copied behind headers that name their files, and the copies are flushed. Then the journal says where the bytes are now, and
+//! is flushed. Only then the victim is free to be reset. Readers that are under way see that the file's map has changed, and
 //! read again. Nothing is moved of files that are being written there, or of zones that a deleted but open file still reads. (GearDB §3 and
 //! DESIGN §5 on order.) Logs move as well, where nothing else makes a zone free; see [`relog`](crate::clean::relog).
 //!

@@ -334,7 +334,7 @@ fn expect(fs: &BlueFs, path: &str, sevens: usize, nines: usize) {
 
 #[test]
 fn a_file_that_goes_on_while_its_crumbs_are_moved_keeps_its_zone() {
-    let (_, fs) = mounted(&Config::tiny());
+    let (emulator, fs) = mounted(&Config::tiny());
     let core = fs.core();
     let append = |path: &str, bytes: usize| {
         let log = if fs.stat(path).is_ok() {
@@ -362,6 +362,17 @@ fn a_file_that_goes_on_while_its_crumbs_are_moved_keeps_its_zone() {
     empty(core, Chosen { zone, life, dying: false });
     assert!(zones_of(core, serial).iter().all(|there| !zones.contains(there)), "the crumbs have moved as well");
     log.sync().unwrap();
+    // Also after a kill and after a power loss at this moment, when the log ends behind crumbs that are not its own any more.
+    for lost_power in [false, true] {
+        let killed = emulator.fork().unwrap();
+        if lost_power {
+            killed.faults().lose_power_by(true, 1).unwrap();
+        }
+        let drive = Drive { device: Arc::new(killed), survivor: None };
+        let again = BlueFs::mount(drive, options()).unwrap();
+        assert_eq!(again.mount_report().damage, Vec::<String>::new(), "lost power: {lost_power}");
+        expect(&again, "/MANIFEST-1", 201_000, 1000);
+    }
     core.sync_journal().unwrap();
     expect(&fs, "/MANIFEST-1", 201_000, 1000);
     log.close().unwrap();

@@ -1,6 +1,6 @@
 //! Placement: which open zone takes the bytes of a chunk that has none (SMRSTORE §5.4).
 //!
-//! The paper's three strategies: ① only chunks of one kind of stream share a zone; ② chunks may be as large as a zone; ③ several zones are
+//! The paper has three strategies. ① Only chunks of one kind of stream share a zone. ② Chunks may be as large as a zone. ③ Several zones are
 //! open at once, and chunks go round them, so that a large chunk mostly has one to itself. Who compares the store with another way
 //! brings a [`Placement`].
 //!

@@ -133,7 +133,8 @@ impl Tenant {
         lock(&core.pool).left_reserved(self.owner, left.reserved(self.owner));
         if left.moved {
             lock(&core.memory).heard_of_power_loss(bit(self.owner));
-            return Ok(());
+            // The first tenant's mount has written the label before this one adopted a zone that was kept for nobody.
+            return if core.adopted.swap(false, Ordering::AcqRel) { core.update_label(|_| ()) } else { Ok(()) };
         }
         let mut memory = None;
         let mut fill = |region: &Arc<dyn Region>| {
@@ -169,6 +170,7 @@ impl Tenant {
             memory.goes_with(core.in_force.load(Ordering::Acquire));
             *lock(&core.memory) = memory;
         }
+        core.adopted.store(false, Ordering::Release);
         left.moved = true;
         Ok(())
     }

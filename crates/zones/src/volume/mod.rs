@@ -107,6 +107,8 @@ pub(crate) struct VolumeCore {
     report: Vec<Zone>,
     work: Mutex<Work>,
     work_changed: Condvar,
+    /// The label in memory says of a zone that it is its adopter's, and the one on the drive does not.
+    adopted: AtomicBool,
     lives: AtomicU64,
     /// Counts writers of bytes, and their writes: by it they are told apart.
     writers: AtomicU64,
@@ -347,6 +349,7 @@ impl Volume {
             left: Mutex::new(left),
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
+            adopted: AtomicBool::new(false),
             lives: AtomicU64::new(0),
             writers: AtomicU64::new(0),
             writes: AtomicU64::new(0),

@@ -109,8 +109,11 @@ impl Tenant {
             let what = format!("metadata that refers to zone {zone} ({what})");
             self.core().error(Fault::Corrupt { what: what.into() }).at(zone, 0)
         })?;
-        if let Some(owner) = lock(&self.core().label).owners.get_mut(zone.0 as usize) {
+        if let Some(owner) = lock(&self.core().label).owners.get_mut(zone.0 as usize)
+            && *owner != self.owner
+        {
             *owner = self.owner;
+            self.core().adopted.store(true, Ordering::Release);
         }
         Ok(())
     }
