@@ -212,7 +212,8 @@ impl From<imbrex_chunkstore::Result<()>> for Came {
     fn from(result: imbrex_chunkstore::Result<()>) -> Came {
         match result {
             Ok(()) => Came::Done,
-            Err(error) if error.is_no_space() => Came::Full,
+            // A chunk has its own limit, too.
+            Err(error) if error.is_no_space() || matches!(error, imbrex_chunkstore::Error::Limit { .. }) => Came::Full,
             Err(error) => Came::Failed(error.to_string()),
         }
     }
