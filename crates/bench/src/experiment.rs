@@ -28,6 +28,7 @@ mod hosts;
 mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
+mod kv_simulated;
 mod leveldb_bluefs;
 mod log_placement;
 mod machine;
@@ -199,6 +200,7 @@ pub const ALL: &[Experiment] = &[
     chunk_multistream::EXPERIMENT,
     chunk_placement::EXPERIMENT,
     chunk_lifetime::EXPERIMENT,
+    kv_simulated::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

@@ -3,6 +3,7 @@
 //! `docs/kv.md` walks through it.
 
 mod order;
+pub mod policy;
 pub mod table;
 
 pub use order::{Bytewise, Order};

@@ -1,0 +1,474 @@
+//! `ring`: slices of the memtable lie in zones of their partition, and partitions take turns to be merged into the bottom, in key order.
+//!
+//! The memtable's part of a partition is flushed into a zone of that partition alone. When the upper level has taken the free space less
+//! a reserve, the heaviest partition is *swept*: its slices merge with the bottom tables of its range into one output. Zones of both
+//! become empty together, in order. `docs/kv.md` has the rules, and what justifies them.
+
+use super::view::{cuts, depth, due, end, longest, merged, next, overlap, part_of};
+use super::{BOTTOM, Choice, Group, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
+use std::collections::{HashMap, HashSet};
+
+/// The highest level of merged slices.
+const HIGHEST: u8 = 15;
+
+/// As few slices as are worth a merge: a level that has fewer merges with the ones above it.
+const WORTH: usize = 2;
+
+/// The policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// Sizes.
+    pub sizes: Sizes,
+    /// Slices that may have a key, at most.
+    pub slices: usize,
+    /// Bytes that a merge reads and writes, at most.
+    pub merge: u64,
+    /// The dial between space and speed: the part of all zones in use that the bottom takes at least, in percent. With 0 the upper level
+    /// takes all free space, less the reserve.
+    pub bottom: u32,
+    /// Zones that the upper level may always take, whatever the dial says.
+    pub least: u32,
+}
+
+impl Ring {
+    /// The usual numbers.
+    pub fn new(sizes: Sizes) -> Ring {
+        Ring { sizes, slices: 12, merge: sizes.memtable * 64, bottom: 0, least: 24 }
+    }
+}
+
+/// What a partition has.
+struct Share<'a> {
+    part: &'a Part,
+    /// Slices that are not being swept.
+    upper: Vec<&'a Table>,
+    /// Bytes of those.
+    bytes: u64,
+    /// Bytes that their tombstones hide, and those in memory.
+    hidden: u64,
+    /// Bottom bytes.
+    bottom: u64,
+}
+
+impl Share<'_> {
+    /// What a sweep would settle.
+    fn weight(&self) -> u64 {
+        self.bytes + self.hidden
+    }
+}
+
+/// A tree, sorted out.
+struct Tree<'a> {
+    of: &'a Snapshot<'a>,
+    shares: Vec<Share<'a>>,
+    bottom: Vec<&'a Table>,
+    /// Bytes of the bottom.
+    low: u64,
+    /// Bytes of slices that are not being swept.
+    upper: u64,
+    /// Tables of partitions that are being swept.
+    retired: Vec<&'a Table>,
+}
+
+impl<'a> Tree<'a> {
+    fn of(of: &'a Snapshot<'a>) -> Tree<'a> {
+        let share = |part: &'a Part| Share { part, upper: Vec::new(), bytes: 0, hidden: part.hidden, bottom: 0 };
+        let mut shares: Vec<Share> = of.parts.iter().map(share).collect();
+        let at: HashMap<u32, usize> = of.parts.iter().enumerate().map(|(at, part)| (part.id, at)).collect();
+        let (mut bottom, mut retired, mut here) = (Vec::new(), Vec::new(), 0);
+        for table in of.tables {
+            if table.group == BOTTOM {
+                while end(of.parts, here).is_some_and(|end| of.order.compare(end, &table.smallest).is_le()) {
+                    here += 1;
+                }
+                shares[here].bottom += table.bytes;
+                bottom.push(table);
+            } else if let Some(share) = at.get(&table.group.part).map(|at| &mut shares[*at]) {
+                share.bytes += table.bytes;
+                share.hidden += table.hidden;
+                share.upper.push(table);
+            } else {
+                retired.push(table);
+            }
+        }
+        let low = bottom.iter().map(|table| table.bytes).sum();
+        let upper = shares.iter().map(|share| share.bytes).sum();
+        Tree { of, shares, bottom, low, upper, retired }
+    }
+
+    fn zones(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.of.zone.max(1))
+    }
+
+    /// The partition that is swept next.
+    fn heaviest(&self) -> Option<&Share<'a>> {
+        self.shares.iter().filter(|share| share.weight() > 0).max_by_key(|share| share.weight())
+    }
+
+    /// Zones that a sweep of so many bytes of slices may take before it gives any back. Zones at its ends may have others' tables.
+    fn need(&self, bytes: u64) -> u64 {
+        self.zones(bytes) + 3
+    }
+
+    /// Zones that the jobs under way may take before they give any back.
+    fn promised(&self) -> u64 {
+        let of = |job: &Job| {
+            let slices = self.of.tables.iter().filter(|table| is_upper_input(job, table));
+            self.need(slices.map(|table| table.bytes).sum())
+        };
+        self.of.jobs.iter().map(of).sum()
+    }
+
+    /// The number for another partition.
+    fn unused(&self) -> u32 {
+        let jobs = self.of.jobs.iter().map(|job| job.part);
+        self.of.parts.iter().map(|part| part.id).chain(jobs).max().unwrap_or(0) + 1
+    }
+
+    /// Slices that have a key of this partition, at most.
+    fn slices(&self, at: usize) -> usize {
+        let order = self.of.order;
+        let (from, until) = (self.shares[at].part.from.as_ref(), end(self.of.parts, at));
+        let inside = |table: &&&Table| {
+            from.is_none_or(|from| order.compare(&table.largest, from).is_ge())
+                && until.is_none_or(|until| order.compare(&table.smallest, until).is_lt())
+        };
+        depth(order, self.shares[at].upper.iter().chain(self.retired.iter().filter(inside)).copied())
+    }
+}
+
+/// Whether a job merges this table of the upper level.
+fn is_upper_input(job: &Job, table: &Table) -> bool {
+    let level = match job.kind {
+        Kind::Slices(level) => level,
+        _ => HIGHEST,
+    };
+    table.group.part == job.part && table.group.level <= level && table.id < job.before
+}
+
+impl Ring {
+    /// Bytes of a partition at most: a sweep reads and writes them, and what shares zones with them.
+    fn most(&self, tree: &Tree) -> u64 {
+        (self.merge / 2).saturating_sub(5 * tree.of.zone).max(self.merge / 4)
+    }
+
+    /// Bytes of a partition from which on it is swept or divided: what may come while another one is swept still fits.
+    fn large(&self, tree: &Tree) -> u64 {
+        self.most(tree) - (self.most(tree) / 8).min(self.slack(tree) * tree.of.zone)
+    }
+
+    /// Bytes that two partitions may have together to become one.
+    fn small(&self, tree: &Tree) -> u64 {
+        self.ideal(tree).min(self.large(tree) / 16 * 15)
+    }
+
+    /// Zones that the upper level may still take, as the dial has it: while a sweep is under way, it may be exceeded.
+    fn left(&self, tree: &Tree) -> u64 {
+        let free = u64::from(tree.of.free);
+        let low = tree.zones(tree.low);
+        let Some(dialled) = (low * 100).checked_div(u64::from(self.bottom)) else { return free };
+        free.min((dialled.max(low + u64::from(self.least)) + free).saturating_sub(tree.of.zones.into()))
+    }
+
+    /// Zones that puts may take while a sweep is under way.
+    fn slack(&self, tree: &Tree) -> u64 {
+        ((self.left(tree) + tree.zones(tree.upper)) / 8).max(2)
+    }
+
+    /// Bytes that a partition would have if all had as many.
+    fn ideal(&self, tree: &Tree) -> u64 {
+        let all = tree.low + tree.upper;
+        // The heaviest partition has twice the mean of the upper level.
+        let full = all + 2 * (self.left(tree) * tree.of.zone);
+        let parts = full.div_ceil(self.most(tree)).max(8);
+        (all / parts).max(8 * tree.of.zone)
+    }
+
+    /// In how many pieces a partition of this size is divided.
+    fn pieces(&self, tree: &Tree, size: u64) -> u64 {
+        let ideal = self.ideal(tree);
+        let large = size > self.large(tree);
+        ((size + ideal / 2) / ideal).max(1 + u64::from(large))
+    }
+
+    fn flush(&self, tree: &Tree) -> Option<Choice> {
+        let due = due(tree.of, self.sizes)?;
+        let at = tree.of.parts.iter().position(|part| part.id == due.id)?;
+        let busy = |job: &Job| job.part == due.id;
+        let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
+        // One more slice may come while the partition is swept.
+        if own >= self.slices - 1 || tree.slices(at) >= self.slices {
+            let busy = tree.of.jobs.iter().any(busy) || own < 2;
+            return if busy { None } else { self.merge_slices(tree, at) };
+        }
+        if self.fits(tree, at) {
+            return Some(Choice::Flush {
+                part: due.id,
+                into: Group { level: 0, part: due.id },
+                table: self.sizes.table,
+            });
+        }
+        None
+    }
+
+    /// Whether this partition can be flushed so that what must be merged then still can.
+    fn fits(&self, tree: &Tree, at: usize) -> bool {
+        let share = &tree.shares[at];
+        let part = share.part;
+        if share.bytes > 0 && share.bytes + share.bottom + part.bytes > self.most(tree) {
+            return false;
+        }
+        let group = Group { level: 0, part: part.id };
+        let room = tree.of.open.iter().find(|open| open.group == group).map_or(0, |open| open.room);
+        let takes = tree.zones(part.bytes.saturating_sub(room));
+        let heaviest = tree.shares.iter().map(|share| share.bytes).max().unwrap_or(0);
+        let need = if tree.of.jobs.is_empty() {
+            tree.need(heaviest.max(tree.shares[at].bytes + part.bytes))
+        } else {
+            tree.promised()
+        };
+        u64::from(tree.of.free) >= takes + need
+    }
+
+    /// Begins to merge slices of a partition: the fewest levels, from below, that have some.
+    fn merge_slices(&self, tree: &Tree, at: usize) -> Option<Choice> {
+        let share = &tree.shares[at];
+        let up_to = |level: u8| share.upper.iter().filter(move |table| table.group.level <= level).copied();
+        let highest = share.upper.iter().map(|table| table.group.level).max()?;
+        let level = (0..highest).find(|level| depth(tree.of.order, up_to(*level)) >= WORTH).unwrap_or(highest);
+        let bytes: u64 = up_to(level).map(|table| table.bytes).sum();
+        if u64::from(tree.of.free) < tree.zones(bytes) + 1 + tree.promised() {
+            return None;
+        }
+        if tree.of.jobs.is_empty() && bytes >= share.bottom {
+            return Some(self.sweep(tree, share));
+        }
+        let job =
+            Job { kind: Kind::Slices(level), part: share.part.id, from: 0, before: tree.of.next, zones: Vec::new() };
+        let closes = (0..=level).map(|level| Group { level, part: share.part.id }).collect();
+        Some(Choice::Begin { job, parts: Vec::new(), closes })
+    }
+
+    fn go_on(&self, tree: &Tree, job: &Job) -> Choice {
+        let order = tree.of.order;
+        let upper: Vec<&Table> = tree.of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
+        let step = |inputs, until, group| {
+            let routes = vec![(None, group)];
+            Choice::Merge(Step { inputs, until, routes, most: self.sizes.step, table: self.sizes.table })
+        };
+        if let Kind::Slices(level) = job.kind {
+            if upper.is_empty() {
+                return Choice::End;
+            }
+            let group = Group { level: (level + 1).min(HIGHEST), part: job.part };
+            return step(upper.iter().map(|table| table.id).collect(), None, group);
+        }
+        let lower: Vec<&Table> = tree.bottom.iter().filter(|table| table.id < job.before).copied().collect();
+        let wanted = |table: &Table| job.zones.contains(&table.zone);
+        match next(order, &upper, &lower, wanted, self.sizes.step) {
+            Some((inputs, until)) => step(inputs, until, BOTTOM),
+            None => Choice::End,
+        }
+    }
+
+    /// The partition that must be swept now.
+    fn over<'t, 'a>(&self, tree: &'t Tree<'a>) -> Option<&'t Share<'a>> {
+        let heaviest = tree.heaviest()?;
+        // Early, so that nobody waits for it while another one is swept.
+        let large =
+            |share: &&Share| share.bytes > 0 && share.bytes + share.bottom + share.part.bytes > self.large(tree);
+        let largest = tree.shares.iter().filter(large).max_by_key(|share| share.bytes);
+        if largest.is_some() {
+            return largest;
+        }
+        let all: u64 = tree.shares.iter().map(Share::weight).sum();
+        let free = u64::from(tree.of.free).saturating_sub(tree.need(heaviest.bytes) + self.slack(tree));
+        let left = self.left(tree).min(free);
+        let budget = (left + tree.zones(tree.upper)) * tree.of.zone;
+        let used = (tree.of.zones - tree.of.free) as usize;
+        let zones: HashSet<u32> = tree.shares.iter().flat_map(|share| &share.upper).map(|table| table.zone).collect();
+        let rests = tree.of.idle && (zones.len().max(tree.zones(all) as usize) * 40 > used.max(40));
+        (left == 0 || all > budget || rests).then_some(heaviest)
+    }
+
+    /// Begins to sweep a partition. Its number goes with it: what is flushed from now on is its successors'.
+    fn sweep(&self, tree: &Tree, share: &Share) -> Choice {
+        let order = tree.of.order;
+        let at = part_of(order, tree.of.parts, share.upper[0].smallest.as_ref());
+        let lower = merged(order, &share.upper, &tree.bottom);
+        let touched: HashSet<u32> =
+            tree.bottom.iter().zip(&lower).filter(|(_, merged)| **merged).map(|(table, _)| table.zone).collect();
+        let mut zones: Vec<u32> = touched.iter().copied().collect();
+        zones.sort_unstable();
+        let job = Job { kind: Kind::Sweep, part: share.part.id, from: 0, before: tree.of.next, zones };
+        let mut closes: Vec<Group> = share.upper.iter().map(|table| table.group).collect();
+        closes.push(Group { level: 0, part: share.part.id });
+        closes.extend(tree.of.open.iter().filter(|open| touched.contains(&open.zone)).map(|open| open.group));
+        closes.sort_unstable();
+        closes.dedup();
+        let pieces = self.pieces(tree, share.bytes + share.bottom);
+        let parts = self.joined(tree, at).unwrap_or_else(|| self.divided(tree, at, pieces as usize, None));
+        Choice::Begin { job, parts, closes }
+    }
+
+    /// All partitions, once neighbours have the range of this one, too: one of them, or both a piece, where they are small.
+    fn joined(&self, tree: &Tree, at: usize) -> Option<Vec<(u32, Option<Key>)>> {
+        let size = |at: usize| tree.shares[at].bottom + tree.shares[at].bytes;
+        let right = Some(at + 1).filter(|right| *right < tree.shares.len());
+        let with = [at.checked_sub(1), right].into_iter().flatten().min_by_key(|other| size(*other))?;
+        let mut bounds: Vec<_> = tree.of.parts.iter().map(|part| (part.id, part.from.clone())).collect();
+        if size(at) + size(with) <= self.small(tree) {
+            let (_, from) = bounds.remove(at);
+            if with > at {
+                bounds[at].1 = from;
+            }
+            return Some(bounds);
+        }
+        let (left, right) = (at.checked_sub(1)?, right?);
+        let half = (size(left) + size(at) + size(right)) / 2;
+        if half > self.small(tree) || size(left).max(size(right)) >= half {
+            return None;
+        }
+        let cuts = self.cuts(tree, at, 16);
+        let cut = cuts.get(((half - size(left)) * cuts.len() as u64 / size(at)) as usize)?;
+        bounds[right].1 = Some(cut.clone());
+        bounds.remove(at);
+        Some(bounds)
+    }
+
+    /// Keys that divide what a partition has.
+    fn cuts(&self, tree: &Tree, at: usize, pieces: usize) -> Vec<Key> {
+        let (order, parts) = (tree.of.order, tree.of.parts);
+        let here = tree.bottom.iter().filter(|table| part_of(order, parts, &table.smallest) == at);
+        let range = (parts[at].from.as_ref(), end(parts, at));
+        cuts(order, here.chain(&tree.shares[at].upper).copied(), range, pieces)
+    }
+
+    /// All partitions, once this one is divided. The piece that has the key of `keeps` keeps the number.
+    fn divided(&self, tree: &Tree, at: usize, pieces: usize, keeps: Option<(&Key, &Key)>) -> Vec<(u32, Option<Key>)> {
+        let (order, parts) = (tree.of.order, tree.of.parts);
+        let mut cuts = self.cuts(tree, at, pieces);
+        if let Some((first, last)) = keeps {
+            cuts.retain(|cut| order.compare(cut, first).is_le() || order.compare(cut, last).is_gt());
+        }
+        let mut bounds: Vec<(u32, Option<Key>)> = parts.iter().map(|part| (part.id, part.from.clone())).collect();
+        let mut unused = tree.unused();
+        let froms: Vec<Option<Key>> =
+            std::iter::once(parts[at].from.clone()).chain(cuts.into_iter().map(Some)).collect();
+        let holder = keeps.map(|(first, _)| {
+            froms.partition_point(|from| from.as_ref().is_none_or(|from| order.compare(from, first).is_le())) - 1
+        });
+        let pieces = froms.into_iter().enumerate().map(|(piece, from)| {
+            if Some(piece) == holder {
+                return (parts[at].id, from);
+            }
+            unused += 1;
+            (unused - 1, from)
+        });
+        let pieces: Vec<_> = pieces.collect();
+        bounds.splice(at..=at, pieces);
+        bounds
+    }
+
+    /// Bounds that fit better. Only a partition without slices, or a piece without any, changes its number.
+    fn bounds(&self, tree: &Tree) -> Option<Choice> {
+        let most = self.small(tree);
+        for (at, share) in tree.shares.iter().enumerate() {
+            let pieces = self.pieces(tree, share.bottom);
+            if pieces > 1 {
+                let first = share.upper.iter().map(|table| &table.smallest).min_by(|a, b| tree.of.order.compare(a, b));
+                let last = share.upper.iter().map(|table| &table.largest).max_by(|a, b| tree.of.order.compare(a, b));
+                let divided = self.divided(tree, at, pieces as usize, first.zip(last));
+                if divided.len() > tree.shares.len() {
+                    return Some(Choice::Bounds(divided));
+                }
+            }
+        }
+        let small = |two: &[Share]| {
+            let bytes: u64 = two.iter().map(|share| share.bottom + share.bytes).sum();
+            two.iter().any(|share| share.upper.is_empty()) && bytes < most
+        };
+        let at = tree.shares.windows(2).position(small)?;
+        let mut bounds: Vec<_> = tree.of.parts.iter().map(|part| (part.id, part.from.clone())).collect();
+        let goes = bounds.remove(at + 1);
+        if tree.shares[at].upper.is_empty() {
+            bounds[at].0 = goes.0;
+        }
+        Some(Choice::Bounds(bounds))
+    }
+
+    /// Full zones of slices that overlap nothing belong to the bottom as they are.
+    fn relabel(&self, tree: &Tree) -> Option<Choice> {
+        let order = tree.of.order;
+        let is_open = |zone: u32| tree.of.open.iter().any(|open| open.zone == zone);
+        let alone = |share: &Share, table: &Table| {
+            let at = tree.bottom.partition_point(|low| order.compare(&low.largest, &table.smallest).is_lt());
+            tree.bottom.get(at).is_none_or(|low| order.compare(&low.smallest, &table.largest).is_gt())
+                && table.tombstones == 0
+                && share
+                    .upper
+                    .iter()
+                    .chain(&tree.retired)
+                    .all(|other| other.id == table.id || !overlap(order, other, table))
+        };
+        for share in &tree.shares {
+            let mut zones: HashMap<u32, (bool, Vec<u64>)> = HashMap::new();
+            for table in share.upper.iter().filter(|table| !is_open(table.zone)) {
+                let zone = zones.entry(table.zone).or_insert((true, Vec::new()));
+                zone.0 = zone.0 && alone(share, table);
+                zone.1.push(table.id);
+            }
+            let mut tables: Vec<u64> = zones.into_values().filter(|zone| zone.0).flat_map(|zone| zone.1).collect();
+            if !tables.is_empty() {
+                tables.sort_unstable();
+                return Some(Choice::Relabel(tables, BOTTOM));
+            }
+        }
+        None
+    }
+}
+
+impl Policy for Ring {
+    fn choose(&self, of: &Snapshot) -> Choice {
+        let tree = Tree::of(of);
+        if let Some(choice) = self.flush(&tree) {
+            return choice;
+        }
+        if let Some(job) = of.jobs.last() {
+            return self.go_on(&tree, job);
+        }
+        if let Some(choice) = self.relabel(&tree).or_else(|| self.bounds(&tree)) {
+            return choice;
+        }
+        let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
+        match self.over(&tree).or(stuck) {
+            // Tombstones that are only in memory hide bytes, too.
+            Some(share) if share.part.hidden > share.hidden / 2 && share.part.bytes > 0 => Choice::Flush {
+                part: share.part.id,
+                into: Group { level: 0, part: share.part.id },
+                table: self.sizes.table,
+            },
+            Some(share) if !share.upper.is_empty() => self.sweep(&tree, share),
+            _ => Choice::Nothing,
+        }
+    }
+
+    fn pressure(&self, of: &Snapshot) -> Pressure {
+        let full: u64 = of.parts.iter().map(|part| part.bytes).sum();
+        let log = of.parts.iter().map(|part| part.log).max().unwrap_or(0);
+        if full >= self.sizes.memtable + self.sizes.memtable / 4 || log >= longest(self.sizes) {
+            let stuck = of.jobs.is_empty() && matches!(self.choose(of), Choice::Nothing);
+            return if stuck { Pressure::Full } else { Pressure::Stop };
+        }
+        let Some(job) = of.jobs.iter().rev().find(|job| job.kind == Kind::Sweep) else { return Pressure::None };
+        let tree = Tree::of(of);
+        let upper: Vec<&Table> = of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
+        let lower: Vec<&Table> = tree.bottom.iter().filter(|table| table.id < job.before).copied().collect();
+        let merged = merged(of.order, &upper, &lower);
+        let under = lower.iter().zip(merged).filter(|(table, merged)| *merged || job.zones.contains(&table.zone));
+        let rest: u64 = upper.iter().chain(under.map(|(table, _)| table)).map(|table| table.bytes).sum();
+        let room = u64::from(of.free).saturating_sub(tree.promised()).min(self.slack(&tree)) * of.zone;
+        let steps = rest / self.sizes.step.max(1) + 1;
+        Pressure::Slow(((room / 2).max(self.sizes.memtable / 4) / steps).min(longest(self.sizes) - log))
+    }
+}

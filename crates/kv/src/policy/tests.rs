@@ -1,0 +1,243 @@
+use super::model::{Model, Shape};
+use super::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashSet;
+
+/// A small store: entries are as large as they are, and everything else is a 256th.
+fn shape(zones: u32) -> Shape {
+    Shape::divided(zones, 256)
+}
+
+fn ring(zones: u32) -> Model {
+    let shape = shape(zones);
+    Model::new(Box::new(Ring::new(shape.sizes)), shape)
+}
+
+fn keys(shape: Shape, percent: u64) -> u32 {
+    (u64::from(shape.zones) * shape.zone / shape.entry * percent / 100) as u32
+}
+
+fn fill(model: &mut Model, percent: u64) -> u32 {
+    let keys = keys(model.shape, percent);
+    (0..keys).for_each(|key| model.put(key).unwrap());
+    keys
+}
+
+fn random() -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(7)
+}
+
+/// The promises on shape, of a store whose puts were never refused.
+fn has_its_shape(model: &Model) {
+    let (counts, sizes) = (&model.counts, model.shape.sizes);
+    assert!(counts.slices <= 12, "{counts:?}");
+    assert!(counts.log <= 2 * sizes.memtable + model.shape.entry, "{counts:?}");
+    assert!(counts.job <= (16 << 30) / model.shape.scale, "{counts:?}");
+    model.check().unwrap();
+}
+
+#[test]
+fn all_policies_keep_the_newest_version_of_each_key() {
+    for (name, make) in ALL {
+        let shape = shape(400);
+        let mut model = Model::new(make(shape.sizes), shape);
+        let mut random = random();
+        for at in 0..40_000u32 {
+            let key = random.random_range(0..8_000);
+            if at % 7 == 0 { model.delete(key) } else { model.put(key) }.unwrap_or_else(|e| panic!("{name}: {e}"));
+            if at % 8_000 == 0 {
+                model.check().unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+        }
+        assert!(model.counts.jobs > 3, "{name} merges");
+        model.settle(false).unwrap_or_else(|e| panic!("{name}: {e}"));
+        model.check().unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(named(name, shape.sizes).is_some());
+    }
+    assert!(named("level", shape(1).sizes).is_none());
+}
+
+#[test]
+fn ring_keeps_its_shape_when_it_fills_up_and_rests_in_few_zones() {
+    let mut model = ring(280);
+    let all = keys(model.shape, 75);
+    let mut random = random();
+    (0..all).for_each(|_| model.put(random.random_range(0..all)).unwrap());
+    has_its_shape(&model);
+    model.settle(true).unwrap();
+    let part = model.live() as f64 / (f64::from(model.used()) * model.shape.zone as f64);
+    assert!(part >= 0.95, "{part} of the zones are live at rest");
+    model.check().unwrap();
+}
+
+#[test]
+fn ring_overwrites_a_full_drive_without_a_deadlock() {
+    for (percent, hot, most) in [(85, 1.0, 9.0), (92, 1.0, 30.0), (92, 0.05, 30.0)] {
+        let mut model = ring(280);
+        let all = fill(&mut model, percent);
+        model.restart();
+        let mut random = random();
+        for at in 0..all / 4 {
+            let moved = at / 1000 * 7919 % all;
+            let key = if random.random_bool(0.9) { random.random_range(0..(f64::from(all) * hot) as u32) } else { 0 };
+            model.put((moved + key) % all).unwrap_or_else(|e| panic!("{percent} % full, put {at}: {e}"));
+        }
+        has_its_shape(&model);
+        let amplification = model.counts.amplification();
+        assert!(amplification < most, "{percent} % full: {amplification}");
+    }
+}
+
+#[test]
+fn ring_frees_what_tombstones_hide_without_a_put() {
+    let mut model = ring(280);
+    let all = fill(&mut model, 92);
+    let before = model.used();
+    (0..all).step_by(2).for_each(|key| model.delete(key).unwrap());
+    model.settle(true).unwrap();
+    model.check().unwrap();
+    let (freed, deleted) = (before - model.used(), before / 2);
+    assert!(freed * 10 >= deleted * 9, "{freed} zones of {deleted} are free");
+}
+
+#[test]
+fn ring_relabels_what_overlaps_nothing() {
+    let mut model = ring(280);
+    fill(&mut model, 60);
+    assert!(model.counts.amplification() <= 1.01, "{:?}", model.counts);
+    assert_eq!(model.counts.read, 0);
+    assert!(model.parts() > 4, "bounds follow the keys");
+    has_its_shape(&model);
+}
+
+#[test]
+fn ring_flushes_the_oldest_before_the_log_is_too_long() {
+    let mut model = ring(280);
+    let all = fill(&mut model, 40);
+    model.restart();
+    // One put in a hundred goes elsewhere, and would pin the log.
+    for at in 0..all {
+        model.put(if at % 100 == 0 { at * 7919 % all } else { at % (all / 50) }).unwrap();
+    }
+    assert!(model.counts.log > model.shape.sizes.memtable);
+    has_its_shape(&model);
+}
+
+#[test]
+fn ring_says_that_there_is_no_space_when_there_is_none() {
+    let mut model = ring(24);
+    let all = keys(model.shape, 150);
+    let refused = (0..all).find_map(|key| model.put(key).err());
+    assert_eq!(refused.as_deref(), Some("no space"));
+    model.check().unwrap();
+}
+
+#[test]
+fn a_policy_without_state_goes_on_after_each_step() {
+    // The same choice twice is the same: nothing but the snapshot decides.
+    let mut model = ring(280);
+    let all = fill(&mut model, 50);
+    let mut random = random();
+    for _ in 0..400 {
+        (0..50).for_each(|_| model.put(random.random_range(0..all)).unwrap());
+        let (one, two) = (model.choice(false), model.choice(false));
+        assert_eq!(format!("{one:?}"), format!("{two:?}"));
+    }
+}
+
+/// Loads at random, asks after each so many puts, and looks at a choice before it is carried out.
+fn watched(policy: Box<dyn Policy>, (puts, each): (u32, u32), mut look: impl FnMut(&Model, &Choice)) -> Model {
+    let shape = shape(600);
+    let mut model = Model::new(policy, shape);
+    let mut random = random();
+    for at in 0..puts {
+        model.put(random.random_range(0..puts)).unwrap();
+        if at % each != 0 {
+            continue;
+        }
+        let choice = model.choice(false);
+        look(&model, &choice);
+        if !matches!(choice, Choice::Nothing) {
+            model.carry_out(choice).unwrap();
+        }
+    }
+    model
+}
+
+#[test]
+fn gear_invalidates_tables_in_windows_only_and_keeps_a_window_until_it_is_empty() {
+    let sizes = shape(600).sizes;
+    let mut rotated = 0;
+    let mut window: Option<Window> = None;
+    let model = watched(Box::new(Gear::new(sizes)), (60_000, 1), |model, choice| match choice {
+        Choice::Window(next) => {
+            let left = model.tables().iter().filter(|table| {
+                table.group.level == next.level
+                    && model.windows().iter().any(|old| old.level == next.level && old.zones.contains(&table.zone))
+            });
+            assert_eq!(left.count(), 0, "the window before is empty");
+            rotated += 1;
+            window = Some(next.clone());
+        }
+        Choice::Merge(step) => {
+            for table in model.tables().iter().filter(|table| table.group.level >= 2 && step.inputs.contains(&table.id))
+            {
+                let inside =
+                    model.windows().iter().any(|w| w.level == table.group.level && w.zones.contains(&table.zone));
+                assert!(inside, "{table:?} is in no window");
+            }
+        }
+        _ => {}
+    });
+    assert!(rotated > 2 && window.is_some(), "{rotated} windows");
+    model.check().unwrap();
+}
+
+#[test]
+fn band_ends_on_uniform_keys_and_orders_everything_when_told_to() {
+    let sizes = shape(600).sizes;
+    let mut model = watched(Box::new(Band::new(sizes)), (40_000, 50), |_, _| ());
+    model.settle(false).unwrap();
+    let everything = Band { everything: true, ..Band::new(sizes) };
+    let mut ordered = Model::new(Box::new(everything), shape(600));
+    let mut random = random();
+    (0..20_000).for_each(|_| ordered.put(random.random_range(0..20_000)).unwrap());
+    ordered.settle(false).unwrap();
+    assert_eq!(view::depth(&crate::Bytewise, ordered.tables().iter()), 1);
+    ordered.check().unwrap();
+}
+
+#[test]
+fn band_relabels_a_lone_band() {
+    let sizes = shape(600).sizes;
+    let mut model = Model::new(Box::new(Band::new(sizes)), shape(600));
+    (0..40_000).for_each(|key| model.put(key).unwrap());
+    assert!(model.counts.amplification() <= 1.01, "{:?}", model.counts);
+    assert!(model.tables().iter().any(|table| table.group.level == 1));
+}
+
+#[test]
+fn depth_and_cuts_of_tables() {
+    let key = |of: u8| -> Key { std::sync::Arc::from(&[of][..]) };
+    let table = |from: u8, to: u8| Table {
+        id: 1,
+        group: BOTTOM,
+        smallest: key(from),
+        largest: key(to),
+        oldest: 1,
+        newest: 1,
+        bytes: 10,
+        entries: 1,
+        tombstones: 0,
+        hidden: 0,
+        zone: 0,
+        marks: (0..5).map(|mark| key(from + (to - from) / 5 * mark)).collect(),
+    };
+    let tables = [table(0, 50), table(50, 100), table(40, 60), table(101, 200)];
+    assert_eq!(view::depth(&crate::Bytewise, tables.iter()), 3);
+    assert_eq!(view::depth(&crate::Bytewise, tables[3..].iter()), 1);
+    let cuts = view::cuts(&crate::Bytewise, tables.iter(), (Some(&key(10)), None), 4);
+    assert_eq!(cuts.len(), 3);
+    assert!(cuts.is_sorted() && cuts.iter().collect::<HashSet<_>>().len() == 3);
+}
