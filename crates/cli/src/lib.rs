@@ -13,6 +13,7 @@ mod engine;
 mod fs;
 mod kernel;
 mod known;
+mod kv;
 mod man;
 mod mountpoint;
 mod output;
@@ -51,6 +52,8 @@ enum Noun {
     Fs(fs::Args),
     /// Append-only chunks on a drive: format, put, get, list, check.
     Chunk(chunk::Args),
+    /// Keys and values on a drive: format, put, get, scan, load.
+    Kv(kv::Args),
     /// Watch a drive while somebody uses it: zones, and throughput by cause.
     Top(top::Args),
     /// Experiments: what a workload takes on drives whose time is modelled.
@@ -66,6 +69,7 @@ fn run(cli: Cli) -> Outcome {
         Noun::Drive(args) => drive::run(args),
         Noun::Fs(args) => fs::run(args),
         Noun::Chunk(args) => chunk::run(args),
+        Noun::Kv(args) => kv::run(args),
         Noun::Top(args) => top::run(args),
         Noun::Bench(args) => bench::run(args),
         Noun::Completions(args) => shell::completions(&args, Cli::command()),

@@ -2,8 +2,26 @@
 //!
 //! `docs/kv.md` walks through it.
 
+mod api;
+mod batch;
+mod core;
+mod cursor;
+mod manifest;
+mod memtable;
+mod options;
 mod order;
 pub mod policy;
+mod read;
+mod recover;
+mod sync;
 pub mod table;
+mod wal;
+mod work;
+mod write;
 
+pub use api::engine::Figures;
+pub use api::store::{Kv, Snapshot};
+pub use batch::{Batch, MAX_VALUE};
+pub use options::Options;
 pub use order::{Bytewise, Order};
+pub use read::Iter;

@@ -4,7 +4,7 @@
 use super::leveled::{flush, pressure};
 use super::view::{cuts, overlap};
 use super::{Choice, Group, Job, Key, Kind, Policy, Pressure, Sizes, Snapshot, Step, Table};
-use crate::Order;
+use crate::order::Order;
 
 /// The job that orders everything.
 const EVERYTHING: u8 = 2;

@@ -28,7 +28,7 @@ pub use gear::{Active, Gear};
 pub use leveled::Leveled;
 pub use ring::Ring;
 
-use crate::Order;
+use crate::order::Order;
 use std::sync::Arc;
 
 /// A key, or a bound between keys.

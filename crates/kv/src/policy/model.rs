@@ -5,7 +5,7 @@
 use super::{
     BOTTOM, Choice, Group, Job, Key, Kind, Open, Part, Policy, Pressure, Sizes, Snapshot, Step, Table, Window,
 };
-use crate::Bytewise;
+use crate::order::Bytewise;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

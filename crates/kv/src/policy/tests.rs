@@ -204,7 +204,7 @@ fn band_ends_on_uniform_keys_and_orders_everything_when_told_to() {
     let mut random = random();
     (0..20_000).for_each(|_| ordered.put(random.random_range(0..20_000)).unwrap());
     ordered.settle(false).unwrap();
-    assert_eq!(view::depth(&crate::Bytewise, ordered.tables().iter()), 1);
+    assert_eq!(view::depth(&crate::order::Bytewise, ordered.tables().iter()), 1);
     ordered.check().unwrap();
 }
 
@@ -235,9 +235,9 @@ fn depth_and_cuts_of_tables() {
         marks: (0..5).map(|mark| key(from + (to - from) / 5 * mark)).collect(),
     };
     let tables = [table(0, 50), table(50, 100), table(40, 60), table(101, 200)];
-    assert_eq!(view::depth(&crate::Bytewise, tables.iter()), 3);
-    assert_eq!(view::depth(&crate::Bytewise, tables[3..].iter()), 1);
-    let cuts = view::cuts(&crate::Bytewise, tables.iter(), (Some(&key(10)), None), 4);
+    assert_eq!(view::depth(&crate::order::Bytewise, tables.iter()), 3);
+    assert_eq!(view::depth(&crate::order::Bytewise, tables[3..].iter()), 1);
+    let cuts = view::cuts(&crate::order::Bytewise, tables.iter(), (Some(&key(10)), None), 4);
     assert_eq!(cuts.len(), 3);
     assert!(cuts.is_sorted() && cuts.iter().collect::<HashSet<_>>().len() == 3);
 }

@@ -1,7 +1,7 @@
 //! What several policies look at.
 
 use super::{Key, Part, Sizes, Snapshot, Table};
-use crate::Order;
+use crate::order::Order;
 use std::cmp::Ordering;
 
 /// How many of these tables have the same key in their range, at most.

@@ -1,7 +1,7 @@
 //! Sorted entries that share the beginnings of their keys: data blocks, both levels of the index, and range tombstones.
 
 use super::{Kind, MAX_KEY, Malformed, varint};
-use crate::Order;
+use crate::order::Order;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use super::footer::{FOOTER, Footer, PROPERTIES, Parts, Properties};
 use super::ranges::{RangeTombstone, RangeTombstones};
 use super::seal::{Packer, TRAILER, What};
 use super::{Compression, Identity, Kind, MAX_KEY, varint};
-use crate::Order;
+use crate::order::Order;
 use imbrex_device::{Error, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;

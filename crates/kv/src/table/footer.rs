@@ -3,7 +3,7 @@
 use super::ranges::RangeTombstones;
 use super::seal::TRAILER;
 use super::{Compression, Identity, Kind, MAX_KEY, Malformed};
-use crate::Order;
+use crate::order::Order;
 use std::cmp::Ordering;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

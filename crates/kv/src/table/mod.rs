@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(number: u8) -> Option<Kind> {
+    pub(crate) fn of(number: u8) -> Option<Kind> {
         [Kind::Delete, Kind::Put, Kind::Merge].into_iter().find(|kind| *kind as u8 == number)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::block::{Block, BlockBuilder, compare};
 use super::{Kind, MAX_KEY, Malformed};
-use crate::Order;
+use crate::order::Order;
 use std::cmp::Ordering;
 
 /// All versions of the keys from `begin` to before `end` that are older than `seq` are deleted.
@@ -126,7 +126,7 @@ impl RangeTombstones {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bytewise;
+    use crate::order::Bytewise;
 
     #[test]
     fn what_covers_a_key_is_what_a_look_at_all_finds() {

@@ -6,7 +6,7 @@ use super::footer::{BadFooter, FOOTER, Footer, Parts, Properties};
 use super::ranges::RangeTombstones;
 use super::seal::{self, TRAILER, What};
 use super::{Identity, Kind, Malformed, varint};
-use crate::Order;
+use crate::order::Order;
 use imbrex_device::{Error, Result};
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};

@@ -1,0 +1,4 @@
+//! What a user of the store calls, and what the shell of all engines needs of it.
+
+pub(crate) mod engine;
+pub(crate) mod store;

@@ -1,0 +1,213 @@
+//! What is written together: a batch of changes, and how it stands in the write-ahead log.
+//!
+//! A record of the log is a header and the changes of one batch. Its number is that of the first change; each change has the next one. So a reader of
+//! the log sees whether a batch is missing before the one that it reads.
+
+use crate::table::Kind;
+use std::ops::Range;
+
+/// Longest value, in bytes: a change of such a value still fits a record.
+pub const MAX_VALUE: usize = (1 << 32) - (128 << 10);
+
+/// Bytes before the changes of a record.
+pub(crate) const HEADER: usize = 24;
+/// Bytes before a change's key.
+const CHANGE: usize = 11;
+const MAGIC: u32 = 0x626b_7669;
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Of which space.
+    pub space: u16,
+    /// What it does.
+    pub kind: Kind,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value; empty for a delete.
+    pub value: &'a [u8],
+}
+
+/// Changes that happen together or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Batch {
+    /// An empty one.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// The key gets this value.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.push(Change { space: 0, kind: Kind::Put, key, value });
+    }
+
+    /// The key goes.
+    pub fn delete(&mut self, key: &[u8]) {
+        self.push(Change { space: 0, kind: Kind::Delete, key, value: &[] });
+    }
+
+    /// Any change. Lengths are looked at when the batch is written.
+    pub(crate) fn push(&mut self, change: Change<'_>) {
+        self.bytes.extend_from_slice(&change.space.to_le_bytes());
+        self.bytes.push(change.kind as u8);
+        self.bytes.extend_from_slice(&(change.key.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&(change.value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(change.key);
+        self.bytes.extend_from_slice(change.value);
+        self.count += 1;
+    }
+
+    /// How many changes it has.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Forgets all changes, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
+    /// Bytes of its record.
+    pub fn bytes(&self) -> usize {
+        HEADER + self.bytes.len()
+    }
+
+    /// Its changes, in order.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        Changes(&self.bytes)
+    }
+
+    /// The header of its record, whose first change has this number. `salt`: a number of the store, so that no record of another one, perhaps in a value, passes for
+    /// one of this log.
+    pub(crate) fn header(&self, salt: u32, seq: u64) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        header[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[4..8].copy_from_slice(&(self.bytes.len() as u32).to_le_bytes());
+        header[12..16].copy_from_slice(&self.count.to_le_bytes());
+        header[16..].copy_from_slice(&seq.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(salt, &header), &self.bytes);
+        header[8..12].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+
+    /// The changes as they stand behind the header.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+struct Changes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Change<'a>;
+
+    fn next(&mut self) -> Option<Change<'a>> {
+        let (head, rest) = self.0.split_at_checked(CHANGE)?;
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (key, rest) = rest.split_at_checked(word(3))?;
+        let (value, rest) = rest.split_at_checked(word(7))?;
+        self.0 = rest;
+        let space = u16::from_le_bytes([head[0], head[1]]);
+        Some(Change { space, kind: Kind::of(head[2])?, key, value })
+    }
+}
+
+/// A record that was read.
+pub(crate) struct Record<'a> {
+    /// Number of the first change.
+    pub seq: u64,
+    body: &'a [u8],
+    count: u32,
+}
+
+impl Record<'_> {
+    /// Its changes.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        Changes(self.body)
+    }
+
+    /// How many changes it has.
+    pub fn count(&self) -> u64 {
+        self.count.into()
+    }
+}
+
+/// What stands at the beginning of some bytes of the log.
+pub(crate) enum Found<'a> {
+    /// A record, and how many bytes it takes.
+    Record(Record<'a>, usize),
+    /// A record of which bytes are missing.
+    Cut,
+    /// No record.
+    Nothing,
+}
+
+/// Reads a record of the store with this number.
+pub(crate) fn read(salt: u32, bytes: &[u8]) -> Found<'_> {
+    let Some((head, rest)) = bytes.split_at_checked(HEADER) else {
+        let prefix = &MAGIC.to_le_bytes()[..bytes.len().min(4)];
+        return if bytes.starts_with(prefix) { Found::Cut } else { Found::Nothing };
+    };
+    let word = |range: Range<usize>| u32::from_le_bytes(head[range].try_into().unwrap_or_default());
+    let (len, count) = (word(4..8) as usize, word(12..16));
+    if word(0..4) != MAGIC {
+        return Found::Nothing;
+    }
+    let Some(body) = rest.get(..len) else { return Found::Cut };
+    let mut header = [0; HEADER];
+    header.copy_from_slice(head);
+    header[8..12].fill(0);
+    let whole = crc32c::crc32c_append(crc32c::crc32c_append(salt, &header), body) == word(8..12);
+    if !whole || Changes(body).count() != count as usize {
+        return Found::Nothing;
+    }
+    let mut seq = [0; 8];
+    seq.copy_from_slice(&head[16..]);
+    Found::Record(Record { seq: u64::from_le_bytes(seq), body, count }, HEADER + len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SALT: u32 = 77;
+
+    fn image(batch: &Batch, seq: u64) -> Vec<u8> {
+        [&batch.header(SALT, seq)[..], batch.body()].concat()
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let mut batch = Batch::new();
+        batch.put(b"one", b"1");
+        batch.delete(b"two");
+        batch.push(Change { space: 7, kind: Kind::Put, key: b"three", value: b"" });
+        let bytes = image(&batch, 42);
+        assert_eq!(bytes.len(), batch.bytes());
+        let Found::Record(record, len) = read(SALT, &bytes) else { panic!("it is whole") };
+        assert_eq!((record.seq, record.count(), len), (42, 3, bytes.len()));
+        assert!(record.changes().eq(batch.changes()));
+        assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
+        // Each front of it is cut.
+        for n in 0..bytes.len() {
+            assert!(matches!(read(SALT, &bytes[..n]), Found::Cut), "{n}");
+        }
+        // No flipped bit passes for a record with other changes.
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(read(SALT, &bad), Found::Record(..)), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A table on the drive: its zone is pinned as long as somebody has it.
+
+use super::cache::Cache;
+use crate::cursor::{At, Cursor};
+use crate::manifest::TableInfo;
+use crate::order::Order;
+use crate::table::{Found, Identity, Iter, Source, Table};
+use imbrex_device::{AlignedBuf, Cause, Result, Tag, ZoneId};
+use imbrex_zones::Tenant;
+use imbrex_zones::write::RecordWriter;
+use std::cmp::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// Bytes that a merge reads in one command.
+const STREAM: usize = 4 << 20;
+
+/// Where the bytes of a table are.
+struct Place {
+    tenant: Tenant,
+    zones: Arc<RecordWriter>,
+    zone: ZoneId,
+    at: u64,
+    cause: Cause,
+}
+
+impl Source for Place {
+    fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let volume = self.tenant.volume();
+        let block = u64::from(volume.geometry().block);
+        let (from, end) = (self.at + at, self.at + at + len as u64);
+        let begin = from / block * block;
+        let mut buf = AlignedBuf::zeroed((end.next_multiple_of(block) - begin) as usize);
+        if !self.zones.read(self.zone.0, begin, &mut buf) {
+            volume.read(&mut buf, volume.geometry().start(self.zone) + begin, Tag::new(self.cause))?;
+        }
+        let skip = (from - begin) as usize;
+        Ok(buf[skip..skip + len].to_vec())
+    }
+
+    fn drive(&self) -> Arc<str> {
+        self.tenant.volume().name()
+    }
+}
+
+/// What is the same of a table, whatever it was trimmed to.
+struct Pinned {
+    tenant: Tenant,
+    zones: Arc<RecordWriter>,
+    cache: Arc<Cache>,
+    zone: ZoneId,
+    order: Arc<dyn Order>,
+    open: OnceLock<Arc<Table>>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.tenant.unpin(self.zone);
+    }
+}
+
+/// See the module.
+pub(crate) struct TableFile {
+    pub info: TableInfo,
+    pinned: Arc<Pinned>,
+}
+
+impl TableFile {
+    pub fn new(
+        info: TableInfo,
+        zones: &Arc<RecordWriter>,
+        cache: &Arc<Cache>,
+        order: &Arc<dyn Order>,
+    ) -> Arc<TableFile> {
+        let tenant = zones.tenant().clone();
+        let zone = ZoneId(info.zone);
+        tenant.pin(zone);
+        let (zones, cache, order) = (zones.clone(), cache.clone(), order.clone());
+        let pinned = Pinned { tenant, zones, cache, zone, order, open: OnceLock::new() };
+        Arc::new(TableFile { info, pinned: Arc::new(pinned) })
+    }
+
+    /// The same table, as its description is now.
+    pub fn changed(&self, info: TableInfo) -> Arc<TableFile> {
+        Arc::new(TableFile { info, pinned: self.pinned.clone() })
+    }
+
+    fn place(&self, cause: Cause) -> Arc<Place> {
+        let (tenant, zones) = (self.pinned.tenant.clone(), self.pinned.zones.clone());
+        Arc::new(Place { tenant, zones, zone: self.pinned.zone, at: self.info.at, cause })
+    }
+
+    fn table(&self) -> Result<&Arc<Table>> {
+        if let Some(table) = self.pinned.open.get() {
+            return Ok(table);
+        }
+        let TableInfo { id, space, life, len, .. } = self.info;
+        let identity = Identity { table: id, space: space.into(), life };
+        let (order, cache) = (self.pinned.order.clone(), self.pinned.cache.clone());
+        let table = Table::open(self.place(Cause::UserRead), len, order, identity, cache)?;
+        Ok(self.pinned.open.get_or_init(|| Arc::new(table)))
+    }
+
+    /// The newest change of a key that is not newer than `seq`.
+    pub fn get(&self, key: &[u8], seq: u64) -> Result<Found> {
+        self.table()?.get(key, seq)
+    }
+
+    /// A cursor over what counts of it.
+    pub fn cursor(self: &Arc<Self>) -> Result<Box<dyn Cursor>> {
+        Ok(Box::new(InTable { file: self.clone(), iter: self.table()?.iter() }))
+    }
+
+    /// The same for who reads all of it once.
+    pub fn scan(self: &Arc<Self>) -> Result<Box<dyn Cursor>> {
+        let ahead = Ahead { place: self.place(Cause::Compaction), len: self.info.len, piece: Default::default() };
+        Ok(Box::new(InTable { file: self.clone(), iter: self.table()?.scan(Arc::new(ahead)) }))
+    }
+
+    /// Sentences about what is wrong with it.
+    pub fn check(&self) -> Result<Vec<String>> {
+        Ok(self.table()?.check())
+    }
+}
+
+/// Reads long pieces, of which short ones are asked for in order.
+struct Ahead {
+    place: Arc<Place>,
+    len: u64,
+    /// Where it begins, and its bytes.
+    piece: std::sync::Mutex<(u64, Vec<u8>)>,
+}
+
+impl Source for Ahead {
+    fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let mut piece = crate::sync::lock(&self.piece);
+        let there = |(from, bytes): &(u64, Vec<u8>)| at >= *from && at + len as u64 <= from + bytes.len() as u64;
+        if !there(&piece) {
+            let most = self.len.saturating_sub(at).min(STREAM as u64) as usize;
+            *piece = (at, self.place.read(at, most.max(len))?);
+        }
+        let skip = (at - piece.0) as usize;
+        Ok(piece.1[skip..skip + len].to_vec())
+    }
+
+    fn drive(&self) -> Arc<str> {
+        self.place.drive()
+    }
+}
+
+/// Of a table, from the key on to which it was trimmed.
+struct InTable {
+    file: Arc<TableFile>,
+    iter: Iter,
+}
+
+impl InTable {
+    fn before_front(&self, key: &[u8]) -> bool {
+        self.file.pinned.order.compare(key, self.file.info.first()) == Ordering::Less
+    }
+}
+
+impl Cursor for InTable {
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        match to.filter(|(key, _)| !self.before_front(key)) {
+            Some((key, seq)) => self.iter.seek(key, seq),
+            None => self.iter.seek(self.file.info.first(), u64::MAX),
+        }
+    }
+
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        let Some((key, seq)) = to else { return self.iter.seek_to_last() };
+        self.iter.seek(key, seq)?;
+        if self.iter.valid() { self.iter.prev() } else { self.iter.seek_to_last() }
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.iter.next()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.iter.prev()
+    }
+
+    fn at(&self) -> Option<At<'_>> {
+        let there = self.iter.valid() && !self.before_front(self.iter.key());
+        there.then(|| At {
+            key: self.iter.key(),
+            seq: self.iter.seq(),
+            kind: self.iter.kind(),
+            value: self.iter.value(),
+        })
+    }
+}

@@ -1,0 +1,364 @@
+//! The state of an open store, and how it changes: what is decided under one lock, logged, and made durable by a commit.
+//!
+//! A table counts when a list of notes names it, and its bytes are durable before that. What a list takes away goes free when the list is durable and
+//! the last reader has let go.
+
+pub(crate) mod cache;
+pub(crate) mod file;
+pub(crate) mod level;
+pub(crate) mod view;
+
+use crate::manifest::{Manifest, Note, TableInfo, WalZone, record};
+use crate::options::Options;
+use crate::order::Order;
+use crate::sync::lock;
+use crate::wal::{Wal, ZoneNames};
+use cache::Cache;
+use file::TableFile;
+use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
+use imbrex_zones::log::Batch;
+use imbrex_zones::write::{Committer, Due, Lead, RecordWriter, Written};
+use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use view::View;
+
+/// Bytes of a zone that neither keys nor values of a table get: headers, blocks' ends, properties.
+const AROUND: u64 = 16 << 10;
+
+/// What the header of a zone with tables says.
+const TABLES: u8 = 2;
+
+/// Tables that share zones: of a level, and of a part of it.
+pub(crate) type Group = (u8, u32);
+
+#[derive(Default)]
+struct State {
+    manifest: Manifest,
+    /// What is to be logged.
+    records: Batch,
+    /// Number of the last decision.
+    seq: u64,
+    /// Tables that a list of notes has named, in each zone.
+    in_zone: BTreeMap<u32, BTreeSet<u64>>,
+    /// Zones that take tables.
+    open: BTreeMap<Group, OpenZone>,
+    /// Zones with a table that is not named yet.
+    incoming: BTreeSet<u32>,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub tenant: Tenant,
+    pub options: Options,
+    pub zones: Arc<RecordWriter>,
+    cache: Arc<Cache>,
+    commits: Committer,
+    state: Mutex<State>,
+    view: RwLock<Arc<View>>,
+    wal: OnceLock<Wal>,
+    /// Number of the last change that readers see.
+    pub visible: AtomicU64,
+    /// Numbers up to which somebody reads, and how many do.
+    pub readers: Mutex<BTreeMap<u64, usize>>,
+    /// Who changes the store: one at a time.
+    pub writing: Mutex<()>,
+    /// Who makes tables of what is in memory: one at a time.
+    pub flushing: Mutex<()>,
+    /// Who merges tables: one at a time.
+    pub merging: Mutex<()>,
+    damage: Mutex<Vec<String>>,
+}
+
+/// What an opening found.
+pub(crate) struct Parts {
+    pub tenant: Tenant,
+    pub options: Options,
+    pub zones: Arc<RecordWriter>,
+    pub cache: Arc<Cache>,
+    pub commits: Committer,
+    pub manifest: Manifest,
+    pub view: View,
+    pub visible: u64,
+    pub damage: Vec<String>,
+}
+
+impl Core {
+    pub fn new(parts: Parts) -> Arc<Core> {
+        let mut state = State { manifest: parts.manifest, ..State::default() };
+        for table in state.manifest.tables.values() {
+            state.in_zone.entry(table.zone).or_default().insert(table.id);
+        }
+        Arc::new(Core {
+            tenant: parts.tenant,
+            options: parts.options,
+            zones: parts.zones,
+            cache: parts.cache,
+            commits: parts.commits,
+            state: Mutex::new(state),
+            view: RwLock::new(Arc::new(parts.view)),
+            wal: OnceLock::new(),
+            visible: parts.visible.into(),
+            readers: Mutex::default(),
+            writing: Mutex::default(),
+            flushing: Mutex::default(),
+            merging: Mutex::default(),
+            damage: Mutex::new(parts.damage),
+        })
+    }
+
+    /// The log goes on: once.
+    pub fn set_wal(&self, wal: Wal) {
+        let _ = self.wal.set(wal);
+    }
+
+    pub fn wal(&self) -> Result<&Wal> {
+        self.wal.get().ok_or_else(|| Error::invalid(&self.tenant.volume().name(), "the store is not open yet"))
+    }
+
+    /// A number of this store, which records of its log are bound to.
+    pub fn salt(&self) -> u32 {
+        crc32c::crc32c(&self.tenant.volume().uuid())
+    }
+
+    /// Bytes that the entry of a table may take: a table is in one zone.
+    pub fn largest_entry(&self) -> u64 {
+        self.tenant.volume().least_capacity().saturating_sub(AROUND)
+    }
+
+    pub fn order(&self) -> &dyn Order {
+        self.options.order.as_ref()
+    }
+
+    /// Sentences of damage that the opening found.
+    pub fn damage(&self) -> Vec<String> {
+        lock(&self.damage).clone()
+    }
+
+    pub fn add_damage(&self, more: Vec<String>) {
+        lock(&self.damage).extend(more);
+    }
+
+    /// What there is now.
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Puts another view in place of the last. One caller at a time, and nobody changes the store meanwhile.
+    pub fn change_view(&self, change: impl FnOnce(&View) -> View) {
+        let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *view = Arc::new(change(&view));
+    }
+
+    /// The next table's number.
+    pub fn next_table(&self) -> u64 {
+        let mut s = lock(&self.state);
+        s.manifest.next += 1;
+        s.manifest.next - 1
+    }
+
+    /// What the state says of something.
+    pub fn look<T>(&self, look: impl FnOnce(&Manifest) -> T) -> T {
+        look(&lock(&self.state).manifest)
+    }
+
+    /// Notes what is decided, in memory. Returns the number that a commit has to reach.
+    pub fn note(&self, notes: &[Note]) -> u64 {
+        let mut s = lock(&self.state);
+        s.records.push(|out| record(notes, out));
+        s.seq += 1;
+        let seq = s.seq;
+        for note in notes {
+            match note {
+                Note::Table(table) => {
+                    s.in_zone.entry(table.zone).or_default().insert(table.id);
+                    s.incoming.remove(&table.zone);
+                }
+                Note::Gone(id) => {
+                    if let Some(zone) = s.manifest.tables.get(id).map(|table| table.zone) {
+                        if let Some(tables) = s.in_zone.get_mut(&zone) {
+                            tables.remove(id);
+                        }
+                        s.forget_if_empty(&self.tenant, zone);
+                    }
+                }
+                Note::Front { position, .. } => {
+                    s.manifest.wal_before(*position).iter().for_each(|gone| self.tenant.forget(ZoneId(gone.zone), seq));
+                }
+                _ => {}
+            }
+            s.manifest.apply(note.clone());
+        }
+        seq
+    }
+
+    /// Everything that was decided up to `seq` is durable when it returns, and zones that nobody needs any more are free.
+    pub fn commit(&self, seq: u64, cause: Cause) -> Result<()> {
+        self.commits.commit(seq, Tag::new(cause), |lead| self.write_group(lead))?;
+        self.free();
+        Ok(())
+    }
+
+    /// Frees the zones that nobody needs any more.
+    pub fn free(&self) {
+        let (gone, durable) = {
+            let _opens_none = lock(&self.state);
+            self.commits.forgotten()
+        };
+        self.tenant.free(&gone, durable);
+    }
+
+    fn write_group<'a>(&self, mut lead: Lead<'a>) -> Result<Written<'a>> {
+        let needs = || {
+            let s = lock(&self.state);
+            let mut size = 0;
+            s.manifest.snapshot(&mut |notes| size += 64 + 512 * notes.len() as u64);
+            (s.records.len() as u64, size)
+        };
+        lead.make_room(needs, |lead| {
+            let mut all = Batch::default();
+            lock(&self.state).manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
+            lead.log().write_snapshot(&all)
+        })?;
+        let (seq, due) = {
+            let mut s = lock(&self.state);
+            lead.log().appender().append_all(&mut s.records)?;
+            (s.seq, self.zones.due())
+        };
+        for refused in lead.write(seq, &due)? {
+            // Whoever writes a table finds that it is not durable, and writes it again.
+            let mut s = lock(&self.state);
+            s.close(&self.zones, refused.zone());
+            drop(s);
+            refused.discard();
+        }
+        Ok(lead.done(seq))
+    }
+
+    /// Writes what waits of tables, without a flush, so that memory comes back.
+    pub fn write_tables(&self) -> Result<()> {
+        let due: Vec<Due> = self.zones.due();
+        for refused in self.zones.write(&due)? {
+            lock(&self.state).close(&self.zones, refused.zone());
+            refused.discard();
+        }
+        Ok(())
+    }
+
+    /// A zone for a table of the group, with at least `need` bytes of room. It stays until the table is named or [given up](Core::give_up).
+    pub fn zone_for(&self, group: Group, need: u64, urgency: Urgency) -> Result<OpenZone> {
+        {
+            let mut s = lock(&self.state);
+            if let Some(open) = s.open.get(&group).copied() {
+                if open.at + need <= open.capacity {
+                    s.incoming.insert(open.zone.0);
+                    return Ok(open);
+                }
+                s.close(&self.zones, open.zone.0);
+                s.forget_if_empty(&self.tenant, open.zone.0);
+            }
+        }
+        let zone = match self.take(urgency) {
+            Err(error) if matches!(error.fault, Fault::NoSpace) => {
+                // Some may be forgotten, and nobody has committed since.
+                let seq = lock(&self.state).seq;
+                self.commit(seq, Cause::Compaction)?;
+                self.take(urgency)
+            }
+            taken => taken,
+        }?;
+        let (life, capacity) = (self.tenant.new_life(), self.tenant.volume().capacity(zone));
+        let front = u64::from(self.tenant.volume().geometry().block.max(4096));
+        let mut header = self.zones.memory(front as usize);
+        header.fill(0);
+        self.header(zone, life, group).encode_into(&mut header);
+        let mut open = OpenZone { zone, life, at: 0, capacity };
+        let mut s = lock(&self.state);
+        self.zones.open(open);
+        self.zones.push(zone.0, header);
+        open.at = front;
+        s.open.insert(group, open);
+        s.incoming.insert(zone.0);
+        Ok(open)
+    }
+
+    /// An empty zone. What is reserved for the log stays.
+    fn take(&self, urgency: Urgency) -> Result<ZoneId> {
+        let counts = self.tenant.counts();
+        if urgency == Urgency::Cleaning && counts.free <= counts.reservations {
+            return Err(self.no_space());
+        }
+        self.tenant.take(urgency)
+    }
+
+    /// What tells, in a zone itself, that it has tables, and of which group.
+    fn header(&self, zone: ZoneId, life: u64, group: Group) -> ZoneHeader {
+        let volume = self.tenant.volume();
+        ZoneHeader {
+            volume: volume.uuid(),
+            owner: self.tenant.owner(),
+            kind: TABLES,
+            file: u64::from(group.0) << 32 | u64::from(group.1),
+            life,
+            logical: 0,
+            created: 0,
+            zone: zone.0,
+            mount: volume.mount() as u32,
+            name: "tables".into(),
+        }
+    }
+
+    /// The group's zone is written up to here.
+    pub fn advance(&self, group: Group, at: u64) {
+        if let Some(open) = lock(&self.state).open.get_mut(&group) {
+            open.at = at;
+        }
+    }
+
+    /// No table comes of what was written to the group's zone: nothing more goes there.
+    pub fn give_up(&self, group: Group, zone: u32) {
+        let mut s = lock(&self.state);
+        if s.open.get(&group).is_some_and(|open| open.zone.0 == zone) {
+            s.close(&self.zones, zone);
+        }
+        s.incoming.remove(&zone);
+        s.forget_if_empty(&self.tenant, zone);
+    }
+
+    /// All numbers that somebody reads at.
+    pub fn reader_seqs(&self) -> Vec<u64> {
+        lock(&self.readers).keys().copied().collect()
+    }
+
+    pub fn new_file(&self, info: TableInfo) -> Arc<TableFile> {
+        TableFile::new(info, &self.zones, &self.cache, &self.options.order)
+    }
+
+    pub fn no_space(&self) -> Error {
+        Error::new(&self.tenant.volume().name(), Fault::NoSpace)
+    }
+}
+
+impl State {
+    /// Nothing more goes to the zone.
+    fn close(&mut self, zones: &RecordWriter, zone: u32) {
+        self.open.retain(|_, open| open.zone.0 != zone);
+        zones.close(zone);
+    }
+
+    fn forget_if_empty(&self, tenant: &Tenant, zone: u32) {
+        let used = self.in_zone.get(&zone).is_some_and(|tables| !tables.is_empty());
+        let open = self.open.values().any(|open| open.zone.0 == zone);
+        if !used && !open && !self.incoming.contains(&zone) {
+            tenant.forget(ZoneId(zone), self.seq);
+        }
+    }
+}
+
+impl ZoneNames for Core {
+    fn name_zone(&self, zone: ZoneId, life: u64, position: u64) -> Result<()> {
+        let seq = self.note(&[Note::WalZone(WalZone { zone: zone.0, life, position })]);
+        self.commit(seq, Cause::Journal)
+    }
+}

@@ -1,0 +1,166 @@
+//! Cursors over sorted changes: what all have in common, of a part of memory, and of several together.
+//!
+//! Changes are ordered by key, and those of a key from the newest to the oldest. A cursor stands on a change, or nowhere.
+
+use crate::memtable::{MemTable, Version};
+use crate::order::Order;
+use crate::table::Kind;
+use imbrex_device::Result;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// The change that a cursor stands on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'a> {
+    pub key: &'a [u8],
+    pub seq: u64,
+    pub kind: Kind,
+    pub value: &'a [u8],
+}
+
+/// See the module.
+pub(crate) trait Cursor: Send {
+    /// Goes to the first change at or behind (key, seq); `None`: to the first of all.
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()>;
+    /// Goes to the last change before (key, seq); `None`: to the last of all.
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()>;
+    /// Goes one on; from nowhere it goes nowhere.
+    fn next(&mut self) -> Result<()>;
+    /// Goes one back.
+    fn prev(&mut self) -> Result<()>;
+    fn at(&self) -> Option<At<'_>>;
+}
+
+/// Of a part of memory.
+pub(crate) struct InMemory {
+    table: Arc<MemTable>,
+    at: Option<Version>,
+}
+
+impl InMemory {
+    pub fn new(table: Arc<MemTable>) -> InMemory {
+        InMemory { table, at: None }
+    }
+}
+
+impl Cursor for InMemory {
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.at = self.table.at_or_after(to);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.at = self.table.before(to);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at = self.at.take().and_then(|at| self.table.after(&at.key, at.seq));
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.at = self.at.take().and_then(|at| self.table.before(Some((&at.key, at.seq))));
+        Ok(())
+    }
+
+    fn at(&self) -> Option<At<'_>> {
+        self.at.as_ref().map(|at| At { key: &at.key, seq: at.seq, kind: at.kind, value: &at.value })
+    }
+}
+
+/// Of several together.
+pub(crate) struct Merged {
+    order: Arc<dyn Order>,
+    cursors: Vec<Box<dyn Cursor>>,
+    /// The one with the change that it stands on.
+    current: Option<usize>,
+    back: bool,
+}
+
+impl Merged {
+    pub fn new(order: &Arc<dyn Order>, cursors: Vec<Box<dyn Cursor>>) -> Merged {
+        Merged { order: order.clone(), cursors, current: None, back: false }
+    }
+
+    fn choose(&mut self) {
+        let compare = |a: &At<'_>, b: &At<'_>| self.order.compare(a.key, b.key).then(b.seq.cmp(&a.seq));
+        let mut best: Option<(usize, At<'_>)> = None;
+        for (i, cursor) in self.cursors.iter().enumerate() {
+            let Some(at) = cursor.at() else { continue };
+            let wanted = if self.back { Ordering::Greater } else { Ordering::Less };
+            if best.as_ref().is_none_or(|(_, best)| compare(&at, best) == wanted) {
+                best = Some((i, at));
+            }
+        }
+        self.current = best.map(|(i, _)| i);
+    }
+
+    /// Lets go of cursors that have come to their end. For who only goes on.
+    pub fn drop_ended(&mut self) {
+        self.cursors.retain(|cursor| cursor.at().is_some());
+        self.choose();
+    }
+
+    /// Where it stands, copied.
+    fn place(&self) -> Option<(Vec<u8>, u64)> {
+        self.at().map(|at| (at.key.to_vec(), at.seq))
+    }
+}
+
+impl Cursor for Merged {
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.back = false;
+        self.cursors.iter_mut().try_for_each(|cursor| cursor.seek(to))?;
+        self.choose();
+        Ok(())
+    }
+
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.back = true;
+        self.cursors.iter_mut().try_for_each(|cursor| cursor.seek_before(to))?;
+        self.choose();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.back {
+            // The others stand before this change.
+            let Some((key, seq)) = self.place() else { return Ok(()) };
+            self.back = false;
+            for cursor in &mut self.cursors {
+                cursor.seek(Some((&key, seq)))?;
+            }
+            // One may have a copy of the change itself.
+            for cursor in &mut self.cursors {
+                while cursor.at().is_some_and(|at| at.seq == seq && self.order.compare(at.key, &key).is_eq()) {
+                    cursor.next()?;
+                }
+            }
+        } else {
+            self.cursors[current].next()?;
+        }
+        self.choose();
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.back {
+            self.cursors[current].prev()?;
+        } else {
+            let Some((key, seq)) = self.place() else { return Ok(()) };
+            self.back = true;
+            for cursor in &mut self.cursors {
+                cursor.seek_before(Some((&key, seq)))?;
+            }
+        }
+        self.choose();
+        Ok(())
+    }
+
+    fn at(&self) -> Option<At<'_>> {
+        self.cursors.get(self.current?)?.at()
+    }
+}

@@ -1,0 +1,229 @@
+//! Changes in memory: of one partition of a space, sorted by key, the newest first.
+
+use crate::order::Order;
+use crate::table::Kind;
+use crossbeam_skiplist::SkipMap;
+use crossbeam_skiplist::map::Entry;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering as Memory};
+
+/// What an entry takes beside its key and its value: the node, two boxes, and the order.
+const NODE: usize = 112;
+
+/// A key of the map, or what looks for one.
+trait Probe {
+    fn parts(&self) -> (&dyn Order, &[u8], u64);
+}
+
+/// A key with the number of its change.
+struct Owned {
+    order: Arc<dyn Order>,
+    key: Box<[u8]>,
+    seq: u64,
+}
+
+/// The same, borrowed.
+struct Look<'a>(&'a dyn Order, &'a [u8], u64);
+
+impl Probe for Owned {
+    fn parts(&self) -> (&dyn Order, &[u8], u64) {
+        (self.order.as_ref(), &self.key, self.seq)
+    }
+}
+
+impl Probe for Look<'_> {
+    fn parts(&self) -> (&dyn Order, &[u8], u64) {
+        (self.0, self.1, self.2)
+    }
+}
+
+impl<'a> Borrow<dyn Probe + 'a> for Owned {
+    fn borrow(&self) -> &(dyn Probe + 'a) {
+        self
+    }
+}
+
+impl Ord for dyn Probe + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let ((order, key, seq), (_, other, other_seq)) = (self.parts(), other.parts());
+        order.compare(key, other).then(other_seq.cmp(&seq))
+    }
+}
+
+impl PartialOrd for dyn Probe + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Probe + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for dyn Probe + '_ {}
+
+impl Ord for Owned {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self as &dyn Probe).cmp(other)
+    }
+}
+
+impl PartialOrd for Owned {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Owned {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Owned {}
+
+type Node<'a> = Entry<'a, Owned, (Kind, Box<[u8]>)>;
+
+/// See the module.
+pub(crate) struct MemTable {
+    order: Arc<dyn Order>,
+    map: SkipMap<Owned, (Kind, Box<[u8]>)>,
+    bytes: AtomicUsize,
+    /// Where the log has the record of its oldest change, and the number of that record.
+    oldest: (AtomicU64, AtomicU64),
+}
+
+/// A change that was found.
+pub(crate) struct Version {
+    pub key: Vec<u8>,
+    pub seq: u64,
+    pub kind: Kind,
+    pub value: Vec<u8>,
+}
+
+impl MemTable {
+    pub fn new(order: &Arc<dyn Order>) -> MemTable {
+        let order = order.clone();
+        MemTable { order, map: SkipMap::new(), bytes: AtomicUsize::new(0), oldest: (u64::MAX.into(), u64::MAX.into()) }
+    }
+
+    /// Adds a change; `record`: where the log has its record, and the number of that.
+    pub fn add(&self, seq: u64, kind: Kind, key: &[u8], value: &[u8], record: (u64, u64)) {
+        self.oldest.0.fetch_min(record.0, Memory::Relaxed);
+        self.oldest.1.fetch_min(record.1, Memory::Relaxed);
+        self.bytes.fetch_add(NODE + key.len() + value.len(), Memory::Relaxed);
+        self.map.insert(Owned { order: self.order.clone(), key: key.into(), seq }, (kind, value.into()));
+    }
+
+    /// Bytes of memory, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Memory::Relaxed)
+    }
+
+    /// Where the log has the record of its oldest change, and the number of that record; `u64::MAX`: it has none.
+    pub fn oldest(&self) -> (u64, u64) {
+        (self.oldest.0.load(Memory::Relaxed), self.oldest.1.load(Memory::Relaxed))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    fn at(&self, entry: Option<Node<'_>>) -> Option<Version> {
+        entry.map(|e| Version {
+            key: e.key().key.to_vec(),
+            seq: e.key().seq,
+            kind: e.value().0,
+            value: e.value().1.to_vec(),
+        })
+    }
+
+    /// The newest change of the key that is not newer than `seq`.
+    pub fn get(&self, key: &[u8], seq: u64) -> Option<Version> {
+        let entry = self.first(Bound::Included(&Look(self.order.as_ref(), key, seq)));
+        self.at(entry.filter(|entry| self.order.compare(&entry.key().key, key).is_eq()))
+    }
+
+    fn first(&self, from: Bound<&Look<'_>>) -> Option<Node<'_>> {
+        let from: Bound<&dyn Probe> = match from {
+            Bound::Included(look) => Bound::Included(look),
+            Bound::Excluded(look) => Bound::Excluded(look),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        self.map.lower_bound(from)
+    }
+
+    fn last(&self, to: Bound<&Look<'_>>) -> Option<Node<'_>> {
+        let to: Bound<&dyn Probe> = match to {
+            Bound::Included(look) => Bound::Included(look),
+            Bound::Excluded(look) => Bound::Excluded(look),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        self.map.upper_bound(to)
+    }
+
+    /// The first change at or behind (key, seq) in the order of the table; `None` as key: the first of all.
+    pub fn at_or_after(&self, from: Option<(&[u8], u64)>) -> Option<Version> {
+        let entry = match from {
+            Some((key, seq)) => self.first(Bound::Included(&Look(self.order.as_ref(), key, seq))),
+            None => self.map.front(),
+        };
+        self.at(entry)
+    }
+
+    /// The first change behind (key, seq).
+    pub fn after(&self, key: &[u8], seq: u64) -> Option<Version> {
+        self.at(self.first(Bound::Excluded(&Look(self.order.as_ref(), key, seq))))
+    }
+
+    /// The last change before (key, seq); `None`: the last of all.
+    pub fn before(&self, to: Option<(&[u8], u64)>) -> Option<Version> {
+        let entry = match to {
+            Some((key, seq)) => self.last(Bound::Excluded(&Look(self.order.as_ref(), key, seq))),
+            None => self.map.back(),
+        };
+        self.at(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Bytewise;
+
+    #[test]
+    fn the_newest_change_that_is_not_too_new_is_found() {
+        let order: Arc<dyn Order> = Arc::new(Bytewise);
+        let table = MemTable::new(&order);
+        table.add(3, Kind::Put, b"b", b"3", (30, 3));
+        table.add(5, Kind::Delete, b"b", b"", (50, 5));
+        table.add(4, Kind::Put, b"a", b"4", (40, 4));
+        let get = |key: &[u8], seq| table.get(key, seq).map(|v| (v.seq, v.kind));
+        assert_eq!(get(b"b", 2), None);
+        assert_eq!(get(b"b", 4), Some((3, Kind::Put)));
+        assert_eq!(get(b"b", u64::MAX), Some((5, Kind::Delete)));
+        assert_eq!(get(b"aa", u64::MAX), None);
+        assert_eq!(table.oldest(), (30, 3));
+        // In order: a4, b5, b3.
+        let mut all = vec![];
+        let mut next = table.at_or_after(None);
+        while let Some(v) = next {
+            all.push((v.key[0], v.seq));
+            next = table.after(&v.key, v.seq);
+        }
+        assert_eq!(all, [(b'a', 4), (b'b', 5), (b'b', 3)]);
+        let mut back = vec![];
+        let mut next = table.before(None);
+        while let Some(v) = next {
+            back.push((v.key[0], v.seq));
+            next = table.before(Some((&v.key, v.seq)));
+        }
+        all.reverse();
+        assert_eq!(back, all);
+    }
+}

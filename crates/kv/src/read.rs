@@ -1,0 +1,231 @@
+//! Reading: a key, or keys in order, as they were at one moment.
+
+use crate::core::Core;
+use crate::core::level::InLevel;
+use crate::core::view::View;
+use crate::cursor::{Cursor, InMemory, Merged};
+use crate::order::Order;
+use crate::sync::lock;
+use crate::table::Kind;
+
+use imbrex_device::Result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A moment, which reads see as long as this is there.
+pub(crate) struct Reader {
+    core: Arc<Core>,
+    pub seq: u64,
+}
+
+impl Reader {
+    /// Now.
+    pub fn new(core: &Arc<Core>) -> Reader {
+        let mut readers = lock(&core.readers);
+        let seq = core.visible.load(Ordering::Acquire);
+        *readers.entry(seq).or_default() += 1;
+        Reader { core: core.clone(), seq }
+    }
+}
+
+impl Clone for Reader {
+    fn clone(&self) -> Reader {
+        *lock(&self.core.readers).entry(self.seq).or_default() += 1;
+        Reader { core: self.core.clone(), seq: self.seq }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut readers = lock(&self.core.readers);
+        if let Some(count) = readers.get_mut(&self.seq) {
+            *count -= 1;
+            if *count == 0 {
+                readers.remove(&self.seq);
+            }
+        }
+    }
+}
+
+/// The value of a key, as it was at `seq`. The view must not be older than that.
+pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Option<Vec<u8>>> {
+    let order = core.order();
+    let value = |kind: Kind, value| (kind == Kind::Put).then_some(value);
+    // Changes in memory are newer than all in tables; those being flushed are older than the others.
+    let of_part = view.parts.get(view.part(order, key)).into_iter();
+    for memory in of_part.chain(view.frozen.iter().rev().map(|(_, memory)| memory)) {
+        if let Some(found) = memory.get(key, seq) {
+            return Ok(value(found.kind, found.value));
+        }
+    }
+    let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
+    for table in view.tables_of(order, key) {
+        if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
+            break;
+        }
+        if table.info.seqs.0 > seq {
+            continue;
+        }
+        if let Some(found) = table.get(key, seq)?.version
+            && newest.as_ref().is_none_or(|(newest, ..)| *newest < found.seq)
+        {
+            newest = Some((found.seq, found.kind, found.value.to_vec()));
+        }
+    }
+    Ok(newest.and_then(|(_, kind, bytes)| value(kind, bytes)))
+}
+
+/// All changes of a view, sorted.
+pub(crate) fn all(order: &Arc<dyn Order>, view: &View) -> Result<Merged> {
+    let memory = view.memory().filter(|memory| !memory.is_empty());
+    let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
+    cursors.extend(memory.map(|memory| Box::new(InMemory::new(memory.clone())) as Box<dyn Cursor>));
+    for level in &view.levels {
+        if level.disjoint {
+            cursors.push(Box::new(InLevel::new(order, level.tables.clone())));
+        } else {
+            for table in &level.tables {
+                cursors.push(Box::new(InLevel::new(order, vec![table.clone()])));
+            }
+        }
+    }
+    Ok(Merged::new(order, cursors))
+}
+
+/// Keys and values in order, as they were when it was made, in both directions.
+pub struct Iter {
+    order: Arc<dyn Order>,
+    reader: Reader,
+    merged: Merged,
+    /// Going back, the cursor stands before the key, and this is what the key has.
+    at: Option<(Vec<u8>, Vec<u8>)>,
+    back: bool,
+    /// What keeps the tables.
+    _view: Arc<View>,
+}
+
+impl Iter {
+    pub(crate) fn new(core: &Arc<Core>, reader: Reader) -> Result<Iter> {
+        let (order, view) = (core.options.order.clone(), core.view());
+        let merged = all(&order, &view)?;
+        Ok(Iter { order, reader, merged, at: None, back: false, _view: view })
+    }
+
+    /// The key and the value that it stands on; `None`: it stands on none.
+    pub fn get(&self) -> Option<(&[u8], &[u8])> {
+        self.at.as_ref().map(|(key, value)| (key.as_slice(), value.as_slice()))
+    }
+
+    /// Goes to the first key at or behind this one.
+    ///
+    /// # Errors
+    /// Those of the reads; `Corrupt`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.merged.seek(Some((key, u64::MAX)))?;
+        self.settle_on()
+    }
+
+    /// Goes to the first key.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.merged.seek(None)?;
+        self.settle_on()
+    }
+
+    /// Goes to the last key.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.merged.seek_before(None)?;
+        self.settle_back()
+    }
+
+    /// Goes to the last key at or before this one.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.seek(key)?;
+        match self.get() {
+            Some((found, _)) if self.order.compare(found, key).is_eq() => Ok(()),
+            Some(_) => self.retreat(),
+            None => self.seek_to_last(),
+        }
+    }
+
+    /// Goes one key on.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn advance(&mut self) -> Result<()> {
+        let Some((key, _)) = self.at.take() else { return Ok(()) };
+        if self.back {
+            self.merged.seek(Some((&key, 0)))?;
+        }
+        self.skip_key(&key)?;
+        self.settle_on()
+    }
+
+    /// Goes one key back.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn retreat(&mut self) -> Result<()> {
+        let Some((key, _)) = self.at.take() else { return Ok(()) };
+        if !self.back {
+            self.merged.seek_before(Some((&key, u64::MAX)))?;
+        }
+        self.settle_back()
+    }
+
+    /// Passes what is left of a key's changes.
+    fn skip_key(&mut self, key: &[u8]) -> Result<()> {
+        while self.merged.at().is_some_and(|at| self.order.compare(at.key, key).is_eq()) {
+            self.merged.next()?;
+        }
+        Ok(())
+    }
+
+    /// From a change on to the first key that has a value. Stays on the change with it.
+    fn settle_on(&mut self) -> Result<()> {
+        self.back = false;
+        self.at = None;
+        while let Some(at) = self.merged.at() {
+            if at.seq > self.reader.seq {
+                self.merged.next()?;
+            } else if at.kind == Kind::Put {
+                self.at = Some((at.key.to_vec(), at.value.to_vec()));
+                return Ok(());
+            } else {
+                let key = at.key.to_vec();
+                self.skip_key(&key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From a change back to the last key that has a value. Stays before all changes of that key.
+    fn settle_back(&mut self) -> Result<()> {
+        self.back = true;
+        self.at = None;
+        while let Some(at) = self.merged.at() {
+            let key = at.key.to_vec();
+            let mut value = None;
+            // From the oldest to the newest that the reader sees.
+            while let Some(at) = self.merged.at().filter(|at| self.order.compare(at.key, &key).is_eq()) {
+                if at.seq <= self.reader.seq {
+                    value = (at.kind == Kind::Put).then(|| at.value.to_vec());
+                }
+                self.merged.prev()?;
+            }
+            if let Some(value) = value {
+                self.at = Some((key, value));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

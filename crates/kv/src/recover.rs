@@ -1,0 +1,264 @@
+//! Opening a store: the metadata log, then the write-ahead log behind its front, and what a dead process left of that in memory.
+
+use crate::batch::{self, Found, Record};
+use crate::core::cache::Cache;
+use crate::core::file::TableFile;
+use crate::core::view::View;
+use crate::core::{Core, Parts};
+use crate::manifest::{Manifest, Note, WalZone, notes, record};
+use crate::memtable::MemTable;
+use crate::options::Options;
+use crate::wal::{self, Wal, WalOptions};
+use crate::write::insert;
+use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
+use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
+use imbrex_zones::log::{Batch, MetaLog};
+use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
+use imbrex_zones::{Budget, LeftSegment, Tenant};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+/// The engine's name in a label.
+pub(crate) const TENANT: &str = "kv";
+/// Two copies of the metadata, in two zones each.
+const COPIES: u8 = 2;
+const LOG_ZONES: u32 = 4;
+/// A zone whose end nobody knows is read until so many bytes hold no frame.
+const UNTOLD: u64 = 8 << 20;
+
+/// What a store needs: four zones of metadata, one of the log, one of the bottom and one to merge to, one for upper tables.
+pub(crate) fn budget() -> Budget {
+    Budget::keeping(0, 2).at_least(LOG_ZONES + 5)
+}
+
+/// The log as it is found: stretches of bytes in order of their positions.
+struct Replay<'a> {
+    core: &'a Core,
+    /// Where the next byte stands that is expected.
+    end: u64,
+    /// Bytes before that, which begin a record that is not at its end.
+    part: Vec<u8>,
+    /// Number of the change that comes next.
+    next: u64,
+    /// Records that only memory has.
+    in_memory: Vec<Vec<u8>>,
+    /// What memory has does not follow what the drive has: the drive has lost power, and memory counts no more.
+    apart: bool,
+    damage: Vec<String>,
+}
+
+impl Replay<'_> {
+    /// Bytes of the log that stand at `position`, on the drive or in the memory of a dead process.
+    fn bytes(&mut self, position: u64, bytes: &[u8], memory: bool) {
+        // What comes twice, or stands before the front, is passed over.
+        let known = self.end.saturating_sub(position).min(bytes.len() as u64);
+        let (position, bytes) = (position + known, &bytes[known as usize..]);
+        if bytes.is_empty() {
+            return;
+        }
+        if position > self.end {
+            // A section begins here with a whole record, or the log has a hole.
+            self.finish_part();
+            self.end = position;
+        }
+        self.part.extend_from_slice(bytes);
+        self.end += bytes.len() as u64;
+        self.take_records(memory);
+    }
+
+    fn take_records(&mut self, memory: bool) {
+        let part = std::mem::take(&mut self.part);
+        let mut rest = &part[..];
+        loop {
+            let at = self.end - rest.len() as u64;
+            match batch::read(self.core.salt(), rest) {
+                Found::Record(record, len) => {
+                    self.apart |= memory && record.seq > self.next;
+                    if !memory || !self.apart {
+                        self.record(&record, at);
+                    }
+                    if memory && !self.apart {
+                        self.in_memory.push(rest[..len].to_vec());
+                    }
+                    rest = &rest[len..];
+                }
+                // Behind a hole the log goes on in the middle of a record.
+                Found::Nothing if !rest.is_empty() => rest = &rest[1..],
+                Found::Nothing | Found::Cut => break,
+            }
+        }
+        self.part = rest.to_vec();
+    }
+
+    fn record(&mut self, record: &Record<'_>, at: u64) {
+        if record.seq > self.next {
+            let (lost, seq) = (record.seq - self.next, record.seq);
+            self.damage
+                .push(format!("{lost} changes before number {seq} are lost: the write-ahead log cannot be read there"));
+        }
+        let end = record.seq.saturating_add(record.count());
+        if end > self.next {
+            insert(self.core, record.changes(), (at, record.seq));
+            self.next = end;
+        }
+    }
+
+    /// The record goes on nowhere. What looks like its beginning may be bytes of another one's.
+    fn finish_part(&mut self) {
+        while !self.part.is_empty() {
+            self.part.remove(0);
+            self.take_records(false);
+        }
+    }
+}
+
+/// What the metadata log holds, or a new one.
+fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Vec<String>)> {
+    let volume = tenant.volume();
+    let clock = Arc::new(|| 0);
+    let mut manifest = Manifest::default();
+    let Some((mut log, replay)) = MetaLog::open(tenant, clock.clone(), None, &mut |_, _| {})? else {
+        tenant.adoption_done();
+        tenant.recovered()?;
+        manifest.apply(Note::Space { space: 0, order: options.order.name().into() });
+        let mut log = MetaLog::create(tenant, COPIES, LOG_ZONES, Vec::new(), clock)?;
+        let mut all = Batch::default();
+        manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
+        (0..COPIES).try_for_each(|_| log.write_snapshot(&all))?;
+        return Ok((log, manifest, Vec::new()));
+    };
+    if replay.snapshot.is_none() {
+        return Err(Error::unusable(&volume.name(), "has lost both copies of the key-value store's metadata"));
+    }
+    let mut damage = replay.skipped.clone();
+    let mut apply = |bytes: &[u8]| match notes(bytes) {
+        Some(notes) => notes.into_iter().for_each(|note| manifest.apply(note)),
+        None => damage.push("a record of the key-value store's metadata makes no sense".into()),
+    };
+    replay.pieces.iter().for_each(|piece| apply(piece));
+    replay.records(&mut |_, record| apply(record));
+    log.adopt()?;
+    let zones: BTreeSet<u32> =
+        manifest.tables.values().map(|table| table.zone).chain(manifest.wal.iter().map(|wal| wal.zone)).collect();
+    for zone in zones {
+        tenant.adopt(ZoneId(zone))?;
+    }
+    tenant.adoption_done();
+    log.finish_all_left();
+    Ok((log, manifest, damage))
+}
+
+/// Hands the log's bytes to the replay: those that the drive has, and those `left` in memory, where they come in the order of positions.
+fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &mut Replay<'_>) -> Result<()> {
+    let volume = tenant.volume();
+    let report = report_all(volume.device().as_ref())?;
+    let block = volume.geometry().block;
+    let mut left = left.into_iter().peekable();
+    for found in wal {
+        let Some(zone) = report.get(found.zone as usize) else { continue };
+        let (end, reach) = match zone.written() {
+            Written::To(wp) => (wp, None),
+            Written::Untold => (zone.capacity, Some(UNTOLD)),
+            Written::Gone => {
+                replay.damage.push(format!("zone {} of the write-ahead log is gone", found.zone));
+                continue;
+            }
+        };
+        let (start, from) = (volume.geometry().start(zone.id), u64::from(block.max(4096)));
+        let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, Cause::Recovery.into());
+        let id = FrameId { file: wal::FILE, life: found.life };
+        let mut each = |frame: &Frame, payload: &[u8]| {
+            while let Some(segment) = left.next_if(|segment| segment.key.logical < frame.logical) {
+                replay.bytes(segment.key.logical, &segment.bytes, true);
+            }
+            replay.bytes(frame.logical, payload, false);
+        };
+        let scan = scan_payloads(&mut read, id, (from, end.max(from)), block, reach, &mut each)?;
+        // A write that was cut off is the last one of its zone, and nobody was told of it.
+        let whole = scan.frames.last().map_or(0, |frame| frame.at);
+        let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
+        damaged.extend(scan.unreadable);
+        for at in damaged {
+            replay.damage.push(format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone));
+        }
+    }
+    left.for_each(|segment| replay.bytes(segment.key.logical, &segment.bytes, true));
+    replay.finish_part();
+    Ok(())
+}
+
+/// Opens the store of a tenant; makes one, where there is none.
+pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<Arc<Core>> {
+    tenant.begin()?;
+    let (log, manifest, damage) = manifest(tenant, &options)?;
+    let order = options.order.clone();
+    if let Some(name) = manifest.spaces.get(&0).filter(|name| *name != order.name()) {
+        let sentence = format!(
+            "the store's keys are in the order {name:?}, and it was opened with {:?}; open it with its own",
+            order.name()
+        );
+        return Err(Error::refused(Code::InvalidArgument, &tenant.volume().name(), sentence));
+    }
+    let block = tenant.volume().geometry().block.max(4096) as usize;
+    let records = RecordOptions { gather: 256 << 10, block, zones_at_once: Some(1) };
+    let zones = Arc::new(RecordWriter::new(tenant, records));
+    let bounds = Arc::new(manifest.bounds.get(&0).cloned().unwrap_or_default());
+    let cache = Arc::new(Cache::new(options.cache_bytes, options.table.block));
+    let files = manifest.tables.values().map(|info| TableFile::new(info.clone(), &zones, &cache, &order));
+    let levels = View::arrange(order.as_ref(), files);
+    let view = View {
+        parts: (0..=bounds.len()).map(|_| Arc::new(MemTable::new(&order))).collect(),
+        bounds,
+        frozen: Vec::new(),
+        levels,
+    };
+    let of_tables = manifest.tables.values().map(|table| table.seqs.1).max().unwrap_or(0);
+    let (front, next) = manifest.front;
+    let wal = manifest.wal.clone();
+    let commits = Committer::new(&zones, log);
+    let core = Core::new(Parts {
+        tenant: tenant.clone(),
+        zones,
+        cache,
+        commits,
+        manifest,
+        view,
+        visible: next.saturating_sub(1).max(of_tables),
+        damage,
+        options,
+    });
+    recover(&core, &wal, front, next.max(1))?;
+    Ok(core)
+}
+
+/// Brings back what was written to the log and is in no table.
+fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Result<()> {
+    let tenant = &core.tenant;
+    let (part, in_memory, damage) = Default::default();
+    let mut replay = Replay { core, end: front, part, next, in_memory, apart: false, damage };
+    let mut left = tenant.left_behind();
+    left.retain(|segment| segment.key.file == wal::FILE);
+    left.sort_by_key(|segment| segment.key.logical);
+    // What is read from here on no loss of power takes any more.
+    tenant.volume().sync(Cause::Recovery.into())?;
+    read_log(tenant, before, left, &mut replay)?;
+    let Replay { end, in_memory, damage, .. } = replay;
+    core.add_damage(damage);
+    // Behind a gap: what comes now is not taken for the rest of a record that was cut.
+    let names: Weak<Core> = Arc::downgrade(core);
+    core.set_wal(Wal::new(tenant, WalOptions { segment_bytes: core.options.segment_bytes }, names, end + 1));
+    let wal = core.wal()?;
+    for record in &in_memory {
+        wal.append(&[record])?;
+    }
+    wal.sync()?;
+    // What a dead process had in memory is given up with the next call, so the drive must have all of it.
+    tenant.volume().check_power()?;
+    tenant.recovered()?;
+    wal.recovered();
+    // Nobody goes on in zones of an earlier opening. Of one that is finished the write pointer does not tell any more where its bytes end; tables say so, and
+    // the log is looked at.
+    let tables = core.look(|manifest| manifest.tables.values().map(|table| table.zone).collect::<BTreeSet<_>>());
+    tables.into_iter().chain(before.iter().map(|zone| zone.zone)).for_each(|zone| tenant.finish_unused(ZoneId(zone)));
+    Ok(())
+}

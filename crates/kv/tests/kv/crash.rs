@@ -1,0 +1,243 @@
+//! A crash at any moment leaves the first so many batches, each whole: all that were synced, and after the death of the process alone all that returned.
+
+use crate::support::{configs, options, value};
+use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds};
+use imbrex_device::{Code, Drive, Error};
+use imbrex_kv::{Batch, Kv};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The keys of a batch, and the length of the value that each gets; `None`: it is deleted.
+type Op = Vec<(u16, Option<u16>)>;
+
+struct Random {
+    /// More than the drive holds is put.
+    full: bool,
+    keys: u16,
+    steps: usize,
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
+fn key(n: u16) -> Vec<u8> {
+    format!("k{n:04}").into_bytes()
+}
+
+fn content(number: u64, key: u16, len: u16) -> Vec<u8> {
+    value(number << 16 | u64::from(key), len.into())
+}
+
+fn open(drive: &Drive) -> Result<Kv, String> {
+    Kv::open(drive.clone(), options()).map_err(text)
+}
+
+impl Random {
+    /// A full drive may have no room for tables, but what was put is there, and can be synced.
+    fn may_be_refused(&self, done: imbrex_device::Result<()>) -> Result<(), String> {
+        match done {
+            Err(error) if self.full && error.code() == Code::NoSpace => Ok(()),
+            done => done.map_err(text),
+        }
+    }
+
+    fn step(&self, store: &Kv, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
+        match rng.random_range(0..40) {
+            0 => self.may_be_refused(store.flush())?,
+            1 => self.may_be_refused(store.compact())?,
+            2..5 => self.may_be_refused(store.step().map(drop))?,
+            5..8 => {
+                let last = log.snapshot().len() as u64;
+                store.sync().map_err(text)?;
+                if last > 0 {
+                    log.synced_up_to(last - 1);
+                }
+            }
+            _ => {
+                let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
+                let change = |rng: &mut ChaCha8Rng| {
+                    let len = (rng.random_range(0..12) >= deletes).then(|| rng.random_range(0..most));
+                    (rng.random_range(0..self.keys), len)
+                };
+                let op: Op = (0..rng.random_range(1..6)).map(|_| change(rng)).collect();
+                let number = log.begun(op.clone());
+                let mut batch = Batch::new();
+                for (k, len) in &op {
+                    match len {
+                        Some(len) => batch.put(&key(*k), &content(number, *k, *len)),
+                        None => batch.delete(&key(*k)),
+                    }
+                }
+                let sync = rng.random_range(0..4) == 0;
+                match store.write(&batch, sync) {
+                    Ok(()) if sync => {
+                        log.acked(number);
+                        log.synced_up_to(number);
+                    }
+                    Ok(()) => log.acked(number),
+                    Err(error) if self.full && error.code() == Code::NoSpace => {}
+                    Err(error) => return Err(text(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn contents(store: &Kv) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
+    let mut iter = store.iter().map_err(text)?;
+    iter.seek_to_first().map_err(text)?;
+    let mut all = BTreeMap::new();
+    while let Some((key, value)) = iter.get() {
+        all.insert(key.to_vec(), value.to_vec());
+        iter.advance().map_err(text)?;
+    }
+    Ok(all)
+}
+
+fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, number: u64, op: &Op) {
+    for (k, len) in op {
+        match len {
+            Some(len) => drop(model.insert(key(*k), content(number, *k, *len))),
+            None => drop(model.remove(&key(*k))),
+        }
+    }
+}
+
+impl Subject for Random {
+    type Op = Op;
+
+    fn format(&self, drive: &Drive) -> Result<(), String> {
+        Kv::format(drive, Some([3; 16]), false).map_err(text)?;
+        open(drive).map(drop)
+    }
+
+    fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for _ in 0..3 {
+            let store = open(&drive)?;
+            (0..self.steps).try_for_each(|_| self.step(&store, &mut rng, log))?;
+        }
+        Ok(())
+    }
+
+    fn recover(&self, drive: Drive) -> Result<(), String> {
+        open(&drive).map(drop)
+    }
+
+    fn check(&self, drive: Drive, crash: Crash, history: &History<Op>) -> Result<(), String> {
+        let store = open(&drive)?;
+        if history.fault().is_none() && !store.damage().is_empty() {
+            return Err(format!("damage without a fault: {:?}", store.damage()));
+        }
+        let found = contents(&store)?;
+        let entries = history.entries();
+        let least = history.must_prefix();
+        let mut model = BTreeMap::new();
+        let mut fits = least == 0 && found == model;
+        for (number, entry) in entries.iter().enumerate() {
+            // One that was refused is not there, unless the process died in it.
+            if entry.status > Status::Begun || number + 1 == entries.len() {
+                apply(&mut model, number as u64, &entry.op);
+            }
+            fits |= number + 1 >= least && found == model;
+        }
+        if !fits {
+            let of = found.len();
+            return Err(format!(
+                "{crash:?}: {of} keys are those of no number of batches from {least} to {}",
+                entries.len()
+            ));
+        }
+        let problems = store.check().map_err(text)?;
+        if history.fault().is_none() && !problems.is_empty() {
+            return Err(format!("the check finds {problems:?}"));
+        }
+        for (key, value) in &found {
+            if store.get(key).map_err(text)?.as_ref() != Some(value) {
+                return Err(format!("a get and an iterator differ about {key:?}"));
+            }
+        }
+        // It goes on.
+        let more = match store.put(b"more", &value(7, 5000), true) {
+            Err(error) if self.full && error.code() == Code::NoSpace => false,
+            put => put.map(|()| true).map_err(text)?,
+        };
+        drop(store);
+        let store = open(&drive)?;
+        let mut found = found;
+        if more {
+            found.insert(b"more".to_vec(), value(7, 5000));
+        }
+        let now = contents(&store)?;
+        if now != found {
+            let differ = |key: &&Vec<u8>| now.get(*key) != found.get(*key);
+            let keys: BTreeSet<_> =
+                found.keys().chain(now.keys()).filter(differ).map(|key| String::from_utf8_lossy(key)).collect();
+            return Err(format!(
+                "after a restart {} keys are there, not {} ({more}): {keys:?}",
+                now.len(),
+                found.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn explored(drive: usize, full: bool) {
+    for seed in seeds(2) {
+        let plan = Plan { threads: 2, max_states: 300, ..Plan::new(seed) };
+        let subject = Random { full, keys: if full { 900 } else { 60 }, steps: if full { 120 } else { 60 } };
+        let report = explore(&Arc::new(subject), &configs()[drive], &plan).unwrap_or_else(|e| panic!("{e}"));
+        println!("seed {seed}: {} of {} states", report.states, report.states);
+        assert!(report.states >= 200, "{report:?}");
+    }
+}
+
+#[test]
+fn a_crash_at_any_moment_leaves_the_first_so_many_batches() {
+    explored(0, false);
+}
+
+#[test]
+fn so_it_does_without_a_write_cache() {
+    explored(1, false);
+}
+
+#[test]
+fn so_it_does_where_few_zones_may_be_active() {
+    explored(2, false);
+}
+
+#[test]
+fn so_it_does_on_a_full_drive() {
+    explored(0, true);
+}
+
+#[test]
+fn so_it_does_on_a_full_drive_without_a_write_cache() {
+    explored(1, true);
+}
+
+#[test]
+fn so_it_does_on_a_full_drive_where_few_zones_may_be_active() {
+    explored(2, true);
+}
+
+#[test]
+fn whatever_fails_nothing_that_was_promised_is_lost() {
+    for config in configs() {
+        for seed in seeds(1) {
+            let mut kinds = [&FaultKind::PASSING[..], &FaultKind::POWER[..]].concat();
+            // Where the label is in sequential zones and one of them has died, the other takes no label any more when it is full.
+            kinds.retain(|kind| config.conventional > 0 || *kind != FaultKind::ZoneReadOnly);
+            let plan = FaultPlan { threads: 2, max_runs: 200, recoveries: 2, kinds, ..FaultPlan::new(seed) };
+            let subject = Random { full: false, keys: 60, steps: 40 };
+            let report = fault_sweep(&Arc::new(subject), &config, &plan).unwrap_or_else(|e| panic!("{e}"));
+            assert!(report.runs >= 100, "{report:?}");
+        }
+    }
+}

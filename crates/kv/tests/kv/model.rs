@@ -1,0 +1,151 @@
+//! Against a sorted map, with snapshots and iterators that stay while the store goes on.
+
+use crate::support::{configs, formatted, options, value};
+use imbrex_kv::{Batch, Iter, Kv, Snapshot};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(Vec<(u8, Option<u16>)>),
+    Snapshot,
+    Release(u8),
+    /// Reads a key as it was at a snapshot.
+    Get(u8, u8),
+    /// Opens an iterator at a snapshot.
+    Iterate(u8),
+    /// Moves an iterator: so many keys on, or back, from this key on.
+    Move(u8, u8, i8),
+    Flush,
+    Compact,
+    Step,
+    Restart,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let change = (any::<u8>(), prop::option::weighted(0.8, 0..2500u16));
+    prop_oneof![
+        12 => prop::collection::vec(change, 1..8).prop_map(Op::Write),
+        1 => Just(Op::Snapshot),
+        1 => any::<u8>().prop_map(Op::Release),
+        4 => any::<(u8, u8)>().prop_map(|(at, key)| Op::Get(at, key)),
+        1 => any::<u8>().prop_map(Op::Iterate),
+        6 => any::<(u8, u8, i8)>().prop_map(|(iter, key, steps)| Op::Move(iter, key, steps)),
+        1 => Just(Op::Flush),
+        1 => Just(Op::Compact),
+        2 => Just(Op::Step),
+        1 => Just(Op::Restart),
+    ]
+}
+
+fn key(n: u8) -> Vec<u8> {
+    // Some are prefixes of others.
+    vec![b'k'; usize::from(n % 5) + 1].into_iter().chain([n]).collect()
+}
+
+/// A moment, and what was there.
+struct Moment {
+    at: Snapshot,
+    map: Map,
+}
+
+fn pick<T>(all: &mut [T], n: u8) -> Option<&mut T> {
+    let len = all.len();
+    all.get_mut(usize::from(n) % len.max(1))
+}
+
+fn walk(iter: &mut Iter, map: &Map, from: u8, steps: i8) {
+    let from = key(from);
+    let pair = |(k, v): (&Vec<u8>, &Vec<u8>)| (k.clone(), v.clone());
+    let at = |iter: &Iter| iter.get().map(|(k, v)| (k.to_vec(), v.to_vec()));
+    if steps >= 0 {
+        iter.seek(&from).unwrap();
+    } else {
+        iter.seek_for_prev(&from).unwrap();
+    }
+    let mut here = match steps >= 0 {
+        true => map.range(from..).next().map(pair),
+        false => map.range(..=from).next_back().map(pair),
+    };
+    assert_eq!(at(iter), here);
+    for n in 0..steps.unsigned_abs() {
+        let Some((key, _)) = here else { return };
+        // It turns round now and then.
+        let on = (steps >= 0) != (n % 7 == 6);
+        here = match on {
+            true => map.range(key.clone()..).nth(1).map(pair),
+            false => map.range(..key).next_back().map(pair),
+        };
+        if on {
+            iter.advance().unwrap()
+        } else {
+            iter.retreat().unwrap()
+        }
+        assert_eq!(at(iter), here);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_is_a_sorted_map(drive in 0..3usize, ops in prop::collection::vec(op(), 1..120)) {
+        let drive = formatted(&configs()[drive]);
+        let mut store = Kv::open(drive.clone(), options()).unwrap();
+        let (mut map, mut number) = (Map::new(), 0);
+        let mut moments: Vec<Moment> = Vec::new();
+        let mut iters: Vec<(Iter, Map)> = Vec::new();
+        for op in ops {
+            match op {
+                Op::Write(changes) => {
+                    let mut batch = Batch::new();
+                    for (k, len) in changes {
+                        number += 1;
+                        match len {
+                            Some(len) => {
+                                batch.put(&key(k), &value(number, len.into()));
+                                map.insert(key(k), value(number, len.into()));
+                            }
+                            None => {
+                                batch.delete(&key(k));
+                                map.remove(&key(k));
+                            }
+                        }
+                    }
+                    store.write(&batch, number % 11 == 0).unwrap();
+                }
+                Op::Snapshot if moments.len() < 4 => moments.push(Moment { at: store.snapshot(), map: map.clone() }),
+                Op::Release(n) if !moments.is_empty() => drop(moments.remove(usize::from(n) % moments.len())),
+                Op::Get(n, k) => {
+                    prop_assert_eq!(store.get(&key(k)).unwrap(), map.get(&key(k)).cloned());
+                    if let Some(moment) = pick(&mut moments, n) {
+                        prop_assert_eq!(store.get_at(&moment.at, &key(k)).unwrap(), moment.map.get(&key(k)).cloned());
+                    }
+                }
+                Op::Iterate(n) if iters.len() < 3 => match pick(&mut moments, n) {
+                    Some(moment) => iters.push((store.iter_at(&moment.at).unwrap(), moment.map.clone())),
+                    None => iters.push((store.iter().unwrap(), map.clone())),
+                },
+                Op::Move(n, k, steps) => {
+                    if let Some((iter, map)) = pick(&mut iters, n) {
+                        walk(iter, map, k, steps);
+                    }
+                    walk(&mut store.iter().unwrap(), &map, k, steps / 8);
+                }
+                Op::Flush => store.flush().unwrap(),
+                Op::Compact => store.compact().unwrap(),
+                Op::Step => drop(store.step().unwrap()),
+                Op::Restart => {
+                    (moments, iters) = Default::default();
+                    drop(store);
+                    store = Kv::open(drive.clone(), options()).unwrap();
+                }
+                Op::Snapshot | Op::Release(_) | Op::Iterate(_) => {}
+            }
+        }
+        prop_assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        walk(&mut store.iter().unwrap(), &map, 0, i8::MAX);
+    }
+}

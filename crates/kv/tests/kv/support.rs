@@ -1,0 +1,61 @@
+//! Small drives, and stores that flush and merge every few changes.
+
+use imbrex_device::Drive;
+use imbrex_emulator::{Config, Emulator};
+use imbrex_kv::{Kv, Options};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
+
+/// 48 zones of 128 KiB, two of them conventional.
+pub fn config() -> Config {
+    Config { zone_size: 128 << 10, zone_capacity: 128 << 10, capacity: 6 << 20, conventional: 2, ..Config::tiny() }
+}
+
+/// A ZNS drive that takes eight active zones, and whose zones are smaller than their places.
+pub fn few_active() -> Config {
+    Config {
+        conventional: 0,
+        max_open: Some(8),
+        max_active: Some(8),
+        rotational: false,
+        reads_cross_zones: false,
+        reads_above_wp: false,
+        zone_capacity: 120 << 10,
+        ..config()
+    }
+}
+
+pub fn configs() -> [Config; 3] {
+    [config(), Config { write_cache: false, ..config() }, few_active()]
+}
+
+pub fn options() -> Options {
+    Options {
+        memtable_bytes: 24 << 10,
+        table_bytes: 48 << 10,
+        upper_bytes: 96 << 10,
+        cache_bytes: 64 << 10,
+        segment_bytes: 16 << 10,
+        volume: VolumeOptions {
+            exec: Exec::Inline,
+            survivor_bytes: 128 << 10,
+            unit_bytes: 4 << 10,
+            turn_bytes: 64 << 10,
+        },
+        ..Options::default()
+    }
+}
+
+pub fn drive(config: &Config) -> Drive {
+    Drive { device: Arc::new(Emulator::memory(config).unwrap()), survivor: None }
+}
+
+pub fn value(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i * i) >> 11) as u8).collect()
+}
+
+pub fn formatted(config: &Config) -> Drive {
+    let drive = drive(config);
+    Kv::format(&drive, Some([9; 16]), false).unwrap();
+    drive
+}

@@ -1,0 +1,77 @@
+//! Several callers at once, with the maintenance thread beside them.
+
+use crate::support::{configs, formatted, options, value};
+use imbrex_kv::{Kv, Options};
+use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn threaded() -> Options {
+    let inline = options();
+    Options { volume: VolumeOptions { exec: Exec::Threads(1), ..inline.volume }, ..inline }
+}
+
+fn key(thread: u64, n: u64) -> Vec<u8> {
+    format!("t{thread}-{n:05}").into_bytes()
+}
+
+#[test]
+fn each_reads_what_it_wrote_whatever_others_do() {
+    for config in configs() {
+        let drive = formatted(&config);
+        let store = Kv::open(drive.clone(), threaded()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4u64)
+                .map(|thread| {
+                    let store = &store;
+                    scope.spawn(move || {
+                        for n in 0..600u64 {
+                            let (k, v) = (key(thread, n % 100), value(n << 8 | thread, (n % 900) as usize));
+                            store.put(&k, &v, n % 97 == 0).unwrap();
+                            assert_eq!(store.get(&k).unwrap(), Some(v));
+                            if n % 10 == 9 {
+                                let gone = key(thread, (n * 7) % 100);
+                                store.delete(&gone, false).unwrap();
+                                assert_eq!(store.get(&gone).unwrap(), None);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // What an iterator sees does not change while it goes on.
+                    let mut iter = store.iter().unwrap();
+                    let mut seen = Vec::new();
+                    iter.seek_to_first().unwrap();
+                    while let Some((key, _)) = iter.get() {
+                        seen.push(key.to_vec());
+                        iter.advance().unwrap();
+                    }
+                    assert!(seen.is_sorted());
+                    iter.seek_to_last().unwrap();
+                    while let Some((key, _)) = iter.get() {
+                        assert_eq!(seen.pop().as_deref(), Some(key));
+                        iter.retreat().unwrap();
+                    }
+                    assert_eq!(seen.len(), 0);
+                }
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            over.store(true, Ordering::Relaxed);
+        });
+        let mut keys = 0;
+        let mut iter = store.iter().unwrap();
+        iter.seek_to_first().unwrap();
+        while iter.get().is_some() {
+            keys += 1;
+            iter.advance().unwrap();
+        }
+        drop(iter);
+        assert_eq!(store.check().unwrap(), [""; 0]);
+        drop(store);
+        let store = Kv::open(drive, options()).unwrap();
+        store.compact().unwrap();
+        assert_eq!(store.figures().levels.iter().map(|level| level.2).sum::<u64>(), keys);
+    }
+}
