@@ -174,11 +174,14 @@ struct Zones {
     /// One line for each zone that is not empty, and one for conventional zones that stand together.
     #[arg(long)]
     list: bool,
+    /// The table of zones: what each engine may take and has, and with --list or --json whose each zone is and what for. Opens the engines for a look.
+    #[arg(long, conflicts_with = "width")]
+    table: bool,
     /// Characters in a row; the terminal's width without it.
     #[arg(long)]
     width: Option<usize>,
     /// Draw the zones into a file instead, which is a .png or .svg.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "width", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "width", "json", "table"])]
     picture: Option<PathBuf>,
 }
 

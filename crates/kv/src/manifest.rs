@@ -260,7 +260,13 @@ impl Manifest {
                     table.from = Some(key);
                 }
             }
-            Note::WalZone(zone) => self.wal.push(zone),
+            Note::WalZone(zone) if !self.wal.contains(&zone) => {
+                // A snapshot may know it already, and that its bytes are in tables: what is not logged yet is in the snapshot, too, and comes behind it.
+                let at = self.wal.partition_point(|other| other.position <= zone.position);
+                self.wal.insert(at, zone);
+                self.drop_wal();
+            }
+            Note::WalZone(_) => {}
             Note::Front { position, seq } => {
                 self.front = (self.front.0.max(position), self.front.1.max(seq));
                 self.drop_wal();
@@ -270,17 +276,11 @@ impl Manifest {
         }
     }
 
-    /// Strikes off the log's zones that end before its front. Returns them.
-    fn drop_wal(&mut self) -> Vec<WalZone> {
+    /// Strikes off the log's zones that end before its front.
+    fn drop_wal(&mut self) {
         // Where a zone ends, the next one begins; of the last nobody knows.
         let gone = self.wal.windows(2).take_while(|pair| pair[1].position <= self.front.0).count();
-        self.wal.drain(..gone).collect()
-    }
-
-    /// Zones of the log that nothing needs any more, once the front is there.
-    pub fn wal_before(&self, front: u64) -> Vec<WalZone> {
-        let gone = self.wal.windows(2).take_while(|pair| pair[1].position <= front).count();
-        self.wal[..gone].to_vec()
+        self.wal.drain(..gone);
     }
 
     /// Hands all of it to `each`, in lists of notes that are not long.
@@ -353,12 +353,33 @@ mod tests {
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
         assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (4, (150, 12), 2));
-        assert_eq!(manifest.wal_before(200), [wal(10, 100)]);
         assert_eq!(manifest.tables[&2].first(), b"c");
         assert_eq!(read(&[written(&all)]), manifest);
         let mut snapshot = Vec::new();
         manifest.snapshot(&mut |notes| snapshot.push(written(notes)));
         assert_eq!(read(&snapshot), manifest);
+    }
+
+    #[test]
+    fn notes_that_a_snapshot_knows_change_nothing() {
+        let mut manifest = Manifest::default();
+        let wal = |zone, position| Note::WalZone(WalZone { zone, life: 1, position });
+        let all = [
+            wal(9, 0),
+            Note::Table(table(1)),
+            Note::Table(table(2)),
+            wal(10, 100),
+            Note::From { id: 2, key: b"c".to_vec() },
+            Note::Gone(1),
+            Note::Front { position: 120, seq: 7 },
+        ];
+        all.iter().cloned().for_each(|note| manifest.apply(note));
+        let mut snapshot = Vec::new();
+        manifest.snapshot(&mut |notes| snapshot.push(written(notes)));
+        for from in 0..all.len() {
+            let records: Vec<_> = snapshot.iter().cloned().chain([written(&all[from..])]).collect();
+            assert_eq!(read(&records), manifest, "from note {from} on");
+        }
     }
 
     #[test]

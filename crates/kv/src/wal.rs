@@ -148,10 +148,8 @@ impl Section {
         lock(&self.reserved).append(&mut reserved);
         let (zone, life) = (zone?, tenant.new_life());
         let names = self.shared.names.upgrade().ok_or_else(|| self.error("the store was closed"))?;
-        if let Err(error) = names.name_zone(zone, life, logical) {
-            tenant.release(zone);
-            return Err(error);
-        }
+        // Where this fails the name may become durable later: the zone stays the log's.
+        names.name_zone(zone, life, logical)?;
         Ok(NewZone { zone, at: 0, header: self.header(zone, life, logical) })
     }
 

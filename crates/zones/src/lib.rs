@@ -27,6 +27,6 @@ pub use table::pool;
 pub use table::pool::{PoolCounts, Urgency};
 pub use volume::active::ZoneKeeper;
 pub use volume::{
-    Exec, FormatOptions, LostLabel, NewLabel, OpenZone, RESTORED, Reservation, Tenant, TenantSpec, Volume,
-    VolumeOptions,
+    Exec, FormatOptions, LostLabel, NewLabel, OpenZone, RESTORED, Reservation, Tenant, TenantSpec, TenantZones, Volume,
+    VolumeOptions, ZoneTable, ZoneUse,
 };

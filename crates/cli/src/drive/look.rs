@@ -1,14 +1,19 @@
 //! What `imbrex drive profiles|info|zones|stats` say of drives, which they leave as they are.
 
 use super::{Image, StatsArgs, Zones, banded_disk, device_path, image_path};
+use crate::engine::Named;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table, terminal_width};
 use crate::{banded, kernel, picture};
+use imbrex_bluefs::BlueFs;
+use imbrex_chunkstore::ChunkStore;
 use imbrex_device::banded::SequentialOnly;
 use imbrex_device::kernel::Access;
 use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
 use imbrex_emulator::time::{TimeStats, answer, fingerprint, fingerprint_of, formulas};
 use imbrex_emulator::{Config, Observer, Profile, Stats};
+use imbrex_kv::Kv;
+use imbrex_zones::{TenantZones, Volume, ZoneTable};
 use serde::Serialize;
 use serde_json::json;
 use std::io::IsTerminal;
@@ -229,7 +234,74 @@ pub fn counted(locator: &str) -> Result<Look, Failure> {
     Ok(Look { stats: Some(seen.stats()), time: seen.time()?, holder: seen.holder() })
 }
 
+/// The table of zones of a drive that nobody uses: its engines are opened for a look, so that each zone's state is what an opening would find.
+fn zone_table(drive: &str) -> Result<ZoneTable, Failure> {
+    let named = Named::of(drive);
+    let (fs, chunks, pairs) = (
+        named.open_with(named.as_a_look(), BlueFs::open_uri_with),
+        named.open_with(named.as_a_look(), ChunkStore::open_uri_with),
+        named.open_with(named.as_a_look(), Kv::open_uri),
+    );
+    let volumes = [
+        fs.as_ref().ok().map(BlueFs::volume),
+        chunks.as_ref().ok().map(ChunkStore::volume),
+        pairs.as_ref().ok().map(Kv::volume),
+    ];
+    let found = volumes.into_iter().flatten().next().map(Volume::table);
+    found.map_or_else(|| Err(fs.err().unwrap_or_else(|| Failure::failed("no engine of this drive can be opened"))), Ok)
+}
+
+fn print_table(args: &Zones) -> Outcome {
+    let found = zone_table(&args.image.path)?;
+    let name =
+        |tenant: Option<usize>| tenant.and_then(|tenant| found.tenants.get(tenant)).map(|tenant| tenant.name.as_str());
+    if args.image.json {
+        let tenants = found.tenants.iter().map(|TenantZones { name, budget, counts }| {
+            let most = (budget.most != u32::MAX).then_some(budget.most);
+            json!({ "name": name, "least": budget.least, "most": most, "metadata": budget.metadata, "cleaning": budget.cleaning,
+                    "slots": budget.slots, "leased": counts.leased, "parked": counts.parked, "forgotten": counts.forgotten,
+                    "free": counts.free, "dirty": counts.dirty, "reservations": counts.reservations, "dead": counts.dead })
+        });
+        let zones = found.zones.iter().enumerate();
+        let zones = zones.map(|(zone, of)| json!({ "zone": zone, "tenant": name(of.tenant), "state": of.state }));
+        return print_json(&json!({ "tenants": tenants.collect::<Vec<_>>(), "zones": zones.collect::<Vec<_>>() }));
+    }
+    for TenantZones { name, budget, counts } in &found.tenants {
+        let most = if budget.most == u32::MAX { "all".into() } else { count(budget.most.into()) };
+        print(format_args!(
+            "{name}: at least {} zones and at most {most}, {} kept free for metadata and {} for cleaning; {} leased ({} parked, {} forgotten), \
+             {} free ({} dirty, {} reserved)",
+            budget.least,
+            budget.metadata,
+            budget.cleaning,
+            count(counts.leased.into()),
+            counts.parked,
+            counts.forgotten,
+            count(counts.free.into()),
+            counts.dirty,
+            counts.reservations
+        ))?;
+    }
+    if args.list {
+        // Neighbours alike are one line.
+        let zones: Vec<_> = found.zones.iter().enumerate().collect();
+        for alike in zones.chunk_by(|(_, one), (_, next)| one == next) {
+            let [(first, of), ..] = alike else { continue };
+            let last = first + alike.len() - 1;
+            print(format_args!(
+                "zones {first:>6} to {last:<6}  {:<12}  {}",
+                of.state,
+                name(of.tenant).unwrap_or("nobody's")
+            ))?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn zones(args: Zones) -> Outcome {
+    if args.table {
+        return print_table(&args);
+    }
     let (zones, zone_size) = look(&args.image.path)?;
     if let Some(path) = &args.picture {
         let contents = crate::chunk::contents(&args.image.path);

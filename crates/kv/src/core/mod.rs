@@ -169,6 +169,7 @@ impl Core {
         s.records.push(|out| record(notes, out));
         s.seq += 1;
         let seq = s.seq;
+        let mut before = s.manifest.wal.clone();
         for note in notes {
             match note {
                 Note::Table(table) => {
@@ -183,13 +184,13 @@ impl Core {
                         s.forget_if_empty(&self.tenant, zone);
                     }
                 }
-                Note::Front { position, .. } => {
-                    s.manifest.wal_before(*position).iter().for_each(|gone| self.tenant.forget(ZoneId(gone.zone), seq));
-                }
                 _ => {}
             }
             s.manifest.apply(note.clone());
         }
+        let log = s.manifest.wal.clone();
+        before.retain(|zone| !log.contains(zone));
+        before.iter().for_each(|gone| self.tenant.forget(ZoneId(gone.zone), seq));
         seq
     }
 

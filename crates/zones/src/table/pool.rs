@@ -582,6 +582,29 @@ impl Pool {
             dead: self.dead,
         }
     }
+
+    /// Of each zone its owner, 0 for nobody, and its state in the words of `docs/foundation.md`.
+    pub fn states(&self) -> Vec<(u8, &'static str)> {
+        let state = |(zone, (owner, of)): (usize, &(u8, Use))| {
+            let pinned = self.pins.contains_key(&(zone as u32));
+            let word = match of {
+                Use::Conventional => "conventional",
+                Use::Label => "label",
+                Use::Unadopted => "owned",
+                Use::Unowned(_) | Use::Claimed(_) | Use::Empty => "free",
+                Use::Dirty => "dirty",
+                Use::Resetting(_) => "resetting",
+                Use::Leased if self.is_parked(ZoneId(zone as u32)) => "parked",
+                Use::Leased => "leased",
+                Use::Forgotten if pinned => "pinned",
+                Use::Forgotten => "forgotten",
+                Use::Dead => "dead",
+            };
+            let owner = if matches!(of, Use::Unowned(_) | Use::Label) { 0 } else { *owner };
+            (owner, word)
+        };
+        self.zones.iter().enumerate().map(state).collect()
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::medium::flush::{Flusher, Ticket};
 use crate::medium::memory::{SegmentMemory, is_of_another_version, label_of, parse, power_losses};
 use crate::medium::turn::Turn;
 use crate::sync::{Condvar, Mutex, lock, wait};
-use crate::table::pool::{Pool, Take, Urgency};
+use crate::table::pool::{Pool, PoolCounts, Take, Urgency};
 use crate::volume::active::Active;
 use crate::volume::taken::Taken;
 use engines::Engines;
@@ -147,6 +147,35 @@ pub struct OpenZone {
     pub at: u64,
     /// Bytes that can be written to it, from its start.
     pub capacity: u64,
+}
+
+/// What [`Volume::table`] shows.
+#[derive(Clone, Debug)]
+pub struct ZoneTable {
+    /// Tenants, in the order of the label.
+    pub tenants: Vec<TenantZones>,
+    /// Every zone of the drive.
+    pub zones: Vec<ZoneUse>,
+}
+
+/// A tenant's part of the table.
+#[derive(Clone, Debug)]
+pub struct TenantZones {
+    /// Its name.
+    pub name: String,
+    /// What it may take.
+    pub budget: Budget,
+    /// What it has.
+    pub counts: PoolCounts,
+}
+
+/// A zone of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneUse {
+    /// Whose it is, by the place among tenants; `None`: nobody's.
+    pub tenant: Option<usize>,
+    /// Its state, in the words of `docs/foundation.md`.
+    pub state: &'static str,
 }
 
 /// An opened drive. Clones are the same volume; background threads end when the last one is dropped.
@@ -401,6 +430,25 @@ impl Volume {
             return Err(unusable(device, sentence));
         };
         Ok(Tenant { volume: self.clone(), owner: i as u8 + 1 })
+    }
+
+    /// The table of zones as it is now. Of an engine that is not open here nobody knows what it refers to: its zones are *owned*.
+    pub fn table(&self) -> ZoneTable {
+        let core = &self.handle.core;
+        let label = lock(&core.label);
+        let pool = lock(&core.pool);
+        let row = |(i, tenant): (usize, &label::TenantRecord)| {
+            let counts = pool.counts(i as u8 + 1);
+            TenantZones { name: tenant.name.clone(), budget: tenant.budget, counts }
+        };
+        let zone = |(owner, state): (u8, &'static str)| {
+            let tenant = usize::from(owner).checked_sub(1).filter(|tenant| *tenant < label.tenants.len());
+            ZoneUse { tenant, state }
+        };
+        ZoneTable {
+            tenants: label.tenants.iter().enumerate().map(row).collect(),
+            zones: pool.states().into_iter().map(zone).collect(),
+        }
     }
 
     /// Reads both copies of the label; a sentence for each that is damaged or not the one in use. What stands in a dead zone
