@@ -145,6 +145,7 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ve
     }
     tenant.adoption_done();
     log.finish_all_left();
+    log.forget_unread();
     Ok((log, manifest, damage))
 }
 
@@ -244,7 +245,9 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     read_log(tenant, before, left, &mut replay)?;
     let Replay { end, in_memory, damage, .. } = replay;
     core.add_damage(damage);
-    // Behind a gap: what comes now is not taken for the rest of a record that was cut.
+    // Behind a gap: what comes now is not taken for the rest of a record that was cut. And behind every zone that was named: one in which a power loss left
+    // nothing is named for a later position than the log has, and the zone that is written now must stay the last.
+    let end = before.iter().map(|zone| zone.position).fold(end, u64::max);
     let names: Weak<Core> = Arc::downgrade(core);
     core.set_wal(Wal::new(tenant, WalOptions { segment_bytes: core.options.segment_bytes }, names, end + 1));
     let wal = core.wal()?;

@@ -161,27 +161,27 @@ impl Subject for Random {
                 return Err(format!("a get and an iterator differ about {key:?}"));
             }
         }
-        // It goes on.
-        let more = match store.put(b"more", &value(7, 5000), true) {
-            Err(error) if self.full && error.code() == Code::NoSpace => false,
-            put => put.map(|()| true).map_err(text)?,
-        };
+        // It goes on, for longer than its log had been, and what is synced behind a flush is there after a restart.
+        let mut found = found;
+        for n in 0..24u64 {
+            let key = format!("more{}", n % 3).into_bytes();
+            match store.put(&key, &value(n, 5000), true) {
+                Err(error) if self.full && error.code() == Code::NoSpace => break,
+                put => put.map_err(text)?,
+            }
+            found.insert(key, value(n, 5000));
+            if n % 8 == 7 {
+                self.may_be_refused(store.flush())?;
+            }
+        }
         drop(store);
         let store = open(&drive)?;
-        let mut found = found;
-        if more {
-            found.insert(b"more".to_vec(), value(7, 5000));
-        }
         let now = contents(&store)?;
         if now != found {
             let differ = |key: &&Vec<u8>| now.get(*key) != found.get(*key);
             let keys: BTreeSet<_> =
                 found.keys().chain(now.keys()).filter(differ).map(|key| String::from_utf8_lossy(key)).collect();
-            return Err(format!(
-                "after a restart {} keys are there, not {} ({more}): {keys:?}",
-                now.len(),
-                found.len()
-            ));
+            return Err(format!("after a restart {} keys are there, not {}: {keys:?}", now.len(), found.len()));
         }
         Ok(())
     }
