@@ -1,7 +1,8 @@
 //! What is written together: a batch of changes, and how it stands in the write-ahead log.
 //!
 //! A record of the log is a header and the changes of one batch. Its number is that of the first change; each change has the next one. So a reader of
-//! the log sees whether a batch is missing before the one that it reads.
+//! the log sees whether a batch is missing before the one that it reads. The header has a checksum of its own, so its length can be believed before the
+//! changes are there.
 
 use crate::table::Kind;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::ops::Range;
 pub const MAX_VALUE: usize = (1 << 32) - (128 << 10);
 
 /// Bytes before the changes of a record.
-pub(crate) const HEADER: usize = 24;
+pub(crate) const HEADER: usize = 28;
 /// Bytes before a change's key.
 const CHANGE: usize = 11;
 const MAGIC: u32 = 0x626b_7669;
@@ -94,10 +95,11 @@ impl Batch {
         let mut header = [0; HEADER];
         header[..4].copy_from_slice(&MAGIC.to_le_bytes());
         header[4..8].copy_from_slice(&(self.bytes.len() as u32).to_le_bytes());
-        header[12..16].copy_from_slice(&self.count.to_le_bytes());
-        header[16..].copy_from_slice(&seq.to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c_append(salt, &header), &self.bytes);
-        header[8..12].copy_from_slice(&crc.to_le_bytes());
+        header[8..12].copy_from_slice(&self.count.to_le_bytes());
+        header[12..16].copy_from_slice(&crc32c::crc32c_append(salt, &self.bytes).to_le_bytes());
+        header[16..24].copy_from_slice(&seq.to_le_bytes());
+        let crc = crc32c::crc32c_append(salt, &header[..24]);
+        header[24..].copy_from_slice(&crc.to_le_bytes());
         header
     }
 
@@ -147,8 +149,8 @@ impl Record<'_> {
 pub(crate) enum Found<'a> {
     /// A record, and how many bytes it takes.
     Record(Record<'a>, usize),
-    /// A record of which bytes are missing.
-    Cut,
+    /// Perhaps a record, for which so many bytes must be there.
+    Cut(usize),
     /// No record.
     Nothing,
 }
@@ -157,23 +159,19 @@ pub(crate) enum Found<'a> {
 pub(crate) fn read(salt: u32, bytes: &[u8]) -> Found<'_> {
     let Some((head, rest)) = bytes.split_at_checked(HEADER) else {
         let prefix = &MAGIC.to_le_bytes()[..bytes.len().min(4)];
-        return if bytes.starts_with(prefix) { Found::Cut } else { Found::Nothing };
+        return if bytes.starts_with(prefix) { Found::Cut(HEADER) } else { Found::Nothing };
     };
     let word = |range: Range<usize>| u32::from_le_bytes(head[range].try_into().unwrap_or_default());
-    let (len, count) = (word(4..8) as usize, word(12..16));
-    if word(0..4) != MAGIC {
+    if word(0..4) != MAGIC || crc32c::crc32c_append(salt, &head[..24]) != word(24..28) {
         return Found::Nothing;
     }
-    let Some(body) = rest.get(..len) else { return Found::Cut };
-    let mut header = [0; HEADER];
-    header.copy_from_slice(head);
-    header[8..12].fill(0);
-    let whole = crc32c::crc32c_append(crc32c::crc32c_append(salt, &header), body) == word(8..12);
-    if !whole || Changes(body).count() != count as usize {
+    let (len, count) = (word(4..8) as usize, word(8..12));
+    let Some(body) = rest.get(..len) else { return Found::Cut(HEADER + len) };
+    if crc32c::crc32c_append(salt, body) != word(12..16) || Changes(body).count() != count as usize {
         return Found::Nothing;
     }
     let mut seq = [0; 8];
-    seq.copy_from_slice(&head[16..]);
+    seq.copy_from_slice(&head[16..24]);
     Found::Record(Record { seq: u64::from_le_bytes(seq), body, count }, HEADER + len)
 }
 
@@ -199,10 +197,14 @@ mod tests {
         assert_eq!((record.seq, record.count(), len), (42, 3, bytes.len()));
         assert!(record.changes().eq(batch.changes()));
         assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
-        // Each front of it is cut.
+        // Each front of it is cut, and says how much must be there.
         for n in 0..bytes.len() {
-            assert!(matches!(read(SALT, &bytes[..n]), Found::Cut), "{n}");
+            let whole = if n < HEADER { HEADER } else { bytes.len() };
+            assert!(matches!(read(SALT, &bytes[..n]), Found::Cut(len) if len == whole), "{n}");
         }
+        // A length counts only with the checksum of the header: what looks like one in a value asks for nothing.
+        let like = [&MAGIC.to_le_bytes()[..], &[0xff; 60]].concat();
+        assert!(matches!(read(SALT, &like), Found::Nothing));
         // No flipped bit passes for a record with other changes.
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();

@@ -31,6 +31,9 @@ pub(crate) fn budget() -> Budget {
     Budget::keeping(0, 2).at_least(LOG_ZONES + 5)
 }
 
+/// Numbers of changes stay below this, so that counting on from one is never too much.
+const MOST_CHANGES: u64 = 1 << 56;
+
 /// The log as it is found: stretches of bytes in order of their positions.
 struct Replay<'a> {
     core: &'a Core,
@@ -38,16 +41,28 @@ struct Replay<'a> {
     end: u64,
     /// Bytes before that, which begin a record that is not at its end.
     part: Vec<u8>,
+    /// So many must be there before it is worth a look.
+    wanted: usize,
+    /// From this position on `part` is from memory.
+    memory_from: u64,
     /// Number of the change that comes next.
     next: u64,
     /// Records that only memory has.
     in_memory: Vec<Vec<u8>>,
-    /// What memory has does not follow what the drive has: the drive has lost power, and memory counts no more.
+    /// What memory has does not follow what the drive has, of which nothing is damaged: the drive has lost power, and memory counts no more.
     apart: bool,
+    /// Changes that were passed over for that.
+    dropped: u64,
     damage: Vec<String>,
 }
 
-impl Replay<'_> {
+impl<'a> Replay<'a> {
+    /// From the log's front on: its position, and the number of the change there.
+    fn new(core: &'a Core, (end, next): (u64, u64)) -> Replay<'a> {
+        let (part, in_memory, damage) = Default::default();
+        Replay { core, end, part, wanted: 0, memory_from: u64::MAX, next, in_memory, apart: false, dropped: 0, damage }
+    }
+
     /// Bytes of the log that stand at `position`, on the drive or in the memory of a dead process.
     fn bytes(&mut self, position: u64, bytes: &[u8], memory: bool) {
         // What comes twice, or stands before the front, is passed over.
@@ -57,57 +72,68 @@ impl Replay<'_> {
             return;
         }
         if position > self.end {
-            // A section begins here with a whole record, or the log has a hole.
-            self.finish_part();
+            // A section begins here with a whole record, or the log has a hole. What went before goes on nowhere.
+            self.part.clear();
+            self.wanted = 0;
             self.end = position;
+        }
+        if self.part.is_empty() {
+            self.memory_from = u64::MAX;
+        }
+        if memory {
+            self.memory_from = self.memory_from.min(self.end);
         }
         self.part.extend_from_slice(bytes);
         self.end += bytes.len() as u64;
-        self.take_records(memory);
+        if self.part.len() >= self.wanted {
+            self.take_records();
+        }
     }
 
-    fn take_records(&mut self, memory: bool) {
+    fn take_records(&mut self) {
         let part = std::mem::take(&mut self.part);
         let mut rest = &part[..];
-        loop {
+        self.wanted = loop {
             let at = self.end - rest.len() as u64;
             match batch::read(self.core.salt(), rest) {
                 Found::Record(record, len) => {
-                    self.apart |= memory && record.seq > self.next;
-                    if !memory || !self.apart {
-                        self.record(&record, at);
-                    }
-                    if memory && !self.apart {
-                        self.in_memory.push(rest[..len].to_vec());
-                    }
+                    self.record(&record, at, &rest[..len]);
                     rest = &rest[len..];
                 }
                 // Behind a hole the log goes on in the middle of a record.
                 Found::Nothing if !rest.is_empty() => rest = &rest[1..],
-                Found::Nothing | Found::Cut => break,
+                Found::Nothing => break 0,
+                Found::Cut(wanted) => break wanted,
             }
-        }
-        self.part = rest.to_vec();
+        };
+        let done = part.len() - rest.len();
+        self.part = part;
+        self.part.drain(..done);
     }
 
-    fn record(&mut self, record: &Record<'_>, at: u64) {
-        if record.seq > self.next {
-            let (lost, seq) = (record.seq - self.next, record.seq);
+    fn record(&mut self, record: &Record<'_>, at: u64, bytes: &[u8]) {
+        let (seq, end) = (record.seq, record.seq.saturating_add(record.count()));
+        let memory = at + bytes.len() as u64 > self.memory_from;
+        if end > MOST_CHANGES || record.changes().any(|change| change.space != 0) {
+            self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
+            return;
+        }
+        self.apart |= memory && seq > self.next && self.damage.is_empty();
+        if memory && self.apart {
+            self.dropped += record.count();
+            return;
+        }
+        if seq > self.next {
+            let lost = seq - self.next;
             self.damage
                 .push(format!("{lost} changes before number {seq} are lost: the write-ahead log cannot be read there"));
         }
-        let end = record.seq.saturating_add(record.count());
         if end > self.next {
-            insert(self.core, record.changes(), (at, record.seq));
+            insert(self.core, record.changes(), (at, seq));
             self.next = end;
-        }
-    }
-
-    /// The record goes on nowhere. What looks like its beginning may be bytes of another one's.
-    fn finish_part(&mut self) {
-        while !self.part.is_empty() {
-            self.part.remove(0);
-            self.take_records(false);
+            if memory {
+                self.in_memory.push(bytes.to_vec());
+            }
         }
     }
 }
@@ -184,7 +210,6 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
         }
     }
     left.for_each(|segment| replay.bytes(segment.key.logical, &segment.bytes, true));
-    replay.finish_part();
     Ok(())
 }
 
@@ -235,15 +260,22 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<Arc<Core>> {
 /// Brings back what was written to the log and is in no table.
 fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Result<()> {
     let tenant = &core.tenant;
-    let (part, in_memory, damage) = Default::default();
-    let mut replay = Replay { core, end: front, part, next, in_memory, apart: false, damage };
+    let mut replay = Replay::new(core, (front, next));
     let mut left = tenant.left_behind();
     left.retain(|segment| segment.key.file == wal::FILE);
     left.sort_by_key(|segment| segment.key.logical);
+    for segment in left.iter().filter(|segment| segment.lost > 0) {
+        let (lost, position) = (segment.lost, segment.key.logical);
+        let sentence = format!("{lost} bytes at position {position} of the write-ahead log were damaged in memory");
+        replay.damage.push(sentence);
+    }
     // What is read from here on no loss of power takes any more.
     tenant.volume().sync(Cause::Recovery.into())?;
     read_log(tenant, before, left, &mut replay)?;
-    let Replay { end, in_memory, damage, .. } = replay;
+    let Replay { end, in_memory, mut damage, dropped, .. } = replay;
+    if dropped > 0 {
+        damage.push(format!("{dropped} changes that were never synced are lost with the drive's power"));
+    }
     core.add_damage(damage);
     // Behind a gap: what comes now is not taken for the rest of a record that was cut. And behind every zone that was named: one in which a power loss left
     // nothing is named for a later position than the log has, and the zone that is written now must stay the last.
