@@ -180,7 +180,7 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
     let volume = tenant.volume();
     let report = report_all(volume.device().as_ref())?;
     let block = volume.geometry().block;
-    let mut left = left.into_iter().peekable();
+    let (mut left, front) = (left.into_iter().peekable(), replay.end);
     for found in wal {
         let Some(zone) = report.get(found.zone as usize) else { continue };
         let (end, reach) = match zone.written() {
@@ -201,11 +201,12 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
             replay.bytes(frame.logical, payload, false);
         };
         let scan = scan_payloads(&mut read, id, (from, end.max(from)), block, reach, &mut each)?;
-        // A write that was cut off is the last one of its zone, and nobody was told of it.
+        // A write that was cut off is the last one of its zone, and nobody was told of it. What stands before the log's front is in tables.
         let whole = scan.frames.last().map_or(0, |frame| frame.at);
+        let needed = scan.frames.iter().rfind(|frame| frame.logical <= front).map_or(0, |frame| frame.at);
         let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
         damaged.extend(scan.unreadable);
-        for at in damaged {
+        for at in damaged.range(needed..) {
             replay.damage.push(format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone));
         }
     }

@@ -2,6 +2,7 @@
 
 mod basic;
 mod crash;
+mod damage;
 mod model;
 mod support;
 mod threads;
