@@ -299,18 +299,8 @@ impl<'a> Moving<'a> {
     /// The block in front of a copy.
     fn front(&self, piece: &Piece, kind: FileKind, into: &OpenZone, logical: u64, created: u64) -> AlignedBuf {
         let core = self.core;
-        let header = ZoneHeader {
-            volume: core.volume.uuid(),
-            owner: core.tenant.owner(),
-            kind: kind as u8,
-            file: piece.serial,
-            life: into.life,
-            logical,
-            created,
-            zone: into.zone.0,
-            mount: core.volume.mount() as u32,
-            name: piece.name.clone(),
-        };
+        let (kind, file, name) = (kind as u8, piece.serial, piece.name.clone());
+        let header = ZoneHeader { kind, file, logical, created, name, ..core.tenant.header(into.zone, into.life) };
         let mut front = AlignedBuf::zeroed(core.front as usize);
         header.encode_into(&mut front);
         front

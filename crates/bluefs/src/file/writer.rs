@@ -132,16 +132,12 @@ impl FileWriter {
     /// What tells, in the zone itself, whose the bytes behind it are.
     fn header(&self, core: &Core, zone: ZoneId, life: u64, logical: u64) -> ZoneHeader {
         ZoneHeader {
-            volume: core.volume.uuid(),
-            owner: core.tenant.owner(),
             kind: self.state.kind as u8,
             file: self.state.serial,
-            life,
             logical,
             created: core.now(),
-            zone: zone.0,
-            mount: core.volume.mount() as u32,
             name: self.state.name.clone(),
+            ..core.tenant.header(zone, life)
         }
     }
 

@@ -55,18 +55,8 @@ impl Core {
             self.tenant.take(urgency)?
         };
         let life = self.next_number();
-        let header = ZoneHeader {
-            volume: self.volume.uuid(),
-            owner: self.tenant.owner(),
-            kind: usage.kind(),
-            file: 0,
-            life,
-            logical: 0,
-            created: (self.options.clock)(),
-            zone: zone.0,
-            mount: self.volume.mount() as u32,
-            name: String::new(),
-        };
+        let (kind, created) = (usage.kind(), (self.options.clock)());
+        let header = ZoneHeader { kind, created, ..self.tenant.header(zone, life) };
         let mut head = AlignedBuf::zeroed(BLOCK);
         header.encode_into(&mut head);
         let capacity = (self.volume.capacity(zone) / BLOCK as u64) as u32;

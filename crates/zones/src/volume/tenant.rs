@@ -2,6 +2,7 @@
 
 use super::labels::label_bytes;
 use super::{Volume, VolumeCore};
+use crate::header::ZoneHeader;
 use crate::label;
 use crate::label::budget::{Budget, shares};
 use crate::medium::memory::{LeftSegment, SegmentMemory};
@@ -383,6 +384,23 @@ impl Tenant {
         let conventional = lock(&core.label).geometry.conventional as usize;
         let dead = core.report.iter().take(conventional).filter(|zone| zone.state != ZoneState::Conventional);
         dead.map(|zone| (core.geometry.start(zone.id), core.geometry.zone_size)).collect()
+    }
+
+    /// The header of a zone of this life, for the engine to say what it holds.
+    pub fn header(&self, zone: ZoneId, life: u64) -> ZoneHeader {
+        let core = self.core();
+        ZoneHeader {
+            volume: core.uuid,
+            owner: self.owner,
+            kind: 0,
+            file: 0,
+            life,
+            logical: 0,
+            created: 0,
+            zone: zone.0,
+            mount: self.volume.mount() as u32,
+            name: String::new(),
+        }
     }
 
     /// A number that no zone of this volume had as its life before: from the label's generation at the opening, which every
