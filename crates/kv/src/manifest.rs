@@ -260,7 +260,7 @@ impl Manifest {
                     table.from = Some(key);
                 }
             }
-            Note::WalZone(zone) if !self.wal.contains(&zone) => {
+            Note::WalZone(zone) if !self.wal.iter().any(|known| (known.zone, known.life) == (zone.zone, zone.life)) => {
                 // A snapshot may know it already, and that its bytes are in tables: what is not logged yet is in the snapshot, too, and comes behind it.
                 let at = self.wal.partition_point(|other| other.position <= zone.position);
                 self.wal.insert(at, zone);

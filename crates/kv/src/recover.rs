@@ -26,9 +26,10 @@ const LOG_ZONES: u32 = 4;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
 
-/// What a store needs: four zones of metadata, one of the log, one of the bottom and one to merge to, one for upper tables.
+/// What a store needs: four zones of metadata, one of the log, one of the bottom and one to merge to, one for upper tables. Of active zones two are the metadata's, and
+/// the write-ahead log, upper tables, the bottom and whoever is about to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
 pub(crate) fn budget() -> Budget {
-    Budget::keeping(0, 2).at_least(LOG_ZONES + 5)
+    Budget { slots: 6, ..Budget::keeping(0, 2).at_least(LOG_ZONES + 5) }
 }
 
 /// Numbers of changes stay below this, so that counting on from one is never too much.

@@ -54,6 +54,8 @@ pub(crate) struct Section {
     reserved: Mutex<Vec<Reservation>>,
     /// It has a zone, or had one.
     begun: AtomicBool,
+    /// A zone, and its life, that was taken for the log and that no writer has so far: an attempt has failed. The metadata names it, or may do so later.
+    taken: Mutex<Option<(ZoneId, u64)>>,
 }
 
 /// See the module.
@@ -92,8 +94,9 @@ impl Section {
             deferred: 0,
         };
         let bytes = ByteWriter::new(&shared.tenant, spec, WriterStart { logical: start, ..WriterStart::default() });
-        let (shared, reserved, begun) = (shared.clone(), Mutex::default(), AtomicBool::new(false));
-        Arc::new_cyclic(|me| Section { me: me.clone(), shared, bytes, reserved, begun })
+        let (shared, begun) = (shared.clone(), AtomicBool::new(false));
+        let (reserved, taken) = (Mutex::default(), Mutex::default());
+        Arc::new_cyclic(|me| Section { me: me.clone(), shared, bytes, reserved, begun, taken })
     }
 
     /// Bytes of a zone header.
@@ -102,19 +105,7 @@ impl Section {
     }
 
     fn header(&self, zone: ZoneId, life: u64, logical: u64) -> ZoneHeader {
-        let (tenant, volume) = (&self.shared.tenant, self.shared.tenant.volume());
-        ZoneHeader {
-            volume: volume.uuid(),
-            owner: tenant.owner(),
-            kind: KIND,
-            file: FILE,
-            life,
-            logical,
-            created: 0,
-            zone: zone.0,
-            mount: volume.mount() as u32,
-            name: "wal".into(),
-        }
+        ZoneHeader { kind: KIND, file: FILE, logical, name: "wal".into(), ..self.shared.tenant.header(zone, life) }
     }
 
     /// Room behind the section before, which is written and durable.
@@ -139,18 +130,27 @@ impl Section {
         if let Some(open) = behind {
             return Ok(NewZone { zone: open.zone, at: open.at, header: self.header(open.zone, open.life, logical) });
         }
+        let before = *lock(&self.taken);
+        let (zone, life) = match before {
+            Some(taken) => taken,
+            None => (self.take()?, tenant.new_life()),
+        };
+        *lock(&self.taken) = Some((zone, life));
+        let names = self.shared.names.upgrade().ok_or_else(|| self.error("the store was closed"))?;
+        names.name_zone(zone, life, logical)?;
+        Ok(NewZone { zone, at: 0, header: self.header(zone, life, logical) })
+    }
+
+    /// An empty zone for bytes that were acknowledged. Where its reservation is gone with a zone that died, it may be one of those that are kept free.
+    fn take(&self) -> Result<ZoneId> {
+        let tenant = &self.shared.tenant;
         let mut reserved = std::mem::take(&mut *lock(&self.reserved));
-        let zone = match self.shared.recovering.load(Ordering::Acquire) {
+        let zone = match reserved.is_empty() {
             true => tenant.take(Urgency::Recovered),
-            false if reserved.is_empty() => tenant.take(Urgency::User),
             false => tenant.redeem(&mut reserved),
         };
         lock(&self.reserved).append(&mut reserved);
-        let (zone, life) = (zone?, tenant.new_life());
-        let names = self.shared.names.upgrade().ok_or_else(|| self.error("the store was closed"))?;
-        // Where this fails the name may become durable later: the zone stays the log's.
-        names.name_zone(zone, life, logical)?;
-        Ok(NewZone { zone, at: 0, header: self.header(zone, life, logical) })
+        zone
     }
 
     fn error(&self, what: &str) -> Error {
@@ -183,7 +183,10 @@ impl Writer for Section {
             match guard.write(priority)? {
                 Step::Nothing => return Ok(0),
                 Step::Wrote(bytes) => return Ok(bytes),
-                Step::Zone { logical, need } => guard.give(self.next_zone(logical, need)?, &NoOther)?,
+                Step::Zone { logical, need } => {
+                    guard.give(self.next_zone(logical, need)?, &NoOther)?;
+                    *lock(&self.taken) = None;
+                }
                 Step::Resume { .. } => guard.resumed(),
                 Step::Announce { size } => guard.announced(size),
                 Step::Placed(..) => {}

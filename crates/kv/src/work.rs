@@ -139,7 +139,7 @@ fn flush_frozen(core: &Arc<Core>, group: u32, frozen: &Arc<MemTable>) -> Result<
             Ok(Some(table)) => tables.push(table),
             Ok(None) => break,
             Err(error) => {
-                tables.iter().for_each(|table| core.give_up((UPPER, group), table.info.zone));
+                tables.iter().for_each(|table| core.give_up(table.info.id, (UPPER, group), table.info.zone));
                 return Err(error);
             }
         }
@@ -316,10 +316,11 @@ fn write_table<C: Cursor>(
         let Some(first) = source.at().map(|at| (at.key.to_vec(), at.seq)) else { return Ok(None) };
         let begun = source.last.clone();
         let alone = until.as_ref().is_some_and(|until| core.order().compare(until, &first.0).is_eq());
-        let open = zone_for(core, group, source.at(), alone, cause)?;
-        let tried = try_table(core, open, group, source, until.as_deref().filter(|_| !alone), cause);
+        let id = core.next_table();
+        let open = core.zone_for(id, group, room_for(core, source.at(), alone), urgency(cause))?;
+        let tried = try_table(core, (id, open), group, source, until.as_deref().filter(|_| !alone), cause);
         if !matches!(tried, Ok(Tried::Table(_))) {
-            core.give_up(group, open.zone.0);
+            core.give_up(id, group, open.zone.0);
         }
         match tried? {
             Tried::Table(table) => return Ok(Some(table)),
@@ -346,19 +347,19 @@ enum Tried {
     Full(Vec<u8>),
 }
 
-/// A zone for a table that begins with this change; `alone`: an empty one.
-fn zone_for(core: &Core, group: Group, first: Option<At<'_>>, alone: bool, cause: Cause) -> Result<OpenZone> {
+/// Bytes of room that the zone of a table must have that begins with this change; `alone`: it must be empty.
+fn room_for(core: &Core, first: Option<At<'_>>, alone: bool) -> u64 {
     let volume = core.tenant.volume();
     let most = volume.least_capacity() - u64::from(volume.geometry().block.max(4096));
     let first = first.map_or(0, |at| 6 * at.key.len() as u64 + at.value.len() as u64);
     let need = (core.options.table_bytes / LEAST).max(first + AROUND).min(most);
-    core.zone_for(group, if alone { most } else { need }, urgency(cause))
+    if alone { most } else { need }
 }
 
-/// Writes a table that ends before the key `until`, with its zone, or when it is long enough.
+/// Writes the table of this number to its zone. It ends before the key `until`, with the zone, or when it is long enough.
 fn try_table<C: Cursor>(
     core: &Arc<Core>,
-    open: OpenZone,
+    (id, open): (u64, OpenZone),
     group: Group,
     source: &mut Kept<'_, C>,
     until: Option<&[u8]>,
@@ -366,7 +367,6 @@ fn try_table<C: Cursor>(
 ) -> Result<Tried> {
     let block = u64::from(core.tenant.volume().geometry().block);
     let room = (open.capacity - open.at) / block * block;
-    let id = core.next_table();
     let identity = Identity { table: id, space: 0, life: open.life };
     let mut builder = TableBuilder::new(core.options.table, core.options.order.clone(), identity)?;
     let mut out = Output { core, zone: open.zone.0, at: open.at, waiting: Vec::new(), block: block as usize };

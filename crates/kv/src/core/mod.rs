@@ -17,7 +17,7 @@ use cache::Cache;
 use file::TableFile;
 use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
-use imbrex_zones::write::{Committer, Due, Lead, RecordWriter, Written};
+use imbrex_zones::write::{Committer, Lead, RecordWriter, Written, ZoneGuard};
 use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -26,6 +26,9 @@ use view::View;
 
 /// Bytes of a zone that neither keys nor values of a table get: headers, blocks' ends, properties.
 const AROUND: u64 = 16 << 10;
+
+/// Bytes of the log around a record.
+const AROUND_RECORD: u64 = 4;
 
 /// What the header of a zone with tables says.
 const TABLES: u8 = 2;
@@ -44,8 +47,8 @@ struct State {
     in_zone: BTreeMap<u32, BTreeSet<u64>>,
     /// Zones that take tables.
     open: BTreeMap<Group, OpenZone>,
-    /// Zones with a table that is not named yet.
-    incoming: BTreeSet<u32>,
+    /// Tables that are not named yet, with their zones before them.
+    incoming: BTreeSet<(u32, u64)>,
 }
 
 /// See the module.
@@ -174,7 +177,7 @@ impl Core {
             match note {
                 Note::Table(table) => {
                     s.in_zone.entry(table.zone).or_default().insert(table.id);
-                    s.incoming.remove(&table.zone);
+                    s.incoming.remove(&(table.zone, table.id));
                 }
                 Note::Gone(id) => {
                     if let Some(zone) = s.manifest.tables.get(id).map(|table| table.zone) {
@@ -213,8 +216,13 @@ impl Core {
     fn write_group<'a>(&self, mut lead: Lead<'a>) -> Result<Written<'a>> {
         let needs = || {
             let s = lock(&self.state);
-            let mut size = 0;
-            s.manifest.snapshot(&mut |notes| size += 64 + 512 * notes.len() as u64);
+            // Keys may be long: only the notes themselves tell.
+            let (mut size, mut scratch) = (0, Vec::new());
+            s.manifest.snapshot(&mut |notes| {
+                scratch.clear();
+                record(notes, &mut scratch);
+                size += AROUND_RECORD + scratch.len() as u64;
+            });
             (s.records.len() as u64, size)
         };
         lead.make_room(needs, |lead| {
@@ -227,33 +235,31 @@ impl Core {
             lead.log().appender().append_all(&mut s.records)?;
             (s.seq, self.zones.due())
         };
-        for refused in lead.write(seq, &due)? {
-            // Whoever writes a table finds that it is not durable, and writes it again.
-            let mut s = lock(&self.state);
-            s.close(&self.zones, refused.zone());
-            drop(s);
-            refused.discard();
-        }
+        self.drop_refused(lead.write(seq, &due)?);
         Ok(lead.done(seq))
+    }
+
+    /// Zones that take no more. Whoever writes a table finds that it is not durable, and writes it again.
+    fn drop_refused(&self, refused: Vec<ZoneGuard<'_>>) {
+        for guard in refused {
+            lock(&self.state).close(&self.zones, guard.zone());
+            guard.discard();
+        }
     }
 
     /// Writes what waits of tables, without a flush, so that memory comes back.
     pub fn write_tables(&self) -> Result<()> {
-        let due: Vec<Due> = self.zones.due();
-        for refused in self.zones.write(&due)? {
-            lock(&self.state).close(&self.zones, refused.zone());
-            refused.discard();
-        }
+        self.drop_refused(self.zones.write(&self.zones.due())?);
         Ok(())
     }
 
-    /// A zone for a table of the group, with at least `need` bytes of room. It stays until the table is named or [given up](Core::give_up).
-    pub fn zone_for(&self, group: Group, need: u64, urgency: Urgency) -> Result<OpenZone> {
+    /// A zone for this table of the group, with at least `need` bytes of room. It stays until the table is named or [given up](Core::give_up).
+    pub fn zone_for(&self, table: u64, group: Group, need: u64, urgency: Urgency) -> Result<OpenZone> {
         {
             let mut s = lock(&self.state);
             if let Some(open) = s.open.get(&group).copied() {
                 if open.at + need <= open.capacity {
-                    s.incoming.insert(open.zone.0);
+                    s.incoming.insert((open.zone.0, table));
                     return Ok(open);
                 }
                 s.close(&self.zones, open.zone.0);
@@ -280,7 +286,7 @@ impl Core {
         self.zones.push(zone.0, header);
         open.at = front;
         s.open.insert(group, open);
-        s.incoming.insert(zone.0);
+        s.incoming.insert((zone.0, table));
         Ok(open)
     }
 
@@ -295,19 +301,8 @@ impl Core {
 
     /// What tells, in a zone itself, that it has tables, and of which group.
     fn header(&self, zone: ZoneId, life: u64, group: Group) -> ZoneHeader {
-        let volume = self.tenant.volume();
-        ZoneHeader {
-            volume: volume.uuid(),
-            owner: self.tenant.owner(),
-            kind: TABLES,
-            file: u64::from(group.0) << 32 | u64::from(group.1),
-            life,
-            logical: 0,
-            created: 0,
-            zone: zone.0,
-            mount: volume.mount() as u32,
-            name: "tables".into(),
-        }
+        let file = u64::from(group.0) << 32 | u64::from(group.1);
+        ZoneHeader { kind: TABLES, file, name: "tables".into(), ..self.tenant.header(zone, life) }
     }
 
     /// The group's zone is written up to here.
@@ -317,13 +312,13 @@ impl Core {
         }
     }
 
-    /// No table comes of what was written to the group's zone: nothing more goes there.
-    pub fn give_up(&self, group: Group, zone: u32) {
+    /// This table does not come of what was written to the group's zone, and nothing more goes there.
+    pub fn give_up(&self, table: u64, group: Group, zone: u32) {
         let mut s = lock(&self.state);
         if s.open.get(&group).is_some_and(|open| open.zone.0 == zone) {
             s.close(&self.zones, zone);
         }
-        s.incoming.remove(&zone);
+        s.incoming.remove(&(zone, table));
         s.forget_if_empty(&self.tenant, zone);
     }
 
@@ -351,7 +346,7 @@ impl State {
     fn forget_if_empty(&self, tenant: &Tenant, zone: u32) {
         let used = self.in_zone.get(&zone).is_some_and(|tables| !tables.is_empty());
         let open = self.open.values().any(|open| open.zone.0 == zone);
-        if !used && !open && !self.incoming.contains(&zone) {
+        if !used && !open && self.incoming.range((zone, 0)..=(zone, u64::MAX)).next().is_none() {
             tenant.forget(ZoneId(zone), self.seq);
         }
     }
