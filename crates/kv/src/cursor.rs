@@ -29,6 +29,8 @@ pub(crate) trait Cursor: Send {
     /// Goes one back.
     fn prev(&mut self) -> Result<()>;
     fn at(&self) -> Option<At<'_>>;
+    /// Lets go of what lies before where it stands. For who only goes on.
+    fn drop_passed(&mut self) {}
 }
 
 /// Of a part of memory.
@@ -96,12 +98,6 @@ impl Merged {
         self.current = best.map(|(i, _)| i);
     }
 
-    /// Lets go of cursors that have come to their end. For who only goes on.
-    pub fn drop_ended(&mut self) {
-        self.cursors.retain(|cursor| cursor.at().is_some());
-        self.choose();
-    }
-
     /// Where it stands, copied.
     fn place(&self) -> Option<(Vec<u8>, u64)> {
         self.at().map(|at| (at.key.to_vec(), at.seq))
@@ -158,6 +154,12 @@ impl Cursor for Merged {
         }
         self.choose();
         Ok(())
+    }
+
+    fn drop_passed(&mut self) {
+        self.cursors.retain(|cursor| cursor.at().is_some());
+        self.cursors.iter_mut().for_each(|cursor| cursor.drop_passed());
+        self.choose();
     }
 
     fn at(&self) -> Option<At<'_>> {

@@ -59,7 +59,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
         }
     }
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
-    for table in view.tables_of(order, key) {
+    for table in view.levels.with_key(order, key) {
         if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
             break;
         }
@@ -80,7 +80,7 @@ pub(crate) fn all(order: &Arc<dyn Order>, view: &View) -> Result<Merged> {
     let memory = view.memory().filter(|memory| !memory.is_empty());
     let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
     cursors.extend(memory.map(|memory| Box::new(InMemory::new(memory.clone())) as Box<dyn Cursor>));
-    for level in &view.levels {
+    for level in view.levels.iter() {
         if level.disjoint {
             cursors.push(Box::new(InLevel::new(order, level.tables.clone())));
         } else {

@@ -3,12 +3,13 @@
 use crate::batch::{self, Found, Record};
 use crate::core::cache::Cache;
 use crate::core::file::TableFile;
-use crate::core::view::View;
+use crate::core::view::{Levels, View};
 use crate::core::{Core, Parts};
 use crate::manifest::{Manifest, Note, WalZone, notes, record};
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::wal::{self, Wal, WalOptions};
+use crate::work::ROOM;
 use crate::write::insert;
 use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
 use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
@@ -26,10 +27,10 @@ const LOG_ZONES: u32 = 4;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
 
-/// What a store needs: four zones of metadata, one of the log, one of the bottom and one to merge to, one for upper tables. Of active zones two are the metadata's, and
+/// What a store needs: four zones of metadata, two of the log, one of the bottom, one of upper tables, and what a merge needs. Of active zones two are the metadata's, and
 /// the write-ahead log, upper tables, the bottom and whoever is about to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
 pub(crate) fn budget() -> Budget {
-    Budget { slots: 6, ..Budget::keeping(0, 2).at_least(LOG_ZONES + 5) }
+    Budget { slots: 6, ..Budget::keeping(0, ROOM).at_least(LOG_ZONES + ROOM + 4) }
 }
 
 /// Numbers of changes stay below this, so that counting on from one is never too much.
@@ -233,7 +234,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<Arc<Core>> {
     let bounds = Arc::new(manifest.bounds.get(&0).cloned().unwrap_or_default());
     let cache = Arc::new(Cache::new(options.cache_bytes, options.table.block));
     let files = manifest.tables.values().map(|info| TableFile::new(info.clone(), &zones, &cache, &order));
-    let levels = View::arrange(order.as_ref(), files);
+    let levels = Levels::of(order.as_ref(), files);
     let view = View {
         parts: (0..=bounds.len()).map(|_| Arc::new(MemTable::new(&order))).collect(),
         bounds,
@@ -286,7 +287,7 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     core.set_wal(Wal::new(tenant, WalOptions { segment_bytes: core.options.segment_bytes }, names, end + 1));
     let wal = core.wal()?;
     for record in &in_memory {
-        wal.append(&[record])?;
+        wal.append(true, &[record])?;
     }
     wal.sync()?;
     // What a dead process had in memory is given up with the next call, so the drive must have all of it.

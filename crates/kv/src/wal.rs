@@ -44,6 +44,8 @@ struct Shared {
     last: Mutex<Option<Arc<Section>>>,
     /// What the opening found to be written again may use the reserve.
     recovering: AtomicBool,
+    /// So may what is appended now.
+    spare: AtomicBool,
 }
 
 /// A stretch of the log.
@@ -169,7 +171,11 @@ impl Writer for Section {
         }
         let mut reserved = lock(&self.reserved);
         if reserved.is_empty() {
-            reserved.push(self.shared.tenant.reserve(0)?);
+            match self.shared.tenant.reserve(0) {
+                Ok(zone) => reserved.push(zone),
+                Err(_) if self.shared.spare.load(Ordering::Acquire) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -204,6 +210,7 @@ impl Wal {
             names,
             last: Mutex::default(),
             recovering: AtomicBool::new(true),
+            spare: AtomicBool::new(false),
         });
         let wal = Wal { shared, writers: Writers::new(tenant), sections: Mutex::default() };
         wal.begin_section(start);
@@ -237,11 +244,13 @@ impl Wal {
         self.current().bytes.len()
     }
 
-    /// Appends a record in memory, and returns its position. Waits for the drive where memory is short. One caller at a time.
+    /// Appends a record in memory, and returns its position. Waits for the drive where memory is short. One caller at a time. `spare`: the record makes room, so
+    /// its zone may be one that is kept free.
     ///
     /// # Errors
     /// `NoSpace`, and those of what has to be written for it. Then nothing of the record counts.
-    pub fn append(&self, parts: &[&[u8]]) -> Result<u64> {
+    pub fn append(&self, spare: bool, parts: &[&[u8]]) -> Result<u64> {
+        self.shared.spare.store(spare, Ordering::Release);
         let section = self.current();
         let at = section.bytes.len();
         for part in parts {

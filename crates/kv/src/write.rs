@@ -3,7 +3,7 @@
 use crate::batch::{Batch, Change, MAX_VALUE};
 use crate::core::Core;
 use crate::sync::lock;
-use crate::table::MAX_KEY;
+use crate::table::{Kind, MAX_KEY};
 use crate::work;
 use imbrex_device::{Code, Error, Result};
 use std::sync::Arc;
@@ -48,22 +48,23 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 /// Writes a batch. It outlives the process when this returns, and a loss of power when `sync` was asked for.
 pub(crate) fn write(core: &Arc<Core>, batch: &Batch, sync: bool) -> Result<()> {
     check(core, batch)?;
-    make_room(core)?;
+    let deletes = batch.changes().all(|change| change.kind == Kind::Delete);
+    make_room(core, deletes)?;
     if !batch.is_empty() {
         let _one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
         let seq = core.visible.load(Ordering::Acquire) + 1;
-        let at = core.wal()?.append(&[&batch.header(core.salt(), seq), batch.body()])?;
+        let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq), batch.body()])?;
         insert(core, batch.changes(), (at, seq));
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
 
-/// Whoever writes faster than tables can be made helps, before anything of the batch counts.
-fn make_room(core: &Arc<Core>) -> Result<()> {
+/// Whoever writes faster than tables can be made helps, before anything of the batch counts. `deletes`: the batch does nothing else.
+fn make_room(core: &Arc<Core>, deletes: bool) -> Result<()> {
     let inline = !core.tenant.volume().is_threaded();
     while if inline { work::is_due(core) } else { work::is_behind(core) } {
-        if !work::flush_step(core, false)? {
+        if !work::flush_step(core, u64::MAX, deletes)? {
             break;
         }
     }

@@ -99,7 +99,7 @@ impl Engine for Store {
 
     fn step(&self) -> Result<bool> {
         self.core.free();
-        work::step(&self.core, false)
+        work::step(&self.core)
     }
 
     fn wants_thread(&self) -> bool {

@@ -151,8 +151,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn flush(&self) -> Result<()> {
-        while work::flush_step(self.core(), true)? {}
-        Ok(())
+        work::flush_all(self.core())
     }
 
     /// Merges all tables, so that each key is in one.
@@ -179,7 +178,7 @@ impl Kv {
     /// Those of the reads that are not about bytes.
     pub fn check(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        for table in self.core().view().tables() {
+        for table in self.core().view().levels.tables() {
             let of = |sentence| format!("table {} in zone {}: {sentence}", table.info.id, table.info.zone);
             match table.check() {
                 Ok(sentences) => found.extend(sentences.into_iter().map(of)),

@@ -122,24 +122,37 @@ impl TableFile {
     }
 }
 
-/// Reads long pieces, of which short ones are asked for in order.
+/// Reads long pieces, of which short ones are asked for in order. What is asked for in between, from elsewhere, is read by itself.
 struct Ahead {
     place: Arc<Place>,
     len: u64,
-    /// Where it begins, and its bytes.
-    piece: std::sync::Mutex<(u64, Vec<u8>)>,
+    piece: std::sync::Mutex<Piece>,
+}
+
+#[derive(Default)]
+struct Piece {
+    from: u64,
+    bytes: Vec<u8>,
+    /// Where the last one that was read by itself ended.
+    alone: u64,
 }
 
 impl Source for Ahead {
     fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut piece = crate::sync::lock(&self.piece);
-        let there = |(from, bytes): &(u64, Vec<u8>)| at >= *from && at + len as u64 <= from + bytes.len() as u64;
-        if !there(&piece) {
+        let (end, behind) = (at + len as u64, piece.from + piece.bytes.len() as u64);
+        // A block may begin in the piece and end behind it.
+        let goes_on = at >= piece.from && at <= behind || at == piece.alone;
+        if end > behind || at < piece.from {
+            if !goes_on {
+                piece.alone = end;
+                return self.place.read(at, len);
+            }
             let most = self.len.saturating_sub(at).min(STREAM as u64) as usize;
-            *piece = (at, self.place.read(at, most.max(len))?);
+            (piece.from, piece.bytes) = (at, self.place.read(at, most.max(len))?);
         }
-        let skip = (at - piece.0) as usize;
-        Ok(piece.1[skip..skip + len].to_vec())
+        let skip = (at - piece.from) as usize;
+        Ok(piece.bytes[skip..skip + len].to_vec())
     }
 
     fn drive(&self) -> Arc<str> {

@@ -11,18 +11,25 @@ pub(crate) struct InLevel {
     order: Arc<dyn Order>,
     tables: Vec<Arc<TableFile>>,
     open: Option<(usize, Box<dyn Cursor>)>,
+    /// All of it is read, once.
+    once: bool,
 }
 
 impl InLevel {
     pub fn new(order: &Arc<dyn Order>, tables: Vec<Arc<TableFile>>) -> InLevel {
-        InLevel { order: order.clone(), tables, open: None }
+        InLevel { order: order.clone(), tables, open: None, once: false }
+    }
+
+    /// The same for who reads all of it once.
+    pub fn once(order: &Arc<dyn Order>, tables: Vec<Arc<TableFile>>) -> InLevel {
+        InLevel { once: true, ..InLevel::new(order, tables) }
     }
 
     fn open(&mut self, table: usize) -> Result<Option<&mut Box<dyn Cursor>>> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != table) {
             self.open = None;
             let Some(file) = self.tables.get(table) else { return Ok(None) };
-            self.open = Some((table, file.cursor()?));
+            self.open = Some((table, if self.once { file.scan()? } else { file.cursor()? }));
         }
         Ok(self.open.as_mut().map(|(_, cursor)| cursor))
     }
@@ -89,6 +96,12 @@ impl Cursor for InLevel {
             cursor.prev()?;
         }
         self.skip_back()
+    }
+
+    fn drop_passed(&mut self) {
+        let passed = self.open.as_ref().map_or(self.tables.len(), |(table, _)| *table);
+        self.tables.drain(..passed);
+        self.open.iter_mut().for_each(|(table, _)| *table -= passed);
     }
 
     fn at(&self) -> Option<At<'_>> {

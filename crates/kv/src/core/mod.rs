@@ -254,7 +254,7 @@ impl Core {
     }
 
     /// A zone for this table of the group, with at least `need` bytes of room. It stays until the table is named or [given up](Core::give_up).
-    pub fn zone_for(&self, table: u64, group: Group, need: u64, urgency: Urgency) -> Result<OpenZone> {
+    pub fn zone_for(&self, table: u64, group: Group, need: u64) -> Result<OpenZone> {
         {
             let mut s = lock(&self.state);
             if let Some(open) = s.open.get(&group).copied() {
@@ -266,12 +266,12 @@ impl Core {
                 s.forget_if_empty(&self.tenant, open.zone.0);
             }
         }
-        let zone = match self.take(urgency) {
+        let zone = match self.take() {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
                 // Some may be forgotten, and nobody has committed since.
                 let seq = lock(&self.state).seq;
                 self.commit(seq, Cause::Compaction)?;
-                self.take(urgency)
+                self.take()
             }
             taken => taken,
         }?;
@@ -290,13 +290,20 @@ impl Core {
         Ok(open)
     }
 
-    /// An empty zone. What is reserved for the log stays.
-    fn take(&self, urgency: Urgency) -> Result<ZoneId> {
+    /// An empty zone for tables. What is reserved for the log stays; how much is kept free for merges is the worker's business.
+    fn take(&self) -> Result<ZoneId> {
         let counts = self.tenant.counts();
-        if urgency == Urgency::Cleaning && counts.free <= counts.reservations {
+        if counts.free <= counts.reservations {
             return Err(self.no_space());
         }
-        self.tenant.take(urgency)
+        self.tenant.take(Urgency::Cleaning)
+    }
+
+    /// Nothing more goes to these zones.
+    pub fn close_zones(&self, zones: &BTreeSet<u32>) {
+        let mut s = lock(&self.state);
+        let open: Vec<u32> = s.open.values().map(|open| open.zone.0).filter(|zone| zones.contains(zone)).collect();
+        open.into_iter().for_each(|zone| s.close(&self.zones, zone));
     }
 
     /// What tells, in a zone itself, that it has tables, and of which group.

@@ -110,12 +110,14 @@ fn a_flipped_bit_of_a_table_is_an_error_and_the_check_finds_it() {
     store.compact().unwrap();
     drop(store);
     let size = config().zone_size;
-    let zone = (2..48).find(|zone| {
+    // One of them has the table that counts.
+    for zone in 2..48 {
         let mut header = vec![0; 4096];
         bench.read(zone * size, &mut header);
-        header.windows(6).any(|word| word == b"tables")
-    });
-    bench.emulator.faults().flip_bits(zone.unwrap() * size + 4096 + 1000, 4).unwrap();
+        if header.windows(6).any(|word| word == b"tables") {
+            bench.emulator.faults().flip_bits(zone * size + 4096 + 1000, 4).unwrap();
+        }
+    }
     let store = bench.open();
     assert_eq!(store.damage(), [""; 0]);
     let wrong = (0..60).filter(|n| store.get(&key(*n)).map_or(true, |found| found != Some(value(*n, 300)))).count();

@@ -3,6 +3,7 @@
 mod basic;
 mod crash;
 mod damage;
+mod full;
 mod model;
 mod support;
 mod threads;

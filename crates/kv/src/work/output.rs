@@ -1,0 +1,187 @@
+//! Writing tables: what comes of a cursor goes to a zone, and is durable before anybody names it.
+
+use super::keep::Kept;
+use crate::core::file::TableFile;
+use crate::core::{Core, Group};
+use crate::cursor::{At, Cursor};
+use crate::manifest::TableInfo;
+use crate::table::{Identity, TableBuilder};
+use imbrex_device::{Cause, Code, Error, Result};
+use imbrex_zones::OpenZone;
+use std::sync::Arc;
+
+/// Bytes of a table that wait in memory at most.
+const AHEAD: usize = 4 << 20;
+/// A zone with less room than this part of a table is closed.
+const LEAST: u64 = 8;
+/// Bytes of a table beside its entries.
+const AROUND: u64 = 12 << 10;
+/// So often a table is written again whose zone died.
+const TRIES: usize = 4;
+
+/// Writes one table of what comes next; `None`: nothing comes. It ends before the key `cut`. Its bytes are durable when it returns, and nothing names it yet.
+pub(super) fn write_table<C: Cursor>(
+    core: &Arc<Core>,
+    group: Group,
+    source: &mut Kept<'_, C>,
+    cut: Option<&[u8]>,
+    cause: Cause,
+) -> Result<Option<Arc<TableFile>>> {
+    let mut until: Option<Vec<u8>> = None;
+    for _ in 0..TRIES {
+        source.settle()?;
+        let Some(first) = source.at().map(|at| (at.key.to_vec(), at.seq)) else { return Ok(None) };
+        let begun = source.last.clone();
+        let alone = until.as_ref().is_some_and(|until| core.order().compare(until, &first.0).is_eq());
+        let end =
+            [cut, until.as_deref().filter(|_| !alone)].into_iter().flatten().min_by(|a, b| core.order().compare(a, b));
+        let id = core.next_table();
+        let open = core.zone_for(id, group, room_for(core, source.at(), alone))?;
+        let tried = try_table(core, (id, open), group, source, end, cause);
+        if !matches!(tried, Ok(Tried::Table(_))) {
+            core.give_up(id, group, open.zone.0);
+        }
+        match tried? {
+            Tried::Table(table) => return Ok(Some(table)),
+            Tried::Died => {}
+            Tried::Full(_) if alone => {
+                let sentence = "so many values of a key are kept for those who read that no zone takes them; let go of snapshots and iterators";
+                return Err(Error::refused(Code::NoSpace, &core.tenant.volume().name(), sentence));
+            }
+            Tried::Full(key) => until = Some(key),
+        }
+        // Again, from the beginning.
+        source.cursor.seek(Some((&first.0, first.1)))?;
+        source.last = begun;
+    }
+    Err(Error::damaged(&core.tenant.volume().name(), "one zone after another refuses to be written; look at the drive"))
+}
+
+/// What came of a table.
+enum Tried {
+    Table(Arc<TableFile>),
+    /// Its zone takes no more.
+    Died,
+    /// The zone has no room for all changes of this key.
+    Full(Vec<u8>),
+}
+
+/// Bytes of room that the zone of a table must have that begins with this change; `alone`: it must be empty.
+fn room_for(core: &Core, first: Option<At<'_>>, alone: bool) -> u64 {
+    let volume = core.tenant.volume();
+    let most = volume.least_capacity() - u64::from(volume.geometry().block.max(4096));
+    let first = first.map_or(0, |at| 6 * at.key.len() as u64 + at.value.len() as u64);
+    let need = (core.options.table_bytes / LEAST).max(first + AROUND).min(most);
+    if alone { most } else { need }
+}
+
+/// Writes the table of this number to its zone. It ends before the key `until`, with the zone, or when it is long enough.
+fn try_table<C: Cursor>(
+    core: &Arc<Core>,
+    (id, open): (u64, OpenZone),
+    group: Group,
+    source: &mut Kept<'_, C>,
+    until: Option<&[u8]>,
+    cause: Cause,
+) -> Result<Tried> {
+    let block = u64::from(core.tenant.volume().geometry().block);
+    let room = (open.capacity - open.at) / block * block;
+    let identity = Identity { table: id, space: 0, life: open.life };
+    let mut builder = TableBuilder::new(core.options.table, core.options.order.clone(), identity)?;
+    let mut out = Output { core, zone: open.zone.0, at: open.at, waiting: Vec::new(), block: block as usize };
+    let mut key: Option<Vec<u8>> = None;
+    loop {
+        source.settle()?;
+        let Some(at) = source.at() else { break };
+        // All changes of a key are in one table.
+        let new = key.as_ref().is_none_or(|key| core.order().compare(key, at.key).is_ne());
+        let len = builder.estimated_len_with(at.key.len(), at.value.len());
+        let over = until.is_some_and(|until| core.order().compare(at.key, until).is_ge());
+        if new && !builder.is_empty() && (over || len > room.min(core.options.table_bytes)) {
+            break;
+        }
+        if len > room {
+            return Ok(Tried::Full(at.key.to_vec()));
+        }
+        builder.add(at.key, at.seq, at.kind, at.value)?;
+        if new {
+            key = Some(at.key.to_vec());
+        }
+        source.advance()?;
+        out.waiting.append(&mut builder.take_ready());
+        if !out.flush_whole()? {
+            return Ok(Tried::Died);
+        }
+    }
+    let (mut rest, meta) = builder.finish()?;
+    let properties = meta.properties;
+    out.waiting.append(&mut rest);
+    if !out.finish()? {
+        return Ok(Tried::Died);
+    }
+    core.advance(group, out.at);
+    let seq = core.note(&[]);
+    core.commit(seq, cause)?;
+    if core.zones.durable(open.zone.0) < out.at {
+        return Ok(Tried::Died);
+    }
+    let info = TableInfo {
+        id,
+        space: 0,
+        level: group.0,
+        group: group.1,
+        zone: open.zone.0,
+        life: open.life,
+        at: open.at,
+        len: meta.len,
+        entries: properties.entries,
+        deletes: properties.deletions,
+        hidden: properties.hidden_bytes,
+        seqs: (properties.smallest_seq, properties.largest_seq),
+        smallest: properties.smallest,
+        largest: properties.largest,
+        from: None,
+    };
+    Ok(Tried::Table(core.new_file(info)))
+}
+
+/// Bytes of a table on their way to its zone.
+struct Output<'a> {
+    core: &'a Core,
+    zone: u32,
+    /// Where the next byte goes.
+    at: u64,
+    waiting: Vec<u8>,
+    block: usize,
+}
+
+impl Output<'_> {
+    fn push(&mut self, len: usize) -> bool {
+        let mut memory = self.core.zones.memory(len);
+        memory[..].copy_from_slice(&self.waiting[..len]);
+        self.waiting.drain(..len);
+        let pushed = self.core.zones.push(self.zone, memory).is_some();
+        self.at += len as u64;
+        pushed
+    }
+
+    /// Passes whole blocks on, and has them written where many wait. False: the zone takes no more.
+    fn flush_whole(&mut self) -> Result<bool> {
+        let whole = self.waiting.len() / self.block * self.block;
+        if whole < (1 << 20).max(self.block) {
+            return Ok(true);
+        }
+        let pushed = self.push(whole);
+        if self.core.zones.buffered() > AHEAD as u64 {
+            self.core.write_tables()?;
+        }
+        Ok(pushed)
+    }
+
+    /// The rest, padded.
+    fn finish(&mut self) -> Result<bool> {
+        self.waiting.resize(self.waiting.len().next_multiple_of(self.block), 0);
+        let len = self.waiting.len();
+        Ok(len == 0 || self.push(len))
+    }
+}

@@ -1,0 +1,78 @@
+//! A drive that is full, and what comes out of it.
+
+use crate::support::{configs, few_active, formatted, options, value};
+use imbrex_device::Code;
+use imbrex_emulator::Config;
+use imbrex_kv::Kv;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("k{n:05}").into_bytes()
+}
+
+/// Puts new keys until there is no room. Returns how many there are.
+fn fill(store: &Kv, from: u64) -> u64 {
+    for n in from.. {
+        match store.put(&key(n), &value(n, 3000), false) {
+            Err(error) if error.code() == Code::NoSpace => return n,
+            put => put.unwrap(),
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_full_store_takes_deletes_and_then_puts_again() {
+    for config in configs() {
+        let drive = formatted(&config);
+        let mut store = Kv::open(drive.clone(), options()).unwrap();
+        let mut keys = fill(&store, 0);
+        // Most of the drive is in use: it has 5.5 MiB of zones, of which some are kept free.
+        assert!(keys * 3000 > 3 << 20, "{keys}");
+        for round in 0..4 {
+            if round % 2 == 1 {
+                drop(store);
+                store = Kv::open(drive.clone(), options()).unwrap();
+            }
+            let gone: Vec<u64> = (0..keys).filter(|n| n % 2 == round % 2).collect();
+            for n in &gone {
+                store.delete(&key(*n), false).unwrap_or_else(|error| panic!("round {round}, key {n}: {error}"));
+            }
+            store.compact().unwrap();
+            for n in 0..keys {
+                let there = store.get(&key(n)).unwrap();
+                assert!(there.is_none() || there == Some(value(n, 3000)));
+                assert!(!gone.contains(&n) || there.is_none(), "round {round}, key {n}");
+            }
+            let more = fill(&store, keys);
+            assert!(more - keys >= gone.len() as u64 / 4, "round {round}: {} deleted, {} put", gone.len(), more - keys);
+            keys = more;
+        }
+        assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn overwriting_what_a_full_store_has_goes_on() {
+    for config in configs() {
+        let store = Kv::open(formatted(&config), options()).unwrap();
+        // Half of the whole drive: of its 42 zones for data some ten are kept free or are the log's.
+        let keys = (config.capacity / 3000) / 2;
+        for n in 0..keys * 4 {
+            store.put(&key(n % keys), &value(n, 3000), false).unwrap_or_else(|error| panic!("{n} of {keys}: {error}"));
+        }
+        for k in 0..keys {
+            assert_eq!(store.get(&key(k)).unwrap(), Some(value(keys * 3 + k, 3000)));
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_is_too_small_is_refused_before_anything_is_written() {
+    let small = Config { capacity: 10 * (128 << 10), ..configs()[0].clone() };
+    let few = Config { max_open: Some(7), max_active: Some(7), ..few_active() };
+    for (config, word) in [(small, "zones"), (few, "active")] {
+        let drive = crate::support::drive(&config);
+        let refused = Kv::format(&drive, None, false).err().unwrap_or_else(|| panic!("{word}")).to_string();
+        assert!(refused.contains(word), "{refused}");
+    }
+}
