@@ -29,8 +29,28 @@ pub(crate) trait Cursor: Send {
     /// Goes one back.
     fn prev(&mut self) -> Result<()>;
     fn at(&self) -> Option<At<'_>>;
-    /// Lets go of what lies before where it stands. For who only goes on.
-    fn drop_passed(&mut self) {}
+}
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        (**self).seek(to)
+    }
+
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        (**self).seek_before(to)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        (**self).next()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        (**self).prev()
+    }
+
+    fn at(&self) -> Option<At<'_>> {
+        (**self).at()
+    }
 }
 
 /// Of a part of memory.
@@ -72,17 +92,29 @@ impl Cursor for InMemory {
 }
 
 /// Of several together.
-pub(crate) struct Merged {
+pub(crate) struct Merged<C = Box<dyn Cursor>> {
     order: Arc<dyn Order>,
-    cursors: Vec<Box<dyn Cursor>>,
+    cursors: Vec<C>,
     /// The one with the change that it stands on.
     current: Option<usize>,
     back: bool,
 }
 
-impl Merged {
-    pub fn new(order: &Arc<dyn Order>, cursors: Vec<Box<dyn Cursor>>) -> Merged {
+impl<C: Cursor> Merged<C> {
+    pub fn new(order: &Arc<dyn Order>, cursors: Vec<C>) -> Merged<C> {
         Merged { order: order.clone(), cursors, current: None, back: false }
+    }
+
+    /// Of cursors that all stand on changes which come next, or at their ends.
+    pub fn going_on(order: &Arc<dyn Order>, cursors: Vec<C>) -> Merged<C> {
+        let mut merged = Merged::new(order, cursors);
+        merged.choose();
+        merged
+    }
+
+    /// The cursors, in the order in which they were given.
+    pub fn into_cursors(self) -> Vec<C> {
+        self.cursors
     }
 
     fn choose(&mut self) {
@@ -104,7 +136,7 @@ impl Merged {
     }
 }
 
-impl Cursor for Merged {
+impl<C: Cursor> Cursor for Merged<C> {
     fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
         self.back = false;
         self.cursors.iter_mut().try_for_each(|cursor| cursor.seek(to))?;
@@ -154,12 +186,6 @@ impl Cursor for Merged {
         }
         self.choose();
         Ok(())
-    }
-
-    fn drop_passed(&mut self) {
-        self.cursors.retain(|cursor| cursor.at().is_some());
-        self.cursors.iter_mut().for_each(|cursor| cursor.drop_passed());
-        self.choose();
     }
 
     fn at(&self) -> Option<At<'_>> {

@@ -1,35 +1,46 @@
-//! What the metadata log says of a store: which tables there are and where, where the write-ahead log stands, and how the keys are divided.
+//! What the metadata log says of a store: which tables there are and where, where the write-ahead log stands, how the keys are divided, and what a policy
+//! remembers.
 //!
 //! A record of the log is a list of *notes*, which count together or not at all. A snapshot is the list of notes that makes the whole state.
 
 use crate::order::Order;
-use std::collections::BTreeMap;
+use crate::policy::{BOTTOM, Group, Job, Key, Kind, Window};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Numbers stay below this, so that counting on from one is never too much.
+pub(crate) const MOST: u64 = 1 << 56;
+/// Jobs at once; a policy has fewer.
+const MOST_JOBS: usize = 64;
 
 /// Version of the notes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A table of sorted changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableInfo {
     pub id: u64,
     pub space: u16,
-    pub level: u8,
-    /// Of the tables of a level, which share zones.
-    pub group: u32,
+    /// Of the tables that share zones.
+    pub group: Group,
     pub zone: u32,
     pub life: u64,
     /// In bytes from the zone's start.
     pub at: u64,
     pub len: u64,
+    /// Bytes of that, about, which still count.
+    pub live: u64,
     pub entries: u64,
     pub deletes: u64,
-    /// Bytes that its deletes hide, about.
-    pub hidden: u64,
+    /// Entries that newer ones of the table supersede.
+    pub stale: u64,
     pub seqs: (u64, u64),
-    pub smallest: Vec<u8>,
-    pub largest: Vec<u8>,
+    pub smallest: Key,
+    pub largest: Key,
     /// Changes of keys before this one are elsewhere by now.
-    pub from: Option<Vec<u8>>,
+    pub from: Option<Key>,
+    /// Keys that divide its bytes evenly; none where keys are long.
+    pub marks: Arc<[Key]>,
 }
 
 impl TableInfo {
@@ -38,10 +49,37 @@ impl TableInfo {
         self.from.as_deref().unwrap_or(&self.smallest)
     }
 
+    /// Whether it can be.
+    fn check(&self, order: &dyn Order, places: &Places<'_>) -> Result<(), &'static str> {
+        let place = self.zone < places.zones
+            && self.at >= places.front
+            && self.at.checked_add(self.len).is_some_and(|end| end <= (places.capacity)(self.zone));
+        if !place {
+            return Err("stands where no table can be");
+        }
+        let inside =
+            |key: &Key| order.compare(&self.smallest, key).is_le() && order.compare(key, &self.largest).is_le();
+        if !inside(&self.smallest) || self.from.as_ref().is_some_and(|from| !inside(from)) {
+            return Err("has keys that are not in order");
+        }
+        let counts = self.live <= self.len && self.deletes.max(self.stale) <= self.entries && self.entries < MOST;
+        let numbers = self.seqs.0 <= self.seqs.1 && self.seqs.1 < MOST && self.id < MOST && self.space == 0;
+        if counts && numbers { Ok(()) } else { Err("has numbers that cannot be") }
+    }
+
     /// Whether a key may be in what counts of it.
     pub fn covers(&self, order: &dyn Order, key: &[u8]) -> bool {
         order.compare(self.first(), key).is_le() && order.compare(key, &self.largest).is_le()
     }
+}
+
+/// Where tables can be on a drive.
+pub(crate) struct Places<'a> {
+    pub zones: u32,
+    /// Bytes of a zone's header.
+    pub front: u64,
+    /// Bytes of a zone.
+    pub capacity: &'a dyn Fn(u32) -> u64,
 }
 
 /// A zone of the write-ahead log.
@@ -64,10 +102,11 @@ pub(crate) enum Note {
     Table(TableInfo),
     /// A table is gone.
     Gone(u64),
-    /// Changes of keys before this one are elsewhere.
+    /// Changes of keys before this one are elsewhere; about so many bytes still count.
     From {
         id: u64,
-        key: Vec<u8>,
+        key: Key,
+        live: u64,
     },
     WalZone(WalZone),
     /// Changes in records before this one are in tables: its position, and the number of its first change.
@@ -75,13 +114,20 @@ pub(crate) enum Note {
         position: u64,
         seq: u64,
     },
-    /// Where the partitions of a space begin, but for the first.
-    Bounds {
+    /// The partitions of a space: number and first key.
+    Parts {
         space: u16,
-        bounds: Vec<Vec<u8>>,
+        parts: Vec<(u32, Option<Key>)>,
     },
     /// The next table gets at least this number.
     Next(u64),
+    /// Name of the policy.
+    Policy(String),
+    /// All jobs.
+    Jobs(Vec<Job>),
+    Window(Window),
+    /// These tables belong to this group.
+    Relabel(Vec<u64>, Group),
 }
 
 /// The state that the log tells.
@@ -89,11 +135,16 @@ pub(crate) enum Note {
 pub(crate) struct Manifest {
     pub spaces: BTreeMap<u16, String>,
     pub tables: BTreeMap<u64, TableInfo>,
-    pub bounds: BTreeMap<u16, Vec<Vec<u8>>>,
+    pub parts: BTreeMap<u16, Vec<(u32, Option<Key>)>>,
     /// The oldest first.
     pub wal: Vec<WalZone>,
     pub front: (u64, u64),
     pub next: u64,
+    pub policy: String,
+    /// The last one goes on first.
+    pub jobs: Vec<Job>,
+    /// By level.
+    pub windows: BTreeMap<u8, Window>,
 }
 
 struct Writer<'a>(&'a mut Vec<u8>);
@@ -122,6 +173,33 @@ impl Writer<'_> {
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.u32(bytes.len() as u32);
         self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn group(&mut self, group: Group) -> &mut Self {
+        self.u8(group.level).u32(group.part)
+    }
+
+    fn key_if_any(&mut self, key: Option<&Key>) -> &mut Self {
+        self.u8(key.is_some().into()).bytes(key.map_or(&[], |key| key))
+    }
+
+    fn job(&mut self, job: &Job) -> &mut Self {
+        let (kind, number) = match job.kind {
+            Kind::Sweep => (0, 0),
+            Kind::Slices(level) => (1, level),
+            Kind::Own(number) => (2, number),
+        };
+        self.u8(kind).u8(number).u32(job.part).u64(job.from).u64(job.before);
+        self.each(&job.zones, |w, zone| w.u32(*zone))
+    }
+
+    /// How many there are, and each.
+    fn each<T>(&mut self, all: &[T], write: impl for<'a> Fn(&'a mut Self, &T) -> &'a mut Self) -> &mut Self {
+        self.u32(all.len() as u32);
+        for one in all {
+            write(self, one);
+        }
         self
     }
 }
@@ -157,6 +235,41 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         Some(front)
     }
+
+    fn key(&mut self) -> Option<Key> {
+        self.bytes().map(Key::from)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    fn group(&mut self) -> Option<Group> {
+        Some(Group { level: self.u8()?, part: self.u32()? })
+    }
+
+    fn key_if_any(&mut self) -> Option<Option<Key>> {
+        let there = self.u8()? == 1;
+        let key = self.key()?;
+        Some(there.then_some(key))
+    }
+
+    /// Memory is for what is there, not for what the count says.
+    fn each<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.u32()?;
+        (0..count).map(|_| read(self)).collect()
+    }
+
+    fn job(&mut self) -> Option<Job> {
+        let (kind, number) = (self.u8()?, self.u8()?);
+        let kind = match kind {
+            0 => Kind::Sweep,
+            1 => Kind::Slices(number),
+            2 => Kind::Own(number),
+            _ => return None,
+        };
+        Some(Job { kind, part: self.u32()?, from: self.u64()?, before: self.u64()?, zones: self.each(Reader::u32)? })
+    }
 }
 
 impl Note {
@@ -165,64 +278,65 @@ impl Note {
         match self {
             Note::Space { space, order } => w.u8(1).u16(*space).bytes(order.as_bytes()),
             Note::Table(t) => {
-                w.u8(2).u64(t.id).u16(t.space).u8(t.level).u32(t.group).u32(t.zone).u64(t.life).u64(t.at).u64(t.len);
-                w.u64(t.entries).u64(t.deletes).u64(t.hidden).u64(t.seqs.0).u64(t.seqs.1);
-                w.bytes(&t.smallest)
-                    .bytes(&t.largest)
-                    .u8(t.from.is_some().into())
-                    .bytes(t.from.as_deref().unwrap_or(&[]))
+                w.u8(2).u64(t.id).u16(t.space).group(t.group).u32(t.zone).u64(t.life).u64(t.at).u64(t.len).u64(t.live);
+                w.u64(t.entries)
+                    .u64(t.deletes)
+                    .u64(t.stale)
+                    .u64(t.seqs.0)
+                    .u64(t.seqs.1)
+                    .bytes(&t.smallest)
+                    .bytes(&t.largest);
+                w.key_if_any(t.from.as_ref()).each(&t.marks, |w, mark| w.bytes(mark))
             }
             Note::Gone(id) => w.u8(3).u64(*id),
-            Note::From { id, key } => w.u8(4).u64(*id).bytes(key),
+            Note::From { id, key, live } => w.u8(4).u64(*id).bytes(key).u64(*live),
             Note::WalZone(z) => w.u8(5).u32(z.zone).u64(z.life).u64(z.position),
             Note::Front { position, seq } => w.u8(6).u64(*position).u64(*seq),
-            Note::Bounds { space, bounds } => {
-                w.u8(7).u16(*space).u32(bounds.len() as u32);
-                for bound in bounds {
-                    w.bytes(bound);
-                }
-                &mut w
+            Note::Parts { space, parts } => {
+                w.u8(7).u16(*space).each(parts, |w, (id, from)| w.u32(*id).key_if_any(from.as_ref()))
             }
             Note::Next(id) => w.u8(8).u64(*id),
+            Note::Policy(name) => w.u8(9).bytes(name.as_bytes()),
+            Note::Jobs(jobs) => w.u8(10).each(jobs, Writer::job),
+            Note::Window(window) => w.u8(11).u8(window.level).each(&window.zones, |w, zone| w.u32(*zone)),
+            Note::Relabel(tables, group) => w.u8(12).group(*group).each(tables, |w, table| w.u64(*table)),
         };
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Note> {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
         Some(match r.u8()? {
-            1 => Note::Space { space: r.u16()?, order: text(r.bytes()?)? },
+            1 => Note::Space { space: r.u16()?, order: r.text()? },
             2 => Note::Table(TableInfo {
                 id: r.u64()?,
                 space: r.u16()?,
-                level: r.u8()?,
-                group: r.u32()?,
+                group: r.group()?,
                 zone: r.u32()?,
                 life: r.u64()?,
                 at: r.u64()?,
                 len: r.u64()?,
+                live: r.u64()?,
                 entries: r.u64()?,
                 deletes: r.u64()?,
-                hidden: r.u64()?,
+                stale: r.u64()?,
                 seqs: (r.u64()?, r.u64()?),
-                smallest: r.bytes()?.to_vec(),
-                largest: r.bytes()?.to_vec(),
-                from: {
-                    let there = r.u8()? == 1;
-                    let key = r.bytes()?;
-                    there.then(|| key.to_vec())
-                },
+                smallest: r.key()?,
+                largest: r.key()?,
+                from: r.key_if_any()?,
+                marks: r.each(Reader::key)?.into(),
             }),
             3 => Note::Gone(r.u64()?),
-            4 => Note::From { id: r.u64()?, key: r.bytes()?.to_vec() },
+            4 => Note::From { id: r.u64()?, key: r.key()?, live: r.u64()? },
             5 => Note::WalZone(WalZone { zone: r.u32()?, life: r.u64()?, position: r.u64()? }),
             6 => Note::Front { position: r.u64()?, seq: r.u64()? },
-            7 => {
-                let (space, count) = (r.u16()?, r.u32()?);
-                // Not by the count: each bound is at least there.
-                let bounds = (0..count).map(|_| r.bytes().map(<[u8]>::to_vec)).collect::<Option<_>>()?;
-                Note::Bounds { space, bounds }
-            }
+            7 => Note::Parts { space: r.u16()?, parts: r.each(|r| Some((r.u32()?, r.key_if_any()?)))? },
             8 => Note::Next(r.u64()?),
+            9 => Note::Policy(r.text()?),
+            10 => Note::Jobs(r.each(Reader::job)?),
+            11 => Note::Window(Window { level: r.u8()?, zones: r.each(Reader::u32)? }),
+            12 => {
+                let group = r.group()?;
+                Note::Relabel(r.each(Reader::u64)?, group)
+            }
             _ => return None,
         })
     }
@@ -255,9 +369,9 @@ impl Manifest {
                 self.tables.insert(table.id, table);
             }
             Note::Gone(id) => drop(self.tables.remove(&id)),
-            Note::From { id, key } => {
+            Note::From { id, key, live } => {
                 if let Some(table) = self.tables.get_mut(&id) {
-                    table.from = Some(key);
+                    (table.from, table.live) = (Some(key), live);
                 }
             }
             Note::WalZone(zone) if !self.wal.iter().any(|known| (known.zone, known.life) == (zone.zone, zone.life)) => {
@@ -271,8 +385,18 @@ impl Manifest {
                 self.front = (self.front.0.max(position), self.front.1.max(seq));
                 self.drop_wal();
             }
-            Note::Bounds { space, bounds } => drop(self.bounds.insert(space, bounds)),
+            Note::Parts { space, parts } => drop(self.parts.insert(space, parts)),
             Note::Next(id) => self.next = self.next.max(id),
+            Note::Policy(name) => self.policy = name,
+            Note::Jobs(jobs) => self.jobs = jobs,
+            Note::Window(window) => drop(self.windows.insert(window.level, window)),
+            Note::Relabel(tables, group) => {
+                for id in tables {
+                    if let Some(table) = self.tables.get_mut(&id) {
+                        table.group = group;
+                    }
+                }
+            }
         }
     }
 
@@ -283,17 +407,81 @@ impl Manifest {
         self.wal.drain(..gone);
     }
 
+    /// Whether it can be true of a drive. What it says is not trusted before that.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be.
+    pub fn check(&self, order: &dyn Order, places: &Places<'_>) -> Result<(), String> {
+        let mut of_zone: BTreeMap<u32, Vec<&TableInfo>> = BTreeMap::new();
+        for table in self.tables.values() {
+            table.check(order, places).map_err(|why| format!("table {} {why}", table.id))?;
+            of_zone.entry(table.zone).or_default().push(table);
+        }
+        for (zone, mut tables) in of_zone {
+            tables.sort_by_key(|table| table.at);
+            let apart = |pair: &[&TableInfo]| pair[0].life == pair[1].life && pair[0].at + pair[0].len <= pair[1].at;
+            if !tables.windows(2).all(apart) || self.wal.iter().any(|log| log.zone == zone) {
+                return Err(format!("zone {zone} has several things in one place"));
+            }
+        }
+        let logs: BTreeSet<u32> = self.wal.iter().map(|log| log.zone).collect();
+        if logs.len() < self.wal.len() || logs.last().is_some_and(|zone| *zone >= places.zones) {
+            return Err("zones of the write-ahead log that cannot be".into());
+        }
+        let positions = self.wal.iter().map(|log| log.position).chain([self.front.0, self.front.1, self.next]);
+        if positions.max().is_some_and(|most| most >= MOST) {
+            return Err("numbers that no store comes to".into());
+        }
+        let parts = self.parts.get(&0).map_or(&[][..], |parts| parts);
+        let ids: BTreeSet<u32> = parts.iter().map(|(id, _)| *id).collect();
+        let ascends = |pair: &[(u32, Option<Key>)]| {
+            pair[1]
+                .1
+                .as_ref()
+                .is_some_and(|next| pair[0].1.as_ref().is_none_or(|from| order.compare(from, next).is_lt()))
+        };
+        let begins = parts.first().is_some_and(|(_, from)| from.is_none());
+        if !begins || ids.len() < parts.len() || !parts.windows(2).all(ascends) {
+            return Err("partitions that are not in order".into());
+        }
+        let others = self.spaces.keys().chain(self.parts.keys()).any(|space| *space != 0);
+        if others || self.jobs.len() > MOST_JOBS {
+            return Err("spaces or jobs that this version does not know".into());
+        }
+        Ok(())
+    }
+
+    /// Gives tables of partitions that are gone to those that have their keys now. There are some where the log was cut behind a snapshot.
+    pub fn settle(&mut self, order: &dyn Order) {
+        let parts = self.parts.get(&0).map_or(&[][..], |parts| parts);
+        let known = |part: u32| parts.iter().any(|(id, _)| *id == part) || self.jobs.iter().any(|job| job.part == part);
+        for table in self.tables.values_mut().filter(|table| table.group != BOTTOM && !known(table.group.part)) {
+            let before = |(_, from): &(u32, Option<Key>)| {
+                from.as_ref().is_none_or(|from| order.compare(from, table.first()).is_le())
+            };
+            if let Some((id, _)) = parts.iter().rev().find(|part| before(part)) {
+                table.group.part = *id;
+            }
+        }
+    }
+
     /// Hands all of it to `each`, in lists of notes that are not long.
     pub fn snapshot(&self, each: &mut dyn FnMut(&[Note])) {
         for (space, order) in &self.spaces {
             each(&[Note::Space { space: *space, order: order.clone() }]);
         }
-        for (space, bounds) in &self.bounds {
-            each(&[Note::Bounds { space: *space, bounds: bounds.clone() }]);
+        for (space, parts) in &self.parts {
+            each(&[Note::Parts { space: *space, parts: parts.clone() }]);
         }
         self.tables.values().for_each(|table| each(&[Note::Table(table.clone())]));
         self.wal.iter().for_each(|zone| each(&[Note::WalZone(*zone)]));
-        each(&[Note::Front { position: self.front.0, seq: self.front.1 }, Note::Next(self.next)]);
+        self.windows.values().for_each(|window| each(&[Note::Window(window.clone())]));
+        each(&[
+            Note::Policy(self.policy.clone()),
+            Note::Jobs(self.jobs.clone()),
+            Note::Front { position: self.front.0, seq: self.front.1 },
+            Note::Next(self.next),
+        ]);
     }
 }
 
@@ -301,23 +489,28 @@ impl Manifest {
 mod tests {
     use super::*;
 
+    fn key(bytes: &[u8]) -> Key {
+        bytes.into()
+    }
+
     fn table(id: u64) -> TableInfo {
         TableInfo {
             id,
             space: 0,
-            level: 1,
-            group: 3,
+            group: Group { level: 1, part: 3 },
             zone: 4,
             life: 5,
             at: 4096,
             len: 100,
+            live: 90,
             entries: 7,
             deletes: 2,
-            hidden: 9,
+            stale: 1,
             seqs: (1, 8),
-            smallest: b"a".to_vec(),
-            largest: b"z".to_vec(),
-            from: (id % 2 == 1).then(|| b"k".to_vec()),
+            smallest: key(b"a"),
+            largest: key(b"z"),
+            from: (id % 2 == 1).then(|| key(b"k")),
+            marks: [key(b"a"), key(b"q")].into(),
         }
     }
 
@@ -340,12 +533,20 @@ mod tests {
         let wal = |zone, position| WalZone { zone, life: 1, position };
         let all = [
             Note::Space { space: 0, order: "bytes".into() },
-            Note::Bounds { space: 0, bounds: vec![b"m".to_vec(), vec![]] },
+            Note::Parts { space: 0, parts: vec![(7, None), (2, Some(key(b"m"))), (3, Some(key(b"")))] },
+            Note::Policy("ring".into()),
+            Note::Jobs(vec![
+                Job { kind: Kind::Sweep, part: 2, from: 0, before: 9, zones: vec![1, 5] },
+                Job { kind: Kind::Slices(3), part: 4, from: 1, before: 2, zones: vec![] },
+                Job { kind: Kind::Own(8), part: 4, from: 1, before: 2, zones: vec![] },
+            ]),
+            Note::Window(Window { level: 2, zones: vec![3, 4] }),
             Note::Table(table(1)),
             Note::Table(table(2)),
             Note::Table(table(3)),
             Note::Gone(3),
-            Note::From { id: 2, key: b"c".to_vec() },
+            Note::From { id: 2, key: key(b"c"), live: 50 },
+            Note::Relabel(vec![2, 77], Group { level: 5, part: 6 }),
             Note::WalZone(wal(9, 0)),
             Note::WalZone(wal(10, 100)),
             Note::WalZone(wal(11, 200)),
@@ -353,7 +554,9 @@ mod tests {
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
         assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (4, (150, 12), 2));
-        assert_eq!(manifest.tables[&2].first(), b"c");
+        let table = &manifest.tables[&2];
+        assert_eq!((table.first(), table.live, table.group), (&b"c"[..], 50, Group { level: 5, part: 6 }));
+        assert_eq!((manifest.jobs.len(), manifest.windows.len(), manifest.parts[&0].len()), (3, 1, 3));
         assert_eq!(read(&[written(&all)]), manifest);
         let mut snapshot = Vec::new();
         manifest.snapshot(&mut |notes| snapshot.push(written(notes)));
@@ -369,7 +572,7 @@ mod tests {
             Note::Table(table(1)),
             Note::Table(table(2)),
             wal(10, 100),
-            Note::From { id: 2, key: b"c".to_vec() },
+            Note::From { id: 2, key: key(b"c"), live: 40 },
             Note::Gone(1),
             Note::Front { position: 120, seq: 7 },
         ];

@@ -94,6 +94,7 @@ pub(crate) struct MemTable {
     order: Arc<dyn Order>,
     map: SkipMap<Owned, (Kind, Box<[u8]>)>,
     bytes: AtomicUsize,
+    deletes: AtomicUsize,
     /// Where the log has the record of its oldest change, and the number of that record.
     oldest: (AtomicU64, AtomicU64),
 }
@@ -109,7 +110,8 @@ pub(crate) struct Version {
 impl MemTable {
     pub fn new(order: &Arc<dyn Order>) -> MemTable {
         let order = order.clone();
-        MemTable { order, map: SkipMap::new(), bytes: AtomicUsize::new(0), oldest: (u64::MAX.into(), u64::MAX.into()) }
+        let (bytes, deletes) = Default::default();
+        MemTable { order, map: SkipMap::new(), bytes, deletes, oldest: (u64::MAX.into(), u64::MAX.into()) }
     }
 
     /// Adds a change; `record`: where the log has its record, and the number of that.
@@ -117,6 +119,7 @@ impl MemTable {
         self.oldest.0.fetch_min(record.0, Memory::Relaxed);
         self.oldest.1.fetch_min(record.1, Memory::Relaxed);
         self.bytes.fetch_add(NODE + key.len() + value.len(), Memory::Relaxed);
+        self.deletes.fetch_add((kind == Kind::Delete).into(), Memory::Relaxed);
         self.map.insert(Owned { order: self.order.clone(), key: key.into(), seq }, (kind, value.into()));
     }
 
@@ -130,8 +133,26 @@ impl MemTable {
         (self.oldest.0.load(Memory::Relaxed), self.oldest.1.load(Memory::Relaxed))
     }
 
+    /// How many of its changes delete a key.
+    pub fn deletes(&self) -> usize {
+        self.deletes.load(Memory::Relaxed)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
+    }
+
+    /// Adds what another one has of the keys from `from` on and before `until`.
+    pub fn add_all(&self, other: &MemTable, from: Option<&[u8]>, until: Option<&[u8]>) {
+        let mut entry = match from {
+            Some(from) => other.first(Bound::Included(&Look(self.order.as_ref(), from, u64::MAX))),
+            None => other.map.front(),
+        };
+        while let Some(e) = entry.filter(|e| until.is_none_or(|until| self.order.compare(&e.key().key, until).is_lt()))
+        {
+            self.add(e.key().seq, e.value().0, &e.key().key, &e.value().1, other.oldest());
+            entry = e.next();
+        }
     }
 
     fn at(&self, entry: Option<Node<'_>>) -> Option<Version> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct Options {
     /// The order of keys; a store remembers its name.
     pub order: Arc<dyn Order>,
-    /// Changes in memory at most, before some of them become a table.
+    /// Changes in memory, before some of them become a table. A drive has a 32nd of it at most there.
     pub memtable_bytes: usize,
     /// Bytes of a table at most.
     pub table_bytes: u64,
@@ -19,10 +19,12 @@ pub struct Options {
     pub table: TableOptions,
     /// Blocks in memory.
     pub cache_bytes: u64,
-    /// Parts of the key space that flush and merge by themselves.
-    pub partitions: usize,
-    /// Bytes in upper tables at most, before a partition is merged with the bottom.
-    pub upper_bytes: u64,
+    /// Bytes that a step of a merge writes, about.
+    pub step_bytes: u64,
+    /// Name of the [policy](crate::policy::ALL) of compactions; a new store's is `ring`, and it keeps its own.
+    pub policy: Option<String>,
+    /// For `ring`: of all zones in use the bottom takes at least so many percent. More saves space and costs speed; 0 saves none.
+    pub bottom: u32,
     /// Bytes of one write of the write-ahead log.
     pub segment_bytes: usize,
     /// How the volume is opened.
@@ -37,8 +39,9 @@ impl Default for Options {
             table_bytes: 64 << 20,
             table: TableOptions::default(),
             cache_bytes: 64 << 20,
-            partitions: 8,
-            upper_bytes: 1 << 30,
+            step_bytes: 64 << 20,
+            policy: None,
+            bottom: 0,
             segment_bytes: 1 << 20,
             volume: VolumeOptions::default(),
         }

@@ -1,7 +1,7 @@
 //! Reading: a key, or keys in order, as they were at one moment.
 
 use crate::core::Core;
-use crate::core::level::InLevel;
+use crate::core::run::InRun;
 use crate::core::view::View;
 use crate::cursor::{Cursor, InMemory, Merged};
 use crate::order::Order;
@@ -52,14 +52,14 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
     let order = core.order();
     let value = |kind: Kind, value| (kind == Kind::Put).then_some(value);
     // Changes in memory are newer than all in tables; those being flushed are older than the others.
-    let of_part = view.parts.get(view.part(order, key)).into_iter();
-    for memory in of_part.chain(view.frozen.iter().rev().map(|(_, memory)| memory)) {
+    let frozen = view.frozen.iter().rev().map(|frozen| &frozen.memory);
+    for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
             return Ok(value(found.kind, found.value));
         }
     }
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
-    for table in view.levels.with_key(order, key) {
+    for table in view.tables.with_key(order, key) {
         if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
             break;
         }
@@ -80,14 +80,8 @@ pub(crate) fn all(order: &Arc<dyn Order>, view: &View) -> Result<Merged> {
     let memory = view.memory().filter(|memory| !memory.is_empty());
     let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
     cursors.extend(memory.map(|memory| Box::new(InMemory::new(memory.clone())) as Box<dyn Cursor>));
-    for level in view.levels.iter() {
-        if level.disjoint {
-            cursors.push(Box::new(InLevel::new(order, level.tables.clone())));
-        } else {
-            for table in &level.tables {
-                cursors.push(Box::new(InLevel::new(order, vec![table.clone()])));
-            }
-        }
+    for run in view.tables.runs() {
+        cursors.push(Box::new(InRun::new(order, run.clone())));
     }
     Ok(Merged::new(order, cursors))
 }

@@ -3,13 +3,13 @@
 use crate::batch::{self, Found, Record};
 use crate::core::cache::Cache;
 use crate::core::file::TableFile;
-use crate::core::view::{Levels, View};
+use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
-use crate::manifest::{Manifest, Note, WalZone, notes, record};
+use crate::manifest::{MOST, Manifest, Note, Places, WalZone, notes, record};
 use crate::memtable::MemTable;
 use crate::options::Options;
+use crate::policy::{self, Policy, Ring, Sizes};
 use crate::wal::{self, Wal, WalOptions};
-use crate::work::ROOM;
 use crate::write::insert;
 use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
 use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
@@ -27,14 +27,49 @@ const LOG_ZONES: u32 = 4;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
 
-/// What a store needs: four zones of metadata, two of the log, one of the bottom, one of upper tables, and what a merge needs. Of active zones two are the metadata's, and
-/// the write-ahead log, upper tables, the bottom and whoever is about to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
+/// What a store needs: four zones of metadata, four of the log, one of the bottom, one of upper tables, the four that a merge needs, and two in which not
+/// much goes. Of active zones two are the metadata's, and the write-ahead log, upper tables, the bottom and whoever is about to begin the next zone have one
+/// each: with fewer the log would wait for tables that wait for it.
 pub(crate) fn budget() -> Budget {
-    Budget { slots: 6, ..Budget::keeping(0, ROOM).at_least(LOG_ZONES + ROOM + 4) }
+    Budget { slots: 6, ..Budget::keeping(0, 0).at_least(LOG_ZONES + 12) }
 }
 
-/// Numbers of changes stay below this, so that counting on from one is never too much.
-const MOST_CHANGES: u64 = 1 << 56;
+/// A memory that is full must become tables of a part of the drive: a 32nd is its most.
+const MEMORY: u64 = 32;
+/// A merge reads and writes so many memories, or zones, at most.
+const MERGE: u64 = 64;
+
+/// The options, as far as the drive has room for them.
+fn fitting(tenant: &Tenant, mut options: Options) -> Options {
+    let volume = tenant.volume();
+    let most = u64::from(volume.geometry().zones) * volume.least_capacity() / MEMORY;
+    if options.memtable_bytes as u64 > most {
+        tracing::info!(wanted = options.memtable_bytes, taken = most, "the drive is too small for so much in memory");
+        options.memtable_bytes = most as usize;
+    }
+    options
+}
+
+/// The policy that the options name, or the store's own.
+fn policy(tenant: &Tenant, options: &Options, stored: &str) -> Result<(&'static str, Box<dyn Policy>)> {
+    let sizes = Sizes { memtable: options.memtable_bytes as u64, table: options.table_bytes, step: options.step_bytes };
+    let refuse = |sentence: String| Err(Error::refused(Code::InvalidArgument, &tenant.volume().name(), sentence));
+    let wanted = options.policy.as_deref().unwrap_or(if stored.is_empty() { policy::ALL[0].0 } else { stored });
+    let Some((name, make)) = policy::ALL.iter().find(|(name, _)| *name == wanted) else {
+        let names: Vec<_> = policy::ALL.iter().map(|(name, _)| *name).collect();
+        return refuse(format!("{wanted:?} is no policy of compactions; there are {}", names.join(", ")));
+    };
+    if !stored.is_empty() && stored != wanted {
+        return refuse(format!(
+            "the store's tables are laid out by the policy {stored:?}; open it without another one"
+        ));
+    }
+    if *name == "ring" {
+        let merge = sizes.memtable.max(tenant.volume().least_capacity()) * MERGE;
+        return Ok((name, Box::new(Ring { merge, bottom: options.bottom, ..Ring::new(sizes) })));
+    }
+    Ok((name, make(sizes)))
+}
 
 /// The log as it is found: stretches of bytes in order of their positions.
 struct Replay<'a> {
@@ -116,7 +151,7 @@ impl<'a> Replay<'a> {
     fn record(&mut self, record: &Record<'_>, at: u64, bytes: &[u8]) {
         let (seq, end) = (record.seq, record.seq.saturating_add(record.count()));
         let memory = at + bytes.len() as u64 > self.memory_from;
-        if end > MOST_CHANGES || record.changes().any(|change| change.space != 0) {
+        if end > MOST || record.changes().any(|change| change.space != 0) {
             self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
             return;
         }
@@ -149,6 +184,9 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ve
         tenant.adoption_done();
         tenant.recovered()?;
         manifest.apply(Note::Space { space: 0, order: options.order.name().into() });
+        manifest.apply(Note::Parts { space: 0, parts: vec![(0, None)] });
+        let name = policy(tenant, options, "")?.0;
+        manifest.apply(Note::Policy(name.into()));
         let mut log = MetaLog::create(tenant, COPIES, LOG_ZONES, Vec::new(), clock)?;
         let mut all = Batch::default();
         manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
@@ -165,6 +203,23 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ve
     };
     replay.pieces.iter().for_each(|piece| apply(piece));
     replay.records(&mut |_, record| apply(record));
+    if let Some(name) = manifest.spaces.get(&0).filter(|name| *name != options.order.name()) {
+        let sentence = format!(
+            "the store's keys are in the order {name:?}, and it was opened with {:?}; open it with its own",
+            options.order.name()
+        );
+        return Err(Error::refused(Code::InvalidArgument, &volume.name(), sentence));
+    }
+    let places = Places {
+        zones: volume.geometry().zones,
+        front: u64::from(volume.geometry().block.max(4096)),
+        capacity: &|zone| volume.capacity(ZoneId(zone)),
+    };
+    if let Err(sentence) = manifest.check(options.order.as_ref(), &places) {
+        let sentence = format!("has key-value metadata that makes no sense: {sentence}");
+        return Err(Error::unusable(&volume.name(), sentence.as_str()));
+    }
+    manifest.settle(options.order.as_ref());
     log.adopt()?;
     let zones: BTreeSet<u32> =
         manifest.tables.values().map(|table| table.zone).chain(manifest.wal.iter().map(|wal| wal.zone)).collect();
@@ -216,31 +271,26 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
     Ok(())
 }
 
-/// Opens the store of a tenant; makes one, where there is none.
-pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<Arc<Core>> {
+/// Opens the store of a tenant, and finds its policy; makes a store, where there is none.
+pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<dyn Policy>)> {
     tenant.begin()?;
+    let options = fitting(tenant, options);
     let (log, manifest, damage) = manifest(tenant, &options)?;
     let order = options.order.clone();
-    if let Some(name) = manifest.spaces.get(&0).filter(|name| *name != order.name()) {
-        let sentence = format!(
-            "the store's keys are in the order {name:?}, and it was opened with {:?}; open it with its own",
-            order.name()
-        );
-        return Err(Error::refused(Code::InvalidArgument, &tenant.volume().name(), sentence));
-    }
     let block = tenant.volume().geometry().block.max(4096) as usize;
     let records = RecordOptions { gather: 256 << 10, block, zones_at_once: Some(1) };
     let zones = Arc::new(RecordWriter::new(tenant, records));
-    let bounds = Arc::new(manifest.bounds.get(&0).cloned().unwrap_or_default());
+    let policy = policy(tenant, &options, &manifest.policy)?.1;
     let cache = Arc::new(Cache::new(options.cache_bytes, options.table.block));
     let files = manifest.tables.values().map(|info| TableFile::new(info.clone(), &zones, &cache, &order));
-    let levels = Levels::of(order.as_ref(), files);
-    let view = View {
-        parts: (0..=bounds.len()).map(|_| Arc::new(MemTable::new(&order))).collect(),
-        bounds,
-        frozen: Vec::new(),
-        levels,
+    let tables = Arc::new(Tables::of(order.as_ref(), files));
+    let part = |(id, from): &(u32, Option<policy::Key>)| Part {
+        id: *id,
+        from: from.clone(),
+        memory: Arc::new(MemTable::new(&order)),
     };
+    let parts = manifest.parts.get(&0).into_iter().flatten().map(part).collect();
+    let view = View { parts, frozen: Vec::new(), tables };
     let of_tables = manifest.tables.values().map(|table| table.seqs.1).max().unwrap_or(0);
     let (front, next) = manifest.front;
     let wal = manifest.wal.clone();
@@ -257,7 +307,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<Arc<Core>> {
         options,
     });
     recover(&core, &wal, front, next.max(1))?;
-    Ok(core)
+    Ok((core, policy))
 }
 
 /// Brings back what was written to the log and is in no table.

@@ -4,9 +4,8 @@ use crate::batch::{Batch, Change, MAX_VALUE};
 use crate::core::Core;
 use crate::sync::lock;
 use crate::table::{Kind, MAX_KEY};
-use crate::work;
+use crate::work::Worker;
 use imbrex_device::{Code, Error, Result};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Refuses what the store cannot keep.
@@ -46,10 +45,10 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 }
 
 /// Writes a batch. It outlives the process when this returns, and a loss of power when `sync` was asked for.
-pub(crate) fn write(core: &Arc<Core>, batch: &Batch, sync: bool) -> Result<()> {
+pub(crate) fn write(core: &Core, worker: &Worker, batch: &Batch, sync: bool) -> Result<()> {
     check(core, batch)?;
     let deletes = batch.changes().all(|change| change.kind == Kind::Delete);
-    make_room(core, deletes)?;
+    worker.make_room(batch.bytes() as u64, deletes)?;
     if !batch.is_empty() {
         let _one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
@@ -60,24 +59,11 @@ pub(crate) fn write(core: &Arc<Core>, batch: &Batch, sync: bool) -> Result<()> {
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
 
-/// Whoever writes faster than tables can be made helps, before anything of the batch counts. `deletes`: the batch does nothing else.
-fn make_room(core: &Arc<Core>, deletes: bool) -> Result<()> {
-    let inline = !core.tenant.volume().is_threaded();
-    while if inline { work::is_due(core) } else { work::is_behind(core) } {
-        if !work::flush_step(core, u64::MAX, deletes)? {
-            break;
-        }
-    }
-    while inline && work::merge_step(core, false)? {}
-    Ok(())
-}
-
 /// Puts the changes of a record into memory, where readers see them; `record`: where it stands in the log, and the number of its first change.
 pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>, record: (u64, u64)) {
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
-        let part = view.part(core.order(), change.key);
-        view.parts[part].add(seq, change.kind, change.key, change.value, record);
+        view.part(core.order(), change.key).memory.add(seq, change.kind, change.key, change.value, record);
         seq += 1;
     }
     core.visible.store(seq - 1, Ordering::Release);

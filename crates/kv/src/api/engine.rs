@@ -2,21 +2,39 @@
 
 use crate::core::Core;
 use crate::options::Options;
-use crate::{recover, work};
+use crate::policy::{ALL, BOTTOM, Goal, Group};
+use crate::recover;
+use crate::work::Worker;
 use imbrex_device::{Drive, Error, Result};
 use imbrex_zones::shell::{Engine, Opened, Rest, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the maintenance thread rests where there is nothing to do, and after an error.
 const IDLE: Duration = Duration::from_millis(100);
 const FAILED: Duration = Duration::from_secs(1);
+/// A store to which nothing was written for so long is idle.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Since when nothing was written.
+pub(crate) struct Quiet {
+    /// The number of the last change.
+    last: u64,
+    since: Instant,
+}
+
+impl Default for Quiet {
+    fn default() -> Quiet {
+        Quiet { last: 0, since: Instant::now() }
+    }
+}
 
 /// Figures of an open store, beside those that every engine has.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Of each level: tables, their bytes, and their entries.
+    /// Of each level, the bottom last: tables, their bytes that count, and their entries.
     pub levels: Vec<(u64, u64, u64)>,
     /// Bytes of changes in memory.
     pub memory: u64,
@@ -27,25 +45,26 @@ pub struct Figures {
 /// An open store.
 pub(crate) struct Store {
     pub core: Arc<Core>,
+    pub worker: Worker,
     damage: Vec<String>,
 }
 
 impl Store {
-    fn new(core: Arc<Core>) -> Store {
-        Store { damage: core.damage(), core }
-    }
-
     pub fn figures_now(&self) -> Figures {
         let view = self.core.view();
-        let sums = |tables: &[Arc<crate::core::file::TableFile>]| {
-            tables
-                .iter()
-                .fold((0, 0, 0), |(n, bytes, entries), t| (n + 1, bytes + t.info.len, entries + t.info.entries))
-        };
+        // The bottom comes behind the others.
+        let level = |group: Group| if group == BOTTOM { usize::MAX } else { group.level.into() };
+        let highest = view.tables.iter().map(|table| level(table.info.group)).filter(|level| *level < usize::MAX).max();
+        let mut levels = vec![(0, 0, 0); highest.map_or(1, |highest| highest + 1) + 1];
+        let bottom = levels.len() - 1;
+        for table in view.tables.iter() {
+            let (tables, bytes, entries) = &mut levels[level(table.info.group).min(bottom)];
+            (*tables, *bytes, *entries) = (*tables + 1, *bytes + table.info.live, *entries + table.info.entries);
+        }
         let end = self.core.wal().map_or(0, |wal| wal.end());
         Figures {
-            levels: view.levels.iter().map(|level| sums(&level.tables)).collect(),
-            memory: view.memory().map(|memory| memory.bytes() as u64).sum(),
+            levels,
+            memory: view.in_memory() as u64,
             log: end.saturating_sub(self.core.look(|manifest| manifest.front.0)),
         }
     }
@@ -56,12 +75,16 @@ impl Engine for Store {
     const OPTIONS: &'static [UriOption<Options>] = &[
         ("memtable", |o, given| given.size(64 << 10..=64 << 30).map(|bytes| o.memtable_bytes = bytes as usize)),
         ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.cache_bytes = bytes)),
-        ("upper", |o, given| given.size(64 << 10..=1 << 50).map(|bytes| o.upper_bytes = bytes)),
+        ("policy", |o, given| {
+            let names: Vec<_> = ALL.iter().map(|(name, _)| (*name, *name)).collect();
+            given.one_of(&names).map(|name| o.policy = Some(name.into()))
+        }),
+        ("bottom", |o, given| given.number(0..=99).map(|percent| o.bottom = percent as u32)),
     ];
     type Options = Options;
     type Error = Error;
     type Figures = Figures;
-    type Chores = ();
+    type Chores = Quiet;
 
     fn opened() -> &'static Opened<Store> {
         static OPENED: LazyLock<Opened<Store>> = LazyLock::new(Opened::default);
@@ -82,7 +105,9 @@ impl Engine for Store {
     }
 
     fn open(start: Start<Store>) -> Result<Store> {
-        recover::open(&start.tenant, start.options).map(Store::new)
+        let (core, policy) = recover::open(&start.tenant, start.options)?;
+        let worker = Worker::new(core.clone(), policy, start.maintenance);
+        Ok(Store { damage: core.damage(), core, worker })
     }
 
     fn volume(&self) -> &Volume {
@@ -99,15 +124,21 @@ impl Engine for Store {
 
     fn step(&self) -> Result<bool> {
         self.core.free();
-        work::step(&self.core)
+        self.worker.step(Goal::Idle)
     }
 
     fn wants_thread(&self) -> bool {
         true
     }
 
-    fn chore(&self, (): &mut ()) -> Option<Rest> {
-        let time = match self.step() {
+    fn chore(&self, quiet: &mut Quiet) -> Option<Rest> {
+        let last = self.core.visible.load(Ordering::Acquire);
+        if last != quiet.last {
+            *quiet = Quiet { last, since: Instant::now() };
+        }
+        self.core.free();
+        let goal = if quiet.since.elapsed() >= QUIET { Goal::Idle } else { Goal::Usual };
+        let time = match self.worker.step(goal) {
             Ok(true) => Duration::ZERO,
             Ok(false) => IDLE,
             Err(error) => {

@@ -5,7 +5,6 @@ use crate::batch::Batch;
 use crate::core::Core;
 use crate::options::Options;
 use crate::read::{self, Iter, Reader};
-use crate::work;
 use crate::write;
 use imbrex_device::{Drive, Result};
 use imbrex_zones::shell::Shell;
@@ -114,7 +113,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn write(&self, batch: &Batch, sync: bool) -> Result<()> {
-        write::write(self.core(), batch, sync)
+        write::write(self.core(), &self.0.worker, batch, sync)
     }
 
     /// Makes durable what was written so far.
@@ -151,7 +150,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn flush(&self) -> Result<()> {
-        work::flush_all(self.core())
+        self.0.worker.flush_all()
     }
 
     /// Merges all tables, so that each key is in one.
@@ -159,9 +158,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn compact(&self) -> Result<()> {
-        self.flush()?;
-        while work::merge_step(self.core(), true)? {}
-        Ok(())
+        self.0.worker.merge_all()
     }
 
     /// Does one piece of background work: its own, or the volume's. False: there was none.
@@ -178,7 +175,7 @@ impl Kv {
     /// Those of the reads that are not about bytes.
     pub fn check(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        for table in self.core().view().levels.tables() {
+        for table in self.core().view().tables.iter() {
             let of = |sentence| format!("table {} in zone {}: {sentence}", table.info.id, table.info.zone);
             match table.check() {
                 Ok(sentences) => found.extend(sentences.into_iter().map(of)),

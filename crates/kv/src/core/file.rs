@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// Bytes that a merge reads in one command.
-const STREAM: usize = 4 << 20;
+const STREAM: usize = 8 << 20;
 
 /// Where the bytes of a table are.
 struct Place {
@@ -79,8 +79,10 @@ impl TableFile {
         Arc::new(TableFile { info, pinned: Arc::new(pinned) })
     }
 
-    /// The same table, as its description is now.
-    pub fn changed(&self, info: TableInfo) -> Arc<TableFile> {
+    /// The same table with a changed description.
+    pub fn changed(&self, change: impl FnOnce(&mut TableInfo)) -> Arc<TableFile> {
+        let mut info = self.info.clone();
+        change(&mut info);
         Arc::new(TableFile { info, pinned: self.pinned.clone() })
     }
 
@@ -111,9 +113,9 @@ impl TableFile {
     }
 
     /// The same for who reads all of it once.
-    pub fn scan(self: &Arc<Self>) -> Result<Box<dyn Cursor>> {
+    pub fn scan(self: &Arc<Self>) -> Result<InTable> {
         let ahead = Ahead { place: self.place(Cause::Compaction), len: self.info.len, piece: Default::default() };
-        Ok(Box::new(InTable { file: self.clone(), iter: self.table()?.scan(Arc::new(ahead)) }))
+        Ok(InTable { file: self.clone(), iter: self.table()?.scan(Arc::new(ahead)) })
     }
 
     /// Sentences about what is wrong with it.
@@ -161,12 +163,17 @@ impl Source for Ahead {
 }
 
 /// Of a table, from the key on to which it was trimmed.
-struct InTable {
+pub(crate) struct InTable {
     file: Arc<TableFile>,
     iter: Iter,
 }
 
 impl InTable {
+    /// Bytes of the table from the block on in which it stands.
+    pub fn left(&self) -> u64 {
+        self.iter.offset().map_or(0, |offset| self.file.info.len.saturating_sub(offset))
+    }
+
     fn before_front(&self, key: &[u8]) -> bool {
         self.file.pinned.order.compare(key, self.file.info.first()) == Ordering::Less
     }

@@ -5,12 +5,14 @@
 
 pub(crate) mod cache;
 pub(crate) mod file;
-pub(crate) mod level;
+pub(crate) mod run;
+pub(crate) mod tree;
 pub(crate) mod view;
 
 use crate::manifest::{Manifest, Note, TableInfo, WalZone, record};
 use crate::options::Options;
 use crate::order::Order;
+use crate::policy::{Group, Open};
 use crate::sync::lock;
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
@@ -33,8 +35,8 @@ const AROUND_RECORD: u64 = 4;
 /// What the header of a zone with tables says.
 const TABLES: u8 = 2;
 
-/// Tables that share zones: of a level, and of a part of it.
-pub(crate) type Group = (u8, u32);
+/// Active zones beside those of groups: two of the metadata, the log's, and one that is about to begin.
+const ACTIVE_BESIDE: u32 = 4;
 
 #[derive(Default)]
 struct State {
@@ -67,10 +69,6 @@ pub(crate) struct Core {
     pub readers: Mutex<BTreeMap<u64, usize>>,
     /// Who changes the store: one at a time.
     pub writing: Mutex<()>,
-    /// Who makes tables of what is in memory: one at a time.
-    pub flushing: Mutex<()>,
-    /// Who merges tables: one at a time.
-    pub merging: Mutex<()>,
     damage: Mutex<Vec<String>>,
 }
 
@@ -105,8 +103,6 @@ impl Core {
             visible: parts.visible.into(),
             readers: Mutex::default(),
             writing: Mutex::default(),
-            flushing: Mutex::default(),
-            merging: Mutex::default(),
             damage: Mutex::new(parts.damage),
         })
     }
@@ -148,10 +144,41 @@ impl Core {
         self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Puts another view in place of the last. One caller at a time, and nobody changes the store meanwhile.
-    pub fn change_view(&self, change: impl FnOnce(&View) -> View) {
-        let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *view = Arc::new(change(&view));
+    /// Puts another view in place of the last. One caller at a time.
+    pub fn set_view(&self, view: View) {
+        let view = Arc::new(view);
+        // The last one may be dropped here, which may end pins: not under the lock.
+        let _last = std::mem::replace(&mut *self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner), view);
+    }
+
+    /// The same tables but for some.
+    pub fn change_tables(&self, more: &[Arc<TableFile>], less: &[u64]) {
+        let view = self.view();
+        self.set_view(View { tables: Arc::new(view.tables.with(self.order(), more, less)), ..View::clone(&view) });
+    }
+
+    /// Bytes of a zone that tables can have.
+    pub fn zone_bytes(&self) -> u64 {
+        self.tenant.volume().least_capacity() - u64::from(self.tenant.volume().geometry().block.max(4096))
+    }
+
+    /// Groups that may each have a zone that is written.
+    pub fn groups_at_once(&self) -> u32 {
+        self.tenant.most_active().map_or(u32::MAX, |most| most.saturating_sub(ACTIVE_BESIDE).max(2))
+    }
+
+    /// Zones that groups write, and how many zones have tables or get some.
+    pub fn zones_of_tables(&self) -> (Vec<Open>, u32) {
+        let s = lock(&self.state);
+        let of = |(group, open): (&Group, &OpenZone)| Open {
+            group: *group,
+            zone: open.zone.0,
+            room: open.capacity.saturating_sub(open.at),
+        };
+        let open: Vec<Open> = s.open.iter().map(of).collect();
+        let full = s.in_zone.iter().filter(|(_, tables)| !tables.is_empty()).map(|(zone, _)| *zone);
+        let used: BTreeSet<u32> = full.chain(open.iter().map(|open| open.zone)).collect();
+        (open, used.len() as u32)
     }
 
     /// The next table's number.
@@ -266,6 +293,7 @@ impl Core {
                 s.forget_if_empty(&self.tenant, open.zone.0);
             }
         }
+        self.close_fullest();
         let zone = match self.take() {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
                 // Some may be forgotten, and nobody has committed since.
@@ -290,7 +318,18 @@ impl Core {
         Ok(open)
     }
 
-    /// An empty zone for tables. What is reserved for the log stays; how much is kept free for merges is the worker's business.
+    /// Where as many groups write as may, one of them stops.
+    fn close_fullest(&self) {
+        let mut s = lock(&self.state);
+        while s.open.len() >= self.groups_at_once() as usize {
+            let room = |open: &OpenZone| open.capacity.saturating_sub(open.at);
+            let Some(zone) = s.open.values().min_by_key(|open| room(open)).map(|open| open.zone.0) else { return };
+            s.close(&self.zones, zone);
+            s.forget_if_empty(&self.tenant, zone);
+        }
+    }
+
+    /// An empty zone for tables. What is reserved for the log stays; how much is kept free for merges is the policy's business.
     fn take(&self) -> Result<ZoneId> {
         let counts = self.tenant.counts();
         if counts.free <= counts.reservations {
@@ -299,16 +338,20 @@ impl Core {
         self.tenant.take(Urgency::Cleaning)
     }
 
-    /// Nothing more goes to these zones.
-    pub fn close_zones(&self, zones: &BTreeSet<u32>) {
+    /// Nothing more goes to the open zones of these groups, or to these zones.
+    pub fn close_zones(&self, which: impl Fn(Group, u32) -> bool) {
         let mut s = lock(&self.state);
-        let open: Vec<u32> = s.open.values().map(|open| open.zone.0).filter(|zone| zones.contains(zone)).collect();
-        open.into_iter().for_each(|zone| s.close(&self.zones, zone));
+        let all = s.open.iter().map(|(group, open)| (*group, open.zone.0));
+        let due: Vec<u32> = all.filter(|(group, zone)| which(*group, *zone)).map(|(_, zone)| zone).collect();
+        for zone in due {
+            s.close(&self.zones, zone);
+            s.forget_if_empty(&self.tenant, zone);
+        }
     }
 
     /// What tells, in a zone itself, that it has tables, and of which group.
     fn header(&self, zone: ZoneId, life: u64, group: Group) -> ZoneHeader {
-        let file = u64::from(group.0) << 32 | u64::from(group.1);
+        let file = u64::from(group.level) << 32 | u64::from(group.part);
         ZoneHeader { kind: TABLES, file, name: "tables".into(), ..self.tenant.header(zone, life) }
     }
 
@@ -332,6 +375,11 @@ impl Core {
     /// All numbers that somebody reads at.
     pub fn reader_seqs(&self) -> Vec<u64> {
         lock(&self.readers).keys().copied().collect()
+    }
+
+    /// No reader needs what a change with this number or a smaller one supersedes.
+    pub fn settled(&self) -> u64 {
+        lock(&self.readers).keys().next().copied().unwrap_or(u64::MAX)
     }
 
     pub fn new_file(&self, info: TableInfo) -> Arc<TableFile> {

@@ -3,95 +3,136 @@
 use super::file::TableFile;
 use crate::memtable::MemTable;
 use crate::order::Order;
-use std::collections::BTreeSet;
+use crate::policy::{Group, Key};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Tables of one level, by their smallest keys.
-#[derive(Clone, Default)]
-pub(crate) struct Level {
-    pub tables: Vec<Arc<TableFile>>,
-    /// No key is in two of them.
-    pub disjoint: bool,
+/// Tables of which no key is in two, in the order of keys.
+pub(crate) type Run = Vec<Arc<TableFile>>;
+
+/// All tables.
+#[derive(Default)]
+pub(crate) struct Tables {
+    by_id: BTreeMap<u64, Arc<TableFile>>,
+    /// All of them, in as few runs as can be.
+    runs: Vec<Arc<Run>>,
 }
 
-/// Tables, by levels.
-#[derive(Clone, Default)]
-pub(crate) struct Levels(Vec<Level>);
+impl Tables {
+    pub fn of(order: &dyn Order, tables: impl IntoIterator<Item = Arc<TableFile>>) -> Tables {
+        Tables::new(order, tables.into_iter().map(|table| (table.info.id, table)).collect())
+    }
 
-impl Levels {
-    pub fn of(order: &dyn Order, tables: impl IntoIterator<Item = Arc<TableFile>>) -> Levels {
-        let mut levels: Vec<Level> = Vec::new();
-        for table in tables {
-            let level = usize::from(table.info.level);
-            if levels.len() <= level {
-                levels.resize_with(level + 1, Level::default);
+    fn new(order: &dyn Order, by_id: BTreeMap<u64, Arc<TableFile>>) -> Tables {
+        let mut sorted: Run = by_id.values().cloned().collect();
+        sorted.sort_by(|a, b| order.compare(a.info.first(), b.info.first()));
+        let mut runs: Vec<Run> = Vec::new();
+        for table in sorted {
+            let ended =
+                |run: &Run| run.last().is_none_or(|last| order.compare(&last.info.largest, table.info.first()).is_lt());
+            match runs.iter().position(ended) {
+                Some(run) => runs[run].push(table),
+                None => runs.push(vec![table]),
             }
-            levels[level].tables.push(table);
         }
-        for level in &mut levels {
-            level.tables.sort_by(|a, b| order.compare(a.info.first(), b.info.first()));
-            let apart = |pair: &[Arc<TableFile>]| order.compare(&pair[0].info.largest, pair[1].info.first()).is_lt();
-            level.disjoint = level.tables.windows(2).all(apart);
-        }
-        Levels(levels)
+        Tables { by_id, runs: runs.into_iter().map(Arc::new).collect() }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Level> {
-        self.0.iter()
+    /// The same with some more, and without some.
+    pub fn with(&self, order: &dyn Order, more: &[Arc<TableFile>], less: &[u64]) -> Tables {
+        let mut by_id = self.by_id.clone();
+        by_id.retain(|id, _| !less.contains(id));
+        by_id.extend(more.iter().map(|table| (table.info.id, table.clone())));
+        Tables::new(order, by_id)
     }
 
-    /// Those of a level, by their smallest keys.
-    pub fn at(&self, level: u8) -> &[Arc<TableFile>] {
-        self.0.get(usize::from(level)).map_or(&[], |level| &level.tables)
+    pub fn get(&self, id: u64) -> Option<&Arc<TableFile>> {
+        self.by_id.get(&id)
     }
 
-    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.0.iter().flat_map(|level| &level.tables)
+    /// By their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.by_id.values()
+    }
+
+    pub fn runs(&self) -> &[Arc<Run>] {
+        &self.runs
     }
 
     /// Tables in which changes of a key may be, those with the newest change first.
     pub fn with_key(&self, order: &dyn Order, key: &[u8]) -> Vec<&Arc<TableFile>> {
-        let mut found = Vec::new();
-        for level in &self.0 {
-            if level.disjoint {
-                let behind = level.tables.partition_point(|table| order.compare(table.info.first(), key).is_le());
-                found.extend(level.tables[..behind].last().filter(|table| table.info.covers(order, key)));
-            } else {
-                found.extend(level.tables.iter().filter(|table| table.info.covers(order, key)));
-            }
-        }
+        let in_run = |run: &Run| {
+            let behind = run.partition_point(|table| order.compare(table.info.first(), key).is_le());
+            behind.checked_sub(1).filter(|at| run[*at].info.covers(order, key))
+        };
+        let mut found: Vec<_> = self.runs.iter().filter_map(|run| in_run(run).map(|at| &run[at])).collect();
         found.sort_by_key(|table| std::cmp::Reverse(table.info.seqs.1));
         found
     }
 }
 
+/// A partition of the keys.
+#[derive(Clone)]
+pub(crate) struct Part {
+    /// Never given again while something knows it.
+    pub id: u32,
+    /// Its first key; nothing for the first partition.
+    pub from: Option<Key>,
+    /// Changes that are not being flushed.
+    pub memory: Arc<MemTable>,
+}
+
+/// Changes that are being flushed.
+#[derive(Clone)]
+pub(crate) struct Frozen {
+    /// Whose tables they become, and of how many bytes at most.
+    pub into: Group,
+    pub table: u64,
+    pub memory: Arc<MemTable>,
+}
+
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct View {
-    /// Where the partitions begin, but for the first.
-    pub bounds: Arc<Vec<Vec<u8>>>,
-    /// Changes of each partition that are not being flushed.
-    pub parts: Vec<Arc<MemTable>>,
-    /// Those that are, and of which partition, the newest last.
-    pub frozen: Vec<(usize, Arc<MemTable>)>,
-    pub levels: Levels,
+    /// In the order of keys; at least one.
+    pub parts: Vec<Part>,
+    /// The newest last.
+    pub frozen: Vec<Frozen>,
+    pub tables: Arc<Tables>,
 }
 
 impl View {
     /// The partition of a key.
-    pub fn part(&self, order: &dyn Order, key: &[u8]) -> usize {
-        self.bounds.partition_point(|bound| order.compare(bound, key).is_le())
+    pub fn part(&self, order: &dyn Order, key: &[u8]) -> &Part {
+        let before = |part: &Part| part.from.as_ref().is_none_or(|from| order.compare(from, key).is_le());
+        &self.parts[self.parts.partition_point(before).saturating_sub(1)]
     }
 
     /// Changes in memory, those of a key that are newer first.
     pub fn memory(&self) -> impl Iterator<Item = &Arc<MemTable>> {
-        self.parts.iter().chain(self.frozen.iter().rev().map(|(_, memory)| memory))
+        self.parts.iter().map(|part| &part.memory).chain(self.frozen.iter().rev().map(|frozen| &frozen.memory))
     }
 
-    /// The same with some tables more and some less.
-    pub fn with_tables(&self, order: &dyn Order, more: &[Arc<TableFile>], less: &[u64]) -> View {
-        let less: BTreeSet<u64> = less.iter().copied().collect();
-        let stay = self.levels.tables().filter(|table| !less.contains(&table.info.id)).cloned();
-        let levels = Levels::of(order, stay.chain(more.iter().cloned()));
-        View { bounds: self.bounds.clone(), parts: self.parts.clone(), frozen: self.frozen.clone(), levels }
+    /// Bytes of changes in memory.
+    pub fn in_memory(&self) -> usize {
+        self.memory().map(|memory| memory.bytes()).sum()
+    }
+
+    /// The same with other partitions: their numbers and first keys. Nobody writes meanwhile.
+    pub fn divided(&self, order: &Arc<dyn Order>, parts: &[(u32, Option<Key>)]) -> View {
+        let end = |at: usize| self.parts.get(at + 1).map(|next| &next.from);
+        let piece = |(at, (id, from)): (usize, &(u32, Option<Key>))| {
+            let until = parts.get(at + 1).map(|(_, next)| next);
+            let same = |old: &usize| self.parts[*old].from == *from && end(*old) == until;
+            if let Some(old) = (0..self.parts.len()).find(same) {
+                return Part { id: *id, ..self.parts[old].clone() };
+            }
+            let memory = MemTable::new(order);
+            for old in self.parts.iter().filter(|old| !old.memory.is_empty()) {
+                memory.add_all(&old.memory, from.as_deref(), until.and_then(Option::as_deref));
+            }
+            Part { id: *id, from: from.clone(), memory: Arc::new(memory) }
+        };
+        View { parts: parts.iter().enumerate().map(piece).collect(), ..self.clone() }
     }
 }

@@ -69,10 +69,19 @@ pub struct Table {
     pub tombstones: u64,
     /// Bytes that these hide, as far as can be told.
     pub hidden: u64,
+    /// Entries that newer ones of the same table supersede, kept for snapshots.
+    pub stale: u64,
     /// Where it lies.
     pub zone: u32,
     /// Keys that divide its bytes evenly, from the first key on; what was trimmed may be among them.
     pub marks: Arc<[Key]>,
+}
+
+impl Table {
+    /// Whether it has entries that are of no use in the lowest level.
+    pub fn has_waste(&self, settled: u64) -> bool {
+        self.stale + self.tombstones > 0 && self.newest <= settled
+    }
 }
 
 /// A partition of the keys, and what of the memtable is in it.
@@ -113,7 +122,7 @@ pub enum Kind {
 }
 
 /// A merge under way: what is remembered of it between steps.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// What it does.
     pub kind: Kind,
@@ -157,10 +166,35 @@ pub struct Snapshot<'a> {
     pub free: u32,
     /// Bytes of a zone that tables can have.
     pub zone: u64,
+    /// Zones that may be written at the same time; a group that begins another has one of the others closed.
+    pub writes: u32,
     /// The number of the next table.
     pub next: u64,
-    /// Whether nobody uses the store.
-    pub idle: bool,
+    /// No snapshot needs what a change with this sequence number or a smaller one supersedes.
+    pub settled: u64,
+    /// What for.
+    pub goal: Goal,
+}
+
+/// What a choice is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// Puts go on.
+    #[default]
+    Usual,
+    /// Nobody uses the store.
+    Idle,
+    /// All that is in memory becomes tables, the oldest first.
+    Flush,
+    /// The same, and each key comes to be in one table.
+    All,
+}
+
+impl Goal {
+    /// Whether all that is in memory becomes tables.
+    fn flushes(self) -> bool {
+        matches!(self, Goal::Flush | Goal::All)
+    }
 }
 
 /// One step of a merge.

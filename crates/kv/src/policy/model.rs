@@ -3,7 +3,7 @@
 //! It is public, because the tests of the policies and the experiment `kv-simulated` must drive the very same worker.
 
 use super::{
-    BOTTOM, Choice, Group, Job, Key, Kind, Open, Part, Policy, Pressure, Sizes, Snapshot, Step, Table, Window,
+    BOTTOM, Choice, Goal, Group, Job, Key, Kind, Open, Part, Policy, Pressure, Sizes, Snapshot, Step, Table, Window,
 };
 use crate::order::Bytewise;
 use std::collections::{BTreeMap, HashMap};
@@ -314,8 +314,10 @@ impl Model {
             zones: self.shape.zones,
             free: self.free.len() as u32,
             zone: self.shape.zone,
+            writes: self.shape.zones,
             next: self.next,
-            idle,
+            settled: u64::MAX,
+            goal: if idle { Goal::Idle } else { Goal::Usual },
         };
         what(&*self.policy, &tree)
     }
@@ -417,6 +419,7 @@ impl Model {
                 entries: 0,
                 tombstones: 0,
                 hidden: 0,
+                stale: 0,
                 zone,
                 marks: (0..MARKS).map(|mark| key(now[mark * count / MARKS].key)).collect(),
             };

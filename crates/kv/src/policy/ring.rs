@@ -5,7 +5,7 @@
 //! become empty together, in order. `docs/kv.md` has the rules, and what justifies them.
 
 use super::view::{cuts, depth, due, end, longest, merged, next, overlap, part_of};
-use super::{BOTTOM, Choice, Group, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
+use super::{BOTTOM, Choice, Goal, Group, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
 use std::collections::{HashMap, HashSet};
 
 /// The highest level of merged slices.
@@ -180,7 +180,9 @@ impl Ring {
         let all = tree.low + tree.upper;
         // The heaviest partition has twice the mean of the upper level.
         let full = all + 2 * (self.left(tree) * tree.of.zone);
-        let parts = full.div_ceil(self.most(tree)).max(8);
+        // Each has a zone that it writes, and so has the bottom.
+        let least = u64::from(tree.of.writes.saturating_sub(1)).clamp(1, 8);
+        let parts = full.div_ceil(self.most(tree)).max(least);
         (all / parts).max(8 * tree.of.zone)
     }
 
@@ -287,8 +289,8 @@ impl Ring {
         let budget = (left + tree.zones(tree.upper)) * tree.of.zone;
         let used = (tree.of.zones - tree.of.free) as usize;
         let zones: HashSet<u32> = tree.shares.iter().flat_map(|share| &share.upper).map(|table| table.zone).collect();
-        let rests = tree.of.idle && (zones.len().max(tree.zones(all) as usize) * 40 > used.max(40));
-        (left == 0 || all > budget || rests).then_some(heaviest)
+        let rests = tree.of.goal == Goal::Idle && (zones.len().max(tree.zones(all) as usize) * 40 > used.max(40));
+        (left == 0 || all > budget || rests || tree.of.goal == Goal::All).then_some(heaviest)
     }
 
     /// Begins to sweep a partition. Its number goes with it: what is flushed from now on is its successors'.
@@ -309,6 +311,24 @@ impl Ring {
         let pieces = self.pieces(tree, share.bytes + share.bottom);
         let parts = self.joined(tree, at).unwrap_or_else(|| self.divided(tree, at, pieces as usize, None));
         Choice::Begin { job, parts, closes }
+    }
+
+    /// Begins to write zones of the bottom again that have what snapshots needed.
+    fn rewrite(&self, tree: &Tree) -> Option<Choice> {
+        let (mut zones, mut bytes) = (HashSet::new(), 0);
+        for table in tree.bottom.iter().filter(|table| table.has_waste(tree.of.settled)) {
+            if zones.insert(table.zone) {
+                bytes += tree.of.zone;
+            }
+            if bytes >= self.most(tree) {
+                break;
+            }
+        }
+        let closes = tree.of.open.iter().filter(|open| zones.contains(&open.zone)).map(|open| open.group).collect();
+        let mut zones: Vec<u32> = zones.into_iter().collect();
+        zones.sort_unstable();
+        let job = Job { kind: Kind::Sweep, part: tree.unused(), from: 0, before: tree.of.next, zones };
+        (!job.zones.is_empty()).then_some(Choice::Begin { job, parts: Vec::new(), closes })
     }
 
     /// All partitions, once neighbours have the range of this one, too: one of them, or both a piece, where they are small.
@@ -449,6 +469,7 @@ impl Policy for Ring {
                 table: self.sizes.table,
             },
             Some(share) if !share.upper.is_empty() => self.sweep(&tree, share),
+            _ if of.goal == Goal::All => self.rewrite(&tree).unwrap_or(Choice::Nothing),
             _ => Choice::Nothing,
         }
     }

@@ -231,6 +231,7 @@ fn depth_and_cuts_of_tables() {
         entries: 1,
         tombstones: 0,
         hidden: 0,
+        stale: 0,
         zone: 0,
         marks: (0..5).map(|mark| key(from + (to - from) / 5 * mark)).collect(),
     };

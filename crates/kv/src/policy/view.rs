@@ -40,10 +40,11 @@ pub(super) fn end(parts: &[Part], at: usize) -> Option<&Key> {
 }
 
 /// The partition whose part of the memtable is flushed next: the one with the oldest entry where the log is nearly as long as it may
-/// be, or the largest where the memtable is full.
+/// be or where all is wanted, or the largest where the memtable is full.
 pub(super) fn due<'a>(tree: &Snapshot<'a>, sizes: Sizes) -> Option<&'a Part> {
     let oldest = tree.parts.iter().max_by_key(|part| part.log)?;
-    if oldest.bytes > 0 && oldest.log >= longest(sizes) - sizes.memtable / 8 {
+    let wanted = tree.goal.flushes() || oldest.log >= longest(sizes) - sizes.memtable / 8;
+    if oldest.bytes > 0 && wanted {
         return Some(oldest);
     }
     let full = tree.parts.iter().map(|part| part.bytes).sum::<u64>() >= sizes.memtable;

@@ -190,6 +190,11 @@ impl TableBuilder {
         self.last.is_none() && self.ranges.is_empty()
     }
 
+    /// Bytes of finished blocks so far.
+    pub fn bytes(&self) -> u64 {
+        self.written
+    }
+
     /// Entries so far.
     pub fn entries(&self) -> u64 {
         self.properties.entries

@@ -70,6 +70,11 @@ impl Iter {
         Some(Value { block: data.block().clone(), range: data.entry()?.value.clone() })
     }
 
+    /// Where the block of the entry begins in the table, in bytes; `None`: it is at no entry.
+    pub fn offset(&self) -> Option<u64> {
+        self.data.as_ref().map(|(_, at)| at.at)
+    }
+
     /// Goes to the first entry of all.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.seek_to_end(Way::Forward)

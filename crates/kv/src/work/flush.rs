@@ -1,45 +1,53 @@
 //! Flushing: changes in memory of one partition become a sorted table, or several.
 
-use super::UPPER;
+use super::Work;
 use super::keep::{Keep, Kept};
 use super::output::write_table;
 use crate::core::Core;
-use crate::core::view::View;
+use crate::core::view::{Frozen, Part, View};
 use crate::cursor::{Cursor, InMemory};
 use crate::manifest::Note;
 use crate::memtable::MemTable;
+use crate::policy::Group;
 use crate::sync::lock;
 use imbrex_device::{Cause, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// From now on the partition's changes go to a new part of memory.
-pub(super) fn freeze(core: &Arc<Core>, part: usize) -> Arc<MemTable> {
-    let _nobody_writes = lock(&core.writing);
-    let frozen = core.view().parts[part].clone();
-    core.change_view(|view| {
-        let (mut parts, mut all) = (view.parts.clone(), view.frozen.clone());
-        parts[part] = Arc::new(MemTable::new(&core.options.order));
-        all.push((part, frozen.clone()));
-        View { bounds: view.bounds.clone(), parts, frozen: all, levels: view.levels.clone() }
-    });
-    frozen
+/// Makes tables, of so many bytes at most, of what is in memory of the partition.
+pub(super) fn flush(core: &Arc<Core>, work: &mut Work, part: u32, (into, table): (Group, u64)) -> Result<()> {
+    match freeze(core, part, (into, table)) {
+        Some(frozen) => flush_frozen(core, work, &frozen),
+        None => Ok(()),
+    }
 }
 
-pub(super) fn flush_frozen(core: &Arc<Core>, group: u32, frozen: &Arc<MemTable>) -> Result<()> {
+/// From now on the partition's changes go to a new part of memory.
+fn freeze(core: &Core, part: u32, (into, table): (Group, u64)) -> Option<Frozen> {
+    let _nobody_writes = lock(&core.writing);
+    let mut view = View::clone(&core.view());
+    let part: &mut Part = view.parts.iter_mut().find(|known| known.id == part)?;
+    let memory = std::mem::replace(&mut part.memory, Arc::new(MemTable::new(&core.options.order)));
+    let frozen = Frozen { into, table, memory };
+    view.frozen.push(frozen.clone());
+    core.set_view(view);
+    Some(frozen)
+}
+
+pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -> Result<()> {
     // A batch may have changes of other partitions, too. The table must not outlive those, so the log is durable before it counts: the same flush is for both.
     core.wal()?.write()?;
-    let mut cursor = InMemory::new(frozen.clone());
+    let mut cursor = InMemory::new(frozen.memory.clone());
     cursor.seek(None)?;
     let keep = Keep::of_memory(core);
     let mut tables = Vec::new();
     let mut source = Kept::new(core, cursor, keep);
     loop {
-        match write_table(core, (UPPER, group), &mut source, None, Cause::Flush) {
+        match write_table(core, (frozen.into, frozen.table), &mut source, None, Cause::Flush) {
             Ok(Some(table)) => tables.push(table),
             Ok(None) => break,
             Err(error) => {
-                tables.iter().for_each(|table| core.give_up(table.info.id, (UPPER, group), table.info.zone));
+                tables.iter().for_each(|table| core.give_up(table.info.id, frozen.into, table.info.zone));
                 return Err(error);
             }
         }
@@ -48,17 +56,16 @@ pub(super) fn flush_frozen(core: &Arc<Core>, group: u32, frozen: &Arc<MemTable>)
     let (position, seq) = {
         let _nobody_writes = lock(&core.writing);
         let (view, end) = (core.view(), core.wal()?.end());
-        let others = view.memory().filter(|other| !Arc::ptr_eq(other, frozen));
+        let others = view.memory().filter(|other| !Arc::ptr_eq(other, &frozen.memory));
         let oldest = others.map(|other| other.oldest()).min();
-        oldest.unwrap_or((u64::MAX, u64::MAX)).min((end, core.visible.load(Ordering::Acquire) + 1))
+        let front = oldest.unwrap_or((u64::MAX, u64::MAX)).min((end, core.visible.load(Ordering::Acquire) + 1));
+        let mut next = View::clone(&view);
+        next.frozen.retain(|other| !Arc::ptr_eq(&other.memory, &frozen.memory));
+        next.tables = Arc::new(view.tables.with(core.order(), &tables, &[]));
+        core.set_view(next);
+        front
     };
     let mut notes: Vec<_> = tables.iter().map(|table| Note::Table(table.info.clone())).collect();
     notes.push(Note::Front { position, seq });
-    let number = core.note(&notes);
-    core.change_view(|view| {
-        let mut next = view.with_tables(core.order(), &tables, &[]);
-        next.frozen.retain(|(_, other)| !Arc::ptr_eq(other, frozen));
-        next
-    });
-    core.commit(number, Cause::Flush)
+    work.decide(core, &notes, Cause::Flush)
 }

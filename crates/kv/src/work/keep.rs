@@ -2,18 +2,19 @@
 
 use crate::core::Core;
 use crate::core::file::TableFile;
-use crate::core::view::Levels;
+use crate::core::view::Tables;
 use crate::cursor::{At, Cursor};
 use crate::table::Kind;
 use imbrex_device::Result;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Which changes somebody may still read.
 pub(super) struct Keep {
     /// Numbers that somebody reads at, ascending, and the newest.
     seqs: Vec<u64>,
-    /// Tables that are not merged, where a delete may hide something; `None`: anything may be below.
-    others: Option<Levels>,
+    /// All tables, and the numbers of those that are merged; a delete may hide something in the others. `None`: anything may be below.
+    others: Option<(Arc<Tables>, BTreeSet<u64>)>,
 }
 
 impl Keep {
@@ -24,9 +25,9 @@ impl Keep {
         Keep { seqs, others: None }
     }
 
-    /// Of a merge, beside which there are these tables.
-    pub fn of_merge(core: &Core, others: impl IntoIterator<Item = Arc<TableFile>>) -> Keep {
-        Keep { others: Some(Levels::of(core.order(), others)), ..Keep::of_memory(core) }
+    /// Of a merge of these `inputs`, which are among the tables.
+    pub fn of_merge(core: &Core, tables: Arc<Tables>, inputs: BTreeSet<u64>) -> Keep {
+        Keep { others: Some((tables, inputs)), ..Keep::of_memory(core) }
     }
 
     /// The first reader that sees a change with this number.
@@ -36,8 +37,9 @@ impl Keep {
 
     /// Whether a delete hides nothing that is not merged, and no reader needs it.
     fn may_drop(&self, core: &Core, key: &[u8], seq: u64) -> bool {
-        let older = |others: &Levels| others.with_key(core.order(), key).iter().any(|table| table.info.seqs.0 < seq);
-        !self.others.as_ref().is_none_or(older) && self.reader(seq) == self.reader(0)
+        let Some((tables, inputs)) = &self.others else { return false };
+        let older = |table: &&Arc<TableFile>| !inputs.contains(&table.info.id) && table.info.seqs.0 < seq;
+        self.reader(seq) == self.reader(0) && !tables.with_key(core.order(), key).iter().any(older)
     }
 }
 
@@ -83,10 +85,5 @@ impl<'a, C: Cursor> Kept<'a, C> {
             self.last = Some((at.key.to_vec(), self.keep.reader(at.seq)));
         }
         self.cursor.next()
-    }
-
-    /// The key that comes next, where the last table has ended.
-    pub fn next_key(&self) -> Option<Vec<u8>> {
-        self.at().map(|at| at.key.to_vec())
     }
 }

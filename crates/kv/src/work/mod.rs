@@ -1,8 +1,9 @@
-//! What the store does in the background: changes in memory become tables, and tables are merged. One flush and one merge at a time.
+//! What the store does in the background: it asks the [policy](crate::policy) what is to be done, and carries that out. One choice at a time.
 //!
-//! **Space.** A merge frees zones of the bottom as it goes, and those of upper tables at its end. So it needs as many zones as upper tables have, and
-//! [`ROOM`] more: the output's, the bottom zone that is half read, and one more at each side that it rewrites. A flush that would leave less waits for a merge, and
-//! where that gains nothing there is no space. Changes that only delete may go two zones further, since the merge that follows gives more back.
+//! Each choice is one record of the metadata log, durable before the next choice is made. So a cut log never has half of a choice, nor one without those
+//! before it.
+//!
+//! The maintenance thread works through choices. Whoever puts may have to: when the policy holds puts back, or when there is no such thread.
 
 mod flush;
 mod keep;
@@ -10,128 +11,239 @@ mod merge;
 mod output;
 
 use crate::core::Core;
-use crate::core::view::View;
+use crate::core::file::InTable;
+use crate::core::tree::Tree;
+use crate::manifest::{Manifest, Note, TableInfo};
+use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::lock;
-use imbrex_device::{Code, Result};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use imbrex_device::{Cause, Result};
+use imbrex_zones::shell::Maintenance;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Level of the tables that flushes make, and of the sorted ones below.
-const UPPER: u8 = 0;
-const BOTTOM: u8 = 1;
+/// So many choices without a merge are made in one go at most.
+const AT_ONCE: usize = 1000;
+/// Puts are admitted in parts of the memory.
+const PARTS: u64 = 16;
 
-/// Zones that a merge needs beside those of upper tables.
-pub(crate) const ROOM: u32 = 4;
+/// Carries choices out.
+pub(crate) struct Worker {
+    core: Arc<Core>,
+    policy: Box<dyn Policy>,
+    /// The thread that works beside those that put.
+    thread: Arc<Maintenance>,
+    /// One at a time.
+    work: Mutex<Work>,
+    /// Bytes that may be put before the policy is asked again.
+    admitted: AtomicI64,
+}
 
-/// Does one piece of work that must be done, if there is any.
-pub(crate) fn step(core: &Arc<Core>) -> Result<bool> {
-    match flush_step(core, u64::MAX, false) {
-        // Whoever puts is told.
-        Err(error) if error.code() == Code::NoSpace => merge_step(core, false),
-        flushed => Ok(flushed? || merge_step(core, false)?),
+/// What whoever works knows from one choice to the next.
+#[derive(Default)]
+struct Work {
+    /// Readers of tables in the middle of which a merge is, and from which key on.
+    scans: BTreeMap<u64, (Option<Key>, InTable)>,
+    /// What is decided, and not durable yet since a commit has failed.
+    undone: Option<u64>,
+    /// Choices so far.
+    choices: u64,
+    /// How many there were when a limited amount was admitted last.
+    limited: Option<u64>,
+}
+
+/// What was done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    /// A step of a merge.
+    Merge,
+    Other,
+}
+
+impl Work {
+    /// Makes and carries out one choice.
+    fn one(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
+        if let Some(seq) = self.undone {
+            self.finish(core, seq, Cause::Compaction)?;
+        }
+        if let Some(frozen) = core.view().frozen.first().cloned() {
+            // An earlier attempt has failed.
+            flush::flush_frozen(core, self, &frozen)?;
+            return Ok(Done::Other);
+        }
+        let choice = policy.choose(&Tree::of(core, goal).snapshot());
+        self.choices += u64::from(!matches!(choice, Choice::Nothing));
+        match choice {
+            Choice::Nothing => return Ok(Done::Nothing),
+            Choice::Flush { part, into, table } => flush::flush(core, self, part, (into, table))?,
+            Choice::Merge(step) => {
+                merge::merge(core, self, &step)?;
+                return Ok(Done::Merge);
+            }
+            Choice::Begin { job, parts, closes } => {
+                core.close_zones(|group, _| closes.contains(&group));
+                let mut jobs = core.look(|manifest| manifest.jobs.clone());
+                jobs.push(job);
+                self.divide(core, parts, jobs)?;
+            }
+            Choice::Bounds(parts) => {
+                let jobs = core.look(|manifest| manifest.jobs.clone());
+                self.divide(core, parts, jobs)?;
+            }
+            Choice::End => {
+                self.scans.clear();
+                let mut jobs = core.look(|manifest| manifest.jobs.clone());
+                jobs.pop();
+                self.decide(core, &[Note::Jobs(jobs)], Cause::Compaction)?;
+            }
+            Choice::Relabel(tables, group) => self.relabel(core, tables, group)?,
+            Choice::Window(window) => {
+                core.close_zones(|_, zone| window.zones.contains(&zone));
+                self.decide(core, &[Note::Window(window)], Cause::Compaction)?;
+            }
+        }
+        Ok(Done::Other)
     }
-}
 
-/// Whether there is so much in memory, or in the log, that tables must be made of it.
-pub(crate) fn is_due(core: &Core) -> bool {
-    part_to_flush(core).is_some()
-}
-
-/// Whether there is so much that who writes has to wait.
-pub(crate) fn is_behind(core: &Core) -> bool {
-    in_memory(&core.view()) > core.options.memtable_bytes * 3 / 2
-}
-
-/// How many bytes of changes are in memory.
-fn in_memory(view: &View) -> usize {
-    view.memory().map(|memory| memory.bytes()).sum()
-}
-
-/// The partition whose part of memory is flushed next, if one must be.
-fn part_to_flush(core: &Core) -> Option<usize> {
-    let view = core.view();
-    // Else the log grows without end for a part that hardly changes.
-    let oldest = (0..view.parts.len()).min_by_key(|part| view.parts[*part].oldest())?;
-    let end = core.wal().map_or(0, |wal| wal.end());
-    if end.saturating_sub(view.parts[oldest].oldest().0) > 2 * core.options.memtable_bytes as u64 {
-        return Some(oldest);
+    /// Makes choices until one is a step of a merge. False: nothing is to be done.
+    fn some(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<bool> {
+        for at in 0..AT_ONCE {
+            match self.one(core, policy, goal)? {
+                Done::Nothing => return Ok(at > 0),
+                Done::Merge => break,
+                Done::Other => {}
+            }
+        }
+        Ok(true)
     }
-    let largest = (0..view.parts.len()).max_by_key(|part| view.parts[*part].bytes())?;
-    (in_memory(&view) > core.options.memtable_bytes).then_some(largest)
-}
 
-/// Whether a flush of so many zones leaves enough for the merge that must follow.
-fn leaves_room(free: u32, upper: u32, flush: u32, deletes: bool) -> bool {
-    free >= upper + flush + ROOM + 2 * u32::from(!deletes)
-}
+    /// Logs what is decided, and makes it durable.
+    fn decide(&mut self, core: &Core, notes: &[Note], cause: Cause) -> Result<()> {
+        let seq = core.note(notes);
+        self.finish(core, seq, cause)
+    }
 
-fn may_flush(core: &Core, deletes: bool) -> bool {
-    let (view, counts) = (core.view(), core.tenant.counts());
-    let upper: BTreeSet<u32> = view.levels.at(UPPER).iter().map(|table| table.info.zone).collect();
-    let flush = (in_memory(&view) as u64).div_ceil(core.tenant.volume().least_capacity()) as u32;
-    // What the log has behind its last zone comes back with the flush.
-    let log = core.look(|manifest| manifest.wal.len().saturating_sub(1)) as u32;
-    let free = counts.free.saturating_sub(counts.reservations);
-    free > flush && leaves_room(free + log, upper.len() as u32, flush, deletes)
-}
+    fn finish(&mut self, core: &Core, seq: u64, cause: Cause) -> Result<()> {
+        self.undone = Some(seq);
+        core.commit(seq, cause)?;
+        self.undone = None;
+        Ok(())
+    }
 
-/// Makes tables of what is in memory of one partition, where that is too much, or where it has a change that is not newer than `upto`. `deletes`: room is
-/// made by what is about to come.
-///
-/// # Errors
-/// `NoSpace` where not even a merge makes room for it.
-pub(crate) fn flush_step(core: &Arc<Core>, upto: u64, deletes: bool) -> Result<bool> {
-    let old = |part: &usize| upto < u64::MAX && core.view().parts[*part].oldest().1 <= upto;
-    let wanted = || part_to_flush(core).or_else(|| (0..core.view().parts.len()).find(old));
-    while wanted().is_some() && !may_flush(core, deletes) {
-        if !merge_step(core, true)? {
-            return Err(core.no_space());
+    /// The keys are divided like this from now on, if at all; and these are the jobs.
+    fn divide(&mut self, core: &Core, parts: Vec<(u32, Option<Key>)>, jobs: Vec<Job>) -> Result<()> {
+        let mut notes = vec![Note::Jobs(jobs)];
+        if !parts.is_empty() {
+            let _nobody_writes = lock(&core.writing);
+            core.set_view(core.view().divided(&core.options.order, &parts));
+            let gone = |group: Group| group != BOTTOM && parts.iter().all(|(id, _)| *id != group.part);
+            core.close_zones(|group, _| gone(group));
+            notes.push(Note::Parts { space: 0, parts });
+        }
+        self.decide(core, &notes, Cause::Compaction)
+    }
+
+    fn relabel(&mut self, core: &Core, tables: Vec<u64>, group: Group) -> Result<()> {
+        let view = core.view();
+        let files: Vec<_> = tables.iter().filter_map(|id| view.tables.get(*id)).collect();
+        core.close_zones(|_, zone| files.iter().any(|file| file.info.zone == zone));
+        let moved: Vec<_> = files.iter().map(|file| file.changed(|info| info.group = group)).collect();
+        core.change_tables(&moved, &[]);
+        self.decide(core, &[Note::Relabel(tables, group)], Cause::Compaction)
+    }
+
+    /// Bytes that may be put now, as the policy says; works for them where that is needed. `deletes`: what comes only deletes, so it makes room even where there is
+    /// none.
+    fn admit(&mut self, core: &Arc<Core>, policy: &dyn Policy, deletes: bool) -> Result<u64> {
+        let memtable = core.options.memtable_bytes as u64;
+        if !core.tenant.volume().is_threaded() {
+            self.some(core, policy, Goal::Usual)?;
+        }
+        loop {
+            match policy.pressure(&Tree::of(core, Goal::Usual).snapshot()) {
+                Pressure::None => return Ok(memtable / PARTS),
+                Pressure::Slow(bytes) if self.limited != Some(self.choices) => {
+                    self.limited = Some(self.choices);
+                    return Ok(bytes);
+                }
+                Pressure::Slow(_) | Pressure::Stop if self.some(core, policy, Goal::Usual)? => {}
+                _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
+                _ => return Err(core.no_space()),
+            }
         }
     }
-    let _one = lock(&core.flushing);
-    if let Some((part, frozen)) = core.view().frozen.first().cloned() {
-        // An earlier attempt has failed.
-        flush::flush_frozen(core, part as u32, &frozen)?;
-        return Ok(true);
-    }
-    let Some(part) = wanted() else { return Ok(false) };
-    let frozen = flush::freeze(core, part);
-    flush::flush_frozen(core, part as u32, &frozen)?;
-    Ok(true)
 }
 
-/// Merges one partition with the bottom, where there is too much above that; `all`: where there is anything.
-pub(crate) fn merge_step(core: &Arc<Core>, all: bool) -> Result<bool> {
-    let _one = lock(&core.merging);
-    let mut of_groups = BTreeMap::<u32, u64>::new();
-    for table in core.view().levels.at(UPPER) {
-        *of_groups.entry(table.info.group).or_default() += table.info.len;
+impl Worker {
+    pub fn new(core: Arc<Core>, policy: Box<dyn Policy>, thread: Arc<Maintenance>) -> Worker {
+        Worker { core, policy, thread, work: Mutex::default(), admitted: AtomicI64::default() }
     }
-    if !all && of_groups.values().sum::<u64>() <= core.options.upper_bytes {
-        return Ok(false);
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        lock(&self.work)
     }
-    let Some((group, _)) = of_groups.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(false) };
-    merge::merge(core, group)?;
-    Ok(true)
-}
 
-/// Makes tables of all that readers see now.
-pub(crate) fn flush_all(core: &Arc<Core>) -> Result<()> {
-    let upto = core.visible.load(Ordering::Acquire);
-    while flush_step(core, upto, true)? {}
-    Ok(())
-}
+    /// Whoever is about to put so many bytes waits until the policy admits them, and works for it where nobody else does. `deletes`: it does nothing but
+    /// delete.
+    ///
+    /// # Errors
+    /// `NoSpace`, and those of the work.
+    pub fn make_room(&self, bytes: u64, deletes: bool) -> Result<()> {
+        let take = |left: i64| (left > 0).then(|| left.saturating_sub_unsigned(bytes));
+        while self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
+            let mut work = self.work();
+            // Somebody else may have come before.
+            if self.admitted.load(Ordering::Acquire) <= 0 {
+                let admitted = work.admit(&self.core, self.policy.as_ref(), deletes)?;
+                self.admitted.store(admitted.clamp(1, i64::MAX as u64) as i64, Ordering::Release);
+                drop(work);
+                self.thread.ring();
+            }
+        }
+        Ok(())
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Carries out choices up to a step of a merge. False: there was nothing to do.
+    pub fn step(&self, goal: Goal) -> Result<bool> {
+        self.work().some(&self.core, self.policy.as_ref(), goal)
+    }
 
-    #[test]
-    fn a_flush_leaves_room_for_the_merge_behind_it() {
-        assert!(leaves_room(ROOM + 5, 2, 1, false));
-        assert!(!leaves_room(ROOM + 4, 2, 1, false));
-        assert!(leaves_room(ROOM + 3, 2, 1, true));
-        assert!(!leaves_room(ROOM + 2, 2, 1, true));
+    /// One choice. False: there was nothing to do.
+    fn one(&self, goal: Goal) -> Result<bool> {
+        Ok(self.work().one(&self.core, self.policy.as_ref(), goal)? != Done::Nothing)
+    }
+
+    /// Makes tables of all that readers see now.
+    ///
+    /// # Errors
+    /// `NoSpace`, and those of the work.
+    pub fn flush_all(&self) -> Result<()> {
+        let core = &self.core;
+        let upto = core.visible.load(Ordering::Acquire);
+        while core.view().memory().any(|memory| memory.oldest().1 <= upto) {
+            if !self.one(Goal::Flush)? {
+                return Err(core.no_space());
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges all that readers see now, as far as the policy does.
+    ///
+    /// # Errors
+    /// `NoSpace`, and those of the work.
+    pub fn merge_all(&self) -> Result<()> {
+        self.flush_all()?;
+        let before = self.core.look(|manifest| manifest.next);
+        let over = |manifest: &Manifest| {
+            let waste = |table: &TableInfo| {
+                table.stale + table.deletes > 0 && table.live > 0 && table.seqs.1 <= self.core.settled()
+            };
+            let merged = |table: &TableInfo| table.group == BOTTOM && !waste(table) || table.id >= before;
+            manifest.jobs.is_empty() && manifest.tables.values().all(merged)
+        };
+        while !self.core.look(over) && self.one(Goal::All)? {}
+        Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! Writing tables: what comes of a cursor goes to a zone, and is durable before anybody names it.
 
 use super::keep::Kept;
+use crate::core::Core;
 use crate::core::file::TableFile;
-use crate::core::{Core, Group};
 use crate::cursor::{At, Cursor};
 use crate::manifest::TableInfo;
+use crate::policy::{Group, Key};
 use crate::table::{Identity, TableBuilder};
 use imbrex_device::{Cause, Code, Error, Result};
 use imbrex_zones::OpenZone;
@@ -19,10 +20,15 @@ const AROUND: u64 = 12 << 10;
 /// So often a table is written again whose zone died.
 const TRIES: usize = 4;
 
-/// Writes one table of what comes next; `None`: nothing comes. It ends before the key `cut`. Its bytes are durable when it returns, and nothing names it yet.
+/// A table has so many marks, if its keys are not longer than this.
+const MARKS: u64 = 8;
+const LONGEST_MARK: usize = 64;
+
+/// Writes one table of the group, of so many bytes at most, of what comes next; `None`: nothing comes. It ends before the key `cut`. Its bytes are durable
+/// when it returns, and nothing names it yet.
 pub(super) fn write_table<C: Cursor>(
     core: &Arc<Core>,
-    group: Group,
+    (group, most): (Group, u64),
     source: &mut Kept<'_, C>,
     cut: Option<&[u8]>,
     cause: Cause,
@@ -36,8 +42,8 @@ pub(super) fn write_table<C: Cursor>(
         let end =
             [cut, until.as_deref().filter(|_| !alone)].into_iter().flatten().min_by(|a, b| core.order().compare(a, b));
         let id = core.next_table();
-        let open = core.zone_for(id, group, room_for(core, source.at(), alone))?;
-        let tried = try_table(core, (id, open), group, source, end, cause);
+        let open = core.zone_for(id, group, room_for(core, source.at(), most, alone))?;
+        let tried = try_table(core, (id, open), (group, most), source, end, cause);
         if !matches!(tried, Ok(Tried::Table(_))) {
             core.give_up(id, group, open.zone.0);
         }
@@ -67,11 +73,10 @@ enum Tried {
 }
 
 /// Bytes of room that the zone of a table must have that begins with this change; `alone`: it must be empty.
-fn room_for(core: &Core, first: Option<At<'_>>, alone: bool) -> u64 {
-    let volume = core.tenant.volume();
-    let most = volume.least_capacity() - u64::from(volume.geometry().block.max(4096));
+fn room_for(core: &Core, first: Option<At<'_>>, table: u64, alone: bool) -> u64 {
+    let most = core.zone_bytes();
     let first = first.map_or(0, |at| 6 * at.key.len() as u64 + at.value.len() as u64);
-    let need = (core.options.table_bytes / LEAST).max(first + AROUND).min(most);
+    let need = (table.min(core.options.table_bytes) / LEAST).max(first + AROUND).min(most);
     if alone { most } else { need }
 }
 
@@ -79,7 +84,7 @@ fn room_for(core: &Core, first: Option<At<'_>>, alone: bool) -> u64 {
 fn try_table<C: Cursor>(
     core: &Arc<Core>,
     (id, open): (u64, OpenZone),
-    group: Group,
+    (group, most): (Group, u64),
     source: &mut Kept<'_, C>,
     until: Option<&[u8]>,
     cause: Cause,
@@ -89,7 +94,7 @@ fn try_table<C: Cursor>(
     let identity = Identity { table: id, space: 0, life: open.life };
     let mut builder = TableBuilder::new(core.options.table, core.options.order.clone(), identity)?;
     let mut out = Output { core, zone: open.zone.0, at: open.at, waiting: Vec::new(), block: block as usize };
-    let mut key: Option<Vec<u8>> = None;
+    let (mut key, mut keys, mut marks): (Option<Vec<u8>>, u64, Vec<Key>) = (None, 0, Vec::new());
     loop {
         source.settle()?;
         let Some(at) = source.at() else { break };
@@ -97,15 +102,18 @@ fn try_table<C: Cursor>(
         let new = key.as_ref().is_none_or(|key| core.order().compare(key, at.key).is_ne());
         let len = builder.estimated_len_with(at.key.len(), at.value.len());
         let over = until.is_some_and(|until| core.order().compare(at.key, until).is_ge());
-        if new && !builder.is_empty() && (over || len > room.min(core.options.table_bytes)) {
+        if new && !builder.is_empty() && (over || len > room.min(most)) {
             break;
         }
         if len > room {
             return Ok(Tried::Full(at.key.to_vec()));
         }
+        if new && at.key.len() <= LONGEST_MARK && builder.bytes() >= marks.len() as u64 * (room.min(most) / MARKS) {
+            marks.push(at.key.into());
+        }
         builder.add(at.key, at.seq, at.kind, at.value)?;
         if new {
-            key = Some(at.key.to_vec());
+            (key, keys) = (Some(at.key.to_vec()), keys + 1);
         }
         source.advance()?;
         out.waiting.append(&mut builder.take_ready());
@@ -128,19 +136,20 @@ fn try_table<C: Cursor>(
     let info = TableInfo {
         id,
         space: 0,
-        level: group.0,
-        group: group.1,
+        group,
         zone: open.zone.0,
         life: open.life,
         at: open.at,
         len: meta.len,
+        live: meta.len,
         entries: properties.entries,
         deletes: properties.deletions,
-        hidden: properties.hidden_bytes,
+        stale: properties.entries - keys,
         seqs: (properties.smallest_seq, properties.largest_seq),
-        smallest: properties.smallest,
-        largest: properties.largest,
+        smallest: properties.smallest.into(),
+        largest: properties.largest.into(),
         from: None,
+        marks: marks.into(),
     };
     Ok(Tried::Table(core.new_file(info)))
 }

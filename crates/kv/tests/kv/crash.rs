@@ -3,7 +3,8 @@
 use crate::support::{configs, options, value};
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{Code, Drive, Error};
-use imbrex_kv::{Batch, Kv};
+use imbrex_kv::policy::ALL;
+use imbrex_kv::{Batch, Kv, Options};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 type Op = Vec<(u16, Option<u16>)>;
 
 struct Random {
+    policy: Option<&'static str>,
     /// More than the drive holds is put.
     full: bool,
     keys: u16,
@@ -31,11 +33,12 @@ fn content(number: u64, key: u16, len: u16) -> Vec<u8> {
     value(number << 16 | u64::from(key), len.into())
 }
 
-fn open(drive: &Drive) -> Result<Kv, String> {
-    Kv::open(drive.clone(), options()).map_err(text)
-}
-
 impl Random {
+    fn open(&self, drive: &Drive) -> Result<Kv, String> {
+        let options = Options { policy: self.policy.map(str::to_owned), ..options() };
+        Kv::open(drive.clone(), options).map_err(text)
+    }
+
     /// A full drive may have no room for tables, but what was put is there, and can be synced.
     fn may_be_refused(&self, done: imbrex_device::Result<()>) -> Result<(), String> {
         match done {
@@ -98,6 +101,17 @@ fn contents(store: &Kv) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
     Ok(all)
 }
 
+fn backwards(store: &Kv) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
+    let mut iter = store.iter().map_err(text)?;
+    iter.seek_to_last().map_err(text)?;
+    let mut all = BTreeMap::new();
+    while let Some((key, value)) = iter.get() {
+        all.insert(key.to_vec(), value.to_vec());
+        iter.retreat().map_err(text)?;
+    }
+    Ok(all)
+}
+
 fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, number: u64, op: &Op) {
     for (k, len) in op {
         match len {
@@ -112,24 +126,24 @@ impl Subject for Random {
 
     fn format(&self, drive: &Drive) -> Result<(), String> {
         Kv::format(drive, Some([3; 16]), false).map_err(text)?;
-        open(drive).map(drop)
+        self.open(drive).map(drop)
     }
 
     fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         for _ in 0..3 {
-            let store = open(&drive)?;
+            let store = self.open(&drive)?;
             (0..self.steps).try_for_each(|_| self.step(&store, &mut rng, log))?;
         }
         Ok(())
     }
 
     fn recover(&self, drive: Drive) -> Result<(), String> {
-        open(&drive).map(drop)
+        self.open(&drive).map(drop)
     }
 
     fn check(&self, drive: Drive, crash: Crash, history: &History<Op>) -> Result<(), String> {
-        let store = open(&drive)?;
+        let store = self.open(&drive)?;
         if history.fault().is_none() && !store.damage().is_empty() {
             return Err(format!("damage without a fault: {:?}", store.damage()));
         }
@@ -156,10 +170,14 @@ impl Subject for Random {
         if history.fault().is_none() && !problems.is_empty() {
             return Err(format!("the check finds {problems:?}"));
         }
-        for (key, value) in &found {
-            if store.get(key).map_err(text)?.as_ref() != Some(value) {
+        // Also of keys that are not there.
+        for key in (0..self.keys).map(key).chain(found.keys().cloned()) {
+            if store.get(&key).map_err(text)?.as_ref() != found.get(&key) {
                 return Err(format!("a get and an iterator differ about {key:?}"));
             }
+        }
+        if backwards(&store)? != found {
+            return Err("an iterator that goes back finds something else".into());
         }
         // It goes on, for longer than its log had been, and what is synced behind a flush is there after a restart.
         let mut found = found;
@@ -175,7 +193,7 @@ impl Subject for Random {
             }
         }
         drop(store);
-        let store = open(&drive)?;
+        let store = self.open(&drive)?;
         let now = contents(&store)?;
         if now != found {
             let differ = |key: &&Vec<u8>| now.get(*key) != found.get(*key);
@@ -188,12 +206,23 @@ impl Subject for Random {
 }
 
 fn explored(drive: usize, full: bool) {
+    let (keys, steps) = if full { (900, 120) } else { (60, 60) };
+    explored_as(drive, if full { 150 } else { 300 }, || Random { policy: None, full, keys, steps });
+}
+
+fn explored_as(drive: usize, states: u64, subject: impl Fn() -> Random) {
     for seed in seeds(2) {
-        let plan = Plan { threads: 2, max_states: 300, ..Plan::new(seed) };
-        let subject = Random { full, keys: if full { 900 } else { 60 }, steps: if full { 120 } else { 60 } };
-        let report = explore(&Arc::new(subject), &configs()[drive], &plan).unwrap_or_else(|e| panic!("{e}"));
-        println!("seed {seed}: {} of {} states", report.states, report.states);
-        assert!(report.states >= 200, "{report:?}");
+        let plan = Plan { threads: 2, max_states: states, ..Plan::new(seed) };
+        let report = explore(&Arc::new(subject()), &configs()[drive], &plan).unwrap_or_else(|e| panic!("{e}"));
+        println!("seed {seed}: {} states", report.states);
+        assert!(report.states * 3 >= states * 2, "{report:?}");
+    }
+}
+
+#[test]
+fn so_it_does_with_each_policy() {
+    for (name, _) in ALL {
+        explored_as(0, 60, || Random { policy: Some(name), full: false, keys: 200, steps: 100 });
     }
 }
 
@@ -235,7 +264,7 @@ fn whatever_fails_nothing_that_was_promised_is_lost() {
             // Where the label is in sequential zones and one of them has died, the other takes no label any more when it is full.
             kinds.retain(|kind| config.conventional > 0 || *kind != FaultKind::ZoneReadOnly);
             let plan = FaultPlan { threads: 2, max_runs: 200, recoveries: 2, kinds, ..FaultPlan::new(seed) };
-            let subject = Random { full: false, keys: 60, steps: 40 };
+            let subject = Random { policy: None, full: false, keys: 60, steps: 40 };
             let report = fault_sweep(&Arc::new(subject), &config, &plan).unwrap_or_else(|e| panic!("{e}"));
             assert!(report.runs >= 100, "{report:?}");
         }

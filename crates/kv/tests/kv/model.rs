@@ -1,7 +1,9 @@
 //! Against a sorted map, with snapshots and iterators that stay while the store goes on.
 
 use crate::support::{configs, formatted, options, value};
-use imbrex_kv::{Batch, Iter, Kv, Snapshot};
+use imbrex_emulator::Config;
+use imbrex_kv::policy::ALL;
+use imbrex_kv::{Batch, Iter, Kv, Options, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -91,8 +93,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_a_sorted_map(drive in 0..3usize, ops in prop::collection::vec(op(), 1..120)) {
-        let drive = formatted(&configs()[drive]);
+    fn it_is_a_sorted_map(drive in 0..3usize, policy in 0..8usize, ops in prop::collection::vec(op(), 1..120)) {
+        // A drive that is not much larger than what is put makes merges.
+        let policy = ALL.get(policy).map(|(name, _)| *name);
+        let config = Config { capacity: if policy.is_none() { 22 * (128 << 10) } else { 6 << 20 }, ..configs()[drive].clone() };
+        let drive = formatted(&config);
+        let options = || Options { policy: policy.map(str::to_owned), ..options() };
         let mut store = Kv::open(drive.clone(), options()).unwrap();
         let (mut map, mut number) = (Map::new(), 0);
         let mut moments: Vec<Moment> = Vec::new();

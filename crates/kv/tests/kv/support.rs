@@ -33,7 +33,7 @@ pub fn options() -> Options {
     Options {
         memtable_bytes: 24 << 10,
         table_bytes: 48 << 10,
-        upper_bytes: 96 << 10,
+        step_bytes: 20 << 10,
         cache_bytes: 64 << 10,
         segment_bytes: 16 << 10,
         volume: VolumeOptions {

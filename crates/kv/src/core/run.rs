@@ -1,35 +1,28 @@
-//! A cursor over a level.
+//! A cursor over a run of tables.
 
-use super::file::TableFile;
+use super::view::Run;
 use crate::cursor::{At, Cursor};
 use crate::order::Order;
 use imbrex_device::Result;
 use std::sync::Arc;
 
 /// Of tables of which no key is in two, one behind the other. A table is opened when the cursor comes to it.
-pub(crate) struct InLevel {
+pub(crate) struct InRun {
     order: Arc<dyn Order>,
-    tables: Vec<Arc<TableFile>>,
+    tables: Arc<Run>,
     open: Option<(usize, Box<dyn Cursor>)>,
-    /// All of it is read, once.
-    once: bool,
 }
 
-impl InLevel {
-    pub fn new(order: &Arc<dyn Order>, tables: Vec<Arc<TableFile>>) -> InLevel {
-        InLevel { order: order.clone(), tables, open: None, once: false }
-    }
-
-    /// The same for who reads all of it once.
-    pub fn once(order: &Arc<dyn Order>, tables: Vec<Arc<TableFile>>) -> InLevel {
-        InLevel { once: true, ..InLevel::new(order, tables) }
+impl InRun {
+    pub fn new(order: &Arc<dyn Order>, tables: Arc<Run>) -> InRun {
+        InRun { order: order.clone(), tables, open: None }
     }
 
     fn open(&mut self, table: usize) -> Result<Option<&mut Box<dyn Cursor>>> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != table) {
             self.open = None;
             let Some(file) = self.tables.get(table) else { return Ok(None) };
-            self.open = Some((table, if self.once { file.scan()? } else { file.cursor()? }));
+            self.open = Some((table, file.cursor()?));
         }
         Ok(self.open.as_mut().map(|(_, cursor)| cursor))
     }
@@ -62,7 +55,7 @@ impl InLevel {
     }
 }
 
-impl Cursor for InLevel {
+impl Cursor for InRun {
     fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
         let behind = |key| self.tables.partition_point(|table| self.order.compare(&table.info.largest, key).is_lt());
         let table = to.map_or(0, |(key, _)| behind(key));
@@ -96,12 +89,6 @@ impl Cursor for InLevel {
             cursor.prev()?;
         }
         self.skip_back()
-    }
-
-    fn drop_passed(&mut self) {
-        let passed = self.open.as_ref().map_or(self.tables.len(), |(table, _)| *table);
-        self.tables.drain(..passed);
-        self.open.iter_mut().for_each(|(table, _)| *table -= passed);
     }
 
     fn at(&self) -> Option<At<'_>> {
