@@ -29,6 +29,7 @@ mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
 mod kv_simulated;
+mod kv_store;
 mod leveldb_bluefs;
 mod log_placement;
 mod machine;
@@ -201,6 +202,7 @@ pub const ALL: &[Experiment] = &[
     chunk_placement::EXPERIMENT,
     chunk_lifetime::EXPERIMENT,
     kv_simulated::EXPERIMENT,
+    kv_store::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

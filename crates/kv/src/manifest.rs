@@ -4,12 +4,14 @@
 //! A record of the log is a list of *notes*, which count together or not at all. A snapshot is the list of notes that makes the whole state.
 
 use crate::order::Order;
-use crate::policy::{BOTTOM, Group, Job, Key, Kind, Window};
+use crate::policy::{BOTTOM, Group, Job, Key, Kind, Table, Window};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Numbers stay below this, so that counting on from one is never too much.
 pub(crate) const MOST: u64 = 1 << 56;
+/// A partition has no larger number.
+const MOST_PARTS: u32 = 1 << 31;
 /// Jobs at once; a policy has fewer.
 const MOST_JOBS: usize = 64;
 
@@ -47,6 +49,26 @@ impl TableInfo {
     /// The smallest key of which the table still has changes, at the least.
     pub fn first(&self) -> &[u8] {
         self.from.as_deref().unwrap_or(&self.smallest)
+    }
+
+    /// What a policy sees of it, where a change takes so many bytes.
+    pub fn described(&self, entry: u64) -> Table {
+        let live = |count: u64| (u128::from(count) * u128::from(self.live) / u128::from(self.len.max(1))) as u64;
+        Table {
+            id: self.id,
+            group: self.group,
+            smallest: self.from.clone().unwrap_or_else(|| self.smallest.clone()),
+            largest: self.largest.clone(),
+            oldest: self.seqs.0,
+            newest: self.seqs.1,
+            bytes: self.live,
+            entries: live(self.entries),
+            tombstones: live(self.deletes),
+            hidden: live(self.deletes).saturating_mul(entry),
+            stale: live(self.stale),
+            zone: self.zone,
+            marks: self.marks.clone(),
+        }
     }
 
     /// Whether it can be.
@@ -249,9 +271,11 @@ impl<'a> Reader<'a> {
     }
 
     fn key_if_any(&mut self) -> Option<Option<Key>> {
-        let there = self.u8()? == 1;
-        let key = self.key()?;
-        Some(there.then_some(key))
+        match (self.u8()?, self.key()?) {
+            (1, key) => Some(Some(key)),
+            (0, none) if none.is_empty() => Some(None),
+            _ => None,
+        }
     }
 
     /// Memory is for what is there, not for what the count says.
@@ -443,6 +467,11 @@ impl Manifest {
         let begins = parts.first().is_some_and(|(_, from)| from.is_none());
         if !begins || ids.len() < parts.len() || !parts.windows(2).all(ascends) {
             return Err("partitions that are not in order".into());
+        }
+        let of_tables = self.tables.values().map(|table| table.group.part);
+        let numbers = ids.iter().copied().chain(self.jobs.iter().map(|job| job.part)).chain(of_tables);
+        if numbers.max().is_some_and(|most| most > MOST_PARTS) {
+            return Err("numbers of partitions that no store comes to".into());
         }
         let others = self.spaces.keys().chain(self.parts.keys()).any(|space| *space != 0);
         if others || self.jobs.len() > MOST_JOBS {

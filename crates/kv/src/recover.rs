@@ -47,6 +47,8 @@ fn fitting(tenant: &Tenant, mut options: Options) -> Options {
         tracing::info!(wanted = options.memtable_bytes, taken = most, "the drive is too small for so much in memory");
         options.memtable_bytes = most as usize;
     }
+    // A write of the log goes into one zone.
+    options.segment_bytes = options.segment_bytes.min((volume.least_capacity() / 4) as usize);
     options
 }
 

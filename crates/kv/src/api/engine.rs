@@ -40,6 +40,12 @@ pub struct Figures {
     pub memory: u64,
     /// Bytes of the write-ahead log that an opening would read.
     pub log: u64,
+    /// Zones with tables or bytes of the log, and those that may still be taken.
+    pub zones: (u32, u32),
+    /// Partitions of the keys.
+    pub partitions: usize,
+    /// Slices that a key is in at most; the bottom is one.
+    pub depth: usize,
 }
 
 /// An open store.
@@ -62,10 +68,14 @@ impl Store {
             (*tables, *bytes, *entries) = (*tables + 1, *bytes + table.info.live, *entries + table.info.entries);
         }
         let end = self.core.wal().map_or(0, |wal| wal.end());
+        let log_zones = self.core.look(|manifest| manifest.wal.len()) as u32;
         Figures {
             levels,
             memory: view.in_memory() as u64,
             log: end.saturating_sub(self.core.look(|manifest| manifest.front.0)),
+            zones: (self.core.zones_of_tables().1 + log_zones, self.core.tenant.counts().free),
+            partitions: view.parts.len(),
+            depth: view.tables.runs().len(),
         }
     }
 }

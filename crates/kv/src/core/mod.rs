@@ -32,6 +32,9 @@ const AROUND: u64 = 16 << 10;
 /// Bytes of the log around a record.
 const AROUND_RECORD: u64 = 4;
 
+/// What is noted adds to a snapshot at most its own bytes. Once they are so many, and a quarter of the snapshot, it is counted again.
+const UNCOUNTED: u64 = 4096;
+
 /// What the header of a zone with tables says.
 const TABLES: u8 = 2;
 
@@ -45,6 +48,8 @@ struct State {
     records: Batch,
     /// Number of the last decision.
     seq: u64,
+    /// Bytes of a snapshot at most, and when it was last counted.
+    snapshot: (u64, u64),
     /// Tables that a list of notes has named, in each zone.
     in_zone: BTreeMap<u32, BTreeSet<u64>>,
     /// Zones that take tables.
@@ -57,6 +62,8 @@ struct State {
 pub(crate) struct Core {
     pub tenant: Tenant,
     pub options: Options,
+    /// Bytes of the smallest zone.
+    capacity: u64,
     pub zones: Arc<RecordWriter>,
     cache: Arc<Cache>,
     commits: Committer,
@@ -91,7 +98,10 @@ impl Core {
         for table in state.manifest.tables.values() {
             state.in_zone.entry(table.zone).or_default().insert(table.id);
         }
+        state.count_snapshot();
+        let capacity = parts.tenant.volume().least_capacity();
         Arc::new(Core {
+            capacity,
             tenant: parts.tenant,
             options: parts.options,
             zones: parts.zones,
@@ -123,7 +133,7 @@ impl Core {
 
     /// Bytes that the entry of a table may take: a table is in one zone.
     pub fn largest_entry(&self) -> u64 {
-        self.tenant.volume().least_capacity().saturating_sub(AROUND)
+        self.capacity.saturating_sub(AROUND)
     }
 
     pub fn order(&self) -> &dyn Order {
@@ -159,7 +169,7 @@ impl Core {
 
     /// Bytes of a zone that tables can have.
     pub fn zone_bytes(&self) -> u64 {
-        self.tenant.volume().least_capacity() - u64::from(self.tenant.volume().geometry().block.max(4096))
+        self.capacity - u64::from(self.tenant.volume().geometry().block.max(4096))
     }
 
     /// Groups that may each have a zone that is written.
@@ -196,7 +206,10 @@ impl Core {
     /// Notes what is decided, in memory. Returns the number that a commit has to reach.
     pub fn note(&self, notes: &[Note]) -> u64 {
         let mut s = lock(&self.state);
+        let before = s.records.len();
         s.records.push(|out| record(notes, out));
+        // There each note is a record.
+        s.snapshot.0 += (s.records.len() - before) as u64 + notes.len() as u64 * (AROUND_RECORD + 1);
         s.seq += 1;
         let seq = s.seq;
         let mut before = s.manifest.wal.clone();
@@ -242,15 +255,12 @@ impl Core {
 
     fn write_group<'a>(&self, mut lead: Lead<'a>) -> Result<Written<'a>> {
         let needs = || {
-            let s = lock(&self.state);
-            // Keys may be long: only the notes themselves tell.
-            let (mut size, mut scratch) = (0, Vec::new());
-            s.manifest.snapshot(&mut |notes| {
-                scratch.clear();
-                record(notes, &mut scratch);
-                size += AROUND_RECORD + scratch.len() as u64;
-            });
-            (s.records.len() as u64, size)
+            let mut s = lock(&self.state);
+            let (most, counted) = s.snapshot;
+            if most > counted + counted / 4 + UNCOUNTED {
+                s.count_snapshot();
+            }
+            (s.records.len() as u64, s.snapshot.0)
         };
         lead.make_room(needs, |lead| {
             let mut all = Batch::default();
@@ -392,6 +402,17 @@ impl Core {
 }
 
 impl State {
+    /// Keys may be long: only the notes themselves tell how long a snapshot is.
+    fn count_snapshot(&mut self) {
+        let (mut size, mut scratch) = (0, Vec::new());
+        self.manifest.snapshot(&mut |notes| {
+            scratch.clear();
+            record(notes, &mut scratch);
+            size += AROUND_RECORD + scratch.len() as u64;
+        });
+        self.snapshot = (size, size);
+    }
+
     /// Nothing more goes to the zone.
     fn close(&mut self, zones: &RecordWriter, zone: u32) {
         self.open.retain(|_, open| open.zone.0 != zone);

@@ -1,16 +1,15 @@
 //! The store as a policy looks at it.
 
 use super::Core;
-use super::file::TableFile;
-use super::view::View;
+use super::view::Described;
 use crate::order::Order;
-use crate::policy::{Goal, Job, Open, Part, Snapshot, Table, Window};
+use crate::policy::{Goal, Job, Open, Part, Snapshot, Window};
 use std::sync::Arc;
 
 /// What a [snapshot](Snapshot) is made of.
 pub(crate) struct Tree {
     order: Arc<dyn Order>,
-    tables: Vec<Table>,
+    described: Arc<Described>,
     parts: Vec<Part>,
     jobs: Vec<Job>,
     windows: Vec<Window>,
@@ -29,43 +28,11 @@ pub(crate) fn log_zones(memtable: u64, zone: u64) -> u32 {
     (2 * memtable + memtable / 8).div_ceil(zone.max(1)).saturating_add(2).try_into().unwrap_or(u32::MAX)
 }
 
-/// What one of the changes that are there takes in tables, in bytes.
-fn entry(view: &View) -> u64 {
-    let (mut bytes, mut puts) = (0, 0);
-    for table in view.tables.iter() {
-        bytes += table.info.len;
-        puts += table.info.entries.saturating_sub(table.info.deletes);
-    }
-    bytes / puts.max(1)
-}
-
-fn table(file: &TableFile, entry: u64) -> Table {
-    let info = &file.info;
-    let live = |count: u64| (u128::from(count) * u128::from(info.live) / u128::from(info.len.max(1))) as u64;
-    Table {
-        id: info.id,
-        group: info.group,
-        smallest: info.from.clone().unwrap_or_else(|| info.smallest.clone()),
-        largest: info.largest.clone(),
-        oldest: info.seqs.0,
-        newest: info.seqs.1,
-        bytes: info.live,
-        entries: live(info.entries),
-        tombstones: live(info.deletes),
-        hidden: live(info.deletes).saturating_mul(entry),
-        stale: live(info.stale),
-        zone: info.zone,
-        marks: info.marks.clone(),
-    }
-}
-
 impl Tree {
     /// As it is now. Nobody else carries choices out meanwhile.
     pub fn of(core: &Core, goal: Goal) -> Tree {
         let (view, counts) = (core.view(), core.tenant.counts());
-        let (entry, order) = (entry(&view), core.options.order.clone());
-        let mut tables: Vec<Table> = view.tables.iter().map(|file| table(file, entry)).collect();
-        tables.sort_by(|a, b| order.compare(&a.smallest, &b.smallest));
+        let described = view.tables.described();
         let (memtable, zone) = (core.options.memtable_bytes as u64, core.zone_bytes());
         let log_most = log_zones(memtable, zone);
         let (log_zones, jobs, windows, next) = core.look(|manifest| {
@@ -79,7 +46,7 @@ impl Tree {
             id: part.id,
             from: part.from.clone(),
             bytes: part.memory.bytes() as u64,
-            hidden: (part.memory.deletes() as u64).saturating_mul(entry),
+            hidden: (part.memory.deletes() as u64).saturating_mul(described.entry),
             log: if part.memory.is_empty() { 0 } else { end.saturating_sub(part.memory.oldest().0).max(least) },
         };
         let (open, used) = core.zones_of_tables();
@@ -87,8 +54,8 @@ impl Tree {
         let free = counts.free.saturating_sub(counts.reservations.max(log_most.saturating_sub(log_zones)));
         Tree {
             parts: view.parts.iter().map(part).collect(),
-            order,
-            tables,
+            order: core.options.order.clone(),
+            described,
             jobs,
             windows,
             open,
@@ -105,7 +72,7 @@ impl Tree {
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot {
             order: self.order.as_ref(),
-            tables: &self.tables,
+            tables: &self.described.tables,
             parts: &self.parts,
             jobs: &self.jobs,
             windows: &self.windows,

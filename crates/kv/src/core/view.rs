@@ -3,9 +3,9 @@
 use super::file::TableFile;
 use crate::memtable::MemTable;
 use crate::order::Order;
-use crate::policy::{Group, Key};
+use crate::policy::{Group, Key, Table};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Tables of which no key is in two, in the order of keys.
 pub(crate) type Run = Vec<Arc<TableFile>>;
@@ -14,8 +14,19 @@ pub(crate) type Run = Vec<Arc<TableFile>>;
 #[derive(Default)]
 pub(crate) struct Tables {
     by_id: BTreeMap<u64, Arc<TableFile>>,
+    /// By their smallest keys.
+    sorted: Run,
     /// All of them, in as few runs as can be.
     runs: Vec<Arc<Run>>,
+    /// As a policy sees them.
+    described: OnceLock<Arc<Described>>,
+}
+
+/// Tables as a policy sees them, by their smallest keys.
+pub(crate) struct Described {
+    pub tables: Vec<Table>,
+    /// What a change takes in tables, in bytes, on average.
+    pub entry: u64,
 }
 
 impl Tables {
@@ -27,15 +38,15 @@ impl Tables {
         let mut sorted: Run = by_id.values().cloned().collect();
         sorted.sort_by(|a, b| order.compare(a.info.first(), b.info.first()));
         let mut runs: Vec<Run> = Vec::new();
-        for table in sorted {
+        for table in &sorted {
             let ended =
                 |run: &Run| run.last().is_none_or(|last| order.compare(&last.info.largest, table.info.first()).is_lt());
             match runs.iter().position(ended) {
-                Some(run) => runs[run].push(table),
-                None => runs.push(vec![table]),
+                Some(run) => runs[run].push(table.clone()),
+                None => runs.push(vec![table.clone()]),
             }
         }
-        Tables { by_id, runs: runs.into_iter().map(Arc::new).collect() }
+        Tables { by_id, sorted, runs: runs.into_iter().map(Arc::new).collect(), described: OnceLock::new() }
     }
 
     /// The same with some more, and without some.
@@ -48,6 +59,20 @@ impl Tables {
 
     pub fn get(&self, id: u64) -> Option<&Arc<TableFile>> {
         self.by_id.get(&id)
+    }
+
+    /// As a policy sees them; it is found out once.
+    pub fn described(&self) -> Arc<Described> {
+        let describe = || {
+            let (mut bytes, mut puts) = (0, 0);
+            for table in &self.sorted {
+                bytes += table.info.len;
+                puts += table.info.entries.saturating_sub(table.info.deletes);
+            }
+            let entry = bytes / puts.max(1);
+            Arc::new(Described { tables: self.sorted.iter().map(|file| file.info.described(entry)).collect(), entry })
+        };
+        self.described.get_or_init(describe).clone()
     }
 
     /// By their numbers.

@@ -490,6 +490,11 @@ impl Policy for Ring {
         let rest: u64 = upper.iter().chain(under.map(|(table, _)| table)).map(|table| table.bytes).sum();
         let room = u64::from(of.free).saturating_sub(tree.promised()).min(self.slack(&tree)) * of.zone;
         let steps = rest / self.sizes.step.max(1) + 1;
-        Pressure::Slow(((room / 2).max(self.sizes.memtable / 4) / steps).min(longest(self.sizes) - log))
+        // Where the sweep must end before what fills memory can be flushed, it must last until then.
+        let largest = tree.shares.iter().enumerate().max_by_key(|(_, share)| share.part.bytes);
+        let waits = largest.is_some_and(|(at, _)| tree.slices(at) >= self.slices);
+        let memory = self.sizes.memtable + self.sizes.memtable / 4 - full;
+        let room = if waits { memory } else { (room / 2).max(self.sizes.memtable / 4) };
+        Pressure::Slow((room / steps).min(longest(self.sizes) - log))
     }
 }

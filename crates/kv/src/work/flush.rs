@@ -2,8 +2,9 @@
 
 use super::Work;
 use super::keep::{Keep, Kept};
-use super::output::write_table;
+use super::output::{TRIES, are_durable, died, give_up, write_table};
 use crate::core::Core;
+use crate::core::file::TableFile;
 use crate::core::view::{Frozen, Part, View};
 use crate::cursor::{Cursor, InMemory};
 use crate::manifest::Note;
@@ -34,24 +35,39 @@ fn freeze(core: &Core, part: u32, (into, table): (Group, u64)) -> Option<Frozen>
     Some(frozen)
 }
 
-pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -> Result<()> {
-    // A batch may have changes of other partitions, too. The table must not outlive those, so the log is durable before it counts: the same flush is for both.
-    core.wal()?.write()?;
+/// Writes the tables.
+fn write(core: &Arc<Core>, frozen: &Frozen) -> Result<Vec<Arc<TableFile>>> {
     let mut cursor = InMemory::new(frozen.memory.clone());
     cursor.seek(None)?;
     let keep = Keep::of_memory(core);
     let mut tables = Vec::new();
     let mut source = Kept::new(core, cursor, keep);
     loop {
-        match write_table(core, (frozen.into, frozen.table), &mut source, None, Cause::Flush) {
+        match write_table(core, (frozen.into, frozen.table), &mut source, None) {
             Ok(Some(table)) => tables.push(table),
-            Ok(None) => break,
+            Ok(None) => return Ok(tables),
             Err(error) => {
-                tables.iter().for_each(|table| core.give_up(table.info.id, frozen.into, table.info.zone));
+                give_up(core, &tables);
                 return Err(error);
             }
         }
     }
+}
+
+pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -> Result<()> {
+    // A batch may have changes of other partitions, too. The table must not outlive those, so the log is durable before it counts: the same flush is for both.
+    core.wal()?.write()?;
+    let mut tries = 0;
+    let tables = loop {
+        let tables = write(core, frozen)?;
+        if are_durable(core, &tables, Cause::Flush)? {
+            break tables;
+        }
+        tries += 1;
+        if tries == TRIES {
+            return Err(died(core));
+        }
+    };
     // All of them are durable: now they count, and the log's front goes on.
     let (position, seq) = {
         let _nobody_writes = lock(&core.writing);

@@ -2,12 +2,12 @@
 
 use super::Work;
 use super::keep::{Keep, Kept};
-use super::output::write_table;
+use super::output::{are_durable, give_up, write_table};
 use crate::core::Core;
 use crate::core::file::{InTable, TableFile};
 use crate::cursor::{Cursor, Merged};
 use crate::manifest::Note;
-use crate::policy::{Group, Key, Step};
+use crate::policy::{Key, Step};
 use imbrex_device::{Cause, Result};
 use std::sync::Arc;
 
@@ -24,12 +24,15 @@ pub(super) fn merge(core: &Arc<Core>, work: &mut Work, step: &Step) -> Result<()
     let end = match write(core, &mut source, step, &mut written) {
         Ok(end) => end,
         Err(error) => {
-            written.iter().for_each(|(table, group)| core.give_up(table.info.id, *group, table.info.zone));
+            give_up(core, &written);
             return Err(error);
         }
     };
-    let more: Vec<_> = written.into_iter().map(|(table, _)| table).collect();
-    let notes = take(core, work, (inputs, source.cursor.into_cursors()), end, more);
+    if !are_durable(core, &written, Cause::Compaction)? {
+        // The policy will choose the same once more, and another zone is written.
+        return Ok(());
+    }
+    let notes = take(core, work, (inputs, source.cursor.into_cursors()), end, written);
     work.decide(core, &notes, Cause::Compaction)
 }
 
@@ -38,7 +41,7 @@ fn write(
     core: &Arc<Core>,
     source: &mut Source<'_>,
     step: &Step,
-    written: &mut Vec<(Arc<TableFile>, Group)>,
+    written: &mut Vec<Arc<TableFile>>,
 ) -> Result<Option<Key>> {
     let (order, table) = (core.order(), step.table.min(step.most));
     let mut bytes = 0;
@@ -55,9 +58,9 @@ fn write(
         let next = step.routes.get(route + 1).and_then(|(from, _)| from.as_ref());
         let cut = [next, step.until.as_ref()].into_iter().flatten().min_by(|a, b| order.compare(a, b));
         let group = step.routes[route].1;
-        if let Some(table) = write_table(core, (group, table), source, cut.map(|cut| &**cut), Cause::Compaction)? {
+        if let Some(table) = write_table(core, (group, table), source, cut.map(|cut| &**cut))? {
             bytes += table.info.len;
-            written.push((table, group));
+            written.push(table);
         }
     }
 }
@@ -80,12 +83,15 @@ fn take(
             notes.push(Note::Gone(id));
             continue;
         };
+        let mut from = input.info.from.clone();
         if order.compare(input.info.first(), end).is_lt() {
+            from = Some(end.clone());
             let live = scan.left().min(input.info.live);
             notes.push(Note::From { id, key: end.clone(), live });
             more.push(input.changed(|info| (info.from, info.live) = (Some(end.clone()), live)));
-            work.scans.insert(id, (Some(end.clone()), scan));
         }
+        // Also of one that the step has not come to: what was read ahead is needed next.
+        work.scans.insert(id, (from, scan));
     }
     core.change_tables(&more, &gone);
     notes

@@ -18,20 +18,19 @@ const LEAST: u64 = 8;
 /// Bytes of a table beside its entries.
 const AROUND: u64 = 12 << 10;
 /// So often a table is written again whose zone died.
-const TRIES: usize = 4;
+pub(super) const TRIES: usize = 4;
 
 /// A table has so many marks, if its keys are not longer than this.
 const MARKS: u64 = 8;
 const LONGEST_MARK: usize = 64;
 
-/// Writes one table of the group, of so many bytes at most, of what comes next; `None`: nothing comes. It ends before the key `cut`. Its bytes are durable
-/// when it returns, and nothing names it yet.
+/// Writes one table of the group, of so many bytes at most, of what comes next; `None`: nothing comes. It ends before the key `cut`. Its bytes
+/// [are durable](are_durable) only later, and nothing names it yet.
 pub(super) fn write_table<C: Cursor>(
     core: &Arc<Core>,
     (group, most): (Group, u64),
     source: &mut Kept<'_, C>,
     cut: Option<&[u8]>,
-    cause: Cause,
 ) -> Result<Option<Arc<TableFile>>> {
     let mut until: Option<Vec<u8>> = None;
     for _ in 0..TRIES {
@@ -43,7 +42,7 @@ pub(super) fn write_table<C: Cursor>(
             [cut, until.as_deref().filter(|_| !alone)].into_iter().flatten().min_by(|a, b| core.order().compare(a, b));
         let id = core.next_table();
         let open = core.zone_for(id, group, room_for(core, source.at(), most, alone))?;
-        let tried = try_table(core, (id, open), (group, most), source, end, cause);
+        let tried = try_table(core, (id, open), (group, most), source, end);
         if !matches!(tried, Ok(Tried::Table(_))) {
             core.give_up(id, group, open.zone.0);
         }
@@ -60,7 +59,33 @@ pub(super) fn write_table<C: Cursor>(
         source.cursor.seek(Some((&first.0, first.1)))?;
         source.last = begun;
     }
-    Err(Error::damaged(&core.tenant.volume().name(), "one zone after another refuses to be written; look at the drive"))
+    Err(died(core))
+}
+
+/// The error where zones die all the time.
+pub(super) fn died(core: &Core) -> Error {
+    Error::damaged(&core.tenant.volume().name(), "one zone after another refuses to be written; look at the drive")
+}
+
+/// Whether all bytes of these tables are durable when it returns. If not, a zone has died, and the tables are given up.
+///
+/// # Errors
+/// Those of the writes and of the flush; then, too.
+pub(super) fn are_durable(core: &Core, tables: &[Arc<TableFile>], cause: Cause) -> Result<bool> {
+    let durable = core.commit(core.note(&[]), cause).map(|()| {
+        let block = u64::from(core.tenant.volume().geometry().block);
+        let end = |table: &TableFile| table.info.at + table.info.len.next_multiple_of(block);
+        tables.iter().all(|table| core.zones.durable(table.info.zone) >= end(table))
+    });
+    if !matches!(durable, Ok(true)) {
+        give_up(core, tables);
+    }
+    durable
+}
+
+/// Nothing comes of these tables.
+pub(super) fn give_up(core: &Core, tables: &[Arc<TableFile>]) {
+    tables.iter().for_each(|table| core.give_up(table.info.id, table.info.group, table.info.zone));
 }
 
 /// What came of a table.
@@ -87,7 +112,6 @@ fn try_table<C: Cursor>(
     (group, most): (Group, u64),
     source: &mut Kept<'_, C>,
     until: Option<&[u8]>,
-    cause: Cause,
 ) -> Result<Tried> {
     let block = u64::from(core.tenant.volume().geometry().block);
     let room = (open.capacity - open.at) / block * block;
@@ -128,11 +152,6 @@ fn try_table<C: Cursor>(
         return Ok(Tried::Died);
     }
     core.advance(group, out.at);
-    let seq = core.note(&[]);
-    core.commit(seq, cause)?;
-    if core.zones.durable(open.zone.0) < out.at {
-        return Ok(Tried::Died);
-    }
     let info = TableInfo {
         id,
         space: 0,

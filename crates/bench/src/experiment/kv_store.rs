@@ -1,0 +1,312 @@
+//! `kv`: the key-value store itself on a drive of GearDB's size and mechanics, from one thread, on the drive's own clock. Everything counts: the
+//! write-ahead log, metadata, flushes, resets.
+
+use super::hosts::Disk;
+use super::result::Row;
+use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use imbrex_device::Drive;
+use imbrex_emulator::Emulator;
+use imbrex_emulator::time::Pace;
+use imbrex_kv::{Kv, Options as KvOptions};
+use imbrex_zones::{Exec, VolumeOptions};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "kv",
+    about: "The key-value store on a drive of GearDB's size: loads, overwrites, reads and scans, everything counted",
+    paper: "GearDB (FAST 2019), Figures 10 to 13; SMRDB (SYSTOR 2015), section 5",
+    speed: 1.0,
+    rows: |_| PLANS.iter().map(|plan| plan.name.to_owned()).collect(),
+    extra: |_| PLANS.iter().filter(|plan| plan.extra).map(|plan| plan.name.to_owned()).collect(),
+    needs: |options| Needs { work: 0, memory: u64::from(ZONES + 4) * ZONE / u64::from(options.scale) * 2 + (1 << 30) },
+    run,
+};
+
+const DRIVE: &str = "seagate-st13125nm007";
+const MIB: u64 = 1 << 20;
+const ZONE: u64 = 256 * MIB;
+/// Zones of the whole drive: labels, metadata, log and tables.
+const ZONES: u32 = 284;
+/// Bytes of a key, and of a value.
+const KEY: u64 = 16;
+const VALUE: usize = 4096;
+/// At full size.
+const MEMTABLE: u64 = 256 * MIB;
+const TABLE: u64 = 64 * MIB;
+const CACHE: u64 = 256 * MIB;
+const PUTS: u64 = 20_000_000;
+const GETS: u64 = 1_000_000;
+const SCANS: u64 = 50_000;
+/// Keys of a scan.
+const LONG: usize = 100;
+/// So many puts are timed together.
+const TOGETHER: u64 = 8;
+/// So often it is looked how many zones are in use.
+const LOOK: u64 = 64;
+
+struct Plan {
+    name: &'static str,
+    policy: &'static str,
+    /// See [`KvOptions::bottom`].
+    bottom: u32,
+    load: Load,
+    extra: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Random keys of as many as there are puts.
+    Random,
+    InOrder,
+    /// Random puts into a store that takes so many percent of all zones.
+    Overwrite(u64),
+}
+
+const fn plan(name: &'static str, policy: &'static str, bottom: u32, load: Load, extra: bool) -> Plan {
+    Plan { name, policy, bottom, load, extra }
+}
+
+const PLANS: &[Plan] = &[
+    plan("random load of 80 GB: ring", "ring", 0, Load::Random, false),
+    plan("random load of 80 GB: ring, bottom at least 90 %", "ring", 90, Load::Random, false),
+    plan("random load of 80 GB: band", "band", 0, Load::Random, true),
+    plan("random load of 80 GB: gear", "gear", 0, Load::Random, true),
+    plan("random load of 80 GB: leveled", "leveled", 0, Load::Random, true),
+    plan("load of 64 GB in order: ring", "ring", 0, Load::InOrder, false),
+    plan("ring, 70 % full, overwritten", "ring", 0, Load::Overwrite(70), false),
+    plan("ring, 85 % full, overwritten", "ring", 0, Load::Overwrite(85), false),
+];
+
+fn key(n: u64) -> [u8; KEY as usize] {
+    let mut key = [b'0'; KEY as usize];
+    key[8..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+/// A store, and what is measured of it.
+struct Store {
+    kv: Kv,
+    drive: Emulator,
+    random: ChaCha8Rng,
+    value: Vec<u8>,
+    scale: f64,
+    /// Since the last [`Store::start`]: puts, how long eight took in seconds at full size, most zones in use, most slices.
+    puts: u64,
+    waits: Vec<f64>,
+    timed: f64,
+    peak: u32,
+    depth: usize,
+}
+
+/// What the drive has done.
+#[derive(Clone, Default)]
+struct At {
+    seconds: f64,
+    by_cause: BTreeMap<&'static str, f64>,
+    counts: imbrex_emulator::Counts,
+}
+
+fn why(error: impl std::fmt::Display) -> Stop {
+    Stop::Failed(error.to_string())
+}
+
+impl Store {
+    fn new(plan: &Plan, options: &Options) -> Result<Store, Stop> {
+        let disk = Disk::named(DRIVE, Rule::All)?;
+        let scale = u64::from(options.scale);
+        let config = disk.config_of(options.scale, Some(u64::from(ZONES) * ZONE / scale), Some(0))?;
+        let drive = Emulator::memory(&config).map_err(why)?;
+        drive.keep_own_time(Pace::Account).map_err(why)?;
+        let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        Kv::format(&handle, Some([7; 16]), false).map_err(why)?;
+        let memtable = MEMTABLE / scale;
+        let options = KvOptions {
+            memtable_bytes: memtable as usize,
+            table_bytes: TABLE / scale,
+            step_bytes: TABLE / scale,
+            cache_bytes: CACHE / scale,
+            policy: Some(plan.policy.to_owned()),
+            bottom: plan.bottom,
+            volume: VolumeOptions {
+                exec: Exec::Inline,
+                survivor_bytes: (3 * memtable).max(16 * MIB) as usize,
+                ..VolumeOptions::default()
+            },
+            ..KvOptions::default()
+        };
+        let kv = Kv::open(handle, options).map_err(why)?;
+        let random = ChaCha8Rng::seed_from_u64(1);
+        let scale = scale as f64;
+        Ok(Store {
+            kv,
+            drive,
+            random,
+            value: vec![0; VALUE],
+            scale,
+            puts: 0,
+            waits: Vec::new(),
+            timed: 0.0,
+            peak: 0,
+            depth: 0,
+        })
+    }
+
+    fn at(&self) -> At {
+        let time = self.drive.time();
+        let seconds = time.as_ref().map_or(0.0, |time| time.total.busy());
+        let by_cause = time.into_iter().flat_map(|time| time.by_cause).map(|(cause, of)| (cause, of.busy())).collect();
+        At { seconds, by_cause, counts: self.drive.stats().total }
+    }
+
+    fn start(&mut self) -> At {
+        let now = self.at();
+        (self.puts, self.waits, self.timed, self.peak, self.depth) = (0, Vec::new(), now.seconds, 0, 0);
+        now
+    }
+
+    fn put(&mut self, n: u64) -> Result<(), Stop> {
+        self.random.fill(&mut self.value[..]);
+        self.kv.put(&key(n), &self.value, false).map_err(why)?;
+        self.puts += 1;
+        if self.puts.is_multiple_of(TOGETHER) {
+            let now = self.at().seconds;
+            self.waits.push((now - std::mem::replace(&mut self.timed, now)) * self.scale);
+        }
+        if self.puts.is_multiple_of(LOOK) {
+            let figures = self.kv.figures();
+            self.peak = self.peak.max(figures.zones.0);
+            self.depth = self.depth.max(figures.depth);
+        }
+        Ok(())
+    }
+
+    /// Operations a second of the drive, and KiB that it reads for one.
+    fn rate(&mut self, count: u64, one: impl Fn(&mut Store) -> Result<(), Stop>) -> Result<(f64, f64), Stop> {
+        let before = self.at();
+        (0..count).try_for_each(|_| one(self))?;
+        let after = self.at();
+        let read = after.counts.bytes_read - before.counts.bytes_read;
+        Ok((count as f64 / (after.seconds - before.seconds).max(1e-9), read as f64 / 1024.0 / count.max(1) as f64))
+    }
+
+    /// Reads random keys, and scans from random keys on.
+    fn read(&mut self, row: &mut Row, when: &str, keys: u64, short: bool) -> Result<(), Stop> {
+        let part = |count: u64| (count as f64 / self.scale) as u64 / if short { 20 } else { 1 } + 1;
+        let (gets, scans) = (part(GETS), part(SCANS));
+        // So that tables are open.
+        for _ in 0..gets {
+            let n = self.random.random_range(0..keys);
+            self.kv.get(&key(n)).map_err(why)?;
+        }
+        let get = self.rate(gets, |store| {
+            let n = store.random.random_range(0..keys);
+            store.kv.get(&key(n)).map(drop).map_err(why)
+        })?;
+        let scan = self.rate(scans, |store| {
+            let n = store.random.random_range(0..keys);
+            let mut iter = store.kv.iter().map_err(why)?;
+            iter.seek(&key(n)).map_err(why)?;
+            for _ in 0..LONG {
+                iter.advance().map_err(why)?;
+            }
+            Ok(())
+        })?;
+        let figures = [("gets/s", get.0), ("KiB read a get", get.1), ("scans/s", scan.0), ("KiB read a scan", scan.1)];
+        row.figures.extend(figures.map(|(name, figure)| {
+            (format!("{name}, {when}"), figure / if name.ends_with("/s") { self.scale } else { 1.0 })
+        }));
+        Ok(())
+    }
+}
+
+/// Does what a row wants.
+fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+    let mut store = Store::new(plan, options)?;
+    let scale = u64::from(options.scale);
+    let puts = PUTS / scale / if options.short { 20 } else { 1 };
+    let capacity = u64::from(ZONES) * (ZONE / scale) / (KEY + VALUE as u64);
+    let (keys, puts) = match plan.load {
+        Load::Random => (puts, puts),
+        Load::InOrder => (puts * 4 / 5, puts * 4 / 5),
+        Load::Overwrite(percent) => (capacity * percent / 100, puts / 4),
+    };
+    if matches!(plan.load, Load::Overwrite(_)) && !options.short {
+        (0..keys).try_for_each(|n| store.put(n))?;
+    }
+    let before = store.start();
+    for n in 0..puts {
+        if n % 1024 == 0 && stopped() {
+            return Err(Stop::Interrupted);
+        }
+        let n = if plan.load == Load::InOrder { n } else { store.random.random_range(0..keys) };
+        store.put(n)?;
+    }
+    let after = store.at();
+    let (seconds, figures) = (after.seconds - before.seconds, store.kv.figures());
+    let counts = after.counts.since(&before.counts);
+    let mut row = Row {
+        rule: Rule::All.name().into(),
+        device_seconds: Some(seconds),
+        operations: Some(puts),
+        bytes_user: Some(puts * (KEY + VALUE as u64)),
+        bytes_drive: Some(counts.bytes_written),
+        bytes_read: Some(counts.bytes_read),
+        flushes: Some(counts.flushes),
+        zone_resets: Some(counts.zone_resets),
+        ..Row::new(plan.name, DRIVE)
+    }
+    .amplified();
+    for (cause, seconds) in &after.by_cause {
+        let spent = seconds - before.by_cause.get(cause).copied().unwrap_or(0.0);
+        if spent > 0.0 {
+            row.figures.insert(format!("s at full size, {cause}"), spent * store.scale);
+        }
+    }
+    let zone = ZONE as f64 / store.scale;
+    // A random load leaves out some keys.
+    let there = if plan.load == Load::Random { keys as f64 * (1.0 - (-1.0f64).exp()) } else { keys as f64 };
+    let live = there * (KEY + VALUE as u64) as f64;
+    store.waits.sort_by(f64::total_cmp);
+    let waits = |part: f64| store.waits.get(((store.waits.len() as f64 - 1.0) * part) as usize).copied().unwrap_or(0.0);
+    let full = [
+        ("s at full size", seconds * store.scale),
+        ("puts/s", puts as f64 / seconds),
+        ("zones, peak", f64::from(store.peak)),
+        ("live over peak", live / (f64::from(store.peak) * zone)),
+        ("slices a key, most", store.depth as f64 - 1.0),
+        ("8 puts, s, p99", waits(0.99)),
+        ("8 puts, s, p99.9", waits(0.999)),
+        ("8 puts, s, longest", waits(1.0)),
+        ("partitions", figures.partitions as f64),
+    ];
+    row.figures.extend(full.map(|(name, value)| (name.to_owned(), value)));
+    store.read(&mut row, "unsettled", keys, options.short)?;
+    let before = store.at().seconds;
+    while store.kv.step().map_err(why)? {}
+    store.kv.compact().map_err(why)?;
+    let settling = (store.at().seconds - before) * store.scale;
+    let rest = f64::from(store.kv.figures().zones.0) * zone;
+    row.figures.extend([
+        ("settling, s at full size".to_owned(), settling),
+        ("live over zones, at rest".to_owned(), live / rest),
+    ]);
+    store.read(&mut row, "settled", keys, options.short)?;
+    row.space_efficiency = Some(live / rest);
+    row.invalid.extend(store.kv.check().map_err(why)?);
+    Ok(row)
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.once("one thread on the drive's own clock: it is always the same");
+    run.setting("record", "16 + 4,096 bytes, not compressible");
+    run.setting("memory at full size", "memtable 256 MiB, cache 256 MiB; tables and steps of 64 MiB");
+    run.setting("log", "written; all puts unsynced");
+    let names: Vec<String> = PLANS.iter().map(|plan| plan.name.to_owned()).collect();
+    let each = u64::from(ZONES) * ZONE / u64::from(run.options.scale) + (1 << 28);
+    let options = run.options.clone();
+    run.at_once(&names, each, |at, stopped| Ok((play(&PLANS[at], &options, stopped)?, ())))?;
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! What the fuzz targets call: hostile bytes where a store reads what it has written.
+
+use crate::batch::{self, Found};
+use crate::manifest::{Manifest, Note, Places, notes, record};
+use crate::order::Bytewise;
+use crate::policy::{ALL, Goal, Open, Part, Sizes, Snapshot, Table, Window};
+
+/// Zones of the drive that the bytes are about, and bytes of each.
+const ZONES: u32 = 64;
+const ZONE: u64 = 1 << 20;
+
+/// Records of the metadata log: each is a byte that tells how long it is, in 32 bytes, and the notes. What is accepted is written as it was, and what cannot be
+/// true is refused. Of all else a snapshot gives the same again, and each policy finds a choice.
+pub fn fuzz_metadata(mut data: &[u8]) {
+    let mut manifest = Manifest::default();
+    while let Some((len, rest)) = data.split_first() {
+        let (bytes, rest) = rest.split_at((usize::from(*len) * 32 + 1).min(rest.len()));
+        data = rest;
+        let Some(found) = notes(bytes) else { continue };
+        let mut again = Vec::new();
+        record(&found, &mut again);
+        assert_eq!(again, bytes, "notes are written as they were");
+        found.into_iter().for_each(|note| manifest.apply(note));
+    }
+    let places = Places { zones: ZONES, front: 4096, capacity: &|_| ZONE };
+    if manifest.check(&Bytewise, &places).is_err() {
+        return;
+    }
+    manifest.settle(&Bytewise);
+    let mut again = Manifest::default();
+    let mut apply = |all: &[Note]| all.iter().cloned().for_each(|note| again.apply(note));
+    manifest.snapshot(&mut apply);
+    assert_eq!(again, manifest, "a snapshot makes the same state");
+    choose(&manifest);
+}
+
+/// Asks each policy about it.
+fn choose(manifest: &Manifest) {
+    let mut tables: Vec<Table> = manifest.tables.values().map(|table| table.described(100)).collect();
+    tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+    let part = |(id, from): &(u32, Option<crate::policy::Key>)| Part {
+        id: *id,
+        from: from.clone(),
+        bytes: ZONE,
+        hidden: 10,
+        log: ZONE,
+    };
+    let parts: Vec<Part> = manifest.parts.values().flatten().map(part).collect();
+    let windows: Vec<Window> = manifest.windows.values().cloned().collect();
+    let open: Vec<Open> =
+        tables.first().map(|table| Open { group: table.group, zone: table.zone, room: 100 }).into_iter().collect();
+    let sizes = Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 };
+    for goal in [Goal::Usual, Goal::Idle, Goal::Flush, Goal::All] {
+        for free in [0, 8, ZONES] {
+            let tree = Snapshot {
+                order: &Bytewise,
+                tables: &tables,
+                parts: &parts,
+                jobs: &manifest.jobs,
+                windows: &windows,
+                open: &open,
+                zones: ZONES,
+                free,
+                zone: ZONE,
+                writes: 8,
+                next: manifest.next,
+                settled: u64::MAX,
+                goal,
+            };
+            for (_, make) in ALL {
+                let policy = make(sizes);
+                policy.choose(&tree);
+                policy.pressure(&tree);
+            }
+        }
+    }
+}
+
+/// Bytes of the write-ahead log: records are found, or none is.
+pub fn fuzz_log(data: &[u8]) {
+    let mut rest = data;
+    while let Found::Record(record, len) = batch::read(0, rest) {
+        assert!(len > 0 && len <= rest.len(), "a record ends where its bytes end");
+        assert_eq!(record.changes().count() as u64, record.count(), "it has as many changes as it says");
+        rest = &rest[len..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::TableInfo;
+    use crate::policy::{BOTTOM, Group, Job, Kind};
+    use proptest::prelude::*;
+
+    fn table(id: u64, group: Group, zone: u32, keys: (u8, u8)) -> Note {
+        Note::Table(TableInfo {
+            id,
+            space: 0,
+            group,
+            zone,
+            life: 5,
+            at: 4096 + id * 1000,
+            len: 1000,
+            live: 900,
+            entries: 7,
+            deletes: 2,
+            stale: 1,
+            seqs: (1, 8),
+            smallest: [keys.0][..].into(),
+            largest: [keys.1][..].into(),
+            from: None,
+            marks: [[keys.0][..].into()].into(),
+        })
+    }
+
+    fn valid() -> Vec<Vec<Note>> {
+        let slice = Group { level: 0, part: 3 };
+        vec![
+            vec![Note::Space { space: 0, order: "leveldb.BytewiseComparator".into() }, Note::Policy("ring".into())],
+            vec![Note::Parts { space: 0, parts: vec![(3, None), (4, Some([50][..].into()))] }],
+            vec![table(1, BOTTOM, 5, (1, 30)), table(2, BOTTOM, 5, (31, 80)), table(3, slice, 6, (5, 44))],
+            vec![table(4, slice, 6, (2, 49)), table(5, Group { level: 1, part: 9 }, 7, (60, 70))],
+            vec![Note::Jobs(vec![Job { kind: Kind::Sweep, part: 3, from: 0, before: 4, zones: vec![5] }])],
+            vec![Note::From { id: 3, key: [9][..].into(), live: 400 }, Note::Gone(4)],
+            vec![Note::Window(Window { level: 2, zones: vec![7] }), Note::Front { position: 9, seq: 4 }],
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn hostile_metadata_makes_no_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        ) {
+            let mut manifest = Manifest::default();
+            for notes_of in valid() {
+                let mut one = Vec::new();
+                record(&notes_of, &mut one);
+                for (at, byte) in &changes {
+                    let at = at.index(one.len() * 4);
+                    if at < one.len() {
+                        one[at] = *byte;
+                    }
+                }
+                if let Some(found) = notes(&one) {
+                    found.into_iter().for_each(|note| manifest.apply(note));
+                }
+            }
+            let places = Places { zones: ZONES, front: 4096, capacity: &|_| ZONE };
+            let checked = manifest.check(&Bytewise, &places);
+            prop_assert!(!changes.is_empty() || checked.is_ok(), "{checked:?}");
+            if checked.is_ok() {
+                manifest.settle(&Bytewise);
+                choose(&manifest);
+            }
+        }
+    }
+}
