@@ -20,6 +20,8 @@ use range::{Range, range};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+pub(crate) use transfer::bar;
+
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,

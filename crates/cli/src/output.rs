@@ -165,7 +165,12 @@ pub fn exit(outcome: Outcome, as_json: bool) -> ExitCode {
 /// Prints a text and a line's end.
 pub fn print(text: impl Display) -> Outcome {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    written(writeln!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// What becomes of a command that has written its output so. Whoever reads may have enough.
+pub fn written(result: io::Result<()>) -> Outcome {
+    match result {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
         Err(error) => Err(Failure::failed(format!("writing the output failed ({error}); see where it goes"))),
@@ -175,6 +180,12 @@ pub fn print(text: impl Display) -> Outcome {
 /// Prints a value as JSON.
 pub fn print_json(value: &impl Serialize) -> Outcome {
     print(serde_json::to_string_pretty(value).map_err(Failure::failed)?)
+}
+
+/// Two digits for each byte.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Lines of a name and a value, the values in one column.
@@ -250,6 +261,7 @@ mod tests {
         assert_eq!(sizes, ["0", "4K", "256M", "12.7T", "1.5K"]);
         assert_eq!([7, 999, 1000, 74_508, 1_000_000].map(count), ["7", "999", "1,000", "74,508", "1,000,000"]);
         assert_eq!([0, 1, 1000].map(|n| number_of(n, "chunk")), ["0 chunks", "1 chunk", "1,000 chunks"]);
+        assert_eq!(hexadecimal(&[0, 0x0f, 0xa5, 0xff]), "000fa5ff");
         assert_eq!(table(&[("a", "1".into()), ("bcd", "2".into())]), "a    1\nbcd  2");
     }
 }

@@ -57,7 +57,7 @@ impl Input {
 }
 
 /// Shows how far so many bytes are, or only how many were, where nobody knows how many there will be.
-pub(super) fn bar(len: Option<u64>) -> ProgressBar {
+pub(crate) fn bar(len: Option<u64>) -> ProgressBar {
     match len {
         Some(len) => progress(len),
         None => {

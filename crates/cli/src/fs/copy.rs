@@ -1,7 +1,7 @@
 //! Copies: in, out, on the drive, and to the terminal.
 
 use super::{Cat, Cp, join, walk};
-use crate::output::{Failure, Outcome, bar_style, count, number_of, print_json};
+use crate::output::{Failure, Outcome, bar_style, count, number_of, print_json, written};
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, FileKind, Writer};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -102,11 +102,7 @@ pub(super) fn cat(args: Cat) -> Outcome {
     for path in &args.paths {
         send(&fs, path, &mut out, &ProgressBar::hidden())?;
     }
-    match out.flush() {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
-        Err(e) => Err(Failure::failed(format!("writing the output failed ({e}); see where it goes"))),
-        Ok(()) => Ok(()),
-    }
+    written(out.flush())
 }
 
 fn host(path: &str) -> impl Fn(io::Error) -> Failure + '_ {

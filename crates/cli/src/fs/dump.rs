@@ -3,7 +3,7 @@
 
 use super::Mount;
 use super::look::kind_name;
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, hexadecimal, written};
 use imbrex_bluefs::{BlueFs, Holds, Node, Stretch, ZonePlace};
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};
@@ -12,10 +12,6 @@ use std::io::{self, BufWriter, Write};
 const VERSION: u32 = 1;
 /// Files and directories that are asked for at a time.
 const PAGE: usize = 256;
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
 
 /// A 64-bit number that need not be exact in a reader's floating-point numbers otherwise.
 fn life(life: u64) -> String {
@@ -78,9 +74,5 @@ fn write(fs: &BlueFs, out: &mut impl Write) -> Result<io::Result<()>, Failure> {
 
 pub(super) fn dump(args: &Mount) -> Outcome {
     let fs = args.look()?;
-    match write(&fs, &mut BufWriter::new(io::stdout().lock()))? {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
-        Err(error) => Err(Failure::failed(format!("writing the output failed ({error}); see where it goes"))),
-    }
+    written(write(&fs, &mut BufWriter::new(io::stdout().lock()))?)
 }
