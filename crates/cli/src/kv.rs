@@ -1,17 +1,20 @@
 //! `imbrex kv …`: the key-value store on a drive.
 
-use crate::engine::Named;
-use crate::output::{Failure, Outcome, bar_style, count, number_of, print, print_json, size, table};
-use clap::Subcommand;
-use imbrex_drives::OpenOptions;
-use imbrex_kv::{Batch, Iter, Kv};
-use indicatif::ProgressBar;
-use serde_json::json;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+mod form;
+mod load;
+mod scan;
 
-/// Changes of one batch of a load, in bytes.
-const TOGETHER: usize = 256 << 10;
+use crate::engine::Named;
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table, written};
+use clap::Subcommand;
+use form::Form;
+use imbrex_device::Class;
+use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
+use imbrex_kv::{Batch, Kv, MAX_VALUE};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 #[derive(clap::Args)]
 #[command(
@@ -36,21 +39,23 @@ enum Verb {
         after_help = "Examples:\n  imbrex kv put drive.img user:1 Ada\n  imbrex kv put drive.img photo - < photo.jpg"
     )]
     Put(Put),
-    /// Print the value of a key, as it is. Exit code 1 where there is no such key.
+    /// Print the value of a key, as it is; with --json an object. Exit code 1 where there is no such key.
     #[command(after_help = "Example:\n  imbrex kv get drive.img photo > copy.jpg")]
     Get(Key),
     /// Delete keys.
     #[command(after_help = "Example:\n  imbrex kv rm drive.img user:1 user:2")]
     Rm(Rm),
-    /// Print keys and values in order, a line each, with a tab between.
+    /// Print keys and values in order, as load takes them. With --json each pair is an object in a line of its own.
     #[command(
         after_help = "Examples:\n  imbrex kv scan drive.img\n  imbrex kv scan drive.img user: --keys --limit 10\n  \
-                            imbrex kv scan drive.img --from m --reverse"
+                            imbrex kv scan drive.img --from m --reverse\n  \
+                            imbrex kv scan drive.img --format binary > pairs"
     )]
     Scan(Scan),
-    /// Store lines of a key, a tab and a value.
+    /// Store pairs of a key and a value, as scan prints them. What comes before a bad line is stored.
     #[command(
-        after_help = "Examples:\n  imbrex kv load drive.img pairs.tsv\n  imbrex kv scan old.img | imbrex kv load new.img"
+        after_help = "Examples:\n  imbrex kv load drive.img pairs.tsv\n  imbrex kv scan old.img | imbrex kv load new.img\n  \
+                            imbrex kv load drive.img pairs --format binary"
     )]
     Load(Load),
     /// Show how many tables there are in each level, and what is in memory.
@@ -77,6 +82,9 @@ struct Format {
     /// Destroy what is on the drive.
     #[arg(long)]
     force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -84,9 +92,9 @@ struct Put {
     #[command(flatten)]
     store: Store,
     /// The key.
-    key: String,
+    key: OsString,
     /// The value; - is stdin.
-    value: String,
+    value: OsString,
 }
 
 #[derive(clap::Args)]
@@ -94,7 +102,7 @@ struct Key {
     #[command(flatten)]
     store: Store,
     /// The key.
-    key: String,
+    key: OsString,
 }
 
 #[derive(clap::Args)]
@@ -103,7 +111,7 @@ struct Rm {
     store: Store,
     /// The keys.
     #[arg(required = true)]
-    keys: Vec<String>,
+    keys: Vec<OsString>,
 }
 
 #[derive(clap::Args)]
@@ -112,16 +120,19 @@ struct Scan {
     store: Store,
     /// Only keys that begin so.
     #[arg(default_value = "", hide_default_value = true)]
-    prefix: String,
+    prefix: OsString,
     /// Only keys at or behind this one; with --reverse at or before it.
     #[arg(long, value_name = "KEY")]
-    from: Option<String>,
+    from: Option<OsString>,
     /// At most so many.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Nothing but keys.
+    /// Nothing but keys, a line each.
     #[arg(long)]
     keys: bool,
+    /// How pairs stand in the output.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "json")]
+    format: Form,
     /// From the last to the first.
     #[arg(long)]
     reverse: bool,
@@ -134,170 +145,114 @@ struct Load {
     /// The file; - is stdin.
     #[arg(default_value = "-")]
     file: String,
+    /// How pairs stand in it.
+    #[arg(long, value_enum, default_value_t)]
+    format: Form,
 }
 
 impl Store {
     fn open(&self) -> Result<Kv, Failure> {
-        self.named.open_with(Vec::new(), Kv::open_uri).map(told)
+        self.open_as(Vec::new())
     }
 
     /// Opens it so that nothing on the drive changes.
     fn look(&self) -> Result<Kv, Failure> {
-        self.named.open_with(self.named.as_a_look(), Kv::open_uri).map(told)
+        self.open_as(self.named.as_a_look())
+    }
+
+    /// Opens it, and says what the opening found damaged.
+    fn open_as(&self, options: Vec<(&str, &str)>) -> Result<Kv, Failure> {
+        let store = self.named.open_with(options, Kv::open_uri)?;
+        store.damage().iter().for_each(|sentence| crate::output::warn(sentence, self.named.json));
+        Ok(store)
     }
 }
 
-/// Says what the opening found damaged.
-fn told(store: Kv) -> Kv {
-    store.damage().iter().for_each(|sentence| crate::output::warn(sentence, false));
-    store
-}
-
 pub fn run(args: Args) -> Outcome {
-    match args.verb {
+    let done = match args.verb {
         Verb::Format(args) => format(&args),
         Verb::Put(args) => put(&args),
         Verb::Get(args) => get(&args),
         Verb::Rm(args) => rm(&args),
-        Verb::Scan(args) => scan(&args),
-        Verb::Load(args) => load(&args),
+        Verb::Scan(args) => scan::scan(&args),
+        Verb::Load(args) => load::load(&args),
         Verb::Stat(args) => stat(&args),
         Verb::Compact(args) => args.open()?.compact().map_err(Failure::from),
         Verb::Check(args) => check(&args),
-    }
+    };
+    done.map_err(|failure| failure.reword(ours))
+}
+
+/// Drives and volumes serve several engines, and their sentences name the commands of the first, `imbrex fs`; here this store's are
+/// meant.
+fn ours(sentence: String) -> String {
+    let all = [
+        ("`imbrex fs format", "`imbrex kv format"),
+        ("`imbrex fs check", "`imbrex kv check"),
+        ("`imbrex fs cp", "`imbrex kv scan"),
+    ];
+    all.iter().fold(sentence, |sentence, (theirs, ours)| sentence.replace(theirs, ours))
 }
 
 fn format(args: &Format) -> Outcome {
-    let drive = imbrex_drives::open(&args.drive, &OpenOptions::default())?;
+    let named = Named::of(&args.drive);
+    // What makes no sense is said before anything is destroyed. Whether a store can be opened does not matter yet.
+    if let Err(failure @ Failure::Told(Class::Usage, _)) = named.open_with(named.as_a_look(), Kv::open_uri) {
+        return Err(failure);
+    }
+    let locator = match args.drive.strip_prefix(SCHEME) {
+        Some(rest) => {
+            // The store has just said that it knows all of them.
+            let query = rest.split_once('?').map_or("", |(_, query)| query);
+            let names: Vec<&str> = query.split('&').map(|part| part.split('=').next().unwrap_or_default()).collect();
+            parse_uri(&args.drive, &names)?.locator
+        }
+        None => args.drive.clone(),
+    };
+    let drive = imbrex_drives::open(&locator, &OpenOptions::default())?;
     Kv::format(&drive, None, args.force)?;
-    print(format_args!("{}: an empty key-value store", args.drive))
+    drop(drive);
+    if !Locator::is_memory(&locator) {
+        // The first opening makes the store, which keeps its policy from then on.
+        named.open_with(Vec::new(), Kv::open_uri)?;
+    }
+    match args.json {
+        true => print_json(&json!({ "drive": args.drive })),
+        false => print(format_args!("{}: an empty key-value store", args.drive)),
+    }
 }
 
 fn put(args: &Put) -> Outcome {
-    let mut value = args.value.clone().into_bytes();
-    if args.value == "-" {
+    let mut value = args.value.clone().into_vec();
+    if value == b"-" {
         value.clear();
-        io::stdin().lock().read_to_end(&mut value).map_err(|error| Failure::failed(format_args!("stdin: {error}")))?;
+        let read = io::stdin().lock().take(MAX_VALUE as u64 + 1).read_to_end(&mut value);
+        read.map_err(|error| Failure::failed(format!("reading stdin failed ({error}); put it again")))?;
+        if value.len() > MAX_VALUE {
+            let most = count(MAX_VALUE as u64);
+            return Err(Failure::failed(format!(
+                "stdin has more than {most} bytes, which is more than a value takes; store it as several values"
+            )));
+        }
     }
     Ok(args.store.open()?.put(args.key.as_bytes(), &value, true)?)
 }
 
 fn get(args: &Key) -> Outcome {
     let Some(value) = args.store.look()?.get(args.key.as_bytes())? else {
-        return Err(Failure::failed(format_args!("there is no key {:?}; imbrex kv scan lists keys", args.key)));
+        return Err(Failure::failed(format!("there is no key {:?}; imbrex kv scan lists keys", args.key)));
     };
-    written(io::stdout().lock().write_all(&value))
-}
-
-/// Whoever reads may have enough.
-fn written(result: io::Result<()>) -> Outcome {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| Failure::failed(format_args!("stdout: {error}"))),
+    if args.store.named.json {
+        return print(scan::object(args.key.as_bytes(), Some(&value)));
     }
+    let mut out = io::stdout().lock();
+    written(out.write_all(&value).and_then(|()| out.flush()))
 }
 
 fn rm(args: &Rm) -> Outcome {
     let mut batch = Batch::new();
     args.keys.iter().for_each(|key| batch.delete(key.as_bytes()));
     Ok(args.store.open()?.write(&batch, true)?)
-}
-
-/// The first key that begins with none of what begins with the prefix and is not before it; `None`: there is none.
-fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut next = prefix[..=last].to_vec();
-    next[last] += 1;
-    Some(next)
-}
-
-fn begin(iter: &mut Iter, args: &Scan) -> imbrex_device::Result<()> {
-    let from = args.from.as_deref().map(str::as_bytes);
-    let prefix = args.prefix.as_bytes();
-    if !args.reverse {
-        return iter.seek(from.unwrap_or_default().max(prefix));
-    }
-    let end = behind(prefix);
-    match (from, end) {
-        (Some(from), end) if end.as_deref().is_none_or(|end| from < end) => iter.seek_for_prev(from),
-        (_, Some(end)) => {
-            iter.seek_for_prev(&end)?;
-            // The end itself does not begin so.
-            if iter.get().is_some_and(|(key, _)| key == end) { iter.retreat() } else { Ok(()) }
-        }
-        (_, None) => iter.seek_to_last(),
-    }
-}
-
-fn scan(args: &Scan) -> Outcome {
-    let store = args.store.look()?;
-    let mut iter = store.iter()?;
-    begin(&mut iter, args)?;
-    let (mut left, mut out) = (args.limit.unwrap_or(u64::MAX), io::BufWriter::new(io::stdout().lock()));
-    let mut all = Vec::new();
-    while let Some((key, value)) = iter.get().filter(|(key, _)| left > 0 && key.starts_with(args.prefix.as_bytes())) {
-        let line = match args.store.named.json {
-            true => {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                all.push(if args.keys { json!(text(key)) } else { json!({ "key": text(key), "value": text(value) }) });
-                Ok(())
-            }
-            false if args.keys => out.write_all(key).and_then(|()| out.write_all(b"\n")),
-            false => [key, b"\t", value, b"\n"].iter().try_for_each(|part| out.write_all(part)),
-        };
-        if line.is_err() {
-            return written(line);
-        }
-        left -= 1;
-        if args.reverse { iter.retreat()? } else { iter.advance()? }
-    }
-    written(out.flush())?;
-    drop(out);
-    if args.store.named.json { print_json(&all) } else { Ok(()) }
-}
-
-fn load(args: &Load) -> Outcome {
-    let (input, len): (Box<dyn Read>, Option<u64>) = match args.file.as_str() {
-        "-" => (Box::new(io::stdin().lock()), None),
-        path => {
-            let open = |path| File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-            let (len, file) = open(path).map_err(|error| Failure::failed(format_args!("{path}: {error}")))?;
-            (Box::new(file), Some(len))
-        }
-    };
-    let store = args.store.open()?;
-    let bar = len.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-    bar.set_style(bar_style("{bar:40} {bytes}/{total_bytes} {bytes_per_sec}", "{bytes}/{total_bytes}"));
-    let (mut input, mut batch, mut line, mut lines) = (BufReader::new(input), Batch::new(), Vec::new(), 0u64);
-    loop {
-        line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        let n = read.map_err(|error| Failure::failed(format_args!("{}: {error}", args.file)))?;
-        bar.inc(n as u64);
-        if n == 0 || batch.bytes() > TOGETHER {
-            store.write(&batch, false)?;
-            batch.clear();
-        }
-        if n == 0 {
-            break;
-        }
-        lines += 1;
-        let pair = line.strip_suffix(b"\n").unwrap_or(&line);
-        let Some(tab) = pair.iter().position(|byte| *byte == b'\t') else {
-            // What was read before is kept.
-            store.write(&batch, true)?;
-            return Err(Failure::failed(format_args!(
-                "line {lines} has no tab between a key and a value; the lines before it are stored"
-            )));
-        };
-        batch.put(&pair[..tab], &pair[tab + 1..]);
-    }
-    store.sync()?;
-    bar.finish_and_clear();
-    match args.store.named.json {
-        true => print_json(&json!({ "loaded": lines })),
-        false => print(format_args!("{} stored", number_of(lines, "pair"))),
-    }
 }
 
 fn stat(args: &Store) -> Outcome {
@@ -330,6 +285,26 @@ fn check(args: &Store) -> Outcome {
     match found.len() as u64 {
         0 if args.named.json => Ok(()),
         0 => print("nothing is wrong"),
-        n => Err(Failure::damage(format_args!("{} found", number_of(n, "problem")))),
+        n => Err(Failure::damage(format_args!(
+            "{} found; copy what can be read with `imbrex kv scan`, and format the drive again",
+            number_of(n, "problem")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_of_drives_and_volumes_name_this_engine_s_commands() {
+        let said = |sentence: &str| ours(sentence.to_owned());
+        assert_eq!(said("use `imbrex fs format --force`"), "use `imbrex kv format --force`");
+        assert_eq!(
+            said("block 3 is damaged; run `imbrex fs check` on the drive"),
+            "block 3 is damaged; run `imbrex kv check` on the drive"
+        );
+        assert_eq!(said("`imbrex fs cp` still reads it"), "`imbrex kv scan` still reads it");
+        assert_eq!(said("use `imbrex fs …`"), "use `imbrex fs …`");
     }
 }

@@ -72,17 +72,35 @@ impl Place {
 
     /// Runs `imbrex chunk VERB DRIVE …` with these bytes for its stdin.
     pub fn chunk_given(&self, verb: &str, more: &[&str], input: &[u8]) -> Output {
-        let mut command = self.command(&[&["chunk", verb, self.drive()], more].concat());
-        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        self.given(&[&["chunk", verb, self.drive()], more].concat(), input)
+    }
+
+    /// Runs `imbrex kv VERB DRIVE …`.
+    pub fn kv(&self, verb: &str, more: &[&str]) -> Output {
+        self.run(&[&["kv", verb, self.drive()], more].concat())
+    }
+
+    /// Runs `imbrex kv VERB DRIVE …` with these bytes for its stdin.
+    pub fn kv_given(&self, verb: &str, more: &[&str], input: &[u8]) -> Output {
+        self.given(&[&["kv", verb, self.drive()], more].concat(), input)
+    }
+
+    fn given(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self.piped(args);
         // Who refuses reads nothing.
         let _ = child.stdin.take().unwrap().write_all(input);
         child.wait_with_output().unwrap()
     }
 
+    /// Starts the command with pipes for its three streams.
+    pub fn piped(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
     /// Runs `imbrex fs cp DRIVE - TO`, and gives it `input` and no end yet.
     pub fn copying(&self, to: &str, input: &[u8]) -> Child {
-        let mut command = self.command(&["fs", "cp", self.drive(), "-", to]);
-        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = self.piped(&["fs", "cp", self.drive(), "-", to]);
         child.stdin.as_mut().unwrap().write_all(input).unwrap();
         child
     }
