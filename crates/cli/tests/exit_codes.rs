@@ -53,7 +53,7 @@ fn every_command_tells_a_wrong_command_line_as_such() {
 }
 
 /// What each command of engines and drives needs behind the drive.
-const NEEDS: [&[&str]; 26] = [
+const NEEDS: [&[&str]; 36] = [
     &["fs", "ls"],
     &["fs", "cat", "/x"],
     &["fs", "cp", "/dev/null", ":/x"],
@@ -80,6 +80,16 @@ const NEEDS: [&[&str]; 26] = [
     &["drive", "power-loss", "--seed", "1"],
     &["drive", "precondition"],
     &["fs", "salvage", "/nowhere/salvaged"],
+    &["kv", "get", "x"],
+    &["kv", "put", "x", "1"],
+    &["kv", "rm", "x"],
+    &["kv", "scan"],
+    &["kv", "load", "/dev/null"],
+    &["kv", "stat"],
+    &["kv", "compact"],
+    &["kv", "check"],
+    &["kv", "format"],
+    &["kv", "format", "--force"],
 ];
 
 fn run(at: &Place, needs: &[&str], drive: &str) -> Output {
