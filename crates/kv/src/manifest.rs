@@ -10,6 +10,12 @@ use std::sync::Arc;
 
 /// Numbers stay below this, so that counting on from one is never too much.
 pub(crate) const MOST: u64 = 1 << 56;
+/// A table has fewer entries.
+const MOST_ENTRIES: u64 = 1 << 40;
+/// Bytes that deletes hide are counted up to here.
+pub(crate) const MOST_HIDDEN: u64 = 1 << 48;
+/// The highest level but the bottom.
+const HIGHEST: u8 = 15;
 /// A partition has no larger number.
 const MOST_PARTS: u32 = 1 << 31;
 /// Jobs at once; a policy has fewer.
@@ -64,7 +70,7 @@ impl TableInfo {
             bytes: self.live,
             entries: live(self.entries),
             tombstones: live(self.deletes),
-            hidden: live(self.deletes).saturating_mul(entry),
+            hidden: live(self.deletes).saturating_mul(entry).min(MOST_HIDDEN),
             stale: live(self.stale),
             zone: self.zone,
             marks: self.marks.clone(),
@@ -84,7 +90,11 @@ impl TableInfo {
         if !inside(&self.smallest) || self.from.as_ref().is_some_and(|from| !inside(from)) {
             return Err("has keys that are not in order");
         }
-        let counts = self.live <= self.len && self.deletes.max(self.stale) <= self.entries && self.entries < MOST;
+        if self.group != BOTTOM && self.group.level > HIGHEST {
+            return Err("is of no level");
+        }
+        let counts =
+            self.live <= self.len && self.deletes.max(self.stale) <= self.entries && self.entries < MOST_ENTRIES;
         let numbers = self.seqs.0 <= self.seqs.1 && self.seqs.1 < MOST && self.id < MOST && self.space == 0;
         if counts && numbers { Ok(()) } else { Err("has numbers that cannot be") }
     }
@@ -412,7 +422,11 @@ impl Manifest {
             Note::Parts { space, parts } => drop(self.parts.insert(space, parts)),
             Note::Next(id) => self.next = self.next.max(id),
             Note::Policy(name) => self.policy = name,
-            Note::Jobs(jobs) => self.jobs = jobs,
+            Note::Jobs(jobs) => {
+                // What is written from here on is no input of them, also where some numbers were given and not used.
+                self.next = jobs.iter().map(|job| job.before).fold(self.next, u64::max);
+                self.jobs = jobs;
+            }
             Note::Window(window) => drop(self.windows.insert(window.level, window)),
             Note::Relabel(tables, group) => {
                 for id in tables {
@@ -468,6 +482,21 @@ impl Manifest {
         if !begins || ids.len() < parts.len() || !parts.windows(2).all(ascends) {
             return Err("partitions that are not in order".into());
         }
+        let sound = |job: &Job| {
+            let level = match job.kind {
+                Kind::Sweep => 0,
+                Kind::Slices(level) | Kind::Own(level) => level,
+            };
+            level < HIGHEST && job.zones.iter().all(|zone| *zone < places.zones)
+        };
+        if !self.jobs.iter().all(sound) {
+            return Err("jobs that no policy has".into());
+        }
+        let mut bottom: Vec<&TableInfo> = self.tables.values().filter(|table| table.group == BOTTOM).collect();
+        bottom.sort_by(|a, b| order.compare(a.first(), b.first()));
+        if !bottom.windows(2).all(|pair| order.compare(&pair[0].largest, pair[1].first()).is_lt()) {
+            return Err("tables of the lowest level over one another".into());
+        }
         let of_tables = self.tables.values().map(|table| table.group.part);
         let numbers = ids.iter().copied().chain(self.jobs.iter().map(|job| job.part)).chain(of_tables);
         if numbers.max().is_some_and(|most| most > MOST_PARTS) {
@@ -480,16 +509,18 @@ impl Manifest {
         Ok(())
     }
 
-    /// Gives tables of partitions that are gone to those that have their keys now. There are some where the log was cut behind a snapshot.
+    /// Gives tables of partitions that are gone, or have other keys now, to those that have their keys. There are some where the log was cut behind a snapshot.
     pub fn settle(&mut self, order: &dyn Order) {
         let parts = self.parts.get(&0).map_or(&[][..], |parts| parts);
-        let known = |part: u32| parts.iter().any(|(id, _)| *id == part) || self.jobs.iter().any(|job| job.part == part);
-        for table in self.tables.values_mut().filter(|table| table.group != BOTTOM && !known(table.group.part)) {
-            let before = |(_, from): &(u32, Option<Key>)| {
-                from.as_ref().is_none_or(|from| order.compare(from, table.first()).is_le())
-            };
-            if let Some((id, _)) = parts.iter().rev().find(|part| before(part)) {
-                table.group.part = *id;
+        let part_of = |key: &[u8]| {
+            let before =
+                |(_, from): &(u32, Option<Key>)| from.as_ref().is_none_or(|from| order.compare(from, key).is_le());
+            parts[..parts.partition_point(before)].last().map(|(id, _)| *id)
+        };
+        let of_job = |part: u32| self.jobs.iter().any(|job| job.part == part);
+        for table in self.tables.values_mut().filter(|table| table.group != BOTTOM && !of_job(table.group.part)) {
+            if let Some(part) = part_of(table.first()) {
+                table.group.part = part;
             }
         }
     }
@@ -582,7 +613,7 @@ mod tests {
             Note::Front { position: 150, seq: 12 },
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
-        assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (4, (150, 12), 2));
+        assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (9, (150, 12), 2));
         let table = &manifest.tables[&2];
         assert_eq!((table.first(), table.live, table.group), (&b"c"[..], 50, Group { level: 5, part: 6 }));
         assert_eq!((manifest.jobs.len(), manifest.windows.len(), manifest.parts[&0].len()), (3, 1, 3));

@@ -119,7 +119,10 @@ impl MemTable {
         self.oldest.0.fetch_min(record.0, Memory::Relaxed);
         self.oldest.1.fetch_min(record.1, Memory::Relaxed);
         self.bytes.fetch_add(NODE + key.len() + value.len(), Memory::Relaxed);
-        self.deletes.fetch_add((kind == Kind::Delete).into(), Memory::Relaxed);
+        // A key that is deleted again hides nothing more.
+        if kind == Kind::Delete && self.newest(key) != Some(Kind::Delete) {
+            self.deletes.fetch_add(1, Memory::Relaxed);
+        }
         self.map.insert(Owned { order: self.order.clone(), key: key.into(), seq }, (kind, value.into()));
     }
 
@@ -133,9 +136,20 @@ impl MemTable {
         (self.oldest.0.load(Memory::Relaxed), self.oldest.1.load(Memory::Relaxed))
     }
 
-    /// How many of its changes delete a key.
+    /// How many of its changes delete a key that the one before did not.
     pub fn deletes(&self) -> usize {
         self.deletes.load(Memory::Relaxed)
+    }
+
+    /// How many changes it has.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// What the newest change of a key does.
+    fn newest(&self, key: &[u8]) -> Option<Kind> {
+        let entry = self.first(Bound::Included(&Look(self.order.as_ref(), key, u64::MAX)))?;
+        self.order.compare(&entry.key().key, key).is_eq().then(|| entry.value().0)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -27,11 +27,11 @@ const LOG_ZONES: u32 = 4;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
 
-/// What a store needs: four zones of metadata, four of the log, one of the bottom, one of upper tables, the four that a merge needs, and two in which not
-/// much goes. Of active zones two are the metadata's, and the write-ahead log, upper tables, the bottom and whoever is about to begin the next zone have one
-/// each: with fewer the log would wait for tables that wait for it.
+/// What a store needs: four zones of metadata, four of the log, one of the bottom, one of upper tables, the four that a merge needs, two for deletes on a full
+/// store, and two in which not much goes. Of active zones two are the metadata's. The write-ahead log, upper tables, the bottom and whoever is about to begin the
+/// next zone have one each: with fewer the log would wait for tables that wait for it.
 pub(crate) fn budget() -> Budget {
-    Budget { slots: 6, ..Budget::keeping(0, 0).at_least(LOG_ZONES + 12) }
+    Budget { slots: 6, ..Budget::keeping(0, 0).at_least(LOG_ZONES + 14) }
 }
 
 /// A memory that is full must become tables of a part of the drive: a 32nd is its most.

@@ -66,5 +66,6 @@ pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>,
         view.part(core.order(), change.key).memory.add(seq, change.kind, change.key, change.value, record);
         seq += 1;
     }
-    core.visible.store(seq - 1, Ordering::Release);
+    // Never back: behind a hole of the log tables may have newer changes.
+    core.visible.fetch_max(seq - 1, Ordering::Release);
 }

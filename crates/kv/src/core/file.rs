@@ -135,8 +135,8 @@ struct Ahead {
 struct Piece {
     from: u64,
     bytes: Vec<u8>,
-    /// Where the last one that was read by itself ended.
-    alone: u64,
+    /// Where the last one that was read by itself ended; nowhere at first, so that what is only opened is not read ahead.
+    alone: Option<u64>,
 }
 
 impl Source for Ahead {
@@ -144,10 +144,10 @@ impl Source for Ahead {
         let mut piece = crate::sync::lock(&self.piece);
         let (end, behind) = (at + len as u64, piece.from + piece.bytes.len() as u64);
         // A block may begin in the piece and end behind it.
-        let goes_on = at >= piece.from && at <= behind || at == piece.alone;
+        let goes_on = at >= piece.from && at <= behind && behind > 0 || Some(at) == piece.alone;
         if end > behind || at < piece.from {
             if !goes_on {
-                piece.alone = end;
+                piece.alone = Some(end);
                 return self.place.read(at, len);
             }
             let most = self.len.saturating_sub(at).min(STREAM as u64) as usize;
@@ -169,6 +169,11 @@ pub(crate) struct InTable {
 }
 
 impl InTable {
+    /// The same of the table as it is described now: from another key on.
+    pub fn of(self, file: &Arc<TableFile>) -> InTable {
+        InTable { file: file.clone(), ..self }
+    }
+
     /// Bytes of the table from the block on in which it stands.
     pub fn left(&self) -> u64 {
         self.iter.offset().map_or(0, |offset| self.file.info.len.saturating_sub(offset))

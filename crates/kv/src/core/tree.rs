@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::view::Described;
+use crate::manifest::MOST_HIDDEN;
 use crate::order::Order;
 use crate::policy::{Goal, Job, Open, Part, Snapshot, Window};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ pub(crate) struct Tree {
     settled: u64,
     goal: Goal,
 }
+
+/// Zones that only memory which mostly deletes may take: else a full store has no room to make room.
+const SPARE: u32 = 2;
 
 /// Zones that the log may come to have: twice the memory in bytes and a little more, one that is not full, and one in which it goes on.
 pub(crate) fn log_zones(memtable: u64, zone: u64) -> u32 {
@@ -46,12 +50,17 @@ impl Tree {
             id: part.id,
             from: part.from.clone(),
             bytes: part.memory.bytes() as u64,
-            hidden: (part.memory.deletes() as u64).saturating_mul(described.entry),
+            hidden: (part.memory.deletes() as u64).saturating_mul(described.entry).min(MOST_HIDDEN),
             log: if part.memory.is_empty() { 0 } else { end.saturating_sub(part.memory.oldest().0).max(least) },
         };
         let (open, used) = core.zones_of_tables();
+        let (deletes, changes) = view
+            .memory()
+            .fold((0, 0), |(deletes, changes), memory| (deletes + memory.deletes(), changes + memory.len()));
+        let spare = if deletes * 4 > changes { 0 } else { SPARE };
         // What the log may still take is not for tables.
-        let free = counts.free.saturating_sub(counts.reservations.max(log_most.saturating_sub(log_zones)));
+        let log = counts.reservations.max(log_most.saturating_sub(log_zones));
+        let free = counts.free.saturating_sub(log + spare);
         Tree {
             parts: view.parts.iter().map(part).collect(),
             order: core.options.order.clone(),

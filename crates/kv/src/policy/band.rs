@@ -80,7 +80,7 @@ impl Band {
         let among: usize = inputs.iter().map(|table| count(order, table, inputs)).sum();
         let before = among / 2 + inputs.iter().map(|table| count(order, table, &others)).sum::<usize>();
         let bytes: u64 = inputs.iter().map(|table| table.bytes).sum();
-        let pieces = bytes.div_ceil(tree.zone.max(1)) as usize;
+        let pieces = bytes.div_ceil(tree.zone.max(1)).max(1) as usize;
         let ends = cuts(order, inputs.iter().copied(), (None, None), pieces);
         let first = inputs.iter().map(|table| &table.smallest).min_by(|a, b| order.compare(a, b));
         let last = inputs.iter().map(|table| &table.largest).max_by(|a, b| order.compare(a, b));
@@ -168,6 +168,6 @@ impl Policy for Band {
     }
 
     fn pressure(&self, tree: &Snapshot) -> Pressure {
-        pressure(tree, self.sizes, self.trigger)
+        pressure(self, tree, self.sizes, self.trigger)
     }
 }

@@ -195,6 +195,6 @@ impl Policy for Gear {
     }
 
     fn pressure(&self, tree: &Snapshot) -> Pressure {
-        pressure(tree, self.levels.sizes, self.levels.trigger)
+        pressure(self, tree, self.levels.sizes, self.levels.trigger)
     }
 }

@@ -1,8 +1,8 @@
 //! `leveled`: LevelDB's rule, for comparison. Each level is ten times as large as the one before; the fullest one gives the
 //! table that overlaps the next one least. Zones have tables of one level, and nobody empties a zone on purpose.
 
-use super::view::{due, next};
-use super::{Choice, Group, Job, Kind, Policy, Pressure, Sizes, Snapshot, Step, Table};
+use super::view::{due, longest, next};
+use super::{Choice, Group, Job, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
 
 /// The policy.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +53,24 @@ pub(super) fn cheapest(tree: &Snapshot, level: u8, of: impl Fn(&Table) -> bool) 
     here.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|table| table.id)
 }
 
-/// A flush of the whole memtable into level 0, if one is due.
+/// Zones that merges need at least.
+const RESERVE: u64 = 3;
+
+/// A flush of the whole memtable into level 0, if one is due, and if it leaves room for merges.
 pub(super) fn flush(tree: &Snapshot, sizes: Sizes, table: u64) -> Option<Choice> {
-    due(tree, sizes).map(|part| Choice::Flush { part: part.id, into: Group { level: 0, part: 0 }, table })
+    let room = |part: &&Part| u64::from(tree.free) >= part.bytes.div_ceil(tree.zone.max(1)) + RESERVE;
+    let part = due(tree, sizes).filter(room)?;
+    Some(Choice::Flush { part: part.id, into: Group { level: 0, part: 0 }, table })
 }
 
-/// Holds puts back once level 0 has twice as many bytes as begin a compaction.
-pub(super) fn pressure(tree: &Snapshot, sizes: Sizes, trigger: usize) -> Pressure {
+/// Holds puts back once level 0 has twice as many bytes as begin a compaction, and where memory or the log has no room.
+pub(super) fn pressure(policy: &dyn Policy, tree: &Snapshot, sizes: Sizes, trigger: usize) -> Pressure {
+    let full: u64 = tree.parts.iter().map(|part| part.bytes).sum();
+    let log = tree.parts.iter().map(|part| part.log).max().unwrap_or(0);
+    if full >= sizes.memtable + sizes.memtable / 4 || log >= longest(sizes) {
+        let stuck = tree.jobs.is_empty() && matches!(policy.choose(tree), Choice::Nothing);
+        return if stuck { Pressure::Full } else { Pressure::Stop };
+    }
     let zero: u64 = tree.tables.iter().filter(|table| table.group.level == 0).map(|table| table.bytes).sum();
     match zero / (sizes.memtable / 2).max(1) {
         halves if halves >= 4 * trigger as u64 => Pressure::Stop,
@@ -95,6 +106,6 @@ impl Policy for Leveled {
     }
 
     fn pressure(&self, tree: &Snapshot) -> Pressure {
-        pressure(tree, self.sizes, self.trigger)
+        pressure(self, tree, self.sizes, self.trigger)
     }
 }

@@ -186,15 +186,8 @@ pub enum Goal {
     Idle,
     /// All that is in memory becomes tables, the oldest first.
     Flush,
-    /// The same, and each key comes to be in one table.
+    /// Each key comes to be in one table; memory is the usual.
     All,
-}
-
-impl Goal {
-    /// Whether all that is in memory becomes tables.
-    fn flushes(self) -> bool {
-        matches!(self, Goal::Flush | Goal::All)
-    }
 }
 
 /// One step of a merge.

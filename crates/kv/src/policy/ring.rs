@@ -376,7 +376,9 @@ impl Ring {
         let froms: Vec<Option<Key>> =
             std::iter::once(parts[at].from.clone()).chain(cuts.into_iter().map(Some)).collect();
         let holder = keeps.map(|(first, _)| {
-            froms.partition_point(|from| from.as_ref().is_none_or(|from| order.compare(from, first).is_le())) - 1
+            froms
+                .partition_point(|from| from.as_ref().is_none_or(|from| order.compare(from, first).is_le()))
+                .saturating_sub(1)
         });
         let pieces = froms.into_iter().enumerate().map(|(piece, from)| {
             if Some(piece) == holder {
@@ -461,17 +463,25 @@ impl Policy for Ring {
             return choice;
         }
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
-        match self.over(&tree).or(stuck) {
-            // Tombstones that are only in memory hide bytes, too.
-            Some(share) if share.part.hidden > share.hidden / 2 && share.part.bytes > 0 => Choice::Flush {
+        let Some(share) = self.over(&tree).or(stuck) else {
+            return self.rewrite(&tree).filter(|_| of.goal == Goal::All).unwrap_or(Choice::Nothing);
+        };
+        // Tombstones that are only in memory hide bytes, too.
+        let at = of.parts.iter().position(|part| part.id == share.part.id).unwrap_or(0);
+        if share.part.hidden > share.hidden / 2 && share.part.bytes > 0 && self.fits(&tree, at) {
+            return Choice::Flush {
                 part: share.part.id,
                 into: Group { level: 0, part: share.part.id },
                 table: self.sizes.table,
-            },
-            Some(share) if !share.upper.is_empty() => self.sweep(&tree, share),
-            _ if of.goal == Goal::All => self.rewrite(&tree).unwrap_or(Choice::Nothing),
-            _ => Choice::Nothing,
+            };
         }
+        if !share.upper.is_empty() {
+            return self.sweep(&tree, share);
+        }
+        // There is no room for its tombstones. Another sweep may make some, if it does not lack a zone in its middle: it would never end.
+        let has_room = |share: &&Share| !share.upper.is_empty() && u64::from(of.free) >= tree.need(share.bytes);
+        let other = tree.shares.iter().filter(has_room).max_by_key(|share| share.weight());
+        other.map_or(Choice::Nothing, |share| self.sweep(&tree, share))
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {

@@ -1,6 +1,6 @@
 //! What several policies look at.
 
-use super::{Key, Part, Sizes, Snapshot, Table};
+use super::{Goal, Key, Part, Sizes, Snapshot, Table};
 use crate::order::Order;
 use std::cmp::Ordering;
 
@@ -43,7 +43,7 @@ pub(super) fn end(parts: &[Part], at: usize) -> Option<&Key> {
 /// be or where all is wanted, or the largest where the memtable is full.
 pub(super) fn due<'a>(tree: &Snapshot<'a>, sizes: Sizes) -> Option<&'a Part> {
     let oldest = tree.parts.iter().max_by_key(|part| part.log)?;
-    let wanted = tree.goal.flushes() || oldest.log >= longest(sizes) - sizes.memtable / 8;
+    let wanted = tree.goal == Goal::Flush || oldest.log >= longest(sizes) - sizes.memtable / 8;
     if oldest.bytes > 0 && wanted {
         return Some(oldest);
     }
@@ -79,7 +79,8 @@ pub(super) fn cuts<'a>(
     let (mut cuts, mut before): (Vec<Key>, u64) = (Vec::new(), 0);
     for (key, weight) in marks {
         let next = all * (cuts.len() as u64 + 1) / pieces as u64;
-        if before >= next && cuts.len() + 1 < pieces && cuts.last() != Some(key) {
+        if before >= next && cuts.len() + 1 < pieces && cuts.last().is_none_or(|last| order.compare(last, key).is_lt())
+        {
             cuts.push(key.clone());
         }
         before += weight;

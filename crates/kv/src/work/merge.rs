@@ -103,7 +103,8 @@ impl Work {
         if let Some((from, scan)) = self.scans.remove(&table.info.id)
             && from == table.info.from
         {
-            return Ok(scan);
+            // Who seeks back must not find what is before the front by now.
+            return Ok(scan.of(table));
         }
         let mut scan = table.scan()?;
         scan.seek(None)?;

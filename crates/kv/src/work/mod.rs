@@ -16,7 +16,7 @@ use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
 use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::lock;
-use imbrex_device::{Cause, Result};
+use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Maintenance;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -67,12 +67,21 @@ impl Work {
         if let Some(seq) = self.undone {
             self.finish(core, seq, Cause::Compaction)?;
         }
+        let mut blocked = None;
         if let Some(frozen) = core.view().frozen.first().cloned() {
             // An earlier attempt has failed.
-            flush::flush_frozen(core, self, &frozen)?;
-            return Ok(Done::Other);
+            match flush::flush_frozen(core, self, &frozen) {
+                Err(error) if error.code() == Code::NoSpace => blocked = Some(error),
+                flushed => return flushed.map(|()| Done::Other),
+            }
         }
         let choice = policy.choose(&Tree::of(core, goal).snapshot());
+        if let Some(error) = blocked
+            && !matches!(choice, Choice::Merge(_) | Choice::End | Choice::Relabel(..))
+        {
+            // What makes room goes on; nothing else, since the tables to come are known to belong to a partition of now.
+            return Err(error);
+        }
         self.choices += u64::from(!matches!(choice, Choice::Nothing));
         match choice {
             Choice::Nothing => return Ok(Done::Nothing),

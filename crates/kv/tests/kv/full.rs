@@ -3,7 +3,8 @@
 use crate::support::{configs, few_active, formatted, options, value};
 use imbrex_device::Code;
 use imbrex_emulator::Config;
-use imbrex_kv::Kv;
+use imbrex_kv::policy::ALL;
+use imbrex_kv::{Kv, Options};
 
 fn key(n: u64) -> Vec<u8> {
     format!("k{n:05}").into_bytes()
@@ -48,6 +49,39 @@ fn a_full_store_takes_deletes_and_then_puts_again() {
             keys = more;
         }
         assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn deletes_that_make_no_room_end_no_full_store() {
+    for config in configs() {
+        let store = Kv::open(formatted(&config), options()).unwrap();
+        let keys = fill(&store, 0);
+        // All but the first of each key hide nothing.
+        for n in 0..320u64 {
+            let k = (n % 16) * keys / 16;
+            store.delete(&key(k), false).unwrap_or_else(|error| panic!("delete {n}: {error}"));
+        }
+        (0..keys).for_each(|n| store.delete(&key(n), false).unwrap());
+        store.compact().unwrap();
+        let more = fill(&store, keys) - keys;
+        assert!(more >= keys * 3 / 4, "{keys} deleted, {more} put");
+    }
+}
+
+#[test]
+fn a_full_store_of_each_policy_takes_deletes_of_all() {
+    for (name, _) in ALL {
+        let drive = formatted(&configs()[0]);
+        let options = || Options { policy: Some((*name).to_owned()), ..options() };
+        let store = Kv::open(drive.clone(), options()).unwrap();
+        let keys = fill(&store, 0);
+        for n in 0..keys {
+            store.delete(&key(n), false).unwrap_or_else(|error| panic!("{name}, key {n}: {error}"));
+        }
+        drop(store);
+        let store = Kv::open(drive, options()).unwrap();
+        assert!((0..keys).all(|n| store.get(&key(n)).unwrap().is_none()), "{name}");
     }
 }
 

@@ -96,7 +96,7 @@ proptest! {
     fn it_is_a_sorted_map(drive in 0..3usize, policy in 0..8usize, ops in prop::collection::vec(op(), 1..120)) {
         // A drive that is not much larger than what is put makes merges.
         let policy = ALL.get(policy).map(|(name, _)| *name);
-        let config = Config { capacity: if policy.is_none() { 22 * (128 << 10) } else { 6 << 20 }, ..configs()[drive].clone() };
+        let config = Config { capacity: if policy.is_none() { 25 * (128 << 10) } else { 6 << 20 }, ..configs()[drive].clone() };
         let drive = formatted(&config);
         let options = || Options { policy: policy.map(str::to_owned), ..options() };
         let mut store = Kv::open(drive.clone(), options()).unwrap();
