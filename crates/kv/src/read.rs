@@ -7,8 +7,8 @@ use crate::cursor::{Cursor, InMemory, Merged};
 use crate::order::Order;
 use crate::sync::lock;
 use crate::table::Kind;
-
 use imbrex_device::Result;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,22 +16,24 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Reader {
     core: Arc<Core>,
     pub seq: u64,
+    /// What keeps the store open.
+    open: Arc<dyn Any + Send + Sync>,
 }
 
 impl Reader {
-    /// Now.
-    pub fn new(core: &Arc<Core>) -> Reader {
+    /// Now; `open` keeps the store open.
+    pub fn new(core: &Arc<Core>, open: Arc<dyn Any + Send + Sync>) -> Reader {
         let mut readers = lock(&core.readers);
         let seq = core.visible.load(Ordering::Acquire);
         *readers.entry(seq).or_default() += 1;
-        Reader { core: core.clone(), seq }
+        Reader { core: core.clone(), seq, open }
     }
 }
 
 impl Clone for Reader {
     fn clone(&self) -> Reader {
         *lock(&self.core.readers).entry(self.seq).or_default() += 1;
-        Reader { core: self.core.clone(), seq: self.seq }
+        Reader { core: self.core.clone(), seq: self.seq, open: self.open.clone() }
     }
 }
 
@@ -47,18 +49,30 @@ impl Drop for Reader {
     }
 }
 
-/// The value of a key, as it was at `seq`. The view must not be older than that.
+/// The value of a key, as it is now.
+pub(crate) fn get_now(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    // In this order: whatever was written before this call is in the view.
+    let view = core.view();
+    get(core, &view, key, core.visible.load(Ordering::Acquire))
+}
+
+/// The value of a key, as it was at `seq`.
 pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Option<Vec<u8>>> {
     let order = core.order();
     let value = |kind: Kind, value| (kind == Kind::Put).then_some(value);
+    let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
     // Changes in memory are newer than all in tables; those being flushed are older than the others.
     let frozen = view.frozen.iter().rev().map(|frozen| &frozen.memory);
     for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
-            return Ok(value(found.kind, found.value));
+            if !core.has_holes() {
+                return Ok(value(found.kind, found.value));
+            }
+            // Behind a hole of the log a table may have a newer one.
+            newest = Some((found.seq, found.kind, found.value));
+            break;
         }
     }
-    let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
     for table in view.tables.with_key(order, key) {
         if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
             break;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Kv(Shell<Store>);
 
-/// A moment of a store, which stays readable as long as this is there.
+/// A moment of a store, which stays readable, and the store open, as long as this is there.
 #[derive(Clone)]
 pub struct Snapshot(Reader);
 
@@ -77,7 +77,7 @@ impl Kv {
     /// # Errors
     /// Those of the reads; `Corrupt`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_at(&self.snapshot(), key)
+        read::get_now(self.core(), key)
     }
 
     /// The value that a key had at a moment.
@@ -126,7 +126,7 @@ impl Kv {
 
     /// What the store has now, for reads later.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(Reader::new(self.core()))
+        Snapshot(Reader::new(self.core(), Arc::new(self.clone())))
     }
 
     /// Keys and values in order, as they are now.

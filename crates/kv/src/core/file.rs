@@ -120,7 +120,15 @@ impl TableFile {
 
     /// Sentences about what is wrong with it.
     pub fn check(&self) -> Result<Vec<String>> {
-        Ok(self.table()?.check())
+        let table = self.table()?;
+        let (mut found, is, info) = (table.check(), table.properties(), &self.info);
+        let same = (is.entries, is.deletions, is.smallest_seq, is.largest_seq)
+            == (info.entries, info.deletes, info.seqs.0, info.seqs.1)
+            && (&is.smallest[..], &is.largest[..]) == (&info.smallest[..], &info.largest[..]);
+        if !same {
+            found.push("it is another one than the metadata says".into());
+        }
+        Ok(found)
     }
 }
 

@@ -22,7 +22,7 @@ use imbrex_zones::log::Batch;
 use imbrex_zones::write::{Committer, Lead, RecordWriter, Written, ZoneGuard};
 use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use view::View;
 
@@ -77,6 +77,7 @@ pub(crate) struct Core {
     /// Who changes the store: one at a time.
     pub writing: Mutex<()>,
     damage: Mutex<Vec<String>>,
+    holes: AtomicBool,
 }
 
 /// What an opening found.
@@ -114,6 +115,7 @@ impl Core {
             readers: Mutex::default(),
             writing: Mutex::default(),
             damage: Mutex::new(parts.damage),
+            holes: AtomicBool::default(),
         })
     }
 
@@ -146,7 +148,13 @@ impl Core {
     }
 
     pub fn add_damage(&self, more: Vec<String>) {
+        self.holes.fetch_or(!more.is_empty(), Ordering::Release);
         lock(&self.damage).extend(more);
+    }
+
+    /// Whether the log had holes when the store was opened.
+    pub fn has_holes(&self) -> bool {
+        self.holes.load(Ordering::Acquire)
     }
 
     /// What there is now.

@@ -119,3 +119,20 @@ fn what_cannot_be_kept_is_refused_with_a_sentence() {
     assert_eq!(store.get(&[1; 19_000]).unwrap(), Some(b"v".to_vec()));
     assert_eq!(store.get(b"k").unwrap(), Some(value(1, 114_000)));
 }
+
+#[test]
+fn a_snapshot_and_an_iterator_keep_the_store_open() {
+    let drive = formatted(&configs()[0]);
+    let store = Kv::open(drive.clone(), options()).unwrap();
+    (0..50u64).for_each(|n| store.put(&n.to_be_bytes(), &value(n, 500), false).unwrap());
+    let (moment, mut iter) = (store.snapshot(), store.iter().unwrap());
+    drop(store);
+    iter.seek_to_first().unwrap();
+    for n in 0..50u64 {
+        assert_eq!(iter.get(), Some((&n.to_be_bytes()[..], &value(n, 500)[..])));
+        iter.advance().unwrap();
+    }
+    drop((moment, iter));
+    let store = Kv::open(drive, options()).unwrap();
+    assert_eq!(store.get(&7u64.to_be_bytes()).unwrap(), Some(value(7, 500)));
+}
