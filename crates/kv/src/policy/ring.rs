@@ -467,13 +467,14 @@ impl Policy for Ring {
             return self.rewrite(&tree).filter(|_| of.goal == Goal::All).unwrap_or(Choice::Nothing);
         };
         // Tombstones that are only in memory hide bytes, too.
-        let at = of.parts.iter().position(|part| part.id == share.part.id).unwrap_or(0);
-        if share.part.hidden > share.hidden / 2 && share.part.bytes > 0 && self.fits(&tree, at) {
-            return Choice::Flush {
-                part: share.part.id,
-                into: Group { level: 0, part: share.part.id },
-                table: self.sizes.table,
-            };
+        let in_memory = |share: &Share| share.part.hidden > share.hidden / 2 && share.part.bytes > 0;
+        if in_memory(share) {
+            let fits = |(at, share): &(usize, &Share)| in_memory(share) && self.fits(&tree, *at);
+            let heaviest = tree.shares.iter().enumerate().filter(fits).max_by_key(|(_, share)| share.weight());
+            if let Some((_, share)) = heaviest {
+                let part = share.part.id;
+                return Choice::Flush { part, into: Group { level: 0, part }, table: self.sizes.table };
+            }
         }
         if !share.upper.is_empty() {
             return self.sweep(&tree, share);
@@ -500,11 +501,13 @@ impl Policy for Ring {
         let rest: u64 = upper.iter().chain(under.map(|(table, _)| table)).map(|table| table.bytes).sum();
         let room = u64::from(of.free).saturating_sub(tree.promised()).min(self.slack(&tree)) * of.zone;
         let steps = rest / self.sizes.step.max(1) + 1;
-        // Where the sweep must end before what fills memory can be flushed, it must last until then.
-        let largest = tree.shares.iter().enumerate().max_by_key(|(_, share)| share.part.bytes);
-        let waits = largest.is_some_and(|(at, _)| tree.slices(at) >= self.slices);
-        let memory = self.sizes.memtable + self.sizes.memtable / 4 - full;
-        let room = if waits { memory } else { (room / 2).max(self.sizes.memtable / 4) };
-        Pressure::Slow((room / steps).min(longest(self.sizes) - log))
+        // Where the sweep must end before memory, or what the log keeps, can be flushed, both must last until then.
+        let shares = || tree.shares.iter().enumerate();
+        let largest = shares().max_by_key(|(_, share)| share.part.bytes);
+        let oldest = shares().max_by_key(|(_, share)| share.part.log);
+        let waits = largest.into_iter().chain(oldest).any(|(at, _)| tree.slices(at) >= self.slices);
+        let (memory, rest_of_log) = (self.sizes.memtable + self.sizes.memtable / 4 - full, longest(self.sizes) - log);
+        let room = if waits { memory.min(rest_of_log) } else { (room / 2).max(self.sizes.memtable / 4) };
+        Pressure::Slow((room / steps).min(rest_of_log))
     }
 }
