@@ -260,9 +260,18 @@ fn stat(args: &Store) -> Outcome {
     if args.named.json {
         let level = |(tables, bytes, entries): &(u64, u64, u64)| json!({ "tables": tables, "bytes": bytes, "entries": entries });
         let levels: Vec<_> = figures.levels.iter().map(level).collect();
-        return print_json(&json!({ "levels": levels, "memory": figures.memory, "log": figures.log }));
+        return print_json(&json!({
+            "levels": levels,
+            "memory": figures.memory,
+            "log": figures.log,
+            "zones": { "used": figures.zones.0, "free": figures.zones.1 },
+            "partitions": figures.partitions,
+            "slices": figures.depth,
+        }));
     }
-    let names: Vec<String> = (0..figures.levels.len()).map(|n| format!("level {n}")).collect();
+    // What lies in no level is the last.
+    let mut names: Vec<String> = (0..figures.levels.len()).map(|n| format!("level {n}")).collect();
+    names.iter_mut().next_back().into_iter().for_each(|last| *last = "bottom".into());
     let level = |(tables, bytes, entries): &(u64, u64, u64)| {
         format!("{}, {}, {} changes", number_of(*tables, "table"), size(*bytes), count(*entries))
     };
@@ -270,6 +279,9 @@ fn stat(args: &Store) -> Outcome {
         names.iter().map(String::as_str).zip(figures.levels.iter().map(level)).collect();
     rows.push(("in memory", size(figures.memory)));
     rows.push(("log", size(figures.log)));
+    rows.push(("zones", format!("{} used, {} free", count(figures.zones.0.into()), count(figures.zones.1.into()))));
+    rows.push(("partitions", count(figures.partitions as u64)));
+    rows.push(("slices", format!("{} have a key at most", count(figures.depth as u64))));
     print(table(&rows))
 }
 

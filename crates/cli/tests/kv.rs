@@ -385,7 +385,7 @@ fn json_is_streamed() {
 #[test]
 fn figures_are_told_to_people_and_programs() {
     let at = numbered(1000);
-    says(&done(at.kv("stat", &[])), &["level 0", "in memory", "log"]);
+    says(&done(at.kv("stat", &[])), &["level 0", "bottom", "in memory", "log", " used, ", "partitions", "slices"]);
     let figures = json(at.kv("stat", &["--json"]));
     let entries = |figures: &Value| -> u64 {
         figures["levels"].as_array().unwrap().iter().map(|level| level["entries"].as_u64().unwrap()).sum()
@@ -394,6 +394,11 @@ fn figures_are_told_to_people_and_programs() {
     done(at.kv("compact", &[]));
     let figures = json(at.kv("stat", &["--json"]));
     assert_eq!(entries(&figures), 1000, "{figures}");
+    assert_eq!((&figures["slices"], &figures["partitions"]), (&1.into(), &1.into()), "{figures}");
+    assert!(
+        figures["zones"]["used"].as_u64().unwrap() > 0 && figures["zones"]["free"].as_u64().unwrap() > 0,
+        "{figures}"
+    );
     assert_eq!((&figures["memory"], keys(&at).len()), (&0.into(), 1000));
 }
 

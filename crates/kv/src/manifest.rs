@@ -4,7 +4,7 @@
 //! A record of the log is a list of *notes*, which count together or not at all. A snapshot is the list of notes that makes the whole state.
 
 use crate::order::Order;
-use crate::policy::{BOTTOM, Group, Job, Key, Kind, Table, Window};
+use crate::policy::{BOTTOM, Group, HIGHEST, Job, Key, Kind, Table, Window};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,8 +14,6 @@ pub(crate) const MOST: u64 = 1 << 56;
 const MOST_ENTRIES: u64 = 1 << 40;
 /// Bytes that deletes hide are counted up to here.
 pub(crate) const MOST_HIDDEN: u64 = 1 << 48;
-/// The highest level but the bottom.
-const HIGHEST: u8 = 15;
 /// A partition has no larger number.
 const MOST_PARTS: u32 = 1 << 31;
 /// Jobs at once; a policy has fewer.

@@ -27,9 +27,9 @@ const LOG_ZONES: u32 = 4;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
 
-/// What a store needs: four zones of metadata, four of the log, one of the bottom, one of upper tables, the four that a merge needs, two for deletes on a full
-/// store, and two in which not much goes. Of active zones two are the metadata's. The write-ahead log, upper tables, the bottom and whoever is about to begin the
-/// next zone have one each: with fewer the log would wait for tables that wait for it.
+/// What a store needs. Four zones are the metadata's, and four the log's. The bottom and upper tables have one each, and a merge needs four. Two are for deletes
+/// on a full store, and not much goes into the last two. Of active zones two are the metadata's. The write-ahead log, upper tables, the bottom and whoever is about
+/// to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
 pub(crate) fn budget() -> Budget {
     Budget { slots: 6, ..Budget::keeping(0, 0).at_least(LOG_ZONES + 14) }
 }
@@ -47,8 +47,10 @@ fn fitting(tenant: &Tenant, mut options: Options) -> Options {
         tracing::info!(wanted = options.memtable_bytes, taken = most, "the drive is too small for so much in memory");
         options.memtable_bytes = most as usize;
     }
-    // A write of the log goes into one zone.
-    options.segment_bytes = options.segment_bytes.min((volume.least_capacity() / 4) as usize);
+    // A write of the log goes into one zone, in whole blocks.
+    let block = u64::from(volume.geometry().block.max(4096));
+    options.segment_bytes =
+        options.segment_bytes.min((volume.least_capacity() / 4 / block * block).max(block) as usize);
     options
 }
 

@@ -47,9 +47,9 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 /// Writes a batch. It outlives the process when this returns, and a loss of power when `sync` was asked for.
 pub(crate) fn write(core: &Core, worker: &Worker, batch: &Batch, sync: bool) -> Result<()> {
     check(core, batch)?;
-    let deletes = batch.changes().all(|change| change.kind == Kind::Delete);
-    worker.make_room(batch.bytes() as u64, deletes)?;
     if !batch.is_empty() {
+        let deletes = batch.changes().all(|change| change.kind == Kind::Delete);
+        worker.make_room(batch.bytes() as u64, deletes)?;
         let _one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
         let seq = core.visible.load(Ordering::Acquire) + 1;

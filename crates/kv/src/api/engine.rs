@@ -23,11 +23,13 @@ pub(crate) struct Quiet {
     /// The number of the last change.
     last: u64,
     since: Instant,
+    /// Nothing was left to do.
+    settled: bool,
 }
 
 impl Default for Quiet {
     fn default() -> Quiet {
-        Quiet { last: 0, since: Instant::now() }
+        Quiet { last: 0, since: Instant::now(), settled: false }
     }
 }
 
@@ -144,11 +146,13 @@ impl Engine for Store {
     fn chore(&self, quiet: &mut Quiet) -> Option<Rest> {
         let last = self.core.visible.load(Ordering::Acquire);
         if last != quiet.last {
-            *quiet = Quiet { last, since: Instant::now() };
+            *quiet = Quiet { last, since: Instant::now(), settled: false };
         }
         self.core.free();
         let goal = if quiet.since.elapsed() >= QUIET { Goal::Idle } else { Goal::Usual };
-        let time = match self.worker.step(goal) {
+        let done = if quiet.settled { Ok(false) } else { self.worker.step(goal) };
+        quiet.settled = goal == Goal::Idle && matches!(done, Ok(false));
+        let time = match done {
             Ok(true) => Duration::ZERO,
             Ok(false) => IDLE,
             Err(error) => {

@@ -46,6 +46,9 @@ pub struct Group {
 /// The group of what lies in no partition's zones.
 pub const BOTTOM: Group = Group { level: u8::MAX, part: 0 };
 
+/// The highest level but the bottom. Merged slices of `ring` come so far; other policies have fewer levels.
+pub const HIGHEST: u8 = 15;
+
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Table {

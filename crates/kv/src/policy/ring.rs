@@ -5,11 +5,10 @@
 //! become empty together, in order. `docs/kv.md` has the rules, and what justifies them.
 
 use super::view::{cuts, depth, due, end, longest, merged, next, overlap, part_of};
-use super::{BOTTOM, Choice, Goal, Group, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
+use super::{
+    BOTTOM, Choice, Goal, Group, HIGHEST, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table,
+};
 use std::collections::{HashMap, HashSet};
-
-/// The highest level of merged slices.
-const HIGHEST: u8 = 15;
 
 /// As few slices as are worth a merge: a level that has fewer merges with the ones above it.
 const WORTH: usize = 2;
@@ -468,12 +467,15 @@ impl Policy for Ring {
         };
         // Tombstones that are only in memory hide bytes, too.
         let in_memory = |share: &Share| share.part.hidden > share.hidden / 2 && share.part.bytes > 0;
+        let flush_of = |share: &Share| {
+            let part = share.part.id;
+            Choice::Flush { part, into: Group { level: 0, part }, table: self.sizes.table }
+        };
         if in_memory(share) {
             let fits = |(at, share): &(usize, &Share)| in_memory(share) && self.fits(&tree, *at);
             let heaviest = tree.shares.iter().enumerate().filter(fits).max_by_key(|(_, share)| share.weight());
             if let Some((_, share)) = heaviest {
-                let part = share.part.id;
-                return Choice::Flush { part, into: Group { level: 0, part }, table: self.sizes.table };
+                return flush_of(share);
             }
         }
         if !share.upper.is_empty() {
@@ -482,7 +484,17 @@ impl Policy for Ring {
         // There is no room for its tombstones. Another sweep may make some, if it does not lack a zone in its middle: it would never end.
         let has_room = |share: &&Share| !share.upper.is_empty() && u64::from(of.free) >= tree.need(share.bytes);
         let other = tree.shares.iter().filter(has_room).max_by_key(|share| share.weight());
-        other.map_or(Choice::Nothing, |share| self.sweep(&tree, share))
+        if let Some(share) = other {
+            return self.sweep(&tree, share);
+        }
+        // What is left is to use the last zones: a sweep that deletes much gives some back before it lacks one, or there is no space for ever.
+        let upper = tree.shares.iter().filter(|share| !share.upper.is_empty());
+        if let Some(share) = upper.max_by_key(|share| share.weight()).filter(|_| of.free > 1) {
+            return self.sweep(&tree, share);
+        }
+        let takes = |share: &&Share| u64::from(of.free) > tree.zones(share.part.bytes);
+        let last = tree.shares.iter().filter(|share| in_memory(share)).filter(takes).max_by_key(|share| share.weight());
+        last.map_or(Choice::Nothing, flush_of)
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {

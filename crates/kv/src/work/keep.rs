@@ -79,6 +79,11 @@ impl<'a, C: Cursor> Kept<'a, C> {
         self.cursor.at()
     }
 
+    /// The cursor alone. The tables of before are let go, so that zones of those that are gone are free with the next commit.
+    pub fn into_cursor(self) -> C {
+        self.cursor
+    }
+
     /// The change was taken.
     pub fn advance(&mut self) -> Result<()> {
         if let Some(at) = self.cursor.at() {

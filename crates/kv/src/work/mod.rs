@@ -83,6 +83,7 @@ impl Work {
             return Err(error);
         }
         self.choices += u64::from(!matches!(choice, Choice::Nothing));
+        let jobs = || core.look(|manifest| manifest.jobs.clone());
         match choice {
             Choice::Nothing => return Ok(Done::Nothing),
             Choice::Flush { part, into, table } => flush::flush(core, self, part, (into, table))?,
@@ -92,19 +93,14 @@ impl Work {
             }
             Choice::Begin { job, parts, closes } => {
                 core.close_zones(|group, _| closes.contains(&group));
-                let mut jobs = core.look(|manifest| manifest.jobs.clone());
-                jobs.push(job);
-                self.divide(core, parts, jobs)?;
+                self.divide(core, parts, jobs().into_iter().chain([job]).collect())?;
             }
-            Choice::Bounds(parts) => {
-                let jobs = core.look(|manifest| manifest.jobs.clone());
-                self.divide(core, parts, jobs)?;
-            }
+            Choice::Bounds(parts) => self.divide(core, parts, jobs())?,
             Choice::End => {
                 self.scans.clear();
-                let mut jobs = core.look(|manifest| manifest.jobs.clone());
-                jobs.pop();
-                self.decide(core, &[Note::Jobs(jobs)], Cause::Compaction)?;
+                let mut left = jobs();
+                left.pop();
+                self.decide(core, &[Note::Jobs(left)], Cause::Compaction)?;
             }
             Choice::Relabel(tables, group) => self.relabel(core, tables, group)?,
             Choice::Window(window) => {
@@ -174,7 +170,8 @@ impl Work {
                 Pressure::None => return Ok(memtable / PARTS),
                 Pressure::Slow(bytes) if self.limited != Some(self.choices) => {
                     self.limited = Some(self.choices);
-                    return Ok(bytes);
+                    // Zones may be many memories long: what is admitted has to fit into memory, too.
+                    return Ok(bytes.min((memtable + memtable / 4).saturating_sub(core.view().in_memory() as u64)));
                 }
                 Pressure::Slow(_) | Pressure::Stop if self.some(core, policy, Goal::Usual)? => {}
                 _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),

@@ -1,10 +1,12 @@
 //! A drive that is full, and what comes out of it.
 
-use crate::support::{configs, few_active, formatted, options, value};
+use crate::support::{configs, drive, few_active, formatted, options, value};
 use imbrex_device::Code;
 use imbrex_emulator::Config;
 use imbrex_kv::policy::ALL;
 use imbrex_kv::{Kv, Options};
+use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
+use std::collections::BTreeSet;
 
 fn key(n: u64) -> Vec<u8> {
     format!("k{n:05}").into_bytes()
@@ -85,6 +87,69 @@ fn a_full_store_of_each_policy_takes_deletes_of_all() {
     }
 }
 
+/// Two stores of one drive, each of which is opened and filled by itself: what one has never costs the other anything but room.
+#[test]
+fn two_stores_of_a_full_drive_leave_each_other_alone() {
+    for config in [
+        Config { capacity: 12 << 20, ..configs()[0].clone() },
+        Config { capacity: 12 << 20, max_open: Some(14), max_active: Some(14), ..configs()[2].clone() },
+    ] {
+        let drive = drive(&config);
+        let spec = |name: &str| TenantSpec {
+            name: name.into(),
+            budget: Budget { slots: 6, ..Budget::keeping(0, 0).at_least(18) },
+        };
+        let format = FormatOptions { uuid: Some([5; 16]), tenants: vec![spec("kv"), spec("kv2")], force: false };
+        Volume::format(&drive, &format).unwrap();
+        let (mut has, mut next) = ([BTreeSet::new(), BTreeSet::new()], 0);
+        for round in 0..3u64 {
+            let volume = Volume::open(drive.clone(), options().volume).unwrap();
+            let open = |name: &str| Kv::open_tenant(volume.tenant(name).unwrap(), options()).unwrap();
+            let stores = [open("kv"), open("kv2")];
+            let of = |at: usize, n: u64| value(n * 2 + at as u64, 3000);
+            for (at, store) in stores.iter().enumerate() {
+                assert_eq!(store.damage(), [""; 0], "round {round}");
+                for n in 0..next {
+                    let want = has[at].contains(&n).then(|| of(at, n));
+                    assert!(store.get(&key(n)).unwrap() == want, "store {at}, round {round}, key {n}");
+                }
+            }
+            // By turns, until both are full.
+            let (mut full, before) = ([false; 2], [has[0].len(), has[1].len()]);
+            while full != [true; 2] {
+                for (at, store) in stores.iter().enumerate() {
+                    match store.put(&key(next), &of(at, next), next % 5 == 0) {
+                        Err(error) if error.code() == Code::NoSpace => full[at] = true,
+                        put => {
+                            put.unwrap();
+                            has[at].insert(next);
+                        }
+                    }
+                }
+                next += 1;
+            }
+            for (at, store) in stores.iter().enumerate() {
+                assert!(
+                    has[at].len() > before[at] + 50,
+                    "store {at}, round {round}: {} and {}",
+                    before[at],
+                    has[at].len()
+                );
+                for n in (0..next).filter(|n| n % 4 != round) {
+                    store
+                        .delete(&key(n), false)
+                        .unwrap_or_else(|error| panic!("store {at}, round {round}, {n}: {error}"));
+                    has[at].remove(&n);
+                }
+                store.compact().unwrap();
+                assert_eq!(store.check().unwrap(), [""; 0]);
+            }
+            drop(stores);
+            volume.shutdown(true).unwrap();
+        }
+    }
+}
+
 #[test]
 fn overwriting_what_a_full_store_has_goes_on() {
     for config in configs() {
@@ -105,7 +170,7 @@ fn a_drive_that_is_too_small_is_refused_before_anything_is_written() {
     let small = Config { capacity: 10 * (128 << 10), ..configs()[0].clone() };
     let few = Config { max_open: Some(7), max_active: Some(7), ..few_active() };
     for (config, word) in [(small, "zones"), (few, "active")] {
-        let drive = crate::support::drive(&config);
+        let drive = drive(&config);
         let refused = Kv::format(&drive, None, false).err().unwrap_or_else(|| panic!("{word}")).to_string();
         assert!(refused.contains(word), "{refused}");
     }
