@@ -223,6 +223,9 @@ fn format(args: &Format) -> Outcome {
 }
 
 fn put(args: &Put) -> Outcome {
+    if args.key.is_empty() {
+        return Err(Failure::usage("an empty key; a key needs at least one byte here"));
+    }
     let mut value = args.value.clone().into_vec();
     if value == b"-" {
         value.clear();

@@ -7,14 +7,18 @@
 use crate::table::Kind;
 use std::ops::Range;
 
+/// Longest key, in bytes.
+pub const MAX_KEY: usize = 65_536;
 /// Longest value, in bytes: a change of such a value still fits a record.
 pub const MAX_VALUE: usize = (1 << 32) - (128 << 10);
 
 /// Bytes before the changes of a record.
-pub(crate) const HEADER: usize = 28;
+pub(crate) const HEADER: usize = 32;
 /// Bytes before a change's key.
 const CHANGE: usize = 11;
 const MAGIC: u32 = 0x626b_7669;
+/// In place of a space's number: that of the record.
+const WRITERS: u16 = u16::MAX;
 
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,26 +34,46 @@ pub struct Change<'a> {
 }
 
 /// Changes that happen together or not at all.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Batch {
     bytes: Vec<u8>,
     count: u32,
+    /// Where the next change goes.
+    space: u16,
+    /// The store whose spaces were named.
+    store: Option<u32>,
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch { bytes: Vec::new(), count: 0, space: WRITERS, store: None }
+    }
 }
 
 impl Batch {
-    /// An empty one.
+    /// An empty one. Changes go to the space that it is written to.
     pub fn new() -> Batch {
         Batch::default()
     }
 
+    /// What is added from here on goes to the space of this number, of the store of that one.
+    pub(crate) fn go_to(&mut self, space: u16, store: u32) {
+        (self.space, self.store) = (space, Some(store));
+    }
+
+    /// The store that it must be written to.
+    pub(crate) fn store(&self) -> Option<u32> {
+        self.store
+    }
+
     /// The key gets this value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.push(Change { space: 0, kind: Kind::Put, key, value });
+        self.push(Change { space: self.space, kind: Kind::Put, key, value });
     }
 
     /// The key goes.
     pub fn delete(&mut self, key: &[u8]) {
-        self.push(Change { space: 0, kind: Kind::Delete, key, value: &[] });
+        self.push(Change { space: self.space, kind: Kind::Delete, key, value: &[] });
     }
 
     /// Any change. Lengths are looked at when the batch is written.
@@ -76,7 +100,7 @@ impl Batch {
     /// Forgets all changes, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.count = 0;
+        (self.count, self.space, self.store) = (0, WRITERS, None);
     }
 
     /// Bytes of its record.
@@ -84,22 +108,23 @@ impl Batch {
         HEADER + self.bytes.len()
     }
 
-    /// Its changes, in order.
-    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
-        Changes(&self.bytes)
+    /// Its changes, in order, where it is written to this space.
+    pub(crate) fn changes(&self, space: u16) -> impl Iterator<Item = Change<'_>> {
+        Changes { rest: &self.bytes, space }
     }
 
-    /// The header of its record, whose first change has this number. `salt`: a number of the store, so that no record of another one, perhaps in a value, passes for
+    /// The header of its record, whose first change has this number, where it is written to this space. `salt`: a number of the store, so that no record of another one, perhaps in a value, passes for
     /// one of this log.
-    pub(crate) fn header(&self, salt: u32, seq: u64) -> [u8; HEADER] {
+    pub(crate) fn header(&self, salt: u32, seq: u64, space: u16) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         header[..4].copy_from_slice(&MAGIC.to_le_bytes());
         header[4..8].copy_from_slice(&(self.bytes.len() as u32).to_le_bytes());
         header[8..12].copy_from_slice(&self.count.to_le_bytes());
         header[12..16].copy_from_slice(&crc32c::crc32c_append(salt, &self.bytes).to_le_bytes());
         header[16..24].copy_from_slice(&seq.to_le_bytes());
-        let crc = crc32c::crc32c_append(salt, &header[..24]);
-        header[24..].copy_from_slice(&crc.to_le_bytes());
+        header[24..26].copy_from_slice(&space.to_le_bytes());
+        let crc = crc32c::crc32c_append(salt, &header[..28]);
+        header[28..].copy_from_slice(&crc.to_le_bytes());
         header
     }
 
@@ -109,18 +134,25 @@ impl Batch {
     }
 }
 
-struct Changes<'a>(&'a [u8]);
+struct Changes<'a> {
+    rest: &'a [u8],
+    /// That of changes which name none.
+    space: u16,
+}
 
 impl<'a> Iterator for Changes<'a> {
     type Item = Change<'a>;
 
     fn next(&mut self) -> Option<Change<'a>> {
-        let (head, rest) = self.0.split_at_checked(CHANGE)?;
+        let (head, rest) = self.rest.split_at_checked(CHANGE)?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
         let (key, rest) = rest.split_at_checked(word(3))?;
         let (value, rest) = rest.split_at_checked(word(7))?;
-        self.0 = rest;
-        let space = u16::from_le_bytes([head[0], head[1]]);
+        self.rest = rest;
+        let space = match u16::from_le_bytes([head[0], head[1]]) {
+            WRITERS => self.space,
+            named => named,
+        };
         Some(Change { space, kind: Kind::of(head[2])?, key, value })
     }
 }
@@ -129,14 +161,15 @@ impl<'a> Iterator for Changes<'a> {
 pub(crate) struct Record<'a> {
     /// Number of the first change.
     pub seq: u64,
-    body: &'a [u8],
+    changes: (&'a [u8], u16),
     count: u32,
 }
 
 impl Record<'_> {
     /// Its changes.
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
-        Changes(self.body)
+        let (rest, space) = self.changes;
+        Changes { rest, space }
     }
 
     /// How many changes it has.
@@ -162,17 +195,19 @@ pub(crate) fn read(salt: u32, bytes: &[u8]) -> Found<'_> {
         return if bytes.starts_with(prefix) { Found::Cut(HEADER) } else { Found::Nothing };
     };
     let word = |range: Range<usize>| u32::from_le_bytes(head[range].try_into().unwrap_or_default());
-    if word(0..4) != MAGIC || crc32c::crc32c_append(salt, &head[..24]) != word(24..28) {
+    if word(0..4) != MAGIC || crc32c::crc32c_append(salt, &head[..28]) != word(28..32) {
         return Found::Nothing;
     }
     let (len, count) = (word(4..8) as usize, word(8..12));
     let Some(body) = rest.get(..len) else { return Found::Cut(HEADER + len) };
-    if crc32c::crc32c_append(salt, body) != word(12..16) || Changes(body).count() != count as usize {
+    let space = word(24..28) as u16;
+    let whole = || Changes { rest: body, space }.count() == count as usize;
+    if crc32c::crc32c_append(salt, body) != word(12..16) || !whole() {
         return Found::Nothing;
     }
     let mut seq = [0; 8];
     seq.copy_from_slice(&head[16..24]);
-    Found::Record(Record { seq: u64::from_le_bytes(seq), body, count }, HEADER + len)
+    Found::Record(Record { seq: u64::from_le_bytes(seq), changes: (body, space), count }, HEADER + len)
 }
 
 #[cfg(test)]
@@ -182,7 +217,7 @@ mod tests {
     const SALT: u32 = 77;
 
     fn image(batch: &Batch, seq: u64) -> Vec<u8> {
-        [&batch.header(SALT, seq)[..], batch.body()].concat()
+        [&batch.header(SALT, seq, 3)[..], batch.body()].concat()
     }
 
     #[test]
@@ -195,7 +230,8 @@ mod tests {
         assert_eq!(bytes.len(), batch.bytes());
         let Found::Record(record, len) = read(SALT, &bytes) else { panic!("it is whole") };
         assert_eq!((record.seq, record.count(), len), (42, 3, bytes.len()));
-        assert!(record.changes().eq(batch.changes()));
+        assert!(record.changes().eq(batch.changes(3)));
+        assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7]);
         assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
         // Each front of it is cut, and says how much must be there.
         for n in 0..bytes.len() {

@@ -45,7 +45,7 @@ fn choose(manifest: &Manifest) {
         hidden: 10,
         log: ZONE,
     };
-    let parts: Vec<Part> = manifest.parts.values().flatten().map(part).collect();
+    let parts: Vec<Part> = manifest.parts.iter().map(part).collect();
     let windows: Vec<Window> = manifest.windows.values().cloned().collect();
     let open: Vec<Open> =
         tables.first().map(|table| Open { group: table.group, zone: table.zone, room: 100 }).into_iter().collect();
@@ -89,14 +89,13 @@ pub fn fuzz_log(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::TableInfo;
+    use crate::manifest::{Space, TableInfo};
     use crate::policy::{BOTTOM, Group, Job, Kind};
     use proptest::prelude::*;
 
     fn table(id: u64, group: Group, zone: u32, keys: (u8, u8)) -> Note {
         Note::Table(TableInfo {
             id,
-            space: 0,
             group,
             zone,
             life: 5,
@@ -117,8 +116,12 @@ mod tests {
     fn valid() -> Vec<Vec<Note>> {
         let slice = Group { level: 0, part: 3 };
         vec![
-            vec![Note::Space { space: 0, order: "leveldb.BytewiseComparator".into() }, Note::Policy("ring".into())],
-            vec![Note::Parts { space: 0, parts: vec![(3, None), (4, Some([50][..].into()))] }],
+            vec![
+                Note::Space(0, Space { name: "".into(), order: "leveldb.BytewiseComparator".into() }),
+                Note::Space(6, Space { name: "six".into(), order: "leveldb.BytewiseComparator".into() }),
+                Note::Policy("ring".into()),
+            ],
+            vec![Note::Parts(vec![(3, None), (4, Some([50][..].into()))])],
             vec![table(1, BOTTOM, 5, (1, 30)), table(2, BOTTOM, 5, (31, 80)), table(3, slice, 6, (5, 44))],
             vec![table(4, slice, 6, (2, 49)), table(5, Group { level: 1, part: 9 }, 7, (60, 70))],
             vec![Note::Jobs(vec![Job { kind: Kind::Sweep, part: 3, from: 0, before: 4, zones: vec![5] }])],

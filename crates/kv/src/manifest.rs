@@ -5,6 +5,7 @@
 
 use crate::order::Order;
 use crate::policy::{BOTTOM, Group, HIGHEST, Job, Key, Kind, Table, Window};
+use crate::space::{MOST_SPACES, UNNAMED};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,13 +21,12 @@ const MOST_PARTS: u32 = 1 << 31;
 const MOST_JOBS: usize = 64;
 
 /// Version of the notes.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A table of sorted changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableInfo {
     pub id: u64,
-    pub space: u16,
     /// Of the tables that share zones.
     pub group: Group,
     pub zone: u32,
@@ -93,7 +93,7 @@ impl TableInfo {
         }
         let counts =
             self.live <= self.len && self.deletes.max(self.stale) <= self.entries && self.entries < MOST_ENTRIES;
-        let numbers = self.seqs.0 <= self.seqs.1 && self.seqs.1 < MOST && self.id < MOST && self.space == 0;
+        let numbers = self.seqs.0 <= self.seqs.1 && self.seqs.1 < MOST && self.id < MOST;
         if counts && numbers { Ok(()) } else { Err("has numbers that cannot be") }
     }
 
@@ -121,14 +121,20 @@ pub(crate) struct WalZone {
     pub position: u64,
 }
 
+/// What a store remembers of a space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    pub name: String,
+    /// The name of the order of its keys.
+    pub order: String,
+}
+
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// The name of the order of a space's keys.
-    Space {
-        space: u16,
-        order: String,
-    },
+    Space(u16, Space),
+    /// A space is gone, and nothing of it is left.
+    NoSpace(u16),
     Table(TableInfo),
     /// A table is gone.
     Gone(u64),
@@ -144,11 +150,8 @@ pub(crate) enum Note {
         position: u64,
         seq: u64,
     },
-    /// The partitions of a space: number and first key.
-    Parts {
-        space: u16,
-        parts: Vec<(u32, Option<Key>)>,
-    },
+    /// The partitions: number and first key.
+    Parts(Vec<(u32, Option<Key>)>),
     /// The next table gets at least this number.
     Next(u64),
     /// Name of the policy.
@@ -163,9 +166,9 @@ pub(crate) enum Note {
 /// The state that the log tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    pub spaces: BTreeMap<u16, String>,
+    pub spaces: BTreeMap<u16, Space>,
     pub tables: BTreeMap<u64, TableInfo>,
-    pub parts: BTreeMap<u16, Vec<(u32, Option<Key>)>>,
+    pub parts: Vec<(u32, Option<Key>)>,
     /// The oldest first.
     pub wal: Vec<WalZone>,
     pub front: (u64, u64),
@@ -308,9 +311,11 @@ impl Note {
     fn write(&self, out: &mut Vec<u8>) {
         let mut w = Writer(out);
         match self {
-            Note::Space { space, order } => w.u8(1).u16(*space).bytes(order.as_bytes()),
+            Note::Space(number, space) => {
+                w.u8(1).u16(*number).bytes(space.name.as_bytes()).bytes(space.order.as_bytes())
+            }
             Note::Table(t) => {
-                w.u8(2).u64(t.id).u16(t.space).group(t.group).u32(t.zone).u64(t.life).u64(t.at).u64(t.len).u64(t.live);
+                w.u8(2).u64(t.id).group(t.group).u32(t.zone).u64(t.life).u64(t.at).u64(t.len).u64(t.live);
                 w.u64(t.entries)
                     .u64(t.deletes)
                     .u64(t.stale)
@@ -324,23 +329,21 @@ impl Note {
             Note::From { id, key, live } => w.u8(4).u64(*id).bytes(key).u64(*live),
             Note::WalZone(z) => w.u8(5).u32(z.zone).u64(z.life).u64(z.position),
             Note::Front { position, seq } => w.u8(6).u64(*position).u64(*seq),
-            Note::Parts { space, parts } => {
-                w.u8(7).u16(*space).each(parts, |w, (id, from)| w.u32(*id).key_if_any(from.as_ref()))
-            }
+            Note::Parts(parts) => w.u8(7).each(parts, |w, (id, from)| w.u32(*id).key_if_any(from.as_ref())),
             Note::Next(id) => w.u8(8).u64(*id),
             Note::Policy(name) => w.u8(9).bytes(name.as_bytes()),
             Note::Jobs(jobs) => w.u8(10).each(jobs, Writer::job),
             Note::Window(window) => w.u8(11).u8(window.level).each(&window.zones, |w, zone| w.u32(*zone)),
+            Note::NoSpace(number) => w.u8(13).u16(*number),
             Note::Relabel(tables, group) => w.u8(12).group(*group).each(tables, |w, table| w.u64(*table)),
         };
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Note> {
         Some(match r.u8()? {
-            1 => Note::Space { space: r.u16()?, order: r.text()? },
+            1 => Note::Space(r.u16()?, Space { name: r.text()?, order: r.text()? }),
             2 => Note::Table(TableInfo {
                 id: r.u64()?,
-                space: r.u16()?,
                 group: r.group()?,
                 zone: r.u32()?,
                 life: r.u64()?,
@@ -360,7 +363,7 @@ impl Note {
             4 => Note::From { id: r.u64()?, key: r.key()?, live: r.u64()? },
             5 => Note::WalZone(WalZone { zone: r.u32()?, life: r.u64()?, position: r.u64()? }),
             6 => Note::Front { position: r.u64()?, seq: r.u64()? },
-            7 => Note::Parts { space: r.u16()?, parts: r.each(|r| Some((r.u32()?, r.key_if_any()?)))? },
+            7 => Note::Parts(r.each(|r| Some((r.u32()?, r.key_if_any()?)))?),
             8 => Note::Next(r.u64()?),
             9 => Note::Policy(r.text()?),
             10 => Note::Jobs(r.each(Reader::job)?),
@@ -369,6 +372,7 @@ impl Note {
                 let group = r.group()?;
                 Note::Relabel(r.each(Reader::u64)?, group)
             }
+            13 => Note::NoSpace(r.u16()?),
             _ => return None,
         })
     }
@@ -395,7 +399,8 @@ impl Manifest {
     /// What a note says.
     pub fn apply(&mut self, note: Note) {
         match note {
-            Note::Space { space, order } => drop(self.spaces.insert(space, order)),
+            Note::Space(number, space) => drop(self.spaces.insert(number, space)),
+            Note::NoSpace(number) => drop(self.spaces.remove(&number)),
             Note::Table(table) => {
                 self.next = self.next.max(table.id.saturating_add(1));
                 self.tables.insert(table.id, table);
@@ -417,7 +422,7 @@ impl Manifest {
                 self.front = (self.front.0.max(position), self.front.1.max(seq));
                 self.drop_wal();
             }
-            Note::Parts { space, parts } => drop(self.parts.insert(space, parts)),
+            Note::Parts(parts) => self.parts = parts,
             Note::Next(id) => self.next = self.next.max(id),
             Note::Policy(name) => self.policy = name,
             Note::Jobs(jobs) => {
@@ -468,7 +473,7 @@ impl Manifest {
         if positions.max().is_some_and(|most| most >= MOST) {
             return Err("numbers that no store comes to".into());
         }
-        let parts = self.parts.get(&0).map_or(&[][..], |parts| parts);
+        let parts = &self.parts;
         let ids: BTreeSet<u32> = parts.iter().map(|(id, _)| *id).collect();
         let ascends = |pair: &[(u32, Option<Key>)]| {
             pair[1]
@@ -500,16 +505,21 @@ impl Manifest {
         if numbers.max().is_some_and(|most| most > MOST_PARTS) {
             return Err("numbers of partitions that no store comes to".into());
         }
-        let others = self.spaces.keys().chain(self.parts.keys()).any(|space| *space != 0);
-        if others || self.jobs.len() > MOST_JOBS {
-            return Err("spaces or jobs that this version does not know".into());
+        if self.jobs.len() > MOST_JOBS {
+            return Err("more jobs than a policy has".into());
+        }
+        let unnamed = |(number, space): (&u16, &Space)| (*number == UNNAMED) == space.name.is_empty();
+        let names: BTreeSet<&str> = self.spaces.values().map(|space| space.name.as_str()).collect();
+        let last = self.spaces.keys().next_back();
+        if names.len() < self.spaces.len() || !self.spaces.iter().all(unnamed) || last >= Some(&MOST_SPACES) {
+            return Err("spaces that cannot be".into());
         }
         Ok(())
     }
 
     /// Gives tables of partitions that are gone, or have other keys now, to those that have their keys. There are some where the log was cut behind a snapshot.
     pub fn settle(&mut self, order: &dyn Order) {
-        let parts = self.parts.get(&0).map_or(&[][..], |parts| parts);
+        let parts = &self.parts;
         let part_of = |key: &[u8]| {
             let before =
                 |(_, from): &(u32, Option<Key>)| from.as_ref().is_none_or(|from| order.compare(from, key).is_le());
@@ -525,12 +535,8 @@ impl Manifest {
 
     /// Hands all of it to `each`, in lists of notes that are not long.
     pub fn snapshot(&self, each: &mut dyn FnMut(&[Note])) {
-        for (space, order) in &self.spaces {
-            each(&[Note::Space { space: *space, order: order.clone() }]);
-        }
-        for (space, parts) in &self.parts {
-            each(&[Note::Parts { space: *space, parts: parts.clone() }]);
-        }
+        self.spaces.iter().for_each(|(number, space)| each(&[Note::Space(*number, space.clone())]));
+        each(&[Note::Parts(self.parts.clone())]);
         self.tables.values().for_each(|table| each(&[Note::Table(table.clone())]));
         self.wal.iter().for_each(|zone| each(&[Note::WalZone(*zone)]));
         self.windows.values().for_each(|window| each(&[Note::Window(window.clone())]));
@@ -554,7 +560,6 @@ mod tests {
     fn table(id: u64) -> TableInfo {
         TableInfo {
             id,
-            space: 0,
             group: Group { level: 1, part: 3 },
             zone: 4,
             life: 5,
@@ -590,8 +595,11 @@ mod tests {
         let mut manifest = Manifest::default();
         let wal = |zone, position| WalZone { zone, life: 1, position };
         let all = [
-            Note::Space { space: 0, order: "bytes".into() },
-            Note::Parts { space: 0, parts: vec![(7, None), (2, Some(key(b"m"))), (3, Some(key(b"")))] },
+            Note::Space(0, Space { name: "".into(), order: "bytes".into() }),
+            Note::Space(1, Space { name: "one".into(), order: "numbers".into() }),
+            Note::Space(2, Space { name: "two".into(), order: "bytes".into() }),
+            Note::NoSpace(1),
+            Note::Parts(vec![(7, None), (2, Some(key(b"m"))), (3, Some(key(b"")))]),
             Note::Policy("ring".into()),
             Note::Jobs(vec![
                 Job { kind: Kind::Sweep, part: 2, from: 0, before: 9, zones: vec![1, 5] },
@@ -614,7 +622,7 @@ mod tests {
         assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (9, (150, 12), 2));
         let table = &manifest.tables[&2];
         assert_eq!((table.first(), table.live, table.group), (&b"c"[..], 50, Group { level: 5, part: 6 }));
-        assert_eq!((manifest.jobs.len(), manifest.windows.len(), manifest.parts[&0].len()), (3, 1, 3));
+        assert_eq!((manifest.jobs.len(), manifest.windows.len(), manifest.parts.len()), (3, 1, 3));
         assert_eq!(read(&[written(&all)]), manifest);
         let mut snapshot = Vec::new();
         manifest.snapshot(&mut |notes| snapshot.push(written(notes)));

@@ -114,16 +114,17 @@ impl MemTable {
         MemTable { order, map: SkipMap::new(), bytes, deletes, oldest: (u64::MAX.into(), u64::MAX.into()) }
     }
 
-    /// Adds a change; `record`: where the log has its record, and the number of that.
-    pub fn add(&self, seq: u64, kind: Kind, key: &[u8], value: &[u8], record: (u64, u64)) {
+    /// Adds a change, whose key is the tree's; `record`: where the log has its record, and the number of that.
+    pub fn add(&self, seq: u64, kind: Kind, key: impl Into<Box<[u8]>>, value: &[u8], record: (u64, u64)) {
+        let key = key.into();
         self.oldest.0.fetch_min(record.0, Memory::Relaxed);
         self.oldest.1.fetch_min(record.1, Memory::Relaxed);
         self.bytes.fetch_add(NODE + key.len() + value.len(), Memory::Relaxed);
         // A key that is deleted again hides nothing more.
-        if kind == Kind::Delete && self.newest(key) != Some(Kind::Delete) {
+        if kind == Kind::Delete && self.newest(&key) != Some(Kind::Delete) {
             self.deletes.fetch_add(1, Memory::Relaxed);
         }
-        self.map.insert(Owned { order: self.order.clone(), key: key.into(), seq }, (kind, value.into()));
+        self.map.insert(Owned { order: self.order.clone(), key, seq }, (kind, value.into()));
     }
 
     /// Bytes of memory, about.
@@ -164,7 +165,7 @@ impl MemTable {
         };
         while let Some(e) = entry.filter(|e| until.is_none_or(|until| self.order.compare(&e.key().key, until).is_lt()))
         {
-            self.add(e.key().seq, e.value().0, &e.key().key, &e.value().1, other.oldest());
+            self.add(e.key().seq, e.value().0, e.key().key.clone(), &e.value().1, other.oldest());
             entry = e.next();
         }
     }
@@ -235,9 +236,9 @@ mod tests {
     fn the_newest_change_that_is_not_too_new_is_found() {
         let order: Arc<dyn Order> = Arc::new(Bytewise);
         let table = MemTable::new(&order);
-        table.add(3, Kind::Put, b"b", b"3", (30, 3));
-        table.add(5, Kind::Delete, b"b", b"", (50, 5));
-        table.add(4, Kind::Put, b"a", b"4", (40, 4));
+        table.add(3, Kind::Put, b"b".as_slice(), b"3", (30, 3));
+        table.add(5, Kind::Delete, b"b".as_slice(), b"", (50, 5));
+        table.add(4, Kind::Put, b"a".as_slice(), b"4", (40, 4));
         let get = |key: &[u8], seq| table.get(key, seq).map(|v| (v.seq, v.kind));
         assert_eq!(get(b"b", 2), None);
         assert_eq!(get(b"b", 4), Some((3, Kind::Put)));

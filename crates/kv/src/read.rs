@@ -5,6 +5,7 @@ use crate::core::run::InRun;
 use crate::core::view::View;
 use crate::cursor::{Cursor, InMemory, Merged};
 use crate::order::Order;
+use crate::space::{MARK, begin, end, full, user};
 use crate::sync::lock;
 use crate::table::Kind;
 use imbrex_device::Result;
@@ -107,21 +108,23 @@ pub struct Iter {
     merged: Merged,
     /// Going back, the cursor stands before the key, and this is what the key has.
     at: Option<(Vec<u8>, Vec<u8>)>,
+    /// Of this space; keys in `at` are the tree's.
+    space: u16,
     back: bool,
     /// What keeps the tables.
     _view: Arc<View>,
 }
 
 impl Iter {
-    pub(crate) fn new(core: &Arc<Core>, reader: Reader) -> Result<Iter> {
+    pub(crate) fn new(core: &Arc<Core>, reader: Reader, space: u16) -> Result<Iter> {
         let (order, view) = (core.options.order.clone(), core.view());
         let merged = all(&order, &view)?;
-        Ok(Iter { order, reader, merged, at: None, back: false, _view: view })
+        Ok(Iter { order, reader, merged, at: None, space, back: false, _view: view })
     }
 
     /// The key and the value that it stands on; `None`: it stands on none.
     pub fn get(&self) -> Option<(&[u8], &[u8])> {
-        self.at.as_ref().map(|(key, value)| (key.as_slice(), value.as_slice()))
+        self.at.as_ref().map(|(key, value)| (&key[MARK..], value.as_slice()))
     }
 
     /// Goes to the first key at or behind this one.
@@ -129,7 +132,7 @@ impl Iter {
     /// # Errors
     /// Those of the reads; `Corrupt`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.merged.seek(Some((key, u64::MAX)))?;
+        self.merged.seek(Some((&full(self.space, key), u64::MAX)))?;
         self.settle_on()
     }
 
@@ -138,7 +141,7 @@ impl Iter {
     /// # Errors
     /// Those of [`Iter::seek`].
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.merged.seek(None)?;
+        self.merged.seek(Some((&begin(self.space), u64::MAX)))?;
         self.settle_on()
     }
 
@@ -147,7 +150,7 @@ impl Iter {
     /// # Errors
     /// Those of [`Iter::seek`].
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.merged.seek_before(None)?;
+        self.merged.seek_before(Some((&end(self.space), u64::MAX)))?;
         self.settle_back()
     }
 
@@ -158,10 +161,14 @@ impl Iter {
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.seek(key)?;
         match self.get() {
-            Some((found, _)) if self.order.compare(found, key).is_eq() => Ok(()),
+            Some(_) if self.is_at(&full(self.space, key)) => Ok(()),
             Some(_) => self.retreat(),
             None => self.seek_to_last(),
         }
+    }
+
+    fn is_at(&self, key: &[u8]) -> bool {
+        self.at.as_ref().is_some_and(|(at, _)| self.order.compare(at, key).is_eq())
     }
 
     /// Goes one key on.
@@ -201,7 +208,7 @@ impl Iter {
     fn settle_on(&mut self) -> Result<()> {
         self.back = false;
         self.at = None;
-        while let Some(at) = self.merged.at() {
+        while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
             if at.seq > self.reader.seq {
                 self.merged.next()?;
             } else if at.kind == Kind::Put {
@@ -219,7 +226,7 @@ impl Iter {
     fn settle_back(&mut self) -> Result<()> {
         self.back = true;
         self.at = None;
-        while let Some(at) = self.merged.at() {
+        while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
             let key = at.key.to_vec();
             let mut value = None;
             // From the oldest to the newest that the reader sees.

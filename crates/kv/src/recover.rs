@@ -5,10 +5,12 @@ use crate::core::cache::Cache;
 use crate::core::file::TableFile;
 use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
-use crate::manifest::{MOST, Manifest, Note, Places, WalZone, notes, record};
+use crate::manifest::{MOST, Manifest, Note, Places, Space, WalZone, notes, record};
 use crate::memtable::MemTable;
 use crate::options::Options;
+use crate::order::Order;
 use crate::policy::{self, Policy, Ring, Sizes};
+use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Wal, WalOptions};
 use crate::write::insert;
 use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
@@ -155,7 +157,7 @@ impl<'a> Replay<'a> {
     fn record(&mut self, record: &Record<'_>, at: u64, bytes: &[u8]) {
         let (seq, end) = (record.seq, record.seq.saturating_add(record.count()));
         let memory = at + bytes.len() as u64 > self.memory_from;
-        if end > MOST || record.changes().any(|change| change.space != 0) {
+        if end > MOST || !self.core.has_spaces(record.changes().map(|change| change.space)) {
             self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
             return;
         }
@@ -179,23 +181,51 @@ impl<'a> Replay<'a> {
     }
 }
 
+fn refused(tenant: &Tenant, sentence: String) -> Error {
+    Error::refused(Code::InvalidArgument, &tenant.volume().name(), sentence)
+}
+
+/// The orders of all spaces; `unnamed`: that of the unnamed one.
+fn orders(manifest: &Manifest, unnamed: &Arc<dyn Order>) -> std::result::Result<Arc<Spaces>, String> {
+    let spaces = Spaces::default();
+    for (number, Space { name, order }) in &manifest.spaces {
+        let known = if *number == UNNAMED { Some(unnamed.clone()) } else { known(order) };
+        match known.filter(|known| known.name() == order) {
+            Some(known) => spaces.set(*number, &known),
+            None if *number == UNNAMED => {
+                return Err(format!(
+                    "the store's keys are in the order {order:?}, and it was opened with {:?}; open it with its own",
+                    unnamed.name()
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "the keys of the space {name:?} are in the order {order:?}, which this program does not know; use one that does"
+                ));
+            }
+        }
+    }
+    Ok(Arc::new(spaces))
+}
+
 /// What the metadata log holds, or a new one.
-fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Vec<String>)> {
+fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Arc<Spaces>, Vec<String>)> {
     let volume = tenant.volume();
     let clock = Arc::new(|| 0);
     let mut manifest = Manifest::default();
     let Some((mut log, replay)) = MetaLog::open(tenant, clock.clone(), None, &mut |_, _| {})? else {
         tenant.adoption_done();
         tenant.recovered()?;
-        manifest.apply(Note::Space { space: 0, order: options.order.name().into() });
-        manifest.apply(Note::Parts { space: 0, parts: vec![(0, None)] });
+        manifest.apply(Note::Space(UNNAMED, Space { name: String::new(), order: options.order.name().into() }));
+        manifest.apply(Note::Parts(vec![(0, None)]));
         let name = policy(tenant, options, "")?.0;
         manifest.apply(Note::Policy(name.into()));
         let mut log = MetaLog::create(tenant, COPIES, LOG_ZONES, Vec::new(), clock)?;
         let mut all = Batch::default();
         manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
         (0..COPIES).try_for_each(|_| log.write_snapshot(&all))?;
-        return Ok((log, manifest, Vec::new()));
+        let spaces = orders(&manifest, &options.order).map_err(|sentence| refused(tenant, sentence))?;
+        return Ok((log, manifest, spaces, Vec::new()));
     };
     if replay.snapshot.is_none() {
         return Err(Error::unusable(&volume.name(), "has lost both copies of the key-value store's metadata"));
@@ -207,23 +237,17 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ve
     };
     replay.pieces.iter().for_each(|piece| apply(piece));
     replay.records(&mut |_, record| apply(record));
-    if let Some(name) = manifest.spaces.get(&0).filter(|name| *name != options.order.name()) {
-        let sentence = format!(
-            "the store's keys are in the order {name:?}, and it was opened with {:?}; open it with its own",
-            options.order.name()
-        );
-        return Err(Error::refused(Code::InvalidArgument, &volume.name(), sentence));
-    }
+    let spaces = orders(&manifest, &options.order).map_err(|sentence| refused(tenant, sentence))?;
     let places = Places {
         zones: volume.geometry().zones,
         front: u64::from(volume.geometry().block.max(4096)),
         capacity: &|zone| volume.capacity(ZoneId(zone)),
     };
-    if let Err(sentence) = manifest.check(options.order.as_ref(), &places) {
+    if let Err(sentence) = manifest.check(spaces.as_ref(), &places) {
         let sentence = format!("has key-value metadata that makes no sense: {sentence}");
         return Err(Error::unusable(&volume.name(), sentence.as_str()));
     }
-    manifest.settle(options.order.as_ref());
+    manifest.settle(spaces.as_ref());
     log.adopt()?;
     let zones: BTreeSet<u32> =
         manifest.tables.values().map(|table| table.zone).chain(manifest.wal.iter().map(|wal| wal.zone)).collect();
@@ -233,7 +257,7 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ve
     tenant.adoption_done();
     log.finish_all_left();
     log.forget_unread();
-    Ok((log, manifest, damage))
+    Ok((log, manifest, spaces, damage))
 }
 
 /// Hands the log's bytes to the replay: those that the drive has, and those `left` in memory, where they come in the order of positions.
@@ -278,9 +302,10 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
 /// Opens the store of a tenant, and finds its policy; makes a store, where there is none.
 pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<dyn Policy>)> {
     tenant.begin()?;
-    let options = fitting(tenant, options);
-    let (log, manifest, damage) = manifest(tenant, &options)?;
-    let order = options.order.clone();
+    let mut options = fitting(tenant, options);
+    let (log, manifest, spaces, damage) = manifest(tenant, &options)?;
+    let order: Arc<dyn Order> = spaces.clone();
+    options.order = order.clone();
     let block = tenant.volume().geometry().block.max(4096) as usize;
     let records = RecordOptions { gather: 256 << 10, block, zones_at_once: Some(1) };
     let zones = Arc::new(RecordWriter::new(tenant, records));
@@ -293,7 +318,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         from: from.clone(),
         memory: Arc::new(MemTable::new(&order)),
     };
-    let parts = manifest.parts.get(&0).into_iter().flatten().map(part).collect();
+    let parts = manifest.parts.iter().map(part).collect();
     let view = View { parts, frozen: Vec::new(), tables };
     let of_tables = manifest.tables.values().map(|table| table.seqs.1).max().unwrap_or(0);
     let (front, next) = manifest.front;
@@ -309,6 +334,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         visible: next.saturating_sub(1).max(of_tables),
         damage,
         options,
+        spaces,
     });
     recover(&core, &wal, front, next.max(1))?;
     Ok((core, policy))

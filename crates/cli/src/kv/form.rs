@@ -4,8 +4,7 @@
 //! a length that a stream claims, and only up to what a pair may have.
 
 use crate::output::count;
-use imbrex_kv::MAX_VALUE;
-use imbrex_kv::table::MAX_KEY;
+use imbrex_kv::{MAX_KEY, MAX_VALUE};
 use std::io::{self, BufRead, Read, Write};
 
 /// The form of a stream of pairs.

@@ -1,4 +1,5 @@
 //! What a user of the store calls, and what the shell of all engines needs of it.
 
 pub(crate) mod engine;
+pub(crate) mod space;
 pub(crate) mod store;

@@ -1,19 +1,27 @@
 //! A store as its user sees it.
 
 use super::engine::{self, Figures, Store};
+use super::space;
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::options::Options;
 use crate::read::{self, Iter, Reader};
-use crate::write;
+use crate::space::UNNAMED;
+use crate::{space as keys, write};
 use imbrex_device::{Drive, Result};
 use imbrex_zones::shell::Shell;
 use imbrex_zones::{Tenant, Volume};
 use std::sync::Arc;
 
-/// A key-value store on a drive. Clones are the same one.
+pub use super::space::Make;
+
+/// A space of a key-value store on a drive: keys in an order, with values. An opening hands out the space without a name, and [`Kv::space`] the others. Clones are
+/// the same one.
 #[derive(Clone)]
-pub struct Kv(Shell<Store>);
+pub struct Kv {
+    shell: Shell<Store>,
+    space: u16,
+}
 
 /// A moment of a store, which stays readable, and the store open, as long as this is there.
 #[derive(Clone)]
@@ -33,7 +41,7 @@ impl Kv {
     /// # Errors
     /// Those of the drive; a drive without a store; an order of another name.
     pub fn open(drive: Drive, options: Options) -> Result<Kv> {
-        Shell::open_drive(drive, options, false, &mut ()).map(Kv)
+        Ok(Kv::of(Shell::open_drive(drive, options, false, &mut ())?))
     }
 
     /// Opens the store of a drive that a URI names, as `imbrex:///data/drive.img?memtable=256M`, or hands out the one that this process has open. `more`: options
@@ -42,7 +50,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::open`]; `Misuse` where the URI makes no sense.
     pub fn open_uri(uri: &str, more: &[(&str, &str)]) -> Result<Kv> {
-        Shell::open_uri(uri, more, &mut ()).map(Kv)
+        Ok(Kv::of(Shell::open_uri(uri, more, &mut ())?))
     }
 
     /// Opens the store of a tenant of an open volume; makes one, where there is none.
@@ -50,16 +58,34 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::open`].
     pub fn open_tenant(tenant: Tenant, options: Options) -> Result<Kv> {
-        Shell::open_tenant(tenant, options).map(Kv)
+        Ok(Kv::of(Shell::open_tenant(tenant, options)?))
+    }
+
+    fn of(shell: Shell<Store>) -> Kv {
+        Kv { shell, space: UNNAMED }
     }
 
     fn core(&self) -> &Arc<Core> {
-        &self.0.core
+        &self.shell.core
+    }
+
+    /// The space of this name, whose keys are in the order of that name. The unnamed space has the empty name.
+    ///
+    /// # Errors
+    /// `NotFound` and `Exists`, as `make` says; `InvalidArgument` where the space is in another order, or this program knows no such order (see
+    /// [`register_order`](crate::register_order)); those of the drive.
+    pub fn space(&self, name: &str, order: &str, make: Make) -> Result<Kv> {
+        Ok(Kv { shell: self.shell.clone(), space: space::open(self.core(), name, order, make)? })
+    }
+
+    /// The names of all spaces but the unnamed one, and of their orders.
+    pub fn spaces(&self) -> Vec<(String, String)> {
+        space::names(self.core())
     }
 
     /// What the store has, and where.
     pub fn figures(&self) -> Figures {
-        self.0.figures_now()
+        self.shell.figures_now()
     }
 
     /// The volume that it is on.
@@ -77,7 +103,7 @@ impl Kv {
     /// # Errors
     /// Those of the reads; `Corrupt`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        read::get_now(self.core(), key)
+        read::get_now(self.core(), &keys::full(self.space, key))
     }
 
     /// The value that a key had at a moment.
@@ -85,7 +111,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::get`].
     pub fn get_at(&self, at: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        read::get(self.core(), &self.core().view(), key, at.0.seq)
+        read::get(self.core(), &self.core().view(), &keys::full(self.space, key), at.0.seq)
     }
 
     /// Gives a key a value. `sync`: it is durable when this returns; else it outlives the process.
@@ -113,10 +139,10 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn write(&self, batch: &Batch, sync: bool) -> Result<()> {
-        write::write(self.core(), &self.0.worker, batch, sync)
+        write::write(self.core(), &self.shell.worker, (batch, self.space), sync)
     }
 
-    /// Makes durable what was written so far.
+    /// Makes durable what was written so far, to any space.
     ///
     /// # Errors
     /// Those of the drive.
@@ -124,7 +150,7 @@ impl Kv {
         self.core().wal()?.sync()
     }
 
-    /// What the store has now, for reads later.
+    /// What all spaces of the store have now, for reads later.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(Reader::new(self.core(), Arc::new(self.clone())))
     }
@@ -142,23 +168,23 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::get`].
     pub fn iter_at(&self, at: &Snapshot) -> Result<Iter> {
-        Iter::new(self.core(), at.0.clone())
+        Iter::new(self.core(), at.0.clone(), self.space)
     }
 
-    /// Makes tables of what is in memory.
+    /// Makes tables of what all spaces have in memory.
     ///
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn flush(&self) -> Result<()> {
-        self.0.worker.flush_all()
+        self.shell.worker.flush_all()
     }
 
-    /// Merges all tables, so that each key is in one.
+    /// Merges all tables of the store, so that each key is in one.
     ///
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn compact(&self) -> Result<()> {
-        self.0.worker.merge_all()
+        self.shell.worker.merge_all()
     }
 
     /// Does one piece of background work: its own, or the volume's. False: there was none.
@@ -166,7 +192,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn step(&self) -> Result<bool> {
-        self.0.step()
+        self.shell.step()
     }
 
     /// Reads everything, and returns sentences about what is wrong.
@@ -183,5 +209,12 @@ impl Kv {
             }
         }
         Ok(found)
+    }
+}
+
+impl Batch {
+    /// What is added from here on goes to this space. All spaces of a batch are of one store.
+    pub fn space(&mut self, kv: &Kv) {
+        self.go_to(kv.space, kv.core().salt());
     }
 }

@@ -95,8 +95,8 @@ impl TableFile {
         if let Some(table) = self.pinned.open.get() {
             return Ok(table);
         }
-        let TableInfo { id, space, life, len, .. } = self.info;
-        let identity = Identity { table: id, space: space.into(), life };
+        let TableInfo { id, life, len, .. } = self.info;
+        let identity = Identity { table: id, space: 0, life };
         let (order, cache) = (self.pinned.order.clone(), self.pinned.cache.clone());
         let table = Table::open(self.place(Cause::UserRead), len, order, identity, cache)?;
         Ok(self.pinned.open.get_or_init(|| Arc::new(table)))

@@ -13,6 +13,7 @@ use crate::manifest::{Manifest, Note, TableInfo, WalZone, record};
 use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{Group, Open};
+use crate::space::Spaces;
 use crate::sync::lock;
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
@@ -61,7 +62,9 @@ struct State {
 /// See the module.
 pub(crate) struct Core {
     pub tenant: Tenant,
+    /// The order there is that of `spaces`.
     pub options: Options,
+    pub spaces: Arc<Spaces>,
     /// Bytes of the smallest zone.
     capacity: u64,
     pub zones: Arc<RecordWriter>,
@@ -76,6 +79,8 @@ pub(crate) struct Core {
     pub readers: Mutex<BTreeMap<u64, usize>>,
     /// Who changes the store: one at a time.
     pub writing: Mutex<()>,
+    /// Who makes and drops spaces: one at a time.
+    pub naming: Mutex<()>,
     damage: Mutex<Vec<String>>,
     holes: AtomicBool,
 }
@@ -84,6 +89,7 @@ pub(crate) struct Core {
 pub(crate) struct Parts {
     pub tenant: Tenant,
     pub options: Options,
+    pub spaces: Arc<Spaces>,
     pub zones: Arc<RecordWriter>,
     pub cache: Arc<Cache>,
     pub commits: Committer,
@@ -105,6 +111,8 @@ impl Core {
             capacity,
             tenant: parts.tenant,
             options: parts.options,
+            spaces: parts.spaces,
+            naming: Mutex::default(),
             zones: parts.zones,
             cache: parts.cache,
             commits: parts.commits,
@@ -140,6 +148,11 @@ impl Core {
 
     pub fn order(&self) -> &dyn Order {
         self.options.order.as_ref()
+    }
+
+    /// Whether all of these are spaces of the store.
+    pub fn has_spaces(&self, mut spaces: impl Iterator<Item = u16>) -> bool {
+        self.look(|manifest| spaces.all(|space| manifest.spaces.contains_key(&space)))
     }
 
     /// Sentences of damage that the opening found.

@@ -21,8 +21,8 @@ pub use iter::Iter;
 pub use ranges::{RangeTombstone, RangeTombstones};
 pub use read::{Blocks, Found, Source, Table, Uncached, Value, Version};
 
-/// Longest key, in bytes.
-pub const MAX_KEY: usize = 65_536;
+/// Longest key, in bytes: a user's, and the mark of its space.
+pub const MAX_KEY: usize = crate::batch::MAX_KEY + crate::space::MARK;
 
 /// What an entry does to its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

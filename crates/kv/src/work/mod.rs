@@ -144,7 +144,7 @@ impl Work {
             core.set_view(core.view().divided(&core.options.order, &parts));
             let gone = |group: Group| group != BOTTOM && parts.iter().all(|(id, _)| *id != group.part);
             core.close_zones(|group, _| gone(group));
-            notes.push(Note::Parts { space: 0, parts });
+            notes.push(Note::Parts(parts));
         }
         self.decide(core, &notes, Cause::Compaction)
     }

@@ -154,7 +154,6 @@ fn try_table<C: Cursor>(
     core.advance(group, out.at);
     let info = TableInfo {
         id,
-        space: 0,
         group,
         zone: open.zone.0,
         life: open.life,

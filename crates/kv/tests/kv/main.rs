@@ -5,5 +5,6 @@ mod crash;
 mod damage;
 mod full;
 mod model;
+mod spaces;
 mod support;
 mod threads;

@@ -1,0 +1,72 @@
+//! Spaces by their names.
+
+use crate::core::Core;
+use crate::manifest::{Note, Space};
+use crate::space::{LONGEST_NAME, MOST_SPACES, known};
+use crate::sync::lock;
+use imbrex_device::{Cause, Code, Error, Result};
+
+/// What becomes of a space that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// It is an error.
+    Never,
+    /// It is made.
+    IfMissing,
+    /// It is made, and one that is there is an error.
+    New,
+}
+
+fn refuse<T>(core: &Core, code: Code, sentence: String) -> Result<T> {
+    Err(Error::refused(code, &core.tenant.volume().name(), sentence))
+}
+
+/// The number of the space with this name, and with keys in the order of that name.
+pub(super) fn open(core: &Core, name: &str, order: &str, make: Make) -> Result<u16> {
+    // One at a time, so that a name has one number.
+    let _one = lock(&core.naming);
+    let known_space = core.look(|manifest| {
+        let found = manifest.spaces.iter().find(|(_, space)| space.name == name);
+        found.map(|(number, space)| (*number, space.order.clone()))
+    });
+    match known_space {
+        Some(_) if make == Make::New => refuse(core, Code::Exists, format!("there is a space {name:?} already")),
+        Some((_, stored)) if stored != order => refuse(
+            core,
+            Code::InvalidArgument,
+            format!("the keys of the space {name:?} are in the order {stored:?}, not {order:?}; open it with its own"),
+        ),
+        Some((number, _)) => Ok(number),
+        None if make == Make::Never => refuse(core, Code::NotFound, format!("there is no space {name:?}")),
+        None => add(core, name, order),
+    }
+}
+
+fn add(core: &Core, name: &str, order: &str) -> Result<u16> {
+    if name.len() > LONGEST_NAME || order.len() > LONGEST_NAME {
+        let len = name.len().max(order.len());
+        let sentence = format!("a name of {len} bytes is too long; a space and its order have {LONGEST_NAME} at most");
+        return refuse(core, Code::InvalidArgument, sentence);
+    }
+    let Some(how) = known(order) else {
+        return refuse(core, Code::InvalidArgument, format!("this program knows no order {order:?} of keys"));
+    };
+    let number = core.look(|manifest| (0..MOST_SPACES).find(|number| !manifest.spaces.contains_key(number)));
+    let Some(number) = number else {
+        let sentence = format!("the store has {MOST_SPACES} spaces, and takes no more; drop some");
+        return refuse(core, Code::InvalidArgument, sentence);
+    };
+    core.spaces.set(number, &how);
+    let space = Space { name: name.into(), order: order.into() };
+    core.commit(core.note(&[Note::Space(number, space)]), Cause::Journal)?;
+    Ok(number)
+}
+
+/// Names of all spaces but the unnamed one, and of their orders.
+pub(super) fn names(core: &Core) -> Vec<(String, String)> {
+    let mut names: Vec<_> =
+        core.look(|manifest| manifest.spaces.values().map(|space| (space.name.clone(), space.order.clone())).collect());
+    names.retain(|(name, _): &(String, String)| !name.is_empty());
+    names.sort();
+    names
+}

@@ -1,0 +1,157 @@
+//! Spaces: trees of keys with names and orders of their own, in one store.
+//!
+//! All of them are one tree: a key of the tree is the space's mark and the user's key. So one write-ahead log, one policy and one batch serve all spaces. The marks
+//! of spaces are odd numbers of two bytes. An even one, alone, stands between two spaces, and no order of a user is ever asked about it.
+
+use crate::order::{Bytewise, Order};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Bytes before a user's key.
+pub(crate) const MARK: usize = 2;
+/// The space without a name.
+pub(crate) const UNNAMED: u16 = 0;
+/// Spaces have numbers below this one.
+pub(crate) const MOST_SPACES: u16 = (1 << 15) - 1;
+/// Longest name of a space, in bytes.
+pub(crate) const LONGEST_NAME: usize = 1024;
+
+/// What stands before the keys of a space, and behind those of the one before.
+pub(crate) fn begin(space: u16) -> [u8; MARK] {
+    (2 * space).to_be_bytes()
+}
+
+/// What stands behind the keys of a space.
+pub(crate) fn end(space: u16) -> [u8; MARK] {
+    (2 * space + 2).to_be_bytes()
+}
+
+/// The tree's key of a user's key.
+pub(crate) fn full(space: u16, key: &[u8]) -> Vec<u8> {
+    [&(2 * space + 1).to_be_bytes()[..], key].concat()
+}
+
+/// The user's key, where the tree's key is of this space.
+pub(crate) fn user(space: u16, full: &[u8]) -> Option<&[u8]> {
+    full.strip_prefix(&(2 * space + 1).to_be_bytes())
+}
+
+/// Orders that this process knows, by their names.
+static KNOWN: Mutex<BTreeMap<String, Arc<dyn Order>>> = Mutex::new(BTreeMap::new());
+
+/// Makes an order known to stores that this process opens from now on, and to spaces that it makes. Of two with one name the later one counts. [`Bytewise`] is
+/// always known.
+pub fn register_order(order: Arc<dyn Order>) {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(order.name().to_owned(), order);
+}
+
+/// The order of this name, if this process knows it.
+pub(crate) fn known(name: &str) -> Option<Arc<dyn Order>> {
+    if name == Bytewise.name() {
+        return Some(Arc::new(Bytewise));
+    }
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+}
+
+/// The order of the tree's keys: by spaces, and each in its own.
+#[derive(Default)]
+pub(crate) struct Spaces {
+    /// Orders that are not bytewise; without one the tree's keys are in the order of their bytes.
+    orders: RwLock<BTreeMap<u16, Arc<dyn Order>>>,
+    any: AtomicBool,
+}
+
+impl Spaces {
+    /// The space's keys are in this order from now on; it has none yet.
+    pub fn set(&self, space: u16, order: &Arc<dyn Order>) {
+        let mut orders = self.orders.write().unwrap_or_else(PoisonError::into_inner);
+        match order.name() == Bytewise.name() {
+            true => drop(orders.remove(&space)),
+            false => drop(orders.insert(space, order.clone())),
+        }
+        self.any.store(!orders.is_empty(), Memory::Release);
+    }
+
+    /// Asks the order of the keys' space, if both are of one that has its own.
+    fn within<T>(&self, a: &[u8], b: &[u8], ask: impl FnOnce(&dyn Order, &[u8], &[u8]) -> T) -> Option<T> {
+        if !self.any.load(Memory::Acquire) {
+            return None;
+        }
+        let (Some((mark, a)), Some((other, b))) = (a.split_first_chunk::<MARK>(), b.split_first_chunk::<MARK>()) else {
+            return None;
+        };
+        let mark = (mark == other).then(|| u16::from_be_bytes(*mark)).filter(|mark| mark % 2 == 1)?;
+        let orders = self.orders.read().unwrap_or_else(PoisonError::into_inner);
+        orders.get(&(mark / 2)).map(|order| ask(order.as_ref(), a, b))
+    }
+}
+
+impl Order for Spaces {
+    fn name(&self) -> &str {
+        "imbrex.spaces"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.within(a, b, |order, a, b| order.compare(a, b)).unwrap_or_else(|| a.cmp(b))
+    }
+
+    fn separator(&self, from: &[u8], limit: &[u8]) -> Vec<u8> {
+        let own = self.within(from, limit, |order, a, b| [&from[..MARK], &order.separator(a, b)].concat());
+        // Two spaces may have the first byte of their marks in common: nothing shorter than a mark is a key.
+        own.unwrap_or_else(|| match from.get(..MARK) == limit.get(..MARK) {
+            true => Bytewise.separator(from, limit),
+            false => from.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Numbers;
+
+    impl Order for Numbers {
+        fn name(&self) -> &str {
+            "numbers"
+        }
+
+        fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+            let number = |key: &[u8]| std::str::from_utf8(key).unwrap().parse::<u64>().unwrap();
+            number(a).cmp(&number(b))
+        }
+    }
+
+    #[test]
+    fn each_space_is_in_its_own_order_between_its_ends() {
+        let spaces = Spaces::default();
+        spaces.set(1, &(Arc::new(Numbers) as Arc<dyn Order>));
+        let sorted: Vec<Vec<u8>> = vec![
+            begin(0).into(),
+            full(0, b""),
+            full(0, b"10"),
+            full(0, b"9"),
+            end(0).into(),
+            full(1, b"9"),
+            full(1, b"10"),
+            end(1).into(),
+            full(127, b"x"),
+            full(128, b""),
+            full(MOST_SPACES - 1, b"\xff"),
+            end(MOST_SPACES - 1).into(),
+        ];
+        for (at, key) in sorted.iter().enumerate() {
+            for (other, limit) in sorted.iter().enumerate() {
+                assert_eq!(spaces.compare(key, limit), at.cmp(&other), "{key:?} {limit:?}");
+                if at < other {
+                    let short = spaces.separator(key, limit);
+                    assert!(spaces.compare(&short, key).is_ge() && spaces.compare(&short, limit).is_lt());
+                }
+            }
+        }
+        assert_eq!(begin(1), end(0));
+        assert_eq!((user(1, &full(1, b"k")), user(2, &full(1, b"k"))), (Some(&b"k"[..]), None));
+    }
+}
