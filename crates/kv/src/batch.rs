@@ -108,8 +108,13 @@ impl Batch {
         HEADER + self.bytes.len()
     }
 
-    /// Its changes, in order, where it is written to this space.
-    pub(crate) fn changes(&self, space: u16) -> impl Iterator<Item = Change<'_>> {
+    /// Its changes, in order.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        self.changes_in(WRITERS)
+    }
+
+    /// The same, where it is written to this space.
+    pub(crate) fn changes_in(&self, space: u16) -> impl Iterator<Item = Change<'_>> {
         Changes { rest: &self.bytes, space }
     }
 
@@ -230,7 +235,7 @@ mod tests {
         assert_eq!(bytes.len(), batch.bytes());
         let Found::Record(record, len) = read(SALT, &bytes) else { panic!("it is whole") };
         assert_eq!((record.seq, record.count(), len), (42, 3, bytes.len()));
-        assert!(record.changes().eq(batch.changes(3)));
+        assert!(record.changes().eq(batch.changes_in(3)));
         assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7]);
         assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
         // Each front of it is cut, and says how much must be there.

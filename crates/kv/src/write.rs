@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 /// Refuses what the store cannot keep.
 fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
     let refuse = |sentence: String| Err(Error::refused(Code::InvalidArgument, &core.tenant.volume().name(), sentence));
-    for change in batch.changes(space) {
+    for change in batch.changes_in(space) {
         if change.key.len() > MAX_KEY {
             return refuse(format!(
                 "a key of {} bytes is too long; a key has {MAX_KEY} bytes at most",
@@ -25,7 +25,7 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
         }
     }
     let most = core.largest_entry();
-    if let Some(change) = batch.changes(space).find(|change| entry_bytes(change) > most) {
+    if let Some(change) = batch.changes_in(space).find(|change| entry_bytes(change) > most) {
         let (key, value) = (change.key.len(), change.value.len());
         return refuse(format!(
             "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
@@ -49,17 +49,17 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16), sync: bool) -> Result<()> {
     check(core, (batch, space))?;
     if !batch.is_empty() {
-        let deletes = batch.changes(space).all(|change| change.kind == Kind::Delete);
+        let deletes = batch.changes_in(space).all(|change| change.kind == Kind::Delete);
         worker.make_room(batch.bytes() as u64, deletes)?;
         let _one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
-        if !core.has_spaces(batch.changes(space).map(|change| change.space)) {
+        if !core.has_spaces(batch.changes_in(space).map(|change| change.space)) {
             let sentence = "the space is gone; it was dropped";
             return Err(Error::refused(Code::NotFound, &core.tenant.volume().name(), sentence));
         }
         let seq = core.visible.load(Ordering::Acquire) + 1;
         let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq, space), batch.body()])?;
-        insert(core, batch.changes(space), (at, seq));
+        insert(core, batch.changes_in(space), (at, seq));
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
