@@ -201,6 +201,14 @@ impl Writer for Section {
     }
 }
 
+impl Drop for Wal {
+    fn drop(&mut self) {
+        // The section has what is shared, and that the section: neither would go, and the volume would stay open.
+        let last = lock(&self.shared.last).take();
+        drop(last);
+    }
+}
+
 impl Wal {
     /// A log that goes on at `start`.
     pub fn new(tenant: &Tenant, options: WalOptions, names: Weak<dyn ZoneNames>, start: u64) -> Wal {
