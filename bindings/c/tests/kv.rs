@@ -68,7 +68,7 @@ fn a_c_program_keeps_keys_and_values() {
     let (code, sentence) = refused(&uri(&path));
     assert!(code == 7 && sentence.contains("numbers downwards"), "{code} {sentence}");
     let other = dir.path().join("files.img");
-    BlueFs::format(&drive(&other), None, false).expect("formatted");
+    BlueFs::format(&drive(&other), false).expect("formatted");
     let (code, sentence) = refused(&uri(&other));
     assert!(code == 7 && sentence.contains("bluefs") && sentence.contains("kv"), "{code} {sentence}");
     let (code, sentence) = refused(&uri(&dir.path().join("missing.img")));
