@@ -704,8 +704,10 @@ pub unsafe extern "C" fn imbrex_kv_approximate_bytes(
     guard(|| {
         wanted(out)?;
         // SAFETY: the crate's contract.
-        let (_kv, _from, _to) = unsafe { (reference(kv)?, end_of(from, from_len)?, end_of(to, to_len)?) };
-        Err(not_yet("bytes of ranges are not known"))
+        let (kv, from, to) = unsafe { (reference(kv)?, end_of(from, from_len)?, end_of(to, to_len)?) };
+        let bytes = kv.kv.approximate_bytes(from, to)?;
+        // SAFETY: the crate's contract.
+        unsafe { put(out, bytes) }
     })
 }
 
