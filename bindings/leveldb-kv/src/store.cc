@@ -46,7 +46,8 @@ std::string SpaceOf(const std::string& path) {
 std::string WithOptions(const std::string& uri, const Options& options) {
   // LevelDB's own limits (db/db_impl.cc, SanitizeOptions), and its default, which is nobody's wish.
   const size_t wanted = std::min<size_t>(std::max<size_t>(options.write_buffer_size, 64 << 10), 1 << 30);
-  if (options.write_buffer_size == Options().write_buffer_size || uri.find("memtable=") != std::string::npos) {
+  const bool said = uri.find("?memtable=") != std::string::npos || uri.find("&memtable=") != std::string::npos;
+  if (options.write_buffer_size == Options().write_buffer_size || said) {
     return uri;
   }
   return uri + (uri.find('?') == std::string::npos ? "?" : "&") + "memtable=" + std::to_string(wanted);

@@ -81,11 +81,11 @@ std::string All(DB* database, const leveldb::Snapshot* snapshot = nullptr) {
 
 std::string Where(const Iterator* iterator) { return iterator->Valid() ? iterator->key().ToString() : "none"; }
 
-// Backwards, if it is of that kind; upper and lower case are one key.
+// Upper and lower case are one key.
 class Folded final : public Comparator {
  public:
-  explicit Folded(bool backwards) : backwards_(backwards) {}
-  const char* Name() const override { return backwards_ ? "test.Backwards" : "test.Folded"; }
+  Folded(const char* name, bool backwards) : name_(name), backwards_(backwards) {}
+  const char* Name() const override { return name_; }
   int Compare(const Slice& a, const Slice& b) const override {
     const int found = Lower(a).compare(Lower(b));
     return backwards_ ? -found : found;
@@ -101,11 +101,12 @@ class Folded final : public Comparator {
     }
     return result;
   }
+  const char* const name_;
   const bool backwards_;
 };
 
-const Folded kFolded(false);
-const Folded kBackwards(true);
+const Folded kFolded("test.Folded", false);
+const Folded kBackwards("test.Backwards", true);
 
 }  // namespace
 
@@ -292,7 +293,7 @@ IMBREX_TEST(snapshots_that_nobody_released_keep_nothing_open) {
   database->GetSnapshot();
   database.reset();
   // A comparator of the heap shows that the store is closed.
-  const std::unique_ptr<Folded> folded(new Folded(false));
+  const std::unique_ptr<Folded> folded(new Folded("test.Passing", false));
   NEED_OK(Open("other", Creating(folded.get()), &database));
   database.reset();
   NEED_OK(leveldb::DestroyDB(At("other"), Creating(folded.get())));
@@ -378,6 +379,7 @@ CONTRACT_TEST(a_database_keeps_its_comparator) {
   database.reset();
   status = Open("folded", Creating(), &database);
   EXPECT_EQ(status.ToString(), "Invalid argument: test.Folded does not match existing comparator : leveldb.BytewiseComparator");
+  NEED_OK(leveldb::DestroyDB(At("folded"), Options()));
 }
 
 CONTRACT_TEST(comparators_in_static_storage_share_a_drive) {
@@ -428,7 +430,7 @@ CONTRACT_TEST(comparators_in_static_storage_share_a_drive) {
 IMBREX_TEST(a_comparator_of_the_heap_has_the_store_alone) {
   Database database;
   Database other;
-  std::unique_ptr<Folded> folded(new Folded(false));
+  std::unique_ptr<Folded> folded(new Folded("test.Passing", false));
   NEED_OK(Open("other", Creating(), &other));
   Status status = Open("db", Creating(folded.get()), &database);
   EXPECT_ERROR(status, IsInvalidArgument);
@@ -445,8 +447,8 @@ IMBREX_TEST(a_comparator_of_the_heap_has_the_store_alone) {
   // The store must know the comparators of all its databases.
   status = Open("other", Creating(), &other);
   EXPECT(!status.ok());
-  EXPECT_CONTAINS(status.ToString(), "test.Folded");
-  folded.reset(new Folded(false));
+  EXPECT_CONTAINS(status.ToString(), "test.Passing");
+  folded.reset(new Folded("test.Passing", false));
   NEED_OK(Open("db", Creating(folded.get()), &database));
   EXPECT_EQ(Get(database.get(), "KEY"), "value");
   database.reset();
