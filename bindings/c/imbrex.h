@@ -1,12 +1,13 @@
 /*
- * The C API of Imbrex: files, and chunks, on zoned drives.
+ * The C API of Imbrex: files, chunks, and keys with values, on zoned drives.
  *
  * Made by cbindgen of the sources in bindings/c/src; change those, not this file.
  *
  * Ownership. Handles are opaque and belong to the caller, who gives each back exactly once to its `_free` function
- * (`imbrex_fs_close` for a file system, `imbrex_chunk_close` for a chunk store); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a
- * file system may be closed before the files that were opened on it. Strings that are returned belong to the library and live
- * as long as the handle that they came from.
+ * (`imbrex_fs_close` for a file system, `imbrex_chunk_close` for a chunk store, `imbrex_kv_close` for a space of a key-value
+ * store); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a file system may be closed before
+ * the files that were opened on it. Strings that are returned belong to the library and live as long as the handle that they
+ * came from.
  *
  * Errors. A function that can fail returns NULL when it succeeded, and otherwise an error that belongs to the caller
  * (`imbrex_error_free`). Output parameters are written only on success. No panic leaves the library: it becomes an error with
@@ -50,6 +51,12 @@
 
 // Most bytes of a chunk's name, and its NUL.
 #define IMBREX_CHUNK_NAME_BYTES 1024
+
+// Most bytes of a key.
+#define IMBREX_KV_KEY_BYTES 65536
+
+// Most bytes of a value. A drive with small zones takes less.
+#define IMBREX_KV_VALUE_BYTES 4294836224
 
 // What kind of an error it is. Later versions may add codes.
 typedef enum {
@@ -147,6 +154,16 @@ typedef enum {
   IMBREX_PATTERN_SEQUENTIAL = 2,
 } imbrex_pattern;
 
+// What becomes of a space that is not there.
+typedef enum {
+  // It is an error: IMBREX_NOT_FOUND.
+  IMBREX_KV_OPEN = 0,
+  // It is made.
+  IMBREX_KV_CREATE = 1,
+  // It is made. One that is there is an error: IMBREX_EXISTS.
+  IMBREX_KV_CREATE_NEW = 2,
+} imbrex_kv_mode;
+
 // A chunk store on a drive. Any number of threads may use it at once.
 typedef struct imbrex_chunk_store imbrex_chunk_store;
 
@@ -155,6 +172,24 @@ typedef struct imbrex_error imbrex_error;
 
 // A file system on a drive. Any number of threads may use it at once.
 typedef struct imbrex_fs imbrex_fs;
+
+// A space of a key-value store: keys with values, in an order. Any number of threads may use it at once.
+typedef struct imbrex_kv imbrex_kv;
+
+// Changes that are made together. One thread may change it at a time.
+typedef struct imbrex_kv_batch imbrex_kv_batch;
+
+// A place among the keys of a space. One thread may use it at a time.
+typedef struct imbrex_kv_iterator imbrex_kv_iterator;
+
+// Names of spaces, or sentences. It does not change; any thread may look at it.
+typedef struct imbrex_kv_list imbrex_kv_list;
+
+// A moment of a store. It does not change; any thread may use it.
+typedef struct imbrex_kv_snapshot imbrex_kv_snapshot;
+
+// A value. It does not change; any thread may look at it.
+typedef struct imbrex_kv_value imbrex_kv_value;
 
 // The names in a directory, as they were when it was made. It does not change; any thread may look at it.
 typedef struct imbrex_list imbrex_list;
@@ -282,6 +317,40 @@ typedef struct {
   // All of them take no more appends.
   bool sealed;
 } imbrex_chunk_named_info;
+
+// An order of keys. The name is copied. `compare` and `state` must stay valid as long as the process has any handle of a store, snapshot
+// or iterator: the library compares keys in the background, too.
+typedef struct {
+  // The store keeps it, and opens the space only with an order of this name.
+  const char *name;
+  // Less than 0, 0, or more than 0: `a` is before, the same key as, or behind `b`. Any thread may call it, and several at once. It must be a total
+  // order, and always the same. It must not call this library. An exception that leaves it ends the process.
+  int (*compare)(void *state, const void *a, size_t a_len, const void *b, size_t b_len);
+  // What `compare` is called with.
+  void *state;
+} imbrex_kv_order;
+
+// What a store has.
+typedef struct {
+  // Bytes of changes in memory.
+  uint64_t memory;
+  // Bytes of the write-ahead log that an opening would read.
+  uint64_t log;
+  // Tables.
+  uint64_t tables;
+  // Their bytes.
+  uint64_t table_bytes;
+  // Their entries; a key may have several.
+  uint64_t entries;
+  // Zones with tables or bytes of the log.
+  uint32_t zones_used;
+  // Zones that may still be taken.
+  uint32_t zones_free;
+  // Partitions of the keys.
+  uint32_t partitions;
+  // Sorted runs of tables that may have a key.
+  uint32_t depth;
+} imbrex_kv_figures;
 
 #ifdef __cplusplus
 extern "C" {
@@ -621,6 +690,192 @@ imbrex_error *imbrex_chunk_names(const imbrex_chunk_store *store,
                                  imbrex_chunk_named_info *names,
                                  size_t most,
                                  size_t *count);
+
+// Opens a space of the key-value store of a URI, as "imbrex:///dev/sdb", "imbrex:///data/drive.img?memtable=256M" or
+// "imbrex://mem:?profile=tiny"; what a crash has left is recovered. `space`: its name, NULL for the unnamed space, which every store has. `order`:
+// the order of its keys, NULL for that of bytes. The unnamed space is in the order of bytes. `mode`: one of imbrex_kv_mode. A process has one store
+// of a drive: opening it again gives another handle of the same. The drive is released when the last handle, snapshot and iterator are given
+// back. An opening needs the orders of all spaces of the store: see imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
+imbrex_error *imbrex_kv_open(const char *uri,
+                             const char *space,
+                             const imbrex_kv_order *order,
+                             uint32_t mode,
+                             imbrex_kv **out);
+
+// Makes an order known to stores that are opened from now on. It must stay valid until the process ends, unlike one that is only given to
+// imbrex_kv_open(). Of two orders of one name, the later one counts for later openings. The order of bytes, "leveldb.BytewiseComparator", is always
+// known, and another one of its name is never called.
+imbrex_error *imbrex_kv_know(const imbrex_kv_order *order);
+
+// Opens another space of the same store, as imbrex_kv_open() does.
+imbrex_error *imbrex_kv_space(const imbrex_kv *kv,
+                              const char *name,
+                              const imbrex_kv_order *order,
+                              uint32_t mode,
+                              imbrex_kv **out);
+
+// Gives a handle of a space back. What was written is kept when the process dies, and when the last handle of the store is closed. NULL is fine.
+void imbrex_kv_close(imbrex_kv *kv);
+
+// Deletes a space with its keys, durably. IMBREX_NOT_FOUND: there is none of this name.
+imbrex_error *imbrex_kv_drop(const imbrex_kv *kv, const char *space);
+
+// The names of a store's spaces, sorted, and of their orders. The unnamed space is not among them.
+imbrex_error *imbrex_kv_spaces(const imbrex_kv *kv, imbrex_kv_list **out);
+
+// How many entries; 0 for NULL.
+size_t imbrex_kv_list_len(const imbrex_kv_list *list);
+
+// An entry of the list: the name of a space, or a sentence. Valid as long as the list; NULL beyond its end.
+const char *imbrex_kv_list_text(const imbrex_kv_list *list, size_t index);
+
+// The name of the order of a space in the list, empty for a sentence. Valid as long as the list; NULL beyond its end.
+const char *imbrex_kv_list_order(const imbrex_kv_list *list, size_t index);
+
+// Gives a list back. NULL is fine.
+void imbrex_kv_list_free(imbrex_kv_list *list);
+
+// Gives a key a value. Key and value may be empty. `durable`: it survives a loss of power when this returns. Else it survives the end of the process
+// now, and a loss of power after the next durable write or imbrex_kv_sync().
+imbrex_error *imbrex_kv_put(const imbrex_kv *kv,
+                            const void *key,
+                            size_t key_len,
+                            const void *value,
+                            size_t value_len,
+                            bool durable);
+
+// Deletes a key. One that is not there is no error.
+imbrex_error *imbrex_kv_delete(const imbrex_kv *kv, const void *key, size_t key_len, bool durable);
+
+// Deletes all keys from `from` on that are before `to`.
+imbrex_error *imbrex_kv_delete_range(const imbrex_kv *kv,
+                                     const void *from,
+                                     size_t from_len,
+                                     const void *to,
+                                     size_t to_len,
+                                     bool durable);
+
+// The value of a key, now or at a snapshot. `at`: NULL is now. Stores NULL where the key is not there.
+imbrex_error *imbrex_kv_get(const imbrex_kv *kv,
+                            const imbrex_kv_snapshot *at,
+                            const void *key,
+                            size_t key_len,
+                            imbrex_kv_value **out);
+
+// The bytes of a value, valid as long as the value, and how many in `len`, which may be NULL. NULL and 0 for NULL; never NULL for a value.
+const void *imbrex_kv_value_data(const imbrex_kv_value *value,
+                                 size_t *len);
+
+// Gives a value back. NULL is fine.
+void imbrex_kv_value_free(imbrex_kv_value *value);
+
+// A batch without changes.
+imbrex_error *imbrex_kv_batch_new(imbrex_kv_batch **out);
+
+// Gives a batch back. NULL is fine.
+void imbrex_kv_batch_free(imbrex_kv_batch *batch);
+
+// What is added from here on goes to this space. Until the first call it goes to the space that the batch is written to. All spaces of a batch are of
+// one store.
+imbrex_error *imbrex_kv_batch_space(imbrex_kv_batch *batch,
+                                    const imbrex_kv *kv);
+
+// The key gets this value. Of two changes of one key the later one counts.
+imbrex_error *imbrex_kv_batch_put(imbrex_kv_batch *batch, const void *key, size_t key_len, const void *value, size_t value_len);
+
+// The key goes.
+imbrex_error *imbrex_kv_batch_delete(imbrex_kv_batch *batch, const void *key, size_t key_len);
+
+// All keys from `from` on that are before `to` go.
+imbrex_error *imbrex_kv_batch_delete_range(imbrex_kv_batch *batch,
+                                           const void *from,
+                                           size_t from_len,
+                                           const void *to,
+                                           size_t to_len);
+
+// Forgets all changes of a batch, and the space that they go to.
+imbrex_error *imbrex_kv_batch_clear(imbrex_kv_batch *batch);
+
+// How many changes a batch has; 0 for NULL.
+size_t imbrex_kv_batch_len(const imbrex_kv_batch *batch);
+
+// Bytes that a batch takes of the write-ahead log; 0 for NULL.
+size_t imbrex_kv_batch_bytes(const imbrex_kv_batch *batch);
+
+// Makes all changes of a batch, or none. `durable` is as with imbrex_kv_put(). The batch stays as it is.
+imbrex_error *imbrex_kv_write(const imbrex_kv *kv, const imbrex_kv_batch *batch, bool durable);
+
+// Makes durable what has been written to any space of the store.
+imbrex_error *imbrex_kv_sync(const imbrex_kv *kv);
+
+// What all spaces of the store have now, for reads later. It keeps the store open, and what it shows takes room.
+imbrex_error *imbrex_kv_snapshot_new(const imbrex_kv *kv, imbrex_kv_snapshot **out);
+
+// Gives a snapshot back. NULL is fine.
+void imbrex_kv_snapshot_free(imbrex_kv_snapshot *snapshot);
+
+// An iterator over the keys of a space, as they are now or at a snapshot. `at`: NULL is now. It stands on no key until it is moved. It keeps the store
+// open, and what it shows takes room.
+imbrex_error *imbrex_kv_iterator_new(const imbrex_kv *kv,
+                                     const imbrex_kv_snapshot *at,
+                                     imbrex_kv_iterator **out);
+
+// Gives an iterator back. NULL is fine.
+void imbrex_kv_iterator_free(imbrex_kv_iterator *iterator);
+
+// Goes to the first key. After an error the iterator stands on no key, as with all that move it.
+imbrex_error *imbrex_kv_iterator_first(imbrex_kv_iterator *iterator);
+
+// Goes to the last key.
+imbrex_error *imbrex_kv_iterator_last(imbrex_kv_iterator *iterator);
+
+// Goes to the first key that is not before this one.
+imbrex_error *imbrex_kv_iterator_seek(imbrex_kv_iterator *iterator, const void *key, size_t key_len);
+
+// Goes to the last key that is not behind this one.
+imbrex_error *imbrex_kv_iterator_seek_for_prev(imbrex_kv_iterator *iterator, const void *key, size_t key_len);
+
+// Goes one key on; behind the last it stands on none. One that stands on none stays there.
+imbrex_error *imbrex_kv_iterator_next(imbrex_kv_iterator *iterator);
+
+// Goes one key back; before the first it stands on none. One that stands on none stays there.
+imbrex_error *imbrex_kv_iterator_prev(imbrex_kv_iterator *iterator);
+
+// Whether it stands on a key; false for NULL.
+bool imbrex_kv_iterator_valid(const imbrex_kv_iterator *iterator);
+
+// The key that it stands on, valid until it is moved or given back, and its bytes in `len`, which may be NULL. NULL and 0 where it stands on none.
+const void *imbrex_kv_iterator_key(const imbrex_kv_iterator *iterator,
+                                   size_t *len);
+
+// The value of the key that it stands on, in the same way.
+const void *imbrex_kv_iterator_value(const imbrex_kv_iterator *iterator, size_t *len);
+
+// Makes tables of what all spaces of the store have in memory.
+imbrex_error *imbrex_kv_flush(const imbrex_kv *kv);
+
+// Merges tables, so that each key from `from` on that is before `to` is in one. NULL: from the first key on, and to the last one.
+imbrex_error *imbrex_kv_compact(const imbrex_kv *kv,
+                                const void *from,
+                                size_t from_len,
+                                const void *to,
+                                size_t to_len);
+
+// Stores about how many bytes of tables the keys from `from` on have that are before `to`. NULL: from the first key on, and to the last one. Nothing is
+// read for it but indexes of tables. What is in memory only does not count.
+imbrex_error *imbrex_kv_approximate_bytes(const imbrex_kv *kv,
+                                          const void *from,
+                                          size_t from_len,
+                                          const void *to,
+                                          size_t to_len,
+                                          uint64_t *out);
+
+// What the store has, all spaces together.
+imbrex_error *imbrex_kv_figures_now(const imbrex_kv *kv, imbrex_kv_figures *out);
+
+// Reads everything, and stores sentences about what is wrong: first what the opening found damaged. An empty list: nothing is wrong.
+imbrex_error *imbrex_kv_check(const imbrex_kv *kv,
+                              imbrex_kv_list **out);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -28,4 +28,4 @@ pub use fuzz::{fuzz_log, fuzz_metadata};
 pub use options::Options;
 pub use order::{Bytewise, Order};
 pub use read::Iter;
-pub use space::register_order;
+pub use space::{forget_order, register_order};

@@ -29,6 +29,11 @@ impl Reader {
         *readers.entry(seq).or_default() += 1;
         Reader { core: core.clone(), seq, open }
     }
+
+    /// Whether this is a moment of that store.
+    pub fn is_of(&self, core: &Arc<Core>) -> bool {
+        Arc::ptr_eq(&self.core, core)
+    }
 }
 
 impl Clone for Reader {

@@ -53,6 +53,11 @@ pub fn register_order(order: Arc<dyn Order>) {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(order.name().to_owned(), order);
 }
 
+/// Stores that are opened from now on do not find the order of this name. Those that are open keep it.
+pub fn forget_order(name: &str) {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+}
+
 /// The order of this name, if this process knows it.
 pub(crate) fn known(name: &str) -> Option<Arc<dyn Order>> {
     if name == Bytewise.name() {

@@ -1,14 +1,14 @@
 //! A store as its user sees it.
 
 use super::engine::{self, Figures, Store};
-use super::space;
+use super::{size, space};
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::options::Options;
 use crate::read::{self, Iter, Reader};
 use crate::space::UNNAMED;
 use crate::{space as keys, write};
-use imbrex_device::{Drive, Result};
+use imbrex_device::{Code, Drive, Error, Result};
 use imbrex_zones::shell::Shell;
 use imbrex_zones::{Tenant, Volume};
 use std::sync::Arc;
@@ -69,6 +69,15 @@ impl Kv {
         &self.shell.core
     }
 
+    /// Refuses a snapshot of another store.
+    fn own(&self, at: &Snapshot) -> Result<()> {
+        if at.0.is_of(self.core()) {
+            return Ok(());
+        }
+        let sentence = "the snapshot is of another store; read from that one";
+        Err(Error::refused(Code::InvalidArgument, &self.volume().name(), sentence))
+    }
+
     /// The space of this name, whose keys are in the order of that name. The unnamed space has the empty name.
     ///
     /// # Errors
@@ -118,8 +127,9 @@ impl Kv {
     /// The value that a key had at a moment.
     ///
     /// # Errors
-    /// Those of [`Kv::get`].
+    /// `InvalidArgument` where the snapshot is of another store; those of [`Kv::get`].
     pub fn get_at(&self, at: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.own(at)?;
         read::get(self.core(), &self.core().view(), &keys::full(self.space, key), at.0.seq)
     }
 
@@ -185,9 +195,21 @@ impl Kv {
     /// Keys and values in order, as they were at a moment.
     ///
     /// # Errors
-    /// Those of [`Kv::get`].
+    /// `InvalidArgument` where the snapshot is of another store; those of [`Kv::get`].
     pub fn iter_at(&self, at: &Snapshot) -> Result<Iter> {
+        self.own(at)?;
         Iter::new(self.core(), at.0.clone(), self.space)
+    }
+
+    /// Bytes of tables that the keys from `from` on have which are before `to`, about: from the first key, and to the last one, where there is no such end.
+    /// Indexes of tables are read, and no data. What is in memory only does not count.
+    ///
+    /// # Errors
+    /// Those of [`Kv::get`].
+    pub fn approximate_bytes(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<u64> {
+        let from = from.map_or_else(|| keys::begin(self.space).to_vec(), |key| keys::full(self.space, key));
+        let to = to.map_or_else(|| keys::end(self.space).to_vec(), |key| keys::full(self.space, key));
+        size::approximate_bytes(self.core(), &from, &to)
     }
 
     /// Makes tables of what all spaces have in memory.

@@ -107,6 +107,19 @@ impl TableFile {
         self.table()?.get(key, seq)
     }
 
+    /// Bytes that count of it from this key on, about. Only its indexes are read.
+    pub fn bytes_from(&self, key: &[u8]) -> Result<u64> {
+        let order = &self.pinned.order;
+        if order.compare(key, self.info.first()).is_le() {
+            return Ok(self.info.live);
+        }
+        if order.compare(key, &self.info.largest).is_gt() {
+            return Ok(0);
+        }
+        let before = self.table()?.approximate_offset(key)?;
+        Ok(self.info.len.saturating_sub(before).min(self.info.live))
+    }
+
     /// A cursor over what counts of it.
     pub fn cursor(self: &Arc<Self>) -> Result<Box<dyn Cursor>> {
         Ok(Box::new(InTable { file: self.clone(), iter: self.table()?.iter() }))

@@ -145,6 +145,9 @@ fn names_and_orders_that_do_not_fit_are_refused_in_a_sentence() {
     batch.space(&other);
     batch.put(b"k", b"v");
     assert!(store.write(&batch, false).unwrap_err().to_string().contains("another store"));
+    let elsewhere = other.snapshot();
+    assert!(store.get_at(&elsewhere, b"k").unwrap_err().to_string().contains("another store"));
+    assert!(store.iter_at(&elsewhere).err().unwrap().to_string().contains("another store"));
 }
 
 #[test]
