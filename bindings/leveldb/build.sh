@@ -18,42 +18,10 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 what=${2:-all}
 
-if [ ! -e "$out/libimbrex.so" ] || [ ! -e "$out/imbrex.h" ]; then
-  echo "build.sh: $out has no libimbrex.so and imbrex.h; run \`make build\` at the top of the repository" >&2
-  exit 1
-fi
-if [ ! -e /usr/include/leveldb/db.h ] && [ -z "${LEVELDB_INCLUDE:-}" ]; then
-  echo "build.sh: LevelDB's headers are missing; install libleveldb-dev, or set LEVELDB_INCLUDE to where they are" >&2
-  exit 1
-fi
-include="-I$out -I$here/include -I$here/src -I$here/../common ${LEVELDB_INCLUDE:+-isystem $LEVELDB_INCLUDE}"
 . "$here/../common/build.sh"
+. "$common/level/build.sh"
 
-# The plug-in proper is built for one version of LevelDB and named after it; the loader finds it.
-plugin() {
-  # The numbers are constants of the language, not of the preprocessor.
-  version=$(sed -n 's/^static const int kM[a-z]*orVersion = \([0-9]*\);$/\1/p' "${LEVELDB_INCLUDE:-/usr/include}/leveldb/db.h" | paste -sd.)
-  case $version in
-    [0-9]*.[0-9]*) ;;
-    *)
-      echo "build.sh: cannot tell the version of LevelDB's headers (found '$version'); is libleveldb-dev whole?" >&2
-      exit 1
-      ;;
-  esac
-  plugin=libleveldb_imbrex-$version.so
-  if stale "$out/$plugin" || stale "$out/libleveldb_imbrex.so"; then
-    compile "$out/obj/leveldb" "$(echo "$here"/src/*.cc)"
-    # nodelete: LevelDB keeps a pointer to the Env, so the library must stay even after dlclose.
-    # shellcheck disable=SC2086
-    $cxx -shared "-Wl,-soname,$plugin" -Wl,-z,nodelete -Wl,-z,defs "-Wl,-rpath,\$ORIGIN" $objects -L"$out" -limbrex -lleveldb -ldl \
-      -o "$out/$plugin.new"
-    mv "$out/$plugin.new" "$out/$plugin"
-    compile "$out/obj/leveldb_loader" "$here/loader/loader.cc"
-    # shellcheck disable=SC2086
-    $cxx -shared -Wl,-soname,libleveldb_imbrex.so -Wl,-z,nodelete -Wl,-z,defs $objects -ldl -o "$out/libleveldb_imbrex.so.new"
-    mv "$out/libleveldb_imbrex.so.new" "$out/libleveldb_imbrex.so"
-  fi
-}
+plugin() { level_plugin libleveldb_imbrex; }
 
 # sources_of PROGRAM: its files.
 sources_of() {
@@ -96,7 +64,7 @@ sanitized() {
   stale "$program" || return 0
   sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
-  compile "$out/obj/level_sanitized" "$(echo "$here"/src/*.cc) $(sources_of env_contract_test) $here/tests/linked_in.cc" "-I$common/contract" -O1 -g $sanitizers
+  compile "$out/obj/level_sanitized" "$plugin_sources $(sources_of env_contract_test) $here/tests/linked_in.cc" "-I$common/contract" -O1 -g $sanitizers
   # shellcheck disable=SC2086
   $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lleveldb -lpthread -ldl -o "$program.new"
   mv "$program.new" "$program"
@@ -107,7 +75,7 @@ faults() {
   program=$out/level_faults
   faulty_library
   stale "$program" || [ "$faulty" -nt "$program" ] || return 0
-  compile "$out/obj/level_faults" "$(echo "$here"/src/*.cc) $here/tests/level_faults.cc $(echo "$common"/faults/*.cc) $here/tests/linked_in.cc" "-I$common/faults"
+  compile "$out/obj/level_faults" "$plugin_sources $here/tests/level_faults.cc $(echo "$common"/faults/*.cc) $here/tests/linked_in.cc" "-I$common/faults"
   # shellcheck disable=SC2086
   $cxx $objects "-Wl,-rpath,\$ORIGIN/faults" -L"$out/faults" -limbrex_faults -lleveldb -lpthread -o "$program.new"
   mv "$program.new" "$program"

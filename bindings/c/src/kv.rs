@@ -268,8 +268,8 @@ pub unsafe extern "C" fn imbrex_kv_close(kv: *mut imbrex_kv) {
 pub unsafe extern "C" fn imbrex_kv_drop(kv: *const imbrex_kv, space: *const c_char) -> *mut imbrex_error {
     guard(|| {
         // SAFETY: the crate's contract.
-        let (_store, _space) = unsafe { (reference(kv)?, text(space)?) };
-        Err(not_yet("spaces cannot be dropped"))
+        let (store, space) = unsafe { (reference(kv)?, text(space)?) };
+        store.kv.drop_space(space)
     })
 }
 

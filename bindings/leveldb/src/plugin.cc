@@ -2,33 +2,21 @@
 
 #include "plugin.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <string>
 
 #include "drive_env.h"
-#include "leveldb/c.h"
-#include "path.h"
+#include "drive_path.h"
+#include "mismatch.h"
 #include "routing_env.h"
 #include "status.h"
 
 namespace {
 
-constexpr const char* kScheme = "imbrex://";
 // LevelDB takes no larger tables (db/db_impl.cc, SanitizeOptions).
 constexpr uint64_t kLargestTable = 1 << 30;
-
-const void* FileOf(const void* address, std::string* name) {
-  Dl_info info = {};
-  if (dladdr(address, &info) == 0) {
-    return nullptr;
-  }
-  *name = info.dli_fname == nullptr ? "?" : info.dli_fname;
-  return info.dli_fbase;
-}
 
 // Takes the sentence of an error; whether there was none.
 bool Succeeded(imbrex_error* error, std::string* sentence) {
@@ -43,8 +31,7 @@ bool Succeeded(imbrex_error* error, std::string* sentence) {
 imbrex::RoutingEnv* g_env = nullptr;
 
 imbrex::RoutingEnv* MakeEnv(leveldb::Env* original, const char* drive) {
-  const std::string text = drive;
-  g_env = new imbrex::RoutingEnv(original, text.rfind(kScheme, 0) == 0 ? text : kScheme + text);
+  g_env = new imbrex::RoutingEnv(original, imbrex::DriveUri(drive));
   // Without it the drive is given back as if the process had been killed, and loses nothing either.
   [[maybe_unused]] const int registered = std::atexit([] { g_env->Close(); });
   return g_env;
@@ -64,21 +51,7 @@ Result Caught(std::string* error, Result failed, Body&& body) {
 }  // namespace
 
 void imbrex_leveldb_mismatch(const void* original, std::string* mismatch) {
-  if (imbrex_abi_version() != IMBREX_ABI_VERSION) {
-    *mismatch = "libimbrex.so is of another version than the plug-in; install libleveldb_imbrex.so and libimbrex.so together";
-    return;
-  }
-  std::string theirs;
-  const void* const file = FileOf(original, &theirs);
-  // Where this plug-in has its LevelDB from. Each name is found by itself, so a program that shows only some of its own makes a mixture.
-  for (const void* const used : {reinterpret_cast<const void*>(&leveldb_major_version), reinterpret_cast<const void*>(&leveldb::WriteStringToFile),
-                                 reinterpret_cast<const void*>(&leveldb::ReadFileToString)}) {
-    std::string ours;
-    if (FileOf(used, &ours) != file) {
-      *mismatch = "this process brings its own LevelDB (" + theirs + "), but Imbrex was built for the shared library (" + ours + ")";
-      return;
-    }
-  }
+  *mismatch = imbrex::Mismatch(original, "libleveldb_imbrex.so");
 }
 
 leveldb::Env* imbrex_leveldb_default_env(leveldb::Env* original, const char* drive) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "drive_env.h"
-#include "path.h"
+#include "drive_path.h"
 #include "status.h"
 
 namespace imbrex {
@@ -12,22 +12,6 @@ using leveldb::Env;
 using leveldb::Status;
 
 namespace {
-
-constexpr const char* kPrefix = "/imbrex";
-
-// Whether an absolute path leads to the drive; then what it is called there. The directory /imbrex itself is the drive's root.
-bool IsOnDrive(const std::string& path, std::string* inside) {
-  if (path.empty() || path[0] != '/') {
-    return false;
-  }
-  const std::string absolute = Absolute(path);
-  const std::string prefix = kPrefix;
-  if (absolute.compare(0, prefix.size(), prefix) != 0 || (absolute.size() > prefix.size() && absolute[prefix.size()] != '/')) {
-    return false;
-  }
-  *inside = absolute.size() > prefix.size() ? absolute.substr(prefix.size()) : "/";
-  return true;
-}
 
 // Says whose lock it is; LevelDB gives it back without the path.
 class RoutedLock final : public leveldb::FileLock {
@@ -46,11 +30,11 @@ class RoutedLock final : public leveldb::FileLock {
 Status RoutingEnv::Drive(std::shared_ptr<Env>* drive) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) {
-    return Status::IOError(kPrefix, "the process is exiting and has given the drive back; close databases before");
+    return Status::IOError(kDrivePrefix, "the process is exiting and has given the drive back; close databases before");
   }
   if (drive_ == nullptr) {
     imbrex_fs* raw = nullptr;
-    Status status = ToStatus(imbrex_fs_open(uri_.c_str(), &raw), kPrefix);
+    Status status = ToStatus(imbrex_fs_open(uri_.c_str(), &raw), kDrivePrefix);
     FsHandle fs(raw);
     if (!status.ok()) {
       return status;

@@ -10,6 +10,12 @@ pub trait Order: Send + Sync {
     /// A total order. Keys that are equal by it are one key.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
 
+    /// Whether no other bytes than these are the same key. Tables have a filter only if that is so for all their keys.
+    fn is_exact(&self, key: &[u8]) -> bool {
+        let _ = key;
+        false
+    }
+
     /// A key, as short as it can be found, that is not before `from` and before `limit`. The index of a table keeps it.
     fn separator(&self, from: &[u8], limit: &[u8]) -> Vec<u8> {
         let _ = limit;
@@ -28,6 +34,10 @@ impl Order for Bytewise {
 
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         a.cmp(b)
+    }
+
+    fn is_exact(&self, _: &[u8]) -> bool {
+        true
     }
 
     fn separator(&self, from: &[u8], limit: &[u8]) -> Vec<u8> {

@@ -108,6 +108,10 @@ impl Order for Spaces {
         self.within(a, b, |order, a, b| order.compare(a, b)).unwrap_or_else(|| a.cmp(b))
     }
 
+    fn is_exact(&self, key: &[u8]) -> bool {
+        self.within(key, key, |order, key, _| order.is_exact(key)).unwrap_or(true)
+    }
+
     fn separator(&self, from: &[u8], limit: &[u8]) -> Vec<u8> {
         let own = self.within(from, limit, |order, a, b| [&from[..MARK], &order.separator(a, b)].concat());
         // Two spaces may have the first byte of their marks in common: nothing shorter than a mark is a key.

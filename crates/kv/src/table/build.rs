@@ -29,7 +29,7 @@ pub struct TableOptions {
     pub block: u32,
     /// How blocks are compressed.
     pub compression: Compression,
-    /// Whether it has a filter over its keys. An order that calls different bytes equal cannot have one.
+    /// Whether it has a filter over its keys. Where the order may call different bytes equal it has none.
     pub filter: bool,
 }
 
@@ -268,6 +268,10 @@ impl TableBuilder {
     fn begin_key(&mut self, key: &[u8]) {
         if self.last.is_none() {
             self.properties.smallest = key.to_vec();
+        }
+        if self.filter && !self.order.is_exact(key) {
+            self.filter = false;
+            (self.hashes, self.filter_bytes) = (Vec::new(), (0, 0));
         }
         if self.filter {
             self.hashes.push(filter::hash(key));

@@ -3,6 +3,7 @@
 use crate::support::{configs, formatted, options, value};
 use imbrex_kv::{Batch, Kv};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn key(n: u64) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
@@ -134,4 +135,19 @@ fn a_snapshot_and_an_iterator_keep_the_store_open() {
     drop((moment, iter));
     let store = Kv::open(drive, options()).unwrap();
     assert_eq!(store.get(&7u64.to_be_bytes()).unwrap(), Some(value(7, 500)));
+}
+
+#[test]
+fn a_closed_store_has_given_back_its_drive() {
+    for config in configs() {
+        let drive = formatted(&config);
+        let before = Arc::strong_count(&drive.device);
+        let store = Kv::open(drive.clone(), options()).unwrap();
+        let snapshot = store.snapshot();
+        store.put(b"key", b"value", true).unwrap();
+        store.flush().unwrap();
+        store.put(b"key", b"another", false).unwrap();
+        drop((store, snapshot));
+        assert_eq!(Arc::strong_count(&drive.device), before, "{config:?}");
+    }
 }

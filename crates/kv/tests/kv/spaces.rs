@@ -181,3 +181,35 @@ fn a_program_that_does_not_know_a_space_s_order_cannot_open_the_store() {
     store.space("second", "known once", Make::New).unwrap().put(b"b", b"2", true).unwrap();
     assert_eq!(store.get(b"b").unwrap(), None);
 }
+
+/// Upper and lower case are one key.
+struct Folded;
+
+impl Order for Folded {
+    fn name(&self) -> &str {
+        "folded"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.to_ascii_lowercase().cmp(&b.to_ascii_lowercase())
+    }
+}
+
+#[test]
+fn other_bytes_of_the_same_key_find_it_also_in_tables() {
+    register_order(Arc::new(Folded));
+    let store = Kv::open(formatted(&config()), options()).unwrap();
+    let folded = store.space("folded", "folded", Make::New).unwrap();
+    folded.put(b"Key", b"1", false).unwrap();
+    for n in 0..200 {
+        folded.put(format!("n{n}").as_bytes(), b"", false).unwrap();
+    }
+    store.flush().unwrap();
+    assert_eq!(folded.get(b"kEY").unwrap().as_deref(), Some(&b"1"[..]));
+    folded.put(b"KEY", b"2", false).unwrap();
+    assert_eq!(folded.get(b"key").unwrap().as_deref(), Some(&b"2"[..]));
+    store.flush().unwrap();
+    store.compact().unwrap();
+    assert_eq!(folded.get(b"key").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(pairs(&folded).len(), 201);
+}
