@@ -4,7 +4,7 @@
 //! the log sees whether a batch is missing before the one that it reads. The header has a checksum of its own, so its length can be believed before the
 //! changes are there.
 
-use crate::table::Kind;
+use imbrex_device::{Error, Result};
 use std::ops::Range;
 
 /// Longest key, in bytes.
@@ -20,17 +20,44 @@ const MAGIC: u32 = 0x626b_7669;
 /// In place of a space's number: that of the record.
 const WRITERS: u16 = u16::MAX;
 
+/// What a change does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Act {
+    /// The key goes.
+    Delete = 0,
+    /// The key gets this value.
+    Put = 1,
+    /// All keys of a range go: from the change's key on, and before its value. Either end may be open.
+    DeleteRange = 2,
+    /// The space goes, and all its keys.
+    DropSpace = 3,
+}
+
+/// The ends that a range has: bits of the byte before its end.
+const HAS_FROM: u8 = 1;
+const HAS_TO: u8 = 2;
+
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
     /// Of which space.
-    pub space: u16,
+    pub(crate) space: u16,
     /// What it does.
-    pub kind: Kind,
+    pub act: Act,
     /// The key.
     pub key: &'a [u8],
-    /// The value; empty for a delete.
+    /// The value.
     pub value: &'a [u8],
+    /// The ends of a range, in bits.
+    ends: u8,
+}
+
+impl<'a> Change<'a> {
+    /// The first key of a range, and the key behind the last; `None`: there is no such end.
+    pub fn range(&self) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+        ((self.ends & HAS_FROM != 0).then_some(self.key), (self.ends & HAS_TO != 0).then_some(self.value))
+    }
 }
 
 /// Changes that happen together or not at all.
@@ -68,18 +95,46 @@ impl Batch {
 
     /// The key gets this value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.push(Change { space: self.space, kind: Kind::Put, key, value });
+        self.push(Change { space: self.space, act: Act::Put, key, value, ends: 0 });
     }
 
     /// The key goes.
     pub fn delete(&mut self, key: &[u8]) {
-        self.push(Change { space: self.space, kind: Kind::Delete, key, value: &[] });
+        self.push(Change { space: self.space, act: Act::Delete, key, value: &[], ends: 0 });
+    }
+
+    /// All keys go from `from` on and before `to`; `None`: from the first, or to the last.
+    pub fn delete_range(&mut self, from: Option<&[u8]>, to: Option<&[u8]>) {
+        let ends = if from.is_some() { HAS_FROM } else { 0 } | if to.is_some() { HAS_TO } else { 0 };
+        let (key, value) = (from.unwrap_or_default(), to.unwrap_or_default());
+        self.push(Change { space: self.space, act: Act::DeleteRange, key, value, ends });
+    }
+
+    /// A space goes.
+    pub(crate) fn drop_space(&mut self, space: u16) {
+        self.push(Change { space, act: Act::DropSpace, key: &[], value: &[], ends: 0 });
+    }
+
+    /// Adds the changes of another one. Those that name no space go where this one goes at the moment.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the two name spaces of different stores.
+    pub fn append(&mut self, other: &Batch) -> Result<()> {
+        if self.store.is_some() && other.store.is_some() && self.store != other.store {
+            return Err(Error::invalid(
+                &"a batch".into(),
+                "two batches that name spaces of different stores cannot become one",
+            ));
+        }
+        self.store = self.store.or(other.store);
+        other.changes_in(self.space).for_each(|change| self.push(change));
+        Ok(())
     }
 
     /// Any change. Lengths are looked at when the batch is written.
     pub(crate) fn push(&mut self, change: Change<'_>) {
         self.bytes.extend_from_slice(&change.space.to_le_bytes());
-        self.bytes.push(change.kind as u8);
+        self.bytes.push(change.act as u8 | change.ends << 4);
         self.bytes.extend_from_slice(&(change.key.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&(change.value.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(change.key);
@@ -108,8 +163,13 @@ impl Batch {
         HEADER + self.bytes.len()
     }
 
-    /// Its changes, in order, where it is written to this space.
-    pub(crate) fn changes(&self, space: u16) -> impl Iterator<Item = Change<'_>> {
+    /// Its changes, in order.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        self.changes_in(WRITERS)
+    }
+
+    /// The same, where it is written to this space.
+    pub(crate) fn changes_in(&self, space: u16) -> impl Iterator<Item = Change<'_>> {
         Changes { rest: &self.bytes, space }
     }
 
@@ -153,7 +213,11 @@ impl<'a> Iterator for Changes<'a> {
             WRITERS => self.space,
             named => named,
         };
-        Some(Change { space, kind: Kind::of(head[2])?, key, value })
+        let (act, ends) = (head[2] & 15, head[2] >> 4);
+        let act =
+            [Act::Delete, Act::Put, Act::DeleteRange, Act::DropSpace].into_iter().find(|known| *known as u8 == act)?;
+        let may = if act == Act::DeleteRange { HAS_FROM | HAS_TO } else { 0 };
+        (ends & !may == 0).then_some(Change { space, act, key, value, ends })
     }
 }
 
@@ -225,13 +289,16 @@ mod tests {
         let mut batch = Batch::new();
         batch.put(b"one", b"1");
         batch.delete(b"two");
-        batch.push(Change { space: 7, kind: Kind::Put, key: b"three", value: b"" });
+        batch.go_to(7, 0);
+        batch.put(b"three", b"");
+        batch.delete_range(None, Some(b"x"));
         let bytes = image(&batch, 42);
         assert_eq!(bytes.len(), batch.bytes());
         let Found::Record(record, len) = read(SALT, &bytes) else { panic!("it is whole") };
-        assert_eq!((record.seq, record.count(), len), (42, 3, bytes.len()));
-        assert!(record.changes().eq(batch.changes(3)));
-        assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7]);
+        assert_eq!((record.seq, record.count(), len), (42, 4, bytes.len()));
+        assert!(record.changes().eq(batch.changes_in(3)));
+        assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7, 7]);
+        assert_eq!(record.changes().last().unwrap().range(), (None, Some(&b"x"[..])));
         assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
         // Each front of it is cut, and says how much must be there.
         for n in 0..bytes.len() {

@@ -91,6 +91,7 @@ mod tests {
     use super::*;
     use crate::manifest::{Space, TableInfo};
     use crate::policy::{BOTTOM, Group, Job, Kind};
+    use crate::table::RangeTombstone;
     use proptest::prelude::*;
 
     fn table(id: u64, group: Group, zone: u32, keys: (u8, u8)) -> Note {
@@ -117,12 +118,16 @@ mod tests {
         let slice = Group { level: 0, part: 3 };
         vec![
             vec![
-                Note::Space(0, Space { name: "".into(), order: "leveldb.BytewiseComparator".into() }),
-                Note::Space(6, Space { name: "six".into(), order: "leveldb.BytewiseComparator".into() }),
+                Note::Space(0, Space { name: "".into(), order: "leveldb.BytewiseComparator".into(), dropped: false }),
+                Note::Space(
+                    6,
+                    Space { name: "six".into(), order: "leveldb.BytewiseComparator".into(), dropped: false },
+                ),
                 Note::Policy("ring".into()),
             ],
             vec![Note::Parts(vec![(3, None), (4, Some([50][..].into()))])],
             vec![table(1, BOTTOM, 5, (1, 30)), table(2, BOTTOM, 5, (31, 80)), table(3, slice, 6, (5, 44))],
+            vec![Note::Range(RangeTombstone { begin: vec![7], end: vec![70], seq: 5 })],
             vec![table(4, slice, 6, (2, 49)), table(5, Group { level: 1, part: 9 }, 7, (60, 70))],
             vec![Note::Jobs(vec![Job { kind: Kind::Sweep, part: 3, from: 0, before: 4, zones: vec![5] }])],
             vec![Note::From { id: 3, key: [9][..].into(), live: 400 }, Note::Gone(4)],

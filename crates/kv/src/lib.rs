@@ -23,7 +23,7 @@ mod write;
 
 pub use api::engine::Figures;
 pub use api::store::{Kv, Make, Snapshot};
-pub use batch::{Batch, MAX_KEY, MAX_VALUE};
+pub use batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 pub use fuzz::{fuzz_log, fuzz_metadata};
 pub use options::Options;
 pub use order::{Bytewise, Order};

@@ -6,6 +6,7 @@
 use crate::order::Order;
 use crate::policy::{BOTTOM, Group, HIGHEST, Job, Key, Kind, Table, Window};
 use crate::space::{MOST_SPACES, UNNAMED};
+use crate::table::RangeTombstone;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -70,6 +71,8 @@ impl TableInfo {
             tombstones: live(self.deletes),
             hidden: live(self.deletes).saturating_mul(entry).min(MOST_HIDDEN),
             stale: live(self.stale),
+            dead: 0,
+            dead_at: u64::MAX,
             zone: self.zone,
             marks: self.marks.clone(),
         }
@@ -127,6 +130,8 @@ pub(crate) struct Space {
     pub name: String,
     /// The name of the order of its keys.
     pub order: String,
+    /// It is gone, but not all its keys are.
+    pub dropped: bool,
 }
 
 /// One change of the state.
@@ -135,6 +140,10 @@ pub(crate) enum Note {
     Space(u16, Space),
     /// A space is gone, and nothing of it is left.
     NoSpace(u16),
+    /// All keys of a range are deleted.
+    Range(RangeTombstone),
+    /// Nothing is left of what the range of that number deleted.
+    NoRange(u64),
     Table(TableInfo),
     /// A table is gone.
     Gone(u64),
@@ -168,6 +177,8 @@ pub(crate) enum Note {
 pub(crate) struct Manifest {
     pub spaces: BTreeMap<u16, Space>,
     pub tables: BTreeMap<u64, TableInfo>,
+    /// Ranges that are deleted, by their numbers.
+    pub ranges: BTreeMap<u64, RangeTombstone>,
     pub parts: Vec<(u32, Option<Key>)>,
     /// The oldest first.
     pub wal: Vec<WalZone>,
@@ -262,6 +273,10 @@ impl<'a> Reader<'a> {
         self.take().map(u8::from_le_bytes)
     }
 
+    fn flag(&mut self) -> Option<bool> {
+        self.u8().filter(|flag| *flag < 2).map(|flag| flag == 1)
+    }
+
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()? as usize;
         let (front, rest) = self.0.split_at_checked(len)?;
@@ -312,7 +327,7 @@ impl Note {
         let mut w = Writer(out);
         match self {
             Note::Space(number, space) => {
-                w.u8(1).u16(*number).bytes(space.name.as_bytes()).bytes(space.order.as_bytes())
+                w.u8(1).u16(*number).bytes(space.name.as_bytes()).bytes(space.order.as_bytes()).u8(space.dropped.into())
             }
             Note::Table(t) => {
                 w.u8(2).u64(t.id).group(t.group).u32(t.zone).u64(t.life).u64(t.at).u64(t.len).u64(t.live);
@@ -335,13 +350,15 @@ impl Note {
             Note::Jobs(jobs) => w.u8(10).each(jobs, Writer::job),
             Note::Window(window) => w.u8(11).u8(window.level).each(&window.zones, |w, zone| w.u32(*zone)),
             Note::NoSpace(number) => w.u8(13).u16(*number),
+            Note::Range(range) => w.u8(14).u64(range.seq).bytes(&range.begin).bytes(&range.end),
+            Note::NoRange(seq) => w.u8(15).u64(*seq),
             Note::Relabel(tables, group) => w.u8(12).group(*group).each(tables, |w, table| w.u64(*table)),
         };
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Note> {
         Some(match r.u8()? {
-            1 => Note::Space(r.u16()?, Space { name: r.text()?, order: r.text()? }),
+            1 => Note::Space(r.u16()?, Space { name: r.text()?, order: r.text()?, dropped: r.flag()? }),
             2 => Note::Table(TableInfo {
                 id: r.u64()?,
                 group: r.group()?,
@@ -373,6 +390,11 @@ impl Note {
                 Note::Relabel(r.each(Reader::u64)?, group)
             }
             13 => Note::NoSpace(r.u16()?),
+            14 => {
+                let (seq, begin, end) = (r.u64()?, r.bytes()?.to_vec(), r.bytes()?.to_vec());
+                Note::Range(RangeTombstone { begin, end, seq })
+            }
+            15 => Note::NoRange(r.u64()?),
             _ => return None,
         })
     }
@@ -401,6 +423,8 @@ impl Manifest {
         match note {
             Note::Space(number, space) => drop(self.spaces.insert(number, space)),
             Note::NoSpace(number) => drop(self.spaces.remove(&number)),
+            Note::Range(range) => drop(self.ranges.insert(range.seq, range)),
+            Note::NoRange(seq) => drop(self.ranges.remove(&seq)),
             Note::Table(table) => {
                 self.next = self.next.max(table.id.saturating_add(1));
                 self.tables.insert(table.id, table);
@@ -508,11 +532,17 @@ impl Manifest {
         if self.jobs.len() > MOST_JOBS {
             return Err("more jobs than a policy has".into());
         }
-        let unnamed = |(number, space): (&u16, &Space)| (*number == UNNAMED) == space.name.is_empty();
-        let names: BTreeSet<&str> = self.spaces.values().map(|space| space.name.as_str()).collect();
-        let last = self.spaces.keys().next_back();
-        if names.len() < self.spaces.len() || !self.spaces.iter().all(unnamed) || last >= Some(&MOST_SPACES) {
+        let unnamed = |(number, space): (&u16, &Space)| {
+            (*number == UNNAMED) == space.name.is_empty() && (*number != UNNAMED || !space.dropped)
+        };
+        let mut there = self.spaces.values().filter(|space| !space.dropped).map(|space| space.name.as_str());
+        let (mut names, last) = (BTreeSet::new(), self.spaces.keys().next_back());
+        if !there.all(|name| names.insert(name)) || !self.spaces.iter().all(unnamed) || last >= Some(&MOST_SPACES) {
             return Err("spaces that cannot be".into());
+        }
+        let sound = |range: &RangeTombstone| range.seq < MOST && order.compare(&range.begin, &range.end).is_lt();
+        if !self.ranges.values().all(sound) {
+            return Err("deleted ranges that cannot be".into());
         }
         Ok(())
     }
@@ -538,6 +568,7 @@ impl Manifest {
         self.spaces.iter().for_each(|(number, space)| each(&[Note::Space(*number, space.clone())]));
         each(&[Note::Parts(self.parts.clone())]);
         self.tables.values().for_each(|table| each(&[Note::Table(table.clone())]));
+        self.ranges.values().for_each(|range| each(&[Note::Range(range.clone())]));
         self.wal.iter().for_each(|zone| each(&[Note::WalZone(*zone)]));
         self.windows.values().for_each(|window| each(&[Note::Window(window.clone())]));
         each(&[
@@ -595,10 +626,13 @@ mod tests {
         let mut manifest = Manifest::default();
         let wal = |zone, position| WalZone { zone, life: 1, position };
         let all = [
-            Note::Space(0, Space { name: "".into(), order: "bytes".into() }),
-            Note::Space(1, Space { name: "one".into(), order: "numbers".into() }),
-            Note::Space(2, Space { name: "two".into(), order: "bytes".into() }),
+            Note::Space(0, Space { name: "".into(), order: "bytes".into(), dropped: false }),
+            Note::Space(1, Space { name: "one".into(), order: "numbers".into(), dropped: false }),
+            Note::Space(2, Space { name: "two".into(), order: "bytes".into(), dropped: true }),
             Note::NoSpace(1),
+            Note::Range(RangeTombstone { begin: b"a".into(), end: b"b".into(), seq: 7 }),
+            Note::Range(RangeTombstone { begin: b"c".into(), end: b"d".into(), seq: 8 }),
+            Note::NoRange(7),
             Note::Parts(vec![(7, None), (2, Some(key(b"m"))), (3, Some(key(b"")))]),
             Note::Policy("ring".into()),
             Note::Jobs(vec![

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::core::run::InRun;
 use crate::core::view::View;
-use crate::cursor::{Cursor, InMemory, Merged};
+use crate::cursor::{At, Cursor, InMemory, Merged};
 use crate::order::Order;
 use crate::space::{MARK, begin, end, full, user};
 use crate::sync::lock;
@@ -57,22 +57,29 @@ impl Drop for Reader {
 
 /// The value of a key, as it is now.
 pub(crate) fn get_now(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
-    // In this order: whatever was written before this call is in the view.
-    let view = core.view();
-    get(core, &view, key, core.visible.load(Ordering::Acquire))
+    loop {
+        // In this order: whatever was written before this call is in the view.
+        let view = core.view();
+        let seq = core.visible.load(Ordering::Acquire);
+        // A range that was deleted since makes another view, and is there before its number is seen.
+        if core.last_range() <= view.ranges.newest() {
+            return get(core, &view, key, seq);
+        }
+    }
 }
 
 /// The value of a key, as it was at `seq`.
 pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Option<Vec<u8>>> {
     let order = core.order();
     let value = |kind: Kind, value| (kind == Kind::Put).then_some(value);
+    let floor = view.ranges.floor(order, key, seq);
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
     // Changes in memory are newer than all in tables; those being flushed are older than the others.
     let frozen = view.frozen.iter().rev().map(|frozen| &frozen.memory);
     for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
             if !core.has_holes() {
-                return Ok(value(found.kind, found.value));
+                return Ok(value(found.kind, found.value).filter(|_| found.seq >= floor));
             }
             // Behind a hole of the log a table may have a newer one.
             newest = Some((found.seq, found.kind, found.value));
@@ -83,7 +90,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
         if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
             break;
         }
-        if table.info.seqs.0 > seq {
+        if table.info.seqs.0 > seq || table.info.seqs.1 < floor {
             continue;
         }
         if let Some(found) = table.get(key, seq)?.version
@@ -92,7 +99,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
             newest = Some((found.seq, found.kind, found.value.to_vec()));
         }
     }
-    Ok(newest.and_then(|(_, kind, bytes)| value(kind, bytes)))
+    Ok(newest.filter(|(found, ..)| *found >= floor).and_then(|(_, kind, bytes)| value(kind, bytes)))
 }
 
 /// All changes of a view, sorted.
@@ -117,14 +124,14 @@ pub struct Iter {
     space: u16,
     back: bool,
     /// What keeps the tables.
-    _view: Arc<View>,
+    view: Arc<View>,
 }
 
 impl Iter {
     pub(crate) fn new(core: &Arc<Core>, reader: Reader, space: u16) -> Result<Iter> {
         let (order, view) = (core.options.order.clone(), core.view());
         let merged = all(&order, &view)?;
-        Ok(Iter { order, reader, merged, at: None, space, back: false, _view: view })
+        Ok(Iter { order, reader, merged, at: None, space, back: false, view })
     }
 
     /// The key and the value that it stands on; `None`: it stands on none.
@@ -172,6 +179,11 @@ impl Iter {
         }
     }
 
+    /// Whether a deleted range hides a change.
+    fn is_deleted(&self, at: &At<'_>) -> bool {
+        at.seq < self.view.ranges.floor(self.order.as_ref(), at.key, self.reader.seq)
+    }
+
     fn is_at(&self, key: &[u8]) -> bool {
         self.at.as_ref().is_some_and(|(at, _)| self.order.compare(at, key).is_eq())
     }
@@ -216,7 +228,7 @@ impl Iter {
         while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
             if at.seq > self.reader.seq {
                 self.merged.next()?;
-            } else if at.kind == Kind::Put {
+            } else if at.kind == Kind::Put && !self.is_deleted(&at) {
                 self.at = Some((at.key.to_vec(), at.value.to_vec()));
                 return Ok(());
             } else {
@@ -237,7 +249,7 @@ impl Iter {
             // From the oldest to the newest that the reader sees.
             while let Some(at) = self.merged.at().filter(|at| self.order.compare(at.key, &key).is_eq()) {
                 if at.seq <= self.reader.seq {
-                    value = (at.kind == Kind::Put).then(|| at.value.to_vec());
+                    value = (at.kind == Kind::Put && !self.is_deleted(&at)).then(|| at.value.to_vec());
                 }
                 self.merged.prev()?;
             }

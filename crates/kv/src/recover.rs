@@ -3,6 +3,7 @@
 use crate::batch::{self, Found, Record};
 use crate::core::cache::Cache;
 use crate::core::file::TableFile;
+use crate::core::ranges::{Range, Ranges};
 use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
 use crate::manifest::{MOST, Manifest, Note, Places, Space, WalZone, notes, record};
@@ -11,6 +12,7 @@ use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{self, Policy, Ring, Sizes};
 use crate::space::{Spaces, UNNAMED, known};
+use crate::table::RangeTombstone;
 use crate::wal::{self, Wal, WalOptions};
 use crate::write::insert;
 use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
@@ -157,7 +159,7 @@ impl<'a> Replay<'a> {
     fn record(&mut self, record: &Record<'_>, at: u64, bytes: &[u8]) {
         let (seq, end) = (record.seq, record.seq.saturating_add(record.count()));
         let memory = at + bytes.len() as u64 > self.memory_from;
-        if end > MOST || !self.core.has_spaces(record.changes().map(|change| change.space)) {
+        if end > MOST || !self.core.has_spaces(record.changes().map(|change| change.space), true) {
             self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
             return;
         }
@@ -188,7 +190,7 @@ fn refused(tenant: &Tenant, sentence: String) -> Error {
 /// The orders of all spaces; `unnamed`: that of the unnamed one.
 fn orders(manifest: &Manifest, unnamed: &Arc<dyn Order>) -> std::result::Result<Arc<Spaces>, String> {
     let spaces = Spaces::default();
-    for (number, Space { name, order }) in &manifest.spaces {
+    for (number, Space { name, order, .. }) in &manifest.spaces {
         let known = if *number == UNNAMED { Some(unnamed.clone()) } else { known(order) };
         match known.filter(|known| known.name() == order) {
             Some(known) => spaces.set(*number, &known),
@@ -216,7 +218,10 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
     let Some((mut log, replay)) = MetaLog::open(tenant, clock.clone(), None, &mut |_, _| {})? else {
         tenant.adoption_done();
         tenant.recovered()?;
-        manifest.apply(Note::Space(UNNAMED, Space { name: String::new(), order: options.order.name().into() }));
+        manifest.apply(Note::Space(
+            UNNAMED,
+            Space { name: String::new(), order: options.order.name().into(), dropped: false },
+        ));
         manifest.apply(Note::Parts(vec![(0, None)]));
         let name = policy(tenant, options, "")?.0;
         manifest.apply(Note::Policy(name.into()));
@@ -319,9 +324,14 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         memory: Arc::new(MemTable::new(&order)),
     };
     let parts = manifest.parts.iter().map(part).collect();
-    let view = View { parts, frozen: Vec::new(), tables };
+    let next = manifest.next;
+    // What is older may have something of them.
+    let noted = |deleted: &RangeTombstone| Range { deleted: deleted.clone(), record: (0, 0), noted: Some(next) };
+    let ranges = Ranges::of(order.as_ref(), manifest.ranges.values().map(noted).collect()).into();
+    let view = View { parts, frozen: Vec::new(), tables, ranges };
     let of_tables = manifest.tables.values().map(|table| table.seqs.1).max().unwrap_or(0);
     let (front, next) = manifest.front;
+    let of_ranges = manifest.ranges.keys().next_back().copied().unwrap_or(0);
     let wal = manifest.wal.clone();
     let commits = Committer::new(&zones, log);
     let core = Core::new(Parts {
@@ -331,7 +341,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         commits,
         manifest,
         view,
-        visible: next.saturating_sub(1).max(of_tables),
+        visible: next.saturating_sub(1).max(of_tables).max(of_ranges),
         damage,
         options,
         spaces,

@@ -23,6 +23,12 @@ pub(crate) fn begin(space: u16) -> [u8; MARK] {
     (2 * space).to_be_bytes()
 }
 
+/// The same, where the space was dropped: so the metadata tells that from a deletion of all its keys.
+pub(crate) fn dropped(space: u16) -> [u8; MARK + 1] {
+    let [high, low] = begin(space);
+    [high, low, 1]
+}
+
 /// What stands behind the keys of a space.
 pub(crate) fn end(space: u16) -> [u8; MARK] {
     (2 * space + 2).to_be_bytes()
@@ -135,10 +141,12 @@ mod tests {
         spaces.set(1, &(Arc::new(Numbers) as Arc<dyn Order>));
         let sorted: Vec<Vec<u8>> = vec![
             begin(0).into(),
+            dropped(0).into(),
             full(0, b""),
             full(0, b"10"),
             full(0, b"9"),
             end(0).into(),
+            dropped(1).into(),
             full(1, b"9"),
             full(1, b"10"),
             end(1).into(),

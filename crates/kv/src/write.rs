@@ -1,10 +1,10 @@
 //! Changing the store: a batch gets its numbers, goes to the log, and then to memory, where readers see it.
 
-use crate::batch::{Batch, Change, MAX_KEY, MAX_VALUE};
+use crate::batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 use crate::core::Core;
-use crate::space::{MARK, full};
+use crate::space::{self, MARK, full};
 use crate::sync::lock;
-use crate::table::Kind;
+use crate::table::{Kind, RangeTombstone};
 use crate::work::Worker;
 use imbrex_device::{Code, Error, Result};
 use std::sync::atomic::Ordering;
@@ -12,12 +12,22 @@ use std::sync::atomic::Ordering;
 /// Refuses what the store cannot keep.
 fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
     let refuse = |sentence: String| Err(Error::refused(Code::InvalidArgument, &core.tenant.volume().name(), sentence));
-    for change in batch.changes(space) {
+    for change in batch.changes_in(space) {
         if change.key.len() > MAX_KEY {
             return refuse(format!(
                 "a key of {} bytes is too long; a key has {MAX_KEY} bytes at most",
                 change.key.len()
             ));
+        }
+        if change.act == Act::DeleteRange {
+            if change.value.len() > MAX_KEY {
+                let len = change.value.len();
+                return refuse(format!("a key of {len} bytes is too long; a key has {MAX_KEY} bytes at most"));
+            }
+            let (begin, end) = ends(&change);
+            if core.order().compare(&begin, &end).is_gt() {
+                return refuse("the range ends before it begins; give its first key first".into());
+            }
         }
         if change.value.len() > MAX_VALUE {
             let len = change.value.len();
@@ -25,7 +35,7 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
         }
     }
     let most = core.largest_entry();
-    if let Some(change) = batch.changes(space).find(|change| entry_bytes(change) > most) {
+    if let Some(change) = batch.changes_in(space).find(|change| entry_bytes(change) > most) {
         let (key, value) = (change.key.len(), change.value.len());
         return refuse(format!(
             "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
@@ -40,6 +50,22 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
     Ok(())
 }
 
+fn is_range(change: &Change<'_>) -> bool {
+    matches!(change.act, Act::DeleteRange | Act::DropSpace)
+}
+
+/// The keys of the tree between which a range is.
+fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
+    let (from, to) = change.range();
+    let space = change.space;
+    let from = match (change.act, from) {
+        (Act::DropSpace, _) => space::dropped(space).to_vec(),
+        (_, Some(from)) => full(space, from),
+        (_, None) => space::begin(space).to_vec(),
+    };
+    (from, to.map_or_else(|| space::end(space).to_vec(), |to| full(space, to)))
+}
+
 /// What an entry takes of a table at the most: its key stands in the entry, in two indexes, and in the table's description.
 fn entry_bytes(change: &Change<'_>) -> u64 {
     6 * (MARK + change.key.len()) as u64 + change.value.len() as u64
@@ -49,17 +75,22 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16), sync: bool) -> Result<()> {
     check(core, (batch, space))?;
     if !batch.is_empty() {
-        let deletes = batch.changes(space).all(|change| change.kind == Kind::Delete);
+        let deletes = batch.changes_in(space).all(|change| change.act != Act::Put);
+        let ranges = batch.changes().filter(|change| is_range(change));
+        let (ranges, bytes) = ranges.fold((0, 0), |(n, bytes), change| (n + 1, bytes + entry_bytes(&change)));
+        if ranges > 0 {
+            worker.make_room_for_ranges(ranges, bytes)?;
+        }
         worker.make_room(batch.bytes() as u64, deletes)?;
         let _one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
-        if !core.has_spaces(batch.changes(space).map(|change| change.space)) {
+        if !core.has_spaces(batch.changes_in(space).map(|change| change.space), false) {
             let sentence = "the space is gone; it was dropped";
             return Err(Error::refused(Code::NotFound, &core.tenant.volume().name(), sentence));
         }
         let seq = core.visible.load(Ordering::Acquire) + 1;
         let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq, space), batch.body()])?;
-        insert(core, batch.changes(space), (at, seq));
+        insert(core, batch.changes_in(space), (at, seq));
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
@@ -68,8 +99,16 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
 pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>, record: (u64, u64)) {
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
-        let key = full(change.space, change.key);
-        view.part(core.order(), &key).memory.add(seq, change.kind, key, change.value, record);
+        let kind = if change.act == Act::Put { Kind::Put } else { Kind::Delete };
+        if is_range(&change) {
+            let (begin, end) = ends(&change);
+            if core.order().compare(&begin, &end).is_lt() {
+                core.delete_range(RangeTombstone { begin, end, seq }, record);
+            }
+        } else {
+            let key = full(change.space, change.key);
+            view.part(core.order(), &key).memory.add(seq, kind, key, change.value, record);
+        }
         seq += 1;
     }
     // Never back: behind a hole of the log tables may have newer changes.

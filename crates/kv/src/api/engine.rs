@@ -44,6 +44,8 @@ pub struct Figures {
     pub log: u64,
     /// Zones with tables or bytes of the log, and those that may still be taken.
     pub zones: (u32, u32),
+    /// Deleted ranges of keys of which something may be left.
+    pub ranges: usize,
     /// Partitions of the keys.
     pub partitions: usize,
     /// Slices that a key is in at most; the bottom is one.
@@ -76,6 +78,7 @@ impl Store {
             memory: view.in_memory() as u64,
             log: end.saturating_sub(self.core.look(|manifest| manifest.front.0)),
             zones: (self.core.zones_of_tables().1 + log_zones, self.core.tenant.counts().free),
+            ranges: view.ranges.iter().count(),
             partitions: view.parts.len(),
             depth: view.tables.runs().len(),
         }

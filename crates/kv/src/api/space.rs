@@ -1,9 +1,13 @@
 //! Spaces by their names.
 
+use crate::batch::Batch;
 use crate::core::Core;
 use crate::manifest::{Note, Space};
-use crate::space::{LONGEST_NAME, MOST_SPACES, known};
+use crate::order::{Bytewise, Order};
+use crate::space::{LONGEST_NAME, MOST_SPACES, UNNAMED, known};
 use crate::sync::lock;
+use crate::work::Worker;
+use crate::write::write;
 use imbrex_device::{Cause, Code, Error, Result};
 
 /// What becomes of a space that is not there.
@@ -25,11 +29,7 @@ fn refuse<T>(core: &Core, code: Code, sentence: String) -> Result<T> {
 pub(super) fn open(core: &Core, name: &str, order: &str, make: Make) -> Result<u16> {
     // One at a time, so that a name has one number.
     let _one = lock(&core.naming);
-    let known_space = core.look(|manifest| {
-        let found = manifest.spaces.iter().find(|(_, space)| space.name == name);
-        found.map(|(number, space)| (*number, space.order.clone()))
-    });
-    match known_space {
+    match find(core, name) {
         Some(_) if make == Make::New => refuse(core, Code::Exists, format!("there is a space {name:?} already")),
         Some((_, stored)) if stored != order => refuse(
             core,
@@ -40,6 +40,37 @@ pub(super) fn open(core: &Core, name: &str, order: &str, make: Make) -> Result<u
         None if make == Make::Never => refuse(core, Code::NotFound, format!("there is no space {name:?}")),
         None => add(core, name, order),
     }
+}
+
+/// Number and order of the space with this name.
+fn find(core: &Core, name: &str) -> Option<(u16, String)> {
+    core.look(|manifest| {
+        let found = manifest.spaces.iter().find(|(_, space)| space.name == name && !space.dropped);
+        found.map(|(number, space)| (*number, space.order.clone()))
+    })
+}
+
+/// The space of this name goes, and all its keys.
+pub(super) fn drop_named(core: &Core, worker: &Worker, name: &str) -> Result<()> {
+    let _one = lock(&core.naming);
+    if name.is_empty() {
+        let sentence = "the space without a name cannot be dropped; delete the range of all its keys";
+        return refuse(core, Code::InvalidArgument, sentence.into());
+    }
+    let Some((number, order)) = find(core, name) else {
+        return refuse(core, Code::NotFound, format!("there is no space {name:?}"));
+    };
+    let mut batch = Batch::new();
+    batch.drop_space(number);
+    write(core, worker, (&batch, UNNAMED), true)?;
+    // From here on the name is free.
+    worker.note_ranges()?;
+    if order != Bytewise.name() {
+        // Later openings need not know its order.
+        worker.flush_all()?;
+        worker.merge_all()?;
+    }
+    Ok(())
 }
 
 fn add(core: &Core, name: &str, order: &str) -> Result<u16> {
@@ -57,16 +88,17 @@ fn add(core: &Core, name: &str, order: &str) -> Result<u16> {
         return refuse(core, Code::InvalidArgument, sentence);
     };
     core.spaces.set(number, &how);
-    let space = Space { name: name.into(), order: order.into() };
+    let space = Space { name: name.into(), order: order.into(), dropped: false };
     core.commit(core.note(&[Note::Space(number, space)]), Cause::Journal)?;
     Ok(number)
 }
 
 /// Names of all spaces but the unnamed one, and of their orders.
 pub(super) fn names(core: &Core) -> Vec<(String, String)> {
-    let mut names: Vec<_> =
-        core.look(|manifest| manifest.spaces.values().map(|space| (space.name.clone(), space.order.clone())).collect());
-    names.retain(|(name, _): &(String, String)| !name.is_empty());
+    let mut names: Vec<_> = core.look(|manifest| {
+        let there = manifest.spaces.values().filter(|space| !space.dropped && !space.name.is_empty());
+        there.map(|space| (space.name.clone(), space.order.clone())).collect()
+    });
     names.sort();
     names
 }

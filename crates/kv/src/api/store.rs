@@ -87,6 +87,15 @@ impl Kv {
         Ok(Kv { shell: self.shell.clone(), space: space::open(self.core(), name, order, make)? })
     }
 
+    /// The space of this name goes, and all its keys. Who has it open can write nothing more to it. Tables of it alone are free at once; the rest is as merges come by.
+    /// Where its order is not bytewise, all is merged before this returns, so that later openings need not know that order.
+    ///
+    /// # Errors
+    /// `NotFound`; those of [`Kv::put`].
+    pub fn drop_space(&self, name: &str) -> Result<()> {
+        space::drop_named(self.core(), &self.shell.worker, name)
+    }
+
     /// The names of all spaces but the unnamed one, and of their orders.
     pub fn spaces(&self) -> Vec<(String, String)> {
         space::names(self.core())
@@ -141,6 +150,16 @@ impl Kv {
     pub fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete(key);
+        self.write(&batch, sync)
+    }
+
+    /// Deletes all keys from `from` on and before `to`; `None`: from the first, or to the last. Tables that have nothing else are free at once.
+    ///
+    /// # Errors
+    /// Those of [`Kv::put`]; `NoSpace` also where a thousand ranges are deleted, and snapshots or iterators keep what was in them.
+    pub fn delete_range(&self, from: Option<&[u8]>, to: Option<&[u8]>, sync: bool) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.delete_range(from, to);
         self.write(&batch, sync)
     }
 

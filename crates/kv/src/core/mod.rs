@@ -5,6 +5,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod file;
+pub(crate) mod ranges;
 pub(crate) mod run;
 pub(crate) mod tree;
 pub(crate) mod view;
@@ -15,6 +16,7 @@ use crate::order::Order;
 use crate::policy::{Group, Open};
 use crate::space::Spaces;
 use crate::sync::lock;
+use crate::table::RangeTombstone;
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
 use file::TableFile;
@@ -22,6 +24,7 @@ use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
 use imbrex_zones::write::{Committer, Lead, RecordWriter, Written, ZoneGuard};
 use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
+use ranges::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -75,6 +78,8 @@ pub(crate) struct Core {
     wal: OnceLock<Wal>,
     /// Number of the last change that readers see.
     pub visible: AtomicU64,
+    /// Number of the last range that was deleted.
+    last_range: AtomicU64,
     /// Numbers up to which somebody reads, and how many do.
     pub readers: Mutex<BTreeMap<u64, usize>>,
     /// Who changes the store: one at a time.
@@ -120,6 +125,7 @@ impl Core {
             view: RwLock::new(Arc::new(parts.view)),
             wal: OnceLock::new(),
             visible: parts.visible.into(),
+            last_range: AtomicU64::default(),
             readers: Mutex::default(),
             writing: Mutex::default(),
             damage: Mutex::new(parts.damage),
@@ -150,9 +156,15 @@ impl Core {
         self.options.order.as_ref()
     }
 
-    /// Whether all of these are spaces of the store.
-    pub fn has_spaces(&self, mut spaces: impl Iterator<Item = u16>) -> bool {
-        self.look(|manifest| spaces.all(|space| manifest.spaces.contains_key(&space)))
+    /// Whether all of these are spaces of the store; `dropped`: or were until not long ago.
+    pub fn has_spaces(&self, mut spaces: impl Iterator<Item = u16>, dropped: bool) -> bool {
+        self.look(|manifest| {
+            let mut last = None;
+            spaces.all(|number| {
+                let known = || manifest.spaces.get(&number).is_some_and(|space| dropped || !space.dropped);
+                last == Some(number) || known() && last.replace(number) != Some(number)
+            })
+        })
     }
 
     /// Sentences of damage that the opening found.
@@ -180,6 +192,24 @@ impl Core {
         let view = Arc::new(view);
         // The last one may be dropped here, which may end pins: not under the lock.
         let _last = std::mem::replace(&mut *self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner), view);
+    }
+
+    /// All keys of a range are deleted; `record`: where the log has that, and the number of its record. Whoever calls is the only one that writes.
+    pub fn delete_range(&self, deleted: RangeTombstone, record: (u64, u64)) {
+        let view = self.view();
+        if view.ranges.iter().any(|known| known.deleted.seq == deleted.seq) {
+            // The log tells it again.
+            return;
+        }
+        let seq = deleted.seq;
+        let more = view.ranges.changed(self.order(), |all| all.push(Range { deleted, record, noted: None }));
+        self.set_view(view.with_ranges(more));
+        self.last_range.fetch_max(seq, Ordering::Release);
+    }
+
+    /// The number of the last range that was deleted.
+    pub fn last_range(&self) -> u64 {
+        self.last_range.load(Ordering::Acquire)
     }
 
     /// The same tables but for some.

@@ -36,7 +36,7 @@ impl Tree {
     /// As it is now. Nobody else carries choices out meanwhile.
     pub fn of(core: &Core, goal: Goal) -> Tree {
         let (view, counts) = (core.view(), core.tenant.counts());
-        let described = view.tables.described();
+        let described = view.described(core.order());
         let (memtable, zone) = (core.options.memtable_bytes as u64, core.zone_bytes());
         let log_most = log_zones(memtable, zone);
         let (log_zones, jobs, windows, next) = core.look(|manifest| {

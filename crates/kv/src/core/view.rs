@@ -1,6 +1,7 @@
 //! What a reader sees: the changes in memory and the tables at one moment. A view never changes; the next one takes its place.
 
 use super::file::TableFile;
+use super::ranges::Ranges;
 use crate::memtable::MemTable;
 use crate::order::Order;
 use crate::policy::{Group, Key, Table};
@@ -61,8 +62,13 @@ impl Tables {
         self.by_id.get(&id)
     }
 
-    /// As a policy sees them; it is found out once.
-    pub fn described(&self) -> Arc<Described> {
+    /// The same, to be described anew.
+    fn again(&self) -> Tables {
+        let (by_id, sorted, runs) = (self.by_id.clone(), self.sorted.clone(), self.runs.clone());
+        Tables { by_id, sorted, runs, described: OnceLock::new() }
+    }
+
+    fn described(&self, order: &dyn Order, ranges: &Ranges) -> Arc<Described> {
         let describe = || {
             let (mut bytes, mut puts) = (0, 0);
             for table in &self.sorted {
@@ -70,7 +76,16 @@ impl Tables {
                 puts += table.info.entries.saturating_sub(table.info.deletes);
             }
             let entry = bytes / puts.max(1);
-            Arc::new(Described { tables: self.sorted.iter().map(|file| file.info.described(entry)).collect(), entry })
+            let describe = |file: &Arc<TableFile>| {
+                let mut table = file.info.described(entry);
+                for range in ranges.iter().filter(|range| range.noted.is_some()) {
+                    let hides = range.hides(order, &file.info);
+                    table.dead = (table.dead + hides).min(table.bytes);
+                    table.dead_at = table.dead_at.min(if hides > 0 { range.deleted.seq } else { u64::MAX });
+                }
+                table
+            };
+            Arc::new(Described { tables: self.sorted.iter().map(describe).collect(), entry })
         };
         self.described.get_or_init(describe).clone()
     }
@@ -124,9 +139,20 @@ pub(crate) struct View {
     /// The newest last.
     pub frozen: Vec<Frozen>,
     pub tables: Arc<Tables>,
+    pub ranges: Arc<Ranges>,
 }
 
 impl View {
+    /// The same with other ranges.
+    pub fn with_ranges(&self, ranges: Ranges) -> View {
+        View { ranges: Arc::new(ranges), tables: Arc::new(self.tables.again()), ..self.clone() }
+    }
+
+    /// Tables as a policy sees them; it is found out once.
+    pub fn described(&self, order: &dyn Order) -> Arc<Described> {
+        self.tables.described(order, &self.ranges)
+    }
+
     /// The partition of a key.
     pub fn part(&self, order: &dyn Order, key: &[u8]) -> &Part {
         let before = |part: &Part| part.from.as_ref().is_none_or(|from| order.compare(from, key).is_le());

@@ -74,6 +74,10 @@ pub struct Table {
     pub hidden: u64,
     /// Entries that newer ones of the same table supersede, kept for snapshots.
     pub stale: u64,
+    /// Bytes that deleted ranges of keys hide in it.
+    pub dead: u64,
+    /// The lowest number of such a range.
+    pub dead_at: u64,
     /// Where it lies.
     pub zone: u32,
     /// Keys that divide its bytes evenly, from the first key on; what was trimmed may be among them.
@@ -83,7 +87,7 @@ pub struct Table {
 impl Table {
     /// Whether it has entries that are of no use in the lowest level.
     pub fn has_waste(&self, settled: u64) -> bool {
-        self.stale + self.tombstones > 0 && self.newest <= settled
+        self.stale + self.tombstones > 0 && self.newest <= settled || self.dead > 0 && self.dead_at <= settled
     }
 }
 

@@ -420,6 +420,8 @@ impl Model {
                 tombstones: 0,
                 hidden: 0,
                 stale: 0,
+                dead: 0,
+                dead_at: u64::MAX,
                 zone,
                 marks: (0..MARKS).map(|mark| key(now[mark * count / MARKS].key)).collect(),
             };

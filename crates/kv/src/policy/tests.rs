@@ -232,6 +232,8 @@ fn depth_and_cuts_of_tables() {
         tombstones: 0,
         hidden: 0,
         stale: 0,
+        dead: 0,
+        dead_at: u64::MAX,
         zone: 0,
         marks: (0..5).map(|mark| key(from + (to - from) / 5 * mark)).collect(),
     };

@@ -73,7 +73,7 @@ pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -
         let _nobody_writes = lock(&core.writing);
         let (view, end) = (core.view(), core.wal()?.end());
         let others = view.memory().filter(|other| !Arc::ptr_eq(other, &frozen.memory));
-        let oldest = others.map(|other| other.oldest()).min();
+        let oldest = others.map(|other| other.oldest()).chain(view.ranges.oldest_record()).min();
         let front = oldest.unwrap_or((u64::MAX, u64::MAX)).min((end, core.visible.load(Ordering::Acquire) + 1));
         let mut next = View::clone(&view);
         next.frozen.retain(|other| !Arc::ptr_eq(&other.memory, &frozen.memory));

@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::core::view::Tables;
 use crate::cursor::{At, Cursor};
-use crate::table::Kind;
+use crate::table::{Kind, RangeTombstones};
 use imbrex_device::Result;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ pub(super) struct Keep {
     seqs: Vec<u64>,
     /// All tables, and the numbers of those that are merged; a delete may hide something in the others. `None`: anything may be below.
     others: Option<(Arc<Tables>, BTreeSet<u64>)>,
+    /// Ranges that are deleted, durably.
+    ranges: Option<RangeTombstones>,
 }
 
 impl Keep {
@@ -22,7 +24,7 @@ impl Keep {
     pub fn of_memory(core: &Core) -> Keep {
         let mut seqs = core.reader_seqs();
         seqs.push(u64::MAX);
-        Keep { seqs, others: None }
+        Keep { seqs, others: None, ranges: core.view().ranges.noted(core.order()) }
     }
 
     /// Of a merge of these `inputs`, which are among the tables.
@@ -33,6 +35,13 @@ impl Keep {
     /// The first reader that sees a change with this number.
     fn reader(&self, seq: u64) -> usize {
         self.seqs.partition_point(|reader| *reader < seq)
+    }
+
+    /// Whether a deleted range hides a change from whoever would read it.
+    fn is_deleted(&self, core: &Core, key: &[u8], seq: u64) -> bool {
+        let Some(ranges) = &self.ranges else { return false };
+        let upto = self.seqs.get(self.reader(seq)).copied().unwrap_or(u64::MAX);
+        ranges.cover(core.order(), key, upto).is_some_and(|deleted| deleted > seq)
     }
 
     /// Whether a delete hides nothing that is not merged, and no reader needs it.
@@ -63,8 +72,10 @@ impl<'a, C: Cursor> Kept<'a, C> {
             let reader = self.keep.reader(at.seq);
             let same = self.last.as_ref().filter(|(key, _)| self.core.order().compare(key, at.key).is_eq());
             let hidden = same.is_some_and(|(_, newer)| *newer == reader);
-            let dropped = !hidden && at.kind == Kind::Delete && self.keep.may_drop(self.core, at.key, at.seq);
-            if !hidden && !dropped {
+            let deleted = !hidden && self.keep.is_deleted(self.core, at.key, at.seq);
+            let dropped =
+                !hidden && !deleted && at.kind == Kind::Delete && self.keep.may_drop(self.core, at.key, at.seq);
+            if !hidden && !deleted && !dropped {
                 return Ok(());
             }
             if dropped {

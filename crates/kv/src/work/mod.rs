@@ -9,14 +9,16 @@ mod flush;
 mod keep;
 mod merge;
 mod output;
+mod ranges;
 
 use crate::core::Core;
 use crate::core::file::InTable;
+use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
 use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::lock;
-use imbrex_device::{Cause, Code, Result};
+use imbrex_device::{Cause, Code, Error, Result};
 use imbrex_zones::shell::Maintenance;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -70,11 +72,19 @@ impl Work {
         let mut blocked = None;
         if let Some(frozen) = core.view().frozen.first().cloned() {
             // An earlier attempt has failed.
+            let settled = core.settled();
             match flush::flush_frozen(core, self, &frozen) {
                 Err(error) if error.code() == Code::NoSpace => blocked = Some(error),
-                flushed => return flushed.map(|()| Done::Other),
+                flushed => {
+                    ranges::kept(core, settled);
+                    return flushed.map(|()| Done::Other);
+                }
             }
         }
+        if ranges::settle(core, self)? {
+            return Ok(Done::Other);
+        }
+        let settled = core.settled();
         let choice = policy.choose(&Tree::of(core, goal).snapshot());
         if let Some(error) = blocked
             && !matches!(choice, Choice::Merge(_) | Choice::End | Choice::Relabel(..))
@@ -86,9 +96,13 @@ impl Work {
         let jobs = || core.look(|manifest| manifest.jobs.clone());
         match choice {
             Choice::Nothing => return Ok(Done::Nothing),
-            Choice::Flush { part, into, table } => flush::flush(core, self, part, (into, table))?,
+            Choice::Flush { part, into, table } => {
+                flush::flush(core, self, part, (into, table))?;
+                ranges::kept(core, settled);
+            }
             Choice::Merge(step) => {
                 merge::merge(core, self, &step)?;
+                ranges::kept(core, settled);
                 return Ok(Done::Merge);
             }
             Choice::Begin { job, parts, closes } => {
@@ -220,6 +234,40 @@ impl Worker {
         Ok(self.work().one(&self.core, self.policy.as_ref(), goal)? != Done::Nothing)
     }
 
+    /// Sees to it that so many more ranges may be deleted, with so many bytes of keys.
+    ///
+    /// # Errors
+    /// `NoSpace` where there are too many even when all tables are merged; those of the work.
+    pub fn make_room_for_ranges(&self, ranges: usize, bytes: u64) -> Result<()> {
+        let fits = || {
+            let view = self.core.view();
+            let all: u64 = view.ranges.iter().map(|range| range.bytes()).sum();
+            view.ranges.iter().count() + ranges <= MOST_RANGES && all + bytes <= MOST_RANGE_BYTES
+        };
+        if !fits() {
+            self.flush_all()?;
+            while !fits() && self.one(Goal::All)? {}
+        }
+        if fits() {
+            return Ok(());
+        }
+        let sentence =
+            "so many ranges are deleted that no more can be; let go of snapshots and iterators, or delete single keys";
+        Err(Error::refused(Code::NoSpace, &self.core.tenant.volume().name(), sentence))
+    }
+
+    /// Notes in the metadata which ranges are deleted.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn note_ranges(&self) -> Result<()> {
+        let mut work = self.work();
+        while self.core.view().ranges.oldest_record().is_some() {
+            ranges::settle(&self.core, &mut work)?;
+        }
+        Ok(())
+    }
+
     /// Makes tables of all that readers see now.
     ///
     /// # Errors
@@ -227,7 +275,10 @@ impl Worker {
     pub fn flush_all(&self) -> Result<()> {
         let core = &self.core;
         let upto = core.visible.load(Ordering::Acquire);
-        while core.view().memory().any(|memory| memory.oldest().1 <= upto) {
+        let due = |record: (u64, u64)| record.1 <= upto;
+        while core.view().memory().any(|memory| due(memory.oldest()))
+            || core.view().ranges.oldest_record().is_some_and(due)
+        {
             if !self.one(Goal::Flush)? {
                 return Err(core.no_space());
             }
@@ -249,7 +300,12 @@ impl Worker {
             let merged = |table: &TableInfo| table.group == BOTTOM && !waste(table) || table.id >= before;
             manifest.jobs.is_empty() && manifest.tables.values().all(merged)
         };
-        while !self.core.look(over) && self.one(Goal::All)? {}
+        let dead = || {
+            let (view, settled) = (self.core.view(), self.core.settled());
+            view.described(self.core.order()).tables.iter().any(|table| table.dead > 0 && table.dead_at <= settled)
+        };
+        while (dead() || !self.core.look(over)) && self.one(Goal::All)? {}
+        while ranges::settle(&self.core, &mut self.work())? {}
         Ok(())
     }
 }

@@ -13,8 +13,17 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The keys of a batch, and the length of the value that each gets; `None`: it is deleted.
-type Op = Vec<(u16, Option<u16>)>;
+/// The keys of a batch, and what becomes of each.
+type Op = Vec<(u16, To)>;
+
+#[derive(Clone, Copy, Debug)]
+enum To {
+    /// A value of so many bytes.
+    Value(u16),
+    Gone,
+    /// It goes, and all keys before this one.
+    Range(u16),
+}
 
 struct Random {
     policy: Option<&'static str>,
@@ -65,16 +74,22 @@ impl Random {
             _ => {
                 let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
                 let change = |rng: &mut ChaCha8Rng| {
-                    let len = (rng.random_range(0..12) >= deletes).then(|| rng.random_range(0..most));
-                    (rng.random_range(0..self.keys), len)
+                    let key = rng.random_range(0..self.keys);
+                    let to = match rng.random_range(0..12) {
+                        n if n >= deletes => To::Value(rng.random_range(0..most)),
+                        0 => To::Range(key + rng.random_range(1..self.keys / 8)),
+                        _ => To::Gone,
+                    };
+                    (key, to)
                 };
                 let op: Op = (0..rng.random_range(1..6)).map(|_| change(rng)).collect();
                 let number = log.begun(op.clone());
                 let mut batch = Batch::new();
-                for (k, len) in &op {
-                    match len {
-                        Some(len) => batch.put(&key(*k), &content(number, *k, *len)),
-                        None => batch.delete(&key(*k)),
+                for (k, to) in &op {
+                    match to {
+                        To::Value(len) => batch.put(&key(*k), &content(number, *k, *len)),
+                        To::Gone => batch.delete(&key(*k)),
+                        To::Range(end) => batch.delete_range(Some(&key(*k)), Some(&key(*end))),
                     }
                 }
                 let sync = rng.random_range(0..4) == 0;
@@ -116,10 +131,11 @@ fn backwards(store: &Kv) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
 }
 
 fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, number: u64, op: &Op) {
-    for (k, len) in op {
-        match len {
-            Some(len) => drop(model.insert(key(*k), content(number, *k, *len))),
-            None => drop(model.remove(&key(*k))),
+    for (k, to) in op {
+        match to {
+            To::Value(len) => drop(model.insert(key(*k), content(number, *k, *len))),
+            To::Gone => drop(model.remove(&key(*k))),
+            To::Range(end) => model.retain(|at, _| *at < key(*k) || *at >= key(*end)),
         }
     }
 }

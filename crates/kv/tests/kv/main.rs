@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod full;
 mod model;
+mod ranges;
 mod size;
 mod spaces;
 mod support;

@@ -12,6 +12,8 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Clone, Debug)]
 enum Op {
     Write(Vec<(u8, Option<u16>)>),
+    /// Deletes a range, from this key on and before that one, between two puts in it.
+    DeleteRange(Option<u8>, Option<u8>),
     Snapshot,
     Release(u8),
     /// Reads a key as it was at a snapshot.
@@ -30,6 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
     let change = (any::<u8>(), prop::option::weighted(0.8, 0..2500u16));
     prop_oneof![
         12 => prop::collection::vec(change, 1..8).prop_map(Op::Write),
+        1 => any::<(Option<u8>, Option<u8>)>().prop_map(|(from, to)| Op::DeleteRange(from, to)),
         1 => Just(Op::Snapshot),
         1 => any::<u8>().prop_map(Op::Release),
         4 => any::<(u8, u8)>().prop_map(|(at, key)| Op::Get(at, key)),
@@ -122,6 +125,22 @@ proptest! {
                     }
                     store.write(&batch, number % 11 == 0).unwrap();
                 }
+                Op::DeleteRange(from, to) => {
+                    let (mut from, mut to) = (from.map(key), to.map(key));
+                    if from > to && to.is_some() {
+                        (from, to) = (to, from);
+                    }
+                    number += 2;
+                    let inside = from.clone().unwrap_or_default();
+                    let mut batch = Batch::new();
+                    batch.put(&inside, b"before");
+                    batch.delete_range(from.as_deref(), to.as_deref());
+                    batch.put(&key(7), &value(number, 40));
+                    store.write(&batch, number % 11 == 0).unwrap();
+                    map.insert(inside, b"before".to_vec());
+                    map.retain(|k, _| from.as_ref().is_some_and(|from| k < from) || to.as_ref().is_some_and(|to| k >= to));
+                    map.insert(key(7), value(number, 40));
+                }
                 Op::Snapshot if moments.len() < 4 => moments.push(Moment { at: store.snapshot(), map: map.clone() }),
                 Op::Release(n) if !moments.is_empty() => drop(moments.remove(usize::from(n) % moments.len())),
                 Op::Get(n, k) => {
@@ -152,6 +171,13 @@ proptest! {
             }
         }
         prop_assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        if policy.is_none_or(|policy| policy == "ring") {
+            // Nobody reads any more, so nothing is left of what was deleted.
+            (moments, iters) = Default::default();
+            store.compact().unwrap();
+            prop_assert_eq!(store.figures().ranges, 0);
+            drop((moments, iters));
+        }
         walk(&mut store.iter().unwrap(), &map, 0, i8::MAX);
     }
 }
