@@ -717,8 +717,10 @@ imbrex_error *imbrex_kv_space(const imbrex_kv *kv,
 // Gives a handle of a space back. What was written is kept when the process dies, and when the last handle of the store is closed. NULL is fine.
 void imbrex_kv_close(imbrex_kv *kv);
 
-// Deletes a space with its keys, durably. IMBREX_NOT_FOUND: there is none of this name.
-imbrex_error *imbrex_kv_drop(const imbrex_kv *kv, const char *space);
+// Deletes a space with its keys, durably. Handles of it can write nothing more. Where it is not in the order of bytes, the whole store is merged before this
+// returns; later openings need not know that order. IMBREX_NOT_FOUND: there is none of this name.
+imbrex_error *imbrex_kv_drop(const imbrex_kv *kv,
+                             const char *space);
 
 // The names of a store's spaces, sorted, and of their orders. The unnamed space is not among them.
 imbrex_error *imbrex_kv_spaces(const imbrex_kv *kv, imbrex_kv_list **out);
@@ -747,7 +749,8 @@ imbrex_error *imbrex_kv_put(const imbrex_kv *kv,
 // Deletes a key. One that is not there is no error.
 imbrex_error *imbrex_kv_delete(const imbrex_kv *kv, const void *key, size_t key_len, bool durable);
 
-// Deletes all keys from `from` on that are before `to`.
+// Deletes all keys from `from` on that are before `to`, at once, however many they are. NULL: from the first key on, and to the last one. A range that
+// ends before it begins is IMBREX_INVALID_ARGUMENT.
 imbrex_error *imbrex_kv_delete_range(const imbrex_kv *kv,
                                      const void *from,
                                      size_t from_len,
@@ -786,12 +789,15 @@ imbrex_error *imbrex_kv_batch_put(imbrex_kv_batch *batch, const void *key, size_
 // The key goes.
 imbrex_error *imbrex_kv_batch_delete(imbrex_kv_batch *batch, const void *key, size_t key_len);
 
-// All keys from `from` on that are before `to` go.
+// All keys from `from` on that are before `to` go. NULL: from the first key on, and to the last one.
 imbrex_error *imbrex_kv_batch_delete_range(imbrex_kv_batch *batch,
                                            const void *from,
                                            size_t from_len,
                                            const void *to,
                                            size_t to_len);
+
+// Adds the changes of another batch. Those that name no space go where this one's go at the moment.
+imbrex_error *imbrex_kv_batch_append(imbrex_kv_batch *batch, const imbrex_kv_batch *other);
 
 // Forgets all changes of a batch, and the space that they go to.
 imbrex_error *imbrex_kv_batch_clear(imbrex_kv_batch *batch);

@@ -201,6 +201,13 @@ impl Writer for Section {
     }
 }
 
+impl Drop for Wal {
+    fn drop(&mut self) {
+        // The last section keeps what keeps it.
+        let _last = lock(&self.shared.last).take();
+    }
+}
+
 impl Wal {
     /// A log that goes on at `start`.
     pub fn new(tenant: &Tenant, options: WalOptions, names: Weak<dyn ZoneNames>, start: u64) -> Wal {

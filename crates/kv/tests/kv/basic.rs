@@ -135,3 +135,18 @@ fn a_snapshot_and_an_iterator_keep_the_store_open() {
     let store = Kv::open(drive, options()).unwrap();
     assert_eq!(store.get(&7u64.to_be_bytes()).unwrap(), Some(value(7, 500)));
 }
+
+#[test]
+fn a_process_opens_a_drive_again_that_it_has_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    drop(imbrex_emulator::Emulator::create(&path, &crate::support::config(), false).unwrap());
+    let uri = format!("imbrex://{}?memtable=64K&survivor-size=256K&format=on", path.display());
+    for round in 0..4 {
+        let store = Kv::open_uri(&uri, &[]).unwrap();
+        assert_eq!(store.get(&key(round)).unwrap().is_some(), round > 0);
+        for n in 0..200 {
+            store.put(&key(n), &value(n, 400), n % 20 == 0).unwrap();
+        }
+    }
+}
