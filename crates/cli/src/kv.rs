@@ -10,7 +10,7 @@ use clap::Subcommand;
 use form::Form;
 use imbrex_device::Class;
 use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
-use imbrex_kv::{Batch, Kv, MAX_VALUE};
+use imbrex_kv::{Batch, Bytewise, Kv, MAX_VALUE, Make, Order};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -43,7 +43,9 @@ enum Verb {
     #[command(after_help = "Example:\n  imbrex kv get drive.img photo > copy.jpg")]
     Get(Key),
     /// Delete keys.
-    #[command(after_help = "Example:\n  imbrex kv rm drive.img user:1 user:2")]
+    #[command(
+        after_help = "Examples:\n  imbrex kv rm drive.img user:1 user:2\n  imbrex kv rm drive.img --from user: --to user;"
+    )]
     Rm(Rm),
     /// Print keys and values in order, as load takes them. With --json each pair is an object in a line of its own.
     #[command(
@@ -58,6 +60,12 @@ enum Verb {
                             imbrex kv load drive.img pairs --format binary"
     )]
     Load(Load),
+    /// List the spaces of a store by their names. Keys that are in none are in the space without a name, which is always there.
+    #[command(after_help = "Example:\n  imbrex kv put drive.img --space users 1 Ada && imbrex kv ls drive.img")]
+    Ls(Store),
+    /// Delete a space with all its keys.
+    #[command(after_help = "Example:\n  imbrex kv drop drive.img users")]
+    Drop(DropSpace),
     /// Show how many tables there are in each level, and what is in memory.
     #[command(after_help = "Example:\n  imbrex kv stat drive.img --json")]
     Stat(Store),
@@ -75,6 +83,24 @@ struct Store {
     named: Named,
 }
 
+/// A space of the store.
+#[derive(clap::Args)]
+struct InSpace {
+    #[command(flatten)]
+    store: Store,
+    /// The space whose keys are meant; without it those that are in none. `put` and `load` make it where it is missing.
+    #[arg(long, value_name = "NAME")]
+    space: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct DropSpace {
+    #[command(flatten)]
+    store: Store,
+    /// The space.
+    name: String,
+}
+
 #[derive(clap::Args)]
 struct Format {
     /// The drive: a path or a URI.
@@ -90,7 +116,7 @@ struct Format {
 #[derive(clap::Args)]
 struct Put {
     #[command(flatten)]
-    store: Store,
+    store: InSpace,
     /// The key.
     key: OsString,
     /// The value; - is stdin.
@@ -100,7 +126,7 @@ struct Put {
 #[derive(clap::Args)]
 struct Key {
     #[command(flatten)]
-    store: Store,
+    store: InSpace,
     /// The key.
     key: OsString,
 }
@@ -108,16 +134,22 @@ struct Key {
 #[derive(clap::Args)]
 struct Rm {
     #[command(flatten)]
-    store: Store,
+    store: InSpace,
     /// The keys.
-    #[arg(required = true)]
+    #[arg(required_unless_present_any = ["from", "to"])]
     keys: Vec<OsString>,
+    /// Also all keys from this one on; without --to up to the last.
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// Also all keys before this one; without --from from the first.
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
 }
 
 #[derive(clap::Args)]
 struct Scan {
     #[command(flatten)]
-    store: Store,
+    store: InSpace,
     /// Only keys that begin so.
     #[arg(default_value = "", hide_default_value = true)]
     prefix: OsString,
@@ -141,13 +173,39 @@ struct Scan {
 #[derive(clap::Args)]
 struct Load {
     #[command(flatten)]
-    store: Store,
+    store: InSpace,
     /// The file; - is stdin.
     #[arg(default_value = "-")]
     file: String,
     /// How pairs stand in it.
     #[arg(long, value_enum, default_value_t)]
     format: Form,
+}
+
+impl InSpace {
+    /// Opens the space, and makes it where it is missing.
+    fn make(&self) -> Result<Kv, Failure> {
+        self.of(self.store.open()?, Make::IfMissing)
+    }
+
+    fn open(&self) -> Result<Kv, Failure> {
+        self.of(self.store.open()?, Make::Never)
+    }
+
+    fn look(&self) -> Result<Kv, Failure> {
+        self.of(self.store.look()?, Make::Never)
+    }
+
+    fn of(&self, store: Kv, make: Make) -> Result<Kv, Failure> {
+        match &self.space {
+            Some(name) => Ok(store.space(name, Bytewise.name(), make)?),
+            None => Ok(store),
+        }
+    }
+
+    fn json(&self) -> bool {
+        self.store.named.json
+    }
 }
 
 impl Store {
@@ -176,6 +234,8 @@ pub fn run(args: Args) -> Outcome {
         Verb::Rm(args) => rm(&args),
         Verb::Scan(args) => scan::scan(&args),
         Verb::Load(args) => load::load(&args),
+        Verb::Ls(args) => ls(&args),
+        Verb::Drop(args) => drop_space(&args),
         Verb::Stat(args) => stat(&args),
         Verb::Compact(args) => args.open()?.compact().map_err(Failure::from),
         Verb::Check(args) => check(&args),
@@ -224,7 +284,7 @@ fn format(args: &Format) -> Outcome {
 
 fn put(args: &Put) -> Outcome {
     if args.key.is_empty() {
-        return Err(Failure::usage("an empty key; a key needs at least one byte here"));
+        return Err(Failure::failed("an empty key; a key needs at least one byte here"));
     }
     let mut value = args.value.clone().into_vec();
     if value == b"-" {
@@ -238,14 +298,14 @@ fn put(args: &Put) -> Outcome {
             )));
         }
     }
-    Ok(args.store.open()?.put(args.key.as_bytes(), &value, true)?)
+    Ok(args.store.make()?.put(args.key.as_bytes(), &value, true)?)
 }
 
 fn get(args: &Key) -> Outcome {
     let Some(value) = args.store.look()?.get(args.key.as_bytes())? else {
         return Err(Failure::failed(format!("there is no key {:?}; imbrex kv scan lists keys", args.key)));
     };
-    if args.store.named.json {
+    if args.store.json() {
         return print(scan::object(args.key.as_bytes(), Some(&value)));
     }
     let mut out = io::stdout().lock();
@@ -255,7 +315,28 @@ fn get(args: &Key) -> Outcome {
 fn rm(args: &Rm) -> Outcome {
     let mut batch = Batch::new();
     args.keys.iter().for_each(|key| batch.delete(key.as_bytes()));
+    if args.from.is_some() || args.to.is_some() {
+        let (from, to) = (args.from.as_ref().map(|key| key.as_bytes()), args.to.as_ref().map(|key| key.as_bytes()));
+        batch.delete_range(from, to);
+    }
     Ok(args.store.open()?.write(&batch, true)?)
+}
+
+fn ls(args: &Store) -> Outcome {
+    let spaces = args.look()?.spaces();
+    if args.named.json {
+        let space = |(name, order): &(String, String)| json!({ "name": name, "order": order });
+        return print_json(&json!({ "spaces": spaces.iter().map(space).collect::<Vec<_>>() }));
+    }
+    spaces.iter().try_for_each(|(name, _)| print(name))
+}
+
+fn drop_space(args: &DropSpace) -> Outcome {
+    let store = args.store.open()?;
+    store.drop_space(&args.name)?;
+    // What is of no other space is free when the command ends.
+    store.step()?;
+    Ok(())
 }
 
 fn stat(args: &Store) -> Outcome {
@@ -268,6 +349,7 @@ fn stat(args: &Store) -> Outcome {
             "memory": figures.memory,
             "log": figures.log,
             "zones": { "used": figures.zones.0, "free": figures.zones.1 },
+            "deleted_ranges": figures.ranges,
             "partitions": figures.partitions,
             "slices": figures.depth,
         }));

@@ -552,3 +552,43 @@ fn the_table_of_zones_says_whose_they_are() {
     done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
     says(&fails(at.run(&["drive", "zones", at.drive(), "--table"]), 1), &["has no Imbrex label"]);
 }
+
+#[test]
+fn a_space_has_its_own_keys_until_it_is_dropped() {
+    let at = stored();
+    done(at.kv("put", &["key", "in none"]));
+    done(at.kv("put", &["--space", "users", "key", "Ada"]));
+    done(at.kv_given("load", &["--space", "more users"], b"a\t1\nb\t2\nc\t3\n"));
+    assert_eq!(done(at.kv("ls", &[])), "more users\nusers\n");
+    let all = json(at.kv("ls", &["--json"]));
+    assert_eq!(all["spaces"][1], value!({ "name": "users", "order": "leveldb.BytewiseComparator" }));
+    assert_eq!(done(at.kv("get", &["key"])), "in none");
+    assert_eq!(done(at.kv("get", &["key", "--space", "users"])), "Ada");
+    assert_eq!(done(at.kv("scan", &["--space", "more users", "--reverse"])), "c\t3\nb\t2\na\t1\n");
+    for verb in ["get", "rm"] {
+        says(&fails(at.kv(verb, &["key", "--space", "nobody's"]), 1), &["there is no space \"nobody's\""]);
+    }
+    says(&fails(at.kv("scan", &["--space", "nobody's"]), 1), &["there is no space \"nobody's\""]);
+    done(at.kv("rm", &["--space", "more users", "a"]));
+    done(at.kv("drop", &["users"]));
+    says(&fails(at.kv("drop", &["users"]), 1), &["there is no space \"users\""]);
+    assert_eq!(done(at.kv("ls", &[])), "more users\n");
+    assert_eq!(done(at.kv("scan", &[])), "key\tin none\n");
+    assert_eq!(done(at.kv("scan", &["--space", "more users"])), "b\t2\nc\t3\n");
+    says(&done(at.kv("check", &[])), &["nothing is wrong"]);
+}
+
+#[test]
+fn a_range_is_removed_with_one_command() {
+    let at = numbered(3000);
+    done(at.kv("rm", &["--from", "key00010", "--to", "key02990", "key00000"]));
+    assert_eq!(keys(&at).len(), 19);
+    done(at.kv("rm", &["--to", "key00005"]));
+    assert_eq!(keys(&at)[0], "key00005");
+    says(&fails(at.kv("rm", &["--from", "b", "--to", "a"]), 1), &["ends before it begins"]);
+    says(&fails(at.kv("rm", &[]), 2), &["KEYS", "--help"]);
+    done(at.kv("rm", &["--from", ""]));
+    assert_eq!(keys(&at), [""; 0]);
+    done(at.kv("compact", &[]));
+    assert_eq!(json(at.kv("stat", &["--json"]))["deleted_ranges"], 0);
+}

@@ -179,7 +179,7 @@ fn open(name: &str) -> Result<(Box<dyn Read + Send>, Option<u64>), Failure> {
 pub(super) fn load(args: &Load) -> Outcome {
     let (from, len) = open(&args.file)?;
     let name = if args.file == "-" { "stdin" } else { &args.file };
-    let store = args.store.open()?;
+    let store = args.store.make()?;
     let interrupted: Arc<AtomicBool> = Arc::default();
     for signal in [SIGINT, SIGTERM] {
         if let Err(error) = signal_hook::flag::register(signal, interrupted.clone()) {
@@ -197,7 +197,7 @@ pub(super) fn load(args: &Load) -> Outcome {
     bar.finish_and_clear();
     let stored = loading.stored;
     match (done, synced) {
-        (Ok(()), Ok(())) if args.store.named.json => print_json(&json!({ "loaded": stored })),
+        (Ok(()), Ok(())) if args.store.json() => print_json(&json!({ "loaded": stored })),
         (Ok(()), Ok(())) => print(format_args!("{} stored", number_of(stored, "pair"))),
         (Err(failure), Ok(())) => Err(failure.reword(|why| format!("{why}; {}", so_far(stored)))),
         (Err(failure), Err(other)) => Err(failure.and(other)),

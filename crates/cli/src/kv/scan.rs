@@ -46,7 +46,7 @@ fn begin(iter: &mut Iter, args: &Scan) -> imbrex_device::Result<()> {
 }
 
 fn one(out: &mut impl Write, args: &Scan, key: &[u8], value: &[u8]) -> io::Result<()> {
-    if args.store.named.json {
+    if args.store.json() {
         return writeln!(out, "{}", object(key, (!args.keys).then_some(value)));
     }
     if args.keys { write_key(out, key) } else { write_pair(out, args.format, key, value) }
