@@ -203,7 +203,8 @@ fn list_of(entries: impl Iterator<Item = (String, String)>) -> imbrex_kv_list {
 /// "imbrex://mem:?profile=tiny"; what a crash has left is recovered. `space`: its name, NULL for the unnamed space, which every store has. `order`:
 /// the order of its keys, NULL for that of bytes. The unnamed space is in the order of bytes. `mode`: one of imbrex_kv_mode. A process has one store
 /// of a drive: opening it again gives another handle of the same. The drive is released when the last handle, snapshot and iterator are given
-/// back. An opening needs the orders of all spaces of the store: see imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
+/// back. With format=on in the URI a drive that is not formatted is formatted first. An opening needs the orders of all spaces of the store: see
+/// imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_open(
     uri: *const c_char,
@@ -256,7 +257,8 @@ pub unsafe extern "C" fn imbrex_kv_space(
     })
 }
 
-/// Gives a handle of a space back. What was written is kept when the process dies, and when the last handle of the store is closed. NULL is fine.
+/// Gives a handle of a space back. The last one of a store makes durable what was written; an error of that is only logged, so call imbrex_kv_sync()
+/// before. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_close(kv: *mut imbrex_kv) {
     // SAFETY: the crate's contract.

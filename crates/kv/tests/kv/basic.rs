@@ -141,7 +141,7 @@ fn a_process_opens_a_drive_again_that_it_has_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.img");
     drop(imbrex_emulator::Emulator::create(&path, &crate::support::config(), false).unwrap());
-    let uri = format!("imbrex://{}?memtable=64K&survivor-size=256K&format=on", path.display());
+    let uri = format!("imbrex://{}?memtable=64K&survivor-size=1M&format=on", path.display());
     for round in 0..4 {
         let store = Kv::open_uri(&uri, &[]).unwrap();
         assert_eq!(store.get(&key(round)).unwrap().is_some(), round > 0);
