@@ -695,7 +695,8 @@ imbrex_error *imbrex_chunk_names(const imbrex_chunk_store *store,
 // "imbrex://mem:?profile=tiny"; what a crash has left is recovered. `space`: its name, NULL for the unnamed space, which every store has. `order`:
 // the order of its keys, NULL for that of bytes. The unnamed space is in the order of bytes. `mode`: one of imbrex_kv_mode. A process has one store
 // of a drive: opening it again gives another handle of the same. The drive is released when the last handle, snapshot and iterator are given
-// back. An opening needs the orders of all spaces of the store: see imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
+// back. With format=on in the URI a drive that is not formatted is formatted first. An opening needs the orders of all spaces of the store: see
+// imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
 imbrex_error *imbrex_kv_open(const char *uri,
                              const char *space,
                              const imbrex_kv_order *order,
@@ -714,11 +715,14 @@ imbrex_error *imbrex_kv_space(const imbrex_kv *kv,
                               uint32_t mode,
                               imbrex_kv **out);
 
-// Gives a handle of a space back. What was written is kept when the process dies, and when the last handle of the store is closed. NULL is fine.
+// Gives a handle of a space back. The last one of a store makes durable what was written; an error of that is only logged, so call imbrex_kv_sync()
+// before. NULL is fine.
 void imbrex_kv_close(imbrex_kv *kv);
 
-// Deletes a space with its keys, durably. IMBREX_NOT_FOUND: there is none of this name.
-imbrex_error *imbrex_kv_drop(const imbrex_kv *kv, const char *space);
+// Deletes a space with its keys, durably. Handles of it can write nothing more. Where it is not in the order of bytes, the whole store is merged before this
+// returns; later openings need not know that order. IMBREX_NOT_FOUND: there is none of this name.
+imbrex_error *imbrex_kv_drop(const imbrex_kv *kv,
+                             const char *space);
 
 // The names of a store's spaces, sorted, and of their orders. The unnamed space is not among them.
 imbrex_error *imbrex_kv_spaces(const imbrex_kv *kv, imbrex_kv_list **out);
@@ -747,7 +751,8 @@ imbrex_error *imbrex_kv_put(const imbrex_kv *kv,
 // Deletes a key. One that is not there is no error.
 imbrex_error *imbrex_kv_delete(const imbrex_kv *kv, const void *key, size_t key_len, bool durable);
 
-// Deletes all keys from `from` on that are before `to`.
+// Deletes all keys from `from` on that are before `to`, at once, however many they are. NULL: from the first key on, and to the last one. A range that
+// ends before it begins is IMBREX_INVALID_ARGUMENT.
 imbrex_error *imbrex_kv_delete_range(const imbrex_kv *kv,
                                      const void *from,
                                      size_t from_len,
@@ -786,12 +791,15 @@ imbrex_error *imbrex_kv_batch_put(imbrex_kv_batch *batch, const void *key, size_
 // The key goes.
 imbrex_error *imbrex_kv_batch_delete(imbrex_kv_batch *batch, const void *key, size_t key_len);
 
-// All keys from `from` on that are before `to` go.
+// All keys from `from` on that are before `to` go. NULL: from the first key on, and to the last one.
 imbrex_error *imbrex_kv_batch_delete_range(imbrex_kv_batch *batch,
                                            const void *from,
                                            size_t from_len,
                                            const void *to,
                                            size_t to_len);
+
+// Adds the changes of another batch. Those that name no space go where this one's go at the moment.
+imbrex_error *imbrex_kv_batch_append(imbrex_kv_batch *batch, const imbrex_kv_batch *other);
 
 // Forgets all changes of a batch, and the space that they go to.
 imbrex_error *imbrex_kv_batch_clear(imbrex_kv_batch *batch);

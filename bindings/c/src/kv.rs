@@ -203,7 +203,8 @@ fn list_of(entries: impl Iterator<Item = (String, String)>) -> imbrex_kv_list {
 /// "imbrex://mem:?profile=tiny"; what a crash has left is recovered. `space`: its name, NULL for the unnamed space, which every store has. `order`:
 /// the order of its keys, NULL for that of bytes. The unnamed space is in the order of bytes. `mode`: one of imbrex_kv_mode. A process has one store
 /// of a drive: opening it again gives another handle of the same. The drive is released when the last handle, snapshot and iterator are given
-/// back. An opening needs the orders of all spaces of the store: see imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
+/// back. With format=on in the URI a drive that is not formatted is formatted first. An opening needs the orders of all spaces of the store: see
+/// imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_open(
     uri: *const c_char,
@@ -256,20 +257,22 @@ pub unsafe extern "C" fn imbrex_kv_space(
     })
 }
 
-/// Gives a handle of a space back. What was written is kept when the process dies, and when the last handle of the store is closed. NULL is fine.
+/// Gives a handle of a space back. The last one of a store makes durable what was written; an error of that is only logged, so call imbrex_kv_sync()
+/// before. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_close(kv: *mut imbrex_kv) {
     // SAFETY: the crate's contract.
     unsafe { free_elsewhere(kv) }
 }
 
-/// Deletes a space with its keys, durably. IMBREX_NOT_FOUND: there is none of this name.
+/// Deletes a space with its keys, durably. Handles of it can write nothing more. Where it is not in the order of bytes, the whole store is merged before this
+/// returns; later openings need not know that order. IMBREX_NOT_FOUND: there is none of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_drop(kv: *const imbrex_kv, space: *const c_char) -> *mut imbrex_error {
     guard(|| {
         // SAFETY: the crate's contract.
-        let (store, space) = unsafe { (reference(kv)?, text(space)?) };
-        store.kv.drop_space(space)
+        let (kv, space) = unsafe { (reference(kv)?, text(space)?) };
+        kv.kv.drop_space(space)
     })
 }
 
@@ -346,7 +349,8 @@ pub unsafe extern "C" fn imbrex_kv_delete(
     })
 }
 
-/// Deletes all keys from `from` on that are before `to`.
+/// Deletes all keys from `from` on that are before `to`, at once, however many they are. NULL: from the first key on, and to the last one. A range that
+/// ends before it begins is IMBREX_INVALID_ARGUMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_delete_range(
     kv: *const imbrex_kv,
@@ -358,9 +362,8 @@ pub unsafe extern "C" fn imbrex_kv_delete_range(
 ) -> *mut imbrex_error {
     guard(|| {
         // SAFETY: the crate's contract.
-        let (_kv, _from, _to) = unsafe { (reference(kv)?, key_of(from, from_len)?, key_of(to, to_len)?) };
-        let _ = durable;
-        Err(not_yet("ranges cannot be deleted"))
+        let (kv, from, to) = unsafe { (reference(kv)?, end_of(from, from_len)?, end_of(to, to_len)?) };
+        kv.kv.delete_range(from, to, durable)
     })
 }
 
@@ -474,7 +477,7 @@ pub unsafe extern "C" fn imbrex_kv_batch_delete(
     })
 }
 
-/// All keys from `from` on that are before `to` go.
+/// All keys from `from` on that are before `to` go. NULL: from the first key on, and to the last one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_batch_delete_range(
     batch: *mut imbrex_kv_batch,
@@ -485,8 +488,29 @@ pub unsafe extern "C" fn imbrex_kv_batch_delete_range(
 ) -> *mut imbrex_error {
     guard(|| {
         // SAFETY: the crate's contract.
-        let (_batch, _from, _to) = unsafe { (exclusive(batch)?, key_of(from, from_len)?, key_of(to, to_len)?) };
-        Err(not_yet("ranges cannot be deleted"))
+        let (batch, from, to) = unsafe { (exclusive(batch)?, end_of(from, from_len)?, end_of(to, to_len)?) };
+        batch.batch.delete_range(from, to);
+        Ok(())
+    })
+}
+
+/// Adds the changes of another batch. Those that name no space go where this one's go at the moment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_batch_append(
+    batch: *mut imbrex_kv_batch,
+    other: *const imbrex_kv_batch,
+) -> *mut imbrex_error {
+    guard(|| {
+        // It may be the same one.
+        // SAFETY: the crate's contract.
+        let copy = if std::ptr::eq(batch, other) { Some(unsafe { reference(other)? }.batch.clone()) } else { None };
+        // SAFETY: the crate's contract.
+        let batch = unsafe { exclusive(batch)? };
+        match copy {
+            Some(copy) => batch.batch.append(&copy),
+            // SAFETY: the crate's contract.
+            None => batch.batch.append(&unsafe { reference(other)? }.batch),
+        }
     })
 }
 

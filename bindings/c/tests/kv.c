@@ -124,11 +124,11 @@ static void batches_and_spaces(const char *uri) {
 
   imbrex_kv_list *list = NULL;
   done(imbrex_kv_spaces(kv, &list));
-  CHECK(imbrex_kv_list_len(list) == 3 && strcmp(imbrex_kv_list_text(list, 0), "letters") == 0);
+  CHECK(imbrex_kv_list_len(list) == 4 && strcmp(imbrex_kv_list_text(list, 0), "letters") == 0);
   CHECK(strcmp(imbrex_kv_list_text(list, 1), "logs") == 0 && strcmp(imbrex_kv_list_order(list, 1), "numbers downwards") == 0);
-  CHECK(strcmp(imbrex_kv_list_text(list, 2), "users") == 0);
-  CHECK(strcmp(imbrex_kv_list_order(list, 2), "leveldb.BytewiseComparator") == 0);
-  CHECK(imbrex_kv_list_text(list, 3) == NULL && imbrex_kv_list_order(list, SIZE_MAX) == NULL);
+  CHECK(strcmp(imbrex_kv_list_text(list, 3), "users") == 0);
+  CHECK(strcmp(imbrex_kv_list_order(list, 3), "leveldb.BytewiseComparator") == 0);
+  CHECK(imbrex_kv_list_text(list, 4) == NULL && imbrex_kv_list_order(list, SIZE_MAX) == NULL);
   imbrex_kv_list_free(list);
 
   imbrex_kv_batch *batch = NULL;
@@ -161,6 +161,17 @@ static void batches_and_spaces(const char *uri) {
   done(imbrex_kv_batch_put(batch, "z", 1, NULL, 0));
   done(imbrex_kv_write(kv, batch, false));
   has(kv, "z", "");
+  /* All of another one. */
+  imbrex_kv_batch *sum = NULL;
+  done(imbrex_kv_batch_new(&sum));
+  done(imbrex_kv_batch_space(sum, users));
+  done(imbrex_kv_batch_put(sum, "w", 1, "w", 1));
+  done(imbrex_kv_batch_append(sum, batch));
+  done(imbrex_kv_batch_append(sum, sum));
+  CHECK(imbrex_kv_batch_len(sum) == 4 && imbrex_kv_batch_len(batch) == 1);
+  done(imbrex_kv_write(kv, sum, false));
+  has(users, "z", "");
+  imbrex_kv_batch_free(sum);
   /* Of another store. */
   imbrex_kv *other = NULL;
   done(imbrex_kv_open("imbrex://mem:?profile=tiny&survivor-size=1M", NULL, NULL, IMBREX_KV_OPEN, &other));
@@ -250,6 +261,54 @@ static void snapshots_and_iterators(const char *uri) {
   done(imbrex_kv_iterator_seek(iterator, NULL, 0));
   at(iterator, "a=1");
   imbrex_kv_iterator_free(iterator);
+}
+
+static void ranges(const char *uri) {
+  imbrex_kv *kv = NULL, *other = NULL;
+  imbrex_kv_batch *batch = NULL;
+  imbrex_kv_snapshot *before = NULL;
+  char key[2] = "a";
+  done(imbrex_kv_open(uri, "ranges", NULL, IMBREX_KV_CREATE_NEW, &kv));
+  done(imbrex_kv_space(kv, "more ranges", NULL, IMBREX_KV_CREATE_NEW, &other));
+  for (; key[0] <= 'z'; key[0]++) {
+    put(kv, key, "v");
+    put(other, key, "v");
+  }
+  done(imbrex_kv_snapshot_new(kv, &before));
+  done(imbrex_kv_delete_range(kv, "c", 1, "f", 1, true));
+  has(kv, "b", "v");
+  has(kv, "c", NULL);
+  has(kv, "e", NULL);
+  has(kv, "f", "v");
+  has_at(kv, before, "c", "v");
+  imbrex_kv_snapshot_free(before);
+  done(imbrex_kv_delete_range(kv, "x", 1, NULL, 0, false));
+  has(kv, "w", "v");
+  has(kv, "z", NULL);
+  has(other, "z", "v");
+  refused(imbrex_kv_delete_range(kv, "f", 1, "c", 1, false), IMBREX_INVALID_ARGUMENT, "ends before it begins");
+  done(imbrex_kv_batch_new(&batch));
+  done(imbrex_kv_batch_space(batch, other));
+  done(imbrex_kv_batch_delete_range(batch, NULL, 0, "y", 1));
+  done(imbrex_kv_batch_put(batch, "x", 1, "new", 3));
+  done(imbrex_kv_write(kv, batch, true));
+  has(other, "a", NULL);
+  has(other, "x", "new");
+  has(other, "y", "v");
+  has(kv, "a", "v");
+
+  refused(imbrex_kv_drop(kv, "no such"), IMBREX_NOT_FOUND, "there is no space");
+  CHECK(code(imbrex_kv_drop(kv, "")) == IMBREX_INVALID_ARGUMENT);
+  done(imbrex_kv_drop(kv, "more ranges"));
+  CHECK(code(imbrex_kv_put(other, "a", 1, "v", 1, false)) == IMBREX_NOT_FOUND);
+  CHECK(code(imbrex_kv_write(kv, batch, false)) == IMBREX_NOT_FOUND);
+  imbrex_kv_close(other);
+  done(imbrex_kv_space(kv, "more ranges", NULL, IMBREX_KV_CREATE_NEW, &other));
+  has(other, "y", NULL);
+  imbrex_kv_close(other);
+  done(imbrex_kv_drop(kv, "more ranges"));
+  imbrex_kv_batch_free(batch);
+  imbrex_kv_close(kv);
 }
 
 /* In the order of the program, which is called for it. */
@@ -364,7 +423,9 @@ static void *work(void *given) {
     done(imbrex_kv_iterator_new(mine->kv, NULL, &iterator));
     for (done(imbrex_kv_iterator_first(iterator)); imbrex_kv_iterator_valid(iterator); done(imbrex_kv_iterator_next(iterator))) {
       char text[16] = {0};
-      memcpy(text, imbrex_kv_iterator_key(iterator, &len), len);
+      const void *stands_on = imbrex_kv_iterator_key(iterator, &len);
+      CHECK(len < sizeof text);
+      memcpy(text, stands_on, len);
       long found = atol(text);
       CHECK(found < last);
       last = found;
@@ -439,6 +500,9 @@ static void nothing(const char *uri) {
       imbrex_kv_batch_delete_range(NULL, "k", 1, "l", 1),
       imbrex_kv_batch_delete_range(batch, NULL, 1, "l", 1),
       imbrex_kv_batch_delete_range(batch, "k", 1, NULL, 1),
+      imbrex_kv_batch_append(NULL, batch),
+      imbrex_kv_batch_append(batch, NULL),
+      imbrex_kv_batch_append(NULL, NULL),
       imbrex_kv_batch_clear(NULL),
       imbrex_kv_write(NULL, batch, false),
       imbrex_kv_write(kv, NULL, false),
@@ -508,6 +572,7 @@ int main(int count, char **arguments) {
   if (strcmp(what, "all") == 0) {
     keys_and_values(uri);
     snapshots_and_iterators(uri);
+    ranges(uri);
     batches_and_spaces(uri);
     an_order(uri);
     orders_are_forgotten(uri);

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// A program made of a source in this directory.
-fn built(dir: &Path, source: &str, compiler: &[&str]) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A program made of a source, which is named from this directory.
+fn built(dir: &Path, source: impl AsRef<Path>, compiler: &[&str]) -> PathBuf {
     // The library that was built with this test stands beside it.
     let exe = std::env::current_exe().expect("this program");
     let libraries = exe.parent().expect("its directory");
@@ -22,8 +23,8 @@ fn built(dir: &Path, source: &str, compiler: &[&str]) -> PathBuf {
         .args(&compiler[1..])
         .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&program)
-        .arg(here.join("tests").join(source))
-        .arg(format!("-I{}", here.display()))
+        .arg(Path::new(HERE).join("tests").join(source))
+        .arg(format!("-I{HERE}"))
         .arg(format!("-L{}", libraries.display()))
         .arg(format!("-Wl,-rpath,{}", dir.display()))
         .arg("-limbrex")
@@ -84,4 +85,18 @@ fn an_exception_that_leaves_a_comparison_ends_the_process() {
     let ran = Command::new(&program).output().expect("it runs");
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.signal() == Some(6) && said.contains("\"throws\""), "{}: {said}", ran.status);
+}
+
+#[test]
+fn the_example_of_the_documentation_does_what_it_says() {
+    let text = std::fs::read_to_string(Path::new(HERE).join("../../docs/kv.md")).expect("docs/kv.md");
+    let example = text.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let example = example.replace("imbrex:///data/pairs.img", "imbrex://mem:?profile=tiny&survivor-size=1M");
+    let source = format!("#include \"imbrex.h\"\n#include <stdio.h>\nint main(void) {{\n{example}\nreturn 0;\n}}\n");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("example.c");
+    std::fs::write(&path, source).expect("written");
+    let ran = Command::new(built(dir.path(), &path, &["cc", "-std=c11"])).output().expect("it runs");
+    succeeded(&ran);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "Ada\n");
 }

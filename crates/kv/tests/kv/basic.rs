@@ -3,7 +3,6 @@
 use crate::support::{configs, formatted, options, value};
 use imbrex_kv::{Batch, Kv};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 fn key(n: u64) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
@@ -138,16 +137,16 @@ fn a_snapshot_and_an_iterator_keep_the_store_open() {
 }
 
 #[test]
-fn a_closed_store_has_given_back_its_drive() {
-    for config in configs() {
-        let drive = formatted(&config);
-        let before = Arc::strong_count(&drive.device);
-        let store = Kv::open(drive.clone(), options()).unwrap();
-        let snapshot = store.snapshot();
-        store.put(b"key", b"value", true).unwrap();
-        store.flush().unwrap();
-        store.put(b"key", b"another", false).unwrap();
-        drop((store, snapshot));
-        assert_eq!(Arc::strong_count(&drive.device), before, "{config:?}");
+fn a_process_opens_a_drive_again_that_it_has_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    drop(imbrex_emulator::Emulator::create(&path, &crate::support::config(), false).unwrap());
+    let uri = format!("imbrex://{}?memtable=64K&survivor-size=1M&format=on", path.display());
+    for round in 0..4 {
+        let store = Kv::open_uri(&uri, &[]).unwrap();
+        assert_eq!(store.get(&key(round)).unwrap().is_some(), round > 0);
+        for n in 0..200 {
+            store.put(&key(n), &value(n, 400), n % 20 == 0).unwrap();
+        }
     }
 }
