@@ -332,7 +332,9 @@ impl Ring {
         let used = (tree.of.zones - tree.of.free) as usize;
         let zones: HashSet<u32> = tree.shares.iter().flat_map(|share| &share.upper).map(|table| table.zone).collect();
         let rests = tree.of.goal == Goal::Idle && (zones.len().max(tree.zones(all) as usize) * 40 > used.max(40));
-        (left == 0 || all > budget || rests || tree.of.goal == Goal::All).then_some(heaviest)
+        // The earlier a sweep begins, the more room have puts while it lasts.
+        let ahead = tree.of.goal == Goal::Ahead && all > budget / 2;
+        (left == 0 || all > budget || ahead || rests || tree.of.goal == Goal::All).then_some(heaviest)
     }
 
     /// Begins to sweep a partition. Its number goes with it: what is flushed from now on is its successors'.
@@ -547,23 +549,27 @@ impl Policy for Ring {
             let stuck = of.jobs.is_empty() && matches!(self.choose(of), Choice::Nothing);
             return if stuck { Pressure::Full } else { Pressure::Stop };
         }
+        let headroom = (self.sizes.memtable + self.sizes.memtable / 4 - full).min(longest(self.sizes) - log);
+        let due = due(of, self.sizes);
         if of.jobs.is_empty() {
-            return Pressure::None;
+            // What is due is flushed next, or a merge begins for it.
+            let begins = due.is_some() && !matches!(self.choose(of), Choice::Nothing);
+            return if begins { Pressure::Slow(headroom / 4) } else { Pressure::None };
         }
         let tree = Tree::of(of);
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
-        let headroom = (self.sizes.memtable + self.sizes.memtable / 4 - full).min(longest(self.sizes) - log);
         // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.
-        let at = due(of, self.sizes).and_then(|due| of.parts.iter().position(|part| part.id == due.id));
+        let at = due.and_then(|due| of.parts.iter().position(|part| part.id == due.id));
         if let Some(bytes) = at.and_then(|at| self.waits(&tree, at)) {
             return Pressure::Slow(headroom / (steps(bytes) + MORE));
         }
         if of.jobs.iter().all(|job| job.kind != Kind::Sweep) {
-            // What is due is flushed next, and there is not more room before.
-            return if at.is_some() { Pressure::Slow(headroom / 4) } else { Pressure::None };
+            return if due.is_some() { Pressure::Slow(headroom / 4) } else { Pressure::None };
         }
-        let room = u64::from(of.free).saturating_sub(tree.promised()).min(self.slack(&tree)) * of.zone;
-        let room = room.max(headroom);
+        let room = u64::from(of.free).saturating_sub(tree.promised());
+        // The dial may be exceeded a little.
+        let room = if self.bottom == 0 { room / 4 * 3 } else { room.min(self.slack(&tree)) / 2 };
+        let room = (room * of.zone).max(headroom);
         let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
         Pressure::Slow((room / steps(rest)).min(headroom / 4))
     }

@@ -113,18 +113,6 @@ impl Work {
         Ok(Done::Other)
     }
 
-    /// Makes choices until one is a step of a merge. False: nothing is to be done.
-    fn some(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<bool> {
-        for at in 0..AT_ONCE {
-            match self.one(core, policy, goal)? {
-                Done::Nothing => return Ok(at > 0),
-                Done::Merge => break,
-                Done::Other => {}
-            }
-        }
-        Ok(true)
-    }
-
     /// Logs what is decided, and makes it durable.
     fn decide(&mut self, core: &Core, notes: &[Note], cause: Cause) -> Result<()> {
         let seq = core.note(notes);
@@ -166,12 +154,12 @@ impl Work {
         let memtable = core.options.memtable_bytes as u64;
         // Without a thread nobody else works, unless somebody has since.
         if !core.tenant.volume().is_threaded() && self.granted == Some(self.choices) {
-            self.some(core, policy, Goal::Usual)?;
+            self.one(core, policy, Goal::Usual)?;
         }
         loop {
             match self.grant(core, policy) {
                 Ok(bytes) => return Ok(bytes),
-                Err(Pressure::Slow(_) | Pressure::Stop) if self.some(core, policy, Goal::Usual)? => {}
+                Err(Pressure::Slow(_) | Pressure::Stop) if self.one(core, policy, Goal::Usual)? != Done::Nothing => {}
                 _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
                 _ => return Err(core.no_space()),
             }
@@ -227,18 +215,33 @@ impl Worker {
 
     /// Carries out choices up to a step of a merge. False: there was nothing to do.
     pub fn step(&self, goal: Goal) -> Result<bool> {
+        for at in 0..AT_ONCE {
+            match self.one(goal)? {
+                Done::Nothing => return Ok(at > 0),
+                Done::Merge => break,
+                Done::Other => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Carries out one choice.
+    fn one(&self, goal: Goal) -> Result<Done> {
         let mut work = self.work();
-        let done = work.some(&self.core, self.policy.as_ref(), goal)?;
-        // So puts do not wait for the next step, as long as this lasts.
-        if done && let Ok(bytes) = work.grant(&self.core, self.policy.as_ref()) {
+        let done = work.one(&self.core, self.policy.as_ref(), goal)?;
+        // Puts need not wait for the end of the next choice, as long as this lasts.
+        if done != Done::Nothing
+            && let Ok(bytes) = work.grant(&self.core, self.policy.as_ref())
+        {
             self.admitted.fetch_max(bytes.min(i64::MAX as u64) as i64, Ordering::AcqRel);
         }
         Ok(done)
     }
 
-    /// One choice. False: there was nothing to do.
-    fn one(&self, goal: Goal) -> Result<bool> {
-        Ok(self.work().one(&self.core, self.policy.as_ref(), goal)? != Done::Nothing)
+    /// One choice, as the maintenance thread makes them while puts go on. False: there was nothing to do. `ahead`: nor is there a put that waits for the drive.
+    pub fn tend(&self, ahead: bool) -> Result<bool> {
+        let done = self.one(Goal::Usual)? != Done::Nothing;
+        Ok(done || ahead && self.one(Goal::Ahead)? != Done::Nothing)
     }
 
     /// Makes tables of all that readers see now.
@@ -249,7 +252,7 @@ impl Worker {
         let core = &self.core;
         let upto = core.visible.load(Ordering::Acquire);
         while core.view().memory().any(|memory| memory.oldest().1 <= upto) {
-            if !self.one(Goal::Flush)? {
+            if self.one(Goal::Flush)? == Done::Nothing {
                 return Err(core.no_space());
             }
         }
@@ -270,7 +273,7 @@ impl Worker {
             let merged = |table: &TableInfo| table.group == BOTTOM && !waste(table) || table.id >= before;
             manifest.jobs.is_empty() && manifest.tables.values().all(merged)
         };
-        while !self.core.look(over) && self.one(Goal::All)? {}
+        while !self.core.look(over) && self.one(Goal::All)? != Done::Nothing {}
         Ok(())
     }
 }
