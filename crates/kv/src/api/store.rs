@@ -236,6 +236,15 @@ impl Kv {
         self.shell.step()
     }
 
+    /// Makes one choice of the policy, as the maintenance thread does while puts go on. Who has no such thread may be it, between puts. False: there was nothing
+    /// to do.
+    ///
+    /// # Errors
+    /// Those of [`Kv::put`].
+    pub fn tend(&self) -> Result<bool> {
+        self.0.tend()
+    }
+
     /// Reads everything, and returns sentences about what is wrong.
     ///
     /// # Errors
