@@ -242,7 +242,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn tend(&self) -> Result<bool> {
-        self.0.tend()
+        self.shell.tend()
     }
 
     /// Reads everything, and returns sentences about what is wrong.
