@@ -572,6 +572,10 @@ CONTRACT_TEST(the_c_functions_lead_there_too) {
   error = nullptr;
   leveldb_options_set_create_if_missing(options, 1);
   leveldb_t* const database = leveldb_open(options, path.c_str(), &error);
+  if (database == nullptr) {
+    Fail(__FILE__, __LINE__, error);
+    return;
+  }
   leveldb_writeoptions_t* const writing = leveldb_writeoptions_create();
   leveldb_readoptions_t* const reading = leveldb_readoptions_create();
   leveldb_put(database, writing, "key", 3, "value", 5, &error);

@@ -3,6 +3,11 @@
 
 #include <cstdlib>
 
+// LevelDB's C functions call them, too.
+#pragma GCC visibility push(default)
+#include "leveldb/db.h"
+#pragma GCC visibility pop
+
 #include "drive_path.h"
 #include "plugin.h"
 

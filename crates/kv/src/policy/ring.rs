@@ -375,6 +375,38 @@ impl Ring {
         (!job.zones.is_empty()).then_some(Choice::Begin { job, parts: Vec::new(), closes })
     }
 
+    /// Begins to write zones of the bottom again that have room between them for one zone more: what is last when nothing else makes room.
+    fn gather(&self, tree: &Tree) -> Option<Choice> {
+        let is_open = |zone: u32| tree.of.open.iter().any(|open| open.zone == zone);
+        // Long entries do not fill zones, and the next time it would be the same again.
+        let is_long = |table: &Table| table.stale > 0 || table.bytes / table.entries.max(1) > tree.of.zone / 16;
+        let mut live: HashMap<u32, (u64, bool)> = HashMap::new();
+        for table in tree.bottom.iter().filter(|table| !is_open(table.zone)) {
+            let (bytes, long) = live.entry(table.zone).or_default();
+            (*bytes, *long) = (*bytes + table.bytes, *long || is_long(table));
+        }
+        let fill = live.into_iter().filter(|(_, (_, long))| !long);
+        let mut zones: Vec<(u64, u32)> = fill.map(|(zone, (bytes, _))| (bytes, zone)).collect();
+        zones.sort_unstable();
+        let (mut bytes, mut gathered) = (0, Vec::new());
+        for (live, zone) in zones {
+            bytes += live;
+            gathered.push(zone);
+            // Zones that are written anew do not become quite full either.
+            let needs = tree.zones(bytes + bytes / 3);
+            if bytes > self.most(tree) || tree.of.free < 2 {
+                return None;
+            }
+            if needs < gathered.len() as u64 {
+                gathered.sort_unstable();
+                let job =
+                    Job { kind: Kind::Sweep, part: tree.unused(), from: 0, before: tree.of.next, zones: gathered };
+                return Some(Choice::Begin { job, parts: Vec::new(), closes: Vec::new() });
+            }
+        }
+        None
+    }
+
     /// All partitions, once neighbours have the range of this one, too: one of them, or both a piece, where they are small.
     fn joined(&self, tree: &Tree, at: usize) -> Option<Vec<(u32, Option<Key>)>> {
         let size = |at: usize| tree.shares[at].bottom + tree.shares[at].bytes;
@@ -508,7 +540,11 @@ impl Policy for Ring {
         }
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
         let Some(share) = self.over(&tree).or(stuck) else {
-            return self.rewrite(&tree).filter(|_| of.goal == Goal::All).unwrap_or(Choice::Nothing);
+            let more = match of.goal {
+                Goal::All => self.rewrite(&tree),
+                _ => due(of, self.sizes).and_then(|_| self.gather(&tree)),
+            };
+            return more.unwrap_or(Choice::Nothing);
         };
         // Tombstones that are only in memory hide bytes, too.
         let in_memory = |share: &Share| share.part.hidden > share.hidden / 2 && share.part.bytes > 0;
@@ -539,7 +575,7 @@ impl Policy for Ring {
         }
         let takes = |share: &&Share| u64::from(of.free) > tree.zones(share.part.bytes);
         let last = tree.shares.iter().filter(|share| in_memory(share)).filter(takes).max_by_key(|share| share.weight());
-        last.map_or(Choice::Nothing, flush_of)
+        last.map(flush_of).or_else(|| self.gather(&tree)).unwrap_or(Choice::Nothing)
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {
