@@ -315,18 +315,36 @@ impl Worker {
     /// # Errors
     /// `NoSpace`, and those of the work.
     pub fn merge_all(&self) -> Result<()> {
+        self.merge(|_, _| true)
+    }
+
+    /// The same of keys from `from` on and before `to`. The policy chooses, as if all were to be merged, until these are.
+    ///
+    /// # Errors
+    /// `NoSpace`, and those of the work.
+    pub fn merge_range(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let order = self.core.order();
+        self.merge(|first, last| order.compare(first, to).is_lt() && order.compare(from, last).is_le())
+    }
+
+    /// Merges until no table is left to be merged whose first and last key are `wanted`.
+    fn merge(&self, wanted: impl Fn(&[u8], &[u8]) -> bool) -> Result<()> {
         self.flush_all()?;
         let before = self.core.look(|manifest| manifest.next);
         let over = |manifest: &Manifest| {
             let waste = |table: &TableInfo| {
                 table.stale + table.deletes > 0 && table.live > 0 && table.seqs.1 <= self.core.settled()
             };
-            let merged = |table: &TableInfo| table.group == BOTTOM && !waste(table) || table.id >= before;
+            let merged = |table: &TableInfo| {
+                table.group == BOTTOM && !waste(table) || table.id >= before || !wanted(table.first(), &table.largest)
+            };
             manifest.jobs.is_empty() && manifest.tables.values().all(merged)
         };
         let dead = || {
             let (view, settled) = (self.core.view(), self.core.settled());
-            view.described(self.core.order()).tables.iter().any(|table| table.dead > 0 && table.dead_at <= settled)
+            let described = view.described(self.core.order());
+            let mut tables = described.tables.iter().filter(|table| wanted(&table.smallest, &table.largest));
+            tables.any(|table| table.dead > 0 && table.dead_at <= settled)
         };
         while (dead() || !self.core.look(over)) && self.one(Goal::All)? != Done::Nothing {}
         while ranges::settle(&self.core, &mut self.work())? {}
