@@ -67,8 +67,8 @@ pub struct Batch {
     count: u32,
     /// Where the next change goes.
     space: u16,
-    /// The store whose spaces were named.
-    store: Option<u32>,
+    /// The opening of the store whose spaces were named.
+    store: Option<u64>,
 }
 
 impl Default for Batch {
@@ -84,12 +84,12 @@ impl Batch {
     }
 
     /// What is added from here on goes to the space of this number, of the store of that one.
-    pub(crate) fn go_to(&mut self, space: u16, store: u32) {
+    pub(crate) fn go_to(&mut self, space: u16, store: u64) {
         (self.space, self.store) = (space, Some(store));
     }
 
     /// The store that it must be written to.
-    pub(crate) fn store(&self) -> Option<u32> {
+    pub(crate) fn store(&self) -> Option<u64> {
         self.store
     }
 

@@ -21,6 +21,9 @@ const MOST_PARTS: u32 = 1 << 31;
 /// Jobs at once; a policy has fewer.
 const MOST_JOBS: usize = 64;
 
+/// Deleted ranges of a store; it makes fewer.
+const MOST_NOTED: usize = 1 << 14;
+
 /// Version of the notes.
 const VERSION: u8 = 3;
 
@@ -541,7 +544,7 @@ impl Manifest {
             return Err("spaces that cannot be".into());
         }
         let sound = |range: &RangeTombstone| range.seq < MOST && order.compare(&range.begin, &range.end).is_lt();
-        if !self.ranges.values().all(sound) {
+        if !self.ranges.values().all(sound) || self.ranges.len() > MOST_NOTED {
             return Err("deleted ranges that cannot be".into());
         }
         Ok(())

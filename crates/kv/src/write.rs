@@ -2,6 +2,7 @@
 
 use crate::batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 use crate::core::Core;
+use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::space::{self, MARK, full};
 use crate::sync::lock;
 use crate::table::{Kind, RangeTombstone};
@@ -41,13 +42,25 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
             "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
         ));
     }
-    if batch.store().is_some_and(|store| store != core.salt()) {
-        return refuse("the batch names spaces of another store; write it to that one".into());
+    if batch.store().is_some_and(|store| store != core.opening()) {
+        return refuse("the batch names spaces of another store, or of an earlier opening; make it anew".into());
+    }
+    let (count, bytes) = ranges(batch);
+    if count > MOST_RANGES || bytes > MOST_RANGE_BYTES {
+        return refuse(format!(
+            "a batch that deletes {count} ranges with {bytes} bytes of keys is too long; one has {MOST_RANGES} and {MOST_RANGE_BYTES} at most"
+        ));
     }
     if batch.bytes() > u32::MAX as usize {
         return refuse(format!("a batch of {} bytes is too long; write it in parts of less than 4 GiB", batch.bytes()));
     }
     Ok(())
+}
+
+/// How many ranges a batch deletes, and bytes of their keys, in the tree.
+fn ranges(batch: &Batch) -> (usize, u64) {
+    let bytes = |change: Change<'_>| (2 * MARK + 1 + change.key.len() + change.value.len()) as u64;
+    batch.changes().filter(is_range).fold((0, 0), |(n, all), change| (n + 1, all + bytes(change)))
 }
 
 fn is_range(change: &Change<'_>) -> bool {
@@ -74,10 +87,11 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 /// Writes a batch to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for.
 pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16), sync: bool) -> Result<()> {
     check(core, (batch, space))?;
-    if !batch.is_empty() {
+    let nothing =
+        |change: Change<'_>| is_range(&change) && core.order().compare(&ends(&change).0, &ends(&change).1).is_ge();
+    if !batch.changes_in(space).all(nothing) {
         let deletes = batch.changes_in(space).all(|change| change.act != Act::Put);
-        let ranges = batch.changes().filter(|change| is_range(change));
-        let (ranges, bytes) = ranges.fold((0, 0), |(n, bytes), change| (n + 1, bytes + entry_bytes(&change)));
+        let (ranges, bytes) = ranges(batch);
         if ranges > 0 {
             worker.make_room_for_ranges(ranges, bytes)?;
         }
@@ -100,6 +114,9 @@ pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>,
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
         let kind = if change.act == Act::Put { Kind::Put } else { Kind::Delete };
+        if change.act == Act::DropSpace {
+            core.drop_space(change.space);
+        }
         if is_range(&change) {
             let (begin, end) = ends(&change);
             if core.order().compare(&begin, &end).is_lt() {

@@ -44,10 +44,8 @@ pub(super) fn open(core: &Core, name: &str, order: &str, make: Make) -> Result<u
 
 /// Number and order of the space with this name.
 fn find(core: &Core, name: &str) -> Option<(u16, String)> {
-    core.look(|manifest| {
-        let found = manifest.spaces.iter().find(|(_, space)| space.name == name && !space.dropped);
-        found.map(|(number, space)| (*number, space.order.clone()))
-    })
+    let found = core.spaces().into_iter().find(|(_, space)| space.name == name);
+    found.map(|(number, space)| (number, space.order))
 }
 
 /// The space of this name goes, and all its keys.
@@ -82,23 +80,24 @@ fn add(core: &Core, name: &str, order: &str) -> Result<u16> {
     let Some(how) = known(order) else {
         return refuse(core, Code::InvalidArgument, format!("this program knows no order {order:?} of keys"));
     };
-    let number = core.look(|manifest| (0..MOST_SPACES).find(|number| !manifest.spaces.contains_key(number)));
-    let Some(number) = number else {
-        let sentence = format!("the store has {MOST_SPACES} spaces, and takes no more; drop some");
+    let Some(number) = core.new_space() else {
+        let sentence =
+            format!("the store has had {MOST_SPACES} spaces, and takes no more; drop some, and open it anew");
         return refuse(core, Code::InvalidArgument, sentence);
     };
     core.spaces.set(number, &how);
     let space = Space { name: name.into(), order: order.into(), dropped: false };
-    core.commit(core.note(&[Note::Space(number, space)]), Cause::Journal)?;
-    Ok(number)
+    let made = core.commit(core.note(&[Note::Space(number, space)]), Cause::Journal);
+    if made.is_err() {
+        core.note(&[Note::NoSpace(number)]);
+    }
+    made.map(|()| number)
 }
 
 /// Names of all spaces but the unnamed one, and of their orders.
 pub(super) fn names(core: &Core) -> Vec<(String, String)> {
-    let mut names: Vec<_> = core.look(|manifest| {
-        let there = manifest.spaces.values().filter(|space| !space.dropped && !space.name.is_empty());
-        there.map(|space| (space.name.clone(), space.order.clone())).collect()
-    });
+    let named = core.spaces().into_iter().filter(|(_, space)| !space.name.is_empty());
+    let mut names: Vec<_> = named.map(|(_, space)| (space.name, space.order)).collect();
     names.sort();
     names
 }

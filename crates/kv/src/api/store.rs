@@ -279,8 +279,8 @@ impl Kv {
 }
 
 impl Batch {
-    /// What is added from here on goes to this space. All spaces of a batch are of one store.
+    /// What is added from here on goes to this space. All spaces of a batch are of one opening of one store.
     pub fn space(&mut self, kv: &Kv) {
-        self.go_to(kv.space, kv.core().salt());
+        self.go_to(kv.space, kv.core().opening());
     }
 }

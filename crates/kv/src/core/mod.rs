@@ -10,11 +10,11 @@ pub(crate) mod run;
 pub(crate) mod tree;
 pub(crate) mod view;
 
-use crate::manifest::{Manifest, Note, TableInfo, WalZone, record};
+use crate::manifest::{Manifest, Note, Space, TableInfo, WalZone, record};
 use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{Group, Open};
-use crate::space::Spaces;
+use crate::space::{MOST_SPACES, Spaces};
 use crate::sync::lock;
 use crate::table::RangeTombstone;
 use crate::wal::{Wal, ZoneNames};
@@ -45,6 +45,8 @@ const TABLES: u8 = 2;
 /// Active zones beside those of groups: two of the metadata, the log's, and one that is about to begin.
 const ACTIVE_BESIDE: u32 = 4;
 
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
+
 #[derive(Default)]
 struct State {
     manifest: Manifest,
@@ -58,6 +60,10 @@ struct State {
     in_zone: BTreeMap<u32, BTreeSet<u64>>,
     /// Zones that take tables.
     open: BTreeMap<Group, OpenZone>,
+    /// Spaces that are dropped, which the metadata may not have yet.
+    dropping: BTreeSet<u16>,
+    /// Numbers that spaces have had since the store was opened.
+    numbers: BTreeSet<u16>,
     /// Tables that are not named yet, with their zones before them.
     incoming: BTreeSet<(u32, u64)>,
 }
@@ -80,6 +86,7 @@ pub(crate) struct Core {
     pub visible: AtomicU64,
     /// Number of the last range that was deleted.
     last_range: AtomicU64,
+    opening: u64,
     /// Numbers up to which somebody reads, and how many do.
     pub readers: Mutex<BTreeMap<u64, usize>>,
     /// Who changes the store: one at a time.
@@ -110,6 +117,7 @@ impl Core {
         for table in state.manifest.tables.values() {
             state.in_zone.entry(table.zone).or_default().insert(table.id);
         }
+        state.numbers.extend(state.manifest.spaces.keys().copied());
         state.count_snapshot();
         let capacity = parts.tenant.volume().least_capacity();
         Arc::new(Core {
@@ -126,6 +134,7 @@ impl Core {
             wal: OnceLock::new(),
             visible: parts.visible.into(),
             last_range: AtomicU64::default(),
+            opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
             readers: Mutex::default(),
             writing: Mutex::default(),
             damage: Mutex::new(parts.damage),
@@ -140,6 +149,11 @@ impl Core {
 
     pub fn wal(&self) -> Result<&Wal> {
         self.wal.get().ok_or_else(|| Error::invalid(&self.tenant.volume().name(), "the store is not open yet"))
+    }
+
+    /// A number of this opening, which no other one of this process has.
+    pub fn opening(&self) -> u64 {
+        self.opening
     }
 
     /// A number of this store, which records of its log are bound to.
@@ -158,13 +172,33 @@ impl Core {
 
     /// Whether all of these are spaces of the store; `dropped`: or were until not long ago.
     pub fn has_spaces(&self, mut spaces: impl Iterator<Item = u16>, dropped: bool) -> bool {
-        self.look(|manifest| {
-            let mut last = None;
-            spaces.all(|number| {
-                let known = || manifest.spaces.get(&number).is_some_and(|space| dropped || !space.dropped);
-                last == Some(number) || known() && last.replace(number) != Some(number)
-            })
+        let s = lock(&self.state);
+        let mut last = None;
+        spaces.all(|number| {
+            let known = || s.has_space(number) || dropped && s.manifest.spaces.contains_key(&number);
+            last == Some(number) || known() && last.replace(number) != Some(number)
         })
+    }
+
+    /// The space is dropped. Whoever calls is the only one that writes.
+    pub fn drop_space(&self, number: u16) {
+        lock(&self.state).dropping.insert(number);
+    }
+
+    /// Numbers, names and orders of the spaces that are there.
+    pub fn spaces(&self) -> Vec<(u16, Space)> {
+        let s = lock(&self.state);
+        let there = s.manifest.spaces.iter().filter(|(number, _)| s.has_space(**number));
+        there.map(|(number, space)| (*number, space.clone())).collect()
+    }
+
+    /// A number that no space has had since the store was opened: who still has a handle of a dropped one must not write to another.
+    pub fn new_space(&self) -> Option<u16> {
+        let mut s = lock(&self.state);
+        let unused = |number: &u16| !s.manifest.spaces.contains_key(number) && !s.numbers.contains(number);
+        let number = (0..MOST_SPACES).find(unused)?;
+        s.numbers.insert(number);
+        Some(number)
     }
 
     /// Sentences of damage that the opening found.
@@ -214,6 +248,8 @@ impl Core {
 
     /// The same tables but for some.
     pub fn change_tables(&self, more: &[Arc<TableFile>], less: &[u64]) {
+        // Who deletes a range changes the view, too.
+        let _nobody_writes = lock(&self.writing);
         let view = self.view();
         self.set_view(View { tables: Arc::new(view.tables.with(self.order(), more, less)), ..View::clone(&view) });
     }
@@ -453,6 +489,11 @@ impl Core {
 }
 
 impl State {
+    /// Whether there is a space of this number, which is not dropped.
+    fn has_space(&self, number: u16) -> bool {
+        !self.dropping.contains(&number) && self.manifest.spaces.get(&number).is_some_and(|space| !space.dropped)
+    }
+
     /// Keys may be long: only the notes themselves tell how long a snapshot is.
     fn count_snapshot(&mut self) {
         let (mut size, mut scratch) = (0, Vec::new());

@@ -75,12 +75,11 @@ impl Work {
         if let Some(frozen) = core.view().frozen.first().cloned() {
             // An earlier attempt has failed.
             let settled = core.settled();
-            match flush::flush_frozen(core, self, &frozen) {
+            let flushed = flush::flush_frozen(core, self, &frozen);
+            ranges::kept(core, settled);
+            match flushed {
                 Err(error) if error.code() == Code::NoSpace => blocked = Some(error),
-                flushed => {
-                    ranges::kept(core, settled);
-                    return flushed.map(|()| Done::Other);
-                }
+                flushed => return flushed.map(|()| Done::Other),
             }
         }
         if ranges::settle(core, self)? {
@@ -99,12 +98,15 @@ impl Work {
         match choice {
             Choice::Nothing => return Ok(Done::Nothing),
             Choice::Flush { part, into, table } => {
-                flush::flush(core, self, part, (into, table))?;
+                let flushed = flush::flush(core, self, part, (into, table));
+                // Also where the commit has failed: it is made up for.
                 ranges::kept(core, settled);
+                flushed?;
             }
             Choice::Merge(step) => {
-                merge::merge(core, self, &step)?;
+                let merged = merge::merge(core, self, &step);
                 ranges::kept(core, settled);
+                merged?;
                 return Ok(Done::Merge);
             }
             Choice::Begin { job, parts, closes } => {
@@ -174,6 +176,8 @@ impl Work {
             match self.grant(core, policy) {
                 Ok(bytes) => return Ok(bytes),
                 Err(Pressure::Slow(_) | Pressure::Stop) if self.one(core, policy, Goal::Usual)? != Done::Nothing => {}
+                // What is deleted at once makes room without a merge.
+                _ if ranges::settle(core, self)? => {}
                 _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
                 _ => return Err(core.no_space()),
             }
@@ -269,8 +273,7 @@ impl Worker {
             view.ranges.iter().count() + ranges <= MOST_RANGES && all + bytes <= MOST_RANGE_BYTES
         };
         if !fits() {
-            self.flush_all()?;
-            while !fits() && self.one(Goal::All)? != Done::Nothing {}
+            self.merge_all()?;
         }
         if fits() {
             return Ok(());
@@ -343,7 +346,8 @@ impl Worker {
         let dead = || {
             let (view, settled) = (self.core.view(), self.core.settled());
             let described = view.described(self.core.order());
-            let mut tables = described.tables.iter().filter(|table| wanted(&table.smallest, &table.largest));
+            let mut tables =
+                described.tables.iter().filter(|table| table.id < before && wanted(&table.smallest, &table.largest));
             tables.any(|table| table.dead > 0 && table.dead_at <= settled)
         };
         while (dead() || !self.core.look(over)) && self.one(Goal::All)? != Done::Nothing {}

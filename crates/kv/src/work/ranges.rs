@@ -5,7 +5,8 @@ use crate::core::Core;
 use crate::core::ranges::{Meets, Range};
 use crate::core::view::View;
 use crate::manifest::{Note, Space};
-use crate::space::{dropped, end};
+use crate::policy::Key;
+use crate::space::{begin, dropped, end};
 use crate::sync::lock;
 use imbrex_device::{Cause, Result};
 use std::sync::atomic::Ordering;
@@ -45,6 +46,16 @@ pub(super) fn settle(core: &Core, work: &mut Work) -> Result<bool> {
         }
         // What the log has from its front on an opening reads again.
         if !left && range.noted.is_some() && front > range.deleted.seq {
+            if let Some((number, _)) = space_of(core, range)
+                && let Some(parts) = without_bounds(core, &view, number)
+            {
+                // Whoever opens the store without its order could not tell whether they ascend.
+                if core.look(|manifest| manifest.jobs.is_empty()) {
+                    work.divide(core, parts, Vec::new())?;
+                    return Ok(true);
+                }
+                continue;
+            }
             over.push(range.deleted.seq);
             notes.extend(gone_space(core, range));
             notes.push(Note::NoRange(range.deleted.seq));
@@ -111,6 +122,26 @@ fn space_of(core: &Core, range: &Range) -> Option<(u16, Space)> {
     let whole = |number: u16| range.deleted.begin == dropped(number) && range.deleted.end == end(number);
     core.look(|manifest| {
         manifest.spaces.iter().find(|(number, _)| whole(**number)).map(|(number, space)| (*number, space.clone()))
+    })
+}
+
+/// Partitions that do not begin in the space, in which nothing is left; `None`: none does now.
+fn without_bounds(core: &Core, view: &View, number: u16) -> Option<Vec<(u32, Option<Key>)>> {
+    let (order, first, last) = (core.order(), begin(number), end(number));
+    let within = |from: &Option<Key>| {
+        from.as_ref().is_some_and(|from| order.compare(&first, from).is_lt() && order.compare(from, &last).is_lt())
+    };
+    view.parts.iter().any(|part| within(&part.from)).then(|| {
+        let all = view.parts.iter().enumerate();
+        let kept = all.filter_map(|(at, part)| {
+            let ends = view.parts.get(at + 1).and_then(|next| next.from.as_ref());
+            match within(&part.from) {
+                false => Some((part.id, part.from.clone())),
+                true if ends.is_some_and(|ends| order.compare(ends, &last).is_le()) => None,
+                true => Some((part.id, Some(Key::from(&last[..])))),
+            }
+        });
+        kept.collect()
     })
 }
 

@@ -2,9 +2,12 @@
 
 use crate::support::{config, configs, formatted, options, value};
 use imbrex_device::Code;
-use imbrex_kv::{Batch, Kv, Make, Order, register_order};
+use imbrex_emulator::Config;
+use imbrex_kv::{Batch, Kv, Make, Options, Order, forget_order, register_order};
+use imbrex_zones::{Exec, VolumeOptions};
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 const BYTES: &str = "leveldb.BytewiseComparator";
 
@@ -163,6 +166,8 @@ fn a_dropped_space_is_gone_and_its_name_is_free() {
         assert!(a.get_at(&before, &key(7)).unwrap().is_some() && a.get(&key(7)).unwrap().is_none());
         let again = store.space("a", BYTES, Make::New).unwrap();
         again.put(b"k", b"v", true).unwrap();
+        // A handle of the old one is of no other.
+        assert_eq!(a.put(b"k", b"w", false).unwrap_err().code(), Code::NotFound);
         drop((before, a, again, b, store));
         let store = Kv::open(drive, options()).unwrap();
         assert_eq!(store.damage(), [""; 0]);
@@ -172,4 +177,99 @@ fn a_dropped_space_is_gone_and_its_name_is_free() {
         assert!(store.figures().zones.0 < used);
         assert_eq!(store.check().unwrap(), [""; 0]);
     }
+}
+
+#[test]
+fn partitions_that_begin_in_a_dropped_space_are_gone_before_its_order_is() {
+    register_order(Arc::new(Backwards));
+    let drive = formatted(&Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 48 << 20, ..config() });
+    let options = || Options {
+        memtable_bytes: 96 << 10,
+        table_bytes: 240 << 10,
+        step_bytes: 240 << 10,
+        ..crate::support::options()
+    };
+    let store = Kv::open(drive.clone(), options()).unwrap();
+    let names = [("a", BYTES), ("b", Backwards.name()), ("c", BYTES)];
+    let spaces = names.map(|(name, order)| store.space(name, order, Make::New).unwrap());
+    let spread = |n: u32| n * 7919 % 4000;
+    for n in 0..4000 {
+        for space in &spaces {
+            space.put(&key(spread(n)), &value(n.into(), 1500), false).unwrap();
+        }
+    }
+    store.compact().unwrap();
+    assert!(store.figures().partitions > 6, "{:?}", store.figures());
+    store.drop_space("b").unwrap();
+    assert_eq!(store.figures().ranges, 0);
+    drop(spaces);
+    drop(store);
+    forget_order(Backwards.name());
+    let store = Kv::open(drive, options()).unwrap();
+    assert_eq!(store.damage(), [""; 0]);
+    for name in ["a", "c"] {
+        assert_eq!(count(&store.space(name, BYTES, Make::Never).unwrap()), 4000);
+    }
+    register_order(Arc::new(Backwards));
+}
+
+#[test]
+fn on_a_full_drive_a_range_makes_room_for_the_next_put() {
+    for config in configs() {
+        let store = Kv::open(formatted(&config), options()).unwrap();
+        for round in 0..3u32 {
+            let full =
+                (0..).find(|n| store.put(&key(n * 31 % 10_000), &value(u64::from(*n), 2000), false).is_err()).unwrap();
+            assert!(full > 300, "{full} in round {round}");
+            store.delete_range(None, None, false).unwrap();
+            store.put(b"one", b"more", true).unwrap();
+            assert_eq!(count(&store), 1);
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_more_ranges_than_fit_is_refused_before_anything_is_merged() {
+    let store = Kv::open(formatted(&config()), options()).unwrap();
+    let mut batch = Batch::new();
+    (0..1025).for_each(|n| batch.delete_range(Some(&key(n)), Some(&key(n + 1))));
+    assert_eq!(store.write(&batch, false).unwrap_err().code(), Code::InvalidArgument);
+    // Empty ranges are nothing.
+    let before = store.figures().log;
+    for _ in 0..5000 {
+        store.delete_range(Some(b"a"), Some(b"a"), true).unwrap();
+    }
+    assert_eq!(store.figures().log, before);
+}
+
+#[test]
+fn ranges_are_deleted_beside_merges_and_nothing_comes_back() {
+    let options = Options { volume: VolumeOptions { exec: Exec::Threads(1), ..options().volume }, ..options() };
+    let drive = formatted(&Config { capacity: 24 << 20, ..config() });
+    let store = Kv::open(drive.clone(), options.clone()).unwrap();
+    let (done, others) = (AtomicBool::new(false), |n: u32| [&b"other"[..], &key(n)].concat());
+    std::thread::scope(|scope| {
+        // Somebody else makes work for merges.
+        scope.spawn(|| {
+            for n in (0..200).cycle().take_while(|_| !done.load(Memory::Relaxed)) {
+                store.put(&others(n), &value(n.into(), 800), false).unwrap();
+            }
+        });
+        for round in 0..400u32 {
+            let first = round * 20;
+            (first..first + 20).for_each(|n| store.put(&key(n), &value(n.into(), 500), false).unwrap());
+            store.delete_range(Some(&key(first)), Some(&key(first + 19)), false).unwrap();
+            assert_eq!(store.get(&key(first)).unwrap(), None);
+        }
+        done.store(true, Memory::Relaxed);
+    });
+    for _ in 0..2 {
+        let found: Vec<u32> = (0..8000).filter(|n| store.get(&key(*n)).unwrap().is_some()).collect();
+        assert!(found.iter().copied().eq((0..400).map(|round| round * 20 + 19)), "{found:?}");
+        store.compact().unwrap();
+        assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+    drop(store);
+    let store = Kv::open(drive, options).unwrap();
+    assert_eq!((count(&store), store.damage()), (600, vec![]));
 }
