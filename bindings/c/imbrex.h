@@ -862,7 +862,8 @@ const void *imbrex_kv_iterator_value(const imbrex_kv_iterator *iterator, size_t 
 // Makes tables of what all spaces of the store have in memory.
 imbrex_error *imbrex_kv_flush(const imbrex_kv *kv);
 
-// Merges tables, so that each key from `from` on that is before `to` is in one. NULL: from the first key on, and to the last one.
+// Merges tables until each key of the space from `from` on that is before `to` is in one. NULL: from the first key on, and to the last one. Other keys
+// may be merged before. What all spaces have in memory becomes tables first.
 imbrex_error *imbrex_kv_compact(const imbrex_kv *kv,
                                 const void *from,
                                 size_t from_len,

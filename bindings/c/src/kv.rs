@@ -696,7 +696,8 @@ pub unsafe extern "C" fn imbrex_kv_flush(kv: *const imbrex_kv) -> *mut imbrex_er
     guard(|| unsafe { reference(kv)? }.kv.flush())
 }
 
-/// Merges tables, so that each key from `from` on that is before `to` is in one. NULL: from the first key on, and to the last one.
+/// Merges tables until each key of the space from `from` on that is before `to` is in one. NULL: from the first key on, and to the last one. Other keys
+/// may be merged before. What all spaces have in memory becomes tables first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_compact(
     kv: *const imbrex_kv,
@@ -707,10 +708,8 @@ pub unsafe extern "C" fn imbrex_kv_compact(
 ) -> *mut imbrex_error {
     guard(|| {
         // SAFETY: the crate's contract.
-        match unsafe { (reference(kv)?, end_of(from, from_len)?, end_of(to, to_len)?) } {
-            (kv, None, None) => kv.kv.compact(),
-            _ => Err(not_yet("a part of the keys cannot be compacted")),
-        }
+        let (kv, from, to) = unsafe { (reference(kv)?, end_of(from, from_len)?, end_of(to, to_len)?) };
+        kv.kv.compact_range(from, to)
     })
 }
 
@@ -771,8 +770,4 @@ pub unsafe extern "C" fn imbrex_kv_check(kv: *const imbrex_kv, out: *mut *mut im
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(list))) }
     })
-}
-
-fn not_yet(what: &str) -> imbrex_device::Error {
-    imbrex_device::Error::refused(imbrex_device::Code::NotSupported, "", format!("{what} yet"))
 }

@@ -42,6 +42,8 @@ const GETS: u64 = 1_000_000;
 const SCANS: u64 = 50_000;
 /// Keys of a scan.
 const LONG: usize = 100;
+/// The part of the rate of puts that follow one another at which puts arrive that are paced.
+const PART: f64 = 0.8;
 /// So many puts are timed together.
 const TOGETHER: u64 = 8;
 /// So often it is looked how many zones are in use.
@@ -54,6 +56,8 @@ struct Plan {
     bottom: u32,
     load: Load,
     extra: bool,
+    /// After that puts arrive at fixed times, at [this part](PART) of the rate that it had in the slowest quarter.
+    paced: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,7 +70,11 @@ enum Load {
 }
 
 const fn plan(name: &'static str, policy: &'static str, bottom: u32, load: Load, extra: bool) -> Plan {
-    Plan { name, policy, bottom, load, extra }
+    Plan { name, policy, bottom, load, extra, paced: false }
+}
+
+const fn paced(name: &'static str, load: Load) -> Plan {
+    Plan { name, policy: "ring", bottom: 0, load, extra: false, paced: true }
 }
 
 const PLANS: &[Plan] = &[
@@ -78,6 +86,9 @@ const PLANS: &[Plan] = &[
     plan("load of 64 GB in order: ring", "ring", 0, Load::InOrder, false),
     plan("ring, 70 % full, overwritten", "ring", 0, Load::Overwrite(70), false),
     plan("ring, 85 % full, overwritten", "ring", 0, Load::Overwrite(85), false),
+    paced("random load of 80 GB, paced: ring", Load::Random),
+    paced("ring, 70 % full, overwritten, paced", Load::Overwrite(70)),
+    paced("ring, 85 % full, overwritten, paced", Load::Overwrite(85)),
 ];
 
 fn key(n: u64) -> [u8; KEY as usize] {
@@ -183,6 +194,58 @@ impl Store {
         Ok(())
     }
 
+    /// Seconds that the drive was busy.
+    fn busy(&self) -> f64 {
+        self.drive.time().map_or(0.0, |time| time.total.busy())
+    }
+
+    /// Puts random keys, so many a second of the drive, each at its time, whether those before are done or not. Returns how long each took in seconds at full size,
+    /// ascending, and the part of the time that the drive was busy.
+    ///
+    /// The store's maintenance thread is played between puts: as long as it has something to do, it does so at once, and the clock goes on by what the drive takes.
+    /// A put that comes meanwhile is in memory at once if the store has admitted it before, as it is beside the thread. Otherwise it waits until the drive is done,
+    /// and for all that the drive does for it.
+    fn pace(
+        &mut self,
+        (puts, keys): (u64, u64),
+        rate: f64,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Vec<f64>, f64), Stop> {
+        let (begun, mut waits) = (self.busy(), Vec::with_capacity(puts as usize));
+        // When the drive is done, and when the last put that waited went on: nobody comes before it.
+        let (mut now, mut admitted) = (0.0f64, 0.0f64);
+        for n in 0..puts {
+            if n % 1024 == 0 && stopped() {
+                return Err(Stop::Interrupted);
+            }
+            let arrives = n as f64 / rate;
+            while now <= arrives {
+                let before = self.busy();
+                if !self.kv.tend().map_err(why)? {
+                    now = arrives;
+                    break;
+                }
+                now += self.busy() - before;
+            }
+            let before = self.busy();
+            let key = self.random.random_range(0..keys);
+            self.put(key)?;
+            let took = self.busy() - before;
+            if took > 0.0 {
+                now += took;
+                admitted = now;
+            }
+            waits.push((admitted - arrives).max(0.0) * self.scale);
+            if n == puts / 4 && n > 0 {
+                // Until here it got used to the rate.
+                waits.clear();
+            }
+        }
+        waits.sort_by(f64::total_cmp);
+        let busy = self.busy() - begun;
+        Ok((waits, busy / now.max(puts as f64 / rate)))
+    }
+
     /// Operations a second of the drive, and KiB that it reads for one.
     fn rate(&mut self, count: u64, one: impl Fn(&mut Store) -> Result<(), Stop>) -> Result<(f64, f64), Stop> {
         let before = self.at();
@@ -236,13 +299,37 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
     if matches!(plan.load, Load::Overwrite(_)) && !options.short {
         (0..keys).try_for_each(|n| store.put(n))?;
     }
-    let before = store.start();
+    let mut before = store.start();
+    let (mut slowest, mut begun) = (f64::INFINITY, before.seconds);
     for n in 0..puts {
         if n % 1024 == 0 && stopped() {
             return Err(Stop::Interrupted);
         }
+        if n > 0 && n % (puts / 4).max(1) == 0 {
+            let now = store.busy();
+            slowest = slowest.min((puts / 4) as f64 / (now - std::mem::replace(&mut begun, now)));
+        }
         let n = if plan.load == Load::InOrder { n } else { store.random.random_range(0..keys) };
         store.put(n)?;
+    }
+    let mut arrivals = Vec::new();
+    if plan.paced {
+        // What it takes for good: a store at first has free zones, and so it is faster than later.
+        let rate = slowest.min((puts / 4) as f64 / (store.busy() - begun).max(1e-9));
+        if plan.load == Load::Random {
+            store = Store::new(plan, options)?;
+        }
+        before = store.start();
+        let (waits, busy) = store.pace((puts, keys), PART * rate, stopped)?;
+        let at = |part: f64| waits.get(((waits.len() as f64 - 1.0) * part) as usize).copied().unwrap_or(0.0);
+        arrivals = vec![
+            ("paced: puts/s that arrive", PART * rate),
+            ("paced: the drive is busy, %", busy * 100.0),
+            ("paced: a put, s, p50", at(0.5)),
+            ("paced: a put, s, p99", at(0.99)),
+            ("paced: a put, s, p99.9", at(0.999)),
+            ("paced: a put, s, longest", at(1.0)),
+        ];
     }
     let after = store.at();
     let (seconds, figures) = (after.seconds - before.seconds, store.kv.figures());
@@ -283,6 +370,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         ("partitions", figures.partitions as f64),
     ];
     row.figures.extend(full.map(|(name, value)| (name.to_owned(), value)));
+    row.figures.extend(arrivals.into_iter().map(|(name, value)| (name.to_owned(), value)));
     store.read(&mut row, "unsettled", keys, options.short)?;
     let before = store.at().seconds;
     while store.kv.step().map_err(why)? {}

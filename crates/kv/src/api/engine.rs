@@ -25,11 +25,13 @@ pub(crate) struct Quiet {
     since: Instant,
     /// Nothing was left to do.
     settled: bool,
+    /// When there was nothing to do, if that was the last time that it was looked.
+    rested: Option<Instant>,
 }
 
 impl Default for Quiet {
     fn default() -> Quiet {
-        Quiet { last: 0, since: Instant::now(), settled: false }
+        Quiet { last: 0, since: Instant::now(), settled: false, rested: None }
     }
 }
 
@@ -60,6 +62,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// See [`Kv::tend`](super::store::Kv::tend).
+    pub fn tend(&self) -> Result<bool> {
+        self.core.free();
+        self.worker.tend(true)
+    }
+
     pub fn figures_now(&self) -> Figures {
         let view = self.core.view();
         // The bottom comes behind the others.
@@ -149,11 +157,18 @@ impl Engine for Store {
     fn chore(&self, quiet: &mut Quiet) -> Option<Rest> {
         let last = self.core.visible.load(Ordering::Acquire);
         if last != quiet.last {
-            *quiet = Quiet { last, since: Instant::now(), settled: false };
+            *quiet = Quiet { last, since: Instant::now(), settled: false, rested: quiet.rested };
         }
         self.core.free();
         let goal = if quiet.since.elapsed() >= QUIET { Goal::Idle } else { Goal::Usual };
-        let done = if quiet.settled { Ok(false) } else { self.worker.step(goal) };
+        // A whole rest that no put has ended: they leave the drive some time.
+        let ahead = quiet.rested.take().is_some_and(|since| since.elapsed() >= IDLE);
+        let done = match goal {
+            _ if quiet.settled => Ok(false),
+            Goal::Idle => self.worker.step(goal),
+            _ => self.worker.tend(ahead),
+        };
+        quiet.rested = matches!(done, Ok(false)).then(Instant::now);
         quiet.settled = goal == Goal::Idle && matches!(done, Ok(false));
         let time = match done {
             Ok(true) => Duration::ZERO,

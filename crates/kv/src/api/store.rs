@@ -69,6 +69,13 @@ impl Kv {
         &self.shell.core
     }
 
+    /// Ends of a range as keys of the tree.
+    fn ends(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+        let from = from.map_or_else(|| keys::begin(self.space).to_vec(), |key| keys::full(self.space, key));
+        let to = to.map_or_else(|| keys::end(self.space).to_vec(), |key| keys::full(self.space, key));
+        (from, to)
+    }
+
     /// Refuses a snapshot of another store.
     fn own(&self, at: &Snapshot) -> Result<()> {
         if at.0.is_of(self.core()) {
@@ -207,8 +214,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::get`].
     pub fn approximate_bytes(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<u64> {
-        let from = from.map_or_else(|| keys::begin(self.space).to_vec(), |key| keys::full(self.space, key));
-        let to = to.map_or_else(|| keys::end(self.space).to_vec(), |key| keys::full(self.space, key));
+        let (from, to) = self.ends(from, to);
         size::approximate_bytes(self.core(), &from, &to)
     }
 
@@ -228,12 +234,31 @@ impl Kv {
         self.shell.worker.merge_all()
     }
 
+    /// Merges tables of this space until each key from `from` on and before `to` is in one: from the first key, and to the last one, where there is no such
+    /// end. Other keys may be merged before. What all spaces have in memory becomes tables first.
+    ///
+    /// # Errors
+    /// Those of [`Kv::put`].
+    pub fn compact_range(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
+        let (from, to) = self.ends(from, to);
+        self.shell.worker.merge_range(&from, &to)
+    }
+
     /// Does one piece of background work: its own, or the volume's. False: there was none.
     ///
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn step(&self) -> Result<bool> {
         self.shell.step()
+    }
+
+    /// Makes one choice of the policy, as the maintenance thread does while puts go on. Who has no such thread may be it, between puts. False: there was nothing
+    /// to do.
+    ///
+    /// # Errors
+    /// Those of [`Kv::put`].
+    pub fn tend(&self) -> Result<bool> {
+        self.shell.tend()
     }
 
     /// Reads everything, and returns sentences about what is wrong.

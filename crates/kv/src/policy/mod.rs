@@ -189,6 +189,8 @@ pub enum Goal {
     /// Puts go on.
     #[default]
     Usual,
+    /// Puts go on, and the drive has time.
+    Ahead,
     /// Nobody uses the store.
     Idle,
     /// All that is in memory becomes tables, the oldest first.

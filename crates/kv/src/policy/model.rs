@@ -68,6 +68,8 @@ pub struct Counts {
     pub jobs: u64,
     /// Seconds that a put waited at most.
     pub stall: f64,
+    /// Steps in a row before which the policy let nobody put at all, at most.
+    pub stopped: u64,
     /// Choices that were carried out.
     pub choices: u64,
 }
@@ -123,7 +125,10 @@ pub struct Model {
     next: u64,
     sequence: u32,
     log: u64,
-    credit: Option<u64>,
+    /// Bytes that may be put before the policy is asked again.
+    credit: i64,
+    /// Choices so far, and how many there were when something was admitted last.
+    made: (u64, Option<u64>),
     newest: Vec<u32>,
     distinct: u64,
     /// What was counted.
@@ -163,7 +168,8 @@ impl Model {
             next: 1,
             sequence: 1,
             log: 0,
-            credit: None,
+            credit: 0,
+            made: (0, None),
             newest: Vec::new(),
             distinct: 0,
             counts: Counts::default(),
@@ -237,43 +243,48 @@ impl Model {
         self.sequence += 1;
         self.counts.operations += 1;
         self.counts.user += bytes;
-        self.credit = self.credit.map(|credit| credit.saturating_sub(bytes));
+        self.credit -= bytes as i64;
         let first = self.parts.iter().map(|part| part.log).filter(|log| *log > 0).min();
         let log = first.map_or(0, |first| self.log + 1 - first);
         self.counts.log = self.counts.log.max(log);
-        let full = self.parts.iter().map(|part| part.bytes).sum::<u64>() >= self.shape.sizes.memtable;
-        if full || log >= 2 * self.shape.sizes.memtable - self.shape.sizes.memtable / 8 || self.credit == Some(0) {
-            self.work(false)?;
-        }
         self.counts.stall = self.counts.stall.max(self.counts.seconds(self.shape.scale) - before);
         Ok(())
     }
 
-    /// Waits until the policy lets a put go on.
+    /// Waits until the policy lets a put go on, as the store does without a thread.
     fn admit(&mut self) -> Result<(), String> {
-        while self.credit.is_none_or(|credit| credit == 0) {
+        if self.credit > 0 {
+            return Ok(());
+        }
+        if self.made.1 == Some(self.made.0) {
+            self.work()?;
+        }
+        let (most, mut stopped) = (self.shape.sizes.memtable / 16, 0);
+        let bytes = loop {
             match self.with(false, |policy, tree| policy.pressure(tree)) {
-                Pressure::None => self.credit = Some(self.shape.sizes.memtable / 16),
-                Pressure::Slow(bytes) => self.credit = Some(bytes.max(1)),
-                Pressure::Stop => self.work(false)?,
+                Pressure::None => break most,
+                Pressure::Slow(bytes) if self.made.1 != Some(self.made.0) => break bytes,
+                Pressure::Slow(_) => self.work()?,
+                Pressure::Stop => {
+                    stopped += 1;
+                    self.work()?;
+                }
                 Pressure::Full => return Err("no space".into()),
             }
-        }
-        Ok(())
+        };
+        self.counts.stopped = self.counts.stopped.max(stopped);
+        self.made.1 = Some(self.made.0);
+        // What was put beyond what was admitted counts.
+        self.credit = self.credit.saturating_add_unsigned(bytes);
+        // A put that needs more than one grant waits for the next.
+        if self.credit > 0 { Ok(()) } else { self.admit() }
     }
 
-    /// Carries one choice out, and flushes that come before it.
-    fn work(&mut self, idle: bool) -> Result<(), String> {
-        self.credit = None;
-        for _ in 0..1_000 {
-            let choice = self.choice(idle);
-            let last = matches!(choice, Choice::Nothing | Choice::Merge(_));
-            self.carry_out(choice)?;
-            if last {
-                return Ok(());
-            }
-        }
-        Err(format!("it goes round and round: {:?}", self.choice(idle)))
+    /// Carries one choice out.
+    fn work(&mut self) -> Result<(), String> {
+        let choice = self.choice(false);
+        self.made.0 += u64::from(!matches!(choice, Choice::Nothing));
+        self.carry_out(choice)
     }
 
     /// Lets the worker work until the policy wants nothing more.

@@ -12,6 +12,8 @@ use std::collections::{HashMap, HashSet};
 
 /// As few slices as are worth a merge: a level that has fewer merges with the ones above it.
 const WORTH: usize = 2;
+/// Merges take a few steps more than their bytes tell. What may be put meanwhile must last.
+const MORE: u64 = 4;
 
 /// The policy.
 #[derive(Clone, Copy, Debug)]
@@ -196,9 +198,8 @@ impl Ring {
         let due = due(tree.of, self.sizes)?;
         let at = tree.of.parts.iter().position(|part| part.id == due.id)?;
         let busy = |job: &Job| job.part == due.id;
-        let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
-        // One more slice may come while the partition is swept.
-        if own >= self.slices - 1 || tree.slices(at) >= self.slices {
+        if self.is_deep(tree, at) {
+            let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
             let busy = tree.of.jobs.iter().any(busy) || own < 2;
             return if busy { None } else { self.merge_slices(tree, at) };
         }
@@ -210,6 +211,42 @@ impl Ring {
             });
         }
         None
+    }
+
+    /// Whether this partition has as many slices as it may have.
+    fn is_deep(&self, tree: &Tree, at: usize) -> bool {
+        // One more slice may come while the partition is swept.
+        depth(tree.of.order, tree.shares[at].upper.iter().copied()) + 1 >= self.slices || tree.slices(at) >= self.slices
+    }
+
+    /// Bytes that are merged before this partition's part of memory can be flushed, if it has to wait.
+    fn waits(&self, tree: &Tree, at: usize) -> Option<u64> {
+        let (share, jobs) = (&tree.shares[at], tree.of.jobs);
+        let rest = |jobs: &[Job]| jobs.iter().map(|job| self.rest(tree, job)).sum::<u64>();
+        if !self.is_deep(tree, at) {
+            return (!self.fits(tree, at)).then(|| rest(jobs));
+        }
+        if let Some(own) = jobs.iter().rposition(|job| job.part == share.part.id) {
+            return Some(rest(&jobs[own..]));
+        }
+        if depth(tree.of.order, share.upper.iter().copied()) < WORTH {
+            return Some(rest(jobs));
+        }
+        let (_, bytes) = self.slices_to_merge(tree, at)?;
+        Some(bytes + if self.merge_slices(tree, at).is_none() { rest(jobs) } else { 0 })
+    }
+
+    /// Bytes that a job still reads.
+    fn rest(&self, tree: &Tree, job: &Job) -> u64 {
+        let upper: Vec<&Table> = tree.of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
+        let of_upper = upper.iter().map(|table| table.bytes).sum::<u64>();
+        if job.kind != Kind::Sweep {
+            return of_upper;
+        }
+        let lower: Vec<&Table> = tree.bottom.iter().filter(|table| table.id < job.before).copied().collect();
+        let merged = merged(tree.of.order, &upper, &lower);
+        let under = lower.iter().zip(merged).filter(|(table, merged)| *merged || job.zones.contains(&table.zone));
+        of_upper + under.map(|(table, _)| table.bytes).sum::<u64>()
     }
 
     /// Whether this partition can be flushed so that what must be merged then still can.
@@ -231,13 +268,19 @@ impl Ring {
         u64::from(tree.of.free) >= takes + need
     }
 
-    /// Begins to merge slices of a partition: the fewest levels, from below, that have some.
-    fn merge_slices(&self, tree: &Tree, at: usize) -> Option<Choice> {
+    /// The slices of a partition that are merged next, up to which level, and their bytes: the fewest levels, from below, that have some.
+    fn slices_to_merge(&self, tree: &Tree, at: usize) -> Option<(u8, u64)> {
         let share = &tree.shares[at];
         let up_to = |level: u8| share.upper.iter().filter(move |table| table.group.level <= level).copied();
         let highest = share.upper.iter().map(|table| table.group.level).max()?;
         let level = (0..highest).find(|level| depth(tree.of.order, up_to(*level)) >= WORTH).unwrap_or(highest);
-        let bytes: u64 = up_to(level).map(|table| table.bytes).sum();
+        Some((level, up_to(level).map(|table| table.bytes).sum()))
+    }
+
+    /// Begins to merge slices of a partition.
+    fn merge_slices(&self, tree: &Tree, at: usize) -> Option<Choice> {
+        let share = &tree.shares[at];
+        let (level, bytes) = self.slices_to_merge(tree, at)?;
         if u64::from(tree.of.free) < tree.zones(bytes) + 1 + tree.promised() {
             return None;
         }
@@ -289,7 +332,9 @@ impl Ring {
         let used = (tree.of.zones - tree.of.free) as usize;
         let zones: HashSet<u32> = tree.shares.iter().flat_map(|share| &share.upper).map(|table| table.zone).collect();
         let rests = tree.of.goal == Goal::Idle && (zones.len().max(tree.zones(all) as usize) * 40 > used.max(40));
-        (left == 0 || all > budget || rests || tree.of.goal == Goal::All).then_some(heaviest)
+        // The earlier a sweep begins, the more room have puts while it lasts.
+        let ahead = tree.of.goal == Goal::Ahead && all > budget / 2;
+        (left == 0 || all > budget || ahead || rests || tree.of.goal == Goal::All).then_some(heaviest)
     }
 
     /// Begins to sweep a partition. Its number goes with it: what is flushed from now on is its successors'.
@@ -328,6 +373,38 @@ impl Ring {
         zones.sort_unstable();
         let job = Job { kind: Kind::Sweep, part: tree.unused(), from: 0, before: tree.of.next, zones };
         (!job.zones.is_empty()).then_some(Choice::Begin { job, parts: Vec::new(), closes })
+    }
+
+    /// Begins to write zones of the bottom again that have room between them for one zone more: what is last when nothing else makes room.
+    fn gather(&self, tree: &Tree) -> Option<Choice> {
+        let is_open = |zone: u32| tree.of.open.iter().any(|open| open.zone == zone);
+        // Long entries do not fill zones, and the next time it would be the same again.
+        let is_long = |table: &Table| table.stale > 0 || table.bytes / table.entries.max(1) > tree.of.zone / 16;
+        let mut live: HashMap<u32, (u64, bool)> = HashMap::new();
+        for table in tree.bottom.iter().filter(|table| !is_open(table.zone)) {
+            let (bytes, long) = live.entry(table.zone).or_default();
+            (*bytes, *long) = (*bytes + table.bytes, *long || is_long(table));
+        }
+        let fill = live.into_iter().filter(|(_, (_, long))| !long);
+        let mut zones: Vec<(u64, u32)> = fill.map(|(zone, (bytes, _))| (bytes, zone)).collect();
+        zones.sort_unstable();
+        let (mut bytes, mut gathered) = (0, Vec::new());
+        for (live, zone) in zones {
+            bytes += live;
+            gathered.push(zone);
+            // Zones that are written anew do not become quite full either.
+            let needs = tree.zones(bytes + bytes / 3);
+            if bytes > self.most(tree) || tree.of.free < 2 {
+                return None;
+            }
+            if needs < gathered.len() as u64 {
+                gathered.sort_unstable();
+                let job =
+                    Job { kind: Kind::Sweep, part: tree.unused(), from: 0, before: tree.of.next, zones: gathered };
+                return Some(Choice::Begin { job, parts: Vec::new(), closes: Vec::new() });
+            }
+        }
+        None
     }
 
     /// All partitions, once neighbours have the range of this one, too: one of them, or both a piece, where they are small.
@@ -463,7 +540,11 @@ impl Policy for Ring {
         }
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
         let Some(share) = self.over(&tree).or(stuck) else {
-            return self.rewrite(&tree).filter(|_| of.goal == Goal::All).unwrap_or(Choice::Nothing);
+            let more = match of.goal {
+                Goal::All => self.rewrite(&tree),
+                _ => due(of, self.sizes).and_then(|_| self.gather(&tree)),
+            };
+            return more.unwrap_or(Choice::Nothing);
         };
         // Tombstones that are only in memory hide bytes, too.
         let in_memory = |share: &Share| share.part.hidden > share.hidden / 2 && share.part.bytes > 0;
@@ -494,7 +575,7 @@ impl Policy for Ring {
         }
         let takes = |share: &&Share| u64::from(of.free) > tree.zones(share.part.bytes);
         let last = tree.shares.iter().filter(|share| in_memory(share)).filter(takes).max_by_key(|share| share.weight());
-        last.map_or(Choice::Nothing, flush_of)
+        last.map(flush_of).or_else(|| self.gather(&tree)).unwrap_or(Choice::Nothing)
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {
@@ -504,22 +585,28 @@ impl Policy for Ring {
             let stuck = of.jobs.is_empty() && matches!(self.choose(of), Choice::Nothing);
             return if stuck { Pressure::Full } else { Pressure::Stop };
         }
-        let Some(job) = of.jobs.iter().rev().find(|job| job.kind == Kind::Sweep) else { return Pressure::None };
+        let headroom = (self.sizes.memtable + self.sizes.memtable / 4 - full).min(longest(self.sizes) - log);
+        let due = due(of, self.sizes);
+        if of.jobs.is_empty() {
+            // What is due is flushed next, or a merge begins for it.
+            let begins = due.is_some() && !matches!(self.choose(of), Choice::Nothing);
+            return if begins { Pressure::Slow(headroom / 4) } else { Pressure::None };
+        }
         let tree = Tree::of(of);
-        let upper: Vec<&Table> = of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
-        let lower: Vec<&Table> = tree.bottom.iter().filter(|table| table.id < job.before).copied().collect();
-        let merged = merged(of.order, &upper, &lower);
-        let under = lower.iter().zip(merged).filter(|(table, merged)| *merged || job.zones.contains(&table.zone));
-        let rest: u64 = upper.iter().chain(under.map(|(table, _)| table)).map(|table| table.bytes).sum();
-        let room = u64::from(of.free).saturating_sub(tree.promised()).min(self.slack(&tree)) * of.zone;
-        let steps = rest / self.sizes.step.max(1) + 1;
-        // Where the sweep must end before memory, or what the log keeps, can be flushed, both must last until then.
-        let shares = || tree.shares.iter().enumerate();
-        let largest = shares().max_by_key(|(_, share)| share.part.bytes);
-        let oldest = shares().max_by_key(|(_, share)| share.part.log);
-        let waits = largest.into_iter().chain(oldest).any(|(at, _)| tree.slices(at) >= self.slices);
-        let (memory, rest_of_log) = (self.sizes.memtable + self.sizes.memtable / 4 - full, longest(self.sizes) - log);
-        let room = if waits { memory.min(rest_of_log) } else { (room / 2).max(self.sizes.memtable / 4) };
-        Pressure::Slow((room / steps).min(rest_of_log))
+        let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
+        // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.
+        let at = due.and_then(|due| of.parts.iter().position(|part| part.id == due.id));
+        if let Some(bytes) = at.and_then(|at| self.waits(&tree, at)) {
+            return Pressure::Slow(headroom / (steps(bytes) + MORE));
+        }
+        if of.jobs.iter().all(|job| job.kind != Kind::Sweep) {
+            return if due.is_some() { Pressure::Slow(headroom / 4) } else { Pressure::None };
+        }
+        let room = u64::from(of.free).saturating_sub(tree.promised());
+        // The dial may be exceeded a little.
+        let room = if self.bottom == 0 { room / 4 * 3 } else { room.min(self.slack(&tree)) / 2 };
+        let room = (room * of.zone).max(headroom);
+        let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
+        Pressure::Slow((room / steps(rest)).min(headroom / 4))
     }
 }

@@ -89,6 +89,29 @@ fn ring_overwrites_a_full_drive_without_a_deadlock() {
     }
 }
 
+/// Puts, and counts the longest row of times that the policy lets nobody put at all.
+fn stops(model: &mut Model, puts: impl Iterator<Item = u32>) -> u64 {
+    model.restart();
+    puts.for_each(|key| model.put(key).unwrap());
+    model.counts.stopped
+}
+
+#[test]
+fn ring_never_stops_puts_for_a_whole_merge() {
+    // An empty store first: its few partitions grow alike, so that one is too large for its slices while another one is swept.
+    let mut model = ring(280);
+    let all = keys(model.shape, 110);
+    let mut keys = random();
+    let stopped = stops(&mut model, (0..all).map(|_| keys.random_range(0..all)));
+    assert_eq!(stopped, 0, "steps in a row while it fills up");
+    for percent in [70, 85, 92] {
+        let mut model = ring(280);
+        let all = fill(&mut model, percent);
+        let stopped = stops(&mut model, (0..all / 3).map(|_| keys.random_range(0..all)));
+        assert_eq!(stopped, 0, "steps in a row, {percent} % full");
+    }
+}
+
 #[test]
 fn ring_frees_what_tombstones_hide_without_a_put() {
     let mut model = ring(280);

@@ -37,6 +37,8 @@ pub(crate) struct Worker {
     thread: Arc<Maintenance>,
     /// One at a time.
     work: Mutex<Work>,
+    /// Whoever works next: a lock that its last owner takes again at once is never free for those who wait.
+    turn: Mutex<()>,
     /// Bytes that may be put before the policy is asked again.
     admitted: AtomicI64,
 }
@@ -50,8 +52,8 @@ struct Work {
     undone: Option<u64>,
     /// Choices so far.
     choices: u64,
-    /// How many there were when a limited amount was admitted last.
-    limited: Option<u64>,
+    /// How many there were when something was admitted last.
+    granted: Option<u64>,
 }
 
 /// What was done.
@@ -125,18 +127,6 @@ impl Work {
         Ok(Done::Other)
     }
 
-    /// Makes choices until one is a step of a merge. False: nothing is to be done.
-    fn some(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<bool> {
-        for at in 0..AT_ONCE {
-            match self.one(core, policy, goal)? {
-                Done::Nothing => return Ok(at > 0),
-                Done::Merge => break,
-                Done::Other => {}
-            }
-        }
-        Ok(true)
-    }
-
     /// Logs what is decided, and makes it durable.
     fn decide(&mut self, core: &Core, notes: &[Note], cause: Cause) -> Result<()> {
         let seq = core.note(notes);
@@ -176,31 +166,43 @@ impl Work {
     /// none.
     fn admit(&mut self, core: &Arc<Core>, policy: &dyn Policy, deletes: bool) -> Result<u64> {
         let memtable = core.options.memtable_bytes as u64;
-        if !core.tenant.volume().is_threaded() {
-            self.some(core, policy, Goal::Usual)?;
+        // Without a thread nobody else works, unless somebody has since.
+        if !core.tenant.volume().is_threaded() && self.granted == Some(self.choices) {
+            self.one(core, policy, Goal::Usual)?;
         }
         loop {
-            match policy.pressure(&Tree::of(core, Goal::Usual).snapshot()) {
-                Pressure::None => return Ok(memtable / PARTS),
-                Pressure::Slow(bytes) if self.limited != Some(self.choices) => {
-                    self.limited = Some(self.choices);
-                    // Zones may be many memories long: what is admitted has to fit into memory, too.
-                    return Ok(bytes.min((memtable + memtable / 4).saturating_sub(core.view().in_memory() as u64)));
-                }
-                Pressure::Slow(_) | Pressure::Stop if self.some(core, policy, Goal::Usual)? => {}
+            match self.grant(core, policy) {
+                Ok(bytes) => return Ok(bytes),
+                Err(Pressure::Slow(_) | Pressure::Stop) if self.one(core, policy, Goal::Usual)? != Done::Nothing => {}
                 _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
                 _ => return Err(core.no_space()),
             }
         }
     }
+
+    /// Bytes that may be put without more work, or why there are none.
+    fn grant(&mut self, core: &Core, policy: &dyn Policy) -> std::result::Result<u64, Pressure> {
+        let memtable = core.options.memtable_bytes as u64;
+        let bytes = match policy.pressure(&Tree::of(core, Goal::Usual).snapshot()) {
+            Pressure::None => memtable / PARTS,
+            // Zones may be many memories long: what is admitted has to fit into memory, too.
+            Pressure::Slow(bytes) if self.granted != Some(self.choices) => {
+                bytes.min((memtable + memtable / 4).saturating_sub(core.view().in_memory() as u64))
+            }
+            pressure => return Err(pressure),
+        };
+        self.granted = Some(self.choices);
+        Ok(bytes)
+    }
 }
 
 impl Worker {
     pub fn new(core: Arc<Core>, policy: Box<dyn Policy>, thread: Arc<Maintenance>) -> Worker {
-        Worker { core, policy, thread, work: Mutex::default(), admitted: AtomicI64::default() }
+        Worker { core, policy, thread, work: Mutex::default(), turn: Mutex::default(), admitted: AtomicI64::default() }
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
+        let _turn = lock(&self.turn);
         lock(&self.work)
     }
 
@@ -215,8 +217,9 @@ impl Worker {
             let mut work = self.work();
             // Somebody else may have come before.
             if self.admitted.load(Ordering::Acquire) <= 0 {
+                // What was put beyond what was admitted counts.
                 let admitted = work.admit(&self.core, self.policy.as_ref(), deletes)?;
-                self.admitted.store(admitted.clamp(1, i64::MAX as u64) as i64, Ordering::Release);
+                self.admitted.fetch_add(admitted.min(i64::MAX as u64 / 2) as i64, Ordering::AcqRel);
                 drop(work);
                 self.thread.ring();
             }
@@ -226,12 +229,33 @@ impl Worker {
 
     /// Carries out choices up to a step of a merge. False: there was nothing to do.
     pub fn step(&self, goal: Goal) -> Result<bool> {
-        self.work().some(&self.core, self.policy.as_ref(), goal)
+        for at in 0..AT_ONCE {
+            match self.one(goal)? {
+                Done::Nothing => return Ok(at > 0),
+                Done::Merge => break,
+                Done::Other => {}
+            }
+        }
+        Ok(true)
     }
 
-    /// One choice. False: there was nothing to do.
-    fn one(&self, goal: Goal) -> Result<bool> {
-        Ok(self.work().one(&self.core, self.policy.as_ref(), goal)? != Done::Nothing)
+    /// Carries out one choice.
+    fn one(&self, goal: Goal) -> Result<Done> {
+        let mut work = self.work();
+        let done = work.one(&self.core, self.policy.as_ref(), goal)?;
+        // Puts need not wait for the end of the next choice, as long as this lasts.
+        if done != Done::Nothing
+            && let Ok(bytes) = work.grant(&self.core, self.policy.as_ref())
+        {
+            self.admitted.fetch_max(bytes.min(i64::MAX as u64) as i64, Ordering::AcqRel);
+        }
+        Ok(done)
+    }
+
+    /// One choice, as the maintenance thread makes them while puts go on. False: there was nothing to do. `ahead`: nor is there a put that waits for the drive.
+    pub fn tend(&self, ahead: bool) -> Result<bool> {
+        let done = self.one(Goal::Usual)? != Done::Nothing;
+        Ok(done || ahead && self.one(Goal::Ahead)? != Done::Nothing)
     }
 
     /// Sees to it that so many more ranges may be deleted, with so many bytes of keys.
@@ -246,7 +270,7 @@ impl Worker {
         };
         if !fits() {
             self.flush_all()?;
-            while !fits() && self.one(Goal::All)? {}
+            while !fits() && self.one(Goal::All)? != Done::Nothing {}
         }
         if fits() {
             return Ok(());
@@ -279,7 +303,7 @@ impl Worker {
         while core.view().memory().any(|memory| due(memory.oldest()))
             || core.view().ranges.oldest_record().is_some_and(due)
         {
-            if !self.one(Goal::Flush)? {
+            if self.one(Goal::Flush)? == Done::Nothing {
                 return Err(core.no_space());
             }
         }
@@ -291,20 +315,38 @@ impl Worker {
     /// # Errors
     /// `NoSpace`, and those of the work.
     pub fn merge_all(&self) -> Result<()> {
+        self.merge(|_, _| true)
+    }
+
+    /// The same of keys from `from` on and before `to`. The policy chooses, as if all were to be merged, until these are.
+    ///
+    /// # Errors
+    /// `NoSpace`, and those of the work.
+    pub fn merge_range(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let order = self.core.order();
+        self.merge(|first, last| order.compare(first, to).is_lt() && order.compare(from, last).is_le())
+    }
+
+    /// Merges until no table is left to be merged whose first and last key are `wanted`.
+    fn merge(&self, wanted: impl Fn(&[u8], &[u8]) -> bool) -> Result<()> {
         self.flush_all()?;
         let before = self.core.look(|manifest| manifest.next);
         let over = |manifest: &Manifest| {
             let waste = |table: &TableInfo| {
                 table.stale + table.deletes > 0 && table.live > 0 && table.seqs.1 <= self.core.settled()
             };
-            let merged = |table: &TableInfo| table.group == BOTTOM && !waste(table) || table.id >= before;
+            let merged = |table: &TableInfo| {
+                table.group == BOTTOM && !waste(table) || table.id >= before || !wanted(table.first(), &table.largest)
+            };
             manifest.jobs.is_empty() && manifest.tables.values().all(merged)
         };
         let dead = || {
             let (view, settled) = (self.core.view(), self.core.settled());
-            view.described(self.core.order()).tables.iter().any(|table| table.dead > 0 && table.dead_at <= settled)
+            let described = view.described(self.core.order());
+            let mut tables = described.tables.iter().filter(|table| wanted(&table.smallest, &table.largest));
+            tables.any(|table| table.dead > 0 && table.dead_at <= settled)
         };
-        while (dead() || !self.core.look(over)) && self.one(Goal::All)? {}
+        while (dead() || !self.core.look(over)) && self.one(Goal::All)? != Done::Nothing {}
         while ranges::settle(&self.core, &mut self.work())? {}
         Ok(())
     }

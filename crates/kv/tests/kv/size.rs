@@ -2,7 +2,7 @@
 
 use crate::support::{config, configs, formatted, options, value};
 use imbrex_device::{Cause, Drive};
-use imbrex_emulator::Emulator;
+use imbrex_emulator::{Config, Emulator};
 use imbrex_kv::{Kv, Make, Options};
 use std::sync::Arc;
 
@@ -98,4 +98,43 @@ fn no_data_is_read_for_it() {
     let indexes = read();
     store.approximate_bytes(None, None).unwrap();
     assert_eq!(read(), indexes);
+}
+
+#[test]
+fn a_range_is_compacted_and_what_lies_elsewhere_need_not_be() {
+    const MANY: u64 = 10 * KEYS;
+    let options = Options { memtable_bytes: 256 << 10, table_bytes: 256 << 10, step_bytes: 256 << 10, ..options() };
+    let store = Kv::open(formatted(&Config::tiny()), options).unwrap();
+    let other = store.space("other", BYTES, Make::New).unwrap();
+    for n in 0..2 * MANY {
+        store.put(&key(n * 7919 % MANY), &value(n, VALUE), false).unwrap();
+    }
+    other.put(b"k", b"v", false).unwrap();
+    let ends = |part: u64| (key(part * MANY / 10), key((part + 1) * MANY / 10));
+    let compact = |part| store.compact_range(Some(&ends(part).0), Some(&ends(part).1)).unwrap();
+    let bytes = |part| store.approximate_bytes(Some(&ends(part).0), Some(&ends(part).1)).unwrap();
+    for n in 3 * MANY / 10..4 * MANY / 10 {
+        store.delete(&key(n), false).unwrap();
+    }
+    store.flush().unwrap();
+    assert!(bytes(3) > 100_000);
+    compact(3);
+    // A block at each end has keys of others, too.
+    assert!(bytes(3) < 20_000 && bytes(4) > 500_000, "{} {}", bytes(3), bytes(4));
+    store.compact_range(None, None).unwrap();
+    for n in 7 * MANY / 10 + 200..8 * MANY / 10 - 200 {
+        store.put(&key(n), &value(n, VALUE), false).unwrap();
+    }
+    store.flush().unwrap();
+    // Slices lie over the seventh part; what is asked for is merged already.
+    let (levels, twice) = (store.figures().levels, bytes(7));
+    assert!(levels[0].0 > 0);
+    [0, 3, 5].into_iter().for_each(compact);
+    other.compact_range(None, None).unwrap();
+    store.compact_range(Some(b"x"), None).unwrap();
+    assert_eq!((store.figures().levels, bytes(7)), (levels, twice));
+    compact(7);
+    assert!(bytes(7) < twice * 2 / 3, "{} of {twice}", bytes(7));
+    assert_eq!((other.get(b"k").unwrap().unwrap(), store.get(&key(0)).unwrap().is_some()), (b"v".to_vec(), true));
+    assert_eq!(store.check().unwrap(), [""; 0]);
 }
