@@ -8,9 +8,26 @@ use imbrex_emulator::{Config, Op, Overrides, Profile, TraceEntry};
 use libfuzzer_sys::fuzz_target;
 
 fn trace() -> Vec<TraceEntry> {
-    let entry = |op, offset, len| TraceEntry { sequence: 0, op, cause: "wal", priority: "normal", zone: 0, offset, len, result: "ok" };
+    let entry = |op, offset, len| TraceEntry {
+        sequence: 0,
+        op,
+        cause: "wal",
+        priority: "normal",
+        zone: 0,
+        offset,
+        len,
+        result: "ok",
+    };
     let places = [0, 4096, 1 << 20, 300 << 20, 1 << 40, u64::MAX];
-    let ops = [(Op::Open, 0), (Op::Write, 65_536), (Op::Read, 65_536), (Op::Flush, 0), (Op::Finish, 0), (Op::Reset, 0), (Op::Read, u32::MAX)];
+    let ops = [
+        (Op::Open, 0),
+        (Op::Write, 65_536),
+        (Op::Read, 65_536),
+        (Op::Flush, 0),
+        (Op::Finish, 0),
+        (Op::Reset, 0),
+        (Op::Read, u32::MAX),
+    ];
     places.into_iter().flat_map(|at| ops.map(|(op, len)| entry(op, at, len))).collect()
 }
 

@@ -11,9 +11,9 @@ use imbrex_kv::table::{Identity, Iter, Source, Table, Uncached};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
-const FOOTER: usize = 96;
+const FOOTER: usize = 80;
 const TRAILER: usize = 12;
-const IDENTITY: Identity = Identity { table: 7, space: 3, life: 0x1234_5678_9abc_def0 };
+const IDENTITY: Identity = Identity { table: 7, life: 0x1234_5678_9abc_def0 };
 
 /// Makes the trailer of a block right that stands at `at`.
 fn seal(block: &mut [u8], what: u8, at: u64) {
@@ -29,13 +29,13 @@ fn seal(block: &mut [u8], what: u8, at: u64) {
 fn seal_end(table: &mut [u8]) -> Option<(u64, u64)> {
     let end = table.len().checked_sub(FOOTER)?;
     let (rest, footer) = table.split_at_mut(end);
-    footer[..24].copy_from_slice(b"IMBXtabl\x01\0\0\0\x60\0\0\0\0\0\0\0\0\0\0\0");
-    for (n, number) in [IDENTITY.table, IDENTITY.space, IDENTITY.life].into_iter().enumerate() {
+    footer[..24].copy_from_slice(b"IMBXtabl\x02\0\0\0\x50\0\0\0\0\0\0\0\0\0\0\0");
+    for (n, number) in [IDENTITY.table, IDENTITY.life].into_iter().enumerate() {
         footer[24 + 8 * n..][..8].copy_from_slice(&number.to_le_bytes());
     }
     let mut end = end;
-    for (n, what) in [(1, 0), (2, 3), (3, 4), (4, 5), (5, 6)].into_iter().rev() {
-        let field: &mut [u8; 8] = footer[48 + 8 * n..].first_chunk_mut()?;
+    for (n, what) in [(1, 0), (2, 3), (3, 4), (4, 5)].into_iter().rev() {
+        let field: &mut [u8; 8] = footer[40 + 8 * n..].first_chunk_mut()?;
         let len = u64::from_le_bytes(*field).min(end as u64);
         *field = len.to_le_bytes();
         let at = end - len as usize;
@@ -43,7 +43,7 @@ fn seal_end(table: &mut [u8]) -> Option<(u64, u64)> {
             seal(&mut rest[at..end], what, at as u64);
             end = at;
         } else {
-            footer[48..56].copy_from_slice(&(at as u64).to_le_bytes());
+            footer[40..48].copy_from_slice(&(at as u64).to_le_bytes());
             let sum = crc32c::crc32c(footer);
             footer[16..20].copy_from_slice(&sum.to_le_bytes());
             return Some((at as u64, end as u64));
@@ -108,7 +108,7 @@ fuzz_target!(|data: &[u8]| {
             let sought = iter.seek(key, seq);
             table.approximate_offset(key).ok();
             if sound {
-                let version = found.unwrap().version.map(|version| version.seq);
+                let version = found.unwrap().map(|version| version.seq);
                 sought.unwrap();
                 assert_eq!(version, (iter.valid() && iter.key() == key).then(|| iter.seq()));
             }
@@ -124,7 +124,7 @@ fuzz_target!(|data: &[u8]| {
     if sound {
         assert_eq!((forward, back), (Some(entries), Some(entries)));
         for (key, seq, value) in keys {
-            let version = table.get(&key, seq).unwrap().version.unwrap();
+            let version = table.get(&key, seq).unwrap().unwrap();
             assert_eq!((version.seq, &version.value[..]), (seq, &value[..]));
         }
     }

@@ -54,6 +54,11 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// Whether it deletes a range of keys, or all of a space.
+    pub(crate) fn is_range(&self) -> bool {
+        matches!(self.act, Act::DeleteRange | Act::DropSpace)
+    }
+
     /// The first key of a range, and the key behind the last; `None`: there is no such end.
     pub fn range(&self) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
         ((self.ends & HAS_FROM != 0).then_some(self.key), (self.ends & HAS_TO != 0).then_some(self.value))

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::manifest::{Space, TableInfo};
     use crate::policy::{BOTTOM, Group, Job, Kind};
-    use crate::table::RangeTombstone;
+    use crate::ranges::RangeTombstone;
     use proptest::prelude::*;
 
     fn table(id: u64, group: Group, zone: u32, keys: (u8, u8)) -> Note {

@@ -12,6 +12,7 @@ mod memtable;
 mod options;
 mod order;
 pub mod policy;
+mod ranges;
 mod read;
 mod recover;
 mod space;

@@ -5,8 +5,8 @@
 
 use crate::order::Order;
 use crate::policy::{BOTTOM, Group, HIGHEST, Job, Key, Kind, Table, Window};
+use crate::ranges::RangeTombstone;
 use crate::space::{MOST_SPACES, UNNAMED};
-use crate::table::RangeTombstone;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ const MOST_PARTS: u32 = 1 << 31;
 /// Jobs at once; a policy has fewer.
 const MOST_JOBS: usize = 64;
 
-/// Deleted ranges of a store; it makes fewer.
-const MOST_NOTED: usize = 1 << 14;
+/// Deleted ranges of a store; it has far fewer.
+pub(crate) const MOST_NOTED: usize = 1 << 14;
 
 /// Version of the notes.
 const VERSION: u8 = 3;

@@ -93,7 +93,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
         if table.info.seqs.0 > seq || table.info.seqs.1 < floor {
             continue;
         }
-        if let Some(found) = table.get(key, seq)?.version
+        if let Some(found) = table.get(key, seq)?
             && newest.as_ref().is_none_or(|(newest, ..)| *newest < found.seq)
         {
             newest = Some((found.seq, found.kind, found.value.to_vec()));

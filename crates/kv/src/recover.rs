@@ -1,18 +1,18 @@
 //! Opening a store: the metadata log, then the write-ahead log behind its front, and what a dead process left of that in memory.
 
-use crate::batch::{self, Found, Record};
+use crate::batch::{self, Change, Found, Record};
 use crate::core::cache::Cache;
 use crate::core::file::TableFile;
 use crate::core::ranges::{Range, Ranges};
 use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
-use crate::manifest::{MOST, Manifest, Note, Places, Space, WalZone, notes, record};
+use crate::manifest::{MOST, MOST_NOTED, Manifest, Note, Places, Space, WalZone, notes, record};
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{self, Policy, Ring, Sizes};
+use crate::ranges::RangeTombstone;
 use crate::space::{Spaces, UNNAMED, known};
-use crate::table::RangeTombstone;
 use crate::wal::{self, Wal, WalOptions};
 use crate::write::insert;
 use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
@@ -156,10 +156,17 @@ impl<'a> Replay<'a> {
         self.part.drain(..done);
     }
 
+    /// Whether a store could have written it. Spaces that were dropped may have older records.
+    fn makes_sense(&self, record: &Record<'_>) -> bool {
+        let known = |manifest: &Manifest| record.changes().all(|change| manifest.spaces.contains_key(&change.space));
+        let ranges = record.changes().filter(Change::is_range).count();
+        self.core.look(known) && (ranges == 0 || self.core.view().ranges.iter().count() + ranges <= MOST_NOTED)
+    }
+
     fn record(&mut self, record: &Record<'_>, at: u64, bytes: &[u8]) {
         let (seq, end) = (record.seq, record.seq.saturating_add(record.count()));
         let memory = at + bytes.len() as u64 > self.memory_from;
-        if end > MOST || !self.core.has_spaces(record.changes().map(|change| change.space), true) {
+        if end > MOST || !self.makes_sense(record) {
             self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
             return;
         }
@@ -190,7 +197,10 @@ fn refused(tenant: &Tenant, sentence: String) -> Error {
 /// The orders of all spaces; `unnamed`: that of the unnamed one.
 fn orders(manifest: &Manifest, unnamed: &Arc<dyn Order>) -> std::result::Result<Arc<Spaces>, String> {
     let spaces = Spaces::default();
-    for (number, Space { name, order, .. }) in &manifest.spaces {
+    for (number, Space { name, order, dropped }) in &manifest.spaces {
+        if !dropped {
+            spaces.add(*number);
+        }
         let known = if *number == UNNAMED { Some(unnamed.clone()) } else { known(order) };
         match known.filter(|known| known.name() == order) {
             Some(known) => spaces.set(*number, &known),

@@ -5,7 +5,7 @@
 
 use crate::order::{Bytewise, Order};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -39,6 +39,12 @@ pub(crate) fn full(space: u16, key: &[u8]) -> Vec<u8> {
     [&(2 * space + 1).to_be_bytes()[..], key].concat()
 }
 
+/// The tree's keys between which the keys of a space from `from` on and before `to` are; `None`: from the first, or to the last.
+pub(crate) fn ends(space: u16, from: Option<&[u8]>, to: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+    let from = from.map_or_else(|| begin(space).to_vec(), |from| full(space, from));
+    (from, to.map_or_else(|| end(space).to_vec(), |to| full(space, to)))
+}
+
 /// The user's key, where the tree's key is of this space.
 pub(crate) fn user(space: u16, full: &[u8]) -> Option<&[u8]> {
     full.strip_prefix(&(2 * space + 1).to_be_bytes())
@@ -66,17 +72,44 @@ pub(crate) fn known(name: &str) -> Option<Arc<dyn Order>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
 }
 
-/// The order of the tree's keys: by spaces, and each in its own.
+/// The spaces of an open store, and the order of the tree's keys: by spaces, and each in its own.
 #[derive(Default)]
 pub(crate) struct Spaces {
+    /// Those that may be written to.
+    there: RwLock<BTreeSet<u16>>,
+    /// Those that were there since the store was opened.
+    had: Mutex<BTreeSet<u16>>,
     /// Orders that are not bytewise; without one the tree's keys are in the order of their bytes.
     orders: RwLock<BTreeMap<u16, Arc<dyn Order>>>,
     any: AtomicBool,
 }
 
 impl Spaces {
+    /// A number that no space has had since the store was opened: whoever still has a handle of a dropped one must not write to another.
+    pub fn unused(&self) -> Option<u16> {
+        let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..MOST_SPACES).find(|number| !had.contains(number))
+    }
+
+    /// Whether all of these may be written to.
+    pub fn are_there(&self, mut spaces: impl Iterator<Item = u16>) -> bool {
+        let there = self.there.read().unwrap_or_else(PoisonError::into_inner);
+        spaces.all(|space| there.contains(&space))
+    }
+
+    /// From now on the space may be written to.
+    pub fn add(&self, space: u16) {
+        self.there.write().unwrap_or_else(PoisonError::into_inner).insert(space);
+    }
+
+    /// From now on the space must not be written to.
+    pub fn remove(&self, space: u16) {
+        self.there.write().unwrap_or_else(PoisonError::into_inner).remove(&space);
+    }
+
     /// The space's keys are in this order from now on; it has none yet.
     pub fn set(&self, space: u16, order: &Arc<dyn Order>) {
+        self.had.lock().unwrap_or_else(PoisonError::into_inner).insert(space);
         let mut orders = self.orders.write().unwrap_or_else(PoisonError::into_inner);
         match order.name() == Bytewise.name() {
             true => drop(orders.remove(&space)),

@@ -3,16 +3,21 @@
 use crate::batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 use crate::core::Core;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
+use crate::ranges::RangeTombstone;
 use crate::space::{self, MARK, full};
 use crate::sync::lock;
-use crate::table::{Kind, RangeTombstone};
+use crate::table::Kind;
 use crate::work::Worker;
 use imbrex_device::{Code, Error, Result};
 use std::sync::atomic::Ordering;
 
-/// Refuses what the store cannot keep.
-fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
+/// Refuses what the store cannot keep. Returns how many ranges are deleted, and bytes of their keys in the tree.
+fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
     let refuse = |sentence: String| Err(Error::refused(Code::InvalidArgument, &core.tenant.volume().name(), sentence));
+    if batch.store().is_some_and(|store| store != core.opening()) {
+        return refuse("the batch names spaces of another store, or of an earlier opening; make it anew".into());
+    }
+    let (mut ranges, mut bytes) = (0, 0);
     for change in batch.changes_in(space) {
         if change.key.len() > MAX_KEY {
             return refuse(format!(
@@ -29,6 +34,7 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
             if core.order().compare(&begin, &end).is_gt() {
                 return refuse("the range ends before it begins; give its first key first".into());
             }
+            (ranges, bytes) = (ranges + 1, bytes + (begin.len() + end.len()) as u64);
         }
         if change.value.len() > MAX_VALUE {
             let len = change.value.len();
@@ -36,47 +42,28 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<()> {
         }
     }
     let most = core.largest_entry();
-    if let Some(change) = batch.changes_in(space).find(|change| entry_bytes(change) > most) {
+    if let Some(change) = batch.changes_in(space).find(|change| !change.is_range() && entry_bytes(change) > most) {
         let (key, value) = (change.key.len(), change.value.len());
         return refuse(format!(
             "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
         ));
     }
-    if batch.store().is_some_and(|store| store != core.opening()) {
-        return refuse("the batch names spaces of another store, or of an earlier opening; make it anew".into());
-    }
-    let (count, bytes) = ranges(batch);
-    if count > MOST_RANGES || bytes > MOST_RANGE_BYTES {
+    if ranges > MOST_RANGES || bytes > MOST_RANGE_BYTES {
         return refuse(format!(
-            "a batch that deletes {count} ranges with {bytes} bytes of keys is too long; one has {MOST_RANGES} and {MOST_RANGE_BYTES} at most"
+            "a batch that deletes {ranges} ranges with {bytes} bytes of keys is too long; one has {MOST_RANGES} and {MOST_RANGE_BYTES} at most"
         ));
     }
     if batch.bytes() > u32::MAX as usize {
         return refuse(format!("a batch of {} bytes is too long; write it in parts of less than 4 GiB", batch.bytes()));
     }
-    Ok(())
-}
-
-/// How many ranges a batch deletes, and bytes of their keys, in the tree.
-fn ranges(batch: &Batch) -> (usize, u64) {
-    let bytes = |change: Change<'_>| (2 * MARK + 1 + change.key.len() + change.value.len()) as u64;
-    batch.changes().filter(is_range).fold((0, 0), |(n, all), change| (n + 1, all + bytes(change)))
-}
-
-fn is_range(change: &Change<'_>) -> bool {
-    matches!(change.act, Act::DeleteRange | Act::DropSpace)
+    Ok((ranges, bytes))
 }
 
 /// The keys of the tree between which a range is.
 fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
     let (from, to) = change.range();
-    let space = change.space;
-    let from = match (change.act, from) {
-        (Act::DropSpace, _) => space::dropped(space).to_vec(),
-        (_, Some(from)) => full(space, from),
-        (_, None) => space::begin(space).to_vec(),
-    };
-    (from, to.map_or_else(|| space::end(space).to_vec(), |to| full(space, to)))
+    let (begin, end) = space::ends(change.space, from, to);
+    if change.act == Act::DropSpace { (space::dropped(change.space).to_vec(), end) } else { (begin, end) }
 }
 
 /// What an entry takes of a table at the most: its key stands in the entry, in two indexes, and in the table's description.
@@ -86,19 +73,18 @@ fn entry_bytes(change: &Change<'_>) -> u64 {
 
 /// Writes a batch to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for.
 pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16), sync: bool) -> Result<()> {
-    check(core, (batch, space))?;
+    let (ranges, bytes) = check(core, (batch, space))?;
     let nothing =
-        |change: Change<'_>| is_range(&change) && core.order().compare(&ends(&change).0, &ends(&change).1).is_ge();
+        |change: Change<'_>| change.is_range() && core.order().compare(&ends(&change).0, &ends(&change).1).is_ge();
     if !batch.changes_in(space).all(nothing) {
         let deletes = batch.changes_in(space).all(|change| change.act != Act::Put);
-        let (ranges, bytes) = ranges(batch);
         if ranges > 0 {
             worker.make_room_for_ranges(ranges, bytes)?;
         }
         worker.make_room(batch.bytes() as u64, deletes)?;
         let _one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
-        if !core.has_spaces(batch.changes_in(space).map(|change| change.space), false) {
+        if !core.spaces.are_there(batch.changes_in(space).map(|change| change.space)) {
             let sentence = "the space is gone; it was dropped";
             return Err(Error::refused(Code::NotFound, &core.tenant.volume().name(), sentence));
         }
@@ -115,9 +101,9 @@ pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>,
     for change in changes {
         let kind = if change.act == Act::Put { Kind::Put } else { Kind::Delete };
         if change.act == Act::DropSpace {
-            core.drop_space(change.space);
+            core.spaces.remove(change.space);
         }
-        if is_range(&change) {
+        if change.is_range() {
             let (begin, end) = ends(&change);
             if core.order().compare(&begin, &end).is_lt() {
                 core.delete_range(RangeTombstone { begin, end, seq }, record);

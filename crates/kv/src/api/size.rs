@@ -1,6 +1,7 @@
 //! How much a range of keys has.
 
 use crate::core::Core;
+use crate::core::file::TableFile;
 use imbrex_device::Result;
 
 /// Bytes of tables that the keys from `from` on have which are before `to`, about. Both are keys of the tree.
@@ -9,12 +10,6 @@ pub(super) fn approximate_bytes(core: &Core, from: &[u8], to: &[u8]) -> Result<u
     if order.compare(from, to).is_ge() {
         return Ok(0);
     }
-    let mut bytes = 0;
-    for run in view.tables.runs() {
-        let begin = run.partition_point(|table| order.compare(&table.info.largest, from).is_lt());
-        for table in run[begin..].iter().take_while(|table| order.compare(table.info.first(), to).is_lt()) {
-            bytes += table.bytes_from(from)?.saturating_sub(table.bytes_from(to)?);
-        }
-    }
-    Ok(bytes)
+    let bytes = |file: &TableFile| Ok(file.bytes_from(from)?.saturating_sub(file.bytes_from(to)?));
+    view.tables.within(order, from, to).map(|file| bytes(file)).sum()
 }

@@ -26,7 +26,7 @@ fn refuse<T>(core: &Core, code: Code, sentence: String) -> Result<T> {
 }
 
 /// The number of the space with this name, and with keys in the order of that name.
-pub(super) fn open(core: &Core, name: &str, order: &str, make: Make) -> Result<u16> {
+pub(super) fn open(core: &Core, worker: &Worker, name: &str, order: &str, make: Make) -> Result<u16> {
     // One at a time, so that a name has one number.
     let _one = lock(&core.naming);
     match find(core, name) {
@@ -38,13 +38,17 @@ pub(super) fn open(core: &Core, name: &str, order: &str, make: Make) -> Result<u
         ),
         Some((number, _)) => Ok(number),
         None if make == Make::Never => refuse(core, Code::NotFound, format!("there is no space {name:?}")),
-        None => add(core, name, order),
+        None => {
+            // One that was dropped with this name must be so durably first, or there would be two.
+            worker.note_ranges()?;
+            add(core, name, order)
+        }
     }
 }
 
 /// Number and order of the space with this name.
 fn find(core: &Core, name: &str) -> Option<(u16, String)> {
-    let found = core.spaces().into_iter().find(|(_, space)| space.name == name);
+    let found = core.named_spaces().into_iter().find(|(_, space)| space.name == name);
     found.map(|(number, space)| (number, space.order))
 }
 
@@ -65,7 +69,6 @@ pub(super) fn drop_named(core: &Core, worker: &Worker, name: &str) -> Result<()>
     worker.note_ranges()?;
     if order != Bytewise.name() {
         // Later openings need not know its order.
-        worker.flush_all()?;
         worker.merge_all()?;
     }
     Ok(())
@@ -80,7 +83,7 @@ fn add(core: &Core, name: &str, order: &str) -> Result<u16> {
     let Some(how) = known(order) else {
         return refuse(core, Code::InvalidArgument, format!("this program knows no order {order:?} of keys"));
     };
-    let Some(number) = core.new_space() else {
+    let Some(number) = core.spaces.unused() else {
         let sentence =
             format!("the store has had {MOST_SPACES} spaces, and takes no more; drop some, and open it anew");
         return refuse(core, Code::InvalidArgument, sentence);
@@ -88,15 +91,16 @@ fn add(core: &Core, name: &str, order: &str) -> Result<u16> {
     core.spaces.set(number, &how);
     let space = Space { name: name.into(), order: order.into(), dropped: false };
     let made = core.commit(core.note(&[Note::Space(number, space)]), Cause::Journal);
-    if made.is_err() {
-        core.note(&[Note::NoSpace(number)]);
+    match made {
+        Ok(()) => core.spaces.add(number),
+        Err(_) => drop(core.note(&[Note::NoSpace(number)])),
     }
     made.map(|()| number)
 }
 
 /// Names of all spaces but the unnamed one, and of their orders.
 pub(super) fn names(core: &Core) -> Vec<(String, String)> {
-    let named = core.spaces().into_iter().filter(|(_, space)| !space.name.is_empty());
+    let named = core.named_spaces().into_iter().filter(|(_, space)| !space.name.is_empty());
     let mut names: Vec<_> = named.map(|(_, space)| (space.name, space.order)).collect();
     names.sort();
     names

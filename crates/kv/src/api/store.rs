@@ -69,13 +69,6 @@ impl Kv {
         &self.shell.core
     }
 
-    /// Ends of a range as keys of the tree.
-    fn ends(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
-        let from = from.map_or_else(|| keys::begin(self.space).to_vec(), |key| keys::full(self.space, key));
-        let to = to.map_or_else(|| keys::end(self.space).to_vec(), |key| keys::full(self.space, key));
-        (from, to)
-    }
-
     /// Refuses a snapshot of another store.
     fn own(&self, at: &Snapshot) -> Result<()> {
         if at.0.is_of(self.core()) {
@@ -91,7 +84,7 @@ impl Kv {
     /// `NotFound` and `Exists`, as `make` says; `InvalidArgument` where the space is in another order, or this program knows no such order (see
     /// [`register_order`](crate::register_order)); those of the drive.
     pub fn space(&self, name: &str, order: &str, make: Make) -> Result<Kv> {
-        Ok(Kv { shell: self.shell.clone(), space: space::open(self.core(), name, order, make)? })
+        Ok(Kv { shell: self.shell.clone(), space: space::open(self.core(), &self.shell.worker, name, order, make)? })
     }
 
     /// The space of this name goes, and all its keys. Who has it open can write nothing more to it. Tables of it alone are free at once; the rest is as merges come by.
@@ -214,7 +207,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::get`].
     pub fn approximate_bytes(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<u64> {
-        let (from, to) = self.ends(from, to);
+        let (from, to) = keys::ends(self.space, from, to);
         size::approximate_bytes(self.core(), &from, &to)
     }
 
@@ -240,7 +233,7 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn compact_range(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
-        let (from, to) = self.ends(from, to);
+        let (from, to) = keys::ends(self.space, from, to);
         self.shell.worker.merge_range(&from, &to)
     }
 

@@ -4,7 +4,7 @@ use super::cache::Cache;
 use crate::cursor::{At, Cursor};
 use crate::manifest::TableInfo;
 use crate::order::Order;
-use crate::table::{Found, Identity, Iter, Source, Table};
+use crate::table::{Identity, Iter, Source, Table, Version};
 use imbrex_device::{AlignedBuf, Cause, Result, Tag, ZoneId};
 use imbrex_zones::Tenant;
 use imbrex_zones::write::RecordWriter;
@@ -96,14 +96,14 @@ impl TableFile {
             return Ok(table);
         }
         let TableInfo { id, life, len, .. } = self.info;
-        let identity = Identity { table: id, space: 0, life };
+        let identity = Identity { table: id, life };
         let (order, cache) = (self.pinned.order.clone(), self.pinned.cache.clone());
         let table = Table::open(self.place(Cause::UserRead), len, order, identity, cache)?;
         Ok(self.pinned.open.get_or_init(|| Arc::new(table)))
     }
 
     /// The newest change of a key that is not newer than `seq`.
-    pub fn get(&self, key: &[u8], seq: u64) -> Result<Found> {
+    pub fn get(&self, key: &[u8], seq: u64) -> Result<Option<Version>> {
         self.table()?.get(key, seq)
     }
 

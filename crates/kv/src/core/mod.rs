@@ -14,9 +14,9 @@ use crate::manifest::{Manifest, Note, Space, TableInfo, WalZone, record};
 use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{Group, Open};
-use crate::space::{MOST_SPACES, Spaces};
+use crate::ranges::RangeTombstone;
+use crate::space::Spaces;
 use crate::sync::lock;
-use crate::table::RangeTombstone;
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
 use file::TableFile;
@@ -60,10 +60,6 @@ struct State {
     in_zone: BTreeMap<u32, BTreeSet<u64>>,
     /// Zones that take tables.
     open: BTreeMap<Group, OpenZone>,
-    /// Spaces that are dropped, which the metadata may not have yet.
-    dropping: BTreeSet<u16>,
-    /// Numbers that spaces have had since the store was opened.
-    numbers: BTreeSet<u16>,
     /// Tables that are not named yet, with their zones before them.
     incoming: BTreeSet<(u32, u64)>,
 }
@@ -117,7 +113,6 @@ impl Core {
         for table in state.manifest.tables.values() {
             state.in_zone.entry(table.zone).or_default().insert(table.id);
         }
-        state.numbers.extend(state.manifest.spaces.keys().copied());
         state.count_snapshot();
         let capacity = parts.tenant.volume().least_capacity();
         Arc::new(Core {
@@ -170,35 +165,11 @@ impl Core {
         self.options.order.as_ref()
     }
 
-    /// Whether all of these are spaces of the store; `dropped`: or were until not long ago.
-    pub fn has_spaces(&self, mut spaces: impl Iterator<Item = u16>, dropped: bool) -> bool {
-        let s = lock(&self.state);
-        let mut last = None;
-        spaces.all(|number| {
-            let known = || s.has_space(number) || dropped && s.manifest.spaces.contains_key(&number);
-            last == Some(number) || known() && last.replace(number) != Some(number)
-        })
-    }
-
-    /// The space is dropped. Whoever calls is the only one that writes.
-    pub fn drop_space(&self, number: u16) {
-        lock(&self.state).dropping.insert(number);
-    }
-
     /// Numbers, names and orders of the spaces that are there.
-    pub fn spaces(&self) -> Vec<(u16, Space)> {
+    pub fn named_spaces(&self) -> Vec<(u16, Space)> {
         let s = lock(&self.state);
-        let there = s.manifest.spaces.iter().filter(|(number, _)| s.has_space(**number));
+        let there = s.manifest.spaces.iter().filter(|(number, _)| self.spaces.are_there([**number].into_iter()));
         there.map(|(number, space)| (*number, space.clone())).collect()
-    }
-
-    /// A number that no space has had since the store was opened: who still has a handle of a dropped one must not write to another.
-    pub fn new_space(&self) -> Option<u16> {
-        let mut s = lock(&self.state);
-        let unused = |number: &u16| !s.manifest.spaces.contains_key(number) && !s.numbers.contains(number);
-        let number = (0..MOST_SPACES).find(unused)?;
-        s.numbers.insert(number);
-        Some(number)
     }
 
     /// Sentences of damage that the opening found.
@@ -237,7 +208,7 @@ impl Core {
         }
         let seq = deleted.seq;
         let more = view.ranges.changed(self.order(), |all| all.push(Range { deleted, record, noted: None }));
-        self.set_view(view.with_ranges(more));
+        self.set_view(View { ranges: more.into(), ..View::clone(&view) });
         self.last_range.fetch_max(seq, Ordering::Release);
     }
 
@@ -489,11 +460,6 @@ impl Core {
 }
 
 impl State {
-    /// Whether there is a space of this number, which is not dropped.
-    fn has_space(&self, number: u16) -> bool {
-        !self.dropping.contains(&number) && self.manifest.spaces.get(&number).is_some_and(|space| !space.dropped)
-    }
-
     /// Keys may be long: only the notes themselves tell how long a snapshot is.
     fn count_snapshot(&mut self) {
         let (mut size, mut scratch) = (0, Vec::new());

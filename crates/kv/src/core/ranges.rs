@@ -5,7 +5,7 @@
 
 use crate::manifest::TableInfo;
 use crate::order::Order;
-use crate::table::{RangeTombstone, RangeTombstones};
+use crate::ranges::{RangeTombstone, RangeTombstones};
 
 /// Ranges of a store at most, and bytes of their keys.
 pub(crate) const MOST_RANGES: usize = 1024;

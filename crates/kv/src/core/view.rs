@@ -5,8 +5,9 @@ use super::ranges::Ranges;
 use crate::memtable::MemTable;
 use crate::order::Order;
 use crate::policy::{Group, Key, Table};
+use crate::sync::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// Tables of which no key is in two, in the order of keys.
 pub(crate) type Run = Vec<Arc<TableFile>>;
@@ -19,8 +20,8 @@ pub(crate) struct Tables {
     sorted: Run,
     /// All of them, in as few runs as can be.
     runs: Vec<Arc<Run>>,
-    /// As a policy sees them.
-    described: OnceLock<Arc<Described>>,
+    /// As a policy sees them, where these ranges are deleted.
+    described: Mutex<Option<(Arc<Ranges>, Arc<Described>)>>,
 }
 
 /// Tables as a policy sees them, by their smallest keys.
@@ -47,7 +48,7 @@ impl Tables {
                 None => runs.push(vec![table.clone()]),
             }
         }
-        Tables { by_id, sorted, runs: runs.into_iter().map(Arc::new).collect(), described: OnceLock::new() }
+        Tables { by_id, sorted, runs: runs.into_iter().map(Arc::new).collect(), described: Mutex::default() }
     }
 
     /// The same with some more, and without some.
@@ -62,32 +63,55 @@ impl Tables {
         self.by_id.get(&id)
     }
 
-    /// The same, to be described anew.
-    fn again(&self) -> Tables {
-        let (by_id, sorted, runs) = (self.by_id.clone(), self.sorted.clone(), self.runs.clone());
-        Tables { by_id, sorted, runs, described: OnceLock::new() }
+    /// As a policy sees them, where these ranges are deleted. It is found out once.
+    fn described(&self, order: &dyn Order, ranges: &Arc<Ranges>) -> Arc<Described> {
+        let mut known = lock(&self.described);
+        if let Some((_, described)) = known.as_ref().filter(|(of, _)| Arc::ptr_eq(of, ranges)) {
+            return described.clone();
+        }
+        let described = Arc::new(self.describe(order, ranges));
+        *known = Some((ranges.clone(), described.clone()));
+        described
     }
 
-    fn described(&self, order: &dyn Order, ranges: &Ranges) -> Arc<Described> {
-        let describe = || {
-            let (mut bytes, mut puts) = (0, 0);
-            for table in &self.sorted {
-                bytes += table.info.len;
-                puts += table.info.entries.saturating_sub(table.info.deletes);
-            }
-            let entry = bytes / puts.max(1);
-            let describe = |file: &Arc<TableFile>| {
-                let mut table = file.info.described(entry);
-                for range in ranges.iter().filter(|range| range.noted.is_some()) {
-                    let hides = range.hides(order, &file.info);
-                    table.dead = (table.dead + hides).min(table.bytes);
-                    table.dead_at = table.dead_at.min(if hides > 0 { range.deleted.seq } else { u64::MAX });
+    fn describe(&self, order: &dyn Order, ranges: &Ranges) -> Described {
+        let (mut bytes, mut puts) = (0, 0);
+        for table in &self.sorted {
+            bytes += table.info.len;
+            puts += table.info.entries.saturating_sub(table.info.deletes);
+        }
+        let entry = bytes / puts.max(1);
+        let mut hidden: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for range in ranges.iter().filter(|range| range.noted.is_some()) {
+            for table in self.within(order, &range.deleted.begin, &range.deleted.end) {
+                let hides = range.hides(order, &table.info);
+                if hides > 0 {
+                    let (dead, at) = hidden.entry(table.info.id).or_insert((0, u64::MAX));
+                    (*dead, *at) = (*dead + hides, range.deleted.seq.min(*at));
                 }
-                table
-            };
-            Arc::new(Described { tables: self.sorted.iter().map(describe).collect(), entry })
+            }
+        }
+        let describe = |file: &Arc<TableFile>| {
+            let mut table = file.info.described(entry);
+            if let Some((dead, at)) = hidden.get(&file.info.id) {
+                (table.dead, table.dead_at) = (*dead.min(&table.bytes), *at);
+            }
+            table
         };
-        self.described.get_or_init(describe).clone()
+        Described { tables: self.sorted.iter().map(describe).collect(), entry }
+    }
+
+    /// Tables that may have keys from `from` on and before `to`.
+    pub fn within<'a>(
+        &'a self,
+        order: &'a dyn Order,
+        from: &'a [u8],
+        to: &'a [u8],
+    ) -> impl Iterator<Item = &'a Arc<TableFile>> {
+        self.runs.iter().flat_map(move |run| {
+            let begin = run.partition_point(|table| order.compare(&table.info.largest, from).is_lt());
+            run[begin..].iter().take_while(move |table| order.compare(table.info.first(), to).is_lt())
+        })
     }
 
     /// By their numbers.
@@ -143,12 +167,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The same with other ranges.
-    pub fn with_ranges(&self, ranges: Ranges) -> View {
-        View { ranges: Arc::new(ranges), tables: Arc::new(self.tables.again()), ..self.clone() }
-    }
-
-    /// Tables as a policy sees them; it is found out once.
+    /// Tables as a policy sees them.
     pub fn described(&self, order: &dyn Order) -> Arc<Described> {
         self.tables.described(order, &self.ranges)
     }

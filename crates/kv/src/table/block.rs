@@ -1,4 +1,4 @@
-//! Sorted entries that share the beginnings of their keys: data blocks, both levels of the index, and range tombstones.
+//! Sorted entries that share the beginnings of their keys: data blocks, and both levels of the index.
 
 use super::{Kind, MAX_KEY, Malformed, varint};
 use crate::order::Order;
@@ -147,11 +147,6 @@ impl Block {
     pub(super) fn restart(&self, n: usize) -> usize {
         let bytes = self.bytes[self.entries + 4 * n..].first_chunk::<4>();
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
-    }
-
-    /// Where the entries end.
-    pub(super) fn entries(&self) -> usize {
-        self.entries
     }
 
     pub(super) fn restarts(&self) -> usize {

@@ -3,7 +3,6 @@
 use super::block::{BLOCK, BlockBuilder, ENTRY};
 use super::filter::{self, Filter};
 use super::footer::{FOOTER, Footer, PROPERTIES, Parts, Properties};
-use super::ranges::{RangeTombstone, RangeTombstones};
 use super::seal::{Packer, TRAILER, What};
 use super::{Compression, Identity, Kind, MAX_KEY, varint};
 use crate::order::Order;
@@ -78,8 +77,6 @@ pub struct TableBuilder {
     hashes: Vec<u64>,
     /// Most bytes of a filter of so many keys.
     filter_bytes: (u64, u64),
-    ranges: Vec<RangeTombstone>,
-    range_bytes: u64,
 }
 
 impl TableBuilder {
@@ -112,8 +109,6 @@ impl TableBuilder {
             index_bytes: 0,
             hashes: Vec::new(),
             filter_bytes: (0, 0),
-            ranges: Vec::new(),
-            range_bytes: 0,
         })
     }
 
@@ -157,19 +152,6 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds a range tombstone, in whatever order. One that covers nothing is left out.
-    pub fn add_range(&mut self, begin: &[u8], end: &[u8], seq: u64) -> Result<()> {
-        if begin.len() > MAX_KEY || end.len() > MAX_KEY {
-            return Err(refused(format!("a range of keys of {} and {} bytes", begin.len(), end.len())));
-        }
-        if self.order.compare(begin, end) == Ordering::Less {
-            self.ranges.push(RangeTombstone { begin: begin.to_vec(), end: end.to_vec(), seq });
-            // It may also give the table its first and its last key.
-            self.range_bytes += 2 * (begin.len() + end.len() + ENTRY) as u64;
-        }
-        Ok(())
-    }
-
     /// The deletions added hide so many bytes in other tables.
     pub fn add_hidden(&mut self, bytes: u64) {
         self.properties.hidden_bytes += bytes;
@@ -185,9 +167,9 @@ impl TableBuilder {
         self.ready.len()
     }
 
-    /// Whether there is neither an entry nor a range tombstone.
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
-        self.last.is_none() && self.ranges.is_empty()
+        self.last.is_none()
     }
 
     /// Bytes of finished blocks so far.
@@ -210,8 +192,7 @@ impl TableBuilder {
         let properties = (PROPERTIES + self.properties.order.len() + TRAILER) as u64 + keys;
         let data = self.data.len() as u64 + AROUND;
         let filter = self.filter_bytes.1 + TRAILER as u64;
-        let ranges = self.range_bytes + AROUND;
-        self.written + data + index + self.index_bytes + top + filter + ranges + properties + FOOTER as u64
+        self.written + data + index + self.index_bytes + top + filter + properties + FOOTER as u64
     }
 
     /// The table has at most so many bytes if an entry of these lengths is added and the table finished then.
@@ -250,15 +231,10 @@ impl TableBuilder {
         if let Some(filter) = self.filter.then(|| std::mem::take(&mut self.hashes)).and_then(Filter::build) {
             parts.filter = self.seal(What::Filter, &filter.encode());
         }
-        let ranges = RangeTombstones::new(std::mem::take(&mut self.ranges), &*self.order);
-        if !ranges.all().is_empty() {
-            parts.ranges = self.seal(What::Ranges, ranges.encode().finish());
-        }
         if !top.is_empty() {
             parts.top = self.seal(What::Top, top.finish());
         }
         self.properties.largest = self.last.take().map_or(Vec::new(), |last| last.0);
-        self.properties.cover(&ranges, &*self.order);
         parts.properties = self.seal(What::Properties, &self.properties.encode());
         Footer { identity: self.properties.identity, parts }.encode(&mut self.ready);
         Ok((self.ready, TableMeta { len: self.written + FOOTER as u64, properties: self.properties }))

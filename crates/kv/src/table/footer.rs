@@ -1,30 +1,26 @@
 //! What stands at a table's end: the properties, and the footer that leads to everything.
 
-use super::ranges::RangeTombstones;
 use super::seal::TRAILER;
 use super::{Compression, Identity, Kind, MAX_KEY, Malformed};
-use crate::order::Order;
-use std::cmp::Ordering;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBXtabl";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// Lengths of a table's parts, in their order. A filter or range tombstones that are not there have none.
+/// Lengths of a table's parts, in their order. A filter that is not there has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) data: u64,
     pub(super) index: u64,
     pub(super) filter: u64,
-    pub(super) ranges: u64,
     pub(super) top: u64,
     pub(super) properties: u64,
 }
 
 impl Parts {
-    fn all(&self) -> [u64; 6] {
-        [self.data, self.index, self.filter, self.ranges, self.top, self.properties]
+    fn all(&self) -> [u64; 5] {
+        [self.data, self.index, self.filter, self.top, self.properties]
     }
 
     /// Where the first `n` parts end.
@@ -36,16 +32,12 @@ impl Parts {
         self.end(2)
     }
 
-    pub(super) fn ranges_at(&self) -> u64 {
+    pub(super) fn top_at(&self) -> u64 {
         self.end(3)
     }
 
-    pub(super) fn top_at(&self) -> u64 {
-        self.end(4)
-    }
-
     pub(super) fn properties_at(&self) -> u64 {
-        self.end(5)
+        self.end(4)
     }
 }
 
@@ -58,14 +50,13 @@ struct RawFooter {
     crc: U32,
     zero: U32,
     table: U64,
-    space: U64,
     life: U64,
-    parts: [U64; 6],
+    parts: [U64; 5],
 }
 
 /// Bytes of the footer.
 pub(super) const FOOTER: usize = size_of::<RawFooter>();
-const _: () = assert!(FOOTER == 96);
+const _: () = assert!(FOOTER == 80);
 
 pub(super) enum BadFooter {
     Malformed(Malformed),
@@ -88,7 +79,6 @@ impl Footer {
             crc: 0.into(),
             zero: 0.into(),
             table: self.identity.table.into(),
-            space: self.identity.space.into(),
             life: self.identity.life.into(),
             parts: self.parts.all().map(U64::new),
         };
@@ -114,15 +104,15 @@ impl Footer {
         if raw.length.get() as usize != FOOTER || raw.zero.get() != 0 {
             return Err(bad("length"));
         }
-        let [data, index, filter, ranges, top, properties] = raw.parts.map(U64::get);
-        let parts = Parts { data, index, filter, ranges, top, properties };
+        let [data, index, filter, top, properties] = raw.parts.map(U64::get);
+        let parts = Parts { data, index, filter, top, properties };
         let all = parts.all().iter().try_fold(FOOTER as u64, |sum, part| sum.checked_add(*part));
-        // Whether the last two are there is seen when they are read.
+        // Only a filter may be missing.
         let blocks = parts.all().iter().all(|part| *part == 0 || *part > TRAILER as u64);
-        if all != Some(table_len) || !blocks || (data == 0) != (index == 0) || (index == 0) != (top == 0) {
+        if all != Some(table_len) || !blocks || [data, index, top, properties].contains(&0) {
             return Err(bad("lengths of the parts"));
         }
-        let identity = Identity { table: raw.table.get(), space: raw.space.get(), life: raw.life.get() };
+        let identity = Identity { table: raw.table.get(), life: raw.life.get() };
         Ok(Footer { identity, parts })
     }
 }
@@ -138,15 +128,13 @@ pub struct Properties {
     pub compression: Compression,
     /// What a data block was aimed at, in bytes.
     pub block: u32,
-    /// First key of all entries and range tombstones.
+    /// First key of all entries.
     pub smallest: Vec<u8>,
-    /// Last key of all entries and range tombstones.
+    /// Last key of all entries.
     pub largest: Vec<u8>,
-    /// Whether `largest` is where a range tombstone ends, so that nothing in the table concerns this key itself.
-    pub open_end: bool,
-    /// Lowest sequence number of all entries and range tombstones.
+    /// Lowest sequence number of all entries.
     pub smallest_seq: u64,
-    /// Highest sequence number of all entries and range tombstones.
+    /// Highest sequence number of all entries.
     pub largest_seq: u64,
     /// Entries of all kinds.
     pub entries: u64,
@@ -154,8 +142,6 @@ pub struct Properties {
     pub deletions: u64,
     /// Entries that are merge operands.
     pub merges: u64,
-    /// Range tombstones.
-    pub ranges: u64,
     /// Bytes elsewhere that the deletions hide, as far as whoever made the table knew.
     pub hidden_bytes: u64,
     /// Bytes of all entries' keys.
@@ -169,19 +155,18 @@ pub struct Properties {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct RawProperties {
-    numbers: [U64; 10],
+    numbers: [U64; 9],
     block: U32,
     smallest: U32,
     largest: U32,
     order: U32,
     compression: u8,
-    open_end: u8,
-    zero: [u8; 6],
+    zero: [u8; 7],
 }
 
 /// Bytes of the properties beside the two keys and the order's name.
 pub(super) const PROPERTIES: usize = size_of::<RawProperties>();
-const _: () = assert!(PROPERTIES == 104);
+const _: () = assert!(PROPERTIES == 96);
 
 impl Properties {
     /// Counts an entry. Who adds them keeps the first and the last key.
@@ -195,23 +180,6 @@ impl Properties {
         self.value_bytes += value as u64;
     }
 
-    /// Counts all range tombstones, after all entries.
-    pub(super) fn cover(&mut self, ranges: &RangeTombstones, order: &dyn Order) {
-        self.ranges = ranges.all().len() as u64;
-        for range in ranges.all() {
-            self.smallest_seq = self.smallest_seq.min(range.seq);
-            self.largest_seq = self.largest_seq.max(range.seq);
-        }
-        let (Some(first), Some(end)) = (ranges.all().first(), ranges.last_end()) else { return };
-        if self.entries == 0 || order.compare(&first.begin, &self.smallest) == Ordering::Less {
-            self.smallest = first.begin.clone();
-        }
-        if self.entries == 0 || order.compare(end, &self.largest) == Ordering::Greater {
-            self.largest = end.to_vec();
-            self.open_end = true;
-        }
-    }
-
     pub(super) fn encode(&self) -> Vec<u8> {
         let numbers = [
             self.smallest_seq,
@@ -219,7 +187,6 @@ impl Properties {
             self.entries,
             self.deletions,
             self.merges,
-            self.ranges,
             self.hidden_bytes,
             self.key_bytes,
             self.value_bytes,
@@ -232,8 +199,7 @@ impl Properties {
             largest: (self.largest.len() as u32).into(),
             order: (self.order.len() as u32).into(),
             compression: self.compression as u8,
-            open_end: self.open_end.into(),
-            zero: [0; 6],
+            zero: [0; 7],
         };
         [raw.as_bytes(), &self.smallest, &self.largest, self.order.as_bytes()].concat()
     }
@@ -241,29 +207,14 @@ impl Properties {
     pub(super) fn decode(bytes: &[u8], identity: Identity) -> Result<Properties, Malformed> {
         let (raw, rest) = RawProperties::ref_from_prefix(bytes).map_err(|_| Malformed("too short"))?;
         let [smallest, largest, order] = [raw.smallest, raw.largest, raw.order].map(|len| len.get() as usize);
-        if smallest > MAX_KEY
-            || largest > MAX_KEY
-            || smallest + largest > rest.len()
-            || raw.open_end > 1
-            || raw.zero != [0; 6]
-        {
+        if smallest > MAX_KEY || largest > MAX_KEY || smallest + largest > rest.len() || raw.zero != [0; 7] {
             return Err(Malformed("lengths"));
         }
         let (smallest, rest) = rest.split_at(smallest);
         let (largest, rest) = rest.split_at(largest);
         let name = std::str::from_utf8(rest).ok().filter(|name| name.len() == order);
-        let [
-            smallest_seq,
-            largest_seq,
-            entries,
-            deletions,
-            merges,
-            ranges,
-            hidden_bytes,
-            key_bytes,
-            value_bytes,
-            data_blocks,
-        ] = raw.numbers.map(U64::get);
+        let [smallest_seq, largest_seq, entries, deletions, merges, hidden_bytes, key_bytes, value_bytes, data_blocks] =
+            raw.numbers.map(U64::get);
         Ok(Properties {
             identity,
             order: name.ok_or(Malformed("name of the order"))?.to_owned(),
@@ -271,13 +222,11 @@ impl Properties {
             block: raw.block.get(),
             smallest: smallest.to_vec(),
             largest: largest.to_vec(),
-            open_end: raw.open_end == 1,
             smallest_seq,
             largest_seq,
             entries,
             deletions,
             merges,
-            ranges,
             hidden_bytes,
             key_bytes,
             value_bytes,

@@ -1,4 +1,4 @@
-//! Tables: the sorted, immutable pieces of a space. `docs/on-disk-format.md` draws one.
+//! Tables: the sorted, immutable pieces of a store. `docs/on-disk-format.md` draws one.
 //!
 //! This room only knows bytes. [`TableBuilder`] makes them of entries; [`Table`] finds entries in them through a [`Source`], which the
 //! engine puts on a drive, and [`Blocks`], which is its cache.
@@ -9,7 +9,6 @@ mod check;
 mod filter;
 mod footer;
 mod iter;
-mod ranges;
 mod read;
 mod seal;
 mod varint;
@@ -18,8 +17,7 @@ pub use block::Block;
 pub use build::{TableBuilder, TableMeta, TableOptions};
 pub use footer::Properties;
 pub use iter::Iter;
-pub use ranges::{RangeTombstone, RangeTombstones};
-pub use read::{Blocks, Found, Source, Table, Uncached, Value, Version};
+pub use read::{Blocks, Source, Table, Uncached, Value, Version};
 
 /// Longest key, in bytes: a user's, and the mark of its space.
 pub const MAX_KEY: usize = crate::batch::MAX_KEY + crate::space::MARK;
@@ -62,13 +60,11 @@ impl Compression {
     }
 }
 
-/// Which table this is. All its blocks are tied to the life, the footer has all three numbers.
+/// Which table this is. All its blocks are tied to the life, the footer has both numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Number of the table.
     pub table: u64,
-    /// Number of the space that it belongs to.
-    pub space: u64,
     /// A random number of this table. Blocks of whatever stood in the zone before never pass for its own.
     pub life: u64,
 }

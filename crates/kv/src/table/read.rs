@@ -3,7 +3,6 @@
 use super::block::Block;
 use super::filter::{self, Filter};
 use super::footer::{BadFooter, FOOTER, Footer, Parts, Properties};
-use super::ranges::RangeTombstones;
 use super::seal::{self, TRAILER, What};
 use super::{Identity, Kind, Malformed, varint};
 use crate::order::Order;
@@ -72,15 +71,6 @@ pub struct Version {
     pub value: Value,
 }
 
-/// What a table knows of a key.
-#[derive(Clone, Debug, Default)]
-pub struct Found {
-    /// The newest version that was asked for.
-    pub version: Option<Version>,
-    /// The newest range tombstone that was asked for and covers the key. Versions with lower sequence numbers are deleted.
-    pub covered: Option<u64>,
-}
-
 /// Where a block stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handle {
@@ -107,7 +97,7 @@ impl Handle {
     }
 }
 
-/// A table, open. Its top index, filter, range tombstones and properties are in memory.
+/// A table, open. Its top index, filter and properties are in memory.
 pub struct Table {
     pub(super) source: Arc<dyn Source>,
     blocks: Arc<dyn Blocks>,
@@ -116,7 +106,6 @@ pub struct Table {
     pub(super) parts: Parts,
     pub(super) top: Option<Arc<Block>>,
     pub(super) filter: Option<Filter>,
-    pub(super) ranges: RangeTombstones,
 }
 
 impl Table {
@@ -147,12 +136,10 @@ impl Table {
         }
         let at = Handle { at: parts.top_at(), len: parts.top };
         let top = tail.part(What::Top, at, |bytes| Block::parse(bytes).map(Arc::new))?;
-        let at = Handle { at: parts.ranges_at(), len: parts.ranges };
-        let ranges = tail.part(What::Ranges, at, |bytes| RangeTombstones::decode(&Block::parse(bytes)?, &*order))?;
         let at = Handle { at: parts.filter_at(), len: parts.filter };
         let filter = tail.part(What::Filter, at, Filter::decode)?;
         drop(tail);
-        Ok(Table { source, blocks, order, properties, parts, top, filter, ranges: ranges.unwrap_or_default() })
+        Ok(Table { source, blocks, order, properties, parts, top, filter })
     }
 
     /// What the table says about itself.
@@ -160,14 +147,9 @@ impl Table {
         &self.properties
     }
 
-    /// All range tombstones.
-    pub fn range_tombstones(&self) -> &RangeTombstones {
-        &self.ranges
-    }
-
-    /// Memory that an open table takes, about: of filter, top index and range tombstones.
+    /// Memory that an open table takes, about: of filter and top index.
     pub fn memory(&self) -> usize {
-        (self.parts.filter + self.parts.top + self.parts.ranges) as usize + size_of::<Self>()
+        (self.parts.filter + self.parts.top) as usize + size_of::<Self>()
     }
 
     /// Whether an entry may have this key. A table without a filter always says so.
@@ -175,11 +157,9 @@ impl Table {
         self.top.is_some() && self.filter.as_ref().is_none_or(|filter| filter.may_contain(filter::hash(key)))
     }
 
-    /// The newest version of a key, and the newest range tombstone over it, that have at most this sequence number.
-    pub fn get(&self, key: &[u8], at_seq: u64) -> Result<Found> {
-        let covered = self.ranges.cover(&*self.order, key, at_seq);
-        let version = if self.may_contain(key) { self.version(key, at_seq)? } else { None };
-        Ok(Found { version, covered })
+    /// The newest version of a key that has at most this sequence number.
+    pub fn get(&self, key: &[u8], at_seq: u64) -> Result<Option<Version>> {
+        if self.may_contain(key) { self.version(key, at_seq) } else { Ok(None) }
     }
 
     fn version(&self, key: &[u8], at_seq: u64) -> Result<Option<Version>> {

@@ -22,9 +22,8 @@ pub(super) enum What {
     Data = 1,
     Index = 2,
     Filter = 3,
-    Ranges = 4,
-    Top = 5,
-    Properties = 6,
+    Top = 4,
+    Properties = 5,
 }
 
 impl What {
@@ -33,7 +32,6 @@ impl What {
             What::Data => "data block",
             What::Index => "index block",
             What::Filter => "filter",
-            What::Ranges => "range tombstones",
             What::Top => "top index",
             What::Properties => "properties",
         }

@@ -115,7 +115,7 @@ fn try_table<C: Cursor>(
 ) -> Result<Tried> {
     let block = u64::from(core.tenant.volume().geometry().block);
     let room = (open.capacity - open.at) / block * block;
-    let identity = Identity { table: id, space: 0, life: open.life };
+    let identity = Identity { table: id, life: open.life };
     let mut builder = TableBuilder::new(core.options.table, core.options.order.clone(), identity)?;
     let mut out = Output { core, zone: open.zone.0, at: open.at, waiting: Vec::new(), block: block as usize };
     let (mut key, mut keys, mut marks): (Option<Vec<u8>>, u64, Vec<Key>) = (None, 0, Vec::new());

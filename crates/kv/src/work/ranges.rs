@@ -37,7 +37,7 @@ pub(super) fn settle(core: &Core, work: &mut Work) -> Result<bool> {
             continue;
         }
         let mut left = false;
-        for table in view.tables.iter() {
+        for table in view.tables.within(order, &range.deleted.begin, &range.deleted.end) {
             match range.meets(order, &table.info) {
                 Meets::All => gone.push(table.info.id),
                 Meets::Some => left = true,
@@ -113,7 +113,7 @@ pub(super) fn kept(core: &Core, settled: u64) {
         let all = |all: &mut Vec<Range>| {
             all.iter_mut().filter(|range| kept(range)).for_each(|range| range.noted = Some(next))
         };
-        core.set_view(view.with_ranges(view.ranges.changed(core.order(), all)));
+        core.set_view(View { ranges: view.ranges.changed(core.order(), all).into(), ..View::clone(&view) });
     }
 }
 

@@ -3,7 +3,7 @@
 mod damage;
 mod support;
 
-use imbrex_kv::table::{Compression, Kind, RangeTombstone, TableBuilder, TableOptions};
+use imbrex_kv::table::{Compression, Kind, TableBuilder, TableOptions};
 use imbrex_kv::{Bytewise, Order};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -30,14 +30,12 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
 fn written() -> impl Strategy<Value = Written> {
     let kind = prop_oneof![Just(Kind::Delete), Just(Kind::Put), Just(Kind::Put), Just(Kind::Merge)];
     let entries = prop::collection::vec((keys(), 0..50u64, kind, values()), 0..150);
-    let ranges = prop::collection::vec((keys(), keys(), 0..50u64), 0..6);
     let compression = prop_oneof![Just(Compression::Off), Just(Compression::Lz4), Just(Compression::Zstd)];
     let options = (prop_oneof![Just(4096u32), Just(16_384), Just(65_536)], compression, any::<bool>());
-    (entries, ranges, options, any::<bool>()).prop_map(|(entries, ranges, (block, compression, filter), reverse)| {
+    (entries, options, any::<bool>()).prop_map(|(entries, (block, compression, filter), reverse)| {
         let order: Arc<dyn Order> = if reverse { Arc::new(Reverse) } else { Arc::new(Bytewise) };
         let mut written = Written {
             entries: entries.into_iter().map(|(key, seq, kind, value)| entry(&key, seq, kind, &value)).collect(),
-            ranges: ranges.into_iter().map(|(begin, end, seq)| RangeTombstone { begin, end, seq }).collect(),
             options: TableOptions { block, compression, filter },
             order,
         };
@@ -82,19 +80,17 @@ fn keys_and_values_of_any_length() {
                 entry(&long(1), u64::MAX, Kind::Merge, b""),
                 entry(&long(1), 0, Kind::Put, b"y"),
             ],
-            ranges: vec![RangeTombstone { begin: long(0), end: long(2), seq: 4 }],
             options: TableOptions { compression, ..TableOptions::default() },
             order: Arc::new(Bytewise),
         };
         written.sort();
         let (bytes, meta) = write(&written);
-        assert_eq!((meta.properties.largest, meta.properties.open_end), (long(2), true));
+        assert_eq!(meta.properties.largest, long(1));
         let table = open(&bytes, &written.order).unwrap();
         support::same_forward_and_back(&written, &table);
         for version in &written.entries {
             support::same_get(&written, &table, &version.key, version.seq);
         }
-        assert_eq!(table.get(&long(0), 9).unwrap().covered, Some(4));
         assert_eq!(table.check(), Vec::<String>::new());
     }
 }
@@ -112,28 +108,6 @@ fn many_versions_of_a_key_go_over_several_blocks() {
         support::same_get(&written, &table, b"key", seq);
         support::same_seek(&written, &table, b"key", seq);
     }
-    assert_eq!(table.check(), Vec::<String>::new());
-}
-
-#[test]
-fn only_range_tombstones_make_a_table_too() {
-    let mut builder = TableBuilder::new(TableOptions::default(), Arc::new(Bytewise), identity()).unwrap();
-    builder.add_range(b"d", b"f", 5).unwrap();
-    builder.add_range(b"a", b"b", 7).unwrap();
-    builder.add_range(b"f", b"d", 9).unwrap();
-    let (bytes, meta) = builder.finish().unwrap();
-    let properties = &meta.properties;
-    assert_eq!((&properties.smallest[..], &properties.largest[..], properties.ranges), (&b"a"[..], &b"f"[..], 2));
-    let table = open(&bytes, &(Arc::new(Bytewise) as Arc<dyn Order>)).unwrap();
-    assert_eq!(table.get(b"e", 9).unwrap().covered, Some(5));
-    assert_eq!(table.get(b"e", 4).unwrap().covered, None);
-    assert!(table.get(b"a", 9).unwrap().version.is_none());
-    let mut iter = table.iter();
-    iter.seek_to_first().unwrap();
-    assert!(!iter.valid());
-    iter.seek_to_last().unwrap();
-    assert!(!iter.valid());
-    assert_eq!(table.approximate_offset(b"e").unwrap(), 0);
     assert_eq!(table.check(), Vec::<String>::new());
 }
 

@@ -2,8 +2,7 @@
 
 use imbrex_device::Result;
 use imbrex_kv::table::{
-    Compression, Identity, Kind, Properties, RangeTombstone, Source, Table, TableBuilder, TableMeta, TableOptions,
-    Uncached,
+    Compression, Identity, Kind, Properties, Source, Table, TableBuilder, TableMeta, TableOptions, Uncached,
 };
 use imbrex_kv::{Bytewise, Order};
 use std::cmp::Ordering;
@@ -56,7 +55,6 @@ pub fn compare(order: &dyn Order, a: &Entry, b: &Entry) -> Ordering {
 #[derive(Clone)]
 pub struct Written {
     pub entries: Vec<Entry>,
-    pub ranges: Vec<RangeTombstone>,
     pub options: TableOptions,
     pub order: Arc<dyn Order>,
 }
@@ -73,15 +71,11 @@ impl std::fmt::Debug for Written {
 impl Written {
     pub fn bytewise(entries: Vec<Entry>) -> Self {
         let options = TableOptions { block: 4096, ..TableOptions::default() };
-        Written { entries, ranges: Vec::new(), options, order: Arc::new(Bytewise) }
+        Written { entries, options, order: Arc::new(Bytewise) }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.covering().next().is_none()
-    }
-
-    fn covering(&self) -> impl Iterator<Item = &RangeTombstone> + Clone {
-        self.ranges.iter().filter(|range| self.order.compare(&range.begin, &range.end) == Ordering::Less)
+        self.entries.is_empty()
     }
 
     pub fn sort(&mut self) {
@@ -92,7 +86,7 @@ impl Written {
 }
 
 pub fn identity() -> Identity {
-    Identity { table: 7, space: 3, life: 0x1234_5678_9abc_def0 }
+    Identity { table: 7, life: 0x1234_5678_9abc_def0 }
 }
 
 /// Entries for images of some hundred bytes to a few KiB.
@@ -104,8 +98,6 @@ pub fn image(compression: Compression) -> Written {
         let value = [noise(n, 20), vec![n as u8; 100]].concat();
         written.entries.push(entry(format!("key {:02}", n / 2).as_bytes(), 100 - n, kind, &value));
     }
-    written.ranges.push(RangeTombstone { begin: b"key 03".into(), end: b"key 07".into(), seq: 96 });
-    written.ranges.push(RangeTombstone { begin: b"key 05".into(), end: b"key 99".into(), seq: 50 });
     written.sort();
     written
 }
@@ -124,9 +116,6 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 pub fn write(written: &Written) -> (Vec<u8>, TableMeta) {
     let build = |upto: usize| {
         let mut builder = TableBuilder::new(written.options, written.order.clone(), identity()).unwrap();
-        for range in &written.ranges {
-            builder.add_range(&range.begin, &range.end, range.seq).unwrap();
-        }
         let mut bytes = Vec::new();
         for (n, entry) in written.entries[..upto].iter().enumerate() {
             let with = builder.estimated_len_with(entry.key.len(), entry.value.len());
@@ -167,14 +156,12 @@ pub fn same_properties(written: &Written, properties: &Properties) {
     assert_eq!(properties.merges, sum(|entry| (entry.kind == Kind::Merge).into()));
     assert_eq!(properties.key_bytes, sum(|entry| entry.key.len() as u64));
     assert_eq!(properties.value_bytes, sum(|entry| entry.value.len() as u64));
-    let seqs = written.entries.iter().map(|entry| entry.seq).chain(written.covering().map(|range| range.seq));
+    let seqs = written.entries.iter().map(|entry| entry.seq);
     assert_eq!(Some(properties.smallest_seq), seqs.clone().min());
     assert_eq!(Some(properties.largest_seq), seqs.max());
-    let first = written.entries.iter().map(|entry| &entry.key).chain(written.covering().map(|range| &range.begin));
-    assert_eq!(Some(&properties.smallest), first.min_by(|a, b| order.compare(a, b)));
-    let last = written.entries.iter().map(|entry| &entry.key).chain(written.covering().map(|range| &range.end));
-    assert_eq!(Some(&properties.largest), last.max_by(|a, b| order.compare(a, b)));
-    assert_eq!(properties.open_end, written.entries.last().is_none_or(|entry| entry.key != properties.largest));
+    let keys = || written.entries.iter().map(|entry| &entry.key);
+    assert_eq!(Some(&properties.smallest), keys().min_by(|a, b| order.compare(a, b)));
+    assert_eq!(Some(&properties.largest), keys().max_by(|a, b| order.compare(a, b)));
 }
 
 fn current(iter: &imbrex_kv::table::Iter) -> Option<Entry> {
@@ -201,10 +188,6 @@ pub fn same_forward_and_back(written: &Written, table: &Arc<Table>) {
         iter.prev().unwrap();
     }
     assert_eq!(current(&iter), None);
-    let ranges = table.range_tombstones().all();
-    assert!(
-        written.covering().all(|range| ranges.iter().any(|kept| kept.begin == range.begin && kept.seq == range.seq))
-    );
 }
 
 /// A seek, and a walk from there to and fro.
@@ -235,15 +218,8 @@ pub fn same_get(written: &Written, table: &Arc<Table>, key: &[u8], seq: u64) {
     let versions = written.entries.iter().filter(|entry| entry.key == key && entry.seq <= seq);
     let want = versions.max_by_key(|entry| entry.seq);
     let found = table.get(key, seq).unwrap();
-    let got = found.version.map(|version| entry(key, version.seq, version.kind, &version.value));
+    let got = found.map(|version| entry(key, version.seq, version.kind, &version.value));
     assert_eq!(got.as_ref(), want);
-    let order = &*written.order;
-    let covers = |range: &&RangeTombstone| {
-        range.seq <= seq
-            && order.compare(&range.begin, key) != Ordering::Greater
-            && order.compare(key, &range.end) == Ordering::Less
-    };
-    assert_eq!(found.covered, written.ranges.iter().filter(covers).map(|range| range.seq).max());
 }
 
 pub fn offsets_rise(written: &Written, table: &Arc<Table>) {

@@ -1,13 +1,11 @@
 //! Range tombstones: deletions of all keys from one to another.
 
-use super::block::{Block, BlockBuilder, compare};
-use super::{Kind, MAX_KEY, Malformed};
 use crate::order::Order;
 use std::cmp::Ordering;
 
 /// All versions of the keys from `begin` to before `end` that are older than `seq` are deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeTombstone {
+pub(crate) struct RangeTombstone {
     /// The first key.
     pub begin: Vec<u8>,
     /// The key behind the last.
@@ -18,7 +16,7 @@ pub struct RangeTombstone {
 
 /// Range tombstones by where they begin, then the newest first. As a tree: the middle of a piece is above both of its halves.
 #[derive(Default)]
-pub struct RangeTombstones {
+pub(crate) struct RangeTombstones {
     all: Vec<RangeTombstone>,
     /// Of the piece whose middle this is, the tombstone that ends last, and the highest sequence number.
     below: Vec<(usize, u64)>,
@@ -29,10 +27,10 @@ impl RangeTombstones {
     pub fn new(mut all: Vec<RangeTombstone>, order: &dyn Order) -> Self {
         all.retain(|range| order.compare(&range.begin, &range.end) == Ordering::Less);
         all.sort_by(|a, b| {
-            let begin = compare(order, (&a.begin, a.seq), (&b.begin, b.seq));
+            let begin = order.compare(&a.begin, &b.begin).then(b.seq.cmp(&a.seq));
             begin.then_with(|| order.compare(&b.end, &a.end))
         });
-        all.dedup_by(|next, kept| compare(order, (&next.begin, next.seq), (&kept.begin, kept.seq)) == Ordering::Equal);
+        all.dedup_by(|next, kept| next.seq == kept.seq && order.compare(&next.begin, &kept.begin) == Ordering::Equal);
         let mut ranges = RangeTombstones { below: vec![(0, 0); all.len()], all };
         ranges.link(0, ranges.all.len(), order);
         ranges
@@ -52,17 +50,6 @@ impl RangeTombstones {
         }
         self.below[middle] = most;
         Some(most)
-    }
-
-    /// All of them, by where they begin, then the newest first.
-    pub fn all(&self) -> &[RangeTombstone] {
-        &self.all
-    }
-
-    /// Where the one that ends last ends.
-    pub fn last_end(&self) -> Option<&[u8]> {
-        let (last, _) = self.below.get(self.all.len() / 2)?;
-        Some(&self.all[*last].end)
     }
 
     /// The highest sequence number up to `at_seq` of those that cover the key. Versions with lower ones are deleted.
@@ -92,34 +79,6 @@ impl RangeTombstones {
             self.search((middle + 1, to), order, key, at_seq, best);
         }
         self.search((from, middle), order, key, at_seq, best);
-    }
-
-    /// Every entry is a restart point: so what is read takes no more memory than the block has bytes, many times over.
-    pub(super) fn encode(&self) -> BlockBuilder {
-        let mut block = BlockBuilder::new(1);
-        for range in &self.all {
-            block.add(&range.begin, range.seq, Kind::Put, &range.end);
-        }
-        block
-    }
-
-    pub(super) fn decode(block: &Block, order: &dyn Order) -> Result<Self, Malformed> {
-        let mut all: Vec<RangeTombstone> = Vec::new();
-        let mut end = 0;
-        for n in 0..block.restarts() {
-            let (entry, begin) = block.entry_at_restart(n)?;
-            if entry.kind != Kind::Put || entry.value.len() > MAX_KEY || entry.at() != end {
-                return Err(Malformed("entry"));
-            }
-            end = entry.value.end;
-            all.push(RangeTombstone { begin: begin.to_vec(), end: block.bytes(entry.value).to_vec(), seq: entry.seq });
-        }
-        let in_order = all.is_sorted_by(|a, b| compare(order, (&a.begin, a.seq), (&b.begin, b.seq)) == Ordering::Less);
-        let ranges = RangeTombstones::new(all, order);
-        if !in_order || ranges.all.len() != block.restarts() || end != block.entries() {
-            return Err(Malformed("order of entries"));
-        }
-        Ok(ranges)
     }
 }
 
