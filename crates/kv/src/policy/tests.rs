@@ -157,6 +157,61 @@ fn ring_says_that_there_is_no_space_when_there_is_none() {
 }
 
 #[test]
+fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
+    const ZONE: u64 = 1 << 20;
+    let key = |n: u32| -> Key { n.to_be_bytes()[..].into() };
+    // Ten zones, each with one table of so many bytes and entries.
+    let choice = |bytes: u64, entries: u64, free: u32| {
+        let table = |n: u32| Table {
+            id: n.into(),
+            group: BOTTOM,
+            smallest: key(2 * n),
+            largest: key(2 * n + 1),
+            oldest: 1,
+            newest: 1,
+            bytes,
+            entries,
+            tombstones: 0,
+            hidden: 0,
+            stale: 0,
+            dead: 0,
+            dead_at: u64::MAX,
+            zone: n,
+            marks: [key(2 * n)].into(),
+        };
+        let tables: Vec<Table> = (0..10).map(table).collect();
+        let parts = [Part { id: 7, from: None, bytes: ZONE, hidden: 0, log: ZONE }];
+        let snapshot = Snapshot {
+            order: &crate::order::Bytewise,
+            tables: &tables,
+            parts: &parts,
+            jobs: &[],
+            windows: &[],
+            open: &[],
+            zones: 10 + free,
+            free,
+            zone: ZONE,
+            writes: 8,
+            next: 10,
+            settled: u64::MAX,
+            goal: Goal::Usual,
+        };
+        Ring::new(Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 }).choose(&snapshot)
+    };
+    let Choice::Begin { job, .. } = choice(ZONE / 2, 1000, 4) else { panic!("{:?}", choice(ZONE / 2, 1000, 4)) };
+    // Three zones that are half full become two.
+    assert_eq!((job.kind, job.zones.as_slice()), (Kind::Sweep, &[0, 1, 2][..]));
+    assert!(matches!(choice(ZONE / 2, 1000, 5), Choice::Flush { .. }), "there is room for a flush");
+    for (bytes, entries, why) in [
+        (ZONE / 10 * 9, 1000, "zones that are nearly full give none back"),
+        (ZONE / 2, 1, "a long entry leaves as much of the next zone"),
+    ] {
+        assert!(matches!(choice(bytes, entries, 4), Choice::Nothing), "{why}");
+    }
+    assert!(matches!(choice(ZONE / 2, 1000, 1), Choice::Nothing), "it needs a zone to write to");
+}
+
+#[test]
 fn a_policy_without_state_goes_on_after_each_step() {
     // The same choice twice is the same: nothing but the snapshot decides.
     let mut model = ring(280);

@@ -7,7 +7,7 @@ use crate::support::{configs, options, value};
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{Code, Drive, Error};
 use imbrex_kv::policy::ALL;
-use imbrex_kv::{Batch, Kv, Options};
+use imbrex_kv::{Batch, Bytewise, Kv, Make, Options, Order};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,25 @@ enum To {
     Gone,
     /// It goes, and all keys before this one.
     Range(u16),
+    /// All keys of the other space go, and with them that space; alone in its batch.
+    Dropped,
+}
+
+/// Keys with these numbers are in the other space.
+fn is_other(key: u16) -> bool {
+    key.is_multiple_of(3)
+}
+
+/// What is put into one of two spaces.
+struct Spaces {
+    unnamed: Kv,
+    other: Kv,
+}
+
+impl Spaces {
+    fn of(&self, key: u16) -> &Kv {
+        if is_other(key) { &self.other } else { &self.unnamed }
+    }
 }
 
 struct Random {
@@ -46,9 +65,11 @@ fn content(number: u64, key: u16, len: u16) -> Vec<u8> {
 }
 
 impl Random {
-    fn open(&self, drive: &Drive) -> Result<Kv, String> {
+    fn open(&self, drive: &Drive) -> Result<Spaces, String> {
         let options = Options { policy: self.policy.map(str::to_owned), ..options() };
-        Kv::open(drive.clone(), options).map_err(text)
+        let unnamed = Kv::open(drive.clone(), options).map_err(text)?;
+        let other = unnamed.space("other", Bytewise.name(), Make::IfMissing).map_err(text)?;
+        Ok(Spaces { unnamed, other })
     }
 
     /// A full drive may have no room for tables, but what was put is there, and can be synced.
@@ -59,8 +80,9 @@ impl Random {
         }
     }
 
-    fn step(&self, store: &Kv, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
-        match rng.random_range(0..40) {
+    fn step(&self, spaces: &mut Spaces, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
+        let store = &spaces.unnamed;
+        match rng.random_range(0..41) {
             0 => self.may_be_refused(store.flush())?,
             1 => self.may_be_refused(store.compact())?,
             2..5 => self.may_be_refused(store.step().map(drop))?,
@@ -70,6 +92,16 @@ impl Random {
                 if last > 0 {
                     log.synced_up_to(last - 1);
                 }
+            }
+            40 => {
+                let number = log.begun(vec![(0, To::Dropped)]);
+                let done = store.drop_space("other");
+                if done.is_ok() {
+                    log.acked(number);
+                    log.synced_up_to(number);
+                }
+                self.may_be_refused(done)?;
+                spaces.other = store.space("other", Bytewise.name(), Make::IfMissing).map_err(text)?;
             }
             _ => {
                 let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
@@ -86,7 +118,9 @@ impl Random {
                 let number = log.begun(op.clone());
                 let mut batch = Batch::new();
                 for (k, to) in &op {
+                    batch.space(spaces.of(*k));
                     match to {
+                        To::Dropped => {}
                         To::Value(len) => batch.put(&key(*k), &content(number, *k, *len)),
                         To::Gone => batch.delete(&key(*k)),
                         To::Range(end) => batch.delete_range(Some(&key(*k)), Some(&key(*end))),
@@ -108,34 +142,49 @@ impl Random {
     }
 }
 
-fn contents(store: &Kv) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
-    let mut iter = store.iter().map_err(text)?;
-    iter.seek_to_first().map_err(text)?;
+/// Whether it is of the other space, and the key.
+type Name = (bool, Vec<u8>);
+
+fn name(n: u16) -> Name {
+    (is_other(n), key(n))
+}
+
+fn contents(spaces: &Spaces) -> Result<BTreeMap<Name, Vec<u8>>, String> {
     let mut all = BTreeMap::new();
-    while let Some((key, value)) = iter.get() {
-        all.insert(key.to_vec(), value.to_vec());
-        iter.advance().map_err(text)?;
+    for (is_other, space) in [(false, &spaces.unnamed), (true, &spaces.other)] {
+        let mut iter = space.iter().map_err(text)?;
+        iter.seek_to_first().map_err(text)?;
+        while let Some((key, value)) = iter.get() {
+            all.insert((is_other, key.to_vec()), value.to_vec());
+            iter.advance().map_err(text)?;
+        }
     }
     Ok(all)
 }
 
-fn backwards(store: &Kv) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
-    let mut iter = store.iter().map_err(text)?;
-    iter.seek_to_last().map_err(text)?;
+fn backwards(spaces: &Spaces) -> Result<BTreeMap<Name, Vec<u8>>, String> {
     let mut all = BTreeMap::new();
-    while let Some((key, value)) = iter.get() {
-        all.insert(key.to_vec(), value.to_vec());
-        iter.retreat().map_err(text)?;
+    for (is_other, space) in [(false, &spaces.unnamed), (true, &spaces.other)] {
+        let mut iter = space.iter().map_err(text)?;
+        iter.seek_to_last().map_err(text)?;
+        while let Some((key, value)) = iter.get() {
+            all.insert((is_other, key.to_vec()), value.to_vec());
+            iter.retreat().map_err(text)?;
+        }
     }
     Ok(all)
 }
 
-fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, number: u64, op: &Op) {
+fn apply(model: &mut BTreeMap<Name, Vec<u8>>, number: u64, op: &Op) {
     for (k, to) in op {
         match to {
-            To::Value(len) => drop(model.insert(key(*k), content(number, *k, *len))),
-            To::Gone => drop(model.remove(&key(*k))),
-            To::Range(end) => model.retain(|at, _| *at < key(*k) || *at >= key(*end)),
+            To::Value(len) => drop(model.insert(name(*k), content(number, *k, *len))),
+            To::Gone => drop(model.remove(&name(*k))),
+            To::Range(end) => {
+                let (first, last) = (name(*k), (is_other(*k), key(*end)));
+                model.retain(|at, _| *at < first || *at >= last);
+            }
+            To::Dropped => model.retain(|(is_other, _), _| !is_other),
         }
     }
 }
@@ -151,8 +200,8 @@ impl Subject for Random {
     fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         for _ in 0..3 {
-            let store = self.open(&drive)?;
-            (0..self.steps).try_for_each(|_| self.step(&store, &mut rng, log))?;
+            let mut spaces = self.open(&drive)?;
+            (0..self.steps).try_for_each(|_| self.step(&mut spaces, &mut rng, log))?;
         }
         Ok(())
     }
@@ -162,11 +211,12 @@ impl Subject for Random {
     }
 
     fn check(&self, drive: Drive, crash: Crash, history: &History<Op>) -> Result<(), String> {
-        let store = self.open(&drive)?;
+        let spaces = self.open(&drive)?;
+        let store = &spaces.unnamed;
         if history.fault().is_none() && !store.damage().is_empty() {
             return Err(format!("damage without a fault: {:?}", store.damage()));
         }
-        let found = contents(&store)?;
+        let found = contents(&spaces)?;
         let entries = history.entries();
         let least = history.must_prefix();
         let mut model = BTreeMap::new();
@@ -190,12 +240,13 @@ impl Subject for Random {
             return Err(format!("the check finds {problems:?}"));
         }
         // Also of keys that are not there.
-        for key in (0..self.keys).map(key).chain(found.keys().cloned()) {
-            if store.get(&key).map_err(text)?.as_ref() != found.get(&key) {
-                return Err(format!("a get and an iterator differ about {key:?}"));
+        for name in (0..self.keys).map(name).chain(found.keys().cloned()) {
+            let space = if name.0 { &spaces.other } else { store };
+            if space.get(&name.1).map_err(text)?.as_ref() != found.get(&name) {
+                return Err(format!("a get and an iterator differ about {name:?}"));
             }
         }
-        if backwards(&store)? != found {
+        if backwards(&spaces)? != found {
             return Err("an iterator that goes back finds something else".into());
         }
         // It goes on, for longer than its log had been, and what is synced behind a flush is there after a restart.
@@ -206,18 +257,17 @@ impl Subject for Random {
                 Err(error) if self.full && error.code() == Code::NoSpace => break,
                 put => put.map_err(text)?,
             }
-            found.insert(key, value(n, 5000));
+            found.insert((false, key), value(n, 5000));
             if n % 8 == 7 {
                 self.may_be_refused(store.flush())?;
             }
         }
-        drop(store);
-        let store = self.open(&drive)?;
-        let now = contents(&store)?;
+        drop(spaces);
+        let now = contents(&self.open(&drive)?)?;
         if now != found {
-            let differ = |key: &&Vec<u8>| now.get(*key) != found.get(*key);
+            let differ = |name: &&Name| now.get(*name) != found.get(*name);
             let keys: BTreeSet<_> =
-                found.keys().chain(now.keys()).filter(differ).map(|key| String::from_utf8_lossy(key)).collect();
+                found.keys().chain(now.keys()).filter(differ).map(|(_, key)| String::from_utf8_lossy(key)).collect();
             return Err(format!("after a restart {} keys are there, not {}: {keys:?}", now.len(), found.len()));
         }
         Ok(())
