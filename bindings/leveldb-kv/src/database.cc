@@ -217,7 +217,6 @@ void Database::CompactRange(const Slice* begin, const Slice* end) {
   const auto data = [](const Slice* key) { return key == nullptr ? nullptr : key->data(); };
   const auto len = [](const Slice* key) { return key == nullptr ? 0 : key->size(); };
   // LevelDB's function tells no errors either; what is wrong with the drive, the next write says.
-  const ErrorHandle flushed(imbrex_kv_flush(kv_.get()));
   const ErrorHandle merged(imbrex_kv_compact(kv_.get(), data(begin), len(begin), data(end), len(end)));
 }
 

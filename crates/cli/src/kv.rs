@@ -365,6 +365,9 @@ fn stat(args: &Store) -> Outcome {
     rows.push(("in memory", size(figures.memory)));
     rows.push(("log", size(figures.log)));
     rows.push(("zones", format!("{} used, {} free", count(figures.zones.0.into()), count(figures.zones.1.into()))));
+    if figures.ranges > 0 {
+        rows.push(("deleted ranges", count(figures.ranges as u64)));
+    }
     rows.push(("partitions", count(figures.partitions as u64)));
     rows.push(("slices", format!("{} have a key at most", count(figures.depth as u64))));
     print(table(&rows))
