@@ -104,6 +104,8 @@ typedef enum {
   IMBREX_CHUNK_FULL = 20,
   // There is nothing at this offset of the chunk.
   IMBREX_RANGE = 21,
+  // The iterator was kept for too long: the store was full, and needed the old values. Begin another one.
+  IMBREX_EXPIRED = 22,
 } imbrex_code;
 
 // Whether a name stands for a file or a directory.
@@ -819,11 +821,27 @@ imbrex_error *imbrex_kv_sync(const imbrex_kv *kv);
 // What all spaces of the store have now, for reads later. It keeps the store open, and what it shows takes room.
 imbrex_error *imbrex_kv_snapshot_new(const imbrex_kv *kv, imbrex_kv_snapshot **out);
 
+// Keeps what all spaces of the store have now, durably and under a name, until imbrex_kv_checkpoint_drop(). No byte is copied: what is replaced or deleted from
+// now on keeps its room. A space that is dropped cannot be opened any more, not even at a checkpoint. IMBREX_EXISTS: there is one of this name.
+// IMBREX_NO_SPACE: there are 1,024.
+imbrex_error *imbrex_kv_checkpoint_new(const imbrex_kv *kv,
+                                       const char *name);
+
+// What the checkpoint of this name has, as a snapshot to read from. IMBREX_NOT_FOUND: there is none.
+imbrex_error *imbrex_kv_checkpoint_open(const imbrex_kv *kv, const char *name, imbrex_kv_snapshot **out);
+
+// Deletes a checkpoint. What only it had is free as tables are merged. IMBREX_NOT_FOUND: there is none of this name.
+imbrex_error *imbrex_kv_checkpoint_drop(const imbrex_kv *kv, const char *name);
+
+// The names of all checkpoints, sorted.
+imbrex_error *imbrex_kv_checkpoints(const imbrex_kv *kv, imbrex_kv_list **out);
+
 // Gives a snapshot back. NULL is fine.
 void imbrex_kv_snapshot_free(imbrex_kv_snapshot *snapshot);
 
 // An iterator over the keys of a space, as they are now or at a snapshot. `at`: NULL is now. It stands on no key until it is moved. It keeps the store
-// open, and what it shows takes room.
+// open, and what it shows takes room. Where the store is full and needs that room, an iterator that is older than lease=SECONDS of the URI (600) fails its
+// next move with IMBREX_EXPIRED.
 imbrex_error *imbrex_kv_iterator_new(const imbrex_kv *kv,
                                      const imbrex_kv_snapshot *at,
                                      imbrex_kv_iterator **out);

@@ -55,6 +55,8 @@ pub enum imbrex_code {
     IMBREX_CHUNK_FULL = 20,
     /// There is nothing at this offset of the chunk.
     IMBREX_RANGE = 21,
+    /// The iterator was kept for too long: the store was full, and needed the old values. Begin another one.
+    IMBREX_EXPIRED = 22,
 }
 
 impl From<Code> for imbrex_code {
@@ -81,6 +83,7 @@ impl From<Code> for imbrex_code {
             Code::WrongOffset => imbrex_code::IMBREX_WRONG_OFFSET,
             Code::ChunkFull => imbrex_code::IMBREX_CHUNK_FULL,
             Code::Range => imbrex_code::IMBREX_RANGE,
+            Code::Expired => imbrex_code::IMBREX_EXPIRED,
         }
     }
 }
@@ -320,9 +323,9 @@ mod tests {
         let codes = [Code::NotFound, Code::Exists, Code::NotADirectory, Code::IsADirectory, Code::NotEmpty];
         let more = [Code::NameTooLong, Code::InvalidArgument, Code::NoSpace, Code::Corruption, Code::Io, Code::Busy];
         let last = [Code::ReadOnly, Code::NotSupported, Code::Locked, Code::Poisoned, Code::ForkedChild, Code::Panic];
-        let chunks = [Code::Sealed, Code::WrongOffset, Code::ChunkFull, Code::Range];
+        let chunks = [Code::Sealed, Code::WrongOffset, Code::ChunkFull, Code::Range, Code::Expired];
         let all: Vec<Code> = codes.into_iter().chain(more).chain(last).chain(chunks).collect();
-        assert_eq!(all.len(), 21);
+        assert_eq!(all.len(), 22);
         for (i, code) in all.into_iter().enumerate() {
             assert_eq!(code as u32, i as u32 + 1);
             assert_eq!(imbrex_code::from(code) as u32, code as u32);

@@ -574,6 +574,54 @@ pub unsafe extern "C" fn imbrex_kv_snapshot_new(
     })
 }
 
+/// Keeps what all spaces of the store have now, durably and under a name, until imbrex_kv_checkpoint_drop(). No byte is copied: what is replaced or deleted from
+/// now on keeps its room. A space that is dropped cannot be opened any more, not even at a checkpoint. IMBREX_EXISTS: there is one of this name.
+/// IMBREX_NO_SPACE: there are 1,024.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_checkpoint_new(kv: *const imbrex_kv, name: *const c_char) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    guard(|| unsafe { reference(kv)?.kv.checkpoint(text(name)?) })
+}
+
+/// What the checkpoint of this name has, as a snapshot to read from. IMBREX_NOT_FOUND: there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_checkpoint_open(
+    kv: *const imbrex_kv,
+    name: *const c_char,
+    out: *mut *mut imbrex_kv_snapshot,
+) -> *mut imbrex_error {
+    guard(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let snapshot = unsafe { reference(kv)?.kv.at_checkpoint(text(name)?)? };
+        // SAFETY: the crate's contract.
+        unsafe { put(out, Box::into_raw(Box::new(imbrex_kv_snapshot { snapshot, _held: hold() }))) }
+    })
+}
+
+/// Deletes a checkpoint. What only it had is free as tables are merged. IMBREX_NOT_FOUND: there is none of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_checkpoint_drop(kv: *const imbrex_kv, name: *const c_char) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    guard(|| unsafe { reference(kv)?.kv.drop_checkpoint(text(name)?) })
+}
+
+/// The names of all checkpoints, sorted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_checkpoints(
+    kv: *const imbrex_kv,
+    out: *mut *mut imbrex_kv_list,
+) -> *mut imbrex_error {
+    guard(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let names = unsafe { reference(kv)? }.kv.checkpoints();
+        let list = list_of(names.into_iter().map(|name| (name, String::new())));
+        // SAFETY: the crate's contract.
+        unsafe { put(out, Box::into_raw(Box::new(list))) }
+    })
+}
+
 /// Gives a snapshot back. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_snapshot_free(snapshot: *mut imbrex_kv_snapshot) {
@@ -582,7 +630,8 @@ pub unsafe extern "C" fn imbrex_kv_snapshot_free(snapshot: *mut imbrex_kv_snapsh
 }
 
 /// An iterator over the keys of a space, as they are now or at a snapshot. `at`: NULL is now. It stands on no key until it is moved. It keeps the store
-/// open, and what it shows takes room.
+/// open, and what it shows takes room. Where the store is full and needs that room, an iterator that is older than lease=SECONDS of the URI (600) fails its
+/// next move with IMBREX_EXPIRED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_iterator_new(
     kv: *const imbrex_kv,

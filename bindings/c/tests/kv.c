@@ -208,6 +208,33 @@ static void batches_and_spaces(const char *uri) {
   imbrex_kv_close(kv);
 }
 
+static void checkpoints(const char *uri) {
+  imbrex_kv *kv = NULL;
+  imbrex_kv_snapshot *at = NULL;
+  imbrex_kv_list *list = NULL;
+  done(imbrex_kv_open(uri, "days", NULL, IMBREX_KV_CREATE_NEW, &kv));
+  put(kv, "day", "monday");
+  done(imbrex_kv_checkpoint_new(kv, "one"));
+  refused(imbrex_kv_checkpoint_new(kv, "one"), IMBREX_EXISTS, "already");
+  put(kv, "day", "tuesday");
+  done(imbrex_kv_checkpoint_new(kv, "a second"));
+  imbrex_kv_close(kv);
+  done(imbrex_kv_open(uri, "days", NULL, IMBREX_KV_OPEN, &kv));
+  done(imbrex_kv_checkpoints(kv, &list));
+  CHECK(imbrex_kv_list_len(list) == 2 && strcmp(imbrex_kv_list_text(list, 1), "one") == 0);
+  imbrex_kv_list_free(list);
+  done(imbrex_kv_checkpoint_open(kv, "one", &at));
+  done(imbrex_kv_checkpoint_drop(kv, "one"));
+  refused(imbrex_kv_checkpoint_drop(kv, "one"), IMBREX_NOT_FOUND, "one");
+  has_at(kv, at, "day", "monday");
+  imbrex_kv_snapshot_free(at);
+  refused(imbrex_kv_checkpoint_open(kv, "one", &at), IMBREX_NOT_FOUND, "one");
+  done(imbrex_kv_checkpoint_drop(kv, "a second"));
+  has(kv, "day", "tuesday");
+  done(imbrex_kv_drop(kv, "days"));
+  imbrex_kv_close(kv);
+}
+
 static void snapshots_and_iterators(const char *uri) {
   imbrex_kv *kv = NULL;
   imbrex_kv_snapshot *before = NULL;
@@ -582,6 +609,7 @@ int main(int count, char **arguments) {
   if (strcmp(what, "all") == 0) {
     keys_and_values(uri);
     snapshots_and_iterators(uri);
+    checkpoints(uri);
     ranges(uri);
     batches_and_spaces(uri);
     an_order(uri);

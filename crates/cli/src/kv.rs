@@ -10,7 +10,7 @@ use clap::Subcommand;
 use form::Form;
 use imbrex_device::Class;
 use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
-use imbrex_kv::{Batch, Bytewise, Kv, MAX_VALUE, Make, Order};
+use imbrex_kv::{Batch, Bytewise, Kv, MAX_VALUE, Make, Order, Snapshot};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -66,6 +66,12 @@ enum Verb {
     /// Delete a space with all its keys.
     #[command(after_help = "Example:\n  imbrex kv drop drive.img users")]
     Drop(DropSpace),
+    /// Keep what the store has now, under a name, or list such checkpoints. get and scan read them with --at.
+    #[command(
+        after_help = "Examples:\n  imbrex kv checkpoint drive.img monday\n  imbrex kv scan drive.img --at monday > pairs\n  \
+                            imbrex kv checkpoint drive.img monday --drop\n  imbrex kv checkpoint drive.img"
+    )]
+    Checkpoint(Checkpoint),
     /// Show how many tables there are in each level, and what is in memory.
     #[command(after_help = "Example:\n  imbrex kv stat drive.img --json")]
     Stat(Store),
@@ -91,6 +97,27 @@ struct InSpace {
     /// The space whose keys are meant; without it those that are in none. `put` and `load` make it where it is missing.
     #[arg(long, value_name = "NAME")]
     space: Option<String>,
+}
+
+/// A space, or what it had when a checkpoint was made.
+#[derive(clap::Args)]
+struct Moment {
+    #[command(flatten)]
+    space: InSpace,
+    /// As it was at this checkpoint.
+    #[arg(long, value_name = "CHECKPOINT")]
+    at: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct Checkpoint {
+    #[command(flatten)]
+    store: Store,
+    /// The checkpoint; without it all are listed.
+    name: Option<String>,
+    /// Let go of it: what only it has is free as tables are merged.
+    #[arg(long, requires = "name")]
+    drop: bool,
 }
 
 #[derive(clap::Args)]
@@ -126,7 +153,7 @@ struct Put {
 #[derive(clap::Args)]
 struct Key {
     #[command(flatten)]
-    store: InSpace,
+    store: Moment,
     /// The key.
     key: OsString,
 }
@@ -149,7 +176,7 @@ struct Rm {
 #[derive(clap::Args)]
 struct Scan {
     #[command(flatten)]
-    store: InSpace,
+    store: Moment,
     /// Only keys that begin so.
     #[arg(default_value = "", hide_default_value = true)]
     prefix: OsString,
@@ -208,6 +235,21 @@ impl InSpace {
     }
 }
 
+impl Moment {
+    fn look(&self) -> Result<(Kv, Snapshot), Failure> {
+        let kv = self.space.look()?;
+        let at = match &self.at {
+            Some(name) => kv.at_checkpoint(name)?,
+            None => kv.snapshot(),
+        };
+        Ok((kv, at))
+    }
+
+    fn json(&self) -> bool {
+        self.space.json()
+    }
+}
+
 impl Store {
     fn open(&self) -> Result<Kv, Failure> {
         self.open_as(Vec::new())
@@ -236,6 +278,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Load(args) => load::load(&args),
         Verb::Ls(args) => ls(&args),
         Verb::Drop(args) => drop_space(&args),
+        Verb::Checkpoint(args) => checkpoint(&args),
         Verb::Stat(args) => stat(&args),
         Verb::Compact(args) => args.open()?.compact().map_err(Failure::from),
         Verb::Check(args) => check(&args),
@@ -302,7 +345,8 @@ fn put(args: &Put) -> Outcome {
 }
 
 fn get(args: &Key) -> Outcome {
-    let Some(value) = args.store.look()?.get(args.key.as_bytes())? else {
+    let (kv, at) = args.store.look()?;
+    let Some(value) = kv.get_at(&at, args.key.as_bytes())? else {
         return Err(Failure::failed(format!("there is no key {:?}; imbrex kv scan lists keys", args.key)));
     };
     if args.store.json() {
@@ -329,6 +373,18 @@ fn ls(args: &Store) -> Outcome {
         return print_json(&json!({ "spaces": spaces.iter().map(space).collect::<Vec<_>>() }));
     }
     spaces.iter().try_for_each(|(name, _)| print(name))
+}
+
+fn checkpoint(args: &Checkpoint) -> Outcome {
+    let Some(name) = &args.name else {
+        let names = args.store.look()?.checkpoints();
+        return match args.store.named.json {
+            true => print_json(&json!({ "checkpoints": names })),
+            false => names.iter().try_for_each(print),
+        };
+    };
+    let store = args.store.open()?;
+    Ok(if args.drop { store.drop_checkpoint(name)? } else { store.checkpoint(name)? })
 }
 
 fn drop_space(args: &DropSpace) -> Outcome {

@@ -579,6 +579,28 @@ fn a_space_has_its_own_keys_until_it_is_dropped() {
 }
 
 #[test]
+fn a_checkpoint_keeps_what_the_store_had() {
+    let at = stored();
+    done(at.kv("put", &["key", "old"]));
+    done(at.kv("put", &["--space", "users", "1", "Ada"]));
+    done(at.kv("checkpoint", &["monday"]));
+    says(&fails(at.kv("checkpoint", &["monday"]), 1), &["there is a checkpoint \"monday\" already"]);
+    done(at.kv("put", &["key", "new"]));
+    done(at.kv("rm", &["--space", "users", "1"]));
+    done(at.kv("compact", &[]));
+    assert_eq!(done(at.kv("checkpoint", &[])), "monday\n");
+    assert_eq!(json(at.kv("checkpoint", &["--json"])), value!({ "checkpoints": ["monday"] }));
+    assert_eq!(done(at.kv("get", &["key"])), "new");
+    assert_eq!(done(at.kv("get", &["key", "--at", "monday"])), "old");
+    assert_eq!(done(at.kv("scan", &["--space", "users", "--at", "monday"])), "1\tAda\n");
+    says(&fails(at.kv("scan", &["--at", "sunday"]), 1), &["there is no checkpoint \"sunday\""]);
+    done(at.kv("checkpoint", &["monday", "--drop"]));
+    says(&fails(at.kv("checkpoint", &["monday", "--drop"]), 1), &["there is no checkpoint \"monday\""]);
+    assert_eq!(done(at.kv("checkpoint", &[])), "");
+    fails(at.kv("checkpoint", &["--drop"]), 2);
+}
+
+#[test]
 fn a_range_is_removed_with_one_command() {
     let at = numbered(3000);
     done(at.kv("rm", &["--from", "key00010", "--to", "key02990", "key00000"]));

@@ -103,6 +103,8 @@ pub enum Code {
     ChunkFull = 20,
     /// There is nothing at this offset.
     Range = 21,
+    /// What was to be read is kept no longer.
+    Expired = 22,
 }
 
 impl Code {

@@ -21,11 +21,14 @@ const MOST_PARTS: u32 = 1 << 31;
 /// Jobs at once; a policy has fewer.
 const MOST_JOBS: usize = 64;
 
+/// Checkpoints of a store at most.
+pub(crate) const MOST_CHECKPOINTS: usize = 1024;
+
 /// Deleted ranges of a store; it has far fewer.
 pub(crate) const MOST_NOTED: usize = 1 << 14;
 
 /// Version of the notes.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// A table of sorted changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +150,10 @@ pub(crate) enum Note {
     Range(RangeTombstone),
     /// Nothing is left of what the range of that number deleted.
     NoRange(u64),
+    /// What the store had when this change was its last stays readable, under a name.
+    Checkpoint(String, u64),
+    /// The checkpoint of that name is gone.
+    NoCheckpoint(String),
     Table(TableInfo),
     /// A table is gone.
     Gone(u64),
@@ -182,6 +189,8 @@ pub(crate) struct Manifest {
     pub tables: BTreeMap<u64, TableInfo>,
     /// Ranges that are deleted, by their numbers.
     pub ranges: BTreeMap<u64, RangeTombstone>,
+    /// Numbers of the last changes that checkpoints have, by the names of those.
+    pub checkpoints: BTreeMap<String, u64>,
     pub parts: Vec<(u32, Option<Key>)>,
     /// The oldest first.
     pub wal: Vec<WalZone>,
@@ -355,6 +364,8 @@ impl Note {
             Note::NoSpace(number) => w.u8(13).u16(*number),
             Note::Range(range) => w.u8(14).u64(range.seq).bytes(&range.begin).bytes(&range.end),
             Note::NoRange(seq) => w.u8(15).u64(*seq),
+            Note::Checkpoint(name, seq) => w.u8(16).bytes(name.as_bytes()).u64(*seq),
+            Note::NoCheckpoint(name) => w.u8(17).bytes(name.as_bytes()),
             Note::Relabel(tables, group) => w.u8(12).group(*group).each(tables, |w, table| w.u64(*table)),
         };
     }
@@ -398,6 +409,8 @@ impl Note {
                 Note::Range(RangeTombstone { begin, end, seq })
             }
             15 => Note::NoRange(r.u64()?),
+            16 => Note::Checkpoint(r.text()?, r.u64()?),
+            17 => Note::NoCheckpoint(r.text()?),
             _ => return None,
         })
     }
@@ -428,6 +441,8 @@ impl Manifest {
             Note::NoSpace(number) => drop(self.spaces.remove(&number)),
             Note::Range(range) => drop(self.ranges.insert(range.seq, range)),
             Note::NoRange(seq) => drop(self.ranges.remove(&seq)),
+            Note::Checkpoint(name, seq) => drop(self.checkpoints.insert(name, seq)),
+            Note::NoCheckpoint(name) => drop(self.checkpoints.remove(&name)),
             Note::Table(table) => {
                 self.next = self.next.max(table.id.saturating_add(1));
                 self.tables.insert(table.id, table);
@@ -547,6 +562,9 @@ impl Manifest {
         if !self.ranges.values().all(sound) || self.ranges.len() > MOST_NOTED {
             return Err("deleted ranges that cannot be".into());
         }
+        if self.checkpoints.values().any(|seq| *seq >= MOST) || self.checkpoints.len() > MOST_CHECKPOINTS {
+            return Err("checkpoints that cannot be".into());
+        }
         Ok(())
     }
 
@@ -572,6 +590,7 @@ impl Manifest {
         each(&[Note::Parts(self.parts.clone())]);
         self.tables.values().for_each(|table| each(&[Note::Table(table.clone())]));
         self.ranges.values().for_each(|range| each(&[Note::Range(range.clone())]));
+        self.checkpoints.iter().for_each(|(name, seq)| each(&[Note::Checkpoint(name.clone(), *seq)]));
         self.wal.iter().for_each(|zone| each(&[Note::WalZone(*zone)]));
         self.windows.values().for_each(|window| each(&[Note::Window(window.clone())]));
         each(&[
@@ -636,6 +655,9 @@ mod tests {
             Note::Range(RangeTombstone { begin: b"a".into(), end: b"b".into(), seq: 7 }),
             Note::Range(RangeTombstone { begin: b"c".into(), end: b"d".into(), seq: 8 }),
             Note::NoRange(7),
+            Note::Checkpoint("before".into(), 5),
+            Note::Checkpoint("gone".into(), 6),
+            Note::NoCheckpoint("gone".into()),
             Note::Parts(vec![(7, None), (2, Some(key(b"m"))), (3, Some(key(b"")))]),
             Note::Policy("ring".into()),
             Note::Jobs(vec![

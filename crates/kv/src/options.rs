@@ -5,6 +5,7 @@ use crate::table::TableOptions;
 use imbrex_zones::VolumeOptions;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a store is opened. Sizes are bytes.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct Options {
     pub policy: Option<String>,
     /// For `ring`: of all zones in use the bottom takes at least so many percent. More saves space and costs speed; 0 saves none.
     pub bottom: u32,
+    /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
+    pub lease: Duration,
     /// Bytes of one write of the write-ahead log.
     pub segment_bytes: usize,
     /// How the volume is opened.
@@ -42,6 +45,7 @@ impl Default for Options {
             step_bytes: 64 << 20,
             policy: None,
             bottom: 0,
+            lease: Duration::from_secs(600),
             segment_bytes: 1 << 20,
             volume: VolumeOptions::default(),
         }

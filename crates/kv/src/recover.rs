@@ -342,6 +342,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
     let of_tables = manifest.tables.values().map(|table| table.seqs.1).max().unwrap_or(0);
     let (front, next) = manifest.front;
     let of_ranges = manifest.ranges.keys().next_back().copied().unwrap_or(0);
+    let of_checkpoints = manifest.checkpoints.values().max().copied().unwrap_or(0);
     let wal = manifest.wal.clone();
     let commits = Committer::new(&zones, log);
     let core = Core::new(Parts {
@@ -351,7 +352,8 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         commits,
         manifest,
         view,
-        visible: next.saturating_sub(1).max(of_tables).max(of_ranges),
+        // No new change is of the time of a checkpoint, even if the log has lost some.
+        visible: next.saturating_sub(1).max(of_tables).max(of_ranges).max(of_checkpoints),
         damage,
         options,
         spaces,

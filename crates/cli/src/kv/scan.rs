@@ -56,8 +56,8 @@ pub(super) fn scan(args: &Scan) -> Outcome {
     if args.keys && args.format == Form::Binary {
         return Err(Failure::usage("--keys prints lines, and --format binary has none; leave one of them out"));
     }
-    let store = args.store.look()?;
-    let mut iter = store.iter()?;
+    let (store, at) = args.store.look()?;
+    let mut iter = store.iter_at(&at)?;
     begin(&mut iter, args)?;
     let (mut left, mut out) = (args.limit.unwrap_or(u64::MAX), BufWriter::new(io::stdout().lock()));
     while let Some((key, value)) = iter.get().filter(|(key, _)| left > 0 && key.starts_with(args.prefix.as_bytes())) {

@@ -102,6 +102,7 @@ impl Engine for Store {
             let names: Vec<_> = ALL.iter().map(|(name, _)| (*name, *name)).collect();
             given.one_of(&names).map(|name| o.policy = Some(name.into()))
         }),
+        ("lease", |o, given| given.number(0..=1 << 32).map(|seconds| o.lease = Duration::from_secs(seconds))),
         ("bottom", |o, given| given.number(0..=99).map(|percent| o.bottom = percent as u32)),
     ];
     type Options = Options;

@@ -1,5 +1,6 @@
 //! What a user of the store calls, and what the shell of all engines needs of it.
 
+mod checkpoint;
 pub(crate) mod engine;
 mod size;
 pub(crate) mod space;

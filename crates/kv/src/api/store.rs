@@ -1,16 +1,18 @@
 //! A store as its user sees it.
 
 use super::engine::{self, Figures, Store};
-use super::{size, space};
+use super::{checkpoint, size, space};
 use crate::batch::Batch;
 use crate::core::Core;
+use crate::iter::Iter;
 use crate::options::Options;
-use crate::read::{self, Iter, Reader};
+use crate::read::{self, Reader};
 use crate::space::UNNAMED;
 use crate::{space as keys, write};
 use imbrex_device::{Code, Drive, Error, Result};
 use imbrex_zones::shell::Shell;
 use imbrex_zones::{Tenant, Volume};
+use std::any::Any;
 use std::sync::Arc;
 
 pub use super::space::Make;
@@ -25,7 +27,11 @@ pub struct Kv {
 
 /// A moment of a store, which stays readable, and the store open, as long as this is there.
 #[derive(Clone)]
-pub struct Snapshot(Reader);
+pub struct Snapshot {
+    reader: Reader,
+    /// What keeps the store open.
+    open: Arc<dyn Any + Send + Sync>,
+}
 
 impl Kv {
     /// Formats a drive for a store alone.
@@ -71,7 +77,7 @@ impl Kv {
 
     /// Refuses a snapshot of another store.
     fn own(&self, at: &Snapshot) -> Result<()> {
-        if at.0.is_of(self.core()) {
+        if at.reader.is_of(self.core()) {
             return Ok(());
         }
         let sentence = "the snapshot is of another store; read from that one";
@@ -130,7 +136,7 @@ impl Kv {
     /// `InvalidArgument` where the snapshot is of another store; those of [`Kv::get`].
     pub fn get_at(&self, at: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.own(at)?;
-        read::get(self.core(), &self.core().view(), &keys::full(self.space, key), at.0.seq)
+        read::get(self.core(), &self.core().view(), &keys::full(self.space, key), at.reader.seq)
     }
 
     /// Gives a key a value. `sync`: it is durable when this returns; else it outlives the process.
@@ -181,13 +187,43 @@ impl Kv {
 
     /// What all spaces of the store have now, for reads later.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(Reader::new(self.core(), Arc::new(self.clone())))
+        Snapshot { reader: Reader::now(self.core()), open: Arc::new(self.clone()) }
+    }
+
+    /// Keeps what all spaces of the store have now, durably and under a name, until [`Kv::drop_checkpoint`]. No byte is copied: values that are replaced or deleted
+    /// from now on keep their room. A space that is dropped cannot be opened any more, not even at a checkpoint.
+    ///
+    /// # Errors
+    /// `Exists`; `InvalidArgument` for a name of 0 or more than 1,024 bytes; `NoSpace` where there are 1,024 of them; those of the drive.
+    pub fn checkpoint(&self, name: &str) -> Result<()> {
+        checkpoint::make(self.core(), name)
+    }
+
+    /// What the checkpoint of this name has, to read from.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn at_checkpoint(&self, name: &str) -> Result<Snapshot> {
+        Ok(Snapshot { reader: checkpoint::open(self.core(), name)?, open: Arc::new(self.clone()) })
+    }
+
+    /// The names of all checkpoints, sorted.
+    pub fn checkpoints(&self) -> Vec<String> {
+        checkpoint::names(self.core())
+    }
+
+    /// The checkpoint goes. What only it had is free as merges come by.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the drive.
+    pub fn drop_checkpoint(&self, name: &str) -> Result<()> {
+        checkpoint::forget(self.core(), name)
     }
 
     /// Keys and values in order, as they are now.
     ///
     /// # Errors
-    /// Those of [`Kv::get`].
+    /// None so far: what it reads it reads as it moves.
     pub fn iter(&self) -> Result<Iter> {
         self.iter_at(&self.snapshot())
     }
@@ -195,10 +231,10 @@ impl Kv {
     /// Keys and values in order, as they were at a moment.
     ///
     /// # Errors
-    /// `InvalidArgument` where the snapshot is of another store; those of [`Kv::get`].
+    /// `InvalidArgument` where the snapshot is of another store.
     pub fn iter_at(&self, at: &Snapshot) -> Result<Iter> {
         self.own(at)?;
-        Iter::new(self.core(), at.0.clone(), self.space)
+        Ok(Iter::new(self.core(), at.reader.clone(), self.space, at.open.clone()))
     }
 
     /// Bytes of tables that the keys from `from` on have which are before `to`, about: from the first key, and to the last one, where there is no such end.

@@ -5,6 +5,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod file;
+pub(crate) mod lease;
 pub(crate) mod ranges;
 pub(crate) mod run;
 pub(crate) mod tree;
@@ -24,10 +25,11 @@ use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
 use imbrex_zones::write::{Committer, Lead, RecordWriter, Written, ZoneGuard};
 use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
+use lease::Lease;
 use ranges::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use view::View;
 
 /// Bytes of a zone that neither keys nor values of a table get: headers, blocks' ends, properties.
@@ -83,8 +85,10 @@ pub(crate) struct Core {
     /// Number of the last range that was deleted.
     last_range: AtomicU64,
     opening: u64,
-    /// Numbers up to which somebody reads, and how many do.
+    /// Numbers up to which somebody reads, and how many do; each checkpoint is one.
     pub readers: Mutex<BTreeMap<u64, usize>>,
+    /// What iterators hold.
+    pub leases: Mutex<Vec<Weak<dyn Lease>>>,
     /// Who changes the store: one at a time.
     pub writing: Mutex<()>,
     /// Who makes and drops spaces: one at a time.
@@ -115,6 +119,8 @@ impl Core {
         }
         state.count_snapshot();
         let capacity = parts.tenant.volume().least_capacity();
+        let mut readers = BTreeMap::new();
+        state.manifest.checkpoints.values().for_each(|seq| *readers.entry(*seq).or_default() += 1);
         Arc::new(Core {
             capacity,
             tenant: parts.tenant,
@@ -130,7 +136,8 @@ impl Core {
             visible: parts.visible.into(),
             last_range: AtomicU64::default(),
             opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
-            readers: Mutex::default(),
+            readers: readers.into(),
+            leases: Mutex::default(),
             writing: Mutex::default(),
             damage: Mutex::new(parts.damage),
             holes: AtomicBool::default(),
@@ -364,7 +371,8 @@ impl Core {
         self.close_fullest();
         let zone = match self.take() {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
-                // Some may be forgotten, and nobody has committed since.
+                // Some may be forgotten, and nobody has committed since. Others are kept by iterators alone.
+                self.rest_all_iterators();
                 let seq = lock(&self.state).seq;
                 self.commit(seq, Cause::Compaction)?;
                 self.take()

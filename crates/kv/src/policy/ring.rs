@@ -357,10 +357,10 @@ impl Ring {
         Choice::Begin { job, parts, closes }
     }
 
-    /// Begins to write zones of the bottom again that have what snapshots needed.
-    fn rewrite(&self, tree: &Tree) -> Option<Choice> {
+    /// Begins to write zones of the bottom again whose tables have waste.
+    fn rewrite(&self, tree: &Tree, has_waste: impl Fn(&Table) -> bool) -> Option<Choice> {
         let (mut zones, mut bytes) = (HashSet::new(), 0);
-        for table in tree.bottom.iter().filter(|table| table.has_waste(tree.of.settled)) {
+        for table in tree.bottom.iter().filter(|table| has_waste(table)) {
             if zones.insert(table.zone) {
                 bytes += tree.of.zone;
             }
@@ -375,7 +375,18 @@ impl Ring {
         (!job.zones.is_empty()).then_some(Choice::Begin { job, parts: Vec::new(), closes })
     }
 
-    /// Begins to write zones of the bottom again that have room between them for one zone more: what is last when nothing else makes room.
+    /// What is last when nothing else makes room: zones of the bottom are written again that have what a snapshot or iterator needed, which is gone by now. Else those
+    /// that have room between them for one zone more.
+    fn make_room(&self, tree: &Tree) -> Option<Choice> {
+        // Tombstones may have to stay, so that this would never end with them.
+        let has_waste = |table: &Table| {
+            table.stale > 0 && table.newest <= tree.of.settled || table.dead > 0 && table.dead_at <= tree.of.settled
+        };
+        let rewritten = || self.rewrite(tree, has_waste).filter(|_| tree.of.free >= 2);
+        rewritten().or_else(|| self.gather(tree))
+    }
+
+    /// Begins to write zones of the bottom again that have room between them for one zone more.
     fn gather(&self, tree: &Tree) -> Option<Choice> {
         let is_open = |zone: u32| tree.of.open.iter().any(|open| open.zone == zone);
         // Long entries do not fill zones, and the next time it would be the same again.
@@ -541,8 +552,8 @@ impl Policy for Ring {
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
         let Some(share) = self.over(&tree).or(stuck) else {
             let more = match of.goal {
-                Goal::All => self.rewrite(&tree),
-                _ => due(of, self.sizes).and_then(|_| self.gather(&tree)),
+                Goal::All => self.rewrite(&tree, |table| table.has_waste(of.settled)),
+                _ => due(of, self.sizes).and_then(|_| self.make_room(&tree)),
             };
             return more.unwrap_or(Choice::Nothing);
         };
@@ -575,7 +586,7 @@ impl Policy for Ring {
         }
         let takes = |share: &&Share| u64::from(of.free) > tree.zones(share.part.bytes);
         let last = tree.shares.iter().filter(|share| in_memory(share)).filter(takes).max_by_key(|share| share.weight());
-        last.map(flush_of).or_else(|| self.gather(&tree)).unwrap_or(Choice::Nothing)
+        last.map(flush_of).or_else(|| self.make_room(&tree)).unwrap_or(Choice::Nothing)
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {

@@ -178,6 +178,8 @@ impl Work {
                 Err(Pressure::Slow(_) | Pressure::Stop) if self.one(core, policy, Goal::Usual)? != Done::Nothing => {}
                 // What is deleted at once makes room without a merge.
                 _ if ranges::settle(core, self)? => {}
+                // What iterators alone keep is free with this.
+                _ if core.rest_all_iterators() || core.expire_iterators() => core.free(),
                 _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
                 _ => return Err(core.no_space()),
             }
@@ -247,6 +249,7 @@ impl Worker {
     fn one(&self, goal: Goal) -> Result<Done> {
         let mut work = self.work();
         let done = work.one(&self.core, self.policy.as_ref(), goal)?;
+        self.core.rest_iterators();
         // Puts need not wait for the end of the next choice, as long as this lasts.
         if done != Done::Nothing
             && let Ok(bytes) = work.grant(&self.core, self.policy.as_ref())

@@ -25,6 +25,10 @@ enum To {
     Range(u16),
     /// All keys of the other space go, and with them that space; alone in its batch.
     Dropped,
+    /// A checkpoint keeps what is there; alone in its batch.
+    Kept,
+    /// The checkpoint of that batch goes; alone in its batch.
+    Left(u64),
 }
 
 /// Keys with these numbers are in the other space.
@@ -82,7 +86,7 @@ impl Random {
 
     fn step(&self, spaces: &mut Spaces, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
         let store = &spaces.unnamed;
-        match rng.random_range(0..41) {
+        match rng.random_range(0..43) {
             0 => self.may_be_refused(store.flush())?,
             1 => self.may_be_refused(store.compact())?,
             2..5 => self.may_be_refused(store.step().map(drop))?,
@@ -103,6 +107,25 @@ impl Random {
                 self.may_be_refused(done)?;
                 spaces.other = store.space("other", Bytewise.name(), Make::IfMissing).map_err(text)?;
             }
+            41 => {
+                let number = log.begun(vec![(0, To::Kept)]);
+                let done = store.checkpoint(&format!("{number}"));
+                if done.is_ok() {
+                    log.acked(number);
+                    log.synced_up_to(number);
+                }
+                self.may_be_refused(done)?;
+            }
+            42 => {
+                if let Some(name) = store.checkpoints().into_iter().min_by_key(|name| name.len()) {
+                    let number = log.begun(vec![(0, To::Left(name.parse().map_err(|_| name.clone())?))]);
+                    store.drop_checkpoint(&name).map_err(text)?;
+                    log.acked(number);
+                    // Also if a batch before it is not.
+                    store.sync().map_err(text)?;
+                    log.synced_up_to(number);
+                }
+            }
             _ => {
                 let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
                 let change = |rng: &mut ChaCha8Rng| {
@@ -120,7 +143,7 @@ impl Random {
                 for (k, to) in &op {
                     batch.space(spaces.of(*k));
                     match to {
-                        To::Dropped => {}
+                        To::Dropped | To::Kept | To::Left(_) => {}
                         To::Value(len) => batch.put(&key(*k), &content(number, *k, *len)),
                         To::Gone => batch.delete(&key(*k)),
                         To::Range(end) => batch.delete_range(Some(&key(*k)), Some(&key(*end))),
@@ -162,6 +185,35 @@ fn contents(spaces: &Spaces) -> Result<BTreeMap<Name, Vec<u8>>, String> {
     Ok(all)
 }
 
+/// Each checkpoint has what was there when it was made, and those that returned are there. The other space may have been dropped since.
+fn checkpoints(spaces: &Spaces, kept: BTreeMap<u64, (Status, BTreeMap<Name, Vec<u8>>)>) -> Result<(), String> {
+    let store = &spaces.unnamed;
+    let names = store.checkpoints();
+    for (number, (status, model)) in &kept {
+        let name = format!("{number}");
+        if !names.contains(&name) {
+            if *status == Status::Begun {
+                continue;
+            }
+            return Err(format!("the checkpoint {name} is lost"));
+        }
+        let (at, mut found) = (store.at_checkpoint(&name).map_err(text)?, BTreeMap::new());
+        let mut iter = store.iter_at(&at).map_err(text)?;
+        iter.seek_to_first().map_err(text)?;
+        while let Some((key, value)) = iter.get() {
+            found.insert((false, key.to_vec()), value.to_vec());
+            iter.advance().map_err(text)?;
+        }
+        if !found.iter().eq(model.iter().filter(|((is_other, _), _)| !is_other)) {
+            return Err(format!("the checkpoint {name} has {} keys, but others than it had", found.len()));
+        }
+    }
+    match names.iter().all(|name| name.parse().is_ok_and(|number| kept.contains_key(&number))) {
+        true => Ok(()),
+        false => Err(format!("checkpoints that nobody made, or that are gone: {names:?}")),
+    }
+}
+
 fn backwards(spaces: &Spaces) -> Result<BTreeMap<Name, Vec<u8>>, String> {
     let mut all = BTreeMap::new();
     for (is_other, space) in [(false, &spaces.unnamed), (true, &spaces.other)] {
@@ -185,6 +237,7 @@ fn apply(model: &mut BTreeMap<Name, Vec<u8>>, number: u64, op: &Op) {
                 model.retain(|at, _| *at < first || *at >= last);
             }
             To::Dropped => model.retain(|(is_other, _), _| !is_other),
+            To::Kept | To::Left(_) => {}
         }
     }
 }
@@ -221,7 +274,17 @@ impl Subject for Random {
         let least = history.must_prefix();
         let mut model = BTreeMap::new();
         let mut fits = least == 0 && found == model;
+        let mut kept = BTreeMap::new();
         for (number, entry) in entries.iter().enumerate() {
+            match entry.op[0].1 {
+                To::Kept => drop(kept.insert(number as u64, (entry.status, model.clone()))),
+                To::Left(gone) if entry.status == Status::Synced => drop(kept.remove(&gone)),
+                // It may be gone.
+                To::Left(gone) => {
+                    kept.entry(gone).and_modify(|(status, _)| *status = Status::Begun);
+                }
+                _ => {}
+            }
             // One that was refused is not there, unless the process died in it.
             if entry.status > Status::Begun || number + 1 == entries.len() {
                 apply(&mut model, number as u64, &entry.op);
@@ -235,6 +298,7 @@ impl Subject for Random {
                 entries.len()
             ));
         }
+        checkpoints(&spaces, kept)?;
         let problems = store.check().map_err(text)?;
         if history.fault().is_none() && !problems.is_empty() {
             return Err(format!("the check finds {problems:?}"));

@@ -4,6 +4,7 @@ mod basic;
 mod crash;
 mod damage;
 mod full;
+mod iterators;
 mod model;
 mod ranges;
 mod size;

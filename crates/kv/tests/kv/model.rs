@@ -15,6 +15,8 @@ enum Op {
     /// Deletes a range, from this key on and before that one, between two puts in it.
     DeleteRange(Option<u8>, Option<u8>),
     Snapshot,
+    /// A snapshot that outlives restarts.
+    Checkpoint,
     Release(u8),
     /// Reads a key as it was at a snapshot.
     Get(u8, u8),
@@ -34,6 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         12 => prop::collection::vec(change, 1..8).prop_map(Op::Write),
         1 => any::<(Option<u8>, Option<u8>)>().prop_map(|(from, to)| Op::DeleteRange(from, to)),
         1 => Just(Op::Snapshot),
+        1 => Just(Op::Checkpoint),
         1 => any::<u8>().prop_map(Op::Release),
         4 => any::<(u8, u8)>().prop_map(|(at, key)| Op::Get(at, key)),
         1 => any::<u8>().prop_map(Op::Iterate),
@@ -54,6 +57,8 @@ fn key(n: u8) -> Vec<u8> {
 struct Moment {
     at: Snapshot,
     map: Map,
+    /// The name of its checkpoint.
+    name: Option<String>,
 }
 
 fn pick<T>(all: &mut [T], n: u8) -> Option<&mut T> {
@@ -141,8 +146,17 @@ proptest! {
                     map.retain(|k, _| from.as_ref().is_some_and(|from| k < from) || to.as_ref().is_some_and(|to| k >= to));
                     map.insert(key(7), value(number, 40));
                 }
-                Op::Snapshot if moments.len() < 4 => moments.push(Moment { at: store.snapshot(), map: map.clone() }),
-                Op::Release(n) if !moments.is_empty() => drop(moments.remove(usize::from(n) % moments.len())),
+                Op::Snapshot if moments.len() < 4 => moments.push(Moment { at: store.snapshot(), map: map.clone(), name: None }),
+                Op::Checkpoint if moments.len() < 4 => {
+                    number += 1;
+                    let name = format!("c{number}");
+                    store.checkpoint(&name).unwrap();
+                    moments.push(Moment { at: store.at_checkpoint(&name).unwrap(), map: map.clone(), name: Some(name) });
+                }
+                Op::Release(n) if !moments.is_empty() => {
+                    let moment = moments.remove(usize::from(n) % moments.len());
+                    moment.name.iter().for_each(|name| store.drop_checkpoint(name).unwrap());
+                }
                 Op::Get(n, k) => {
                     prop_assert_eq!(store.get(&key(k)).unwrap(), map.get(&key(k)).cloned());
                     if let Some(moment) = pick(&mut moments, n) {
@@ -163,16 +177,22 @@ proptest! {
                 Op::Compact => store.compact().unwrap(),
                 Op::Step => drop(store.step().unwrap()),
                 Op::Restart => {
-                    (moments, iters) = Default::default();
+                    iters = Vec::new();
+                    let kept: Vec<_> = moments.drain(..).filter_map(|moment| Some((moment.name?, moment.map))).collect();
                     drop(store);
                     store = Kv::open(drive.clone(), options()).unwrap();
+                    prop_assert_eq!(store.checkpoints().len(), kept.len());
+                    for (name, map) in kept {
+                        moments.push(Moment { at: store.at_checkpoint(&name).unwrap(), map, name: Some(name) });
+                    }
                 }
-                Op::Snapshot | Op::Release(_) | Op::Iterate(_) => {}
+                Op::Snapshot | Op::Checkpoint | Op::Release(_) | Op::Iterate(_) => {}
             }
         }
         prop_assert_eq!(store.check().unwrap(), Vec::<String>::new());
         if policy.is_none_or(|policy| policy == "ring") {
             // Nobody reads any more, so nothing is left of what was deleted.
+            store.checkpoints().iter().for_each(|name| store.drop_checkpoint(name).unwrap());
             (moments, iters) = Default::default();
             store.compact().unwrap();
             prop_assert_eq!(store.figures().ranges, 0);

@@ -1,0 +1,261 @@
+//! Keys in order, as they were at one moment.
+
+use crate::core::Core;
+use crate::core::lease::Lease;
+use crate::core::view::{Tables, View};
+use crate::cursor::{At, Cursor, Merged};
+use crate::order::Order;
+use crate::read::{Reader, all};
+use crate::space::{MARK, begin, end, full, user};
+use crate::sync::lock;
+use crate::table::Kind;
+use imbrex_device::{Code, Error, Result};
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+/// What it keeps of the store.
+struct Held {
+    core: Arc<Core>,
+    began: Instant,
+    /// It is asked to rest with its next step.
+    rest: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Nothing: it has expired.
+    reader: Option<Reader>,
+    /// Nothing: it rests.
+    open: Option<Open>,
+}
+
+struct Open {
+    since: Instant,
+    /// What keeps the tables.
+    view: Arc<View>,
+    merged: Merged,
+}
+
+impl Lease for Held {
+    fn rest(&self, now: &Arc<Tables>, before: Instant) -> bool {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.rest.store(true, Ordering::Relaxed);
+                return false;
+            }
+        };
+        let due = |open: &mut Open| !Arc::ptr_eq(&open.view.tables, now) && open.since <= before;
+        state.open.take_if(due).is_some()
+    }
+
+    fn expire(&self, age: Duration) -> bool {
+        let mut state = lock(&self.state);
+        if self.began.elapsed() < age || state.reader.is_none() {
+            return false;
+        }
+        *state = State { reader: None, open: None };
+        true
+    }
+}
+
+/// Keys and values in order, as they were when it was made, in both directions.
+pub struct Iter {
+    held: Arc<Held>,
+    /// Going back, the cursor stands before the key, and this is what the key has.
+    at: Option<(Vec<u8>, Vec<u8>)>,
+    /// Of this space; keys in `at` are the tree's.
+    space: u16,
+    back: bool,
+    /// What keeps the store open.
+    _open: Arc<dyn Any + Send + Sync>,
+}
+
+impl Iter {
+    /// At a reader's moment; `open` keeps the store open.
+    pub(crate) fn new(core: &Arc<Core>, reader: Reader, space: u16, open: Arc<dyn Any + Send + Sync>) -> Iter {
+        let state = State { reader: Some(reader), open: None };
+        let (core, began) = (core.clone(), Instant::now());
+        let held = Arc::new(Held { core, began, rest: AtomicBool::default(), state: state.into() });
+        let lease: Weak<Held> = Arc::downgrade(&held);
+        held.core.lend(lease);
+        Iter { held, at: None, space, back: false, _open: open }
+    }
+
+    /// The key and the value that it stands on; `None`: it stands on none.
+    pub fn get(&self) -> Option<(&[u8], &[u8])> {
+        self.at.as_ref().map(|(key, value)| (&key[MARK..], value.as_slice()))
+    }
+
+    /// Walks over changes, and stands where that ends. `back`: to lower keys. The walk is told whether the cursor stands where the last one has left it.
+    fn walk(
+        &mut self,
+        back: bool,
+        walk: impl FnOnce(&mut Walk<'_>, bool) -> Result<Option<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<()> {
+        self.at = None;
+        let goes_on = std::mem::replace(&mut self.back, back) == back;
+        let core = &self.held.core;
+        let mut state = lock(&self.held.state);
+        if self.held.rest.load(Ordering::Relaxed) {
+            self.held.rest.store(false, Ordering::Relaxed);
+            state.open = None;
+        }
+        let State { reader, open } = &mut *state;
+        let Some(seq) = reader.as_ref().map(|reader| reader.seq) else {
+            let sentence = "the iterator has expired: the store was full, and needed the old values that it kept; begin another one, or give a longer lease";
+            return Err(Error::refused(Code::Expired, &core.tenant.volume().name(), sentence));
+        };
+        let is_open = open.is_some();
+        let open = match open {
+            Some(open) => open,
+            None => {
+                let view = core.view();
+                open.insert(Open { since: Instant::now(), merged: all(&core.options.order, &view)?, view })
+            }
+        };
+        let mut over = Walk { order: core.order(), seq, space: self.space, view: &open.view, merged: &mut open.merged };
+        self.at = walk(&mut over, goes_on && is_open)?;
+        Ok(())
+    }
+
+    /// Goes to the first key at or behind this one.
+    ///
+    /// # Errors
+    /// Those of the reads; `Corrupt`; `Expired` where the store was full, and needed what this has kept for longer than the option `lease`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let key = full(self.space, key);
+        self.walk(false, |walk, _| {
+            walk.merged.seek(Some((&key, u64::MAX)))?;
+            walk.settle_on()
+        })
+    }
+
+    /// Goes to the first key.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        let first = begin(self.space);
+        self.walk(false, |walk, _| {
+            walk.merged.seek(Some((&first, u64::MAX)))?;
+            walk.settle_on()
+        })
+    }
+
+    /// Goes to the last key.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        let last = end(self.space);
+        self.walk(true, |walk, _| {
+            walk.merged.seek_before(Some((&last, u64::MAX)))?;
+            walk.settle_back()
+        })
+    }
+
+    /// Goes to the last key at or before this one.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.seek(key)?;
+        let key = full(self.space, key);
+        match &self.at {
+            Some((at, _)) if self.held.core.order().compare(at, &key).is_eq() => Ok(()),
+            Some(_) => self.retreat(),
+            None => self.seek_to_last(),
+        }
+    }
+
+    /// Goes one key on.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn advance(&mut self) -> Result<()> {
+        let Some((key, _)) = self.at.take() else { return Ok(()) };
+        self.walk(false, |walk, goes_on| {
+            if !goes_on {
+                walk.merged.seek(Some((&key, 0)))?;
+            }
+            walk.skip_key(&key)?;
+            walk.settle_on()
+        })
+    }
+
+    /// Goes one key back.
+    ///
+    /// # Errors
+    /// Those of [`Iter::seek`].
+    pub fn retreat(&mut self) -> Result<()> {
+        let Some((key, _)) = self.at.take() else { return Ok(()) };
+        self.walk(true, |walk, goes_on| {
+            if !goes_on {
+                walk.merged.seek_before(Some((&key, u64::MAX)))?;
+            }
+            walk.settle_back()
+        })
+    }
+}
+
+/// On the way over changes of a view.
+struct Walk<'a> {
+    order: &'a dyn Order,
+    seq: u64,
+    space: u16,
+    view: &'a View,
+    merged: &'a mut Merged,
+}
+
+impl Walk<'_> {
+    /// Whether a deleted range hides a change.
+    fn is_deleted(&self, at: &At<'_>) -> bool {
+        at.seq < self.view.ranges.floor(self.order, at.key, self.seq)
+    }
+
+    /// Passes what is left of a key's changes.
+    fn skip_key(&mut self, key: &[u8]) -> Result<()> {
+        while self.merged.at().is_some_and(|at| self.order.compare(at.key, key).is_eq()) {
+            self.merged.next()?;
+        }
+        Ok(())
+    }
+
+    /// From a change on to the first key that has a value. Stays on the change with it.
+    fn settle_on(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
+            if at.seq > self.seq {
+                self.merged.next()?;
+            } else if at.kind == Kind::Put && !self.is_deleted(&at) {
+                return Ok(Some((at.key.to_vec(), at.value.to_vec())));
+            } else {
+                let key = at.key.to_vec();
+                self.skip_key(&key)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// From a change back to the last key that has a value. Stays before all changes of that key.
+    fn settle_back(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
+            let key = at.key.to_vec();
+            let mut value = None;
+            // From the oldest to the newest that the reader sees.
+            while let Some(at) = self.merged.at().filter(|at| self.order.compare(at.key, &key).is_eq()) {
+                if at.seq <= self.seq {
+                    value = (at.kind == Kind::Put && !self.is_deleted(&at)).then(|| at.value.to_vec());
+                }
+                self.merged.prev()?;
+            }
+            if let Some(value) = value {
+                return Ok(Some((key, value)));
+            }
+        }
+        Ok(None)
+    }
+}
