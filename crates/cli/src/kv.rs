@@ -384,7 +384,8 @@ fn checkpoint(args: &Checkpoint) -> Outcome {
         };
     };
     let store = args.store.open()?;
-    Ok(if args.drop { store.drop_checkpoint(name)? } else { store.checkpoint(name)? })
+    let done = if args.drop { store.drop_checkpoint(name) } else { store.checkpoint(name) };
+    done.map_err(Failure::from)
 }
 
 fn drop_space(args: &DropSpace) -> Outcome {

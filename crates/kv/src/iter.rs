@@ -117,7 +117,8 @@ impl Iter {
                 open.insert(Open { since: Instant::now(), merged: all(&core.options.order, &view)?, view })
             }
         };
-        let mut over = Walk { order: core.order(), seq, space: self.space, view: &open.view, merged: &mut open.merged };
+        let mut over =
+            Walk { core, order: core.order(), seq, space: self.space, view: &open.view, merged: &mut open.merged };
         self.at = walk(&mut over, goes_on && is_open)?;
         Ok(())
     }
@@ -204,6 +205,7 @@ impl Iter {
 
 /// On the way over changes of a view.
 struct Walk<'a> {
+    core: &'a Core,
     order: &'a dyn Order,
     seq: u64,
     space: u16,
@@ -215,6 +217,11 @@ impl Walk<'_> {
     /// Whether a deleted range hides a change.
     fn is_deleted(&self, at: &At<'_>) -> bool {
         at.seq < self.view.ranges.floor(self.order, at.key, self.seq)
+    }
+
+    /// Whether a change that the reader sees gives its key a value.
+    fn has_value(&self, at: &At<'_>) -> bool {
+        at.kind == Kind::Put && !self.is_deleted(at) && !self.core.spaces.is_over(at.key, at.value)
     }
 
     /// Passes what is left of a key's changes.
@@ -230,7 +237,7 @@ impl Walk<'_> {
         while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
             if at.seq > self.seq {
                 self.merged.next()?;
-            } else if at.kind == Kind::Put && !self.is_deleted(&at) {
+            } else if self.has_value(&at) {
                 return Ok(Some((at.key.to_vec(), at.value.to_vec())));
             } else {
                 let key = at.key.to_vec();
@@ -248,7 +255,7 @@ impl Walk<'_> {
             // From the oldest to the newest that the reader sees.
             while let Some(at) = self.merged.at().filter(|at| self.order.compare(at.key, &key).is_eq()) {
                 if at.seq <= self.seq {
-                    value = (at.kind == Kind::Put && !self.is_deleted(&at)).then(|| at.value.to_vec());
+                    value = self.has_value(&at).then(|| at.value.to_vec());
                 }
                 self.merged.prev()?;
             }

@@ -30,4 +30,4 @@ pub use fuzz::{fuzz_log, fuzz_metadata};
 pub use iter::Iter;
 pub use options::Options;
 pub use order::{Bytewise, Order};
-pub use space::{forget_order, register_order};
+pub use space::{Expiry, forget_order, register_order};

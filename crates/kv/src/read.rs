@@ -82,6 +82,7 @@ pub(crate) fn get_now(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
 pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Option<Vec<u8>>> {
     let order = core.order();
     let value = |kind: Kind, value| (kind == Kind::Put).then_some(value);
+    let is_there = |value: &Vec<u8>| !core.spaces.is_over(key, value);
     let floor = view.ranges.floor(order, key, seq);
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
     // Changes in memory are newer than all in tables; those being flushed are older than the others.
@@ -89,7 +90,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
     for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
             if !core.has_holes() {
-                return Ok(value(found.kind, found.value).filter(|_| found.seq >= floor));
+                return Ok(value(found.kind, found.value).filter(|_| found.seq >= floor).filter(is_there));
             }
             // Behind a hole of the log a table may have a newer one.
             newest = Some((found.seq, found.kind, found.value));
@@ -109,7 +110,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
             newest = Some((found.seq, found.kind, found.value.to_vec()));
         }
     }
-    Ok(newest.filter(|(found, ..)| *found >= floor).and_then(|(_, kind, bytes)| value(kind, bytes)))
+    Ok(newest.filter(|(found, ..)| *found >= floor).and_then(|(_, kind, bytes)| value(kind, bytes)).filter(is_there))
 }
 
 /// All changes of a view, sorted.

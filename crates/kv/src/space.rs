@@ -72,6 +72,12 @@ pub(crate) fn known(name: &str) -> Option<Arc<dyn Order>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
 }
 
+/// When pairs of a space are over: their time to live, or any other reason. Values say it themselves, as by a time that their first bytes have.
+pub trait Expiry: Send + Sync {
+    /// Whether the pair is over. Once it is, it must stay so. Any thread may call it, also in the background.
+    fn is_over(&self, key: &[u8], value: &[u8]) -> bool;
+}
+
 /// The spaces of an open store, and the order of the tree's keys: by spaces, and each in its own.
 #[derive(Default)]
 pub(crate) struct Spaces {
@@ -82,6 +88,9 @@ pub(crate) struct Spaces {
     /// Orders that are not bytewise; without one the tree's keys are in the order of their bytes.
     orders: RwLock<BTreeMap<u16, Arc<dyn Order>>>,
     any: AtomicBool,
+    /// Of spaces whose pairs are over one day.
+    expiries: RwLock<BTreeMap<u16, Arc<dyn Expiry>>>,
+    expire: AtomicBool,
 }
 
 impl Spaces {
@@ -116,6 +125,22 @@ impl Spaces {
             false => drop(orders.insert(space, order.clone())),
         }
         self.any.store(!orders.is_empty(), Memory::Release);
+    }
+
+    /// From now on pairs of the space are over when this says so.
+    pub fn set_expiry(&self, space: u16, expiry: Arc<dyn Expiry>) {
+        self.expiries.write().unwrap_or_else(PoisonError::into_inner).insert(space, expiry);
+        self.expire.store(true, Memory::Release);
+    }
+
+    /// Whether this pair of the tree is over.
+    pub fn is_over(&self, key: &[u8], value: &[u8]) -> bool {
+        let Some((mark, user)) = key.split_first_chunk::<MARK>().filter(|_| self.expire.load(Memory::Acquire)) else {
+            return false;
+        };
+        let space = u16::from_be_bytes(*mark) / 2;
+        let expiries = self.expiries.read().unwrap_or_else(PoisonError::into_inner);
+        expiries.get(&space).is_some_and(|expiry| expiry.is_over(user, value))
     }
 
     /// Asks the order of the keys' space, if both are of one that has its own.

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::iter::Iter;
 use crate::options::Options;
 use crate::read::{self, Reader};
-use crate::space::UNNAMED;
+use crate::space::{Expiry, UNNAMED};
 use crate::{space as keys, write};
 use imbrex_device::{Code, Drive, Error, Result};
 use imbrex_zones::shell::Shell;
@@ -105,6 +105,12 @@ impl Kv {
     /// The names of all spaces but the unnamed one, and of their orders.
     pub fn spaces(&self) -> Vec<(String, String)> {
         space::names(self.core())
+    }
+
+    /// From now on, until the store is closed, pairs of this space are over when `expiry` says so. Readers do not see them then, not at snapshots either; merges drop
+    /// them. Whoever opens the store without it sees those that are left.
+    pub fn expire(&self, expiry: Arc<dyn Expiry>) {
+        self.core().spaces.set_expiry(self.space, expiry);
     }
 
     /// What the store has, and where.

@@ -60,11 +60,13 @@ pub(super) struct Kept<'a, C> {
     keep: Keep,
     /// The key that the cursor is in, and the first reader of the last change of it that was passed on or dropped.
     pub last: Option<(Vec<u8>, usize)>,
+    /// The pair that it stands on is over, and counts as a delete.
+    over: bool,
 }
 
 impl<'a, C: Cursor> Kept<'a, C> {
     pub fn new(core: &'a Core, cursor: C, keep: Keep) -> Kept<'a, C> {
-        Kept { core, cursor, keep, last: None }
+        Kept { core, cursor, keep, last: None, over: false }
     }
 
     /// Goes to the next change that is kept, from where the cursor is.
@@ -74,9 +76,12 @@ impl<'a, C: Cursor> Kept<'a, C> {
             let same = self.last.as_ref().filter(|(key, _)| self.core.order().compare(key, at.key).is_eq());
             let hidden = same.is_some_and(|(_, newer)| *newer == reader);
             let deleted = !hidden && self.keep.is_deleted(self.core, at.key, at.seq);
-            let dropped =
-                !hidden && !deleted && at.kind == Kind::Delete && self.keep.may_drop(self.core, at.key, at.seq);
-            if !hidden && !deleted && !dropped {
+            let stays = !hidden && !deleted;
+            let over = stays && at.kind == Kind::Put && self.core.spaces.is_over(at.key, at.value);
+            let gone = over || at.kind == Kind::Delete;
+            let dropped = stays && gone && self.keep.may_drop(self.core, at.key, at.seq);
+            if stays && !dropped {
+                self.over = over;
                 return Ok(());
             }
             if dropped {
@@ -87,8 +92,10 @@ impl<'a, C: Cursor> Kept<'a, C> {
         Ok(())
     }
 
+    /// The change, as it is kept.
     pub fn at(&self) -> Option<At<'_>> {
-        self.cursor.at()
+        let at = self.cursor.at()?;
+        Some(if self.over { At { kind: Kind::Delete, value: &[], ..at } } else { at })
     }
 
     /// The cursor alone. The tables of before are let go, so that zones of those that are gone are free with the next commit.

@@ -3,6 +3,7 @@
 mod basic;
 mod crash;
 mod damage;
+mod expiry;
 mod full;
 mod iterators;
 mod model;
