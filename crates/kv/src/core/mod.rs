@@ -4,6 +4,7 @@
 //! the last reader has let go.
 
 pub(crate) mod cache;
+pub(crate) mod counters;
 pub(crate) mod file;
 pub(crate) mod ranges;
 pub(crate) mod run;
@@ -19,6 +20,7 @@ use crate::space::Spaces;
 use crate::sync::lock;
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
+use counters::Counters;
 use file::TableFile;
 use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
@@ -89,6 +91,7 @@ pub(crate) struct Core {
     pub writing: Mutex<()>,
     /// Who makes and drops spaces: one at a time.
     pub naming: Mutex<()>,
+    pub counters: Counters,
     damage: Mutex<Vec<String>>,
     holes: AtomicBool,
 }
@@ -132,6 +135,7 @@ impl Core {
             opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
             readers: Mutex::default(),
             writing: Mutex::default(),
+            counters: Counters::default(),
             damage: Mutex::new(parts.damage),
             holes: AtomicBool::default(),
         })

@@ -3,6 +3,7 @@
 mod basic;
 mod crash;
 mod damage;
+mod figures;
 mod full;
 mod model;
 mod ranges;
