@@ -43,9 +43,9 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         (GAUGE, "imbrex_kv_slices", "Slices that a key is in at most; the bottom is one.", |d| d.depth as u64),
         (GAUGE, "imbrex_kv_partitions", "Partitions of the keys.", |d| d.partitions as u64),
         (GAUGE, "imbrex_kv_deleted_ranges", "Deleted ranges of which something may be left.", |d| d.ranges as u64),
-        (GAUGE, "imbrex_kv_used_zones", "Zones with tables or bytes of the log.", |d| d.zones.0.into()),
+        (GAUGE, "imbrex_kv_used_zones", "Zones with tables or bytes of the log.", |d| d.own.zones.0.into()),
         (GAUGE, "imbrex_kv_used_zones_bytes", "Bytes that these zones can hold.", |d| d.capacity_used),
-        (GAUGE, "imbrex_kv_free_zones", "Zones that may still be taken.", |d| d.zones.1.into()),
+        (GAUGE, "imbrex_kv_free_zones", "Zones that may still be taken.", |d| d.own.zones.1.into()),
         (GAUGE, "imbrex_kv_live_bytes", "Bytes of tables that count.", |d| d.levels.iter().map(|level| level.1).sum()),
         (GAUGE, "imbrex_kv_entries", "Changes in tables; a key may have several.", |d| {
             d.levels.iter().map(|level| level.2).sum()
