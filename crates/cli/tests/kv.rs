@@ -567,7 +567,7 @@ fn the_table_of_zones_says_whose_they_are() {
     let (bottom, metadata) = (of("level", "bottom"), of("holds", "metadata"));
     assert!(bottom.len() == 1 && bottom[0]["content"]["live"].as_u64() > Some(0) && !metadata.is_empty(), "{table}");
     assert!(zones.iter().all(|zone| zone["content"].is_null() || zone["tenant"] == "kv"), "{table}");
-    says(&list, &[": bottom, 9", " % of what is written counts", ": metadata"]);
+    says(&list, &[": bottom, ", " % of what is written counts", ": metadata"]);
     let drawn = done(at.run(&["drive", "zones", at.drive(), "--table"]));
     says(&drawn, &["\n     0  -", " M ", " B ▁", "B bottom"]);
     let svg = at.host("zones.svg");

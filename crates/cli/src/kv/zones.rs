@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 /// Zones in a row of the text.
 const ROW: usize = 16;
-const LEGEND: &str = "M metadata, L log, 0 to f level, B bottom; then the partition (a, b, …) or * for a level's window; then how full the zone is \
-                      of what counts; - is no zone of the store";
+const LEGEND: &str = "M metadata, L log, 0 to f level, B bottom, - no zone of the store\n\
+                      then a, b, … partition in the order of keys, or * window of a level; then how full the zone is of what counts";
 
 /// Kinds of a picture; levels come behind.
 const KINDS: [&str; 3] = ["metadata", "log", "bottom"];

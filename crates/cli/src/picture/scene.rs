@@ -259,14 +259,16 @@ fn legend(zones: &[Zone], contents: Option<&Contents>, shapes: &mut Vec<Shape>, 
         None => String::from("a square fills from the bottom"),
         Some(contents) => {
             let live = contents.zones.values().map(|content| content.live).sum();
-            let mut how = format!("{} of use; what is pale is of no more use", size(live));
-            contents.notes.iter().for_each(|note| how += &format!("; {note}"));
-            how
+            format!("{} of use; what is pale is of no more use", size(live))
         }
     };
     let text = format!("{} written in sequential zones; {how}", size(written));
-    shapes.push(Shape::Text { x: MARGIN, y: top + (line + 1) * LINE + 11, text, colour: INK });
-    line + 2
+    let notes = contents.map_or(&[][..], |contents| &contents.notes);
+    for text in [text].into_iter().chain(notes.iter().cloned()) {
+        line += 1;
+        shapes.push(Shape::Text { x: MARGIN, y: top + line * LINE + 11, text, colour: INK });
+    }
+    line + 1
 }
 
 #[cfg(test)]
@@ -370,10 +372,15 @@ mod tests {
         assert_eq!(heights(of_kind(1)), [(f64::from(side) / 2.0).round() as u32], "half of one, nothing of the other");
         assert_eq!(heights(pale(of_kind(1))), [side, side]);
         assert_eq!((heights(FULL).len(), heights(DEAD).len()), (2, 1), "of two zones nobody knows, and one is dead");
+        let last = picture.shapes.iter().rev().find_map(|shape| match shape {
+            Shape::Text { text, y, .. } => Some((text.as_str(), *y < picture.height)),
+            Shape::Box { .. } => None,
+        });
+        assert_eq!(last, Some(("a note", true)));
         let texts = texts(&picture);
         assert!(texts.contains(&"a 1") && texts.contains(&"b 3") && texts.contains(&"full 2"), "{texts:?}");
         assert!(texts.iter().all(|text| !text.contains("none")), "{texts:?}");
-        assert!(texts.iter().any(|text| text.contains("250 of use") && text.ends_with("; a note")), "{texts:?}");
+        assert!(texts.iter().any(|text| text.contains("250 of use")), "{texts:?}");
     }
 
     #[test]
