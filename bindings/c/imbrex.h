@@ -698,7 +698,7 @@ imbrex_error *imbrex_chunk_names(const imbrex_chunk_store *store,
 // the order of its keys, NULL for that of bytes. The unnamed space is in the order of bytes. `mode`: one of imbrex_kv_mode. A process has one store
 // of a drive: opening it again gives another handle of the same. The drive is released when the last handle, snapshot and iterator are given
 // back. With format=on in the URI a drive that is not formatted is formatted first. An opening needs the orders of all spaces of the store: see
-// imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
+// imbrex_kv_know(). IMBREX_LOG and IMBREX_METRICS count as with imbrex_fs_open().
 imbrex_error *imbrex_kv_open(const char *uri,
                              const char *space,
                              const imbrex_kv_order *order,

@@ -204,7 +204,7 @@ fn list_of(entries: impl Iterator<Item = (String, String)>) -> imbrex_kv_list {
 /// the order of its keys, NULL for that of bytes. The unnamed space is in the order of bytes. `mode`: one of imbrex_kv_mode. A process has one store
 /// of a drive: opening it again gives another handle of the same. The drive is released when the last handle, snapshot and iterator are given
 /// back. With format=on in the URI a drive that is not formatted is formatted first. An opening needs the orders of all spaces of the store: see
-/// imbrex_kv_know(). IMBREX_LOG counts as with imbrex_fs_open().
+/// imbrex_kv_know(). IMBREX_LOG and IMBREX_METRICS count as with imbrex_fs_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_open(
     uri: *const c_char,
@@ -221,7 +221,9 @@ pub unsafe extern "C" fn imbrex_kv_open(
         let make = mode_of(mode)?;
         // SAFETY: the crate's contract.
         let (uri, space, order) = unsafe { (text(uri)?, space_of(space)?, order_of(order, &held)?) };
-        let kv = Kv::open_uri(uri, &[])?.space(space, &order, make)?;
+        let store = Kv::open_uri(uri, &[])?;
+        crate::metrics::pairs_opened(&store);
+        let kv = store.space(space, &order, make)?;
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_kv { kv, _held: held }))) }
     })

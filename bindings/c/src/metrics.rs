@@ -11,6 +11,7 @@ mod textfile;
 
 use imbrex_bluefs::{BlueFs, Metrics};
 use imbrex_chunkstore::{ChunkStore, Metrics as ChunkMetrics};
+use imbrex_kv::{Kv, Metrics as PairMetrics};
 use imbrex_zones::Volume;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,13 +21,22 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 pub(crate) const VARIABLE: &str = "IMBREX_METRICS";
 
 static START: Once = Once::new();
-static DRIVES: Mutex<Vec<(u64, Watch)>> = Mutex::new(Vec::new());
+static DRIVES: Mutex<Vec<((u64, Engine), Watch)>> = Mutex::new(Vec::new());
+
+/// The engines that there are: several may have a drive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Files,
+    Chunks,
+    Pairs,
+}
 
 /// Watches what is open on a drive.
 #[derive(Clone)]
 enum Watch {
     Files(imbrex_bluefs::Watch),
     Chunks(imbrex_chunkstore::Watch),
+    Pairs(imbrex_kv::Watch),
 }
 
 impl Watch {
@@ -34,20 +44,23 @@ impl Watch {
         match self {
             Watch::Files(watch) => watch.is_open(),
             Watch::Chunks(watch) => watch.is_open(),
+            Watch::Pairs(watch) => watch.is_open(),
         }
     }
 
     fn figures(&self) -> Figures {
         match self {
-            Watch::Files(watch) => Figures { files: watch.figures().into_iter().collect(), chunks: Vec::new() },
-            Watch::Chunks(watch) => Figures { files: Vec::new(), chunks: watch.figures().into_iter().collect() },
+            Watch::Files(watch) => Figures { files: watch.figures().into_iter().collect(), ..Figures::default() },
+            Watch::Chunks(watch) => Figures { chunks: watch.figures().into_iter().collect(), ..Figures::default() },
+            Watch::Pairs(watch) => Figures { pairs: watch.figures().into_iter().collect(), ..Figures::default() },
         }
     }
 
     fn at_close(&self, say: impl FnOnce(Figures) + Send + 'static) {
         match self {
-            Watch::Files(watch) => watch.at_close(|last| say(Figures { files: vec![last], chunks: Vec::new() })),
-            Watch::Chunks(watch) => watch.at_close(|last| say(Figures { files: Vec::new(), chunks: vec![last] })),
+            Watch::Files(watch) => watch.at_close(|last| say(Figures { files: vec![last], ..Figures::default() })),
+            Watch::Chunks(watch) => watch.at_close(|last| say(Figures { chunks: vec![last], ..Figures::default() })),
+            Watch::Pairs(watch) => watch.at_close(|last| say(Figures { pairs: vec![last], ..Figures::default() })),
         }
     }
 }
@@ -57,16 +70,18 @@ impl Watch {
 struct Figures {
     files: Vec<Metrics>,
     chunks: Vec<ChunkMetrics>,
+    pairs: Vec<PairMetrics>,
 }
 
 impl Figures {
     fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.chunks.is_empty()
+        self.files.is_empty() && self.chunks.is_empty() && self.pairs.is_empty()
     }
 
     fn extend(&mut self, more: Figures) {
         self.files.extend(more.files);
         self.chunks.extend(more.chunks);
+        self.pairs.extend(more.pairs);
     }
 }
 
@@ -111,19 +126,24 @@ pub fn fuzz_metrics_variable(text: &str) {
 
 /// A file system was opened: it is among the metrics from now on, if somebody wants any.
 pub(crate) fn opened(fs: &BlueFs) {
-    watch(fs.volume(), || Watch::Files(fs.watch()));
+    watch((fs.volume(), Engine::Files), || Watch::Files(fs.watch()));
 }
 
 /// The same of a chunk store.
 pub(crate) fn chunks_opened(store: &ChunkStore) {
-    watch(store.volume(), || Watch::Chunks(store.watch()));
+    watch((store.volume(), Engine::Chunks), || Watch::Chunks(store.watch()));
 }
 
-fn watch(volume: &Volume, watch: impl FnOnce() -> Watch) {
+/// The same of a key-value store.
+pub(crate) fn pairs_opened(store: &Kv) {
+    watch((store.volume(), Engine::Pairs), || Watch::Pairs(store.watch()));
+}
+
+fn watch((volume, engine): (&Volume, Engine), watch: impl FnOnce() -> Watch) {
     let Some(wanted) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) else { return };
     let watch = watch();
     // The same mount is given out to everybody who opens the drive.
-    let key = Arc::as_ptr(volume.device()).cast::<()>() as u64;
+    let key = (Arc::as_ptr(volume.device()).cast::<()>() as u64, engine);
     let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
     drives.retain(|(_, watch)| watch.is_open());
     if drives.iter().any(|(other, _)| *other == key) {

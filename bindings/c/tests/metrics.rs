@@ -5,12 +5,13 @@ use imbrex::*;
 use imbrex_bluefs::BlueFs;
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator, Observer, OpenOptions, Overrides, Stats};
+use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
 use std::ffi::CString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 const DRIVE: &str = "IMBREX_TEST_DRIVE";
@@ -44,6 +45,34 @@ fn program() {
         assert!(imbrex_writer_close(file).is_null());
         imbrex_writer_free(file);
         imbrex_fs_close(again);
+        imbrex_fs_close(fs);
+    }
+}
+
+/// A program of two engines on one drive: puts keys with values, reads one, and makes tables of them; then it opens the files.
+#[test]
+fn program_of_pairs() {
+    let Ok(drive) = std::env::var(DRIVE) else { return };
+    let uri = CString::new(format!("imbrex://{drive}?survivor-size=4M&memtable=256K")).expect("a path");
+    let files = CString::new(format!("imbrex://{drive}?survivor-size=4M&cache=1M")).expect("a path");
+    let (mut kv, mut fs) = (null_mut(), null_mut());
+    // SAFETY: valid pointers, and each handle is given back once.
+    unsafe {
+        assert!(imbrex_kv_open(uri.as_ptr(), c"".as_ptr(), null(), 0, &mut kv).is_null());
+        assert!(imbrex_fs_open(files.as_ptr(), &mut fs).is_null());
+        let value = [7u8; 992];
+        for key in 0..500 {
+            let key = format!("key{key:05}");
+            let put = imbrex_kv_put(kv, key.as_ptr().cast(), key.len(), value.as_ptr().cast(), value.len(), false);
+            assert!(put.is_null());
+        }
+        assert!(imbrex_kv_delete(kv, c"key00000".as_ptr().cast(), 8, true).is_null());
+        let mut found = null_mut();
+        assert!(imbrex_kv_get(kv, null(), c"key00001".as_ptr().cast(), 8, &mut found).is_null());
+        imbrex_kv_value_free(found);
+        assert!(imbrex_kv_flush(kv).is_null());
+        print!("{}", ask(&std::env::var(PORT).expect("a port"), "/metrics").expect("the metrics are served"));
+        imbrex_kv_close(kv);
         imbrex_fs_close(fs);
     }
 }
@@ -210,5 +239,60 @@ fn what_cannot_be_had_is_one_warning_and_the_program_goes_on() {
         let warnings: Vec<&str> = said.lines().filter(|line| line.contains("IMBREX_METRICS")).collect();
         assert_eq!(warnings.len(), 1, "{said}");
         assert!(warnings[0].contains(why) && warnings[0].contains("going on without metrics"), "{said}");
+    }
+}
+
+#[test]
+fn a_key_value_store_says_what_it_did_beside_another_engine_of_its_drive() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let drive = dir.path().join("drive.img");
+    drop(Emulator::create(&drive, &Config::tiny(), false).expect("a drive"));
+    let device = Arc::new(Emulator::open(&drive, OpenOptions::default()).expect("the drive"));
+    let tenant = |name: &str, budget| TenantSpec { name: name.into(), budget };
+    let tenants = vec![tenant("kv", Budget::keeping(4, 4)), tenant(imbrex_bluefs::TENANT, imbrex_bluefs::BUDGET)];
+    let options = FormatOptions { uuid: None, tenants, force: false };
+    Volume::format(&Drive { device, survivor: None }, &options).expect("formatted");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "program_of_pairs", "--nocapture"]).env(DRIVE, &drive);
+    let output = command.env("IMBREX_METRICS", port.to_string()).env(PORT, port.to_string()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let figure = |name: &str, labels: &str| -> Option<f64> {
+        let line = format!("{name}{{drive=\"{}\"{labels}}} ", drive.display());
+        text.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok())
+    };
+    let told = |name: &str, expected: f64| assert_eq!(figure(name, ""), Some(expected), "{name}\n{text}");
+    told("imbrex_kv_puts_total", 500.0);
+    told("imbrex_kv_put_bytes_total", 500_000.0);
+    told("imbrex_kv_deletes_total", 1.0);
+    told("imbrex_kv_gets_total", 1.0);
+    told("imbrex_kv_memory_bytes", 0.0);
+    told("imbrex_kv_log_bytes", 0.0);
+    told("imbrex_kv_deleted_ranges", 0.0);
+    // Whatever was merged by now: each table is in a level, and each byte that counts was written.
+    let levels = |name: &str, more: &str| -> f64 {
+        let sum = (0..16).map(|n| n.to_string()).chain(["bottom".to_owned()]);
+        sum.filter_map(|level| figure(name, &format!(",level=\"{level}\"{more}"))).sum()
+    };
+    let entries = levels("imbrex_kv_level_entries", "");
+    assert!((499.0..=501.0).contains(&entries) && figure("imbrex_kv_entries", "") == Some(entries), "{text}");
+    assert!(levels("imbrex_kv_level_tables", "") >= 1.0, "{text}");
+    let (live, flushed) =
+        (levels("imbrex_kv_level_bytes", ""), levels("imbrex_kv_written_bytes_total", ",by=\"flush\""));
+    assert!(live > 0.0 && live <= flushed + levels("imbrex_kv_written_bytes_total", ",by=\"merge\""), "{text}");
+    let amplification = levels("imbrex_kv_write_amplification", "");
+    assert!(amplification >= flushed / 500_000.0 && flushed > 0.0, "{text}");
+    let zones = |name| figure(name, "").unwrap_or_default();
+    assert!(zones("imbrex_kv_used_zones_bytes") == zones("imbrex_kv_used_zones") * f64::from(1 << 20), "{text}");
+    assert!(zones("imbrex_kv_used_zones") >= 1.0 && zones("imbrex_kv_free_zones") >= 1.0, "{text}");
+    // Both engines are there, and what is the drive's is there once.
+    told("imbrex_files", 0.0);
+    for name in ["imbrex_flushes_total", "imbrex_mount", "imbrex_poisoned", "imbrex_zones{", "imbrex_commands_total{"] {
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with(name)).collect();
+        let labels: std::collections::BTreeSet<_> =
+            lines.iter().filter_map(|line| line.rsplit_once(' ')).map(|of| of.0).collect();
+        assert!(!lines.is_empty() && labels.len() == lines.len(), "{name}: {lines:?}");
     }
 }

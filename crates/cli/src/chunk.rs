@@ -481,7 +481,7 @@ pub fn contents(drive: &str) -> Option<Contents> {
     contents.kinds.extend((0..StreamType::MOST as u8).filter_map(StreamType::new).map(|s| store.stream_name(s)));
     let content = |zone: &ZoneInfo| {
         let kind = zone.usage.map_or(0, |usage| 1 + usize::from(usage.stream().number()));
-        (zone.zone, Content { kind, live: zone.live, written: zone.written })
+        (zone.zone, Content { kind, live: zone.live, written: zone.written, letter: None, framed: false })
     };
     contents.zones = store.zones().iter().map(content).collect();
     Some(contents)

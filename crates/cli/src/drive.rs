@@ -174,7 +174,8 @@ struct Zones {
     /// One line for each zone that is not empty, and one for conventional zones that stand together.
     #[arg(long)]
     list: bool,
-    /// The table of zones: what each engine may take and has, and with --list or --json whose each zone is and what for. Opens the engines for a look.
+    /// The table of zones: what each engine may take and has, and what a key-value store has in each zone. With --list or --json whose each zone is and what for. Opens
+    /// the engines for a look.
     #[arg(long, conflicts_with = "width")]
     table: bool,
     /// Characters in a row; the terminal's width without it.

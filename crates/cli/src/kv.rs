@@ -3,9 +3,11 @@
 mod form;
 mod load;
 mod scan;
+mod stat;
+pub mod zones;
 
 use crate::engine::Named;
-use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table, written};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, written};
 use clap::Subcommand;
 use form::Form;
 use imbrex_device::Class;
@@ -72,9 +74,10 @@ enum Verb {
                             imbrex kv checkpoint drive.img monday --drop\n  imbrex kv checkpoint drive.img"
     )]
     Checkpoint(Checkpoint),
-    /// Show how many tables there are in each level, and what is in memory.
-    #[command(after_help = "Example:\n  imbrex kv stat drive.img --json")]
-    Stat(Store),
+    /// Show how many tables there are in each level, what is in memory, and how full the zones in use are. What a program writes and how long its puts wait is in
+    /// its metrics.
+    #[command(after_help = "Examples:\n  imbrex kv stat drive.img --json\n  imbrex kv stat drive.img --count")]
+    Stat(Stat),
     /// Merge all tables, so that each key is in one.
     #[command(after_help = "Example:\n  imbrex kv compact drive.img")]
     Compact(Store),
@@ -118,6 +121,15 @@ struct Checkpoint {
     /// Let go of it: what only it has is free as tables are merged.
     #[arg(long, requires = "name")]
     drop: bool,
+}
+
+#[derive(clap::Args)]
+struct Stat {
+    #[command(flatten)]
+    store: Store,
+    /// Also read all pairs, and say how many there are and how full of them the zones are.
+    #[arg(long)]
+    count: bool,
 }
 
 #[derive(clap::Args)]
@@ -279,7 +291,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Ls(args) => ls(&args),
         Verb::Drop(args) => drop_space(&args),
         Verb::Checkpoint(args) => checkpoint(&args),
-        Verb::Stat(args) => stat(&args),
+        Verb::Stat(args) => stat::stat(&args),
         Verb::Compact(args) => args.open()?.compact().map_err(Failure::from),
         Verb::Check(args) => check(&args),
     };
@@ -394,40 +406,6 @@ fn drop_space(args: &DropSpace) -> Outcome {
     // What is of no other space is free when the command ends.
     store.step()?;
     Ok(())
-}
-
-fn stat(args: &Store) -> Outcome {
-    let figures = args.look()?.figures();
-    if args.named.json {
-        let level = |(tables, bytes, entries): &(u64, u64, u64)| json!({ "tables": tables, "bytes": bytes, "entries": entries });
-        let levels: Vec<_> = figures.levels.iter().map(level).collect();
-        return print_json(&json!({
-            "levels": levels,
-            "memory": figures.memory,
-            "log": figures.log,
-            "zones": { "used": figures.zones.0, "free": figures.zones.1 },
-            "deleted_ranges": figures.ranges,
-            "partitions": figures.partitions,
-            "slices": figures.depth,
-        }));
-    }
-    // What lies in no level is the last.
-    let mut names: Vec<String> = (0..figures.levels.len()).map(|n| format!("level {n}")).collect();
-    names.iter_mut().next_back().into_iter().for_each(|last| *last = "bottom".into());
-    let level = |(tables, bytes, entries): &(u64, u64, u64)| {
-        format!("{}, {}, {} changes", number_of(*tables, "table"), size(*bytes), count(*entries))
-    };
-    let mut rows: Vec<(&str, String)> =
-        names.iter().map(String::as_str).zip(figures.levels.iter().map(level)).collect();
-    rows.push(("in memory", size(figures.memory)));
-    rows.push(("log", size(figures.log)));
-    rows.push(("zones", format!("{} used, {} free", count(figures.zones.0.into()), count(figures.zones.1.into()))));
-    if figures.ranges > 0 {
-        rows.push(("deleted ranges", count(figures.ranges as u64)));
-    }
-    rows.push(("partitions", count(figures.partitions as u64)));
-    rows.push(("slices", format!("{} have a key at most", count(figures.depth as u64))));
-    print(table(&rows))
 }
 
 fn check(args: &Store) -> Outcome {

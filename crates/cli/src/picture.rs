@@ -70,12 +70,21 @@ fn cell(zones: &[Zone]) -> (char, &'static str) {
     let (written, capacity) = zones.iter().fold((0u128, 0u128), |(written, capacity), zone| {
         (written + u128::from(zone.wp.unwrap_or(0)), capacity + u128::from(zone.capacity))
     });
-    let character = match written {
+    (level(written, capacity), colour)
+}
+
+fn level(part: u128, whole: u128) -> char {
+    match part {
         0 => EMPTY,
-        _ if written == capacity => FULL,
-        _ => PARTS[(written * 8 / capacity.max(1)).clamp(1, 7) as usize - 1],
-    };
-    (character, colour)
+        _ if part == whole => FULL,
+        _ => PARTS[(part * 8 / whole.max(1)).clamp(1, 7) as usize - 1],
+    }
+}
+
+/// A part of a zone as a character: full from 15 sixteenths on.
+pub fn share(part: u64, whole: u64) -> char {
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    level(if part * 16 >= whole * 15 { whole } else { part }, whole)
 }
 
 /// A row; runs of one colour share their escape codes.
@@ -113,6 +122,19 @@ pub struct Contents {
     pub kinds: Vec<String>,
     /// By number of the zone.
     pub zones: BTreeMap<u32, Content>,
+    /// What letters and frames say.
+    pub notes: Vec<String>,
+}
+
+impl Contents {
+    /// What another engine has in other zones is there, too.
+    pub fn and(mut self, other: Contents) -> Contents {
+        let before = self.kinds.len();
+        self.kinds.extend(other.kinds);
+        self.zones.extend(other.zones.into_iter().map(|(zone, of)| (zone, Content { kind: before + of.kind, ..of })));
+        self.notes.extend(other.notes);
+        self
+    }
 }
 
 /// What is in a zone.
@@ -124,6 +146,10 @@ pub struct Content {
     pub live: u64,
     /// Bytes that are written.
     pub written: u64,
+    /// What tells it from others of its kind.
+    pub letter: Option<char>,
+    /// It is one of those that a frame is round.
+    pub framed: bool,
 }
 
 /// Draws the zones of a drive into a file, whose name says as what.

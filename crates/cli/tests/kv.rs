@@ -400,6 +400,23 @@ fn figures_are_told_to_people_and_programs() {
         "{figures}"
     );
     assert_eq!((&figures["memory"], keys(&at).len()), (&0.into(), 1000));
+    let zones = figures["zones"]["used"].as_f64().unwrap() * f64::from(1 << 20);
+    assert_eq!(figures["zones"]["used_bytes"].as_f64(), Some(zones), "{figures}");
+    let bytes: f64 = figures["levels"].as_array().unwrap().iter().map(|level| level["bytes"].as_f64().unwrap()).sum();
+    let part = |figures: &Value, of: &str| figures["space_efficiency"][of].as_f64();
+    assert!((part(&figures, "tables").unwrap() - bytes / zones).abs() < 1e-9 && bytes > 0.0, "{figures}");
+    assert_eq!((part(&figures, "pairs"), &figures["pairs"], &figures["merges"]), (None, &Value::Null, &0.into()));
+    // Pairs of all spaces.
+    done(at.kv("put", &["--space", "users", "1", "Ada"]));
+    let counted = json(at.kv("stat", &["--count", "--json"]));
+    let all: usize = (0..1000).map(|n| 8 + format!("value {n}").len()).sum::<usize>() + 4;
+    assert_eq!(counted["pairs"], value!({ "number": 1001, "bytes": all }));
+    let zones = counted["zones"]["used_bytes"].as_f64().unwrap();
+    assert!((part(&counted, "pairs").unwrap() - all as f64 / zones).abs() < 1e-9, "{counted}");
+    says(
+        &done(at.kv("stat", &["--count"])),
+        &["tables fill", "pairs", "1,001, ", "pairs fill", " % of the zones in use"],
+    );
 }
 
 #[test]
@@ -545,6 +562,17 @@ fn the_table_of_zones_says_whose_they_are() {
     let leased = zones.iter().filter(|zone| zone["tenant"] == "kv" && zone["state"] != "free").count();
     assert!(leased > 0 && tenants[0]["leased"].as_u64().unwrap() > 0, "{table}");
     assert!(zones.iter().enumerate().all(|(n, zone)| zone["zone"] == n), "{table}");
+    // And what the store has in them.
+    let of = |key: &str, value: &str| zones.iter().filter(|zone| zone["content"][key] == value).collect::<Vec<_>>();
+    let (bottom, metadata) = (of("level", "bottom"), of("holds", "metadata"));
+    assert!(bottom.len() == 1 && bottom[0]["content"]["live"].as_u64() > Some(0) && !metadata.is_empty(), "{table}");
+    assert!(zones.iter().all(|zone| zone["content"].is_null() || zone["tenant"] == "kv"), "{table}");
+    says(&list, &[": bottom, ", " % of what is written counts", ": metadata"]);
+    let drawn = done(at.run(&["drive", "zones", at.drive(), "--table"]));
+    says(&drawn, &["\n     0  -", " M ", " B ▁", "B bottom"]);
+    let svg = at.host("zones.svg");
+    done(at.run(&["drive", "zones", at.drive(), "--picture", &svg]));
+    says(&text(&content(svg)), &["bottom 1<", "metadata ", "of use"]);
     // Of a file system, and of a drive that holds nothing.
     let at = formatted();
     says(&done(at.run(&["drive", "zones", at.drive(), "--table"])), &["bluefs: at least "]);

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,6 +52,29 @@ fn top_sees_what_another_process_does() {
     says(&done(at.run(&["top", &banded, "--interval", "0.05", "--count", "1"])), &["written 0/s", "empty"]);
     says(&fails(at.run(&["top", at.drive(), "--interval", "0"]), 2), &["between 0.05 and 3600"]);
     says(&fails(at.run(&["top", &at.host("none.img")]), 1), &["imbrex drive create"]);
+}
+
+#[test]
+fn top_sees_a_key_value_store() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.kv("format", &[]));
+    let mut top = at.command(&["top", at.drive(), "--interval", "0.5", "--count", "4", "--json"]);
+    let top = top.stdout(Stdio::piped()).spawn().unwrap();
+    let mut load = at.piped(&["kv", "load", at.drive()]);
+    let mut stdin = load.stdin.take().unwrap();
+    let lines = (0..8000).map(|n| format!("key{n:05}\t{n:0400}\n"));
+    stdin.write_all(lines.collect::<String>().as_bytes()).unwrap();
+    let looks = text(&top.wait_with_output().unwrap().stdout);
+    let looks: Vec<serde_json::Value> = looks.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    drop(stdin);
+    assert!(load.wait().unwrap().success());
+    assert!(looks.iter().any(|look| look["in_use_by"] == load.id()), "{looks:?}");
+    let written = |cause: &str| -> u64 {
+        looks.iter().filter_map(|look| look["rates"]["by_cause"][cause]["bytes_written"].as_u64()).sum()
+    };
+    // The log and tables; and where those are.
+    assert!(written("wal") + written("user_write") > 1_000_000 && written("journal") > 0, "{looks:?}");
 }
 
 #[test]

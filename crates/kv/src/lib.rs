@@ -23,9 +23,11 @@ mod wal;
 mod work;
 mod write;
 
-pub use api::engine::Figures;
+pub use api::engine::{Figures, Metrics, Watch};
 pub use api::store::{Kv, Make, Snapshot};
+pub use api::zones::{Holds, ZoneContent};
 pub use batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
+pub use core::counters::Done;
 pub use fuzz::{fuzz_log, fuzz_metadata};
 pub use iter::Iter;
 pub use options::Options;

@@ -91,6 +91,7 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
         let seq = core.visible.load(Ordering::Acquire) + 1;
         let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq, space), batch.body()])?;
         insert(core, batch.changes_in(space), (at, seq));
+        core.counters.wrote(batch);
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
 }

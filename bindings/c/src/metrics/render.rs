@@ -1,6 +1,7 @@
 //! Figures as Prometheus's text: pure, and the only place where metrics have names.
 
 mod chunks;
+mod pairs;
 
 use super::Figures;
 use imbrex_bluefs::Metrics;
@@ -164,19 +165,49 @@ fn of_drive<F>(page: &mut Page, drives: &[OfDrive<F>]) {
     page.add(drives, about, &["version"], |_| [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
     page.add(drives, (GAUGE, "imbrex_zones", "Zones by state."), &["state"], zones);
     page.add(drives, (GAUGE, "imbrex_mount", "Number of this mount."), &[], |d| only(d.mount));
-    let damage = (GAUGE, "imbrex_mount_damage", "Damage that the mount found; see `imbrex fs check`.");
+    let damage = (
+        GAUGE,
+        "imbrex_mount_damage",
+        "Damage that the mount found; see `imbrex fs check`, `imbrex chunk check` or `imbrex kv check`.",
+    );
     page.add(drives, damage, &[], |d| only(d.damage));
     let poisoned = "1: a flush failed and nothing can be written until the next mount.";
     page.add(drives, (GAUGE, "imbrex_poisoned", poisoned), &[], |d| only(u64::from(d.poisoned)));
 }
 
+/// Each drive once, also where several engines have it: its commands are counted for all of them together.
+fn drives(figures: &Figures) -> Vec<OfDrive<()>> {
+    fn of<F>(metrics: &OfDrive<F>) -> OfDrive<()> {
+        OfDrive {
+            drive: metrics.drive.clone(),
+            commands: metrics.commands.clone(),
+            seconds: metrics.seconds.clone(),
+            zones: metrics.zones.clone(),
+            mount: metrics.mount,
+            damage: metrics.damage,
+            poisoned: metrics.poisoned,
+            own: (),
+        }
+    }
+    let mut drives: Vec<OfDrive<()>> = Vec::new();
+    let all = figures.files.iter().map(of).chain(figures.chunks.iter().map(of)).chain(figures.pairs.iter().map(of));
+    for metrics in all {
+        match drives.iter_mut().find(|known| known.drive == metrics.drive) {
+            // Each engine has found what it has found.
+            Some(known) => known.damage += metrics.damage,
+            None => drives.push(metrics),
+        }
+    }
+    drives
+}
+
 /// The text.
 pub(super) fn render(figures: &Figures) -> Result<String> {
     let mut page = Page(Vec::new());
-    of_drive(&mut page, &figures.files);
-    of_drive(&mut page, &figures.chunks);
+    of_drive(&mut page, &drives(figures));
     of_files(&mut page, &figures.files);
     chunks::add(&mut page, &figures.chunks);
+    pairs::add(&mut page, &figures.pairs);
     TextEncoder::new().encode_to_string(&page.0)
 }
 

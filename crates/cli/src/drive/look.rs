@@ -2,7 +2,9 @@
 
 use super::{Image, StatsArgs, Zones, banded_disk, device_path, image_path};
 use crate::engine::Named;
+use crate::kv::zones as kv;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, table, terminal_width};
+use crate::picture::Contents;
 use crate::{banded, kernel, picture};
 use imbrex_bluefs::BlueFs;
 use imbrex_chunkstore::ChunkStore;
@@ -12,7 +14,7 @@ use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
 use imbrex_emulator::time::{TimeStats, answer, fingerprint, fingerprint_of, formulas};
 use imbrex_emulator::{Config, Observer, Profile, Stats};
-use imbrex_kv::Kv;
+use imbrex_kv::{Kv, ZoneContent};
 use imbrex_zones::{TenantZones, Volume, ZoneTable};
 use serde::Serialize;
 use serde_json::json;
@@ -234,8 +236,9 @@ pub fn counted(locator: &str) -> Result<Look, Failure> {
     Ok(Look { stats: Some(seen.stats()), time: seen.time()?, holder: seen.holder() })
 }
 
-/// The table of zones of a drive that nobody uses: its engines are opened for a look, so that each zone's state is what an opening would find.
-fn zone_table(drive: &str) -> Result<ZoneTable, Failure> {
+/// The table of zones of a drive that nobody uses, and what its key-value store has in them: its engines are opened for a look, so that each zone's state is what
+/// an opening would find.
+fn zone_table(drive: &str) -> Result<(ZoneTable, Vec<ZoneContent>), Failure> {
     let named = Named::of(drive);
     let (fs, chunks, pairs) = (
         named.open_with(named.as_a_look(), BlueFs::open_uri_with),
@@ -247,12 +250,16 @@ fn zone_table(drive: &str) -> Result<ZoneTable, Failure> {
         chunks.as_ref().ok().map(ChunkStore::volume),
         pairs.as_ref().ok().map(Kv::volume),
     ];
-    let found = volumes.into_iter().flatten().next().map(Volume::table);
-    found.map_or_else(|| Err(fs.err().unwrap_or_else(|| Failure::failed("no engine of this drive can be opened"))), Ok)
+    let Some(table) = volumes.into_iter().flatten().next().map(Volume::table) else {
+        return Err(fs.err().unwrap_or_else(|| Failure::failed("no engine of this drive can be opened")));
+    };
+    let held = pairs.as_ref().ok().map_or_else(|| Ok(Vec::new()), Kv::zones)?;
+    Ok((table, held))
 }
 
 fn print_table(args: &Zones) -> Outcome {
-    let found = zone_table(&args.image.path)?;
+    let (found, held) = zone_table(&args.image.path)?;
+    let holds = |zone: usize| held.binary_search_by_key(&zone, |of| of.zone as usize).ok().map(|at| &held[at]);
     let name =
         |tenant: Option<usize>| tenant.and_then(|tenant| found.tenants.get(tenant)).map(|tenant| tenant.name.as_str());
     if args.image.json {
@@ -263,7 +270,13 @@ fn print_table(args: &Zones) -> Outcome {
                     "free": counts.free, "dirty": counts.dirty, "reservations": counts.reservations, "dead": counts.dead })
         });
         let zones = found.zones.iter().enumerate();
-        let zones = zones.map(|(zone, of)| json!({ "zone": zone, "tenant": name(of.tenant), "state": of.state }));
+        let zones = zones.map(|(zone, of)| {
+            let mut fields = json!({ "zone": zone, "tenant": name(of.tenant), "state": of.state });
+            if let Some(held) = holds(zone) {
+                fields["content"] = kv::fields(held);
+            }
+            fields
+        });
         return print_json(&json!({ "tenants": tenants.collect::<Vec<_>>(), "zones": zones.collect::<Vec<_>>() }));
     }
     for TenantZones { name, budget, counts } in &found.tenants {
@@ -284,18 +297,20 @@ fn print_table(args: &Zones) -> Outcome {
     }
     if args.list {
         // Neighbours alike are one line.
-        let zones: Vec<_> = found.zones.iter().enumerate().collect();
-        for alike in zones.chunk_by(|(_, one), (_, next)| one == next) {
-            let [(first, of), ..] = alike else { continue };
+        let zones: Vec<_> = found.zones.iter().enumerate().map(|(n, of)| (n, of, holds(n).map(kv::describe))).collect();
+        for alike in zones.chunk_by(|(_, one, holds), (_, next, behind)| one == next && holds == behind) {
+            let [(first, of, holds), ..] = alike else { continue };
             let last = first + alike.len() - 1;
             print(format_args!(
-                "zones {first:>6} to {last:<6}  {:<12}  {}",
+                "zones {first:>6} to {last:<6}  {:<12}  {}{}",
                 of.state,
-                name(of.tenant).unwrap_or("nobody's")
+                name(of.tenant).unwrap_or("nobody's"),
+                holds.as_ref().map_or_else(String::new, |holds| format!(": {holds}"))
             ))?;
         }
+        return Ok(());
     }
-    Ok(())
+    if held.is_empty() { Ok(()) } else { print(format_args!("\n{}", kv::draw(&held))) }
 }
 
 pub(super) fn zones(args: Zones) -> Outcome {
@@ -304,7 +319,8 @@ pub(super) fn zones(args: Zones) -> Outcome {
     }
     let (zones, zone_size) = look(&args.image.path)?;
     if let Some(path) = &args.picture {
-        let contents = crate::chunk::contents(&args.image.path);
+        let (chunks, pairs) = (crate::chunk::contents(&args.image.path), kv::contents(&args.image.path));
+        let contents = chunks.into_iter().chain(pairs).reduce(Contents::and);
         return picture::save(path, &args.image.path, &zones, zone_size, contents.as_ref());
     }
     if args.image.json {

@@ -1,6 +1,6 @@
 //! A picture of a drive's zones as shapes: pure. [`super::svg`] and [`super::png`] paint them.
 
-use super::{Contents, Tally, size_line};
+use super::{Content, Contents, Tally, size_line};
 use crate::output::{count, size};
 use imbrex_device::{Zone, ZoneState};
 
@@ -160,6 +160,31 @@ impl Square {
     }
 }
 
+/// Pixels of the sides of a square in which there is room for a letter, or for a frame.
+const ROOM: u32 = 12;
+const FRAME: u32 = 2;
+
+/// What tells a zone from others of its kind, at its lower end, and a frame.
+fn adorn(content: &Content, capacity: u64, (x, y, side): (u32, u32, u32), shapes: &mut Vec<Shape>) {
+    if side < ROOM {
+        return;
+    }
+    if let Some(letter) = content.letter {
+        // What is of use is dark, and the letter is nine pixels high.
+        let dark = part_of(side, content.live.min(content.written), capacity) >= ROOM;
+        let colour = if dark { PAPER } else { INK };
+        shapes.push(Shape::Text { x: x + (side - 6) / 2, y: y + side - 3, text: letter.into(), colour });
+    }
+    if content.framed {
+        let (right, below) = (x + side - FRAME, y + side - FRAME);
+        for (x, y, width, height) in
+            [(x, y, side, FRAME), (x, below, side, FRAME), (x, y, FRAME, side), (right, y, FRAME, side)]
+        {
+            shapes.push(Shape::Box { x, y, width, height, colour: INK });
+        }
+    }
+}
+
 /// Draws zones of `zone_size` bytes; where their contents are known, by kind, filled as far as they are of use.
 pub fn scene(drive: &str, zones: &[Zone], zone_size: u64, contents: Option<&Contents>) -> Scene {
     let each = zones.len().div_ceil(SQUARES).max(1);
@@ -179,7 +204,13 @@ pub fn scene(drive: &str, zones: &[Zone], zone_size: u64, contents: Option<&Cont
     let top = MARGIN + 10 + 2 * LINE;
     for (i, group) in zones.chunks(each).enumerate() {
         let (x, y) = (MARGIN + i as u32 % columns * cell, top + i as u32 / columns * cell);
-        Square::of(group, contents).draw(x, y, side, &mut shapes);
+        let square = Square::of(group, contents);
+        square.draw(x, y, side, &mut shapes);
+        if let ([zone], Some(contents)) = (group, contents)
+            && let Some(content) = contents.zones.get(&zone.id.0)
+        {
+            adorn(content, zone.capacity, (x, y, side), &mut shapes);
+        }
     }
     let bottom = top + rows * cell + 12;
     let lines = legend(zones, contents, &mut shapes, bottom, width);
@@ -232,14 +263,17 @@ fn legend(zones: &[Zone], contents: Option<&Contents>, shapes: &mut Vec<Shape>, 
         }
     };
     let text = format!("{} written in sequential zones; {how}", size(written));
-    shapes.push(Shape::Text { x: MARGIN, y: top + (line + 1) * LINE + 11, text, colour: INK });
-    line + 2
+    let notes = contents.map_or(&[][..], |contents| &contents.notes);
+    for text in [text].into_iter().chain(notes.iter().cloned()) {
+        line += 1;
+        shapes.push(Shape::Text { x: MARGIN, y: top + line * LINE + 11, text, colour: INK });
+    }
+    line + 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::Content;
     use imbrex_device::ZoneId;
 
     fn texts(picture: &Scene) -> Vec<&str> {
@@ -321,9 +355,10 @@ mod tests {
         let zone = |id| Zone { id: ZoneId(id), state: ZoneState::Full, capacity: 100, wp: Some(100) };
         let mut zones: Vec<Zone> = (0..6).map(zone).collect();
         zones[5].state = ZoneState::Offline;
-        let content = |kind, live| Content { kind, live, written: 100 };
+        let content = |kind, live| Content { kind, live, written: 100, letter: None, framed: false };
         let all = [(0, content(0, 100)), (1, content(1, 50)), (2, content(1, 0)), (5, content(1, 100))];
-        let contents = Contents { kinds: vec!["a".into(), "b".into(), "none".into()], zones: all.into() };
+        let kinds = vec!["a".into(), "b".into(), "none".into()];
+        let contents = Contents { kinds, zones: all.into(), notes: vec!["a note".into()] };
         let picture = scene("x", &zones, 100, Some(&contents));
         let heights = |wanted: Colour| -> Vec<u32> {
             let of = |shape: &Shape| match shape {
@@ -337,9 +372,39 @@ mod tests {
         assert_eq!(heights(of_kind(1)), [(f64::from(side) / 2.0).round() as u32], "half of one, nothing of the other");
         assert_eq!(heights(pale(of_kind(1))), [side, side]);
         assert_eq!((heights(FULL).len(), heights(DEAD).len()), (2, 1), "of two zones nobody knows, and one is dead");
+        let last = picture.shapes.iter().rev().find_map(|shape| match shape {
+            Shape::Text { text, y, .. } => Some((text.as_str(), *y < picture.height)),
+            Shape::Box { .. } => None,
+        });
+        assert_eq!(last, Some(("a note", true)));
         let texts = texts(&picture);
         assert!(texts.contains(&"a 1") && texts.contains(&"b 3") && texts.contains(&"full 2"), "{texts:?}");
         assert!(texts.iter().all(|text| !text.contains("none")), "{texts:?}");
         assert!(texts.iter().any(|text| text.contains("250 of use")), "{texts:?}");
+    }
+
+    #[test]
+    fn letters_and_frames_are_in_their_squares_where_there_is_room() {
+        let zone = |id| Zone { id: ZoneId(id), state: ZoneState::Full, capacity: 100, wp: Some(100) };
+        let content = |live, letter, framed| Content { kind: 0, live, written: 100, letter, framed };
+        let all = [(0, content(100, Some('q'), false)), (1, content(5, Some('z'), true))];
+        let contents = Contents { kinds: vec!["a".into()], zones: all.into(), notes: Vec::new() };
+        let drawn = |zones: u32| scene("x", &(0..zones).map(zone).collect::<Vec<_>>(), 100, Some(&contents));
+        let few = drawn(6);
+        let letter = |wanted: &str| {
+            let of = |shape: &Shape| match shape {
+                Shape::Text { text, colour, .. } if text == wanted => Some(*colour),
+                _ => None,
+            };
+            few.shapes.iter().find_map(of)
+        };
+        // White on what is dark, dark on what is pale.
+        assert_eq!((letter("q"), letter("z")), (Some(PAPER), Some(INK)));
+        let frame = |scene: &Scene| {
+            scene.shapes.iter().filter(|shape| matches!(shape, Shape::Box { colour, .. } if *colour == INK)).count()
+        };
+        assert_eq!(frame(&few), 4);
+        let many = drawn(6_000);
+        assert!(frame(&many) == 0 && texts(&many).iter().all(|text| *text != "q"), "squares of a few pixels");
     }
 }

@@ -1,12 +1,14 @@
 //! The store as an engine of a volume: what the [shell](imbrex_zones::shell) needs of it.
 
+use super::zones::capacity_in_use;
 use crate::core::Core;
+use crate::core::counters::Done;
 use crate::options::Options;
 use crate::policy::{ALL, BOTTOM, Goal, Group};
 use crate::recover;
 use crate::work::Worker;
 use imbrex_device::{Drive, Error, Result};
-use imbrex_zones::shell::{Engine, Opened, Rest, Start, UriOption};
+use imbrex_zones::shell::{self, Engine, Opened, Rest, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -52,7 +54,18 @@ pub struct Figures {
     pub partitions: usize,
     /// Slices that a key is in at most; the bottom is one.
     pub depth: usize,
+    /// Bytes that the zones in use can hold.
+    pub capacity_used: u64,
+    /// Merges that have begun and go on.
+    pub merges: usize,
+    /// What was done since the store was opened; as many levels as in `levels`.
+    pub done: Done,
 }
+
+/// Figures of an open store, and those that every engine has.
+pub type Metrics = shell::Metrics<Figures>;
+/// Figures that do not keep a store open.
+pub type Watch = shell::Watch<Figures>;
 
 /// An open store.
 pub(crate) struct Store {
@@ -73,7 +86,8 @@ impl Store {
         // The bottom comes behind the others.
         let level = |group: Group| if group == BOTTOM { usize::MAX } else { group.level.into() };
         let highest = view.tables.iter().map(|table| level(table.info.group)).filter(|level| *level < usize::MAX).max();
-        let mut levels = vec![(0, 0, 0); highest.map_or(1, |highest| highest + 1) + 1];
+        let done = self.core.counters.done(highest.map_or(1, |highest| highest + 1));
+        let mut levels = vec![(0, 0, 0); done.written.len()];
         let bottom = levels.len() - 1;
         for table in view.tables.iter() {
             let (tables, bytes, entries) = &mut levels[level(table.info.group).min(bottom)];
@@ -89,6 +103,9 @@ impl Store {
             ranges: view.ranges.iter().count(),
             partitions: view.parts.len(),
             depth: view.tables.runs().len(),
+            capacity_used: capacity_in_use(&self.core),
+            merges: self.core.look(|manifest| manifest.jobs.len()),
+            done,
         }
     }
 }

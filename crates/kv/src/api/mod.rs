@@ -5,3 +5,4 @@ pub(crate) mod engine;
 mod size;
 pub(crate) mod space;
 pub(crate) mod store;
+pub(crate) mod zones;

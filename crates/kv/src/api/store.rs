@@ -1,6 +1,6 @@
 //! A store as its user sees it.
 
-use super::engine::{self, Figures, Store};
+use super::engine::{self, Figures, Store, Watch};
 use super::{checkpoint, size, space};
 use crate::batch::Batch;
 use crate::core::Core;
@@ -71,7 +71,7 @@ impl Kv {
         Kv { shell, space: UNNAMED }
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &Arc<Core> {
         &self.shell.core
     }
 
@@ -118,6 +118,11 @@ impl Kv {
         self.shell.figures_now()
     }
 
+    /// Figures that do not keep it open.
+    pub fn watch(&self) -> Watch {
+        self.shell.watch()
+    }
+
     /// The volume that it is on.
     pub fn volume(&self) -> &Volume {
         self.core().tenant.volume()
@@ -133,6 +138,7 @@ impl Kv {
     /// # Errors
     /// Those of the reads; `Corrupt`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.core().counters.get();
         read::get_now(self.core(), &keys::full(self.space, key))
     }
 
@@ -142,6 +148,7 @@ impl Kv {
     /// `InvalidArgument` where the snapshot is of another store; those of [`Kv::get`].
     pub fn get_at(&self, at: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.own(at)?;
+        self.core().counters.get();
         read::get(self.core(), &self.core().view(), &keys::full(self.space, key), at.reader.seq)
     }
 

@@ -4,6 +4,7 @@
 //! the last reader has let go.
 
 pub(crate) mod cache;
+pub(crate) mod counters;
 pub(crate) mod file;
 pub(crate) mod lease;
 pub(crate) mod ranges;
@@ -20,6 +21,7 @@ use crate::space::Spaces;
 use crate::sync::lock;
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
+use counters::Counters;
 use file::TableFile;
 use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
@@ -93,6 +95,7 @@ pub(crate) struct Core {
     pub writing: Mutex<()>,
     /// Who makes and drops spaces: one at a time.
     pub naming: Mutex<()>,
+    pub counters: Counters,
     damage: Mutex<Vec<String>>,
     holes: AtomicBool,
 }
@@ -139,6 +142,7 @@ impl Core {
             readers: readers.into(),
             leases: Mutex::default(),
             writing: Mutex::default(),
+            counters: Counters::default(),
             damage: Mutex::new(parts.damage),
             holes: AtomicBool::default(),
         })

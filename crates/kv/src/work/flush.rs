@@ -68,6 +68,7 @@ pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -
             return Err(died(core));
         }
     };
+    core.counters.flushed(&tables);
     // All of them are durable: now they count, and the log's front goes on.
     let (position, seq) = {
         let _nobody_writes = lock(&core.writing);

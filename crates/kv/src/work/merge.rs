@@ -32,6 +32,7 @@ pub(super) fn merge(core: &Arc<Core>, work: &mut Work, step: &Step) -> Result<()
         // The policy will choose the same once more, and another zone is written.
         return Ok(());
     }
+    core.counters.merged(&written);
     let notes = take(core, work, (inputs, source.into_cursor().into_cursors()), end, written);
     work.decide(core, &notes, Cause::Compaction)
 }

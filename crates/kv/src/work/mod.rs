@@ -219,7 +219,9 @@ impl Worker {
     /// `NoSpace`, and those of the work.
     pub fn make_room(&self, bytes: u64, deletes: bool) -> Result<()> {
         let take = |left: i64| (left > 0).then(|| left.saturating_sub_unsigned(bytes));
+        let mut wait = self.core.counters.wait();
         while self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
+            wait.begins();
             let mut work = self.work();
             // Somebody else may have come before.
             if self.admitted.load(Ordering::Acquire) <= 0 {

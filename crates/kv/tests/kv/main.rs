@@ -4,6 +4,7 @@ mod basic;
 mod crash;
 mod damage;
 mod expiry;
+mod figures;
 mod full;
 mod iterators;
 mod model;

@@ -1,0 +1,214 @@
+//! What an open store has done since it was opened. Each counter is exact by itself; two of them may be of different moments.
+
+use super::file::TableFile;
+use crate::batch::{Act, Batch};
+use crate::policy::{BOTTOM, Group, HIGHEST};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// A put that waited for less was not held back: the policy was asked, and it admitted more.
+const STALL: Duration = Duration::from_millis(1);
+
+/// Levels, and the bottom.
+const LEVELS: usize = HIGHEST as usize + 2;
+
+type ByLevel = [AtomicU64; LEVELS];
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Counters {
+    puts: AtomicU64,
+    deletes: AtomicU64,
+    put_bytes: AtomicU64,
+    gets: AtomicU64,
+    flushed: ByLevel,
+    merged: ByLevel,
+    steps: AtomicU64,
+    stalls: AtomicU64,
+    /// Nanoseconds.
+    stalled: AtomicU64,
+    longest: AtomicU64,
+}
+
+/// What a store has done since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Keys that were given a value.
+    pub puts: u64,
+    /// Other changes: keys and ranges that were deleted.
+    pub deletes: u64,
+    /// Bytes of the keys and values that were put.
+    pub put_bytes: u64,
+    /// Reads of one key.
+    pub gets: u64,
+    /// Bytes of tables that flushes and merges wrote to each level, the bottom last.
+    pub written: Vec<(u64, u64)>,
+    /// Steps of merges.
+    pub steps: u64,
+    /// Writes that were held back for a millisecond or longer.
+    pub stalls: u64,
+    /// How long these waited together.
+    pub stalled: Duration,
+    /// How long one of them waited at most.
+    pub longest_stall: Duration,
+}
+
+impl Done {
+    /// Bytes of tables that were written to a level, over bytes that were put; `None`: nothing was put.
+    pub fn amplification(&self, written: u64) -> Option<f64> {
+        (self.put_bytes > 0).then(|| written as f64 / self.put_bytes as f64)
+    }
+}
+
+impl Counters {
+    /// A batch is in the log.
+    pub fn wrote(&self, batch: &Batch) {
+        let (mut puts, mut bytes) = (0, 0);
+        for change in batch.changes().filter(|change| change.act == Act::Put) {
+            (puts, bytes) = (puts + 1, bytes + change.key.len() + change.value.len());
+        }
+        self.puts.fetch_add(puts, Relaxed);
+        self.put_bytes.fetch_add(bytes as u64, Relaxed);
+        if puts < batch.len() as u64 {
+            self.deletes.fetch_add(batch.len() as u64 - puts, Relaxed);
+        }
+    }
+
+    /// A key is read.
+    pub fn get(&self) {
+        self.gets.fetch_add(1, Relaxed);
+    }
+
+    /// A flush has made these tables.
+    pub fn flushed(&self, tables: &[Arc<TableFile>]) {
+        add(&self.flushed, tables);
+    }
+
+    /// A step of a merge has made these tables.
+    pub fn merged(&self, tables: &[Arc<TableFile>]) {
+        add(&self.merged, tables);
+        self.steps.fetch_add(1, Relaxed);
+    }
+
+    /// For who may have to wait.
+    pub fn wait(&self) -> Wait<'_> {
+        Wait { counters: self, since: None }
+    }
+
+    /// What was done so far. The bottom comes behind `levels` levels, or as many as were written to.
+    pub fn done(&self, levels: usize) -> Done {
+        let of = |counter: &AtomicU64| counter.load(Relaxed);
+        let mut written: Vec<_> = self.flushed.iter().zip(&self.merged).map(|(a, b)| (of(a), of(b))).collect();
+        let bottom = written.pop().unwrap_or_default();
+        let used = written.iter().rposition(|level| *level != (0, 0)).map_or(0, |last| last + 1);
+        written.truncate(levels.max(used));
+        written.push(bottom);
+        Done {
+            puts: of(&self.puts),
+            deletes: of(&self.deletes),
+            put_bytes: of(&self.put_bytes),
+            gets: of(&self.gets),
+            written,
+            steps: of(&self.steps),
+            stalls: of(&self.stalls),
+            stalled: Duration::from_nanos(of(&self.stalled)),
+            longest_stall: Duration::from_nanos(of(&self.longest)),
+        }
+    }
+}
+
+fn add(counters: &ByLevel, tables: &[Arc<TableFile>]) {
+    tables.iter().for_each(|table| {
+        counters[place(table.info.group)].fetch_add(table.info.len, Relaxed);
+    });
+}
+
+/// The bottom comes behind the others.
+fn place(group: Group) -> usize {
+    if group == BOTTOM { LEVELS - 1 } else { usize::from(group.level.min(HIGHEST)) }
+}
+
+/// A write that may have to wait. What it waited counts when it is dropped, also where it fails.
+pub(crate) struct Wait<'a> {
+    counters: &'a Counters,
+    since: Option<Instant>,
+}
+
+impl Wait<'_> {
+    /// It waits from now on, if it did not before.
+    pub fn begins(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn ended(&self, waited: Duration) {
+        if waited >= STALL {
+            let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+            self.counters.stalls.fetch_add(1, Relaxed);
+            self.counters.stalled.fetch_add(nanos, Relaxed);
+            self.counters.longest.fetch_max(nanos, Relaxed);
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(since) = self.since {
+            self.ended(since.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_counts_by_what_it_does() {
+        let counters = Counters::default();
+        let mut batch = Batch::new();
+        batch.put(b"key", b"value");
+        batch.put(b"k", b"");
+        batch.delete(b"key");
+        batch.delete_range(Some(b"a"), Some(b"b"));
+        counters.wrote(&batch);
+        counters.get();
+        let done = counters.done(0);
+        assert_eq!((done.puts, done.deletes, done.put_bytes, done.gets), (2, 2, 9, 1));
+        assert_eq!(done.amplification(18), Some(2.0));
+        assert_eq!(Done::default().amplification(18), None);
+    }
+
+    #[test]
+    fn only_a_wait_that_is_long_is_a_stall() {
+        let counters = Counters::default();
+        counters.wait().ended(Duration::from_micros(999));
+        assert_eq!(counters.done(0), Counters::default().done(0));
+        for milliseconds in [5, 20, 1] {
+            counters.wait().ended(Duration::from_millis(milliseconds));
+        }
+        let done = counters.done(0);
+        assert_eq!((done.stalls, done.stalled.as_millis(), done.longest_stall.as_millis()), (3, 26, 20));
+        // One that never began to wait says nothing when it goes.
+        drop(counters.wait());
+        assert_eq!(counters.done(0), done);
+        let mut wait = counters.wait();
+        wait.begins();
+        std::thread::sleep(2 * STALL);
+        wait.begins();
+        drop(wait);
+        assert_eq!(counters.done(0).stalls, 4);
+    }
+
+    #[test]
+    fn the_bottom_is_behind_the_levels() {
+        let counters = Counters::default();
+        assert_eq!(counters.done(0).written, [(0, 0)]);
+        counters.flushed[2].fetch_add(5, Relaxed);
+        counters.merged[place(BOTTOM)].fetch_add(7, Relaxed);
+        assert_eq!(counters.done(1).written, [(0, 0), (0, 0), (5, 0), (0, 7)]);
+        assert_eq!(counters.done(4).written, [(0, 0), (0, 0), (5, 0), (0, 0), (0, 7)]);
+        assert_eq!(place(Group { level: 3, part: 9 }), 3);
+    }
+}
