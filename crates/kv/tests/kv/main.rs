@@ -6,6 +6,7 @@ mod damage;
 mod full;
 mod model;
 mod ranges;
+mod restored;
 mod size;
 mod spaces;
 mod support;
