@@ -65,7 +65,7 @@ enum Op {
     Without(Engine),
     /// That engine is opened, while the others have been at work.
     Join(Engine),
-    /// The operation of this number was refused, and its thing has so many bytes now, if it is there.
+    /// The operation of this number was refused, and its thing has so many bytes now, if it is there. One of pairs was carried out even so, or has nothing here.
     Refused(u64, Option<u32>),
 }
 
@@ -565,7 +565,10 @@ impl Subject for Scripted {
                 Came::Done => promises.done(log, number, op),
                 // A file may have taken some of it.
                 Came::Full => {
-                    let now = op.thing().and_then(|thing| both.len(thing));
+                    let now = match (op, &both.pairs) {
+                        (Op::Pairs(act), Some(pairs)) => pairs.has_done(act).map_err(|e| e.to_string())?.then_some(1),
+                        _ => op.thing().and_then(|thing| both.len(thing)),
+                    };
                     log.begun(Refused(number, now.map(|len| len as u32)));
                 }
                 Came::Failed(why) if failed.is_none() => failed = Some((op.engine(), format!("{op:?}: {why}"))),
@@ -689,9 +692,10 @@ fn alone(engine: Engine, drive: &Drive) -> Result<(), String> {
     Ok(())
 }
 
-/// What was done to the pairs, and how much of it must be there. What was refused is not there, unless the process died in it.
+/// What was done to the pairs, and how much of it must be there. What was refused is not there, unless the process died in it, or
+/// only could not be made durable.
 fn acts_of(history: &History<Op>) -> (Vec<Act>, usize) {
-    let refused = |number: u64| history.entries().iter().any(|e| matches!(e.op, Refused(n, _) if n == number));
+    let refused = |number: u64| history.entries().iter().any(|e| matches!(e.op, Refused(n, None) if n == number));
     let (mut acts, mut least) = (Vec::new(), 0);
     for (number, entry) in (0..).zip(history.entries()) {
         if let Op::Pairs(act) = entry.op

@@ -40,6 +40,9 @@ enum To {
 type Name = (bool, Vec<u8>);
 pub type Model = BTreeMap<Name, Vec<u8>>;
 
+/// It says which batch was the last.
+const MARK: &[u8] = b"mark";
+
 fn key(n: u16) -> Vec<u8> {
     format!("k{n:04}").into_bytes()
 }
@@ -73,7 +76,15 @@ impl Act {
         matches!(self, Act::Write { .. } | Act::Clear(_) | Act::Drop)
     }
 
+    /// What the batch puts to [`MARK`].
+    fn mark(self) -> Vec<u8> {
+        format!("{self:?}").into_bytes()
+    }
+
     pub fn apply(self, model: &mut Model) {
+        if let Act::Write { .. } | Act::Clear(_) = self {
+            model.insert((false, MARK.to_vec()), self.mark());
+        }
         match self {
             Act::Write { seed, most, .. } => {
                 for (k, to) in changes(seed, most) {
@@ -129,6 +140,8 @@ impl Pairs {
     pub fn perform(&mut self, act: Act) -> imbrex_device::Result<()> {
         let store = &self.unnamed;
         let mut batch = Batch::new();
+        batch.space(store);
+        batch.put(MARK, &act.mark());
         match act {
             Act::Write { seed, most, sync } => {
                 for (k, to) in changes(seed, most) {
@@ -158,6 +171,16 @@ impl Pairs {
             Act::Compact => store.compact(),
             Act::Step => store.step().map(drop),
         }
+    }
+
+    /// Whether an act was carried out that was refused: a batch may be there, and not be synced.
+    pub fn has_done(&self, act: Act) -> imbrex_device::Result<bool> {
+        if act != Act::Drop {
+            return Ok(self.unnamed.get(MARK)? == Some(act.mark()));
+        }
+        let mut iter = self.other.iter()?;
+        iter.seek_to_first()?;
+        Ok(iter.get().is_none())
     }
 
     /// All that is there, in both directions and by key.
