@@ -569,6 +569,9 @@ impl Subject for Scripted {
                         (Op::Pairs(act), Some(pairs)) => pairs.has_done(act).map_err(|e| e.to_string())?.then_some(1),
                         _ => op.thing().and_then(|thing| both.len(thing)),
                     };
+                    if std::env::var("DEBUG_REFUSED").is_ok() {
+                        eprintln!("refused {op:?} {now:?}");
+                    }
                     log.begun(Refused(number, now.map(|len| len as u32)));
                 }
                 Came::Failed(why) if failed.is_none() => failed = Some((op.engine(), format!("{op:?}: {why}"))),
@@ -941,9 +944,9 @@ fn a_drive_that_loses_power_takes_from_no_engine_what_was_promised() {
 /// Commands fail, zones die, and drives lose power alone.
 #[test]
 fn what_fails_beside_pairs_takes_nothing_from_anybody() {
-    for (kinds, runs) in [(&FaultKind::PASSING[..], 12), (&FaultKind::POWER[..], 6)] {
-        settings_with_pairs(random_with_pairs).for_each(|setting| sweep(setting, kinds, runs));
-        settings_with_pairs(full_with_pairs).for_each(|setting| sweep(setting, kinds, runs / 2));
+    for kinds in [&FaultKind::PASSING[..], &FaultKind::POWER] {
+        settings_with_pairs(random_with_pairs).for_each(|setting| sweep(setting, kinds, 6));
+        settings_with_pairs(full_with_pairs).for_each(|setting| sweep(setting, kinds, 2));
     }
 }
 
