@@ -569,9 +569,6 @@ impl Subject for Scripted {
                         (Op::Pairs(act), Some(pairs)) => pairs.has_done(act).map_err(|e| e.to_string())?.then_some(1),
                         _ => op.thing().and_then(|thing| both.len(thing)),
                     };
-                    if std::env::var("DEBUG_REFUSED").is_ok() {
-                        eprintln!("refused {op:?} {now:?}");
-                    }
                     log.begun(Refused(number, now.map(|len| len as u32)));
                 }
                 Came::Failed(why) if failed.is_none() => failed = Some((op.engine(), format!("{op:?}: {why}"))),

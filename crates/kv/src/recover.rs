@@ -392,7 +392,9 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     read_log(tenant, before, left, &mut replay)?;
     let Replay { end, in_memory, mut damage, dropped, unread, .. } = replay;
     if dropped > 0 {
-        damage.push(format!("{dropped} changes that were never synced are lost with the drive's power"));
+        damage.push(format!(
+            "{dropped} changes that were never synced are lost: the drive has lost power, or was restored from a copy"
+        ));
     }
     core.add_damage(damage);
     // Behind a gap: what comes now is not taken for the rest of a record that was cut. And behind every zone that was named: one in which a power loss left
