@@ -44,7 +44,7 @@ test-crash: build ## RocksDB and LevelDB killed and powered off at random moment
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-leveldb crash_rounds
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-leveldb-kv crash_rounds
 
-crash-states: setup ## STATES=1000000 crash states of the chunk store (ENGINE=bluefs: of bluefs, kv: of kv, both: of three at once), from seed SEED=0 on
+crash-states: setup ## STATES=1000000 crash states of the chunk store (ENGINE=bluefs: of bluefs, kv: of kv, both: of several on one drive), from seed SEED=0 on
 	@scripts/crash-states --engine $(or $(ENGINE),chunks) --states $(or $(STATES),20000) --seed $(or $(SEED),0)
 
 matrix: build ## every drive profile, block size, write cache and cache: load, verify, crash (a quarter of an hour)

@@ -1,18 +1,22 @@
 //! The crash explorer with three engines on one drive: a file system, a chunk store and a [third one](notes) of one process write, sync, delete and
 //! clean in turn. After each crash each of them finds what it had been promised, whoever is opened first and whether the others are opened at all; and
-//! what fails for one, or finds the drive full, takes nothing from the others.
+//! what fails for one, or finds the drive full, takes nothing from the others. A [key-value store](pairs) does so beside files, beside chunks, and beside both.
 //!
-//! `IMBREX_BOTH_STATES` says how many states it looks at (320: a sixth of that of each script on each drive), `IMBREX_CRASH_ROUNDS` of how many seeds.
+//! `IMBREX_BOTH_STATES` says how many states it looks at (320: a sixth of that of each script on each drive, and as many with pairs), `IMBREX_CRASH_ROUNDS` of
+//! how many seeds.
 
 mod notes;
+mod pairs;
 
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Writer};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, StreamType};
 use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::Drive;
 use imbrex_emulator::Emulator;
+use imbrex_kv::Kv;
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use notes::Notes;
+use pairs::{Act, Pairs};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,9 +58,14 @@ enum Op {
     Note(u32),
     SyncNotes,
     TrimNotes,
+    Pairs(Act),
     /// The process ends in order, and the next one begins.
     Restart,
-    /// The operation of this number was refused, and its thing has so many bytes now, if it is there.
+    /// The next one does without this engine.
+    Without(Engine),
+    /// That engine is opened, while the others have been at work.
+    Join(Engine),
+    /// The operation of this number was refused, and its thing has so many bytes now, if it is there. One of pairs was carried out even so, or has nothing here.
     Refused(u64, Option<u32>),
 }
 
@@ -65,6 +74,7 @@ enum Engine {
     Files,
     Chunks,
     Notes,
+    Pairs,
 }
 
 impl Op {
@@ -81,8 +91,14 @@ impl Op {
         match self {
             Create(_) | Write(..) | SyncFile(_) | Close(_) | Unlink(_) | SyncNames | Pack | FileStep => Engine::Files,
             Note(_) | SyncNotes | TrimNotes => Engine::Notes,
+            Op::Pairs(_) => Engine::Pairs,
             _ => Engine::Chunks,
         }
+    }
+
+    /// It is the processes', and no engine's.
+    fn of_processes(self) -> bool {
+        matches!(self, Restart | Without(_) | Join(_) | Refused(..))
     }
 }
 
@@ -183,12 +199,29 @@ fn chunk_options() -> imbrex_chunkstore::Options {
     }
 }
 
-/// A process that has all of them.
+/// A process that has some of them, or all.
 struct Engines {
-    notes: Notes,
+    notes: Option<Notes>,
+    pairs: Option<Pairs>,
     writers: BTreeMap<u32, Writer>,
-    store: ChunkStore,
-    fs: BlueFs,
+    store: Option<ChunkStore>,
+    fs: Option<BlueFs>,
+    volume: Volume,
+}
+
+/// Sentences of damage.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    files: Vec<String>,
+    chunks: Vec<String>,
+    pairs: Vec<String>,
+}
+
+/// What was found in each.
+#[derive(PartialEq)]
+struct Found {
+    things: BTreeMap<Thing, Vec<u8>>,
+    pairs: pairs::Model,
 }
 
 /// What came of an operation.
@@ -228,25 +261,76 @@ fn id(n: u32) -> ChunkId {
 }
 
 impl Engines {
-    fn open(drive: &Drive) -> Result<Engines, String> {
-        let fs = mount(drive)?;
-        let tenant = fs.volume().tenant(imbrex_chunkstore::TENANT).map_err(|e| e.to_string())?;
-        let store = ChunkStore::open_tenant(tenant, chunk_options()).map_err(|e| format!("open: {e}"))?;
-        let notes = Notes::open(fs.volume()).map_err(|e| format!("notes: {e}"))?;
-        Ok(Engines { notes, writers: BTreeMap::new(), store, fs })
+    /// In this order; but files are what opens the drive, where they are among them.
+    fn open(drive: &Drive, engines: &[Engine]) -> Result<Engines, String> {
+        let fs = if engines.contains(&Engine::Files) { Some(mount(drive)?) } else { None };
+        let volume = match &fs {
+            Some(fs) => fs.volume().clone(),
+            None => Volume::open(drive.clone(), volume_options()).map_err(|e| format!("the volume: {e}"))?,
+        };
+        let mut opened = Engines { notes: None, pairs: None, writers: BTreeMap::new(), store: None, fs, volume };
+        engines.iter().filter(|engine| **engine != Engine::Files).try_for_each(|engine| opened.join(*engine))?;
+        Ok(opened)
+    }
+
+    fn join(&mut self, engine: Engine) -> Result<(), String> {
+        match engine {
+            Engine::Files => return Err("files come first".into()),
+            Engine::Chunks => {
+                let tenant = self.volume.tenant(imbrex_chunkstore::TENANT).map_err(|e| e.to_string())?;
+                let store = ChunkStore::open_tenant(tenant, chunk_options()).map_err(|e| format!("open: {e}"))?;
+                self.store = Some(store);
+            }
+            Engine::Notes => self.notes = Some(Notes::open(&self.volume).map_err(|e| format!("notes: {e}"))?),
+            Engine::Pairs => self.pairs = Some(Pairs::open(&self.volume).map_err(|e| format!("pairs: {e}"))?),
+        }
+        Ok(())
+    }
+
+    fn has(&self, engine: Engine) -> bool {
+        match engine {
+            Engine::Files => self.fs.is_some(),
+            Engine::Chunks => self.store.is_some(),
+            Engine::Notes => self.notes.is_some(),
+            Engine::Pairs => self.pairs.is_some(),
+        }
+    }
+
+    /// What the openings have told of damage.
+    fn told(&self) -> Told {
+        Told {
+            files: self.fs.as_ref().map(|fs| fs.mount_report().damage.clone()).unwrap_or_default(),
+            chunks: self.store.as_ref().map(|store| store.open_report().damage.clone()).unwrap_or_default(),
+            pairs: self.pairs.as_ref().map(Pairs::damage).unwrap_or_default(),
+        }
     }
 
     /// Bytes of a thing; `None`: it is not there.
     fn len(&self, thing: Thing) -> Option<u64> {
         match thing {
-            Thing::File(n) => self.fs.stat(&path(n)).ok().map(|file| file.size),
-            Thing::Chunk(n) => self.store.stat(id(n)).ok().map(|chunk| chunk.len.into()),
-            Thing::Notes => Some(self.notes.count()),
+            Thing::File(n) => self.fs.as_ref()?.stat(&path(n)).ok().map(|file| file.size),
+            Thing::Chunk(n) => self.store.as_ref()?.stat(id(n)).ok().map(|chunk| chunk.len.into()),
+            Thing::Notes => self.notes.as_ref().map(Notes::count),
         }
     }
 
     fn perform(&mut self, op: Op) -> Came {
-        let (fs, store) = (&self.fs, &self.store);
+        match (op.engine(), &self.fs, &self.store, &mut self.notes, &mut self.pairs) {
+            _ if op.of_processes() => Came::Done,
+            (Engine::Files, Some(_), ..) => self.perform_on_files(op),
+            (Engine::Chunks, _, Some(store), ..) => self.perform_on_chunks(store, op),
+            (Engine::Notes, _, _, Some(notes), _) => match op {
+                Note(n) => (0..n).try_for_each(|_| notes.append()).into(),
+                SyncNotes => notes.sync().into(),
+                _ => notes.trim().into(),
+            },
+            (.., Some(pairs)) if let Op::Pairs(act) = op => pairs.perform(act).into(),
+            _ => Came::Failed("it is not open".into()),
+        }
+    }
+
+    fn perform_on_files(&mut self, op: Op) -> Came {
+        let Some(fs) = &self.fs else { return Came::Full };
         match op {
             Create(n) => match fs.create(&path(n), CreateOptions::default()) {
                 Ok(writer) => {
@@ -273,6 +357,12 @@ impl Engines {
             SyncNames => fs.sync_dir("/").into(),
             Pack => fs.pack().map(drop).into(),
             FileStep => fs.step().map(drop).into(),
+            _ => Came::Done,
+        }
+    }
+
+    fn perform_on_chunks(&self, store: &ChunkStore, op: Op) -> Came {
+        match op {
             Make(n, how) => store.create_with(id(n), StreamType::DATA, how).into(),
             Put(n, ..) | Delete(n, _) if store.stat(id(n)).is_err() => Came::Full,
             Put(n, len, durability) => {
@@ -285,39 +375,49 @@ impl Engines {
             Clean => store.clean(100 << 10).map(drop).into(),
             Checkpoint => store.checkpoint().into(),
             ChunkStep => store.step().map(drop).into(),
-            Note(n) => (0..n).try_for_each(|_| self.notes.append()).into(),
-            SyncNotes => self.notes.sync().into(),
-            TrimNotes => self.notes.trim().into(),
-            Restart | Refused(..) => Came::Done,
+            _ => Came::Done,
         }
     }
 
-    fn found(&self) -> Result<BTreeMap<Thing, Vec<u8>>, String> {
+    fn found(&self) -> Result<Found, String> {
         let mut all = BTreeMap::new();
-        for entry in self.fs.list("/").map_err(|e| e.to_string())? {
-            let reader = self.fs.open_read(&format!("/{}", entry.name)).map_err(|e| e.to_string())?;
-            let mut out = vec![0; reader.size() as usize];
-            let n = reader.read_at(0, &mut out).map_err(|e| format!("{}: {e}", entry.name))?;
-            let number = entry.name.split('.').next().and_then(|n| n.parse().ok());
-            let number = number.filter(|_| n == out.len()).ok_or_else(|| format!("{n} bytes of {entry:?}"))?;
-            all.insert(Thing::File(number), out);
+        if let Some(fs) = &self.fs {
+            for entry in fs.list("/").map_err(|e| e.to_string())? {
+                let reader = fs.open_read(&format!("/{}", entry.name)).map_err(|e| e.to_string())?;
+                let mut out = vec![0; reader.size() as usize];
+                let n = reader.read_at(0, &mut out).map_err(|e| format!("{}: {e}", entry.name))?;
+                let number = entry.name.split('.').next().and_then(|n| n.parse().ok());
+                let number = number.filter(|_| n == out.len()).ok_or_else(|| format!("{n} bytes of {entry:?}"))?;
+                all.insert(Thing::File(number), out);
+            }
         }
-        for info in self.store.list(None, usize::MAX) {
+        for (store, info) in
+            self.store.iter().flat_map(|store| store.list(None, usize::MAX).into_iter().map(move |i| (store, i)))
+        {
             let mut out = vec![0; info.len as usize];
-            let n = self.store.read(info.id, 0, &mut out).map_err(|e| e.to_string())?;
+            let n = store.read(info.id, 0, &mut out).map_err(|e| e.to_string())?;
             let number = (0..1000).find(|n| id(*n) == info.id).filter(|_| n == out.len());
             all.insert(Thing::Chunk(number.ok_or_else(|| format!("{n} bytes of {info:?}"))?), out);
         }
-        all.insert(Thing::Notes, bytes(Thing::Notes, 0, self.notes.count() as u32));
-        Ok(all)
+        if let Some(notes) = &self.notes {
+            all.insert(Thing::Notes, bytes(Thing::Notes, 0, notes.count() as u32));
+        }
+        let pairs = self.pairs.as_ref().map_or(Ok(pairs::Model::new()), Pairs::found)?;
+        Ok(Found { things: all, pairs })
     }
 
     /// Each engine's own check finds nothing wrong but what the mount has `told`.
     fn sound(&self, told: &[String]) -> Result<(), String> {
-        self.notes.check()?;
-        let mut files = self.fs.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
+        self.notes.as_ref().map_or(Ok(()), Notes::check)?;
+        self.pairs.as_ref().map_or(Ok(()), Pairs::check)?;
+        let (mut files, mut chunks) = (Vec::new(), Vec::new());
+        if let Some(fs) = &self.fs {
+            files = fs.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
+        }
+        if let Some(store) = &self.store {
+            chunks = store.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
+        }
         files.retain(|problem| !told.contains(problem));
-        let chunks = self.store.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
         match files.is_empty() && chunks.is_empty() {
             true => Ok(()),
             false => Err(format!("the checks find {files:?} and {chunks:?}")),
@@ -325,12 +425,15 @@ impl Engines {
     }
 
     fn end(self) -> Result<(), String> {
-        let Engines { notes, writers, store, fs } = self;
-        notes.sync().map_err(|e| format!("the notes' last sync: {e}"))?;
-        drop((notes, writers));
-        store.close().map_err(|e| format!("closing: {e}"))?;
-        drop(store);
-        drop(fs);
+        let Engines { notes, pairs, writers, store, fs, volume } = self;
+        if let Some(notes) = notes {
+            notes.sync().map_err(|e| format!("the notes' last sync: {e}"))?;
+        }
+        drop((pairs, writers));
+        if let Some(store) = store {
+            store.close().map_err(|e| format!("closing: {e}"))?;
+        }
+        drop((fs, volume));
         Ok(())
     }
 }
@@ -344,7 +447,10 @@ struct Promises {
 
 impl Promises {
     fn done(&mut self, log: &Log<Op>, number: u64, op: Op) {
-        if matches!(op, Pack | FileStep | Clean | ChunkStep | TrimNotes) {
+        if matches!(
+            op,
+            Pack | FileStep | Clean | ChunkStep | TrimNotes | Op::Pairs(Act::Flush | Act::Compact | Act::Step)
+        ) {
             // They promise nothing.
             return;
         }
@@ -359,9 +465,10 @@ impl Promises {
             Make(_, Durable) | Put(_, _, Durable) | Delete(_, Durable) => other.thing() == op.thing(),
             SyncChunks | Checkpoint => other.engine() == Engine::Chunks,
             SyncNotes => other.engine() == Engine::Notes,
+            Op::Pairs(act) => act.syncs() && other.engine() == Engine::Pairs,
             _ => false,
         };
-        let syncs = matches!(op, SyncFile(_) | SyncNames | SyncChunks | SyncNotes);
+        let syncs = matches!(op, SyncFile(_) | SyncNames | SyncChunks | SyncNotes | Op::Pairs(Act::Sync));
         if syncs && !self.waiting.iter().any(|(before, other)| *before != number && covered(*other)) {
             // Of nothing.
             self.waiting.pop();
@@ -374,8 +481,27 @@ impl Promises {
     }
 }
 
-/// A script on all engines.
-struct Scripted(fn(u64) -> Vec<Op>);
+/// A script on some engines, which are opened in this order, or in another one.
+struct Scripted {
+    script: fn(u64) -> Vec<Op>,
+    engines: &'static [Engine],
+}
+
+const THREE: &[Engine] = &[Engine::Files, Engine::Chunks, Engine::Notes];
+const WITH_PAIRS: [&[Engine]; 3] = [
+    &[Engine::Files, Engine::Pairs],
+    &[Engine::Chunks, Engine::Pairs],
+    &[Engine::Files, Engine::Chunks, Engine::Pairs],
+];
+
+impl Scripted {
+    /// In an order that this number tells.
+    fn open(&self, drive: &Drive, number: usize) -> Result<Engines, String> {
+        let mut engines = self.engines.to_vec();
+        engines.rotate_left(number % self.engines.len());
+        Engines::open(drive, &engines)
+    }
+}
 
 impl Subject for Scripted {
     type Op = Op;
@@ -386,27 +512,50 @@ impl Subject for Scripted {
             tenant(imbrex_bluefs::TENANT, imbrex_bluefs::BUDGET),
             tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::budget(drive.device.geometry().zones)),
             tenant(notes::NAME, notes::BUDGET),
+            tenant(pairs::NAME, pairs::BUDGET),
         ];
+        let order = [Engine::Files, Engine::Chunks, Engine::Notes, Engine::Pairs];
+        let tenants = tenants.into_iter().zip(order).filter(|(_, engine)| self.engines.contains(engine));
+        let tenants = tenants.map(|(tenant, _)| tenant).collect();
         let options = FormatOptions { uuid: Some(*b"many-engine-test"), tenants, force: false };
         Volume::format(drive, &options).map_err(|e| e.to_string())?;
-        Engines::open(drive)?.end()
+        self.open(drive, 0)?.end()
     }
 
     fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
-        let mut both = Engines::open(&drive)?;
+        let mut both = self.open(&drive, 0)?;
         let mut promises = Promises::default();
+        let mut restarts = 0;
         // The first that failed, and why; the other goes on.
         let mut failed: Option<(Engine, String)> = None;
-        for op in (self.0)(seed) {
+        for op in (self.script)(seed) {
+            if !op.of_processes() && !both.has(op.engine()) {
+                continue;
+            }
             let number = log.begun(op);
-            if op == Restart {
+            if let Restart | Without(_) = op {
                 if failed.is_some() {
                     break;
                 }
-                both.store.sync().map_err(|e| e.to_string())?;
-                promises.done(log, number, SyncChunks);
+                if let Some(store) = &both.store {
+                    store.sync().map_err(|e| e.to_string())?;
+                    promises.done(log, number, SyncChunks);
+                }
                 both.end()?;
-                both = Engines::open(&drive)?;
+                restarts += 1;
+                both = match op {
+                    Without(engine) if self.engines.len() > 1 => {
+                        let others: Vec<_> = self.engines.iter().copied().filter(|other| *other != engine).collect();
+                        Engines::open(&drive, &others)?
+                    }
+                    _ => self.open(&drive, restarts)?,
+                };
+                continue;
+            }
+            if let Join(engine) = op {
+                if failed.is_none() && self.engines.contains(&engine) && !both.has(engine) {
+                    both.join(engine)?;
+                }
                 continue;
             }
             if failed.as_ref().is_some_and(|(engine, _)| *engine == op.engine()) {
@@ -416,7 +565,10 @@ impl Subject for Scripted {
                 Came::Done => promises.done(log, number, op),
                 // A file may have taken some of it.
                 Came::Full => {
-                    let now = op.thing().and_then(|thing| both.len(thing));
+                    let now = match (op, &both.pairs) {
+                        (Op::Pairs(act), Some(pairs)) => pairs.has_done(act).map_err(|e| e.to_string())?.then_some(1),
+                        _ => op.thing().and_then(|thing| both.len(thing)),
+                    };
                     log.begun(Refused(number, now.map(|len| len as u32)));
                 }
                 Came::Failed(why) if failed.is_none() => failed = Some((op.engine(), format!("{op:?}: {why}"))),
@@ -430,34 +582,30 @@ impl Subject for Scripted {
     }
 
     fn recover(&self, drive: Drive) -> Result<(), String> {
-        Engines::open(&drive)?.end()
+        self.open(&drive, 0)?.end()
     }
 
     fn check(&self, drive: Drive, crash: Crash, history: &History<Op>) -> Result<(), String> {
         let context = |why| format!("{why}\nof {:?}", history.entries());
         // Processes that know of one engine only come first, or none.
-        match (history.entries().len() + crash as usize) % 4 {
-            0 => {}
-            3 => {
-                let alone = Volume::open(drive.clone(), volume_options()).and_then(|volume| Notes::open(&volume));
-                drop(alone.map_err(|why| context(format!("notes alone: {why}")))?);
-            }
-            1 => {
-                let store =
-                    ChunkStore::open(drive.clone(), chunk_options()).map_err(|e| format!("chunks alone: {e}"))?;
-                drop(store);
-            }
-            _ => drop(mount(&drive).map_err(|why| context(format!("files alone: {why}")))?),
+        let number = history.entries().len() + crash as usize;
+        if let Some(engine) = self.engines.get(number % (self.engines.len() + 1)) {
+            alone(*engine, &drive).map_err(|why| context(format!("{engine:?} alone: {why}")))?;
         }
-        let both = Engines::open(&drive).map_err(context)?;
-        let told = (both.fs.mount_report().damage.clone(), both.store.open_report().damage.clone());
-        if history.fault().is_none() && told != Default::default() {
+        let both = self.open(&drive, number / 5).map_err(context)?;
+        let told = both.told();
+        if history.fault().is_none() && told != Told::default() {
             return Err(context(format!("damage without a fault: {told:?}")));
         }
         let found = both.found().map_err(context)?;
+        let (acts, least) = acts_of(history);
+        if !pairs::may_be(&found.pairs, &acts, least) {
+            let sentence = "pairs are those of no number of acts from";
+            return Err(context(format!("{} {sentence} {least} to {}; {told:?}", found.pairs.len(), acts.len())));
+        }
         let expected = expected(history);
         for (thing, (states, must)) in &expected {
-            let here = found.get(thing);
+            let here = found.things.get(thing);
             if !may_be(*thing, here, &states[*must..]) {
                 let lens: Vec<_> = states[*must..].iter().map(|state| state.as_ref().map(Vec::len)).collect();
                 let here = here.map(Vec::len);
@@ -465,51 +613,102 @@ impl Subject for Scripted {
             }
         }
         let made = |thing: &Thing| *thing == Thing::Notes || expected.contains_key(thing);
-        if let Some(strange) = found.keys().find(|thing| !made(thing)) {
+        if let Some(strange) = found.things.keys().find(|thing| !made(thing)) {
             return Err(context(format!("{strange:?} was never made")));
         }
         // A mount that does not know that power was lost says what is shorter than was recorded, and the check repeats that.
         let quiet = history.fault().is_some_and(|fault| fault.kind == FaultKind::QuietPowerLoss);
-        both.sound(if quiet { &told.0 } else { &[] }).map_err(context)?;
-        goes_on(both, &drive, found).map_err(context)
+        both.sound(if quiet { &told.files } else { &[] }).map_err(context)?;
+        self.goes_on(both, &drive, found).map_err(context)
     }
 }
 
-/// All go on working, and what was found stays.
-fn goes_on(mut both: Engines, drive: &Drive, mut found: BTreeMap<Thing, Vec<u8>>) -> Result<(), String> {
-    let more = [
-        Create(900),
-        Write(900, 5000),
-        SyncFile(900),
-        Close(900),
-        Make(901, Durable),
-        Put(901, 9000, Durable),
-        Note(3),
-    ];
-    for op in more {
-        if let Came::Failed(why) = both.perform(op) {
-            return Err(format!("{op:?} after the crash: {why}"));
+impl Scripted {
+    /// All go on working, and what was found stays.
+    fn goes_on(&self, mut both: Engines, drive: &Drive, mut found: Found) -> Result<(), String> {
+        let put = Act::Write { seed: 900, most: 5000, sync: true };
+        let more = [
+            Create(900),
+            Write(900, 5000),
+            SyncFile(900),
+            Op::Pairs(put),
+            Close(900),
+            Op::Pairs(Act::Flush),
+            Make(901, Durable),
+            Put(901, 9000, Durable),
+            Note(3),
+        ];
+        for op in more {
+            match both.perform(op) {
+                _ if !both.has(op.engine()) => {}
+                Came::Failed(why) => return Err(format!("{op:?} after the crash: {why}")),
+                Came::Done if op == Op::Pairs(put) => put.apply(&mut found.pairs),
+                Came::Done | Came::Full => {}
+            }
+        }
+        let now = both.found()?;
+        let whole = |thing: &Thing, content: &Vec<u8>| *content == bytes(*thing, 0, content.len() as u32);
+        let mut new = now.things.iter().filter(|(thing, _)| !found.things.contains_key(thing));
+        if let Some((wrong, _)) = new.find(|(thing, content)| !whole(thing, content)) {
+            return Err(format!("{wrong:?} is not what was written after the crash"));
+        }
+        found.things.extend(
+            now.things
+                .iter()
+                .filter(|(thing, _)| matches!(thing, Thing::File(900) | Thing::Chunk(901) | Thing::Notes))
+                .map(|(t, c)| (*t, c.clone())),
+        );
+        if now != found {
+            return Err("writing after the crash changed what was there".into());
+        }
+        both.end()?;
+        let both = self.open(drive, 1)?;
+        if both.found()? != found {
+            return Err("a clean restart changed something".into());
+        }
+        both.sound(&[]).map_err(|why| format!("after a clean restart: {why}"))
+    }
+}
+
+/// A process that knows of this engine only: it opens it, and works on its zones while those of the others may be dirty.
+fn alone(engine: Engine, drive: &Drive) -> Result<(), String> {
+    match engine {
+        Engine::Files => drop(mount(drive)?),
+        Engine::Chunks => drop(ChunkStore::open(drive.clone(), chunk_options()).map_err(|why| why.to_string())?),
+        Engine::Notes => {
+            let volume = Volume::open(drive.clone(), volume_options()).map_err(|why| why.to_string())?;
+            drop(Notes::open(&volume).map_err(|why| why.to_string())?);
+        }
+        Engine::Pairs => {
+            let store = Kv::open(drive.clone(), pairs::options());
+            let mut pairs = store.and_then(Pairs::of).map_err(|why| why.to_string())?;
+            for act in [Act::Flush, Act::Compact] {
+                if let Came::Failed(why) = pairs.perform(act).into() {
+                    return Err(format!("{act:?}: {why}"));
+                }
+            }
         }
     }
-    let now = both.found()?;
-    let whole = |thing: &Thing, content: &Vec<u8>| *content == bytes(*thing, 0, content.len() as u32);
-    if let Some((wrong, _)) = now.iter().find(|(thing, content)| !found.contains_key(thing) && !whole(thing, content)) {
-        return Err(format!("{wrong:?} is not what was written after the crash"));
+    Ok(())
+}
+
+/// What was done to the pairs, and how much of it must be there. What was refused is not there, unless the process died in it, or
+/// only could not be made durable.
+fn acts_of(history: &History<Op>) -> (Vec<Act>, usize) {
+    let refused = |number: u64| history.entries().iter().any(|e| matches!(e.op, Refused(n, None) if n == number));
+    let (mut acts, mut least) = (Vec::new(), 0);
+    for (number, entry) in (0..).zip(history.entries()) {
+        if let Op::Pairs(act) = entry.op
+            && act.changes()
+            && !refused(number)
+        {
+            acts.push(act);
+            if history.is_must(entry) {
+                least = acts.len();
+            }
+        }
     }
-    found.extend(
-        now.iter()
-            .filter(|(thing, _)| matches!(thing, Thing::File(900) | Thing::Chunk(901) | Thing::Notes))
-            .map(|(t, c)| (*t, c.clone())),
-    );
-    if now != found {
-        return Err("writing after the crash changed what was there".into());
-    }
-    both.end()?;
-    let both = Engines::open(drive)?;
-    if both.found()? != found {
-        return Err("a clean restart changed something".into());
-    }
-    both.sound(&[]).map_err(|why| format!("after a clean restart: {why}"))
+    (acts, least)
 }
 
 /// All write, sync, delete and clean, in any order.
@@ -600,6 +799,33 @@ fn full(_: u64) -> Vec<Op> {
     ops
 }
 
+/// The same, with pairs between; each engine is left out of a process now and then, and comes later.
+fn with_pairs(ops: Vec<Op>, seed: u64, size: u16) -> Vec<Op> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut acts = pairs::acts(seed, size);
+    let mut all = Vec::new();
+    for op in ops {
+        all.push(op);
+        all.extend(acts.by_ref().take(rng.random_range(0..3)).map(Op::Pairs));
+        let engine = [Engine::Files, Engine::Chunks, Engine::Pairs][rng.random_range(0..3)];
+        match rng.random_range(0..25) {
+            0 => all.push(Without(engine)),
+            // Files come with the next process.
+            1..4 if engine != Engine::Files => all.push(Join(engine)),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn random_with_pairs(seed: u64) -> Vec<Op> {
+    with_pairs(random(seed), seed, 3000)
+}
+
+fn full_with_pairs(seed: u64) -> Vec<Op> {
+    with_pairs(full(seed), seed, 20_000)
+}
+
 /// 32 zones of 256 KiB, four of them conventional.
 fn config() -> Config {
     Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 8 << 20, conventional: 4, ..Config::tiny() }
@@ -627,14 +853,40 @@ fn drives() -> [(&'static str, Config); 3] {
     ]
 }
 
-fn run(script: fn(u64) -> Vec<Op>) {
-    let all: u64 = std::env::var("IMBREX_BOTH_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(320);
+/// Those with pairs, which keep 18 zones for themselves: 40 zones, and where few may be active two more for each engine and four for the pairs.
+fn drives_with_pairs() -> [(&'static str, Config); 3] {
+    drives().map(|(name, config)| {
+        let more = |most: Option<u32>| most.map(|n| n + 4);
+        let config = Config {
+            capacity: 10 << 20,
+            max_open: more(config.max_open),
+            max_active: more(config.max_active),
+            ..config
+        };
+        (name, config)
+    })
+}
+
+fn states() -> u64 {
+    std::env::var("IMBREX_BOTH_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(320)
+}
+
+/// A script, who takes part, and on which drives.
+type Setting = (fn(u64) -> Vec<Op>, &'static [Engine], [(&'static str, Config); 3]);
+
+fn settings_with_pairs(script: fn(u64) -> Vec<Op>) -> impl Iterator<Item = Setting> {
+    WITH_PAIRS.into_iter().map(move |engines| (script, engines, drives_with_pairs()))
+}
+
+fn run((script, engines, drives): Setting, states: u64) {
     for seed in seeds(1) {
-        for (drive, config) in drives() {
-            let plan = Plan { max_states: (all / 6).max(1), cuts_per_write: 3, ..Plan::new(seed) };
-            match explore(&Arc::new(Scripted(script)), &config, &plan) {
-                Ok(report) => println!("seed {seed}, {drive}: {} of {} states", report.states, report.possible),
-                Err(failure) => panic!("{drive}: {failure}"),
+        for (drive, config) in &drives {
+            let plan = Plan { max_states: states.max(1), cuts_per_write: 3, ..Plan::new(seed) };
+            match explore(&Arc::new(Scripted { script, engines }), config, &plan) {
+                Ok(report) => {
+                    println!("{engines:?}, seed {seed}, {drive}: {} of {} states", report.states, report.possible);
+                }
+                Err(failure) => panic!("{engines:?}, {drive}: {failure}"),
             }
         }
     }
@@ -642,23 +894,33 @@ fn run(script: fn(u64) -> Vec<Op>) {
 
 #[test]
 fn three_engines_keep_what_each_has_promised() {
-    run(random);
+    run((random, THREE, drives()), states() / 6);
 }
 
 #[test]
 fn three_engines_on_a_full_drive_keep_what_each_has_promised() {
-    run(full);
+    run((full, THREE, drives()), states() / 6);
 }
 
-fn sweep(script: fn(u64) -> Vec<Op>, kinds: &[FaultKind], runs: u64) {
+#[test]
+fn pairs_beside_others_keep_what_each_has_promised() {
+    settings_with_pairs(random_with_pairs).for_each(|setting| run(setting, states() / 18));
+}
+
+#[test]
+fn pairs_beside_others_on_a_full_drive_keep_what_each_has_promised() {
+    settings_with_pairs(full_with_pairs).for_each(|setting| run(setting, states() / 18));
+}
+
+fn sweep((script, engines, drives): Setting, kinds: &[FaultKind], runs: u64) {
     for seed in seeds(1) {
-        for (drive, config) in drives() {
+        for (drive, config) in &drives {
             let mut plan = FaultPlan { kinds: kinds.to_vec(), max_runs: runs, recoveries: 2, ..FaultPlan::new(seed) };
             // Where the label is in sequential zones and one of them has died, the other takes no label any more when it is full.
             plan.kinds.retain(|kind| config.conventional > 0 || *kind != FaultKind::ZoneReadOnly);
-            match fault_sweep(&Arc::new(Scripted(script)), &config, &plan) {
+            match fault_sweep(&Arc::new(Scripted { script, engines }), config, &plan) {
                 Ok(report) => assert!(report.runs > 0, "{report:?}"),
-                Err(failure) => panic!("{drive}: {failure}"),
+                Err(failure) => panic!("{engines:?}, {drive}: {failure}"),
             }
         }
     }
@@ -666,14 +928,23 @@ fn sweep(script: fn(u64) -> Vec<Op>, kinds: &[FaultKind], runs: u64) {
 
 #[test]
 fn what_fails_for_one_engine_takes_nothing_from_the_others() {
-    sweep(random, &FaultKind::PASSING, 40);
-    sweep(full, &FaultKind::PASSING, 12);
+    sweep((random, THREE, drives()), &FaultKind::PASSING, 40);
+    sweep((full, THREE, drives()), &FaultKind::PASSING, 12);
 }
 
 #[test]
 fn a_drive_that_loses_power_takes_from_no_engine_what_was_promised() {
-    sweep(random, &FaultKind::POWER, 20);
-    sweep(full, &FaultKind::POWER, 8);
+    sweep((random, THREE, drives()), &FaultKind::POWER, 20);
+    sweep((full, THREE, drives()), &FaultKind::POWER, 8);
+}
+
+/// Commands fail, zones die, and drives lose power alone.
+#[test]
+fn what_fails_beside_pairs_takes_nothing_from_anybody() {
+    for kinds in [&FaultKind::PASSING[..], &FaultKind::POWER] {
+        settings_with_pairs(random_with_pairs).for_each(|setting| sweep(setting, kinds, 6));
+        settings_with_pairs(full_with_pairs).for_each(|setting| sweep(setting, kinds, 2));
+    }
 }
 
 /// Each engine writes to more zones than its share of the active ones, all at once, and deletes; each finds all of it again.
@@ -681,7 +952,7 @@ fn a_drive_that_loses_power_takes_from_no_engine_what_was_promised() {
 fn three_engines_write_at_once_to_more_zones_than_may_be_active() {
     let config = Config { capacity: 64 << 20, ..few_active() };
     let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
-    Scripted(random).format(&drive).unwrap();
+    Scripted { script: random, engines: THREE }.format(&drive).unwrap();
     let threads = |options: VolumeOptions| VolumeOptions { exec: Exec::Threads(2), ..options };
     for round in 0..3 {
         let fs = imbrex_bluefs::Options { volume: threads(volume_options()), ..imbrex_bluefs::Options::default() };
@@ -728,8 +999,10 @@ fn three_engines_write_at_once_to_more_zones_than_may_be_active() {
             });
         });
         assert_eq!(notes.count(), before + 300);
-        let engines = Engines { notes, writers: BTreeMap::new(), store, fs };
-        for (thing, content) in engines.found().unwrap() {
+        let volume = fs.volume().clone();
+        let (notes, store, fs) = (Some(notes), Some(store), Some(fs));
+        let engines = Engines { notes, pairs: None, writers: BTreeMap::new(), store, fs, volume };
+        for (thing, content) in engines.found().unwrap().things {
             assert!(thing == Thing::Notes || content == bytes(thing, 0, 200_000), "{thing:?} has {}", content.len());
         }
         engines.sound(&[]).unwrap();

@@ -532,7 +532,7 @@ impl Manifest {
                 Kind::Sweep => 0,
                 Kind::Slices(level) | Kind::Own(level) => level,
             };
-            level < HIGHEST && job.zones.iter().all(|zone| *zone < places.zones)
+            level <= HIGHEST && job.zones.iter().all(|zone| *zone < places.zones)
         };
         if !self.jobs.iter().all(sound) {
             return Err("jobs that no policy has".into());

@@ -21,6 +21,7 @@ use imbrex_zones::log::{Batch, MetaLog};
 use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
 use imbrex_zones::{Budget, LeftSegment, Tenant};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// The engine's name in a label.
@@ -30,6 +31,9 @@ const COPIES: u8 = 2;
 const LOG_ZONES: u32 = 4;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
+/// Behind a part of the log that cannot be read, changes are numbered from a multiple of this on: no zone has so many. The part may be readable the next time, and then no
+/// number is there twice.
+const ANEW: u64 = 1 << 32;
 
 /// What a store needs. Four zones are the metadata's, and four the log's. The bottom and upper tables have one each, and a merge needs four. Two are for deletes
 /// on a full store, and not much goes into the last two. Of active zones two are the metadata's. The write-ahead log, upper tables, the bottom and whoever is about
@@ -98,6 +102,8 @@ struct Replay<'a> {
     apart: bool,
     /// Changes that were passed over for that.
     dropped: u64,
+    /// What cannot be read may go on up to this position.
+    unread: u64,
     damage: Vec<String>,
 }
 
@@ -105,7 +111,8 @@ impl<'a> Replay<'a> {
     /// From the log's front on: its position, and the number of the change there.
     fn new(core: &'a Core, (end, next): (u64, u64)) -> Replay<'a> {
         let (part, in_memory, damage) = Default::default();
-        Replay { core, end, part, wanted: 0, memory_from: u64::MAX, next, in_memory, apart: false, dropped: 0, damage }
+        let (wanted, memory_from, apart, dropped, unread) = (0, u64::MAX, false, 0, 0);
+        Replay { core, end, part, wanted, memory_from, next, in_memory, apart, dropped, unread, damage }
     }
 
     /// Bytes of the log that stand at `position`, on the drive or in the memory of a dead process.
@@ -170,12 +177,17 @@ impl<'a> Replay<'a> {
             self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
             return;
         }
-        self.apart |= memory && seq > self.next && self.damage.is_empty();
+        let anew = seq.is_multiple_of(ANEW);
+        self.apart |= memory && seq > self.next && !anew && self.damage.is_empty();
         if memory && self.apart {
             self.dropped += record.count();
             return;
         }
-        if seq > self.next {
+        if seq > self.next && anew {
+            self.damage.push(format!(
+                "changes before number {seq} may be lost: an earlier opening could not read the write-ahead log there"
+            ));
+        } else if seq > self.next {
             let lost = seq - self.next;
             self.damage
                 .push(format!("{lost} changes before number {seq} are lost: the write-ahead log cannot be read there"));
@@ -305,6 +317,9 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
         let whole = scan.frames.last().map_or(0, |frame| frame.at);
         let needed = scan.frames.iter().rfind(|frame| frame.logical <= front).map_or(0, |frame| frame.at);
         let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
+        if scan.unreadable.iter().any(|at| *at >= needed) {
+            replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
+        }
         damaged.extend(scan.unreadable);
         for at in damaged.range(needed..) {
             replay.damage.push(format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone));
@@ -377,14 +392,20 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     // What is read from here on no loss of power takes any more.
     tenant.volume().sync(Cause::Recovery.into())?;
     read_log(tenant, before, left, &mut replay)?;
-    let Replay { end, in_memory, mut damage, dropped, .. } = replay;
+    let Replay { end, in_memory, mut damage, dropped, unread, .. } = replay;
     if dropped > 0 {
-        damage.push(format!("{dropped} changes that were never synced are lost with the drive's power"));
+        damage.push(format!(
+            "{dropped} changes that were never synced are lost: the drive has lost power, or was restored from a copy"
+        ));
     }
     core.add_damage(damage);
     // Behind a gap: what comes now is not taken for the rest of a record that was cut. And behind every zone that was named: one in which a power loss left
     // nothing is named for a later position than the log has, and the zone that is written now must stay the last.
-    let end = before.iter().map(|zone| zone.position).fold(end, u64::max);
+    let end = before.iter().map(|zone| zone.position).fold(end.max(unread), u64::max);
+    if unread > 0 {
+        let last = core.visible.load(Ordering::Acquire);
+        core.visible.store((last / ANEW + 1) * ANEW - 1, Ordering::Release);
+    }
     let names: Weak<Core> = Arc::downgrade(core);
     core.set_wal(Wal::new(tenant, WalOptions { segment_bytes: core.options.segment_bytes }, names, end + 1));
     let wal = core.wal()?;

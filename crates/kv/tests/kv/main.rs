@@ -9,6 +9,7 @@ mod full;
 mod iterators;
 mod model;
 mod ranges;
+mod restored;
 mod size;
 mod spaces;
 mod support;
