@@ -9,7 +9,7 @@ use super::rocks::{Pace, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
 use crate::baseline::{Baseline, Directory, FileSystem};
 use imbrex_device::ZoneState;
-use imbrex_emulator::time::{Seconds, TimeStats};
+use imbrex_emulator::time::{Mechanics, Seconds, TimeStats};
 use imbrex_emulator::{Counts, Emulator, Observer};
 use std::path::Path;
 use std::process::Command;
@@ -130,29 +130,29 @@ impl Moment {
         Moment { counts, kinds: time.map(|time| time.total).unwrap_or_default(), zones }
     }
 
-    fn of_memory(drive: &Emulator, zones: u32) -> Moment {
+    fn of(drive: &Emulator, zones: u32) -> Moment {
         Moment::new(drive.stats().total, drive.time(), f64::from(zones))
+    }
+
+    /// With what was done between two others.
+    fn and(mut self, before: &Moment, after: &Moment) -> Moment {
+        self.counts.add(&after.counts.since(&before.counts));
+        self.kinds.transfer += after.kinds.busy() - before.kinds.busy();
+        Moment { zones: after.zones, ..self }
     }
 
     /// Seconds of the drive since another moment, at full size.
     fn since(&self, other: &Moment, scale: f64) -> f64 {
         (self.kinds.busy() - other.kinds.busy()) * scale
     }
-
-    /// The same of reads, which keep their size at every scale: so the head moves as at full size, and data takes what it takes.
-    fn reading_since(&self, other: &Moment, scale: f64) -> f64 {
-        let moved = |of: &Seconds| of.seek + of.rotation;
-        let (now, then) = (&self.kinds, &other.kinds);
-        let moving = moved(now) - moved(then);
-        moving * scale + (now.busy() - then.busy() - moving)
-    }
 }
 
 /// Fills in what a part that reads took of the drive for each of so many operations.
-fn reading(row: &mut Row, (what, when): (&str, &str), count: u64, (before, after): (&Moment, &Moment), scale: f64) {
+fn reading(row: &mut Row, (what, when): (&str, &str), count: u64, (before, after): (&Moment, &Moment)) {
     let each = |of: u64| of as f64 / count.max(1) as f64;
     let counts = after.counts.since(&before.counts);
-    let seconds = after.reading_since(before, scale);
+    // Reads keep their size, and so mechanics are real: no scale.
+    let seconds = after.since(before, 1.0);
     row.figures.extend([
         (format!("{what}s/s, {when}"), count as f64 / seconds.max(1e-9)),
         (format!("reads of the drive a {what}, {when}"), each(counts.reads)),
@@ -203,11 +203,13 @@ fn memory(row: &mut Row, text: &str) {
 /// The store itself, from one thread.
 fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
     let options = run.options;
-    let mut store = Store::new(&kv_store::Plan::ring(bottom), options)?;
-    let scale = f64::from(options.scale);
+    let plan = kv_store::Plan::ring(bottom);
+    let dir = workplace(&options.work)?;
+    let image = dir.path().join("drive.img");
+    let mut store = Store::new_in(&image, &plan, options)?;
     let (puts, reads) = (puts(options), reads(options));
     store.start();
-    let at = |store: &Store| Moment::of_memory(&store.drive, store.kv.figures().zones.0);
+    let at = |store: &Store| Moment::of(&store.drive, store.kv.figures().zones.0);
     let begun = at(&store);
     for n in 0..puts {
         if n % 1024 == 0 {
@@ -219,6 +221,7 @@ fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
         store.put_random(puts)?;
     }
     let full = at(&store);
+    let peak = f64::from(store.peak());
     let mut row = Row { rule: Rule::All.name().into(), ..Row::new("", DRIVE) };
     let both = |store: &mut Store, row: &mut Row, when: &str| -> Result<(), Stop> {
         // So that tables are open.
@@ -226,21 +229,21 @@ fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
         let before = at(store);
         store.gets(reads, puts)?;
         let after = at(store);
-        reading(row, ("get", when), reads, (&before, &after), scale);
+        reading(row, ("get", when), reads, (&before, &after));
         store.scans(reads, puts, LONG)?;
-        reading(row, ("scan", when), reads, (&after, &at(store)), scale);
+        reading(row, ("scan", when), reads, (&after, &at(store)));
         Ok(())
     };
+    store = store.again(&image, Mechanics::Real, &plan, options)?;
     both(&mut store, &mut row, "loaded")?;
+    store = store.again(&image, Mechanics::Scaled, &plan, options)?;
     let before = at(&store);
     while store.kv.step().map_err(why)? {}
-    let settled = at(&store);
+    let after = at(&store);
     // What reading took in between belongs to neither.
-    let mut whole = full;
-    whole.counts.add(&settled.counts.since(&before.counts));
-    whole.kinds.transfer += settled.kinds.busy() - before.kinds.busy();
-    whole.zones = settled.zones;
-    loaded(&mut row, options, [&begun, &full, &whole], f64::from(store.peak()));
+    let settled = full.and(&before, &after);
+    loaded(&mut row, options, [&begun, &full, &settled], peak);
+    store = store.again(&image, Mechanics::Real, &plan, options)?;
     both(&mut store, &mut row, "settled")?;
     store.kv.compact().map_err(why)?;
     both(&mut store, &mut row, "compacted")?;
@@ -455,6 +458,7 @@ fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
     fill(&mut row, options, &followed);
     end(&mut row, &followed);
     if followed.failed.is_none() {
+        Emulator::change_mechanics(&image, Mechanics::Real).map_err(why)?;
         // One thread reads, and nothing else is at work: so service times are added up, as for ring.
         let second = on(program(options, plan.store, true)?, &Pace::Account.options())?;
         told(&mut row, "reads", &second);
@@ -467,7 +471,7 @@ fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
                 if let (Some(before), Some(after)) = (moment(n), moment(n + 1))
                     && followed.failed.is_none()
                 {
-                    reading(&mut row, (what, when), reads(options), (before, after), scale as f64);
+                    reading(&mut row, (what, when), reads(options), (before, after));
                 }
             }
         }
@@ -493,6 +497,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("log", "written; all puts unsynced");
     run.setting("puts", puts(run.options));
     run.setting("gets, and scans of 100 pairs", reads(run.options));
+    run.setting("mechanics of gets and scans", "real, since they keep their size");
     run.setting("filters", format!("{BITS} bits a key on each side"));
     run.program("db_bench", version());
     for plan in PLANS {

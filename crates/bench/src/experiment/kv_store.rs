@@ -5,13 +5,14 @@ use super::hosts::Disk;
 use super::result::Row;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
 use imbrex_device::Drive;
-use imbrex_emulator::Emulator;
-use imbrex_emulator::time::Pace;
+use imbrex_emulator::time::{Mechanics, Pace};
+use imbrex_emulator::{Config, Emulator, OpenOptions};
 use imbrex_kv::{Kv, Options as KvOptions};
 use imbrex_zones::{Exec, VolumeOptions};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -138,15 +139,44 @@ fn why(error: impl std::fmt::Display) -> Stop {
 
 impl Store {
     pub(super) fn new(plan: &Plan, options: &Options) -> Result<Store, Stop> {
-        let disk = Disk::named(DRIVE, Rule::All)?;
-        let scale = u64::from(options.scale);
-        let config = disk.config_of(options.scale, Some(u64::from(ZONES) * ZONE / scale), Some(0))?;
-        let drive = Emulator::memory(&config).map_err(why)?;
+        let drive = Emulator::memory(&Self::config(options)?).map_err(why)?;
+        Self::make(plan, options, drive)
+    }
+
+    /// The same in an image.
+    pub(super) fn new_in(image: &Path, plan: &Plan, options: &Options) -> Result<Store, Stop> {
+        let drive = Emulator::create(image, &Self::config(options)?, false).map_err(why)?;
+        Self::make(plan, options, drive)
+    }
+
+    fn config(options: &Options) -> Result<Config, Stop> {
+        let capacity = u64::from(ZONES) * ZONE / u64::from(options.scale);
+        Ok(Disk::named(DRIVE, Rule::All)?.config_of(options.scale, Some(capacity), Some(0))?)
+    }
+
+    fn make(plan: &Plan, options: &Options, drive: Emulator) -> Result<Store, Stop> {
         drive.keep_own_time(Pace::Account).map_err(why)?;
         let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
         Kv::format(&handle, Some([7; 16]), false).map_err(why)?;
+        let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
+        Ok(Store {
+            kv,
+            drive,
+            random: ChaCha8Rng::seed_from_u64(1),
+            value: vec![0; VALUE],
+            scale: f64::from(options.scale),
+            puts: 0,
+            waits: Vec::new(),
+            timed: 0.0,
+            peak: 0,
+            depth: 0,
+        })
+    }
+
+    fn options(plan: &Plan, options: &Options) -> KvOptions {
+        let scale = u64::from(options.scale);
         let memtable = MEMTABLE / scale;
-        let options = KvOptions {
+        KvOptions {
             memtable_bytes: memtable as usize,
             table_bytes: TABLE / scale,
             step_bytes: TABLE / scale,
@@ -159,22 +189,25 @@ impl Store {
                 ..VolumeOptions::default()
             },
             ..KvOptions::default()
-        };
-        let kv = Kv::open(handle, options).map_err(why)?;
-        let random = ChaCha8Rng::seed_from_u64(1);
-        let scale = scale as f64;
-        Ok(Store {
-            kv,
-            drive,
-            random,
-            value: vec![0; VALUE],
-            scale,
-            puts: 0,
-            waits: Vec::new(),
-            timed: 0.0,
-            peak: 0,
-            depth: 0,
-        })
+        }
+    }
+
+    /// Closes a store in an image and opens it again, on a drive with other mechanics.
+    pub(super) fn again(
+        self,
+        image: &Path,
+        mechanics: Mechanics,
+        plan: &Plan,
+        options: &Options,
+    ) -> Result<Store, Stop> {
+        let Store { kv, drive, .. } = self;
+        drop((kv, drive));
+        Emulator::change_mechanics(image, mechanics).map_err(why)?;
+        let drive = Emulator::open(image, OpenOptions::default()).map_err(why)?;
+        drive.keep_own_time(Pace::Account).map_err(why)?;
+        let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
+        Ok(Store { kv, drive, ..self })
     }
 
     fn at(&self) -> At {
