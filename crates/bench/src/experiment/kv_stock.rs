@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "GearDB (FAST 2019), Figures 10 to 13; BlueFS, section 5.8",
     speed: 2.0,
     rows: |_| PLANS.iter().map(|plan| plan.name.to_owned()).collect(),
-    extra: super::NONE,
+    extra: |_| vec![DIAL.to_owned()],
     needs,
     run,
 };
@@ -44,12 +44,13 @@ const LONG: usize = 100;
 const MEMTABLE: u64 = 256 * MIB;
 const CACHE: u64 = 256 * MIB;
 const SURVIVOR: u64 = 512 * MIB;
-/// LevelDB's own part of [`CACHE`], its default. bluefs has the rest: LevelDB reads what it compacts block by block.
+/// LevelDB's own part of [`CACHE`] while it loads, its default. bluefs has the rest: LevelDB reads what it compacts block by block.
 const OWN: u64 = 8 * MIB;
 /// Bits of a filter for each key.
 const BITS: u32 = 10;
-/// Behind this row the others are compared.
+/// With this row the others are compared.
 const RING: &str = "ring";
+const DIAL: &str = "ring, bottom at least 90 %";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -66,8 +67,8 @@ enum Shape {
     Leveled,
     /// Puts wait before compactions are behind by more than a few zones.
     Tight,
-    /// The same with levels whose sizes follow the last one's, so that the last has nine tenths.
-    Dynamic,
+    /// The same with twice the limits, and a first level of twice the size.
+    Looser,
     Universal,
 }
 
@@ -93,16 +94,16 @@ const fn plan(name: &'static str, store: Side, on: On) -> Plan {
 
 const PLANS: &[Plan] = &[
     plan(RING, Side::Ring(0), On::Bluefs),
-    plan("ring, bottom at least 90 %", Side::Ring(90), On::Bluefs),
+    plan(DIAL, Side::Ring(90), On::Bluefs),
     plan("LevelDB on bluefs", Side::LevelDb, On::Bluefs),
     plan("RocksDB on bluefs: tight limits", Side::RocksDb(Shape::Tight), On::Bluefs),
-    plan("RocksDB on bluefs: tight limits, dynamic levels", Side::RocksDb(Shape::Dynamic), On::Bluefs),
+    plan("RocksDB on bluefs: looser limits", Side::RocksDb(Shape::Looser), On::Bluefs),
     plan("RocksDB on bluefs: as it comes", Side::RocksDb(Shape::Leveled), On::Bluefs),
     plan("RocksDB on bluefs: universal", Side::RocksDb(Shape::Universal), On::Bluefs),
     plan("RocksDB on bluefs: universal, no limit of space", Side::RocksDb(Shape::Universal), On::Unlimited),
-    plan("LevelDB on XFS, equal mechanics", Side::LevelDb, On::Xfs),
     plan("RocksDB on XFS, equal mechanics: tight limits", Side::RocksDb(Shape::Tight), On::Xfs),
     plan("RocksDB on XFS, equal mechanics: as it comes", Side::RocksDb(Shape::Leveled), On::Xfs),
+    plan("LevelDB on XFS, equal mechanics", Side::LevelDb, On::Xfs),
 ];
 
 fn puts(options: &Options) -> u64 {
@@ -314,6 +315,8 @@ fn follow(run: &Run, command: &Command, image: &Path, dir: &Path, database: Opti
 /// The flags of `db_bench` beside what it does.
 fn rocks(shape: Shape, options: &Options) -> Vec<String> {
     let scaled = |bytes: u64| (bytes / u64::from(options.scale)).max(4096);
+    let times = if shape == Shape::Looser { 2 } else { 1 };
+    let base = if matches!(shape, Shape::Tight | Shape::Looser) { times * 4 * GIB } else { GIB };
     let mut flags = vec![
         ("num", puts(options)),
         ("key_size", KEY),
@@ -330,20 +333,19 @@ fn rocks(shape: Shape, options: &Options) -> Vec<String> {
         ("max_background_jobs", 4),
         ("cache_size", scaled(CACHE)),
         ("bloom_bits", u64::from(BITS)),
-        ("max_bytes_for_level_base", scaled(GIB)),
+        ("max_bytes_for_level_base", scaled(base)),
     ];
     flags.extend(match shape {
         Shape::Leveled => vec![
             ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
             ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
         ],
-        Shape::Tight | Shape::Dynamic => vec![
-            ("soft_pending_compaction_bytes_limit", scaled(2 * GIB)),
-            ("hard_pending_compaction_bytes_limit", scaled(6 * GIB)),
+        Shape::Tight | Shape::Looser => vec![
+            ("soft_pending_compaction_bytes_limit", scaled(times * 4 * GIB)),
+            ("hard_pending_compaction_bytes_limit", scaled(times * 8 * GIB)),
             ("level0_file_num_compaction_trigger", 4),
-            ("level0_slowdown_writes_trigger", 6),
-            ("level0_stop_writes_trigger", 8),
-            ("level_compaction_dynamic_level_bytes", u64::from(shape == Shape::Dynamic)),
+            ("level0_slowdown_writes_trigger", 8),
+            ("level0_stop_writes_trigger", 12),
         ],
         Shape::Universal => vec![
             ("compaction_style", 1),
@@ -356,12 +358,46 @@ fn rocks(shape: Shape, options: &Options) -> Vec<String> {
     flags
 }
 
+/// What a stock store's program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Load,
+    /// Gets and scans, then the same after a full compaction.
+    Read,
+    /// The last of that, with the cache in bluefs.
+    Again,
+}
+
+impl Part {
+    fn of_leveldb(self) -> &'static str {
+        match self {
+            Part::Load => "fill,idle",
+            Part::Read => "gets,gets,scans,compact,gets,gets,scans",
+            Part::Again => "gets,gets,scans",
+        }
+    }
+
+    /// What the store has of the cache, at full size. bluefs has the rest.
+    fn own(self, store: Side) -> u64 {
+        if self == Part::Read || store != Side::LevelDb { CACHE } else { OWN }
+    }
+
+    /// Places of gets among what [`follow`] saw (the scans come next), and what figures call them.
+    fn gets(self) -> &'static [(usize, &'static str)] {
+        match self {
+            Part::Load => &[],
+            Part::Read => &[(1, "settled"), (5, "compacted")],
+            Part::Again => &[(1, "compacted, cache in bluefs")],
+        }
+    }
+}
+
 /// A stock store's program, without where its files are: to load, and to read.
-fn program(options: &Options, store: Side, reads_too: bool) -> Result<Command, Stop> {
+fn program(options: &Options, store: Side, part: Part) -> Result<Command, Stop> {
     let scaled = |bytes: u64| bytes / u64::from(options.scale);
     if let Side::RocksDb(shape) = store {
         let mut command = Command::new("db_bench");
-        command.args(rocks(shape, options)).args(if reads_too {
+        command.args(rocks(shape, options)).args(if part != Part::Load {
             // The first gets open tables.
             let parts = "waitforcompaction,readrandom,readrandom,seekrandom,compact,readrandom,readrandom,seekrandom";
             vec![
@@ -386,9 +422,9 @@ fn program(options: &Options, store: Side, reads_too: bool) -> Result<Command, S
         format!("--reads={}", reads(options)),
         format!("--write-buffer={}", scaled(MEMTABLE)),
         format!("--file-size={}", scaled(ZONE) / 100 * 98),
-        format!("--cache={}", scaled(OWN)),
+        format!("--cache={}", scaled(part.own(store))),
         format!("--filter={BITS}"),
-        format!("--parts={}", if reads_too { "gets,gets,scans,compact,gets,gets,scans" } else { "fill,idle" }),
+        format!("--parts={}", part.of_leveldb()),
     ]);
     Ok(command)
 }
@@ -414,8 +450,8 @@ fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
             row.figures.insert("zones, peak".into(), followed.peak);
         }
     };
-    let mut first = program(options, plan.store, false)?;
     if plan.on == On::Xfs {
+        let mut first = program(options, plan.store, Part::Load)?;
         let page = SURVIVOR + if plan.store == Side::LevelDb { CACHE - OWN } else { 0 };
         let mut setup = kernel_setup(run, &disk, FileSystem::Xfs, Directory::Own, page, dir.path())?;
         (setup.capacity, setup.conventional) = (Some(size), Some(ZONES));
@@ -445,21 +481,22 @@ fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
     drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
     let rocks = matches!(plan.store, Side::RocksDb(_));
     let switches = format!(
-        "cache={}&journal={}&survivor-size={}",
-        if rocks { 0 } else { (CACHE - OWN) / scale },
+        "journal={}&survivor-size={}",
         (16 * MIB / scale).max(64 << 10),
         (SURVIVOR / scale / 4096 * 4096).max(MIB)
     );
     row.settings.insert("bluefs".into(), switches.clone());
     let pace = Pace::Real(run.speed(Rule::All));
-    let on = |mut command: Command, how: &str| -> Result<Command, Stop> {
-        let uri = format!("imbrex://{}?{how}&{switches}", image.display());
+    let on = |part: Part, how: &str| -> Result<Command, Stop> {
+        let mut command = program(options, plan.store, part)?;
+        let cache = (CACHE - part.own(plan.store)) / scale;
+        let uri = format!("imbrex://{}?{how}&{switches}&cache={cache}", image.display());
         let libraries: &[&str] = if rocks { &["librocksdb_imbrex.so"] } else { &[] };
         command.arg(if rocks { format!("--fs_uri={uri}") } else { format!("--uri={uri}") }).arg("--db=/bench");
         command.env("LD_PRELOAD", preload(&options.build, libraries)?).env("IMBREX_SHM_DIR", dir.path());
         Ok(command)
     };
-    let first = on(first, &format!("format=on&{}&io-scale={scale}", pace.options()))?;
+    let first = on(Part::Load, &format!("format=on&{}&io-scale={scale}", pace.options()))?;
     told(&mut row, "load", &first);
     let followed = follow(run, &first, &image, dir.path(), None)?;
     fill(&mut row, options, &followed);
@@ -467,25 +504,28 @@ fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
     if followed.failed.is_none() {
         Emulator::change_mechanics(&image, Mechanics::Real).map_err(why)?;
         // One thread reads, and nothing else is at work: so service times are added up, as for ring.
-        let second = on(program(options, plan.store, true)?, &Pace::Account.options())?;
-        told(&mut row, "reads", &second);
-        let followed = follow(run, &second, &image, dir.path(), None)?;
-        end(&mut row, &followed);
-        // At each of: the start; gets that open tables; gets; scans; the compaction; and again.
-        let moment = |n: usize| followed.moments.get(n);
-        for (n, when) in [(1, "settled"), (5, "compacted")] {
-            for (n, what) in [(n, "get"), (n + 1, "scan")] {
-                if let (Some(before), Some(after)) = (moment(n), moment(n + 1))
-                    && followed.failed.is_none()
-                {
-                    reading(&mut row, (what, when), reads(options), (before, after));
+        for part in [Part::Read, Part::Again] {
+            if part == Part::Again && rocks {
+                continue;
+            }
+            let command = on(part, &Pace::Account.options())?;
+            told(&mut row, if part == Part::Read { "reads" } else { "reads again" }, &command);
+            let followed = follow(run, &command, &image, dir.path(), None)?;
+            end(&mut row, &followed);
+            for (n, when) in part.gets() {
+                for (n, what) in [(*n, "get"), (n + 1, "scan")] {
+                    if let (Some(before), Some(after), None) =
+                        (followed.moments.get(n), followed.moments.get(n + 1), &followed.failed)
+                    {
+                        reading(&mut row, (what, when), reads(options), (before, after));
+                    }
                 }
             }
         }
     }
     memory(
         &mut row,
-        "two memtables of 256 MiB, cache 256 MiB, survivor 512 MiB (for the log, and for tables that are written)",
+        "two memtables of 256 MiB, cache 256 MiB in all, survivor 512 MiB (for the log, and for tables that are written)",
     );
     Ok(row.amplified())
 }
@@ -539,7 +579,9 @@ fn ratios(run: &mut Run) {
         for (what, least) in [("get", 0.95), ("scan", 0.8)] {
             for (ours, theirs) in [("loaded", "settled"), ("settled", "settled"), ("compacted", "compacted")] {
                 let of = |when: &str| format!("{what}s/s, {when}");
-                if let (Some(a), Some(b)) = (figure(RING, &of(ours)), figure(plan.name, &of(theirs))) {
+                let better = [of(theirs), of(&format!("{theirs}, cache in bluefs"))];
+                let better = better.iter().filter_map(|name| figure(plan.name, name)).reduce(f64::max);
+                if let (Some(a), Some(b)) = (figure(RING, &of(ours)), better) {
                     let ratio = Ratio::of(format!("{what}s: ring {ours}, against {} {theirs}", plan.name), &[a / b]);
                     let goal = Some(if theirs == "compacted" { 1.0 } else { least });
                     all.extend(
