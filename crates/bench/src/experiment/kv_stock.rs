@@ -307,7 +307,8 @@ fn follow(run: &Run, command: &Command, image: &Path, dir: &Path, database: Opti
     let failed = match ended {
         Ok(()) => None,
         Err(Stop::Interrupted) => return Err(Stop::Interrupted),
-        Err(Stop::Failed(why)) => Some(why),
+        // db_bench tells how far it is in the same line.
+        Err(Stop::Failed(why)) => Some(why.rsplit('\r').next().unwrap_or_default().trim_end_matches(')').to_owned()),
     };
     moments.push(look());
     let peak = moments.iter().fold(peak, |peak, moment| peak.max(moment.zones));
