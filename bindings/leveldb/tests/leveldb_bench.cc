@@ -1,11 +1,15 @@
 // What LevelDB's own db_bench does, which Debian does not ship: fills a database in random order, and reads it at random.
 //
 //   leveldb_bench [--uri=imbrex://DRIVE] --db=PATH [--num=N] [--reads=N] [--seed=N] [--write-buffer=BYTES] [--file-size=BYTES]
-//                 [--cache=BYTES] [--in-order=1] [--scan=N] [--told=1]
+//                 [--cache=BYTES] [--in-order=1] [--scan=N] [--told=1] [--filter=BITS] [--parts=NAME,NAME,...]
 //
 // --in-order fills in the order of the keys ("fillseq"); --scan reads so many in their order afterwards ("readseq"). With --told it says
 // "readrandom is next" before that part, as before readseq, and "end is next" behind the last, and goes on when it gets a line at its
 // standard input: so whoever started it can tell what of the drive's work belongs to which.
+//
+// --parts does these instead, one after the other: fill; idle, which waits until no compaction is left; compact, which merges everything; gets
+// and scans of random keys, of which some are not there. A scan reads 100 pairs. Without fill the database must exist. A line is printed behind
+// each part, and then nothing happens for a moment, so that whoever reads the line may look at the drive.
 //
 // Keys of 16 and values of 4096 bytes, no compression. As many reads as puts, unless told otherwise. Without --uri the database is on the host's file system. A full compaction stands
 // between filling and reading, so that both sides of a comparison read the same tables. Prints lines "fillrandom N ops/sec, …" and
@@ -13,16 +17,19 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "imbrex_leveldb.h"
 #include "leveldb/cache.h"
 #include "leveldb/db.h"
 #include "leveldb/env.h"
+#include "leveldb/filter_policy.h"
 
 namespace {
 
@@ -82,6 +89,92 @@ class Stopwatch {
   const double processor_;
 };
 
+void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+// Returns once nothing was compacted for a while. LevelDB does not tell whether it still compacts.
+void WaitUntilIdle(leveldb::DB* db) {
+  constexpr int kQuiet = 60;
+  std::string last;
+  for (int quiet = 0; quiet < kQuiet; ++quiet) {
+    std::string now;
+    db->GetProperty("leveldb.stats", &now);
+    if (now != last) {
+      quiet = 0;
+    }
+    last = now;
+    Sleep(100);
+  }
+}
+
+// Pieces of one buffer, as db_bench does: making values must not be what is measured.
+std::string Noise() {
+  std::string noise(1 << 20, '\0');
+  for (size_t i = 0; i < noise.size(); i += 8) {
+    const uint64_t bits = Mix(i);
+    for (size_t j = 0; j < 8; ++j) {
+      noise[i + j] = static_cast<char>(bits >> (8 * j));
+    }
+  }
+  return noise;
+}
+
+// One part of --parts.
+leveldb::Status Part(leveldb::DB* db, const std::string& part, uint64_t num, uint64_t reads, uint64_t seed, uint64_t number) {
+  constexpr int kLong = 100;
+  leveldb::Status status;
+  if (part == "fill") {
+    const std::string noise = Noise();
+    for (uint64_t i = 0; i < num && status.ok(); ++i) {
+      const uint64_t random = Mix(seed * num + i);
+      status = db->Put(leveldb::WriteOptions(), KeyOf(random % num), leveldb::Slice(noise.data() + random % (noise.size() - kValueSize), kValueSize));
+    }
+  } else if (part == "idle") {
+    WaitUntilIdle(db);
+  } else if (part == "compact") {
+    db->CompactRange(nullptr, nullptr);
+  } else if (part == "gets" || part == "scans") {
+    std::string value;
+    for (uint64_t i = 0; i < reads && status.ok(); ++i) {
+      // Of each part other keys.
+      const std::string key = KeyOf(Mix((number << 32) + i) % num);
+      if (part == "gets") {
+        status = db->Get(leveldb::ReadOptions(), key, &value);
+        status = status.IsNotFound() ? leveldb::Status::OK() : status;
+        continue;
+      }
+      const std::unique_ptr<leveldb::Iterator> at(db->NewIterator(leveldb::ReadOptions()));
+      at->Seek(key);
+      for (int n = 0; n < kLong && at->Valid(); ++n) {
+        at->Next();
+      }
+      status = at->status();
+    }
+  } else {
+    status = leveldb::Status::InvalidArgument("no such part", part);
+  }
+  return status;
+}
+
+// All of them. Returns what the program ends with.
+int Parts(leveldb::DB* db, const std::string& parts, uint64_t num, uint64_t reads, uint64_t seed) {
+  uint64_t number = 1;
+  for (size_t begin = 0; begin < parts.size(); ++number) {
+    const size_t end = std::min(parts.find(',', begin), parts.size());
+    const std::string part = parts.substr(begin, end - begin);
+    begin = end + 1;
+    const Stopwatch stopwatch;
+    const leveldb::Status status = Part(db, part, num, reads, seed, number);
+    if (!status.ok()) {
+      return Fail(part + ": " + status.ToString());
+    }
+    stopwatch.Print(part.c_str(), part == "fill" ? num : reads);
+    if (part != "fill") {
+      Sleep(50);
+    }
+  }
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   std::string uri;
   std::string path;
@@ -92,6 +185,8 @@ int Main(int argc, char** argv) {
   bool in_order = false;
   bool told = false;
   uint64_t cache_bytes = 0;
+  int filter_bits = 0;
+  std::string parts;
   leveldb::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
@@ -121,6 +216,10 @@ int Main(int argc, char** argv) {
       told = number > 0;
     } else if (name == "--cache" && number > 0) {
       cache_bytes = number;
+    } else if (name == "--filter" && number > 0) {
+      filter_bits = static_cast<int>(number);
+    } else if (name == "--parts" && !value.empty()) {
+      parts = value;
     } else {
       return Fail("unknown or empty " + text + "; the head of its source says what there is");
     }
@@ -128,6 +227,8 @@ int Main(int argc, char** argv) {
   // It outlives the database.
   const std::unique_ptr<leveldb::Cache> cache(cache_bytes > 0 ? leveldb::NewLRUCache(cache_bytes) : nullptr);
   options.block_cache = cache.get();
+  const std::unique_ptr<const leveldb::FilterPolicy> filter(filter_bits > 0 ? leveldb::NewBloomFilterPolicy(filter_bits) : nullptr);
+  options.filter_policy = filter.get();
   std::unique_ptr<leveldb::Env> env;
   if (!uri.empty()) {
     std::string error;
@@ -138,8 +239,9 @@ int Main(int argc, char** argv) {
     options.env = env.get();
   }
   reads = reads == 0 ? num : reads;
-  options.create_if_missing = true;
-  options.error_if_exists = true;
+  const bool fills = parts.empty() || parts.rfind("fill", 0) == 0;
+  options.create_if_missing = fills;
+  options.error_if_exists = fills;
   options.compression = leveldb::kNoCompression;
   leveldb::DB* raw = nullptr;
   leveldb::Status status = leveldb::DB::Open(options, path, &raw);
@@ -148,14 +250,10 @@ int Main(int argc, char** argv) {
   }
   const std::unique_ptr<leveldb::DB> db(raw);
 
-  // Pieces of one buffer, as db_bench does: making values must not be what is measured.
-  std::string noise(1 << 20, '\0');
-  for (size_t i = 0; i < noise.size(); i += 8) {
-    const uint64_t bits = Mix(i);
-    for (size_t j = 0; j < 8; ++j) {
-      noise[i + j] = static_cast<char>(bits >> (8 * j));
-    }
+  if (!parts.empty()) {
+    return Parts(db.get(), parts, num, reads, seed);
   }
+  const std::string noise = Noise();
   const Stopwatch filling;
   for (uint64_t i = 0; i < num; ++i) {
     const uint64_t random = Mix(seed * num + i);

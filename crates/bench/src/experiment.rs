@@ -29,6 +29,7 @@ mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
 mod kv_simulated;
+mod kv_stock;
 mod kv_store;
 mod leveldb_bluefs;
 mod log_placement;
@@ -203,6 +204,7 @@ pub const ALL: &[Experiment] = &[
     chunk_lifetime::EXPERIMENT,
     kv_simulated::EXPERIMENT,
     kv_store::EXPERIMENT,
+    kv_stock::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

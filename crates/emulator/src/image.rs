@@ -25,6 +25,7 @@ use crate::preimage::PreImages;
 use crate::region::Region;
 use crate::state::{Layout, PAGE, State, unsealed_hash};
 use crate::store::{Store, file::Files};
+use crate::time::{Mechanics, Model};
 use crate::trace::Trace;
 use imbrex_device::words::not_permitted;
 use imbrex_device::{Error, Holder, Identity, Result};
@@ -190,6 +191,24 @@ impl Emulator {
             drive.inner.trace.attach(Trace::open_existing(&trace_path(path))?);
         }
         Ok(drive)
+    }
+
+    /// From the next opening on, the times of the drive in the image at `path` shrink with its scale, or they do not. Fails with `Busy` while another process
+    /// has it.
+    pub fn change_mechanics(path: &Path, mechanics: Mechanics) -> Result<()> {
+        // Whoever has it open keeps the others out.
+        let drive = Self::open(path, OpenOptions::default())?;
+        let (main, _) = open_main(path, true)?;
+        let mut header = read_header(path, &main)?;
+        header.config.model = header.config.model.map(|model| Model { mechanics, ..model });
+        for index in 0..header.files {
+            let at = sibling(path, index);
+            let write = |file: File| file.write_all_at(&Header { index, ..header.clone() }.encode(), 0);
+            let file = File::options().write(true).open(&at);
+            file.and_then(write).map_err(|error| host_error(&at, "write", error))?;
+        }
+        drop(drive);
+        Ok(())
     }
 
     /// Lets the image at `path` go through a power loss whose outcome follows from `seed`. Returns what was at risk.
@@ -453,6 +472,28 @@ mod tests {
         let mut buf = AlignedBuf::zeroed(4096);
         drive.read_at(&mut buf, drive.geometry().start(ZoneId(zone)) + at * 4096, TAG).unwrap();
         buf[0]
+    }
+
+    #[test]
+    fn mechanics_of_an_image_change_and_its_data_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = split(&dir);
+        let profile = crate::Profile::named("seagate-st13125nm007").unwrap();
+        let model = profile.time().unwrap().map(|params| Model { params, scale: 64, mechanics: Mechanics::Scaled });
+        let timed = dir.path().join("timed.img");
+        drop(Emulator::create_split(&timed, &Config { model, ..Config::tiny() }, false, 10 << 20).unwrap());
+        for path in [&path, &timed] {
+            Emulator::change_mechanics(path, Mechanics::Real).unwrap();
+            let drive = Emulator::open(path, OpenOptions::default()).unwrap();
+            assert!(Emulator::change_mechanics(path, Mechanics::Scaled).is_err());
+            let model = drive.inner.config.model;
+            assert_eq!(
+                model.map(|model| (model.mechanics, model.scale)),
+                (path == &timed).then_some((Mechanics::Real, 64))
+            );
+        }
+        let drive = Emulator::open(&path, OpenOptions::default()).unwrap();
+        assert_eq!((byte(&drive, 4, 1), byte(&drive, 63, 0)), (4, 63));
     }
 
     /// An image of ten zones a file.

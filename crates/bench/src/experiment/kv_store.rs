@@ -5,13 +5,14 @@ use super::hosts::Disk;
 use super::result::Row;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
 use imbrex_device::Drive;
-use imbrex_emulator::Emulator;
-use imbrex_emulator::time::Pace;
+use imbrex_emulator::time::{Mechanics, Pace};
+use imbrex_emulator::{Config, Emulator, OpenOptions};
 use imbrex_kv::{Kv, Options as KvOptions};
 use imbrex_zones::{Exec, VolumeOptions};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -49,7 +50,7 @@ const TOGETHER: u64 = 8;
 /// So often it is looked how many zones are in use.
 const LOOK: u64 = 64;
 
-struct Plan {
+pub(super) struct Plan {
     name: &'static str,
     policy: &'static str,
     /// See [`KvOptions::bottom`].
@@ -67,6 +68,13 @@ enum Load {
     InOrder,
     /// Random puts into a store that takes so many percent of all zones.
     Overwrite(u64),
+}
+
+impl Plan {
+    /// A random load with `ring`.
+    pub(super) const fn ring(bottom: u32) -> Plan {
+        plan("", "ring", bottom, Load::Random, false)
+    }
 }
 
 const fn plan(name: &'static str, policy: &'static str, bottom: u32, load: Load, extra: bool) -> Plan {
@@ -91,6 +99,11 @@ const PLANS: &[Plan] = &[
     paced("ring, 85 % full, overwritten, paced", Load::Overwrite(85)),
 ];
 
+/// So many keys are there after as many random puts, which leave out some.
+pub(super) fn there(keys: u64) -> f64 {
+    keys as f64 * (1.0 - (-1.0f64).exp())
+}
+
 fn key(n: u64) -> [u8; KEY as usize] {
     let mut key = [b'0'; KEY as usize];
     key[8..].copy_from_slice(&n.to_be_bytes());
@@ -98,9 +111,9 @@ fn key(n: u64) -> [u8; KEY as usize] {
 }
 
 /// A store, and what is measured of it.
-struct Store {
-    kv: Kv,
-    drive: Emulator,
+pub(super) struct Store {
+    pub(super) kv: Kv,
+    pub(super) drive: Emulator,
     random: ChaCha8Rng,
     value: Vec<u8>,
     scale: f64,
@@ -114,7 +127,7 @@ struct Store {
 
 /// What the drive has done.
 #[derive(Clone, Default)]
-struct At {
+pub(super) struct At {
     seconds: f64,
     by_cause: BTreeMap<&'static str, f64>,
     counts: imbrex_emulator::Counts,
@@ -125,16 +138,45 @@ fn why(error: impl std::fmt::Display) -> Stop {
 }
 
 impl Store {
-    fn new(plan: &Plan, options: &Options) -> Result<Store, Stop> {
-        let disk = Disk::named(DRIVE, Rule::All)?;
-        let scale = u64::from(options.scale);
-        let config = disk.config_of(options.scale, Some(u64::from(ZONES) * ZONE / scale), Some(0))?;
-        let drive = Emulator::memory(&config).map_err(why)?;
+    pub(super) fn new(plan: &Plan, options: &Options) -> Result<Store, Stop> {
+        let drive = Emulator::memory(&Self::config(options)?).map_err(why)?;
+        Self::make(plan, options, drive)
+    }
+
+    /// The same in an image.
+    pub(super) fn new_in(image: &Path, plan: &Plan, options: &Options) -> Result<Store, Stop> {
+        let drive = Emulator::create(image, &Self::config(options)?, false).map_err(why)?;
+        Self::make(plan, options, drive)
+    }
+
+    fn config(options: &Options) -> Result<Config, Stop> {
+        let capacity = u64::from(ZONES) * ZONE / u64::from(options.scale);
+        Ok(Disk::named(DRIVE, Rule::All)?.config_of(options.scale, Some(capacity), Some(0))?)
+    }
+
+    fn make(plan: &Plan, options: &Options, drive: Emulator) -> Result<Store, Stop> {
         drive.keep_own_time(Pace::Account).map_err(why)?;
         let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
         Kv::format(&handle, Some([7; 16]), false).map_err(why)?;
+        let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
+        Ok(Store {
+            kv,
+            drive,
+            random: ChaCha8Rng::seed_from_u64(1),
+            value: vec![0; VALUE],
+            scale: f64::from(options.scale),
+            puts: 0,
+            waits: Vec::new(),
+            timed: 0.0,
+            peak: 0,
+            depth: 0,
+        })
+    }
+
+    fn options(plan: &Plan, options: &Options) -> KvOptions {
+        let scale = u64::from(options.scale);
         let memtable = MEMTABLE / scale;
-        let options = KvOptions {
+        KvOptions {
             memtable_bytes: memtable as usize,
             table_bytes: TABLE / scale,
             step_bytes: TABLE / scale,
@@ -147,22 +189,25 @@ impl Store {
                 ..VolumeOptions::default()
             },
             ..KvOptions::default()
-        };
-        let kv = Kv::open(handle, options).map_err(why)?;
-        let random = ChaCha8Rng::seed_from_u64(1);
-        let scale = scale as f64;
-        Ok(Store {
-            kv,
-            drive,
-            random,
-            value: vec![0; VALUE],
-            scale,
-            puts: 0,
-            waits: Vec::new(),
-            timed: 0.0,
-            peak: 0,
-            depth: 0,
-        })
+        }
+    }
+
+    /// Closes a store in an image and opens it again, on a drive with other mechanics.
+    pub(super) fn again(
+        self,
+        image: &Path,
+        mechanics: Mechanics,
+        plan: &Plan,
+        options: &Options,
+    ) -> Result<Store, Stop> {
+        let Store { kv, drive, .. } = self;
+        drop((kv, drive));
+        Emulator::change_mechanics(image, mechanics).map_err(why)?;
+        let drive = Emulator::open(image, OpenOptions::default()).map_err(why)?;
+        drive.keep_own_time(Pace::Account).map_err(why)?;
+        let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
+        Ok(Store { kv, drive, ..self })
     }
 
     fn at(&self) -> At {
@@ -172,7 +217,7 @@ impl Store {
         At { seconds, by_cause, counts: self.drive.stats().total }
     }
 
-    fn start(&mut self) -> At {
+    pub(super) fn start(&mut self) -> At {
         let now = self.at();
         (self.puts, self.waits, self.timed, self.peak, self.depth) = (0, Vec::new(), now.seconds, 0, 0);
         now
@@ -190,6 +235,39 @@ impl Store {
             let figures = self.kv.figures();
             self.peak = self.peak.max(figures.zones.0);
             self.depth = self.depth.max(figures.depth);
+        }
+        Ok(())
+    }
+
+    /// Puts one of so many keys.
+    pub(super) fn put_random(&mut self, keys: u64) -> Result<(), Stop> {
+        let n = self.random.random_range(0..keys);
+        self.put(n)
+    }
+
+    /// Most zones in use since it [started](Store::start).
+    pub(super) fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Gets random keys of so many, of which some may not be there.
+    pub(super) fn gets(&mut self, count: u64, keys: u64) -> Result<(), Stop> {
+        for _ in 0..count {
+            let n = self.random.random_range(0..keys);
+            self.kv.get(&key(n)).map_err(why)?;
+        }
+        Ok(())
+    }
+
+    /// Reads so many pairs from random keys on.
+    pub(super) fn scans(&mut self, count: u64, keys: u64, long: usize) -> Result<(), Stop> {
+        for _ in 0..count {
+            let n = self.random.random_range(0..keys);
+            let mut iter = self.kv.iter().map_err(why)?;
+            iter.seek(&key(n)).map_err(why)?;
+            for _ in 0..long {
+                iter.advance().map_err(why)?;
+            }
         }
         Ok(())
     }
@@ -260,23 +338,9 @@ impl Store {
         let part = |count: u64| (count as f64 / self.scale) as u64 / if short { 20 } else { 1 } + 1;
         let (gets, scans) = (part(GETS), part(SCANS));
         // So that tables are open.
-        for _ in 0..gets {
-            let n = self.random.random_range(0..keys);
-            self.kv.get(&key(n)).map_err(why)?;
-        }
-        let get = self.rate(gets, |store| {
-            let n = store.random.random_range(0..keys);
-            store.kv.get(&key(n)).map(drop).map_err(why)
-        })?;
-        let scan = self.rate(scans, |store| {
-            let n = store.random.random_range(0..keys);
-            let mut iter = store.kv.iter().map_err(why)?;
-            iter.seek(&key(n)).map_err(why)?;
-            for _ in 0..LONG {
-                iter.advance().map_err(why)?;
-            }
-            Ok(())
-        })?;
+        self.gets(gets, keys)?;
+        let get = self.rate(gets, |store| store.gets(1, keys))?;
+        let scan = self.rate(scans, |store| store.scans(1, keys, LONG))?;
         let figures = [("gets/s", get.0), ("KiB read a get", get.1), ("scans/s", scan.0), ("KiB read a scan", scan.1)];
         row.figures.extend(figures.map(|(name, figure)| {
             (format!("{name}, {when}"), figure / if name.ends_with("/s") { self.scale } else { 1.0 })
@@ -353,8 +417,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         }
     }
     let zone = ZONE as f64 / store.scale;
-    // A random load leaves out some keys.
-    let there = if plan.load == Load::Random { keys as f64 * (1.0 - (-1.0f64).exp()) } else { keys as f64 };
+    let there = if plan.load == Load::Random { there(keys) } else { keys as f64 };
     let live = there * (KEY + VALUE as u64) as f64;
     store.waits.sort_by(f64::total_cmp);
     let waits = |part: f64| store.waits.get(((store.waits.len() as f64 - 1.0) * part) as usize).copied().unwrap_or(0.0);

@@ -1,5 +1,6 @@
 //! Goes through a table in both directions.
 
+use super::ahead::Ahead;
 use super::block::Cursor;
 use super::read::{Handle, Source, Table, Value};
 use super::seal::What;
@@ -16,6 +17,7 @@ pub struct Iter {
     top: Option<Cursor>,
     index: Option<(Cursor, Handle)>,
     data: Option<(Cursor, Handle)>,
+    ahead: Ahead,
 }
 
 /// Which end of a block comes first.
@@ -29,7 +31,7 @@ impl Table {
     /// An iterator at no entry yet, which reads through the cache.
     pub fn iter(self: &Arc<Self>) -> Iter {
         let top = self.top.clone().map(Cursor::new);
-        Iter { table: self.clone(), source: None, top, index: None, data: None }
+        Iter { table: self.clone(), source: None, top, index: None, data: None, ahead: Ahead::default() }
     }
 
     /// The same, but it reads from `source` and leaves the cache alone: for whoever reads a whole table once.
@@ -200,7 +202,10 @@ impl Iter {
         let region = table.region(What::Index);
         let handle = Handle::decode(index.value(), region.clone()).map_err(damaged)?;
         neighbours(handle, self.data.as_ref().map(|(_, at)| *at), region, way, false).map_err(damaged)?;
-        let block = table.block(What::Data, handle, self.source.as_deref())?;
+        let block = match (&self.source, way) {
+            (None, Way::Forward) => table.block_ahead(handle, &mut self.ahead, self.data.is_some())?,
+            (source, _) => table.block(What::Data, handle, source.as_deref())?,
+        };
         let (data, at) = self.data.get_or_insert_with(|| (Cursor::new(block.clone()), handle));
         data.enter(block);
         *at = handle;

@@ -3,6 +3,7 @@
 //! This room only knows bytes. [`TableBuilder`] makes them of entries; [`Table`] finds entries in them through a [`Source`], which the
 //! engine puts on a drive, and [`Blocks`], which is its cache.
 
+mod ahead;
 mod block;
 mod build;
 mod check;

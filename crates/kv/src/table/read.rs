@@ -1,5 +1,6 @@
 //! Finds entries in a table.
 
+use super::ahead::Ahead;
 use super::block::Block;
 use super::filter::{self, Filter};
 use super::footer::{BadFooter, FOOTER, Footer, Parts, Properties};
@@ -227,8 +228,20 @@ impl Table {
         self.blocks.block(self.properties.identity.table, handle.at, &mut load)
     }
 
+    /// A data block of who goes forward. `on`: the block before was read, too.
+    pub(super) fn block_ahead(&self, handle: Handle, ahead: &mut Ahead, on: bool) -> Result<Arc<Block>> {
+        let mut load = || {
+            let bytes = ahead.read(&*self.source, handle.at..handle.end(), self.parts.data, on)?;
+            self.unpack(What::Data, handle, bytes)
+        };
+        self.blocks.block(self.properties.identity.table, handle.at, &mut load)
+    }
+
     pub(super) fn load(&self, what: What, handle: Handle, source: &dyn Source) -> Result<Arc<Block>> {
-        let bytes = source.read(handle.at, handle.len as usize)?;
+        self.unpack(what, handle, source.read(handle.at, handle.len as usize)?)
+    }
+
+    fn unpack(&self, what: What, handle: Handle, bytes: Vec<u8>) -> Result<Arc<Block>> {
         let block = match bytes.len() as u64 == handle.len {
             true => seal::unseal(what, bytes, self.properties.identity.life, handle.at).and_then(Block::parse),
             false => Err(Malformed("too short")),

@@ -1,0 +1,617 @@
+//! `kv-stock`: the key-value store beside stock LevelDB and RocksDB, in one run, on drives of equal size and mechanics: a random load of 80 GB until the last
+//! put returned, until all compactions are done, then gets and scans.
+
+use super::child::Running;
+use super::hosts::{Disk, kernel_setup, preload, workplace};
+use super::kv_store::{self, Store, there};
+use super::result::{Ratio, Row};
+use super::rocks::{Pace, version};
+use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use crate::baseline::{Baseline, Directory, FileSystem};
+use imbrex_device::ZoneState;
+use imbrex_emulator::time::{Mechanics, Seconds, TimeStats};
+use imbrex_emulator::{Counts, Emulator, Observer};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "kv-stock",
+    about: "The key-value store beside stock LevelDB and RocksDB, on bluefs and on XFS: one random load, with equal drives and memory",
+    paper: "GearDB (FAST 2019), Figures 10 to 13; BlueFS, section 5.8",
+    speed: 2.0,
+    rows: |_| PLANS.iter().map(|plan| plan.name.to_owned()).collect(),
+    extra: |_| vec![DIAL.to_owned()],
+    needs,
+    run,
+};
+
+const DRIVE: &str = "seagate-st13125nm007";
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const ZONE: u64 = 256 * MIB;
+/// Zones of the whole drive.
+const ZONES: u32 = 284;
+const KEY: u64 = 16;
+const VALUE: u64 = 4096;
+/// At full size.
+const PUTS: u64 = 20_000_000;
+/// Gets, and as many scans of [`LONG`] pairs.
+const READS: u64 = 256_000;
+const LONG: usize = 100;
+/// Memory at full size: what is put, blocks, and what waits to be written. Stock stores have two memtables of [`MEMTABLE`], and ring has one, with a larger
+/// survivor: so the sum is equal.
+const MEMTABLE: u64 = 256 * MIB;
+const CACHE: u64 = 256 * MIB;
+const SURVIVOR: u64 = 512 * MIB;
+/// LevelDB's own part of [`CACHE`] while it loads, its default. bluefs has the rest: LevelDB reads what it compacts block by block.
+const OWN: u64 = 8 * MIB;
+/// Bits of a filter for each key.
+const BITS: u32 = 10;
+/// With this row the others are compared.
+const RING: &str = "ring";
+const DIAL: &str = "ring, bottom at least 90 %";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// See [`imbrex_kv::Options::bottom`].
+    Ring(u32),
+    LevelDb,
+    RocksDb(Shape),
+}
+
+/// How RocksDB compacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// As it comes, but for sizes.
+    Leveled,
+    /// Puts wait before compactions are behind by more than a few zones.
+    Tight,
+    Universal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// A drive of [`ZONES`] zones.
+    Bluefs,
+    /// All of the drive, so the load lies at its outer edge, where it is faster.
+    Unlimited,
+    /// XFS on a conventional drive of the size and mechanics of [`On::Bluefs`].
+    Xfs,
+}
+
+struct Plan {
+    name: &'static str,
+    store: Side,
+    on: On,
+}
+
+const fn plan(name: &'static str, store: Side, on: On) -> Plan {
+    Plan { name, store, on }
+}
+
+const PLANS: &[Plan] = &[
+    plan(RING, Side::Ring(0), On::Bluefs),
+    plan(DIAL, Side::Ring(90), On::Bluefs),
+    plan("LevelDB on bluefs", Side::LevelDb, On::Bluefs),
+    plan("RocksDB on bluefs: tight limits", Side::RocksDb(Shape::Tight), On::Bluefs),
+    plan("RocksDB on bluefs: as it comes", Side::RocksDb(Shape::Leveled), On::Bluefs),
+    plan("RocksDB on bluefs: universal", Side::RocksDb(Shape::Universal), On::Bluefs),
+    plan("RocksDB on bluefs: universal, no limit of space", Side::RocksDb(Shape::Universal), On::Unlimited),
+    plan("RocksDB on XFS, equal mechanics: tight limits", Side::RocksDb(Shape::Tight), On::Xfs),
+    plan("RocksDB on XFS, equal mechanics: as it comes", Side::RocksDb(Shape::Leveled), On::Xfs),
+    plan("LevelDB on XFS, equal mechanics", Side::LevelDb, On::Xfs),
+];
+
+fn puts(options: &Options) -> u64 {
+    if options.short { 3000 } else { (PUTS / u64::from(options.scale)).max(3000) }
+}
+
+fn reads(options: &Options) -> u64 {
+    if options.short { 100 } else { (READS / u64::from(options.scale)).max(100) }
+}
+
+fn needs(options: &Options) -> Needs {
+    let drive = u64::from(ZONES) * ZONE / u64::from(options.scale);
+    Needs { work: drive * 2 + 256 * MIB, memory: drive * 2 + GIB }
+}
+
+/// What a drive has done until a moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    counts: Counts,
+    kinds: Seconds,
+    /// Of [`ZONE`] at full size, that are not empty.
+    zones: f64,
+}
+
+impl Moment {
+    fn new(counts: Counts, time: Option<TimeStats>, zones: f64) -> Moment {
+        Moment { counts, kinds: time.map(|time| time.total).unwrap_or_default(), zones }
+    }
+
+    fn of(drive: &Emulator, zones: u32) -> Moment {
+        Moment::new(drive.stats().total, drive.time(), f64::from(zones))
+    }
+
+    /// With what was done between two others.
+    fn and(mut self, before: &Moment, after: &Moment) -> Moment {
+        self.counts.add(&after.counts.since(&before.counts));
+        self.kinds.transfer += after.kinds.busy() - before.kinds.busy();
+        Moment { zones: after.zones, ..self }
+    }
+
+    /// Seconds of the drive since another moment, at full size.
+    fn since(&self, other: &Moment, scale: f64) -> f64 {
+        (self.kinds.busy() - other.kinds.busy()) * scale
+    }
+}
+
+/// Fills in what a part that reads took of the drive for each of so many operations.
+fn reading(row: &mut Row, (what, when): (&str, &str), count: u64, (before, after): (&Moment, &Moment)) {
+    let each = |of: u64| of as f64 / count.max(1) as f64;
+    let counts = after.counts.since(&before.counts);
+    // Reads keep their size, and so mechanics are real: no scale.
+    let seconds = after.since(before, 1.0);
+    row.figures.extend([
+        (format!("{what}s/s, {when}"), count as f64 / seconds.max(1e-9)),
+        (format!("reads of the drive a {what}, {when}"), each(counts.reads)),
+        (format!("KiB read a {what}, {when}"), each(counts.bytes_read) / 1024.0),
+    ]);
+}
+
+/// Fills in what the load took: `begun`, the last put returned, all compactions are done.
+fn loaded(row: &mut Row, options: &Options, [begun, loaded, settled]: [&Moment; 3], peak: f64) {
+    let (scale, user) = (f64::from(options.scale), puts(options) * (KEY + VALUE));
+    let zone = ZONE as f64 / scale;
+    let live = there(puts(options)) * (KEY + VALUE) as f64;
+    let counts = settled.counts.since(&begun.counts);
+    row.operations = Some(puts(options));
+    row.bytes_user = Some(user);
+    row.bytes_drive = Some(counts.bytes_written);
+    row.bytes_read = Some(counts.bytes_read);
+    row.flushes = Some(counts.flushes);
+    row.zone_resets = Some(counts.zone_resets);
+    row.device_seconds = Some(settled.kinds.busy() - begun.kinds.busy());
+    let written = loaded.counts.bytes_written - begun.counts.bytes_written;
+    row.figures.extend(
+        [
+            (LOADED, loaded.since(begun, scale)),
+            (SETTLED, settled.since(begun, scale)),
+            ("WA until loaded", written as f64 / user as f64),
+            ("zones, peak", peak),
+            ("live over peak", live / (peak * zone).max(1.0)),
+            ("live over zones, settled", live / (settled.zones * zone).max(1.0)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    row.space_efficiency = Some(live / (settled.zones * zone).max(1.0));
+}
+
+const LOADED: &str = "s at full size, until loaded";
+const SETTLED: &str = "s at full size, until settled";
+
+fn why(error: impl std::fmt::Display) -> Stop {
+    Stop::Failed(error.to_string())
+}
+
+/// Memory, for a row.
+fn memory(row: &mut Row, text: &str) {
+    row.settings.insert("memory at full size".into(), text.into());
+}
+
+/// The store itself, from one thread.
+fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
+    let options = run.options;
+    let plan = kv_store::Plan::ring(bottom);
+    let dir = workplace(&options.work)?;
+    let image = dir.path().join("drive.img");
+    let mut store = Store::new_in(&image, &plan, options)?;
+    let (puts, reads) = (puts(options), reads(options));
+    store.start();
+    let at = |store: &Store| Moment::of(&store.drive, store.kv.figures().zones.0);
+    let begun = at(&store);
+    for n in 0..puts {
+        if n % 1024 == 0 {
+            if run.stopped() {
+                return Err(Stop::Interrupted);
+            }
+            run.says(&format!("{}: {} % of the puts", run.doing(), n * 100 / puts));
+        }
+        store.put_random(puts)?;
+    }
+    let full = at(&store);
+    let peak = f64::from(store.peak());
+    let mut row = Row { rule: Rule::All.name().into(), ..Row::new("", DRIVE) };
+    let both = |store: &mut Store, row: &mut Row, when: &str| -> Result<(), Stop> {
+        // So that tables are open.
+        store.gets(reads, puts)?;
+        let before = at(store);
+        store.gets(reads, puts)?;
+        let after = at(store);
+        reading(row, ("get", when), reads, (&before, &after));
+        store.scans(reads, puts, LONG)?;
+        reading(row, ("scan", when), reads, (&after, &at(store)));
+        Ok(())
+    };
+    store = store.again(&image, Mechanics::Real, &plan, options)?;
+    both(&mut store, &mut row, "loaded")?;
+    store = store.again(&image, Mechanics::Scaled, &plan, options)?;
+    let before = at(&store);
+    while store.kv.step().map_err(why)? {}
+    let after = at(&store);
+    // What reading took in between belongs to neither.
+    let settled = full.and(&before, &after);
+    loaded(&mut row, options, [&begun, &full, &settled], peak);
+    store = store.again(&image, Mechanics::Real, &plan, options)?;
+    both(&mut store, &mut row, "settled")?;
+    store.kv.compact().map_err(why)?;
+    both(&mut store, &mut row, "compacted")?;
+    row.invalid.extend(store.kv.check().map_err(why)?);
+    memory(&mut row, "memtable 256 MiB, cache 256 MiB, survivor 768 MiB (for the log, and for the memtable)");
+    Ok(row.amplified())
+}
+
+/// Zones that are not empty; where there are none, what the files in `dir` would fill.
+fn zones(observer: &Observer, dir: Option<&Path>) -> f64 {
+    let config = observer.config();
+    let Some(dir) = dir else {
+        let used = |state| !matches!(state, ZoneState::Empty | ZoneState::Conventional);
+        return observer.zones().iter().filter(|zone| used(zone.state)).count() as f64;
+    };
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let bytes: u64 = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+    bytes as f64 / config.zone_size as f64
+}
+
+/// Whether a line is a result. `db_bench` also prints its limits, as `Read rate: 0 ops/second`.
+fn is_result(line: &str) -> bool {
+    line.ends_with('\n') && line.contains(" ops/sec") && !line.contains("ops/second")
+}
+
+/// What a program left behind: a moment at its start, one at each of its lines, and one at its end; and the most zones.
+struct Followed {
+    moments: Vec<Moment>,
+    peak: f64,
+    /// Why it failed.
+    failed: Option<String>,
+}
+
+/// Runs a program, and looks at its drive whenever it says that a part is done.
+fn follow(run: &Run, command: &Command, image: &Path, dir: &Path, database: Option<&Path>) -> Result<Followed, Stop> {
+    let name = run.doing();
+    let mut running = Running::start(command, dir)?;
+    let observer = Observer::open(image).map_err(|e| e.to_string())?;
+    let look = || {
+        let time = observer.time().ok().flatten();
+        Moment::new(observer.stats().total, time, zones(&observer, database))
+    };
+    let (mut moments, mut peak, mut looked) = (vec![look()], 0.0f64, Instant::now());
+    let ended = running.wait_each(Duration::from_millis(1), |output| {
+        if run.stopped() {
+            return Err(Stop::Interrupted);
+        }
+        // One for each line that is whole.
+        let lines = output.split_inclusive('\n').filter(|line| is_result(line));
+        for _ in moments.len() - 1..lines.count() {
+            moments.push(look());
+        }
+        if looked.elapsed() >= super::child::POLL {
+            looked = Instant::now();
+            let now = look();
+            peak = peak.max(now.zones);
+            run.says(&format!("{name}: {:.0} s of the drive", now.kinds.busy()));
+        }
+        Ok(())
+    });
+    let failed = match ended {
+        Ok(()) => None,
+        Err(Stop::Interrupted) => return Err(Stop::Interrupted),
+        // db_bench tells how far it is in the same line.
+        Err(Stop::Failed(why)) => Some(why.rsplit('\r').next().unwrap_or_default().trim_end_matches(')').to_owned()),
+    };
+    moments.push(look());
+    let peak = moments.iter().fold(peak, |peak, moment| peak.max(moment.zones));
+    Ok(Followed { moments, peak, failed })
+}
+
+/// The flags of `db_bench` beside what it does.
+fn rocks(shape: Shape, options: &Options) -> Vec<String> {
+    let scaled = |bytes: u64| (bytes / u64::from(options.scale)).max(4096);
+    let base = if shape == Shape::Tight { 4 * GIB } else { GIB };
+    let mut flags = vec![
+        ("num", puts(options)),
+        ("key_size", KEY),
+        ("value_size", VALUE),
+        ("seed", 1),
+        ("sync", 0),
+        ("threads", 1),
+        ("write_buffer_size", scaled(MEMTABLE)),
+        ("max_write_buffer_number", 2),
+        // Compactions overshoot by half a per cent.
+        ("target_file_size_base", scaled(ZONE) / 100 * 98),
+        ("compaction_readahead_size", scaled(2 * MIB)),
+        ("writable_file_max_buffer_size", scaled(MIB)),
+        ("max_background_jobs", 4),
+        ("cache_size", scaled(CACHE)),
+        ("bloom_bits", u64::from(BITS)),
+        ("max_bytes_for_level_base", scaled(base)),
+    ];
+    flags.extend(match shape {
+        Shape::Leveled => vec![
+            ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
+            ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
+        ],
+        Shape::Tight => vec![
+            ("soft_pending_compaction_bytes_limit", scaled(4 * GIB)),
+            ("hard_pending_compaction_bytes_limit", scaled(8 * GIB)),
+            ("level0_file_num_compaction_trigger", 4),
+            ("level0_slowdown_writes_trigger", 8),
+            ("level0_stop_writes_trigger", 12),
+        ],
+        Shape::Universal => vec![
+            ("compaction_style", 1),
+            ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
+            ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
+        ],
+    });
+    let mut flags: Vec<String> = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
+    flags.push("--compression_type=none".into());
+    flags
+}
+
+/// What a stock store's program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Load,
+    /// Gets and scans, then the same after a full compaction.
+    Read,
+    /// The last of that, with the cache in bluefs.
+    Again,
+}
+
+impl Part {
+    fn of_leveldb(self) -> &'static str {
+        match self {
+            Part::Load => "fill,idle",
+            Part::Read => "gets,gets,scans,compact,gets,gets,scans",
+            Part::Again => "gets,gets,scans",
+        }
+    }
+
+    /// What the store has of the cache, at full size. bluefs has the rest.
+    fn own(self, store: Side) -> u64 {
+        if self == Part::Read || store != Side::LevelDb { CACHE } else { OWN }
+    }
+
+    /// Places of gets among what [`follow`] saw (the scans come next), and what figures call them.
+    fn gets(self) -> &'static [(usize, &'static str)] {
+        match self {
+            Part::Load => &[],
+            Part::Read => &[(1, "settled"), (5, "compacted")],
+            Part::Again => &[(1, "compacted, cache in bluefs")],
+        }
+    }
+}
+
+/// A stock store's program, without where its files are: to load, and to read.
+fn program(options: &Options, store: Side, part: Part) -> Result<Command, Stop> {
+    let scaled = |bytes: u64| bytes / u64::from(options.scale);
+    if let Side::RocksDb(shape) = store {
+        let mut command = Command::new("db_bench");
+        command.args(rocks(shape, options)).args(if part != Part::Load {
+            // The first gets open tables.
+            let parts = "waitforcompaction,readrandom,readrandom,seekrandom,compact,readrandom,readrandom,seekrandom";
+            vec![
+                format!("--benchmarks={parts}"),
+                "--use_existing_db=1".into(),
+                format!("--reads={}", reads(options)),
+                format!("--seek_nexts={LONG}"),
+            ]
+        } else {
+            vec!["--benchmarks=fillrandom,waitforcompaction".into()]
+        });
+        return Ok(command);
+    }
+    let path = options.build.join("leveldb_bench");
+    if !path.exists() {
+        let text = format!("{} is not there; `bindings/leveldb/build.sh build tests` makes it", path.display());
+        return Err(Stop::Failed(text));
+    }
+    let mut command = Command::new(path);
+    command.args([
+        format!("--num={}", puts(options)),
+        format!("--reads={}", reads(options)),
+        format!("--write-buffer={}", scaled(MEMTABLE)),
+        format!("--file-size={}", scaled(ZONE) / 100 * 98),
+        format!("--cache={}", scaled(part.own(store))),
+        format!("--filter={BITS}"),
+        format!("--parts={}", part.of_leveldb()),
+    ]);
+    Ok(command)
+}
+
+/// A stock store on bluefs, or on the kernel's XFS.
+fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
+    let options = run.options;
+    let scale = u64::from(options.scale);
+    let disk = Disk::named(DRIVE, Rule::All)?;
+    let disk = if plan.on == On::Xfs { disk.twin() } else { disk };
+    run.model(&disk.profile);
+    let dir = workplace(&options.work)?;
+    let size = u64::from(ZONES) * ZONE / scale;
+    let mut row = disk.row();
+    let told = |row: &mut Row, what: &str, command: &Command| {
+        let words = command.get_args().map(|arg| arg.to_string_lossy());
+        row.settings.insert(what.into(), words.filter(|arg| arg.starts_with("--")).collect::<Vec<_>>().join(" "));
+    };
+    let end = |row: &mut Row, followed: &Followed| {
+        if let Some(why) = &followed.failed {
+            row.settings.insert("ended".into(), why.clone());
+            row.flags.push(format!("it did not finish: {why}"));
+            row.figures.insert("zones, peak".into(), followed.peak);
+        }
+    };
+    if plan.on == On::Xfs {
+        let mut first = program(options, plan.store, Part::Load)?;
+        let page = SURVIVOR + if plan.store == Side::LevelDb { CACHE - OWN } else { 0 };
+        let mut setup = kernel_setup(run, &disk, FileSystem::Xfs, Directory::Own, page, dir.path())?;
+        (setup.capacity, setup.conventional) = (Some(size), Some(ZONES));
+        let baseline = Baseline::start(&setup).map_err(why)?;
+        let database = baseline.dir().join("bench");
+        first.arg(format!("--db={}", database.display()));
+        told(&mut row, "load", &first);
+        let mut command = baseline.command(first.get_program());
+        command.args(first.get_args());
+        let image = baseline.image().to_owned();
+        let followed = follow(run, &command, &image, dir.path(), Some(&database))?;
+        fill(&mut row, options, &followed);
+        end(&mut row, &followed);
+        let report = baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
+        if let Err(why) = report.page_cache {
+            row.flags.push(format!("the page cache was not limited: {why}"));
+        }
+        memory(
+            &mut row,
+            "two memtables of 256 MiB, cache 256 MiB (with LevelDB all but 8 MiB in the page cache), page cache 512 MiB more",
+        );
+        return Ok(row.amplified());
+    }
+    let limit = (plan.on == On::Bluefs).then_some(size);
+    let image = dir.path().join("drive.img");
+    let config = disk.config_of(options.scale, limit, limit.map(|_| 0))?;
+    drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
+    let rocks = matches!(plan.store, Side::RocksDb(_));
+    let switches = format!(
+        "journal={}&survivor-size={}",
+        (16 * MIB / scale).max(64 << 10),
+        (SURVIVOR / scale / 4096 * 4096).max(MIB)
+    );
+    row.settings.insert("bluefs".into(), switches.clone());
+    let pace = Pace::Real(run.speed(Rule::All));
+    let on = |part: Part, how: &str| -> Result<Command, Stop> {
+        let mut command = program(options, plan.store, part)?;
+        let cache = (CACHE - part.own(plan.store)) / scale;
+        let uri = format!("imbrex://{}?{how}&{switches}&cache={cache}", image.display());
+        let libraries: &[&str] = if rocks { &["librocksdb_imbrex.so"] } else { &[] };
+        command.arg(if rocks { format!("--fs_uri={uri}") } else { format!("--uri={uri}") }).arg("--db=/bench");
+        command.env("LD_PRELOAD", preload(&options.build, libraries)?).env("IMBREX_SHM_DIR", dir.path());
+        Ok(command)
+    };
+    let first = on(Part::Load, &format!("format=on&{}&io-scale={scale}", pace.options()))?;
+    told(&mut row, "load", &first);
+    let followed = follow(run, &first, &image, dir.path(), None)?;
+    fill(&mut row, options, &followed);
+    end(&mut row, &followed);
+    if followed.failed.is_none() {
+        Emulator::change_mechanics(&image, Mechanics::Real).map_err(why)?;
+        // One thread reads, and nothing else is at work: so service times are added up, as for ring.
+        for part in [Part::Read, Part::Again] {
+            if part == Part::Again && rocks {
+                continue;
+            }
+            let command = on(part, &Pace::Account.options())?;
+            told(&mut row, if part == Part::Read { "reads" } else { "reads again" }, &command);
+            let followed = follow(run, &command, &image, dir.path(), None)?;
+            end(&mut row, &followed);
+            for (n, when) in part.gets() {
+                for (n, what) in [(*n, "get"), (n + 1, "scan")] {
+                    if let (Some(before), Some(after), None) =
+                        (followed.moments.get(n), followed.moments.get(n + 1), &followed.failed)
+                    {
+                        reading(&mut row, (what, when), reads(options), (before, after));
+                    }
+                }
+            }
+        }
+    }
+    memory(
+        &mut row,
+        "two memtables of 256 MiB, cache 256 MiB in all, survivor 512 MiB (for the log, and for tables that are written)",
+    );
+    Ok(row.amplified())
+}
+
+/// What a program that loads left, where it came that far.
+fn fill(row: &mut Row, options: &Options, followed: &Followed) {
+    if let ([begun, full, .., settled], None) = (followed.moments.as_slice(), &followed.failed) {
+        loaded(row, options, [begun, full, settled], followed.peak);
+    }
+}
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.once("each takes minutes, and ring is always the same");
+    run.setting("record", "16 + 4,096 bytes, not compressible; puts uniform over as many keys as there are puts");
+    run.setting("drive", format!("{ZONES} zones of 256 MiB at full size, seconds in which it was busy"));
+    run.setting("log", "written; all puts unsynced");
+    run.setting("puts", puts(run.options));
+    run.setting("gets, and scans of 100 pairs", reads(run.options));
+    run.setting("mechanics of gets and scans", "real, since they keep their size");
+    run.setting("filters", format!("{BITS} bits a key on each side"));
+    run.program("db_bench", version());
+    for plan in PLANS {
+        run.row(plan.name, |run| match plan.store {
+            Side::Ring(bottom) => ring(run, bottom),
+            _ => stock(run, plan),
+        })?;
+    }
+    ratios(run);
+    Ok(())
+}
+
+/// Each stock store against ring: above 1, ring is better.
+fn ratios(run: &mut Run) {
+    let figure = |row: &str, name: &str| run.measured(row).and_then(|row| row.figures.get(name).copied());
+    let mut all = Vec::new();
+    for plan in PLANS.iter().filter(|plan| !matches!(plan.store, Side::Ring(_))) {
+        let goal = match (plan.on, plan.store) {
+            (On::Bluefs, _) => Some(2.0),
+            (On::Xfs, Side::RocksDb(_)) => Some(2.5),
+            _ => None,
+        };
+        for (name, what) in [(LOADED, "until loaded"), (SETTLED, "until settled")] {
+            if let (Some(theirs), Some(ours)) = (figure(plan.name, name), figure(RING, name)) {
+                let ratio = Ratio::of(format!("{what}: ring against {}", plan.name), &[theirs / ours]);
+                all.extend(ratio.map(|ratio| Ratio { goal, ..ratio }));
+            }
+        }
+        if plan.on != On::Bluefs {
+            continue;
+        }
+        for (what, least) in [("get", 0.95), ("scan", 0.8)] {
+            for (ours, theirs) in [("loaded", "settled"), ("settled", "settled"), ("compacted", "compacted")] {
+                let of = |when: &str| format!("{what}s/s, {when}");
+                let better = [of(theirs), of(&format!("{theirs}, cache in bluefs"))];
+                let better = better.iter().filter_map(|name| figure(plan.name, name)).reduce(f64::max);
+                if let (Some(a), Some(b)) = (figure(RING, &of(ours)), better) {
+                    let ratio = Ratio::of(format!("{what}s: ring {ours}, against {} {theirs}", plan.name), &[a / b]);
+                    let goal = Some(if theirs == "compacted" { 1.0 } else { least });
+                    all.extend(
+                        ratio.map(|ratio| Ratio { goal: goal.filter(|_| plan.store == Side::LevelDb), ..ratio }),
+                    );
+                }
+            }
+        }
+    }
+    run.outcome.ratios = all;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_lines_that_are_not_whole_are_no_results() {
+        assert!(is_result("readrandom   :      23.790 micros/op 41701 ops/sec 0.002 seconds 100 operations;\n"));
+        assert!(is_result("gets 20442 ops/sec, 24.73 us of processor time each\n"));
+        assert!(!is_result("Read rate: 0 ops/second\n") && !is_result("gets 20442 ops/sec, 24.73"));
+    }
+
+    #[test]
+    fn what_moved_and_the_settling_are_told_apart() {
+        let at =
+            |transfer, zones| Moment { kinds: Seconds { transfer, ..Seconds::default() }, zones, ..Moment::default() };
+        let settled = at(10.0, 200.0).and(&at(15.0, 201.0), &at(18.0, 190.0));
+        assert_eq!((settled.since(&at(1.0, 0.0), 2.0), settled.zones), (24.0, 190.0));
+    }
+}
