@@ -90,7 +90,7 @@ pub fn fuzz_log(data: &[u8]) {
 mod tests {
     use super::*;
     use crate::manifest::{Space, TableInfo};
-    use crate::policy::{BOTTOM, Group, Job, Kind};
+    use crate::policy::{BOTTOM, Group, HIGHEST, Job, Kind};
     use crate::ranges::RangeTombstone;
     use proptest::prelude::*;
 
@@ -129,7 +129,11 @@ mod tests {
             vec![table(1, BOTTOM, 5, (1, 30)), table(2, BOTTOM, 5, (31, 80)), table(3, slice, 6, (5, 44))],
             vec![Note::Range(RangeTombstone { begin: vec![7], end: vec![70], seq: 5 })],
             vec![table(4, slice, 6, (2, 49)), table(5, Group { level: 1, part: 9 }, 7, (60, 70))],
-            vec![Note::Jobs(vec![Job { kind: Kind::Sweep, part: 3, from: 0, before: 4, zones: vec![5] }])],
+            vec![Note::Jobs(vec![
+                Job { kind: Kind::Slices(HIGHEST), part: 4, from: 0, before: 3, zones: vec![] },
+                Job { kind: Kind::Sweep, part: 3, from: 0, before: 4, zones: vec![5] },
+            ])],
+            vec![Note::Checkpoint("monday".into(), 6), Note::NoCheckpoint("sunday".into())],
             vec![Note::From { id: 3, key: [9][..].into(), live: 400 }, Note::Gone(4)],
             vec![Note::Window(Window { level: 2, zones: vec![7] }), Note::Front { position: 9, seq: 4 }],
         ]
