@@ -357,14 +357,14 @@ impl Ring {
         Choice::Begin { job, parts, closes }
     }
 
-    /// Begins to write zones of the bottom again whose tables have waste.
-    fn rewrite(&self, tree: &Tree, has_waste: impl Fn(&Table) -> bool) -> Option<Choice> {
+    /// Begins to write zones of the bottom again whose tables have waste: of so many bytes at most, but at least one.
+    fn rewrite(&self, tree: &Tree, most: u64, has_waste: impl Fn(&Table) -> bool) -> Option<Choice> {
         let (mut zones, mut bytes) = (HashSet::new(), 0);
         for table in tree.bottom.iter().filter(|table| has_waste(table)) {
             if zones.insert(table.zone) {
                 bytes += tree.of.zone;
             }
-            if bytes >= self.most(tree) {
+            if bytes >= most {
                 break;
             }
         }
@@ -382,8 +382,10 @@ impl Ring {
         let has_waste = |table: &Table| {
             table.stale > 0 && table.newest <= tree.of.settled || table.dead > 0 && table.dead_at <= tree.of.settled
         };
-        let rewritten = || self.rewrite(tree, has_waste).filter(|_| tree.of.free >= 2);
-        rewritten().or_else(|| self.gather(tree))
+        // All that is written has room before the first of these zones is free.
+        let room = tree.of.free.checked_sub(1).filter(|zones| *zones > 0)?;
+        let rewritten = self.rewrite(tree, self.most(tree).min(u64::from(room) * tree.of.zone), has_waste);
+        rewritten.or_else(|| self.gather(tree))
     }
 
     /// Begins to write zones of the bottom again that have room between them for one zone more.
@@ -552,7 +554,7 @@ impl Policy for Ring {
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
         let Some(share) = self.over(&tree).or(stuck) else {
             let more = match of.goal {
-                Goal::All => self.rewrite(&tree, |table| table.has_waste(of.settled)),
+                Goal::All => self.rewrite(&tree, self.most(&tree), |table| table.has_waste(of.settled)),
                 _ => due(of, self.sizes).and_then(|_| self.make_room(&tree)),
             };
             return more.unwrap_or(Choice::Nothing);
