@@ -547,7 +547,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("puts", puts(run.options));
     run.setting("gets, and scans of 100 pairs", reads(run.options));
     run.setting("mechanics of gets and scans", "real, since they keep their size");
-    run.setting("filters", format!("{BITS} bits a key on each side"));
+    run.setting("filters", format!("{BITS} bits a key, and about nine of ring"));
     run.program("db_bench", version());
     for plan in PLANS {
         run.row(plan.name, |run| match plan.store {
