@@ -722,7 +722,7 @@ imbrex_error *imbrex_kv_space(const imbrex_kv *kv,
 void imbrex_kv_close(imbrex_kv *kv);
 
 // Deletes a space with its keys, durably. Handles of it can write nothing more. Where it is not in the order of bytes, the whole store is merged before this
-// returns; later openings need not know that order. IMBREX_NOT_FOUND: there is none of this name.
+// returns; later openings need not know that order, unless a checkpoint keeps what it had. IMBREX_NOT_FOUND: there is none of this name.
 imbrex_error *imbrex_kv_drop(const imbrex_kv *kv,
                              const char *space);
 

@@ -268,7 +268,7 @@ pub unsafe extern "C" fn imbrex_kv_close(kv: *mut imbrex_kv) {
 }
 
 /// Deletes a space with its keys, durably. Handles of it can write nothing more. Where it is not in the order of bytes, the whole store is merged before this
-/// returns; later openings need not know that order. IMBREX_NOT_FOUND: there is none of this name.
+/// returns; later openings need not know that order, unless a checkpoint keeps what it had. IMBREX_NOT_FOUND: there is none of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_drop(kv: *const imbrex_kv, space: *const c_char) -> *mut imbrex_error {
     guard(|| {

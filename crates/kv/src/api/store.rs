@@ -94,7 +94,8 @@ impl Kv {
     }
 
     /// The space of this name goes, and all its keys. Who has it open can write nothing more to it. Tables of it alone are free at once; the rest is as merges come by.
-    /// Where its order is not bytewise, all is merged before this returns, so that later openings need not know that order.
+    /// Where its order is not bytewise, all is merged before this returns, so that later openings need not know that order, unless a
+    /// snapshot or checkpoint keeps what the space had.
     ///
     /// # Errors
     /// `NotFound`; those of [`Kv::put`].
