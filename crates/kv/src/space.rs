@@ -74,7 +74,8 @@ pub(crate) fn known(name: &str) -> Option<Arc<dyn Order>> {
 
 /// When pairs of a space are over: their time to live, or any other reason. Values say it themselves, as by a time that their first bytes have.
 pub trait Expiry: Send + Sync {
-    /// Whether the pair is over. Once it is, it must stay so. Any thread may call it, also in the background.
+    /// Whether the pair is over. Once it is, it must stay so. Any thread may call it, also in the background, and with locks of the store: it must not use the store, nor
+    /// panic.
     fn is_over(&self, key: &[u8], value: &[u8]) -> bool;
 }
 
@@ -139,8 +140,8 @@ impl Spaces {
             return false;
         };
         let space = u16::from_be_bytes(*mark) / 2;
-        let expiries = self.expiries.read().unwrap_or_else(PoisonError::into_inner);
-        expiries.get(&space).is_some_and(|expiry| expiry.is_over(user, value))
+        let expiry = self.expiries.read().unwrap_or_else(PoisonError::into_inner).get(&space).cloned();
+        expiry.is_some_and(|expiry| expiry.is_over(user, value))
     }
 
     /// Asks the order of the keys' space, if both are of one that has its own.

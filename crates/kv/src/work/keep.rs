@@ -78,8 +78,8 @@ impl<'a, C: Cursor> Kept<'a, C> {
             let deleted = !hidden && self.keep.is_deleted(self.core, at.key, at.seq);
             let stays = !hidden && !deleted;
             let over = stays && at.kind == Kind::Put && self.core.spaces.is_over(at.key, at.value);
-            let gone = over || at.kind == Kind::Delete;
-            let dropped = stays && gone && self.keep.may_drop(self.core, at.key, at.seq);
+            // Not a pair that is over: where the cursor stands must be the same each time that this is asked, and time goes on. The next merge drops its delete.
+            let dropped = stays && at.kind == Kind::Delete && self.keep.may_drop(self.core, at.key, at.seq);
             if stays && !dropped {
                 self.over = over;
                 return Ok(());
