@@ -861,10 +861,10 @@ imbrex_error *imbrex_kv_iterator_seek(imbrex_kv_iterator *iterator, const void *
 // Goes to the last key that is not behind this one.
 imbrex_error *imbrex_kv_iterator_seek_for_prev(imbrex_kv_iterator *iterator, const void *key, size_t key_len);
 
-// Goes one key on; behind the last it stands on none. One that stands on none stays there.
+// Goes one key on; behind the last it stands on none. One that stands on none stays there, and one whose move fails stays where it was.
 imbrex_error *imbrex_kv_iterator_next(imbrex_kv_iterator *iterator);
 
-// Goes one key back; before the first it stands on none. One that stands on none stays there.
+// Goes one key back; before the first it stands on none. One that stands on none stays there, and one whose move fails stays where it was.
 imbrex_error *imbrex_kv_iterator_prev(imbrex_kv_iterator *iterator);
 
 // Whether it stands on a key; false for NULL.

@@ -702,14 +702,14 @@ pub unsafe extern "C" fn imbrex_kv_iterator_seek_for_prev(
     })
 }
 
-/// Goes one key on; behind the last it stands on none. One that stands on none stays there.
+/// Goes one key on; behind the last it stands on none. One that stands on none stays there, and one whose move fails stays where it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_iterator_next(iterator: *mut imbrex_kv_iterator) -> *mut imbrex_error {
     // SAFETY: the crate's contract.
     guard(|| unsafe { exclusive(iterator)? }.iter.advance())
 }
 
-/// Goes one key back; before the first it stands on none. One that stands on none stays there.
+/// Goes one key back; before the first it stands on none. One that stands on none stays there, and one whose move fails stays where it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_iterator_prev(iterator: *mut imbrex_kv_iterator) -> *mut imbrex_error {
     // SAFETY: the crate's contract.

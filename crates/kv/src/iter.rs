@@ -1,15 +1,14 @@
 //! Keys in order, as they were at one moment.
 
 use crate::core::Core;
-use crate::core::lease::Lease;
+use crate::core::lease::{KEPT, Lease};
 use crate::core::view::{Tables, View};
 use crate::cursor::{At, Cursor, Merged};
-use crate::order::Order;
 use crate::read::{Reader, all};
 use crate::space::{MARK, begin, end, full, user};
 use crate::sync::lock;
 use crate::table::Kind;
-use imbrex_device::{Code, Error, Result};
+use imbrex_device::{Code, Result};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -19,8 +18,8 @@ use std::time::{Duration, Instant};
 struct Held {
     core: Arc<Core>,
     began: Instant,
-    /// It is asked to rest with its next step.
-    rest: AtomicBool,
+    /// It was moving when it was asked to rest.
+    asked: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -38,27 +37,34 @@ struct Open {
     merged: Merged,
 }
 
+impl State {
+    /// Gives back other tables than these, if it has had them for so long. False: it has none.
+    fn rest(&mut self, now: &Arc<Tables>, kept: Duration) -> bool {
+        let due = |open: &mut Open| !Arc::ptr_eq(&open.view.tables, now) && open.since.elapsed() >= kept;
+        self.open.take_if(due).is_some()
+    }
+}
+
 impl Lease for Held {
-    fn rest(&self, now: &Arc<Tables>, before: Instant) -> bool {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.rest.store(true, Ordering::Relaxed);
-                return false;
-            }
-        };
-        let due = |open: &mut Open| !Arc::ptr_eq(&open.view.tables, now) && open.since <= before;
-        state.open.take_if(due).is_some()
+    fn rest(&self, now: &Arc<Tables>) {
+        match self.state.try_lock() {
+            Ok(mut state) => drop(state.rest(now, KEPT)),
+            Err(TryLockError::Poisoned(state)) => drop(state.into_inner().rest(now, KEPT)),
+            Err(TryLockError::WouldBlock) => self.asked.store(true, Ordering::Relaxed),
+        }
+    }
+
+    fn rest_at_once(&self, now: &Arc<Tables>) -> bool {
+        lock(&self.state).rest(now, Duration::ZERO)
     }
 
     fn expire(&self, age: Duration) -> bool {
-        let mut state = lock(&self.state);
-        if self.began.elapsed() < age || state.reader.is_none() {
+        if self.began.elapsed() < age {
             return false;
         }
-        *state = State { reader: None, open: None };
-        true
+        let mut state = lock(&self.state);
+        state.open = None;
+        state.reader.take().is_some()
     }
 }
 
@@ -79,7 +85,7 @@ impl Iter {
     pub(crate) fn new(core: &Arc<Core>, reader: Reader, space: u16, open: Arc<dyn Any + Send + Sync>) -> Iter {
         let state = State { reader: Some(reader), open: None };
         let (core, began) = (core.clone(), Instant::now());
-        let held = Arc::new(Held { core, began, rest: AtomicBool::default(), state: state.into() });
+        let held = Arc::new(Held { core, began, asked: AtomicBool::default(), state: state.into() });
         let lease: Weak<Held> = Arc::downgrade(&held);
         held.core.lend(lease);
         Iter { held, at: None, space, back: false, _open: open }
@@ -90,36 +96,41 @@ impl Iter {
         self.at.as_ref().map(|(key, value)| (&key[MARK..], value.as_slice()))
     }
 
-    /// Walks over changes, and stands where that ends. `back`: to lower keys. The walk is told whether the cursor stands where the last one has left it.
+    /// Walks over changes, and stands where that ends; where it fails, it stays where it was. `back`: to lower keys. The walk is told whether the cursor stands where the last one has left it.
     fn walk(
         &mut self,
         back: bool,
         walk: impl FnOnce(&mut Walk<'_>, bool) -> Result<Option<(Vec<u8>, Vec<u8>)>>,
     ) -> Result<()> {
-        self.at = None;
         let goes_on = std::mem::replace(&mut self.back, back) == back;
         let core = &self.held.core;
         let mut state = lock(&self.held.state);
-        if self.held.rest.load(Ordering::Relaxed) {
-            self.held.rest.store(false, Ordering::Relaxed);
-            state.open = None;
+        if self.held.asked.load(Ordering::Relaxed) {
+            self.held.asked.store(false, Ordering::Relaxed);
+            state.rest(&core.view().tables, KEPT);
         }
         let State { reader, open } = &mut *state;
         let Some(seq) = reader.as_ref().map(|reader| reader.seq) else {
             let sentence = "the iterator has expired: the store was full, and needed the old values that it kept; begin another one, or give a longer lease";
-            return Err(Error::refused(Code::Expired, &core.tenant.volume().name(), sentence));
+            return Err(core.refused(Code::Expired, sentence));
         };
         let is_open = open.is_some();
-        let open = match open {
-            Some(open) => open,
+        let now = match open {
+            Some(now) => now,
             None => {
                 let view = core.view();
                 open.insert(Open { since: Instant::now(), merged: all(&core.options.order, &view)?, view })
             }
         };
-        let mut over =
-            Walk { core, order: core.order(), seq, space: self.space, view: &open.view, merged: &mut open.merged };
-        self.at = walk(&mut over, goes_on && is_open)?;
+        let mut over = Walk { core, seq, space: self.space, view: &now.view, merged: &mut now.merged };
+        match walk(&mut over, goes_on && is_open) {
+            Ok(at) => self.at = at,
+            Err(error) => {
+                // The cursors may stand anywhere.
+                *open = None;
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -128,6 +139,7 @@ impl Iter {
     /// # Errors
     /// Those of the reads; `Corrupt`; `Expired` where the store was full, and needed what this has kept for longer than the option `lease`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.at = None;
         let key = full(self.space, key);
         self.walk(false, |walk, _| {
             walk.merged.seek(Some((&key, u64::MAX)))?;
@@ -140,6 +152,7 @@ impl Iter {
     /// # Errors
     /// Those of [`Iter::seek`].
     pub fn seek_to_first(&mut self) -> Result<()> {
+        self.at = None;
         let first = begin(self.space);
         self.walk(false, |walk, _| {
             walk.merged.seek(Some((&first, u64::MAX)))?;
@@ -152,6 +165,7 @@ impl Iter {
     /// # Errors
     /// Those of [`Iter::seek`].
     pub fn seek_to_last(&mut self) -> Result<()> {
+        self.at = None;
         let last = end(self.space);
         self.walk(true, |walk, _| {
             walk.merged.seek_before(Some((&last, u64::MAX)))?;
@@ -173,12 +187,12 @@ impl Iter {
         }
     }
 
-    /// Goes one key on.
+    /// Goes one key on. Where that fails, it stays where it is.
     ///
     /// # Errors
     /// Those of [`Iter::seek`].
     pub fn advance(&mut self) -> Result<()> {
-        let Some((key, _)) = self.at.take() else { return Ok(()) };
+        let Some(key) = self.at.as_ref().map(|(key, _)| key.clone()) else { return Ok(()) };
         self.walk(false, |walk, goes_on| {
             if !goes_on {
                 walk.merged.seek(Some((&key, 0)))?;
@@ -188,12 +202,12 @@ impl Iter {
         })
     }
 
-    /// Goes one key back.
+    /// Goes one key back. Where that fails, it stays where it is.
     ///
     /// # Errors
     /// Those of [`Iter::seek`].
     pub fn retreat(&mut self) -> Result<()> {
-        let Some((key, _)) = self.at.take() else { return Ok(()) };
+        let Some(key) = self.at.as_ref().map(|(key, _)| key.clone()) else { return Ok(()) };
         self.walk(true, |walk, goes_on| {
             if !goes_on {
                 walk.merged.seek_before(Some((&key, u64::MAX)))?;
@@ -206,7 +220,6 @@ impl Iter {
 /// On the way over changes of a view.
 struct Walk<'a> {
     core: &'a Core,
-    order: &'a dyn Order,
     seq: u64,
     space: u16,
     view: &'a View,
@@ -216,7 +229,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Whether a deleted range hides a change.
     fn is_deleted(&self, at: &At<'_>) -> bool {
-        at.seq < self.view.ranges.floor(self.order, at.key, self.seq)
+        at.seq < self.view.ranges.floor(self.core.order(), at.key, self.seq)
     }
 
     /// Whether a change that the reader sees gives its key a value.
@@ -226,7 +239,7 @@ impl Walk<'_> {
 
     /// Passes what is left of a key's changes.
     fn skip_key(&mut self, key: &[u8]) -> Result<()> {
-        while self.merged.at().is_some_and(|at| self.order.compare(at.key, key).is_eq()) {
+        while self.merged.at().is_some_and(|at| self.core.order().compare(at.key, key).is_eq()) {
             self.merged.next()?;
         }
         Ok(())
@@ -253,7 +266,7 @@ impl Walk<'_> {
             let key = at.key.to_vec();
             let mut value = None;
             // From the oldest to the newest that the reader sees.
-            while let Some(at) = self.merged.at().filter(|at| self.order.compare(at.key, &key).is_eq()) {
+            while let Some(at) = self.merged.at().filter(|at| self.core.order().compare(at.key, &key).is_eq()) {
                 if at.seq <= self.seq {
                     value = self.has_value(&at).then(|| at.value.to_vec());
                 }

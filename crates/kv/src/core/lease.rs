@@ -7,15 +7,17 @@ use super::Core;
 use super::view::Tables;
 use crate::sync::lock;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Tables that are gone are kept so long, since each new view costs an iterator a search.
-const KEPT: Duration = Duration::from_secs(10);
+pub(crate) const KEPT: Duration = Duration::from_secs(10);
 
 /// What an iterator keeps.
 pub(crate) trait Lease: Send + Sync {
-    /// Gives back other tables than these that it has had since `before` at least. False: it has none. One that is just moving does so with its next step.
-    fn rest(&self, now: &Arc<Tables>, before: Instant) -> bool;
+    /// Gives back other tables than these, if it has had them for [`KEPT`]. One that is just moving does so with its next step.
+    fn rest(&self, now: &Arc<Tables>);
+    /// The same at once, however long it has had them. False: it has none.
+    fn rest_at_once(&self, now: &Arc<Tables>) -> bool;
     /// Gives back all, if it is as old as this; it reads nothing more then. False: it is younger, or had nothing.
     fn expire(&self, age: Duration) -> bool;
 }
@@ -27,32 +29,33 @@ impl Core {
         // Looked through each time that they are twice as many.
         if leases.len() == leases.capacity() {
             leases.retain(|known| known.strong_count() > 0);
+            let twice = leases.len() + 1;
+            leases.reserve(twice);
         }
         leases.push(lease);
     }
 
-    fn each_lease(&self, mut give_back: impl FnMut(&dyn Lease) -> bool) -> bool {
-        let all: Vec<_> = lock(&self.leases).iter().filter_map(Weak::upgrade).collect();
-        // Each of them is asked.
-        all.iter().filter(|lease| give_back(lease.as_ref())).count() > 0
+    fn iterators(&self) -> Vec<Arc<dyn Lease>> {
+        lock(&self.leases).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Iterators give back tables that are gone, when they have kept them for long.
     pub fn rest_iterators(&self) {
-        if let Some(before) = Instant::now().checked_sub(KEPT).filter(|_| !lock(&self.leases).is_empty()) {
-            let tables = self.view().tables.clone();
-            self.each_lease(|lease| lease.rest(&tables, before));
-        }
-    }
-
-    /// The same at once, because zones lack. False: there were none.
-    pub fn rest_all_iterators(&self) -> bool {
         let tables = self.view().tables.clone();
-        self.each_lease(|lease| lease.rest(&tables, Instant::now()))
+        self.iterators().iter().for_each(|lease| lease.rest(&tables));
     }
 
-    /// Iterators that are older than the options allow expire, because zones lack. False: there were none.
-    pub fn expire_iterators(&self) -> bool {
-        self.each_lease(|lease| lease.expire(self.options.lease))
+    /// Zones lack: iterators give back tables that are gone, or else those expire that are older than the options allow. False: there was nothing to give back.
+    pub fn take_back(&self) -> bool {
+        let (tables, iterators) = (self.view().tables.clone(), self.iterators());
+        // Each of them is asked.
+        let any = |give_back: &dyn Fn(&dyn Lease) -> bool| {
+            iterators.iter().filter(|lease| give_back(lease.as_ref())).count() > 0
+        };
+        let given = any(&|lease| lease.rest_at_once(&tables)) || any(&|lease| lease.expire(self.options.lease));
+        if given {
+            self.free();
+        }
+        given
     }
 }

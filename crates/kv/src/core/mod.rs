@@ -23,7 +23,7 @@ use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
 use counters::Counters;
 use file::TableFile;
-use imbrex_device::{Cause, Error, Fault, Result, Tag, ZoneId};
+use imbrex_device::{Cause, Code, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
 use imbrex_zones::write::{Committer, Lead, RecordWriter, Written, ZoneGuard};
 use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
@@ -90,7 +90,7 @@ pub(crate) struct Core {
     /// Numbers up to which somebody reads, and how many do; each checkpoint is one.
     pub readers: Mutex<BTreeMap<u64, usize>>,
     /// What iterators hold.
-    pub leases: Mutex<Vec<Weak<dyn Lease>>>,
+    leases: Mutex<Vec<Weak<dyn Lease>>>,
     /// Who changes the store: one at a time.
     pub writing: Mutex<()>,
     /// Who makes and drops spaces: one at a time.
@@ -375,8 +375,7 @@ impl Core {
         self.close_fullest();
         let zone = match self.take() {
             Err(error) if matches!(error.fault, Fault::NoSpace) => {
-                // Some may be forgotten, and nobody has committed since. Others are kept by iterators alone.
-                self.rest_all_iterators();
+                // Some may be forgotten, and nobody has committed since.
                 let seq = lock(&self.state).seq;
                 self.commit(seq, Cause::Compaction)?;
                 self.take()
@@ -464,6 +463,11 @@ impl Core {
 
     pub fn new_file(&self, info: TableInfo) -> Arc<TableFile> {
         TableFile::new(info, &self.zones, &self.cache, &self.options.order)
+    }
+
+    /// The error of a call that makes no sense, or cannot be done.
+    pub fn refused(&self, code: Code, sentence: impl Into<Arc<str>>) -> Error {
+        Error::refused(code, &self.tenant.volume().name(), sentence)
     }
 
     pub fn no_space(&self) -> Error {

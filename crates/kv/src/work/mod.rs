@@ -18,7 +18,7 @@ use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
 use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::lock;
-use imbrex_device::{Cause, Code, Error, Result};
+use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Maintenance;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -66,8 +66,17 @@ enum Done {
 }
 
 impl Work {
-    /// Makes and carries out one choice.
+    /// Makes and carries out one choice. Where a zone lacks for it, iterators give back what they keep.
     fn one(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
+        loop {
+            match self.choice(core, policy, goal) {
+                Err(error) if error.code() == Code::NoSpace && core.take_back() => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn choice(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
         if let Some(seq) = self.undone {
             self.finish(core, seq, Cause::Compaction)?;
         }
@@ -178,8 +187,7 @@ impl Work {
                 Err(Pressure::Slow(_) | Pressure::Stop) if self.one(core, policy, Goal::Usual)? != Done::Nothing => {}
                 // What is deleted at once makes room without a merge.
                 _ if ranges::settle(core, self)? => {}
-                // What iterators alone keep is free with this.
-                _ if core.rest_all_iterators() || core.expire_iterators() => core.free(),
+                _ if core.take_back() => {}
                 _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
                 _ => return Err(core.no_space()),
             }
@@ -285,7 +293,7 @@ impl Worker {
         }
         let sentence =
             "so many ranges are deleted that no more can be; let go of snapshots and iterators, or delete single keys";
-        Err(Error::refused(Code::NoSpace, &self.core.tenant.volume().name(), sentence))
+        Err(self.core.refused(Code::NoSpace, sentence))
     }
 
     /// Notes in the metadata which ranges are deleted.
@@ -311,7 +319,7 @@ impl Worker {
         while core.view().memory().any(|memory| due(memory.oldest()))
             || core.view().ranges.oldest_record().is_some_and(due)
         {
-            if self.one(Goal::Flush)? == Done::Nothing {
+            if self.one(Goal::Flush)? == Done::Nothing && !core.take_back() {
                 return Err(core.no_space());
             }
         }

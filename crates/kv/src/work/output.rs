@@ -51,7 +51,7 @@ pub(super) fn write_table<C: Cursor>(
             Tried::Died => {}
             Tried::Full(_) if alone => {
                 let sentence = "so many values of a key are kept for those who read that no zone takes them; let go of snapshots and iterators";
-                return Err(Error::refused(Code::NoSpace, &core.tenant.volume().name(), sentence));
+                return Err(core.refused(Code::NoSpace, sentence));
             }
             Tried::Full(key) => until = Some(key),
         }

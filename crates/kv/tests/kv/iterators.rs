@@ -1,8 +1,10 @@
 //! What iterators and checkpoints keep of a store, and when they let go of it.
 
 use crate::support::{config, configs, formatted, options, value};
-use imbrex_device::Code;
-use imbrex_kv::{Kv, Options};
+use imbrex_device::{Code, Drive};
+use imbrex_emulator::Emulator;
+use imbrex_kv::{Iter, Kv, Options};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn key(n: u64) -> Vec<u8> {
@@ -79,6 +81,57 @@ fn an_iterator_expires_only_where_the_store_is_full_and_its_lease_is_over() {
             again.seek(&key(7)).unwrap();
             assert_eq!(again.get(), Some((&key(7)[..], &version(5, 7)[..])));
         }
+    }
+}
+
+#[test]
+fn an_iterator_that_cannot_read_stays_where_it_is() {
+    let drive = Emulator::memory(&config()).unwrap();
+    let hands = Drive { device: Arc::new(drive.clone()), survivor: None };
+    Kv::format(&hands, None, false).unwrap();
+    let store = Kv::open(hands, Options { cache_bytes: 0, ..options() }).unwrap();
+    (0..200).for_each(|n| put(&store, n, 1).unwrap());
+    store.compact().unwrap();
+    for back in [false, true] {
+        let step = |iter: &mut Iter| if back { iter.retreat() } else { iter.advance() };
+        let mut iter = store.iter().unwrap();
+        if back {
+            iter.seek_to_last().unwrap()
+        } else {
+            iter.seek_to_first().unwrap()
+        };
+        let (mut keys, mut failed) = (Vec::new(), 0);
+        while let Some((key, _)) = iter.get() {
+            let here = key.to_vec();
+            if keys.len() % 40 == 20 {
+                (2..48).for_each(|zone| drive.faults().media_error(zone * (128 << 10), 128 << 10));
+                // It may have read a little ahead.
+                let stays = |iter: &mut Iter| {
+                    let before = iter.get().map(|(key, _)| key.to_vec());
+                    let refused = step(iter).is_err();
+                    assert!(!refused || iter.get().map(|(key, _)| key.to_vec()) == before);
+                    refused
+                };
+                let mut passed = Vec::new();
+                while !stays(&mut iter) {
+                    passed.extend(iter.get().map(|(key, _)| key.to_vec()));
+                }
+                assert!(stays(&mut iter));
+                drive.faults().clear();
+                failed += 1;
+                keys.push(here);
+                keys.append(&mut passed);
+                step(&mut iter).unwrap();
+                continue;
+            }
+            keys.push(here);
+            step(&mut iter).unwrap();
+        }
+        if back {
+            keys.reverse();
+        }
+        assert!(keys.iter().eq(&(0..200).map(key).collect::<Vec<_>>()), "back {back}: {}", keys.len());
+        assert!(failed > 2);
     }
 }
 
