@@ -18,6 +18,8 @@ pub(super) struct Keep {
     others: Option<(Arc<Tables>, BTreeSet<u64>)>,
     /// Ranges that are deleted, durably.
     ranges: Option<RangeTombstones>,
+    /// From this number on a delete may hide something in memory. Only behind a hole of the log memory has what is older than a table.
+    memory: u64,
 }
 
 impl Keep {
@@ -25,7 +27,10 @@ impl Keep {
     pub fn of_memory(core: &Core) -> Keep {
         let mut seqs = core.reader_seqs();
         seqs.push(u64::MAX);
-        Keep { seqs, others: None, ranges: core.view().ranges.noted(core.order()) }
+        let view = core.view();
+        let oldest = || view.memory().map(|memory| memory.oldest().1).min();
+        let memory = core.has_holes().then(oldest).flatten().unwrap_or(u64::MAX);
+        Keep { seqs, others: None, ranges: view.ranges.noted(core.order()), memory }
     }
 
     /// Of a merge of these `inputs`, which are among the tables.
@@ -49,7 +54,9 @@ impl Keep {
     fn may_drop(&self, core: &Core, key: &[u8], seq: u64) -> bool {
         let Some((tables, inputs)) = &self.others else { return false };
         let older = |table: &&Arc<TableFile>| !inputs.contains(&table.info.id) && table.info.seqs.0 < seq;
-        self.reader(seq) == self.reader(0) && !tables.with_key(core.order(), key).iter().any(older)
+        seq <= self.memory
+            && self.reader(seq) == self.reader(0)
+            && !tables.with_key(core.order(), key).iter().any(older)
     }
 }
 
@@ -109,5 +116,33 @@ impl<'a, C: Cursor> Kept<'a, C> {
             self.last = Some((at.key.to_vec(), self.keep.reader(at.seq)));
         }
         self.cursor.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::recover;
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+
+    #[test]
+    fn behind_a_hole_of_the_log_a_delete_stays_that_memory_needs() {
+        let drive = Drive { device: Arc::new(Emulator::memory(&Config::tiny()).unwrap()), survivor: None };
+        let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: recover::budget() }];
+        Volume::format(&drive, &FormatOptions { uuid: None, tenants, force: false }).unwrap();
+        let options = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let volume = Volume::open(drive, options).unwrap();
+        let (core, _) = recover::open(&volume.tenant(recover::TENANT).unwrap(), Options::default()).unwrap();
+        let key = crate::space::full(0, b"key");
+        core.view().parts[0].memory.add(5, Kind::Put, &key[..], b"old", (0, 5));
+        let dropped =
+            |seq: u64| Keep::of_merge(&core, core.view().tables.clone(), BTreeSet::new()).may_drop(&core, &key, seq);
+        // What memory has is newer than all in tables.
+        assert!(dropped(9));
+        core.add_damage(vec!["a hole".into()]);
+        assert_eq!((dropped(5), dropped(6)), (true, false));
     }
 }
