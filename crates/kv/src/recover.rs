@@ -20,6 +20,7 @@ use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
 use imbrex_zones::log::{Batch, MetaLog};
 use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
 use imbrex_zones::{Budget, LeftSegment, Tenant};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -104,6 +105,8 @@ struct Replay<'a> {
     dropped: u64,
     /// What cannot be read may go on up to this position.
     unread: u64,
+    /// Some of it could not be read so far.
+    failed: bool,
     damage: Vec<String>,
 }
 
@@ -111,8 +114,9 @@ impl<'a> Replay<'a> {
     /// From the log's front on: its position, and the number of the change there.
     fn new(core: &'a Core, (end, next): (u64, u64)) -> Replay<'a> {
         let (part, in_memory, damage) = Default::default();
-        let (wanted, memory_from, apart, dropped, unread) = (0, u64::MAX, false, 0, 0);
-        Replay { core, end, part, wanted, memory_from, next, in_memory, apart, dropped, unread, damage }
+        let (wanted, memory_from, dropped, unread) = (0, u64::MAX, 0, 0);
+        let (apart, failed) = (false, false);
+        Replay { core, end, part, wanted, memory_from, next, in_memory, apart, dropped, unread, failed, damage }
     }
 
     /// Bytes of the log that stand at `position`, on the drive or in the memory of a dead process.
@@ -178,7 +182,7 @@ impl<'a> Replay<'a> {
             return;
         }
         let anew = seq.is_multiple_of(ANEW);
-        self.apart |= memory && seq > self.next && !anew && self.damage.is_empty();
+        self.apart |= memory && seq > self.next && !anew && !self.failed && self.damage.is_empty();
         if memory && self.apart {
             self.dropped += record.count();
             return;
@@ -300,13 +304,18 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
             Written::Untold => (zone.capacity, Some(UNTOLD)),
             Written::Gone => {
                 replay.damage.push(format!("zone {} of the write-ahead log is gone", found.zone));
+                replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
                 continue;
             }
         };
         let (start, from) = (volume.geometry().start(zone.id), u64::from(block.max(4096)));
-        let mut read = |at: u64, buf: &mut [u8]| volume.read(buf, start + at, Cause::Recovery.into());
+        let failed = Cell::new(false);
+        let mut read = |at: u64, buf: &mut [u8]| {
+            volume.read(buf, start + at, Cause::Recovery.into()).inspect_err(|_| failed.set(true))
+        };
         let id = FrameId { file: wal::FILE, life: found.life };
         let mut each = |frame: &Frame, payload: &[u8]| {
+            replay.failed |= failed.get();
             while let Some(segment) = left.next_if(|segment| segment.key.logical < frame.logical) {
                 replay.bytes(segment.key.logical, &segment.bytes, true);
             }
@@ -317,10 +326,10 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
         let whole = scan.frames.last().map_or(0, |frame| frame.at);
         let needed = scan.frames.iter().rfind(|frame| frame.logical <= front).map_or(0, |frame| frame.at);
         let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
-        if scan.unreadable.iter().any(|at| *at >= needed) {
+        damaged.extend(scan.unreadable);
+        if damaged.range(needed..).next().is_some() {
             replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
         }
-        damaged.extend(scan.unreadable);
         for at in damaged.range(needed..) {
             replay.damage.push(format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone));
         }

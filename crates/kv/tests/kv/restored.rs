@@ -316,6 +316,31 @@ fn a_log_that_was_cut_has_no_wrong_values_and_tells_what_is_lost() {
     }
 }
 
+/// A checkpoint has nothing that is put later, also where the end of the log was lost behind it.
+#[test]
+fn a_checkpoint_takes_nothing_in_for_what_is_lost() {
+    let (whole, zones, halves) = log_of_openings();
+    whole.open_wide().checkpoint("all").unwrap();
+    for how in [Cut::Reset, Cut::Offline, Cut::Unreadable, Cut::Half] {
+        let machine = whole.copy();
+        let last = OPENINGS as usize - 1;
+        cut(&machine.drive, zones[last], &halves[last], how);
+        let store = machine.open_wide();
+        let before = contents(&store);
+        for n in 0..OPENINGS * EACH {
+            store.put(&key(n), b"later", n % 3 == 0).unwrap();
+        }
+        store.compact().unwrap();
+        drop(store);
+        let store = machine.open_wide();
+        let at = store.at_checkpoint("all").unwrap();
+        for n in 0..OPENINGS * EACH {
+            assert_eq!(store.get_at(&at, &key(n)).unwrap().as_ref(), before.get(&key(n)), "{how:?}, key {n}");
+            assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&b"later"[..]), "{how:?}, key {n}");
+        }
+    }
+}
+
 /// Zones of the log cannot be read at one opening, and can be at the next. What stands there may be found again, but nothing that was put since is lost for it,
 /// whichever way the store had ended.
 #[test]
