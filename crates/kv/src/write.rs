@@ -3,17 +3,18 @@
 use crate::batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 use crate::core::Core;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
+use crate::manifest::MOST;
 use crate::ranges::RangeTombstone;
 use crate::space::{self, MARK, full};
 use crate::sync::lock;
 use crate::table::Kind;
 use crate::work::Worker;
-use imbrex_device::{Code, Error, Result};
+use imbrex_device::{Code, Result};
 use std::sync::atomic::Ordering;
 
 /// Refuses what the store cannot keep. Returns how many ranges are deleted, and bytes of their keys in the tree.
 fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
-    let refuse = |sentence: String| Err(Error::refused(Code::InvalidArgument, &core.tenant.volume().name(), sentence));
+    let refuse = |sentence: String| Err(core.refused(Code::InvalidArgument, sentence));
     if batch.store().is_some_and(|store| store != core.opening()) {
         return refuse("the batch names spaces of another store, or of an earlier opening; make it anew".into());
     }
@@ -82,15 +83,20 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
             worker.make_room_for_ranges(ranges, bytes)?;
         }
         worker.make_room(batch.bytes() as u64, deletes)?;
-        let _one = lock(&core.writing);
+        let one = lock(&core.writing);
         core.tenant.volume().check_poison()?;
         if !core.spaces.are_there(batch.changes_in(space).map(|change| change.space)) {
             let sentence = "the space is gone; it was dropped";
-            return Err(Error::refused(Code::NotFound, &core.tenant.volume().name(), sentence));
+            return Err(core.refused(Code::NotFound, sentence));
         }
         let seq = core.visible.load(Ordering::Acquire) + 1;
+        if seq + batch.len() as u64 > MOST {
+            let sentence = "the numbers of changes are used up; copy what it has to a new store";
+            return Err(core.refused(Code::NoSpace, sentence));
+        }
         let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq, space), batch.body()])?;
         insert(core, batch.changes_in(space), (at, seq));
+        drop(one);
         core.counters.wrote(batch);
     }
     if sync { core.wal()?.sync() } else { Ok(()) }

@@ -7,17 +7,13 @@ use crate::manifest::{MOST_CHECKPOINTS, Note};
 use crate::read::Reader;
 use crate::space::LONGEST_NAME;
 use crate::sync::lock;
-use imbrex_device::{Cause, Code, Error, Result};
+use imbrex_device::{Cause, Code, Result};
 use std::sync::Arc;
-
-fn refuse<T>(core: &Core, code: Code, sentence: String) -> Result<T> {
-    Err(Error::refused(code, &core.tenant.volume().name(), sentence))
-}
 
 fn find(core: &Core, name: &str) -> Result<u64> {
     match core.look(|manifest| manifest.checkpoints.get(name).copied()) {
         Some(seq) => Ok(seq),
-        None => refuse(core, Code::NotFound, format!("there is no checkpoint {name:?}")),
+        None => Err(core.refused(Code::NotFound, format!("there is no checkpoint {name:?}"))),
     }
 }
 
@@ -27,14 +23,14 @@ pub(super) fn make(core: &Arc<Core>, name: &str) -> Result<()> {
     let _one = lock(&core.naming);
     if name.is_empty() || name.len() > LONGEST_NAME {
         let sentence = format!("a checkpoint's name has 1 to {LONGEST_NAME} bytes, and this one has {}", name.len());
-        return refuse(core, Code::InvalidArgument, sentence);
+        return Err(core.refused(Code::InvalidArgument, sentence));
     }
     if find(core, name).is_ok() {
-        return refuse(core, Code::Exists, format!("there is a checkpoint {name:?} already; drop it first"));
+        return Err(core.refused(Code::Exists, format!("there is a checkpoint {name:?} already; drop it first")));
     }
     if core.look(|manifest| manifest.checkpoints.len()) >= MOST_CHECKPOINTS {
         let sentence = format!("a store has {MOST_CHECKPOINTS} checkpoints at most; drop some first");
-        return refuse(core, Code::NoSpace, sentence);
+        return Err(core.refused(Code::NoSpace, sentence));
     }
     let reader = Reader::now(core);
     // What it has is durable before it is.

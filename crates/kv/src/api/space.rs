@@ -8,7 +8,7 @@ use crate::space::{LONGEST_NAME, MOST_SPACES, UNNAMED, known};
 use crate::sync::lock;
 use crate::work::Worker;
 use crate::write::write;
-use imbrex_device::{Cause, Code, Error, Result};
+use imbrex_device::{Cause, Code, Result};
 
 /// What becomes of a space that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Make {
 }
 
 fn refuse<T>(core: &Core, code: Code, sentence: String) -> Result<T> {
-    Err(Error::refused(code, &core.tenant.volume().name(), sentence))
+    Err(core.refused(code, sentence))
 }
 
 /// The number of the space with this name, and with keys in the order of that name.
@@ -54,7 +54,7 @@ fn find(core: &Core, name: &str) -> Option<(u16, String)> {
 
 /// The space of this name goes, and all its keys.
 pub(super) fn drop_named(core: &Core, worker: &Worker, name: &str) -> Result<()> {
-    let _one = lock(&core.naming);
+    let one = lock(&core.naming);
     if name.is_empty() {
         let sentence = "the space without a name cannot be dropped; delete the range of all its keys";
         return refuse(core, Code::InvalidArgument, sentence.into());
@@ -67,6 +67,7 @@ pub(super) fn drop_named(core: &Core, worker: &Worker, name: &str) -> Result<()>
     write(core, worker, (&batch, UNNAMED), true)?;
     // From here on the name is free.
     worker.note_ranges()?;
+    drop(one);
     if order != Bytewise.name() {
         // Later openings need not know its order.
         worker.merge_all()?;

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::read::{self, Reader};
 use crate::space::{Expiry, UNNAMED};
 use crate::{space as keys, write};
-use imbrex_device::{Code, Drive, Error, Result};
+use imbrex_device::{Code, Drive, Result};
 use imbrex_zones::shell::Shell;
 use imbrex_zones::{Tenant, Volume};
 use std::any::Any;
@@ -81,7 +81,7 @@ impl Kv {
             return Ok(());
         }
         let sentence = "the snapshot is of another store; read from that one";
-        Err(Error::refused(Code::InvalidArgument, &self.volume().name(), sentence))
+        Err(self.core().refused(Code::InvalidArgument, sentence))
     }
 
     /// The space of this name, whose keys are in the order of that name. The unnamed space has the empty name.

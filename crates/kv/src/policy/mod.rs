@@ -85,9 +85,14 @@ pub struct Table {
 }
 
 impl Table {
+    /// Whether it has entries that nobody reads any more.
+    pub fn has_old(&self, settled: u64) -> bool {
+        self.stale > 0 && self.newest <= settled || self.dead > 0 && self.dead_at <= settled
+    }
+
     /// Whether it has entries that are of no use in the lowest level.
     pub fn has_waste(&self, settled: u64) -> bool {
-        self.stale + self.tombstones > 0 && self.newest <= settled || self.dead > 0 && self.dead_at <= settled
+        self.tombstones > 0 && self.newest <= settled || self.has_old(settled)
     }
 }
 

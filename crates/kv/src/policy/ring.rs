@@ -378,13 +378,11 @@ impl Ring {
     /// What is last when nothing else makes room: zones of the bottom are written again that have what a snapshot or iterator needed, which is gone by now. Else those
     /// that have room between them for one zone more.
     fn make_room(&self, tree: &Tree) -> Option<Choice> {
-        // Tombstones may have to stay, so that this would never end with them.
-        let has_waste = |table: &Table| {
-            table.stale > 0 && table.newest <= tree.of.settled || table.dead > 0 && table.dead_at <= tree.of.settled
-        };
         // All that is written has room before the first of these zones is free.
         let room = tree.of.free.checked_sub(1).filter(|zones| *zones > 0)?;
-        let rewritten = self.rewrite(tree, self.most(tree).min(u64::from(room) * tree.of.zone), has_waste);
+        let most = self.most(tree).min(u64::from(room) * tree.of.zone);
+        // Tombstones may have to stay: with them this would never end.
+        let rewritten = self.rewrite(tree, most, |table| table.has_old(tree.of.settled));
         rewritten.or_else(|| self.gather(tree))
     }
 

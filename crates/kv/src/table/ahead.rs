@@ -41,6 +41,7 @@ impl Ahead {
                 // What cannot be read may be what nobody asked for.
                 Err(_) => {
                     self.bytes.clear();
+                    self.next = 0;
                     return source.read(wanted.start, len);
                 }
             }
