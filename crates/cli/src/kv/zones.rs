@@ -34,7 +34,7 @@ fn level(zone: &ZoneContent) -> char {
     }
 }
 
-/// Draws zones up to the last one of the store.
+/// Draws the rows that have a zone of the store.
 pub fn draw(zones: &[ZoneContent]) -> String {
     let last = zones.last().map_or(0, |zone| zone.zone as usize + 1);
     let mut cells = vec!["-  ".to_owned(); last];
@@ -42,7 +42,8 @@ pub fn draw(zones: &[ZoneContent]) -> String {
         cells[zone.zone as usize] =
             format!("{}{}{}", level(zone), mark(zone).unwrap_or(' '), share(zone.live, zone.capacity));
     }
-    let rows = cells.chunks(ROW).enumerate().map(|(at, row)| format!("{:>6}  {}", at * ROW, row.join(" ")));
+    let rows = cells.chunks(ROW).enumerate().filter(|(_, row)| row.iter().any(|cell| !cell.starts_with('-')));
+    let rows = rows.map(|(at, row)| format!("{:>6}  {}", at * ROW, row.join(" ")));
     let rows: Vec<String> = rows.map(|row| row.trim_end().to_owned()).collect();
     format!("{}\n{LEGEND}", rows.join("\n"))
 }
@@ -133,6 +134,8 @@ mod tests {
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows[0], "     0  -   -   M █ L ▂ 0B▄ -   -   -   -   -   -   -   -   -   -   -");
         assert_eq!(rows[1], "    16  -   c*▁ B ·");
+        // Most of a large drive is not the store's.
+        assert_eq!(draw(&[zone(50_000, Holds::Log, 20)]), format!(" 50000  L ▂\n{LEGEND}"));
         assert_eq!(draw(&[]), format!("\n{LEGEND}"));
         assert_eq!((letter(0), letter(25), letter(51), letter(52)), ('a', 'z', 'Z', '+'));
     }
