@@ -3,7 +3,7 @@
 
 use super::child::Running;
 use super::hosts::{Disk, kernel_setup, preload, workplace};
-use super::kv_store::{self, Store, there};
+use super::kv_store::{self, CACHE, DRIVE, KEY, LONG, MEMTABLE, MIB, PUTS, Store, ZONE, ZONES, there};
 use super::result::{Ratio, Row};
 use super::rocks::{Pace, version};
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
@@ -26,23 +26,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const DRIVE: &str = "seagate-st13125nm007";
-const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const ZONE: u64 = 256 * MIB;
-/// Zones of the whole drive.
-const ZONES: u32 = 284;
-const KEY: u64 = 16;
-const VALUE: u64 = 4096;
-/// At full size.
-const PUTS: u64 = 20_000_000;
+const VALUE: u64 = kv_store::VALUE as u64;
 /// Gets, and as many scans of [`LONG`] pairs.
 const READS: u64 = 256_000;
-const LONG: usize = 100;
-/// Memory at full size: what is put, blocks, and what waits to be written. Stock stores have two memtables of [`MEMTABLE`], and ring has one, with a larger
-/// survivor: so the sum is equal.
-const MEMTABLE: u64 = 256 * MIB;
-const CACHE: u64 = 256 * MIB;
+/// Memory at full size beside [`MEMTABLE`] and [`CACHE`]: what waits to be written. Stock stores have two memtables, and ring has one, with a larger survivor: so
+/// the sum is equal.
 const SURVIVOR: u64 = 512 * MIB;
 /// LevelDB's own part of [`CACHE`] while it loads, its default. bluefs has the rest: LevelDB reads what it compacts block by block.
 const OWN: u64 = 8 * MIB;

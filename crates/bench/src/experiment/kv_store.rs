@@ -26,23 +26,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const DRIVE: &str = "seagate-st13125nm007";
-const MIB: u64 = 1 << 20;
-const ZONE: u64 = 256 * MIB;
+pub(super) const DRIVE: &str = "seagate-st13125nm007";
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const ZONE: u64 = 256 * MIB;
 /// Zones of the whole drive: labels, metadata, log and tables.
-const ZONES: u32 = 284;
+pub(super) const ZONES: u32 = 284;
 /// Bytes of a key, and of a value.
-const KEY: u64 = 16;
-const VALUE: usize = 4096;
+pub(super) const KEY: u64 = 16;
+pub(super) const VALUE: usize = 4096;
 /// At full size.
-const MEMTABLE: u64 = 256 * MIB;
+pub(super) const MEMTABLE: u64 = 256 * MIB;
 const TABLE: u64 = 64 * MIB;
-const CACHE: u64 = 256 * MIB;
-const PUTS: u64 = 20_000_000;
+pub(super) const CACHE: u64 = 256 * MIB;
+pub(super) const PUTS: u64 = 20_000_000;
 const GETS: u64 = 1_000_000;
 const SCANS: u64 = 50_000;
 /// Keys of a scan.
-const LONG: usize = 100;
+pub(super) const LONG: usize = 100;
 /// The part of the rate of puts that follow one another at which puts arrive that are paced.
 const PART: f64 = 0.8;
 /// So many puts are timed together.
