@@ -32,6 +32,8 @@ pub enum Act {
     DeleteRange = 2,
     /// The space goes, and all its keys.
     DropSpace = 3,
+    /// An operand is merged into the key's value.
+    Merge = 4,
 }
 
 /// The ends that a range has: bits of the byte before its end.
@@ -54,6 +56,11 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// Whether its key has something more from now on.
+    pub(crate) fn adds(&self) -> bool {
+        matches!(self.act, Act::Put | Act::Merge)
+    }
+
     /// Whether it deletes a range of keys, or all of a space.
     pub(crate) fn is_range(&self) -> bool {
         matches!(self.act, Act::DeleteRange | Act::DropSpace)
@@ -101,6 +108,11 @@ impl Batch {
     /// The key gets this value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         self.push(Change { space: self.space, act: Act::Put, key, value, ends: 0 });
+    }
+
+    /// The space's [operator](crate::Kv::merge_operator) merges this operand into the key's value.
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) {
+        self.push(Change { space: self.space, act: Act::Merge, key, value: operand, ends: 0 });
     }
 
     /// The key goes.
@@ -219,8 +231,8 @@ impl<'a> Iterator for Changes<'a> {
             named => named,
         };
         let (act, ends) = (head[2] & 15, head[2] >> 4);
-        let act =
-            [Act::Delete, Act::Put, Act::DeleteRange, Act::DropSpace].into_iter().find(|known| *known as u8 == act)?;
+        let all = [Act::Delete, Act::Put, Act::DeleteRange, Act::DropSpace, Act::Merge];
+        let act = all.into_iter().find(|known| *known as u8 == act)?;
         let may = if act == Act::DeleteRange { HAS_FROM | HAS_TO } else { 0 };
         (ends & !may == 0).then_some(Change { space, act, key, value, ends })
     }
@@ -296,13 +308,14 @@ mod tests {
         batch.delete(b"two");
         batch.go_to(7, 0);
         batch.put(b"three", b"");
+        batch.merge(b"four", b"4");
         batch.delete_range(None, Some(b"x"));
         let bytes = image(&batch, 42);
         assert_eq!(bytes.len(), batch.bytes());
         let Found::Record(record, len) = read(SALT, &bytes) else { panic!("it is whole") };
-        assert_eq!((record.seq, record.count(), len), (42, 4, bytes.len()));
+        assert_eq!((record.seq, record.count(), len), (42, 5, bytes.len()));
         assert!(record.changes().eq(batch.changes_in(3)));
-        assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7, 7]);
+        assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7, 7, 7]);
         assert_eq!(record.changes().last().unwrap().range(), (None, Some(&b"x"[..])));
         assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
         // Each front of it is cut, and says how much must be there.

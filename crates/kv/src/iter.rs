@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::core::lease::{KEPT, Lease};
 use crate::core::view::{Tables, View};
 use crate::cursor::{At, Cursor, Merged};
+use crate::operator::merged;
 use crate::read::{Reader, all};
 use crate::space::{MARK, begin, end, full, user};
 use crate::sync::lock;
@@ -137,7 +138,7 @@ impl Iter {
     /// Goes to the first key at or behind this one.
     ///
     /// # Errors
-    /// Those of the reads; `Corrupt`; `Expired` where the store was full, and needed what this has kept for longer than the option `lease`.
+    /// Those of the reads; `Corrupt`; `InvalidArgument` at a key with operands, where the space has no [operator](crate::Kv::merge_operator); `Expired` where the store was full, and needed what this has kept for longer than the option `lease`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.at = None;
         let key = full(self.space, key);
@@ -237,6 +238,11 @@ impl Walk<'_> {
         at.kind == Kind::Put && !self.is_deleted(at) && !self.core.spaces.is_over(at.key, at.value)
     }
 
+    /// What a change that the reader sees gives its key, where it is no operand.
+    fn value(&self, at: &At<'_>) -> Option<Vec<u8>> {
+        self.has_value(at).then(|| at.value.to_vec())
+    }
+
     /// Passes what is left of a key's changes.
     fn skip_key(&mut self, key: &[u8]) -> Result<()> {
         while self.merged.at().is_some_and(|at| self.core.order().compare(at.key, key).is_eq()) {
@@ -245,7 +251,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// From a change on to the first key that has a value. Stays on the change with it.
+    /// From a change on to the first key that has a value. Stays on the change with it, or behind its operands.
     fn settle_on(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
             if at.seq > self.seq {
@@ -254,23 +260,52 @@ impl Walk<'_> {
                 return Ok(Some((at.key.to_vec(), at.value.to_vec())));
             } else {
                 let key = at.key.to_vec();
+                let operands = self.operands(&key)?;
+                if !operands.is_empty() {
+                    let base = self.merged.at().filter(|at| self.core.order().compare(at.key, &key).is_eq());
+                    let base = base.and_then(|at| self.value(&at));
+                    if let Some(value) = merged(self.core, &key, base.as_deref(), &operands)? {
+                        return Ok(Some((key, value)));
+                    }
+                }
                 self.skip_key(&key)?;
             }
         }
         Ok(None)
     }
 
+    /// Passes the operands of a key, and returns them, the newest first. Stays behind the last that counts.
+    fn operands(&mut self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut operands = Vec::new();
+        while let Some(at) = self.merged.at()
+            && at.kind == Kind::Merge
+            && self.core.order().compare(at.key, key).is_eq()
+            && !self.is_deleted(&at)
+        {
+            operands.push(at.value.to_vec());
+            self.merged.next()?;
+        }
+        Ok(operands)
+    }
+
     /// From a change back to the last key that has a value. Stays before all changes of that key.
     fn settle_back(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while let Some(at) = self.merged.at().filter(|at| user(self.space, at.key).is_some()) {
             let key = at.key.to_vec();
-            let mut value = None;
+            let (mut value, mut operands) = (None, Vec::new());
             // From the oldest to the newest that the reader sees.
             while let Some(at) = self.merged.at().filter(|at| self.core.order().compare(at.key, &key).is_eq()) {
-                if at.seq <= self.seq {
-                    value = self.has_value(&at).then(|| at.value.to_vec());
+                if at.seq <= self.seq && at.kind == Kind::Merge && !self.is_deleted(&at) {
+                    operands.push(at.value.to_vec());
+                } else if at.seq <= self.seq {
+                    operands.clear();
+                    value = self.value(&at);
                 }
                 self.merged.prev()?;
+            }
+            if !operands.is_empty() {
+                operands.reverse();
+                value = merged(self.core, &key, value.as_deref(), &operands)?;
             }
             if let Some(value) = value {
                 return Ok(Some((key, value)));

@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::core::run::InRun;
 use crate::core::view::View;
 use crate::cursor::{Cursor, InMemory, Merged};
+use crate::operator::merged;
 use crate::order::Order;
 use crate::sync::lock;
 use crate::table::Kind;
@@ -80,37 +81,54 @@ pub(crate) fn get_now(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// The value of a key, as it was at `seq`.
 pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Option<Vec<u8>>> {
+    let floor = view.ranges.floor(core.order(), key, seq);
+    let mut operands = Vec::new();
+    let mut upto = Some(seq);
+    let mut value = None;
+    while let Some(at) = upto.take()
+        && let Some((found, kind, bytes)) = newest(core, view, key, at, floor)?
+    {
+        match kind {
+            Kind::Delete => {}
+            Kind::Put => value = Some(bytes).filter(|bytes| !core.spaces.is_over(key, bytes)),
+            Kind::Merge => {
+                operands.push(bytes);
+                upto = found.checked_sub(1);
+            }
+        }
+    }
+    if operands.is_empty() { Ok(value) } else { merged(core, key, value.as_deref(), &operands) }
+}
+
+/// The newest change of a key up to `seq`, if its number is not below `floor`.
+fn newest(core: &Core, view: &View, key: &[u8], seq: u64, floor: u64) -> Result<Option<(u64, Kind, Vec<u8>)>> {
     let order = core.order();
-    let value = |kind: Kind, value| (kind == Kind::Put).then_some(value);
-    let is_there = |value: &Vec<u8>| !core.spaces.is_over(key, value);
-    let floor = view.ranges.floor(order, key, seq);
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
     // Changes in memory are newer than all in tables; those being flushed are older than the others.
     let frozen = view.frozen.iter().rev().map(|frozen| &frozen.memory);
     for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
-            if !core.has_holes() {
-                return Ok(value(found.kind, found.value).filter(|_| found.seq >= floor).filter(is_there));
-            }
-            // Behind a hole of the log a table may have a newer one.
             newest = Some((found.seq, found.kind, found.value));
             break;
         }
     }
-    for table in view.tables.with_key(order, key) {
-        if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
-            break;
-        }
-        if table.info.seqs.0 > seq || table.info.seqs.1 < floor {
-            continue;
-        }
-        if let Some(found) = table.get(key, seq)?
-            && newest.as_ref().is_none_or(|(newest, ..)| *newest < found.seq)
-        {
-            newest = Some((found.seq, found.kind, found.value.to_vec()));
+    // Behind a hole of the log a table may have a newer one.
+    if newest.is_none() || core.has_holes() {
+        for table in view.tables.with_key(order, key) {
+            if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
+                break;
+            }
+            if table.info.seqs.0 > seq || table.info.seqs.1 < floor {
+                continue;
+            }
+            if let Some(found) = table.get(key, seq)?
+                && newest.as_ref().is_none_or(|(newest, ..)| *newest < found.seq)
+            {
+                newest = Some((found.seq, found.kind, found.value.to_vec()));
+            }
         }
     }
-    Ok(newest.filter(|(found, ..)| *found >= floor).and_then(|(_, kind, bytes)| value(kind, bytes)).filter(is_there))
+    Ok(newest.filter(|(found, ..)| *found >= floor))
 }
 
 /// All changes of a view, sorted.

@@ -3,6 +3,7 @@
 //! All of them are one tree: a key of the tree is the space's mark and the user's key. So one write-ahead log, one policy and one batch serve all spaces. The marks
 //! of spaces are odd numbers of two bytes. An even one, alone, stands between two spaces, and no order of a user is ever asked about it.
 
+use crate::operator::MergeOperator;
 use crate::order::{Bytewise, Order};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,12 @@ pub(crate) fn user(space: u16, full: &[u8]) -> Option<&[u8]> {
     full.strip_prefix(&(2 * space + 1).to_be_bytes())
 }
 
+/// The space of a key of the tree, and the user's key.
+pub(crate) fn split(full: &[u8]) -> Option<(u16, &[u8])> {
+    let (mark, user) = full.split_first_chunk::<MARK>()?;
+    Some((u16::from_be_bytes(*mark) / 2, user))
+}
+
 /// Orders that this process knows, by their names.
 static KNOWN: Mutex<BTreeMap<String, Arc<dyn Order>>> = Mutex::new(BTreeMap::new());
 
@@ -92,6 +99,8 @@ pub(crate) struct Spaces {
     /// Of spaces whose pairs are over one day.
     expiries: RwLock<BTreeMap<u16, Arc<dyn Expiry>>>,
     expire: AtomicBool,
+    /// Of spaces whose values come of operands.
+    operators: RwLock<BTreeMap<u16, Arc<dyn MergeOperator>>>,
 }
 
 impl Spaces {
@@ -136,12 +145,19 @@ impl Spaces {
 
     /// Whether this pair of the tree is over.
     pub fn is_over(&self, key: &[u8], value: &[u8]) -> bool {
-        let Some((mark, user)) = key.split_first_chunk::<MARK>().filter(|_| self.expire.load(Memory::Acquire)) else {
-            return false;
-        };
-        let space = u16::from_be_bytes(*mark) / 2;
+        let Some((space, user)) = split(key).filter(|_| self.expire.load(Memory::Acquire)) else { return false };
         let expiry = self.expiries.read().unwrap_or_else(PoisonError::into_inner).get(&space).cloned();
         expiry.is_some_and(|expiry| expiry.is_over(user, value))
+    }
+
+    /// From now on values of the space come of operands in this way.
+    pub fn set_operator(&self, space: u16, operator: Arc<dyn MergeOperator>) {
+        self.operators.write().unwrap_or_else(PoisonError::into_inner).insert(space, operator);
+    }
+
+    /// How values of the space come of operands.
+    pub fn operator(&self, space: u16) -> Option<Arc<dyn MergeOperator>> {
+        self.operators.read().unwrap_or_else(PoisonError::into_inner).get(&space).cloned()
     }
 
     /// Asks the order of the keys' space, if both are of one that has its own.

@@ -4,6 +4,7 @@ use crate::batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 use crate::core::Core;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::manifest::MOST;
+use crate::operator::MISSING;
 use crate::ranges::RangeTombstone;
 use crate::space::{self, MARK, full};
 use crate::sync::lock;
@@ -37,13 +38,19 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
             }
             (ranges, bytes) = (ranges + 1, bytes + (begin.len() + end.len()) as u64);
         }
+        if change.act == Act::Merge && core.spaces.operator(change.space).is_none() {
+            return refuse(MISSING.into());
+        }
         if change.value.len() > MAX_VALUE {
             let len = change.value.len();
             return refuse(format!("a value of {len} bytes is too long; a value has {MAX_VALUE} bytes at most"));
         }
     }
     let most = core.largest_entry();
-    if let Some(change) = batch.changes_in(space).find(|change| !change.is_range() && entry_bytes(change) > most) {
+    if let Some(change) = batch
+        .changes_in(space)
+        .find(|change| !change.is_range() && entry_bytes(change.key.len(), change.value.len()) > most)
+    {
         let (key, value) = (change.key.len(), change.value.len());
         return refuse(format!(
             "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
@@ -67,9 +74,9 @@ fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
     if change.act == Act::DropSpace { (space::dropped(change.space).to_vec(), end) } else { (begin, end) }
 }
 
-/// What an entry takes of a table at the most: its key stands in the entry, in two indexes, and in the table's description.
-fn entry_bytes(change: &Change<'_>) -> u64 {
-    6 * (MARK + change.key.len()) as u64 + change.value.len() as u64
+/// What an entry of a user's key takes of a table at the most: it stands in the entry, in two indexes, and in the table's description.
+pub(crate) fn entry_bytes(key: usize, value: usize) -> u64 {
+    6 * (MARK + key) as u64 + value as u64
 }
 
 /// Writes a batch to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for.
@@ -78,7 +85,7 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
     let nothing =
         |change: Change<'_>| change.is_range() && core.order().compare(&ends(&change).0, &ends(&change).1).is_ge();
     if !batch.changes_in(space).all(nothing) {
-        let deletes = batch.changes_in(space).all(|change| change.act != Act::Put);
+        let deletes = batch.changes_in(space).all(|change| !change.adds());
         if ranges > 0 {
             worker.make_room_for_ranges(ranges, bytes)?;
         }
@@ -106,7 +113,11 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
 pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>, record: (u64, u64)) {
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
-        let kind = if change.act == Act::Put { Kind::Put } else { Kind::Delete };
+        let kind = match change.act {
+            Act::Put => Kind::Put,
+            Act::Merge => Kind::Merge,
+            _ => Kind::Delete,
+        };
         if change.act == Act::DropSpace {
             core.spaces.remove(change.space);
         }

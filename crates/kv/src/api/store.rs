@@ -5,6 +5,7 @@ use super::{checkpoint, size, space};
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::iter::Iter;
+use crate::operator::MergeOperator;
 use crate::options::Options;
 use crate::read::{self, Reader};
 use crate::space::{Expiry, UNNAMED};
@@ -114,6 +115,12 @@ impl Kv {
         self.core().spaces.set_expiry(self.space, expiry);
     }
 
+    /// From now on, until the store is closed, values of this space come of operands in this way. Without it, keys that have operands cannot be read, and merges keep
+    /// their operands as they are. Nothing stores which operator it is: give a space the same one after each opening.
+    pub fn merge_operator(&self, operator: Arc<dyn MergeOperator>) {
+        self.core().spaces.set_operator(self.space, operator);
+    }
+
     /// What the store has, and where.
     pub fn figures(&self) -> Figures {
         self.shell.figures_now()
@@ -137,7 +144,7 @@ impl Kv {
     /// The value of a key.
     ///
     /// # Errors
-    /// Those of the reads; `Corrupt`.
+    /// Those of the reads; `Corrupt`; `InvalidArgument` where the key has operands, and the space no [operator](Kv::merge_operator).
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.core().counters.get();
         read::get_now(self.core(), &keys::full(self.space, key))
@@ -160,6 +167,17 @@ impl Kv {
     pub fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
         let mut batch = Batch::new();
         batch.put(key, value);
+        self.write(&batch, sync)
+    }
+
+    /// Merges an operand into a key's value, as the space's [operator](Kv::merge_operator) says, without a read. All operands of a key that are not
+    /// combined yet must fit a zone of the drive together.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the space has no operator; those of [`Kv::put`].
+    pub fn merge(&self, key: &[u8], operand: &[u8], sync: bool) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.merge(key, operand);
         self.write(&batch, sync)
     }
 

@@ -1,7 +1,7 @@
 //! What an open store has done since it was opened. Each counter is exact by itself; two of them may be of different moments.
 
 use super::file::TableFile;
-use crate::batch::{Act, Batch};
+use crate::batch::{Batch, Change};
 use crate::policy::{BOTTOM, Group, HIGHEST};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,11 +35,11 @@ pub(crate) struct Counters {
 /// What a store has done since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Keys that were given a value.
+    /// Keys that were given a value, or an operand.
     pub puts: u64,
     /// Other changes: keys and ranges that were deleted.
     pub deletes: u64,
-    /// Bytes of the keys and values that were put.
+    /// Bytes of the keys, values and operands that were put.
     pub put_bytes: u64,
     /// Reads of one key.
     pub gets: u64,
@@ -66,7 +66,7 @@ impl Counters {
     /// A batch is in the log.
     pub fn wrote(&self, batch: &Batch) {
         let (mut puts, mut bytes) = (0, 0);
-        for change in batch.changes().filter(|change| change.act == Act::Put) {
+        for change in batch.changes().filter(Change::adds) {
             (puts, bytes) = (puts + 1, bytes + change.key.len() + change.value.len());
         }
         self.puts.fetch_add(puts, Relaxed);

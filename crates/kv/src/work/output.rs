@@ -6,7 +6,7 @@ use crate::core::file::TableFile;
 use crate::cursor::{At, Cursor};
 use crate::manifest::TableInfo;
 use crate::policy::{Group, Key};
-use crate::table::{Identity, TableBuilder};
+use crate::table::{Identity, Kind, TableBuilder};
 use imbrex_device::{Cause, Code, Error, Result};
 use imbrex_zones::OpenZone;
 use std::sync::Arc;
@@ -35,13 +35,12 @@ pub(super) fn write_table<C: Cursor>(
     let mut until: Option<Vec<u8>> = None;
     for _ in 0..TRIES {
         source.settle()?;
-        let Some(first) = source.at().map(|at| (at.key.to_vec(), at.seq)) else { return Ok(None) };
-        let begun = source.last.clone();
-        let alone = until.as_ref().is_some_and(|until| core.order().compare(until, &first.0).is_eq());
+        let (Some(first), Some(begun)) = (source.at(), source.place()) else { return Ok(None) };
+        let alone = until.as_ref().is_some_and(|until| core.order().compare(until, first.key).is_eq());
         let end =
             [cut, until.as_deref().filter(|_| !alone)].into_iter().flatten().min_by(|a, b| core.order().compare(a, b));
         let id = core.next_table();
-        let open = core.zone_for(id, group, room_for(core, source.at(), most, alone))?;
+        let open = core.zone_for(id, group, room_for(core, &first, most, alone))?;
         let tried = try_table(core, (id, open), (group, most), source, end);
         if !matches!(tried, Ok(Tried::Table(_))) {
             core.give_up(id, group, open.zone.0);
@@ -56,8 +55,7 @@ pub(super) fn write_table<C: Cursor>(
             Tried::Full(key) => until = Some(key),
         }
         // Again, from the beginning.
-        source.cursor.seek(Some((&first.0, first.1)))?;
-        source.last = begun;
+        source.go_back(&begun)?;
     }
     Err(died(core))
 }
@@ -98,9 +96,9 @@ enum Tried {
 }
 
 /// Bytes of room that the zone of a table must have that begins with this change; `alone`: it must be empty.
-fn room_for(core: &Core, first: Option<At<'_>>, table: u64, alone: bool) -> u64 {
+fn room_for(core: &Core, first: &At<'_>, table: u64, alone: bool) -> u64 {
     let most = core.zone_bytes();
-    let first = first.map_or(0, |at| 6 * at.key.len() as u64 + at.value.len() as u64);
+    let first = 6 * first.key.len() as u64 + first.value.len() as u64;
     let need = (table.min(core.options.table_bytes) / LEAST).max(first + AROUND).min(most);
     if alone { most } else { need }
 }
@@ -118,7 +116,9 @@ fn try_table<C: Cursor>(
     let identity = Identity { table: id, life: open.life };
     let mut builder = TableBuilder::new(core.options.table, core.options.order.clone(), identity)?;
     let mut out = Output { core, zone: open.zone.0, at: open.at, waiting: Vec::new(), block: block as usize };
-    let (mut key, mut keys, mut marks): (Option<Vec<u8>>, u64, Vec<Key>) = (None, 0, Vec::new());
+    let (mut key, mut marks): (Option<Vec<u8>>, Vec<Key>) = (None, Vec::new());
+    // Operands hide nothing of what is behind them.
+    let (mut stale, mut hides) = (0, false);
     loop {
         source.settle()?;
         let Some(at) = source.at() else { break };
@@ -129,7 +129,9 @@ fn try_table<C: Cursor>(
         if new && !builder.is_empty() && (over || len > room.min(most)) {
             break;
         }
-        if len > room {
+        source.combine()?;
+        let Some(at) = source.at() else { break };
+        if builder.estimated_len_with(at.key.len(), at.value.len()) > room {
             return Ok(Tried::Full(at.key.to_vec()));
         }
         if new && at.key.len() <= LONGEST_MARK && builder.bytes() >= marks.len() as u64 * (room.min(most) / MARKS) {
@@ -137,8 +139,10 @@ fn try_table<C: Cursor>(
         }
         builder.add(at.key, at.seq, at.kind, at.value)?;
         if new {
-            (key, keys) = (Some(at.key.to_vec()), keys + 1);
+            (key, hides) = (Some(at.key.to_vec()), false);
         }
+        stale += u64::from(hides);
+        hides |= at.kind != Kind::Merge;
         source.advance()?;
         out.waiting.append(&mut builder.take_ready());
         if !out.flush_whole()? {
@@ -162,7 +166,7 @@ fn try_table<C: Cursor>(
         live: meta.len,
         entries: properties.entries,
         deletes: properties.deletions,
-        stale: properties.entries - keys,
+        stale,
         seqs: (properties.smallest_seq, properties.largest_seq),
         smallest: properties.smallest.into(),
         largest: properties.largest.into(),

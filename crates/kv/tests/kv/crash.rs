@@ -3,7 +3,7 @@
 //! `IMBREX_KV_STATES` says how many states of a seed each exploration looks at (300; on a full drive half, with each policy a fifth), `IMBREX_CRASH_ROUNDS` of how
 //! many seeds.
 
-use crate::support::{configs, options, value};
+use crate::support::{Append, appended, configs, options, value};
 use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{Code, Drive, Error};
 use imbrex_kv::policy::ALL;
@@ -21,6 +21,8 @@ enum To {
     /// A value of so many bytes.
     Value(u16),
     Gone,
+    /// An operand of so many bytes is merged into its value.
+    Appended(u8),
     /// It goes, and all keys before this one.
     Range(u16),
     /// All keys of the other space go, and with them that space; alone in its batch.
@@ -72,8 +74,15 @@ impl Random {
     fn open(&self, drive: &Drive) -> Result<Spaces, String> {
         let options = Options { policy: self.policy.map(str::to_owned), ..options() };
         let unnamed = Kv::open(drive.clone(), options).map_err(text)?;
-        let other = unnamed.space("other", Bytewise.name(), Make::IfMissing).map_err(text)?;
+        let other = self.other(&unnamed)?;
+        unnamed.merge_operator(Arc::new(Append { combines: false }));
         Ok(Spaces { unnamed, other })
+    }
+
+    fn other(&self, store: &Kv) -> Result<Kv, String> {
+        let other = store.space("other", Bytewise.name(), Make::IfMissing).map_err(text)?;
+        other.merge_operator(Arc::new(Append { combines: true }));
+        Ok(other)
     }
 
     /// A full drive may have no room for tables, but what was put is there, and can be synced.
@@ -105,7 +114,7 @@ impl Random {
                     log.synced_up_to(number);
                 }
                 self.may_be_refused(done)?;
-                spaces.other = store.space("other", Bytewise.name(), Make::IfMissing).map_err(text)?;
+                spaces.other = self.other(store)?;
             }
             41 => {
                 let number = log.begun(vec![(0, To::Kept)]);
@@ -130,7 +139,8 @@ impl Random {
                 let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
                 let change = |rng: &mut ChaCha8Rng| {
                     let key = rng.random_range(0..self.keys);
-                    let to = match rng.random_range(0..12) {
+                    let to = match rng.random_range(0..14) {
+                        12.. => To::Appended(rng.random_range(0..100)),
                         n if n >= deletes => To::Value(rng.random_range(0..most)),
                         0 => To::Range(key + rng.random_range(1..self.keys / 8)),
                         _ => To::Gone,
@@ -146,6 +156,7 @@ impl Random {
                         To::Dropped | To::Kept | To::Left(_) => {}
                         To::Value(len) => batch.put(&key(*k), &content(number, *k, *len)),
                         To::Gone => batch.delete(&key(*k)),
+                        To::Appended(len) => batch.merge(&key(*k), &content(number, *k, (*len).into())),
                         To::Range(end) => batch.delete_range(Some(&key(*k)), Some(&key(*end))),
                     }
                 }
@@ -232,6 +243,11 @@ fn apply(model: &mut BTreeMap<Name, Vec<u8>>, number: u64, op: &Op) {
         match to {
             To::Value(len) => drop(model.insert(name(*k), content(number, *k, *len))),
             To::Gone => drop(model.remove(&name(*k))),
+            To::Appended(len) => {
+                let operand = content(number, *k, (*len).into());
+                let value = appended(model.get(&name(*k)).map(Vec::as_slice), [&operand[..]]);
+                model.insert(name(*k), value);
+            }
             To::Range(end) => {
                 let (first, last) = (name(*k), (is_other(*k), key(*end)));
                 model.retain(|at, _| *at < first || *at >= last);

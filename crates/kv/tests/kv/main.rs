@@ -8,6 +8,7 @@ mod figures;
 mod full;
 mod iterators;
 mod model;
+mod operands;
 mod ranges;
 mod restored;
 mod size;

@@ -1,17 +1,27 @@
 //! Against a sorted map, with snapshots and iterators that stay while the store goes on.
 
-use crate::support::{configs, formatted, options, value};
+use crate::support::{Append, appended, configs, formatted, options, value};
 use imbrex_emulator::Config;
 use imbrex_kv::policy::ALL;
 use imbrex_kv::{Batch, Iter, Kv, Options, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// What becomes of a key.
+#[derive(Clone, Debug)]
+enum To {
+    Value(u16),
+    Gone,
+    /// An operand of so many bytes is appended.
+    Appended(u8),
+}
+
 #[derive(Clone, Debug)]
 enum Op {
-    Write(Vec<(u8, Option<u16>)>),
+    Write(Vec<(u8, To)>),
     /// Deletes a range, from this key on and before that one, between two puts in it.
     DeleteRange(Option<u8>, Option<u8>),
     Snapshot,
@@ -28,10 +38,17 @@ enum Op {
     Compact,
     Step,
     Restart,
+    /// Some work is done without the operator.
+    Ignorant,
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let change = (any::<u8>(), prop::option::weighted(0.8, 0..2500u16));
+    let to = prop_oneof![
+        6 => (0..2500u16).prop_map(To::Value),
+        2 => Just(To::Gone),
+        3 => (0..200u8).prop_map(To::Appended),
+    ];
+    let change = (prop_oneof![2 => any::<u8>(), 1 => 0..8u8], to);
     prop_oneof![
         12 => prop::collection::vec(change, 1..8).prop_map(Op::Write),
         1 => any::<(Option<u8>, Option<u8>)>().prop_map(|(from, to)| Op::DeleteRange(from, to)),
@@ -45,6 +62,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         2 => Just(Op::Step),
         1 => Just(Op::Restart),
+        1 => Just(Op::Ignorant),
     ]
 }
 
@@ -101,13 +119,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_a_sorted_map(drive in 0..3usize, policy in 0..8usize, ops in prop::collection::vec(op(), 1..120)) {
+    fn it_is_a_sorted_map(drive in 0..3usize, policy in 0..8usize, combines: bool, ops in prop::collection::vec(op(), 1..120)) {
         // A drive that is not much larger than what is put makes merges.
         let policy = ALL.get(policy).map(|(name, _)| *name);
         let config = Config { capacity: if policy.is_none() { 25 * (128 << 10) } else { 6 << 20 }, ..configs()[drive].clone() };
         let drive = formatted(&config);
         let options = || Options { policy: policy.map(str::to_owned), ..options() };
-        let mut store = Kv::open(drive.clone(), options()).unwrap();
+        let open = || {
+            let store = Kv::open(drive.clone(), options()).unwrap();
+            store.merge_operator(Arc::new(Append { combines }));
+            store
+        };
+        let mut store = open();
         let (mut map, mut number) = (Map::new(), 0);
         let mut moments: Vec<Moment> = Vec::new();
         let mut iters: Vec<(Iter, Map)> = Vec::new();
@@ -115,16 +138,21 @@ proptest! {
             match op {
                 Op::Write(changes) => {
                     let mut batch = Batch::new();
-                    for (k, len) in changes {
+                    for (k, to) in changes {
                         number += 1;
-                        match len {
-                            Some(len) => {
+                        match to {
+                            To::Value(len) => {
                                 batch.put(&key(k), &value(number, len.into()));
                                 map.insert(key(k), value(number, len.into()));
                             }
-                            None => {
+                            To::Gone => {
                                 batch.delete(&key(k));
                                 map.remove(&key(k));
+                            }
+                            To::Appended(len) => {
+                                let operand = value(number, len.into());
+                                batch.merge(&key(k), &operand);
+                                map.insert(key(k), appended(map.get(&key(k)).map(Vec::as_slice), [&operand[..]]));
                             }
                         }
                     }
@@ -176,11 +204,17 @@ proptest! {
                 Op::Flush => store.flush().unwrap(),
                 Op::Compact => store.compact().unwrap(),
                 Op::Step => drop(store.step().unwrap()),
-                Op::Restart => {
+                Op::Restart | Op::Ignorant => {
                     iters = Vec::new();
                     let kept: Vec<_> = moments.drain(..).filter_map(|moment| Some((moment.name?, moment.map))).collect();
                     drop(store);
-                    store = Kv::open(drive.clone(), options()).unwrap();
+                    if matches!(op, Op::Ignorant) {
+                        let store = Kv::open(drive.clone(), options()).unwrap();
+                        store.flush().unwrap();
+                        store.compact().unwrap();
+                        store.step().unwrap();
+                    }
+                    store = open();
                     prop_assert_eq!(store.checkpoints().len(), kept.len());
                     for (name, map) in kept {
                         moments.push(Moment { at: store.at_checkpoint(&name).unwrap(), map, name: Some(name) });

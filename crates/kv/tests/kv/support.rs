@@ -2,7 +2,7 @@
 
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator};
-use imbrex_kv::{Kv, Options};
+use imbrex_kv::{Kv, MergeOperator, Options};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
 
@@ -58,4 +58,28 @@ pub fn formatted(config: &Config) -> Drive {
     let drive = drive(config);
     Kv::format(&drive, Some([9; 16]), false).unwrap();
     drive
+}
+
+/// Appends operands to a value, each behind a stroke; may combine them.
+pub struct Append {
+    pub combines: bool,
+}
+
+impl MergeOperator for Append {
+    fn merge(&self, key: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+        assert!(key.starts_with(b"k") && !operands.is_empty());
+        appended(value, operands.iter().copied())
+    }
+
+    fn combine(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        assert!(operands.len() > 1);
+        self.combines.then(|| operands.join(&b'|'))
+    }
+}
+
+/// What [`Append`] makes.
+pub fn appended<'a>(value: Option<&[u8]>, operands: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut value = value.map_or_else(|| b"new".to_vec(), <[u8]>::to_vec);
+    operands.into_iter().for_each(|operand| value = [&value, &b"|"[..], operand].concat());
+    value
 }
