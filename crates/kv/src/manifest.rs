@@ -28,7 +28,7 @@ pub(crate) const MOST_CHECKPOINTS: usize = 1024;
 pub(crate) const MOST_NOTED: usize = 1 << 14;
 
 /// Version of the notes.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// A table of sorted changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +140,23 @@ pub(crate) struct Space {
     pub dropped: bool,
 }
 
+/// Operands with numbers up to this one, of keys from `from` on and before `to`, are in tables: the log is not to bring them a second time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flushed {
+    pub from: Option<Key>,
+    pub to: Option<Key>,
+    pub seq: u64,
+}
+
+impl Flushed {
+    /// Whether the operand with this number is in tables.
+    pub fn has(&self, order: &dyn Order, key: &[u8], seq: u64) -> bool {
+        seq <= self.seq
+            && self.from.as_ref().is_none_or(|from| order.compare(from, key).is_le())
+            && self.to.as_ref().is_none_or(|to| order.compare(key, to).is_lt())
+    }
+}
+
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
@@ -180,6 +197,7 @@ pub(crate) enum Note {
     Window(Window),
     /// These tables belong to this group.
     Relabel(Vec<u64>, Group),
+    Flushed(Flushed),
 }
 
 /// The state that the log tells.
@@ -195,6 +213,8 @@ pub(crate) struct Manifest {
     /// The oldest first.
     pub wal: Vec<WalZone>,
     pub front: (u64, u64),
+    /// What is in tables, of what stands behind that.
+    pub flushed: Vec<Flushed>,
     pub next: u64,
     pub policy: String,
     /// The last one goes on first.
@@ -366,6 +386,9 @@ impl Note {
             Note::NoRange(seq) => w.u8(15).u64(*seq),
             Note::Checkpoint(name, seq) => w.u8(16).bytes(name.as_bytes()).u64(*seq),
             Note::NoCheckpoint(name) => w.u8(17).bytes(name.as_bytes()),
+            Note::Flushed(Flushed { from, to, seq }) => {
+                w.u8(18).key_if_any(from.as_ref()).key_if_any(to.as_ref()).u64(*seq)
+            }
             Note::Relabel(tables, group) => w.u8(12).group(*group).each(tables, |w, table| w.u64(*table)),
         };
     }
@@ -411,6 +434,7 @@ impl Note {
             15 => Note::NoRange(r.u64()?),
             16 => Note::Checkpoint(r.text()?, r.u64()?),
             17 => Note::NoCheckpoint(r.text()?),
+            18 => Note::Flushed(Flushed { from: r.key_if_any()?, to: r.key_if_any()?, seq: r.u64()? }),
             _ => return None,
         })
     }
@@ -462,7 +486,16 @@ impl Manifest {
             Note::WalZone(_) => {}
             Note::Front { position, seq } => {
                 self.front = (self.front.0.max(position), self.front.1.max(seq));
+                self.flushed.retain(|flushed| flushed.seq >= self.front.1);
                 self.drop_wal();
+            }
+            Note::Flushed(flushed) => {
+                let same = |known: &&mut Flushed| (&known.from, &known.to) == (&flushed.from, &flushed.to);
+                match self.flushed.iter_mut().find(same) {
+                    Some(known) => known.seq = known.seq.max(flushed.seq),
+                    None if flushed.seq < self.front.1 => {}
+                    None => self.flushed.push(flushed),
+                }
             }
             Note::Parts(parts) => self.parts = parts,
             Note::Next(id) => self.next = self.next.max(id),
@@ -562,6 +595,9 @@ impl Manifest {
         if !self.ranges.values().all(sound) || self.ranges.len() > MOST_NOTED {
             return Err("deleted ranges that cannot be".into());
         }
+        if self.flushed.iter().any(|flushed| flushed.seq >= MOST) {
+            return Err("operands that cannot be".into());
+        }
         if self.checkpoints.values().any(|seq| *seq >= MOST) || self.checkpoints.len() > MOST_CHECKPOINTS {
             return Err("checkpoints that cannot be".into());
         }
@@ -599,6 +635,7 @@ impl Manifest {
             Note::Front { position: self.front.0, seq: self.front.1 },
             Note::Next(self.next),
         ]);
+        self.flushed.iter().for_each(|flushed| each(&[Note::Flushed(flushed.clone())]));
     }
 }
 
@@ -628,6 +665,10 @@ mod tests {
             from: (id % 2 == 1).then(|| key(b"k")),
             marks: [key(b"a"), key(b"q")].into(),
         }
+    }
+
+    fn flushed(seq: u64, to: u8) -> Note {
+        Note::Flushed(Flushed { from: None, to: Some(key(&[to])), seq })
     }
 
     fn read(records: &[Vec<u8>]) -> Manifest {
@@ -676,12 +717,17 @@ mod tests {
             Note::WalZone(wal(10, 100)),
             Note::WalZone(wal(11, 200)),
             Note::Front { position: 150, seq: 12 },
+            flushed(11, 3),
+            flushed(12, 4),
+            flushed(20, 5),
+            flushed(21, 5),
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
         assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (9, (150, 12), 2));
         let table = &manifest.tables[&2];
         assert_eq!((table.first(), table.live, table.group), (&b"c"[..], 50, Group { level: 5, part: 6 }));
         assert_eq!((manifest.jobs.len(), manifest.windows.len(), manifest.parts.len()), (3, 1, 3));
+        assert_eq!(manifest.flushed.iter().map(|flushed| flushed.seq).collect::<Vec<_>>(), [12, 21]);
         assert_eq!(read(&[written(&all)]), manifest);
         let mut snapshot = Vec::new();
         manifest.snapshot(&mut |notes| snapshot.push(written(notes)));
@@ -699,7 +745,11 @@ mod tests {
             wal(10, 100),
             Note::From { id: 2, key: key(b"c"), live: 40 },
             Note::Gone(1),
+            flushed(5, 1),
+            flushed(6, 2),
             Note::Front { position: 120, seq: 7 },
+            flushed(8, 2),
+            flushed(9, 2),
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
         let mut snapshot = Vec::new();

@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering as Memory};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering as Memory};
 
 /// What an entry takes beside its key and its value: the node, two boxes, and the order.
 const NODE: usize = 112;
@@ -95,6 +95,7 @@ pub(crate) struct MemTable {
     map: SkipMap<Owned, (Kind, Box<[u8]>)>,
     bytes: AtomicUsize,
     deletes: AtomicUsize,
+    operands: AtomicBool,
     /// Where the log has the record of its oldest change, and the number of that record.
     oldest: (AtomicU64, AtomicU64),
 }
@@ -110,8 +111,8 @@ pub(crate) struct Version {
 impl MemTable {
     pub fn new(order: &Arc<dyn Order>) -> MemTable {
         let order = order.clone();
-        let (bytes, deletes) = Default::default();
-        MemTable { order, map: SkipMap::new(), bytes, deletes, oldest: (u64::MAX.into(), u64::MAX.into()) }
+        let (bytes, deletes, operands) = Default::default();
+        MemTable { order, map: SkipMap::new(), bytes, deletes, operands, oldest: (u64::MAX.into(), u64::MAX.into()) }
     }
 
     /// Adds a change, whose key is the tree's; `record`: where the log has its record, and the number of that.
@@ -123,6 +124,9 @@ impl MemTable {
         // A key that is deleted again hides nothing more.
         if kind == Kind::Delete && self.newest(&key) != Some(Kind::Delete) {
             self.deletes.fetch_add(1, Memory::Relaxed);
+        }
+        if kind == Kind::Merge {
+            self.operands.store(true, Memory::Relaxed);
         }
         self.map.insert(Owned { order: self.order.clone(), key, seq }, (kind, value.into()));
     }
@@ -140,6 +144,11 @@ impl MemTable {
     /// How many of its changes delete a key that the one before did not.
     pub fn deletes(&self) -> usize {
         self.deletes.load(Memory::Relaxed)
+    }
+
+    /// Whether some of its changes are operands.
+    pub fn has_operands(&self) -> bool {
+        self.operands.load(Memory::Relaxed)
     }
 
     /// How many changes it has.

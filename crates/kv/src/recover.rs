@@ -6,7 +6,7 @@ use crate::core::file::TableFile;
 use crate::core::ranges::{Range, Ranges};
 use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
-use crate::manifest::{MOST, MOST_NOTED, Manifest, Note, Places, Space, WalZone, notes, record};
+use crate::manifest::{Flushed, MOST, MOST_NOTED, Manifest, Note, Places, Space, WalZone, notes, record};
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::order::Order;
@@ -197,7 +197,12 @@ impl<'a> Replay<'a> {
                 .push(format!("{lost} changes before number {seq} are lost: the write-ahead log cannot be read there"));
         }
         if end > self.next {
-            insert(self.core, record.changes(), (at, seq));
+            // Once more would be once too often.
+            let is_known = |key: &[u8], seq: u64| {
+                let has = |flushed: &Flushed| flushed.has(self.core.order(), key, seq);
+                self.core.look(|manifest| manifest.flushed.iter().any(has))
+            };
+            insert(self.core, record.changes(), (at, seq), is_known);
             self.next = end;
             if memory {
                 self.in_memory.push(bytes.to_vec());

@@ -102,15 +102,21 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
             return Err(core.refused(Code::NoSpace, sentence));
         }
         let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq, space), batch.body()])?;
-        insert(core, batch.changes_in(space), (at, seq));
+        insert(core, batch.changes_in(space), (at, seq), |_, _| false);
         drop(one);
         core.counters.wrote(batch);
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
 
-/// Puts the changes of a record into memory, where readers see them; `record`: where it stands in the log, and the number of its first change.
-pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>, record: (u64, u64)) {
+/// Puts the changes of a record into memory, where readers see them; `record`: where it stands in the log, and the number of its first change. `is_known`: tables have the
+/// operand of that number already.
+pub(crate) fn insert<'a>(
+    core: &Core,
+    changes: impl Iterator<Item = Change<'a>>,
+    record: (u64, u64),
+    is_known: impl Fn(&[u8], u64) -> bool,
+) {
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
         let kind = match change.act {
@@ -128,7 +134,9 @@ pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>,
             }
         } else {
             let key = full(change.space, change.key);
-            view.part(core.order(), &key).memory.add(seq, kind, key, change.value, record);
+            if kind != Kind::Merge || !is_known(&key, seq) {
+                view.part(core.order(), &key).memory.add(seq, kind, key, change.value, record);
+            }
         }
         seq += 1;
     }

@@ -2,6 +2,7 @@
 
 use super::file::TableFile;
 use super::ranges::Ranges;
+use crate::manifest::Flushed;
 use crate::memtable::MemTable;
 use crate::order::Order;
 use crate::policy::{Group, Key, Table};
@@ -153,6 +154,8 @@ pub(crate) struct Frozen {
     pub into: Group,
     pub table: u64,
     pub memory: Arc<MemTable>,
+    /// With these, tables have all changes of some keys up to a number.
+    pub upto: Flushed,
 }
 
 /// See the module.

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::core::view::{Frozen, Part, View};
 use crate::cursor::{Cursor, InMemory};
-use crate::manifest::Note;
+use crate::manifest::{Flushed, Note};
 use crate::memtable::MemTable;
 use crate::policy::Group;
 use crate::sync::lock;
@@ -27,9 +27,12 @@ pub(super) fn flush(core: &Arc<Core>, work: &mut Work, part: u32, (into, table):
 fn freeze(core: &Core, part: u32, (into, table): (Group, u64)) -> Option<Frozen> {
     let _nobody_writes = lock(&core.writing);
     let mut view = View::clone(&core.view());
-    let part: &mut Part = view.parts.iter_mut().find(|known| known.id == part)?;
+    let at = view.parts.iter().position(|known| known.id == part)?;
+    let to = view.parts.get(at + 1).and_then(|next| next.from.clone());
+    let part: &mut Part = &mut view.parts[at];
+    let upto = Flushed { from: part.from.clone(), to, seq: core.visible.load(Ordering::Acquire) };
     let memory = std::mem::replace(&mut part.memory, Arc::new(MemTable::new(&core.options.order)));
-    let frozen = Frozen { into, table, memory };
+    let frozen = Frozen { into, table, memory, upto };
     view.frozen.push(frozen.clone());
     core.set_view(view);
     Some(frozen)
@@ -83,6 +86,9 @@ pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -
         front
     };
     let mut notes: Vec<_> = tables.iter().map(|table| Note::Table(table.info.clone())).collect();
+    if frozen.memory.has_operands() {
+        notes.push(Note::Flushed(frozen.upto.clone()));
+    }
     notes.push(Note::Front { position, seq });
     work.decide(core, &notes, Cause::Flush)
 }
