@@ -729,6 +729,19 @@ imbrex_error *imbrex_kv_drop(const imbrex_kv *kv,
 // The names of a store's spaces, sorted, and of their orders. The unnamed space is not among them.
 imbrex_error *imbrex_kv_spaces(const imbrex_kv *kv, imbrex_kv_list **out);
 
+// From now on pairs of the space are over when `is_over` says so, until the store is closed: that is when the last handle, snapshot and iterator of it are given
+// back. Reads do not find such pairs then, at snapshots neither, and merges delete them for good. Whoever opens the store without the function sees those that are
+// left. A later call replaces the function. Once a pair is over, it must stay so. Any thread may call the function, several at once, also in the background, and
+// also the one that was replaced. Function and `state` must stay valid as long as the process has any handle of a store, snapshot or iterator. It must not call
+// this library. An exception that leaves it ends the process.
+imbrex_error *imbrex_kv_expire(const imbrex_kv *kv,
+                               bool (*is_over)(void *state, const void *key, size_t key_len, const void *value, size_t value_len),
+                               void *state);
+
+// The same for values that begin with the time from which on they are over, as `imbrex kv put --ttl` writes them: eight bytes, little-endian, seconds since 1970,
+// and 0 for never. A value that does not begin with 0 or a time from 2020 to 9999 is never over.
+imbrex_error *imbrex_kv_expire_by_time(const imbrex_kv *kv);
+
 // How many entries; 0 for NULL.
 size_t imbrex_kv_list_len(const imbrex_kv_list *list);
 

@@ -1,14 +1,16 @@
 //! The key-value store: spaces of a store, their keys and values.
 
+mod expiry;
 mod order;
 
 use crate::error::{free, free_elsewhere, guard, imbrex_error, invalid, put, reference, text, wanted, watch_forks};
 use crate::log::listen;
-use ::imbrex_kv::{Batch, Bytewise, Iter, Kv, MAX_KEY, MAX_VALUE, Make, Order, Snapshot};
+use ::imbrex_kv::{Batch, Bytewise, Iter, Kv, MAX_KEY, MAX_VALUE, Make, Order, Snapshot, TimeInValue};
 use imbrex_bluefs::Result;
 use order::{Held, hold, known_by};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 /// Most bytes of a key.
 pub const IMBREX_KV_KEY_BYTES: usize = 65536;
@@ -287,6 +289,45 @@ pub unsafe extern "C" fn imbrex_kv_spaces(kv: *const imbrex_kv, out: *mut *mut i
         let spaces = unsafe { reference(kv)? }.kv.spaces();
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(list_of(spaces.into_iter())))) }
+    })
+}
+
+/// From now on pairs of the space are over when `is_over` says so, until the store is closed: that is when the last handle, snapshot and iterator of it are given
+/// back. Reads do not find such pairs then, at snapshots neither, and merges delete them for good. Whoever opens the store without the function sees those that are
+/// left. A later call replaces the function. Once a pair is over, it must stay so. Any thread may call the function, several at once, also in the background, and
+/// also the one that was replaced. Function and `state` must stay valid as long as the process has any handle of a store, snapshot or iterator. It must not call
+/// this library. An exception that leaves it ends the process.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_expire(
+    kv: *const imbrex_kv,
+    is_over: Option<
+        unsafe extern "C-unwind" fn(
+            state: *mut c_void,
+            key: *const c_void,
+            key_len: usize,
+            value: *const c_void,
+            value_len: usize,
+        ) -> bool,
+    >,
+    state: *mut c_void,
+) -> *mut imbrex_error {
+    guard(|| {
+        // SAFETY: the crate's contract.
+        let kv = unsafe { reference(kv)? };
+        let is_over = is_over.ok_or_else(|| invalid("the function that says which pairs are over is NULL"))?;
+        kv.kv.expire(Arc::new(expiry::Foreign { is_over, state }));
+        Ok(())
+    })
+}
+
+/// The same for values that begin with the time from which on they are over, as `imbrex kv put --ttl` writes them: eight bytes, little-endian, seconds since 1970,
+/// and 0 for never. A value that does not begin with 0 or a time from 2020 to 9999 is never over.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_expire_by_time(kv: *const imbrex_kv) -> *mut imbrex_error {
+    guard(|| {
+        // SAFETY: the crate's contract.
+        unsafe { reference(kv)? }.kv.expire(Arc::new(TimeInValue));
+        Ok(())
     })
 }
 

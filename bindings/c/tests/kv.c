@@ -338,6 +338,74 @@ static void ranges(const char *uri) {
   imbrex_kv_close(kv);
 }
 
+/* Over is what the state names; it counts the calls. */
+struct over {
+  const char *value;
+  unsigned long calls;
+};
+
+static bool is_over(void *state, const void *key, size_t key_len, const void *value, size_t value_len) {
+  struct over *over = state;
+  __atomic_fetch_add(&over->calls, 1, __ATOMIC_RELAXED);
+  CHECK(key != NULL && key_len > 0 && value != NULL);
+  return value_len == strlen(over->value) && memcmp(value, over->value, value_len) == 0;
+}
+
+static void expiry(const char *uri) {
+  /* It must be there as long as there are handles. */
+  static struct over old = {"old", 0}, stale = {"stale", 0};
+  imbrex_kv *kv = NULL, *other = NULL;
+  imbrex_kv_snapshot *before = NULL;
+  imbrex_kv_iterator *iterator = NULL;
+  done(imbrex_kv_open(uri, "over", NULL, IMBREX_KV_CREATE_NEW, &kv));
+  done(imbrex_kv_space(kv, "not over", NULL, IMBREX_KV_CREATE_NEW, &other));
+  put(kv, "a", "old");
+  put(kv, "b", "young");
+  put(kv, "c", "stale");
+  put(other, "a", "old");
+  done(imbrex_kv_snapshot_new(kv, &before));
+  has(kv, "a", "old");
+  done(imbrex_kv_expire(kv, is_over, &old));
+  has(kv, "a", NULL);
+  has_at(kv, before, "a", NULL);
+  has(kv, "b", "young");
+  has(other, "a", "old");
+  CHECK(old.calls > 0);
+  imbrex_kv_snapshot_free(before);
+  done(imbrex_kv_iterator_new(kv, NULL, &iterator));
+  done(imbrex_kv_iterator_first(iterator));
+  at(iterator, "b=young");
+  imbrex_kv_iterator_free(iterator);
+  /* Another function takes its place. */
+  done(imbrex_kv_expire(kv, is_over, &stale));
+  has(kv, "c", NULL);
+  has(kv, "a", "old");
+  /* A merge deletes for good. */
+  done(imbrex_kv_flush(kv));
+  done(imbrex_kv_compact(kv, NULL, 0, NULL, 0));
+  imbrex_kv_close(kv);
+  imbrex_kv_close(other);
+  done(imbrex_kv_open(uri, "over", NULL, IMBREX_KV_OPEN, &kv));
+  has(kv, "a", "old");
+  has(kv, "c", NULL);
+  /* The time that the value begins with, little-endian: 2020 or so, never, and no time. */
+  done(imbrex_kv_expire_by_time(kv));
+  done(imbrex_kv_put(kv, "past", 4, "\0\0\0\x60\0\0\0\0past", 12, false));
+  done(imbrex_kv_put(kv, "never", 5, "\0\0\0\0\0\0\0\0", 8, false));
+  put(kv, "text", "text, not a time");
+  has(kv, "past", NULL);
+  has(kv, "text", "text, not a time");
+  has(kv, "b", "young");
+  imbrex_kv_value *value = NULL;
+  size_t len = 0;
+  done(imbrex_kv_get(kv, NULL, "never", 5, &value));
+  CHECK(imbrex_kv_value_data(value, &len) != NULL && len == 8);
+  imbrex_kv_value_free(value);
+  done(imbrex_kv_drop(kv, "over"));
+  done(imbrex_kv_drop(kv, "not over"));
+  imbrex_kv_close(kv);
+}
+
 /* In the order of the program, which is called for it. */
 static void an_order(const char *uri) {
   imbrex_kv *logs = NULL;
@@ -556,6 +624,9 @@ static void nothing(const char *uri) {
       imbrex_kv_iterator_seek_for_prev(iterator, NULL, 1),
       imbrex_kv_iterator_next(NULL),
       imbrex_kv_iterator_prev(NULL),
+      imbrex_kv_expire(NULL, is_over, NULL),
+      imbrex_kv_expire(kv, NULL, NULL),
+      imbrex_kv_expire_by_time(NULL),
       imbrex_kv_flush(NULL),
       imbrex_kv_compact(NULL, NULL, 0, NULL, 0),
       imbrex_kv_compact(kv, NULL, 1, NULL, 0),
@@ -611,6 +682,7 @@ int main(int count, char **arguments) {
     snapshots_and_iterators(uri);
     checkpoints(uri);
     ranges(uri);
+    expiry(uri);
     batches_and_spaces(uri);
     an_order(uri);
     orders_are_forgotten(uri);

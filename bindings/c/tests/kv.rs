@@ -79,12 +79,14 @@ fn a_c_program_keeps_keys_and_values() {
 }
 
 #[test]
-fn an_exception_that_leaves_a_comparison_ends_the_process() {
+fn an_exception_that_leaves_a_function_of_the_program_ends_the_process() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = built(dir.path(), "kv_throws.cc", &["c++", "-std=c++17"]);
-    let ran = Command::new(&program).output().expect("it runs");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.signal() == Some(6) && said.contains("\"throws\""), "{}: {said}", ran.status);
+    for (arguments, words) in [(&[][..], "\"throws\""), (&["over"], "which pairs are over")] {
+        let ran = Command::new(&program).args(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.signal() == Some(6) && said.contains(words), "{}: {said}", ran.status);
+    }
 }
 
 #[test]

@@ -25,15 +25,12 @@ unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
 
-/// Ends the process where an exception passes: it would leave trees half changed behind, and locks.
-struct NoWayOut<'a>(&'a str);
+/// Ends the process where an exception passes: it would leave trees half changed behind, and locks. What it holds names the function.
+pub(super) struct NoWayOut<F: Fn() -> String>(pub(super) F);
 
-impl Drop for NoWayOut<'_> {
+impl<F: Fn() -> String> Drop for NoWayOut<F> {
     fn drop(&mut self) {
-        eprintln!(
-            "imbrex: an exception left the function that compares keys in the order {:?}; this process ends",
-            self.0
-        );
+        eprintln!("imbrex: an exception left {}; this process ends", (self.0)());
         std::process::abort();
     }
 }
@@ -44,7 +41,7 @@ impl Order for Foreign {
     }
 
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
-        let bomb = NoWayOut(&self.name);
+        let bomb = NoWayOut(|| format!("the function that compares keys in the order {:?}", self.name));
         // SAFETY: the contract of `imbrex_kv_order`.
         let found = unsafe { (self.compare)(self.state, a.as_ptr().cast(), a.len(), b.as_ptr().cast(), b.len()) };
         std::mem::forget(bomb);
