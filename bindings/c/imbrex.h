@@ -332,6 +332,37 @@ typedef struct {
   void *state;
 } imbrex_kv_order;
 
+// Bytes that the library has.
+typedef struct {
+  const void *data;
+  size_t len;
+} imbrex_kv_bytes;
+
+// How values of a space come of the one before and of operands. Functions and `state` must stay valid as long as the process has any handle of a store, snapshot
+// or iterator. Any thread may call the functions, several at once, also in the background. What they make must depend on their arguments alone. They must not call
+// this library, but for imbrex_kv_value_append(). An exception that leaves one ends the process.
+typedef struct {
+  // Appends the key's value to `result`, which is empty. `value`: the one before, NULL where there was none. `operands`: `count` of them, the oldest first.
+  void (*merge)(void *state,
+                const void *key,
+                size_t key_len,
+                const void *value,
+                size_t value_len,
+                const imbrex_kv_bytes *operands,
+                size_t count,
+                imbrex_kv_value *result);
+  // Appends one operand to `result` that does what these do together, the oldest first, and returns true. NULL, or false: there is none; then all are kept until the value
+  // before is known.
+  bool (*combine)(void *state,
+                  const void *key,
+                  size_t key_len,
+                  const imbrex_kv_bytes *operands,
+                  size_t count,
+                  imbrex_kv_value *result);
+  // What the functions are called with.
+  void *state;
+} imbrex_kv_merge_operator;
+
 // What a store has.
 typedef struct {
   // Bytes of changes in memory.
@@ -742,6 +773,11 @@ imbrex_error *imbrex_kv_expire(const imbrex_kv *kv,
 // and 0 for never. A value that does not begin with 0 or a time from 2020 to 9999 is never over.
 imbrex_error *imbrex_kv_expire_by_time(const imbrex_kv *kv);
 
+// From now on, until the store is closed, values of the space come of operands in this way. Without it, keys that have operands cannot be read, and merges keep
+// their operands as they are. Nothing stores which operator it is: give a space the same one after each opening.
+imbrex_error *imbrex_kv_set_merge_operator(const imbrex_kv *kv,
+                                           const imbrex_kv_merge_operator *operator_);
+
 // How many entries; 0 for NULL.
 size_t imbrex_kv_list_len(const imbrex_kv_list *list);
 
@@ -762,6 +798,14 @@ imbrex_error *imbrex_kv_put(const imbrex_kv *kv,
                             const void *value,
                             size_t value_len,
                             bool durable);
+
+// Merges an operand into the value of a key, as the space's operator says, without a read. `durable`: as with imbrex_kv_put().
+imbrex_error *imbrex_kv_merge(const imbrex_kv *kv,
+                              const void *key,
+                              size_t key_len,
+                              const void *operand,
+                              size_t operand_len,
+                              bool durable);
 
 // Deletes a key. One that is not there is no error.
 imbrex_error *imbrex_kv_delete(const imbrex_kv *kv, const void *key, size_t key_len, bool durable);
@@ -786,6 +830,9 @@ imbrex_error *imbrex_kv_get(const imbrex_kv *kv,
 const void *imbrex_kv_value_data(const imbrex_kv_value *value,
                                  size_t *len);
 
+// Appends bytes to the value that a merge operator makes. Other values do not change: call it there only.
+void imbrex_kv_value_append(imbrex_kv_value *result, const void *bytes, size_t len);
+
 // Gives a value back. NULL is fine.
 void imbrex_kv_value_free(imbrex_kv_value *value);
 
@@ -802,6 +849,13 @@ imbrex_error *imbrex_kv_batch_space(imbrex_kv_batch *batch,
 
 // The key gets this value. Of two changes of one key the later one counts.
 imbrex_error *imbrex_kv_batch_put(imbrex_kv_batch *batch, const void *key, size_t key_len, const void *value, size_t value_len);
+
+// The operand is merged into the key's value.
+imbrex_error *imbrex_kv_batch_merge(imbrex_kv_batch *batch,
+                                    const void *key,
+                                    size_t key_len,
+                                    const void *operand,
+                                    size_t operand_len);
 
 // The key goes.
 imbrex_error *imbrex_kv_batch_delete(imbrex_kv_batch *batch, const void *key, size_t key_len);

@@ -1,6 +1,7 @@
 //! The key-value store: spaces of a store, their keys and values.
 
 mod expiry;
+mod operator;
 mod order;
 
 use crate::error::{free, free_elsewhere, guard, imbrex_error, invalid, put, reference, text, wanted, watch_forks};
@@ -50,6 +51,49 @@ pub struct imbrex_kv_order {
         ) -> c_int,
     >,
     /// What `compare` is called with.
+    state: *mut c_void,
+}
+
+/// Bytes that the library has.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct imbrex_kv_bytes {
+    data: *const c_void,
+    len: usize,
+}
+
+/// How values of a space come of the one before and of operands. Functions and `state` must stay valid as long as the process has any handle of a store, snapshot
+/// or iterator. Any thread may call the functions, several at once, also in the background. What they make must depend on their arguments alone. They must not call
+/// this library, but for imbrex_kv_value_append(). An exception that leaves one ends the process.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct imbrex_kv_merge_operator {
+    /// Appends the key's value to `result`, which is empty. `value`: the one before, NULL where there was none. `operands`: `count` of them, the oldest first.
+    merge: Option<
+        unsafe extern "C-unwind" fn(
+            state: *mut c_void,
+            key: *const c_void,
+            key_len: usize,
+            value: *const c_void,
+            value_len: usize,
+            operands: *const imbrex_kv_bytes,
+            count: usize,
+            result: *mut imbrex_kv_value,
+        ),
+    >,
+    /// Appends one operand to `result` that does what these do together, the oldest first, and returns true. NULL, or false: there is none; then all are kept until the value
+    /// before is known.
+    combine: Option<
+        unsafe extern "C-unwind" fn(
+            state: *mut c_void,
+            key: *const c_void,
+            key_len: usize,
+            operands: *const imbrex_kv_bytes,
+            count: usize,
+            result: *mut imbrex_kv_value,
+        ) -> bool,
+    >,
+    /// What the functions are called with.
     state: *mut c_void,
 }
 
@@ -331,6 +375,21 @@ pub unsafe extern "C" fn imbrex_kv_expire_by_time(kv: *const imbrex_kv) -> *mut 
     })
 }
 
+/// From now on, until the store is closed, values of the space come of operands in this way. Without it, keys that have operands cannot be read, and merges keep
+/// their operands as they are. Nothing stores which operator it is: give a space the same one after each opening.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_set_merge_operator(
+    kv: *const imbrex_kv,
+    operator: *const imbrex_kv_merge_operator,
+) -> *mut imbrex_error {
+    guard(|| {
+        // SAFETY: the crate's contract.
+        let (kv, operator) = unsafe { (reference(kv)?, reference(operator)?) };
+        kv.kv.merge_operator(Arc::new(operator::Foreign::of(operator)?));
+        Ok(())
+    })
+}
+
 /// How many entries; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_list_len(list: *const imbrex_kv_list) -> usize {
@@ -374,6 +433,23 @@ pub unsafe extern "C" fn imbrex_kv_put(
         // SAFETY: the crate's contract.
         let (kv, key, value) = unsafe { (reference(kv)?, key_of(key, key_len)?, value_of(value, value_len)?) };
         kv.kv.put(key, value, durable)
+    })
+}
+
+/// Merges an operand into the value of a key, as the space's operator says, without a read. `durable`: as with imbrex_kv_put().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_merge(
+    kv: *const imbrex_kv,
+    key: *const c_void,
+    key_len: usize,
+    operand: *const c_void,
+    operand_len: usize,
+    durable: bool,
+) -> *mut imbrex_error {
+    guard(|| {
+        // SAFETY: the crate's contract.
+        let (kv, key, operand) = unsafe { (reference(kv)?, key_of(key, key_len)?, value_of(operand, operand_len)?) };
+        kv.kv.merge(key, operand, durable)
     })
 }
 
@@ -452,6 +528,15 @@ pub unsafe extern "C" fn imbrex_kv_value_data(value: *const imbrex_kv_value, len
     unsafe { shown(value.as_ref().map(|value| value.bytes.as_slice()), len) }
 }
 
+/// Appends bytes to the value that a merge operator makes. Other values do not change: call it there only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_value_append(result: *mut imbrex_kv_value, bytes: *const c_void, len: usize) {
+    // SAFETY: the crate's contract.
+    if let (Ok(result), Ok(bytes)) = unsafe { (exclusive(result), value_of(bytes, len)) } {
+        result.bytes.extend_from_slice(bytes);
+    }
+}
+
 /// Gives a value back. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_value_free(value: *mut imbrex_kv_value) {
@@ -501,6 +586,24 @@ pub unsafe extern "C" fn imbrex_kv_batch_put(
         // SAFETY: the crate's contract.
         let (batch, key, value) = unsafe { (exclusive(batch)?, key_of(key, key_len)?, value_of(value, value_len)?) };
         batch.batch.put(key, value);
+        Ok(())
+    })
+}
+
+/// The operand is merged into the key's value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_batch_merge(
+    batch: *mut imbrex_kv_batch,
+    key: *const c_void,
+    key_len: usize,
+    operand: *const c_void,
+    operand_len: usize,
+) -> *mut imbrex_error {
+    guard(|| {
+        // SAFETY: the crate's contract.
+        let (batch, key, operand) =
+            unsafe { (exclusive(batch)?, key_of(key, key_len)?, value_of(operand, operand_len)?) };
+        batch.batch.merge(key, operand);
         Ok(())
     })
 }

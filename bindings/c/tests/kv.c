@@ -406,6 +406,71 @@ static void expiry(const char *uri) {
   imbrex_kv_close(kv);
 }
 
+/* Values are texts; operands are appended, behind a stroke. */
+static void append(void *state, const void *key, size_t key_len, const void *value, size_t value_len, const imbrex_kv_bytes *operands,
+                   size_t count, imbrex_kv_value *result) {
+  CHECK(key_len == 1 && *(const char *)key == 'm' && count > 0 && (value != NULL || value_len == 0));
+  if (value == NULL) imbrex_kv_value_append(result, state, strlen(state));
+  imbrex_kv_value_append(result, value, value_len);
+  for (size_t i = 0; i < count; i++) {
+    imbrex_kv_value_append(result, "|", 1);
+    imbrex_kv_value_append(result, operands[i].data, operands[i].len);
+  }
+}
+
+static bool join(void *state, const void *key, size_t key_len, const imbrex_kv_bytes *operands, size_t count,
+                 imbrex_kv_value *result) {
+  (void)state;
+  CHECK(key_len == 1 && key != NULL && count > 1);
+  for (size_t i = 0; i < count; i++) {
+    if (i > 0) imbrex_kv_value_append(result, "|", 1);
+    imbrex_kv_value_append(result, operands[i].data, operands[i].len);
+  }
+  return true;
+}
+
+static void operands(const char *uri) {
+  imbrex_kv *kv = NULL;
+  imbrex_kv_snapshot *before = NULL;
+  imbrex_kv_batch *batch = NULL;
+  imbrex_kv_iterator *iterator = NULL;
+  imbrex_kv_value *value = NULL;
+  imbrex_kv_merge_operator operator = {append, NULL, "new"}, none = {NULL, join, NULL};
+  done(imbrex_kv_open(uri, "operands", NULL, IMBREX_KV_CREATE, &kv));
+  CHECK(code(imbrex_kv_merge(kv, "m", 1, "1", 1, false)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_kv_set_merge_operator(kv, &none)) == IMBREX_INVALID_ARGUMENT);
+  CHECK(code(imbrex_kv_set_merge_operator(kv, NULL)) == IMBREX_INVALID_ARGUMENT);
+  done(imbrex_kv_set_merge_operator(kv, &operator));
+  done(imbrex_kv_merge(kv, "m", 1, "1", 1, true));
+  done(imbrex_kv_snapshot_new(kv, &before));
+  done(imbrex_kv_batch_new(&batch));
+  done(imbrex_kv_batch_merge(batch, "m", 1, "2", 1));
+  done(imbrex_kv_batch_merge(batch, "m", 1, NULL, 0));
+  done(imbrex_kv_write(kv, batch, false));
+  imbrex_kv_batch_free(batch);
+  operator.combine = join;
+  done(imbrex_kv_set_merge_operator(kv, &operator));
+  for (int i = 0; i < 3; i++) {
+    has(kv, "m", "new|1|2|");
+    has_at(kv, before, "m", "new|1");
+    done(imbrex_kv_iterator_new(kv, NULL, &iterator));
+    done(imbrex_kv_iterator_first(iterator));
+    at(iterator, "m=new|1|2|");
+    imbrex_kv_iterator_free(iterator);
+    if (i == 0) done(imbrex_kv_flush(kv));
+    if (i == 1) done(imbrex_kv_compact(kv, NULL, 0, NULL, 0));
+  }
+  imbrex_kv_snapshot_free(before);
+  imbrex_kv_close(kv);
+  /* It is known as long as the store is open. */
+  done(imbrex_kv_open(uri, "operands", NULL, IMBREX_KV_OPEN, &kv));
+  CHECK(code(imbrex_kv_get(kv, NULL, "m", 1, &value)) == IMBREX_INVALID_ARGUMENT && value == NULL);
+  done(imbrex_kv_set_merge_operator(kv, &operator));
+  has(kv, "m", "new|1|2|");
+  done(imbrex_kv_drop(kv, "operands"));
+  imbrex_kv_close(kv);
+}
+
 /* In the order of the program, which is called for it. */
 static void an_order(const char *uri) {
   imbrex_kv *logs = NULL;
@@ -627,6 +692,12 @@ static void nothing(const char *uri) {
       imbrex_kv_expire(NULL, is_over, NULL),
       imbrex_kv_expire(kv, NULL, NULL),
       imbrex_kv_expire_by_time(NULL),
+      imbrex_kv_set_merge_operator(NULL, NULL),
+      imbrex_kv_merge(NULL, "k", 1, "v", 1, false),
+      imbrex_kv_merge(kv, NULL, 1, "v", 1, false),
+      imbrex_kv_merge(kv, "k", 1, NULL, 1, false),
+      imbrex_kv_batch_merge(NULL, "k", 1, "v", 1),
+      imbrex_kv_batch_merge(batch, "k", 1, NULL, 1),
       imbrex_kv_flush(NULL),
       imbrex_kv_compact(NULL, NULL, 0, NULL, 0),
       imbrex_kv_compact(kv, NULL, 1, NULL, 0),
@@ -683,6 +754,7 @@ int main(int count, char **arguments) {
     checkpoints(uri);
     ranges(uri);
     expiry(uri);
+    operands(uri);
     batches_and_spaces(uri);
     an_order(uri);
     orders_are_forgotten(uri);

@@ -82,7 +82,12 @@ fn a_c_program_keeps_keys_and_values() {
 fn an_exception_that_leaves_a_function_of_the_program_ends_the_process() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = built(dir.path(), "kv_throws.cc", &["c++", "-std=c++17"]);
-    for (arguments, words) in [(&[][..], "\"throws\""), (&["over"], "which pairs are over")] {
+    let all = [
+        (&[][..], "\"throws\""),
+        (&["over"], "which pairs are over"),
+        (&["merged", "too"], "merges operands into a value"),
+    ];
+    for (arguments, words) in all {
         let ran = Command::new(&program).args(arguments).output().expect("it runs");
         let said = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.signal() == Some(6) && said.contains(words), "{}: {said}", ran.status);

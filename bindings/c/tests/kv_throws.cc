@@ -1,4 +1,4 @@
-/* An exception leaves the function that compares keys, or with an argument the one that says what is over: tests/kv.rs compiles and runs this. */
+/* An exception leaves the function that compares keys, or with an argument the one that says what is over, or with two the one that merges operands: tests/kv.rs compiles and runs this. */
 #include "imbrex.h"
 
 #include <stdexcept>
@@ -6,6 +6,10 @@
 static int throws(void *, const void *, size_t, const void *, size_t) { throw std::runtime_error("no such luck"); }
 
 static bool over(void *, const void *, size_t, const void *, size_t) { throw std::runtime_error("no such luck"); }
+
+static void merges(void *, const void *, size_t, const void *, size_t, const imbrex_kv_bytes *, size_t, imbrex_kv_value *) {
+  throw std::runtime_error("no such luck");
+}
 
 int main(int count, char **) {
   const imbrex_kv_order order = {"throws", throws, nullptr};
@@ -17,7 +21,13 @@ int main(int count, char **) {
       imbrex_kv *plain = nullptr;
       imbrex_error_free(imbrex_kv_space(kv, "plain", nullptr, IMBREX_KV_CREATE, &plain));
       imbrex_error_free(imbrex_kv_put(plain, "k", 1, "v", 1, false));
-      imbrex_error_free(imbrex_kv_expire(plain, over, nullptr));
+      const imbrex_kv_merge_operator merger = {merges, nullptr, nullptr};
+      if (count > 2) {
+        imbrex_error_free(imbrex_kv_set_merge_operator(plain, &merger));
+        imbrex_error_free(imbrex_kv_merge(plain, "k", 1, "v", 1, false));
+      } else {
+        imbrex_error_free(imbrex_kv_expire(plain, over, nullptr));
+      }
       imbrex_error_free(imbrex_kv_get(plain, nullptr, "k", 1, &value));
       return 5;
     }
