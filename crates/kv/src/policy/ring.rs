@@ -198,19 +198,50 @@ impl Ring {
         let due = due(tree.of, self.sizes)?;
         let at = tree.of.parts.iter().position(|part| part.id == due.id)?;
         let busy = |job: &Job| job.part == due.id;
+        let flush = |part: u32| Choice::Flush { part, into: Group { level: 0, part }, table: self.sizes.table };
         if self.is_deep(tree, at) {
             let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
-            let busy = tree.of.jobs.iter().any(busy) || own < 2;
-            return if busy { None } else { self.merge_slices(tree, at) };
+            if !tree.of.jobs.iter().any(busy)
+                && own >= WORTH
+                && let Some(merge) = self.merge_slices(tree, at)
+            {
+                return Some(merge);
+            }
+        } else if self.fits(tree, at) {
+            return Some(flush(due.id));
         }
-        if self.fits(tree, at) {
-            return Some(Choice::Flush {
-                part: due.id,
-                into: Group { level: 0, part: due.id },
-                table: self.sizes.table,
-            });
+        self.instead(tree, due).map(flush)
+    }
+
+    /// The partition that is flushed while the one that is due waits for the jobs under way: the largest that need not wait, if it is worth a slice.
+    fn instead(&self, tree: &Tree, due: &Part) -> Option<u32> {
+        let full = tree.of.parts.iter().map(|part| part.bytes).sum::<u64>() >= self.sizes.memtable;
+        if tree.of.jobs.is_empty() || !full {
+            return None;
         }
-        None
+        let may = |(at, part): &(usize, &Part)| {
+            part.id != due.id && part.bytes >= due.bytes / 2 && !self.is_deep(tree, *at) && self.fits(tree, *at)
+        };
+        let parts = tree.of.parts.iter().enumerate().filter(may);
+        parts.max_by_key(|(_, part)| part.bytes).map(|(_, part)| part.id)
+    }
+
+    /// Slices of a partition that are worth a merge before all of it is swept: while that lasts its successors have the more room for slices of their own.
+    fn slim(&self, tree: &Tree, at: usize) -> Option<Choice> {
+        let share = &tree.shares[at];
+        let (_, bytes) = self.slices_to_merge(tree, at)?;
+        let deep = depth(tree.of.order, share.upper.iter().copied()) * 2 > self.slices;
+        if deep && bytes * 8 <= share.bytes { self.merge_slices(tree, at) } else { None }
+    }
+
+    /// Slices that are merged while the drive has time, so that nobody waits for it later.
+    fn ahead(&self, tree: &Tree) -> Option<Choice> {
+        if tree.of.goal != Goal::Ahead {
+            return None;
+        }
+        let depth = |at: &usize| depth(tree.of.order, tree.shares[*at].upper.iter().copied());
+        let at = (0..tree.shares.len()).max_by_key(depth).filter(|at| depth(at) * 3 >= self.slices * 2)?;
+        self.merge_slices(tree, at)
     }
 
     /// Whether this partition has as many slices as it may have.
@@ -553,7 +584,7 @@ impl Policy for Ring {
         let Some(share) = self.over(&tree).or(stuck) else {
             let more = match of.goal {
                 Goal::All => self.rewrite(&tree, self.most(&tree), |table| table.has_waste(of.settled)),
-                _ => due(of, self.sizes).and_then(|_| self.make_room(&tree)),
+                _ => due(of, self.sizes).and_then(|_| self.make_room(&tree)).or_else(|| self.ahead(&tree)),
             };
             return more.unwrap_or(Choice::Nothing);
         };
@@ -571,7 +602,8 @@ impl Policy for Ring {
             }
         }
         if !share.upper.is_empty() {
-            return self.sweep(&tree, share);
+            let at = of.parts.iter().position(|part| part.id == share.part.id);
+            return at.and_then(|at| self.slim(&tree, at)).unwrap_or_else(|| self.sweep(&tree, share));
         }
         // There is no room for its tombstones. Another sweep may make some, if it does not lack a zone in its middle: it would never end.
         let has_room = |share: &&Share| !share.upper.is_empty() && u64::from(of.free) >= tree.need(share.bytes);
@@ -607,8 +639,15 @@ impl Policy for Ring {
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
         // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.
         let at = due.and_then(|due| of.parts.iter().position(|part| part.id == due.id));
-        if let Some(bytes) = at.and_then(|at| self.waits(&tree, at)) {
-            return Pressure::Slow(headroom / (steps(bytes) + MORE));
+        if let Some((bytes, due)) = at.and_then(|at| Some((self.waits(&tree, at)?, due?))) {
+            let parts = steps(bytes) + MORE;
+            // Others are flushed meanwhile, but the log has what waits.
+            let log = (longest(self.sizes) - log) / parts;
+            return Pressure::Slow(if self.instead(&tree, due).is_some() {
+                log.min(headroom / 4)
+            } else {
+                headroom / parts
+            });
         }
         if of.jobs.iter().all(|job| job.kind != Kind::Sweep) {
             return if due.is_some() { Pressure::Slow(headroom / 4) } else { Pressure::None };
