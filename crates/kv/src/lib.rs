@@ -12,6 +12,7 @@ mod manifest;
 mod memtable;
 mod options;
 mod order;
+mod piece;
 pub mod policy;
 mod ranges;
 mod read;
@@ -24,6 +25,7 @@ mod work;
 mod write;
 
 pub use api::engine::{Figures, Metrics, Watch};
+pub use api::ingest::Ingest;
 pub use api::store::{Kv, Make, Snapshot};
 pub use api::zones::{Holds, ZoneContent};
 pub use batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};

@@ -71,8 +71,8 @@ pub(crate) fn get_now(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
         // In this order: whatever was written before this call is in the view.
         let view = core.view();
         let seq = core.visible.load(Ordering::Acquire);
-        // A range that was deleted since makes another view, and is there before its number is seen.
-        if core.last_range() <= view.ranges.newest() {
+        // What makes another view is there before its number is seen.
+        if core.is_whole(&view) {
             return get(core, &view, key, seq);
         }
     }
@@ -85,14 +85,14 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
     let is_there = |value: &Vec<u8>| !core.spaces.is_over(key, value);
     let floor = view.ranges.floor(order, key, seq);
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
-    // Changes in memory are newer than all in tables; those being flushed are older than the others.
+    // Those being flushed are older than the others in memory.
     let frozen = view.frozen.iter().rev().map(|frozen| &frozen.memory);
     for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
-            if !core.has_holes() {
+            if found.seq > view.ingested {
                 return Ok(value(found.kind, found.value).filter(|_| found.seq >= floor).filter(is_there));
             }
-            // Behind a hole of the log a table may have a newer one.
+            // A table may have a newer one.
             newest = Some((found.seq, found.kind, found.value));
             break;
         }

@@ -164,6 +164,9 @@ pub(crate) struct View {
     pub frozen: Vec<Frozen>,
     pub tables: Arc<Tables>,
     pub ranges: Arc<Ranges>,
+    /// Up to this number tables may have newer changes of a key than memory has: that of the last pairs that were ingested, or what the opening found. Above it
+    /// memory is newer.
+    pub ingested: u64,
 }
 
 impl View {

@@ -18,7 +18,7 @@ pub(super) struct Keep {
     others: Option<(Arc<Tables>, BTreeSet<u64>)>,
     /// Ranges that are deleted, durably.
     ranges: Option<RangeTombstones>,
-    /// From this number on a delete may hide something in memory. Only behind a hole of the log memory has what is older than a table.
+    /// From this number on a delete may hide something in memory. Memory has what is older than a table only up to the view's [ingested](crate::core::view::View).
     memory: u64,
 }
 
@@ -28,9 +28,14 @@ impl Keep {
         let mut seqs = core.reader_seqs();
         seqs.push(u64::MAX);
         let view = core.view();
-        let oldest = || view.memory().map(|memory| memory.oldest().1).min();
-        let memory = core.has_holes().then(oldest).flatten().unwrap_or(u64::MAX);
+        let oldest = view.memory().map(|memory| memory.oldest().1).min();
+        let memory = oldest.filter(|oldest| *oldest <= view.ingested).unwrap_or(u64::MAX);
         Keep { seqs, others: None, ranges: view.ranges.noted(core.order()), memory }
+    }
+
+    /// Of pairs that are newer than all else: each of them.
+    pub fn all() -> Keep {
+        Keep { seqs: vec![u64::MAX], others: None, ranges: None, memory: u64::MAX }
     }
 
     /// Of a merge of these `inputs`, which are among the tables.
@@ -129,7 +134,7 @@ mod tests {
     use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 
     #[test]
-    fn behind_a_hole_of_the_log_a_delete_stays_that_memory_needs() {
+    fn a_delete_stays_that_memory_needs() {
         let drive = Drive { device: Arc::new(Emulator::memory(&Config::tiny()).unwrap()), survivor: None };
         let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: recover::budget() }];
         Volume::format(&drive, &FormatOptions { uuid: None, tenants, force: false }).unwrap();
@@ -142,7 +147,7 @@ mod tests {
             |seq: u64| Keep::of_merge(&core, core.view().tables.clone(), BTreeSet::new()).may_drop(&core, &key, seq);
         // What memory has is newer than all in tables.
         assert!(dropped(9));
-        core.add_damage(vec!["a hole".into()]);
+        core.ingest(&[], 7);
         assert_eq!((dropped(5), dropped(6)), (true, false));
     }
 }

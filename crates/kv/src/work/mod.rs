@@ -6,6 +6,7 @@
 //! The maintenance thread works through choices. Whoever puts may have to: when the policy holds puts back, or when there is no such thread.
 
 mod flush;
+mod ingest;
 mod keep;
 mod merge;
 mod output;
@@ -16,6 +17,7 @@ use crate::core::file::InTable;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
+use crate::piece::Piece;
 use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::lock;
 use imbrex_device::{Cause, Code, Result};
@@ -68,15 +70,32 @@ enum Done {
 impl Work {
     /// Makes and carries out one choice. Where a zone lacks for it, iterators give back what they keep.
     fn one(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
+        self.one_with(core, policy, goal, None)
+    }
+
+    /// The same, where the beginning of a piece may be what is flushed.
+    fn one_with(
+        &mut self,
+        core: &Arc<Core>,
+        policy: &dyn Policy,
+        goal: Goal,
+        mut piece: Option<&mut Piece>,
+    ) -> Result<Done> {
         loop {
-            match self.choice(core, policy, goal) {
+            match self.choice(core, policy, goal, piece.as_deref_mut()) {
                 Err(error) if error.code() == Code::NoSpace && core.take_back() => {}
                 done => return done,
             }
         }
     }
 
-    fn choice(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
+    fn choice(
+        &mut self,
+        core: &Arc<Core>,
+        policy: &dyn Policy,
+        goal: Goal,
+        piece: Option<&mut Piece>,
+    ) -> Result<Done> {
         if let Some(seq) = self.undone {
             self.finish(core, seq, Cause::Compaction)?;
         }
@@ -95,7 +114,9 @@ impl Work {
             return Ok(Done::Other);
         }
         let settled = core.settled();
-        let choice = policy.choose(&Tree::of(core, goal).snapshot());
+        let mut tree = Tree::of(core, goal);
+        let front = piece.map(|piece| (tree.begin(piece), piece));
+        let choice = policy.choose(&tree.snapshot());
         if let Some(error) = blocked
             && !matches!(choice, Choice::Merge(_) | Choice::End | Choice::Relabel(..))
         {
@@ -107,7 +128,10 @@ impl Work {
         match choice {
             Choice::Nothing => return Ok(Done::Nothing),
             Choice::Flush { part, into, table } => {
-                let flushed = flush::flush(core, self, part, (into, table));
+                let flushed = match front {
+                    Some((front, piece)) if front.part == part => ingest::ingest(core, self, (piece, front.end), (into, table)),
+                    _ => flush::flush(core, self, part, (into, table)),
+                };
                 // Also where the commit has failed: it is made up for.
                 ranges::kept(core, settled);
                 flushed?;
@@ -240,6 +264,22 @@ impl Worker {
                 self.thread.ring();
             }
         }
+        Ok(())
+    }
+
+    /// Makes tables of a piece, and makes them count. What is not done when it fails is left in the piece.
+    ///
+    /// # Errors
+    /// `NoSpace`; `NotFound` where the space was dropped; those of the work.
+    pub fn ingest(&self, piece: &mut Piece) -> Result<()> {
+        self.make_room(piece.bytes(), false)?;
+        while !piece.is_empty() {
+            let done = self.work().one_with(&self.core, self.policy.as_ref(), Goal::Usual, Some(piece))?;
+            if done == Done::Nothing && !self.core.take_back() {
+                return Err(self.core.no_space());
+            }
+        }
+        self.thread.ring();
         Ok(())
     }
 
