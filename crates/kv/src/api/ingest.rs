@@ -37,17 +37,23 @@ impl Ingest {
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let core = self.kv.core();
         check_pair(core, key.len(), value.len())?;
-        let key = full(self.piece.space, key);
-        if self.last.as_ref().is_some_and(|last| core.order().compare(last, &key).is_ge()) {
-            let sentence = "the key is not behind the one before it; sorted input has ascending keys, and each once";
+        if !self.may_follow(key) {
+            let sentence = "the key is not behind the one before it; ingest ascending keys, each once, or put them";
             return Err(core.refused(Code::InvalidArgument, sentence));
         }
+        let key = full(self.piece.space, key);
         if self.piece.memory() + key.len() + value.len() > core.options.memtable_bytes {
             self.commit()?;
         }
         self.piece.push(&key, value);
         self.last = Some(key);
         Ok(())
+    }
+
+    /// Whether a key is behind the last one that was taken.
+    pub fn may_follow(&self, key: &[u8]) -> bool {
+        let behind = |last: &Vec<u8>| self.kv.core().order().compare(last, &full(self.piece.space, key)).is_lt();
+        self.last.as_ref().is_none_or(behind)
     }
 
     /// All pairs that were taken are there, and durable, when it returns. More may follow.

@@ -186,6 +186,12 @@ impl View {
         self.parts.iter().map(|part| &part.memory).chain(self.frozen.iter().rev().map(|frozen| &frozen.memory))
     }
 
+    /// Whether memory has a change of the key that is not newer than `seq`.
+    pub fn memory_has(&self, order: &dyn Order, key: &[u8], seq: u64) -> bool {
+        let frozen = self.frozen.iter().map(|frozen| &frozen.memory);
+        std::iter::once(&self.part(order, key).memory).chain(frozen).any(|memory| memory.get(key, seq).is_some())
+    }
+
     /// Bytes of changes in memory.
     pub fn in_memory(&self) -> usize {
         self.memory().map(|memory| memory.bytes()).sum()

@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::core::file::TableFile;
-use crate::core::view::Tables;
+use crate::core::view::View;
 use crate::cursor::{At, Cursor};
 use crate::ranges::RangeTombstones;
 use crate::table::Kind;
@@ -14,12 +14,10 @@ use std::sync::Arc;
 pub(super) struct Keep {
     /// Numbers that somebody reads at, ascending, and the newest.
     seqs: Vec<u64>,
-    /// All tables, and the numbers of those that are merged; a delete may hide something in the others. `None`: anything may be below.
-    others: Option<(Arc<Tables>, BTreeSet<u64>)>,
+    /// What there is, and the numbers of the tables that are merged; a delete may hide something in the rest. `None`: anything may be below.
+    others: Option<(Arc<View>, BTreeSet<u64>)>,
     /// Ranges that are deleted, durably.
     ranges: Option<RangeTombstones>,
-    /// From this number on a delete may hide something in memory. Memory has what is older than a table only up to the view's [ingested](crate::core::view::View).
-    memory: u64,
 }
 
 impl Keep {
@@ -27,20 +25,17 @@ impl Keep {
     pub fn of_memory(core: &Core) -> Keep {
         let mut seqs = core.reader_seqs();
         seqs.push(u64::MAX);
-        let view = core.view();
-        let oldest = view.memory().map(|memory| memory.oldest().1).min();
-        let memory = oldest.filter(|oldest| *oldest <= view.ingested).unwrap_or(u64::MAX);
-        Keep { seqs, others: None, ranges: view.ranges.noted(core.order()), memory }
+        Keep { seqs, others: None, ranges: core.view().ranges.noted(core.order()) }
     }
 
     /// Of pairs that are newer than all else: each of them.
     pub fn all() -> Keep {
-        Keep { seqs: vec![u64::MAX], others: None, ranges: None, memory: u64::MAX }
+        Keep { seqs: vec![u64::MAX], others: None, ranges: None }
     }
 
-    /// Of a merge of these `inputs`, which are among the tables.
-    pub fn of_merge(core: &Core, tables: Arc<Tables>, inputs: BTreeSet<u64>) -> Keep {
-        Keep { others: Some((tables, inputs)), ..Keep::of_memory(core) }
+    /// Of a merge of these `inputs`, which are among the tables of the view.
+    pub fn of_merge(core: &Core, view: Arc<View>, inputs: BTreeSet<u64>) -> Keep {
+        Keep { others: Some((view, inputs)), ..Keep::of_memory(core) }
     }
 
     /// The first reader that sees a change with this number.
@@ -57,11 +52,11 @@ impl Keep {
 
     /// Whether a delete hides nothing that is not merged, and no reader needs it.
     fn may_drop(&self, core: &Core, key: &[u8], seq: u64) -> bool {
-        let Some((tables, inputs)) = &self.others else { return false };
+        let Some((view, inputs)) = &self.others else { return false };
         let older = |table: &&Arc<TableFile>| !inputs.contains(&table.info.id) && table.info.seqs.0 < seq;
-        seq <= self.memory
-            && self.reader(seq) == self.reader(0)
-            && !tables.with_key(core.order(), key).iter().any(older)
+        self.reader(seq) == self.reader(0)
+            && !view.tables.with_key(core.order(), key).iter().any(older)
+            && !(seq <= view.ingested && view.memory_has(core.order(), key, seq.saturating_sub(1)))
     }
 }
 
@@ -144,10 +139,10 @@ mod tests {
         let key = crate::space::full(0, b"key");
         core.view().parts[0].memory.add(5, Kind::Put, &key[..], b"old", (0, 5));
         let dropped =
-            |seq: u64| Keep::of_merge(&core, core.view().tables.clone(), BTreeSet::new()).may_drop(&core, &key, seq);
+            |seq: u64| Keep::of_merge(&core, core.view(), BTreeSet::new()).may_drop(&core, &key, seq);
         // What memory has is newer than all in tables.
         assert!(dropped(9));
         core.ingest(&[], 7);
-        assert_eq!((dropped(5), dropped(6)), (true, false));
+        assert_eq!((dropped(5), dropped(6), dropped(8)), (true, false, true));
     }
 }
