@@ -561,7 +561,7 @@ pub unsafe extern "C" fn imbrex_kv_write(
 }
 
 /// Begins to take pairs of a space in the order of their keys, which are written as tables at once: once, and at the drive's rate. It gathers as many bytes as
-/// memtable=SIZE of the URI, and makes one piece of them, or several where partitions of the store end. A piece is there at once and durably, as if it
+/// memtable=SIZE of the URI, and makes one piece of them, or several where partitions of the store end. The larger that is, the less time it takes. A piece is there at once and durably, as if it
 /// were one batch. All pieces together are not. It keeps the store open. IMBREX_NOT_FOUND: the space was dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_kv_ingest_new(

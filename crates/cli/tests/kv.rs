@@ -329,7 +329,8 @@ fn sorted_pairs_are_loaded_up_to_one_that_is_not_behind_the_one_before() {
     let sentence = fails(at.kv_given("load", &["--sorted"], b"a\t1\nb\t2\nx\n"), 1);
     says(&sentence, &["line 3 has no tab", "the first 2 pairs are stored"]);
     let key = "k".repeat(MAX_KEY);
-    let sentence = fails(at.kv_given("load", &["--sorted"], format!("c\t1\n{key}\t{}\n", "v".repeat(900_000)).as_bytes()), 1);
+    let sentence =
+        fails(at.kv_given("load", &["--sorted"], format!("c\t1\n{key}\t{}\n", "v".repeat(900_000)).as_bytes()), 1);
     says(&sentence, &["line 2", "too long for a zone of this drive", "the first pair is stored"]);
     assert_eq!(keys(&at), ["a", "b", "c"]);
     // A space has its own.

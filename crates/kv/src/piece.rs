@@ -1,7 +1,7 @@
 //! Pairs in memory that are ingested next: those of a space, in the order of keys.
 
-use crate::cursor::{At, Cursor};
 use crate::core::file::INGESTED;
+use crate::cursor::{At, Cursor};
 use crate::order::Order;
 use crate::space::MARK;
 use crate::table::Kind;
@@ -64,7 +64,8 @@ impl Piece {
     /// Where the pairs before this key end, and bytes of those that are left.
     pub fn before(&self, order: &dyn Order, until: Option<&[u8]>) -> (usize, u64) {
         let left = self.done..self.pairs.len();
-        let end = until.map_or(left.end, |until| self.partition_point(left.clone(), |key| order.compare(key, until).is_lt()));
+        let end =
+            until.map_or(left.end, |until| self.partition_point(left.clone(), |key| order.compare(key, until).is_lt()));
         (end, self.bytes_of(left.start..end))
     }
 

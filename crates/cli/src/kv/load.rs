@@ -125,7 +125,10 @@ impl Loading<'_> {
                         let (unit, number) = (self.pairs.unit(), self.taken + 1);
                         self.write()?;
                         return Err(match why {
-                            None => Failure::failed(format!("{unit} {} has a key that is not behind the one before it; sort the pairs, or leave --sorted out", count(number))),
+                            None => Failure::failed(format!(
+                                "{unit} {} has a key that is not behind the one before it; sort the pairs, or leave --sorted out",
+                                count(number)
+                            )),
                             Some(error) => refused(unit, number, error),
                         });
                     }

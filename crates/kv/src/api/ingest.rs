@@ -9,7 +9,7 @@ use imbrex_device::{Code, Result};
 /// Takes the pairs of a space in the order of their keys, and writes them as tables at once: neither into the write-ahead log nor into memory where reads look.
 ///
 /// It gathers as much as the store's memory may have ([`Options::memtable_bytes`](crate::Options)), and makes one *piece* of it, or several where partitions of the
-/// store end. A piece is there at once and durably, as if it had been put and synced as one batch at that moment: it replaces what its keys had, and others may put,
+/// store end. The larger that is, the less of the time goes into commits. A piece is there at once and durably, as if it had been put and synced as one batch at that moment: it replaces what its keys had, and others may put,
 /// delete and read meanwhile. All of the ingest together is not atomic. Where it is dropped or fails, the pieces that are there stay, and the rest is not there.
 /// Puts of others wait while a piece is made durable.
 pub struct Ingest {

@@ -272,11 +272,13 @@ impl Core {
         look(&lock(&self.state).manifest)
     }
 
-    /// Notes what is decided, in memory. Returns the number that a commit has to reach.
+    /// Notes what is decided, in memory. Returns the number that a commit has to reach. Of nothing the log has no record: the commit is for tables alone.
     pub fn note(&self, notes: &[Note]) -> u64 {
         let mut s = lock(&self.state);
         let before = s.records.len();
-        s.records.push(|out| record(notes, out));
+        if !notes.is_empty() {
+            s.records.push(|out| record(notes, out));
+        }
         // There each note is a record.
         s.snapshot.0 += (s.records.len() - before) as u64 + notes.len() as u64 * (AROUND_RECORD + 1);
         s.seq += 1;

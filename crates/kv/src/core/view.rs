@@ -186,6 +186,12 @@ impl View {
         self.parts.iter().map(|part| &part.memory).chain(self.frozen.iter().rev().map(|frozen| &frozen.memory))
     }
 
+    /// The oldest record of the log that has what neither tables nor the metadata have: where it stands, and its number; `u64::MAX`: there is none.
+    pub fn oldest_record(&self) -> (u64, u64) {
+        let all = self.memory().map(|memory| memory.oldest()).chain(self.ranges.oldest_record());
+        all.min().unwrap_or((u64::MAX, u64::MAX))
+    }
+
     /// Whether memory has a change of the key that is not newer than `seq`.
     pub fn memory_has(&self, order: &dyn Order, key: &[u8], seq: u64) -> bool {
         let frozen = self.frozen.iter().map(|frozen| &frozen.memory);

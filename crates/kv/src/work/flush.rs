@@ -42,13 +42,6 @@ fn write(core: &Arc<Core>, frozen: &Frozen) -> Result<Vec<Arc<TableFile>>> {
     write_tables(core, (frozen.into, frozen.table), &mut Kept::new(core, cursor, Keep::of_memory(core)))
 }
 
-/// From where on the log counts with this view, where the next change has that number. Nobody writes meanwhile.
-pub(super) fn front(core: &Core, view: &View, next: u64) -> Result<Note> {
-    let oldest = view.memory().map(|memory| memory.oldest()).chain(view.ranges.oldest_record()).min();
-    let (position, seq) = oldest.unwrap_or((u64::MAX, u64::MAX)).min((core.wal()?.end(), next));
-    Ok(Note::Front { position, seq })
-}
-
 pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -> Result<()> {
     // A batch may have changes of other partitions, too. The table must not outlive those, so the log is durable before it counts: the same flush is for both.
     core.wal()?.write()?;
@@ -71,7 +64,9 @@ pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -
         let mut next = View::clone(&core.view());
         next.frozen.retain(|other| !Arc::ptr_eq(&other.memory, &frozen.memory));
         next.tables = Arc::new(next.tables.with(core.order(), &tables, &[]));
-        notes.push(front(core, &next, core.visible.load(Ordering::Acquire) + 1)?);
+        let end = (core.wal()?.end(), core.visible.load(Ordering::Acquire) + 1);
+        let (position, seq) = next.oldest_record().min(end);
+        notes.push(Note::Front { position, seq });
         core.set_view(next);
     }
     work.decide(core, &notes, Cause::Flush)

@@ -4,18 +4,16 @@
 //! the description of a table has the one that counts.
 
 use super::Work;
-use super::flush::front;
 use super::keep::{Keep, Kept};
 use super::output::{TRIES, are_durable, died, give_up, write_tables};
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::cursor::Cursor;
-use crate::piece::Piece;
 use crate::manifest::Note;
+use crate::piece::Piece;
 use crate::policy::Group;
 use crate::sync::lock;
-use crate::wal::Wal;
 use crate::write::{append, insert};
 use imbrex_device::{Cause, Result};
 use std::sync::Arc;
@@ -46,18 +44,19 @@ pub(super) fn ingest(
 /// Nobody writes meanwhile: what is put behind them must not outlive them, nor be seen before.
 fn count(core: &Core, work: &mut Work, space: u16, tables: &[Arc<TableFile>]) -> Result<bool> {
     let _nobody_writes = lock(&core.writing);
-    let mut batch = Batch::new();
+    let (wal, mut batch) = (core.wal()?, Batch::new());
     batch.ingest();
-    // All that was put before is durable with them.
     let (at, seq) = append(core, (&batch, space), false).inspect_err(|_| give_up(core, tables))?;
-    let written = core.wal().and_then(Wal::write).inspect_err(|_| give_up(core, tables));
-    let durable = written.and_then(|()| are_durable(core, tables, Cause::Flush));
+    // All that was put before is durable with them, where no table has it.
+    let (position, next) = core.view().oldest_record().min((wal.end(), seq + 1));
+    let written = if next <= seq { wal.write() } else { Ok(()) };
+    let durable = written.inspect_err(|_| give_up(core, tables)).and_then(|()| are_durable(core, tables, Cause::Flush));
     let mut counted = Ok(());
     if matches!(durable, Ok(true)) {
         let number = |table: &Arc<TableFile>| table.changed(|info| (info.seqs, info.ingested) = ((seq, seq), true));
         let tables: Vec<_> = tables.iter().map(number).collect();
         let mut notes: Vec<_> = tables.iter().map(|table| Note::Table(table.info.clone())).collect();
-        notes.extend(front(core, &core.view(), seq + 1));
+        notes.push(Note::Front { position, seq: next });
         counted = work.decide(core, &notes, Cause::Flush);
         core.ingest(&tables, seq);
     }

@@ -138,8 +138,7 @@ mod tests {
         let (core, _) = recover::open(&volume.tenant(recover::TENANT).unwrap(), Options::default()).unwrap();
         let key = crate::space::full(0, b"key");
         core.view().parts[0].memory.add(5, Kind::Put, &key[..], b"old", (0, 5));
-        let dropped =
-            |seq: u64| Keep::of_merge(&core, core.view(), BTreeSet::new()).may_drop(&core, &key, seq);
+        let dropped = |seq: u64| Keep::of_merge(&core, core.view(), BTreeSet::new()).may_drop(&core, &key, seq);
         // What memory has is newer than all in tables.
         assert!(dropped(9));
         core.ingest(&[], 7);

@@ -1,7 +1,7 @@
 //! What the store does in the background: it asks the [policy](crate::policy) what is to be done, and carries that out. One choice at a time.
 //!
-//! Each choice is one record of the metadata log, durable before the next choice is made. So a cut log never has half of a choice, nor one without those
-//! before it.
+//! Each choice is one record of the metadata log, durable before the next choice is made; where tables only get another group, with the next. So a cut log never has
+//! half of a choice, nor one without those before it.
 //!
 //! The maintenance thread works through choices. Whoever puts may have to: when the policy holds puts back, or when there is no such thread.
 
@@ -89,13 +89,7 @@ impl Work {
         }
     }
 
-    fn choice(
-        &mut self,
-        core: &Arc<Core>,
-        policy: &dyn Policy,
-        goal: Goal,
-        piece: Option<&mut Piece>,
-    ) -> Result<Done> {
+    fn choice(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal, piece: Option<&mut Piece>) -> Result<Done> {
         if let Some(seq) = self.undone {
             self.finish(core, seq, Cause::Compaction)?;
         }
@@ -129,7 +123,9 @@ impl Work {
             Choice::Nothing => return Ok(Done::Nothing),
             Choice::Flush { part, into, table } => {
                 let flushed = match front {
-                    Some((front, piece)) if front.part == part => ingest::ingest(core, self, (piece, front.end), (into, table)),
+                    Some((front, piece)) if front.part == part => {
+                        ingest::ingest(core, self, (piece, front.end), (into, table))
+                    }
                     _ => flush::flush(core, self, part, (into, table)),
                 };
                 // Also where the commit has failed: it is made up for.
@@ -153,7 +149,7 @@ impl Work {
                 left.pop();
                 self.decide(core, &[Note::Jobs(left)], Cause::Compaction)?;
             }
-            Choice::Relabel(tables, group) => self.relabel(core, tables, group)?,
+            Choice::Relabel(tables, group) => Work::relabel(core, tables, group),
             Choice::Window(window) => {
                 core.close_zones(|_, zone| window.zones.contains(&zone));
                 self.decide(core, &[Note::Window(window)], Cause::Compaction)?;
@@ -188,13 +184,14 @@ impl Work {
         self.decide(core, &notes, Cause::Compaction)
     }
 
-    fn relabel(&mut self, core: &Core, tables: Vec<u64>, group: Group) -> Result<()> {
+    fn relabel(core: &Core, tables: Vec<u64>, group: Group) {
         let view = core.view();
         let files: Vec<_> = tables.iter().filter_map(|id| view.tables.get(*id)).collect();
         core.close_zones(|_, zone| files.iter().any(|file| file.info.zone == zone));
         let moved: Vec<_> = files.iter().map(|file| file.changed(|info| info.group = group)).collect();
         core.change_tables(&moved, &[]);
-        self.decide(core, &[Note::Relabel(tables, group)], Cause::Compaction)
+        // Nothing is written or freed for it: the next commit makes it durable, or it is chosen again.
+        core.note(&[Note::Relabel(tables, group)]);
     }
 
     /// Bytes that may be put now, as the policy says; works for them where that is needed. `deletes`: what comes only deletes, so it makes room even where there is

@@ -4,7 +4,9 @@
 //! many seeds.
 
 use crate::support::{configs, options, value};
-use imbrex_crashkit::{Crash, Entry, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds};
+use imbrex_crashkit::{
+    Crash, Entry, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds,
+};
 use imbrex_device::{Code, Drive, Error};
 use imbrex_kv::policy::ALL;
 use imbrex_kv::{Batch, Bytewise, Kv, Make, Options, Order};
@@ -143,6 +145,9 @@ impl Random {
                         let number = log.begun(vec![(k, To::Ingested(len))]);
                         numbers.push(number);
                         ingest.put(&key(k), &content(number, k, len))?;
+                        if rng.random_range(0..6) == 0 {
+                            ingest.finish()?;
+                        }
                     }
                     ingest.finish()
                 };
@@ -303,7 +308,8 @@ impl Subject for Random {
         let mut fits = least == 0 && found == model;
         let mut kept = BTreeMap::new();
         // Pairs that the process died in ingesting: any number of them may be there.
-        let is_under_way = |entry: &Entry<Op>| entry.status == Status::Begun && matches!(entry.op[0].1, To::Ingested(_));
+        let is_under_way =
+            |entry: &Entry<Op>| entry.status == Status::Begun && matches!(entry.op[0].1, To::Ingested(_));
         let under_way = entries.iter().rposition(|entry| !is_under_way(entry)).map_or(0, |last| last + 1);
         for (number, entry) in entries.iter().enumerate() {
             match entry.op[0].1 {

@@ -417,7 +417,8 @@ fn others_put_and_read_meanwhile() {
                     let mut iter = store.iter_at(&at).unwrap();
                     for (n, was) in first.iter().enumerate() {
                         iter.seek(&key(n as u64)).unwrap();
-                        let here = iter.get().filter(|(found, _)| *found == key(n as u64)).map(|(_, value)| value.to_vec());
+                        let here =
+                            iter.get().filter(|(found, _)| *found == key(n as u64)).map(|(_, value)| value.to_vec());
                         assert_eq!(here, *was);
                     }
                     assert!(read() == first);
