@@ -281,7 +281,8 @@ fn a_line_without_end_takes_no_memory_without_end() {
 fn an_interrupted_load_keeps_what_it_has() {
     for (ends, sorted) in [(false, false), (true, false), (false, true), (true, true)] {
         let at = stored();
-        let mut child = at.piped(&[&["kv", "load", at.drive()], if sorted { &["--sorted"][..] } else { &[] }].concat());
+        let words = ["kv", "load", at.drive(), "--sorted"];
+        let mut child = at.piped(&words[..if sorted { 4 } else { 3 }]);
         let mut stdin = child.stdin.take();
         let lines: String = (0..200_000).map(|n| format!("key{n:06}\tvalue\n")).collect();
         // Most of it, and half a line. What a pipe holds and no more is left when this returns, so it is at work.
