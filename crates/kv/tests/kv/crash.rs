@@ -88,6 +88,36 @@ impl Random {
         }
     }
 
+    /// Ingests pairs of one space; each is a batch of its own.
+    fn ingest(&self, spaces: &Spaces, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
+        let most = if self.full { 9000 } else { 3000 };
+        let is_other = rng.random();
+        let mut keys: Vec<_> = (0..rng.random_range(1..20)).map(|_| rng.random_range(0..self.keys)).collect();
+        keys.retain(|key| self::is_other(*key) == is_other);
+        keys.sort_unstable();
+        keys.dedup();
+        let space = if is_other { &spaces.other } else { &spaces.unnamed };
+        let (mut ingest, mut numbers) = (space.ingest().map_err(text)?, Vec::new());
+        let ingested = || {
+            for k in keys {
+                let len = rng.random_range(0..most);
+                let number = log.begun(vec![(k, To::Ingested(len))]);
+                numbers.push(number);
+                ingest.put(&key(k), &content(number, k, len))?;
+                if rng.random_range(0..6) == 0 {
+                    ingest.finish()?;
+                }
+            }
+            ingest.finish()
+        };
+        let done = ingested();
+        for number in &numbers[..ingest.stored() as usize] {
+            log.acked(*number);
+            log.synced_up_to(*number);
+        }
+        self.may_be_refused(done)
+    }
+
     fn step(&self, spaces: &mut Spaces, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
         let store = &spaces.unnamed;
         match rng.random_range(0..46) {
@@ -130,34 +160,7 @@ impl Random {
                     log.synced_up_to(number);
                 }
             }
-            43..46 => {
-                let most = if self.full { 9000 } else { 3000 };
-                let is_other = rng.random();
-                let mut keys: Vec<_> = (0..rng.random_range(1..20)).map(|_| rng.random_range(0..self.keys)).collect();
-                keys.retain(|key| self::is_other(*key) == is_other);
-                keys.sort_unstable();
-                keys.dedup();
-                let space = if is_other { &spaces.other } else { &spaces.unnamed };
-                let (mut ingest, mut numbers) = (space.ingest().map_err(text)?, Vec::new());
-                let ingested = || {
-                    for k in keys {
-                        let len = rng.random_range(0..most);
-                        let number = log.begun(vec![(k, To::Ingested(len))]);
-                        numbers.push(number);
-                        ingest.put(&key(k), &content(number, k, len))?;
-                        if rng.random_range(0..6) == 0 {
-                            ingest.finish()?;
-                        }
-                    }
-                    ingest.finish()
-                };
-                let done = ingested();
-                for number in &numbers[..ingest.stored() as usize] {
-                    log.acked(*number);
-                    log.synced_up_to(*number);
-                }
-                self.may_be_refused(done)?;
-            }
+            43..46 => self.ingest(spaces, rng, log)?,
             _ => {
                 let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
                 let change = |rng: &mut ChaCha8Rng| {
