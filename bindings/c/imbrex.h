@@ -181,6 +181,9 @@ typedef struct imbrex_kv imbrex_kv;
 // Changes that are made together. One thread may change it at a time.
 typedef struct imbrex_kv_batch imbrex_kv_batch;
 
+// Sorted pairs on their way into a space. One thread may use it at a time.
+typedef struct imbrex_kv_ingest imbrex_kv_ingest;
+
 // A place among the keys of a space. One thread may use it at a time.
 typedef struct imbrex_kv_iterator imbrex_kv_iterator;
 
@@ -881,6 +884,29 @@ size_t imbrex_kv_batch_bytes(const imbrex_kv_batch *batch);
 
 // Makes all changes of a batch, or none. `durable` is as with imbrex_kv_put(). The batch stays as it is.
 imbrex_error *imbrex_kv_write(const imbrex_kv *kv, const imbrex_kv_batch *batch, bool durable);
+
+// Begins to take pairs of a space in the order of their keys, which are written as tables at once: once, and at the drive's rate. It gathers as many bytes as
+// memtable=SIZE of the URI, and makes one piece of them, or several where partitions of the store end. The larger that is, the less time it takes. A piece is there at once and durably, as if it
+// were one batch. All pieces together are not. It keeps the store open. IMBREX_NOT_FOUND: the space was dropped.
+imbrex_error *imbrex_kv_ingest_new(const imbrex_kv *kv,
+                                   imbrex_kv_ingest **out);
+
+// Takes a pair, whose key must be behind the one before: else it is IMBREX_INVALID_ARGUMENT. It is there after a later call, or imbrex_kv_ingest_finish().
+// After an error the pair is not taken, and what was taken before stays: the call may be made again.
+imbrex_error *imbrex_kv_ingest_put(imbrex_kv_ingest *ingest,
+                                   const void *key,
+                                   size_t key_len,
+                                   const void *value,
+                                   size_t value_len);
+
+// All pairs that were taken are there, and survive a loss of power, when this returns. More may follow.
+imbrex_error *imbrex_kv_ingest_finish(imbrex_kv_ingest *ingest);
+
+// How many pairs are there, and durable: the first ones of those that were taken; 0 for NULL.
+uint64_t imbrex_kv_ingest_stored(const imbrex_kv_ingest *ingest);
+
+// Gives it back. What was taken since the last piece is not there. NULL is fine.
+void imbrex_kv_ingest_free(imbrex_kv_ingest *ingest);
 
 // Makes durable what has been written to any space of the store.
 imbrex_error *imbrex_kv_sync(const imbrex_kv *kv);

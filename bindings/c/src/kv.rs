@@ -6,7 +6,7 @@ mod order;
 
 use crate::error::{free, free_elsewhere, guard, imbrex_error, invalid, put, reference, text, wanted, watch_forks};
 use crate::log::listen;
-use ::imbrex_kv::{Batch, Bytewise, Iter, Kv, MAX_KEY, MAX_VALUE, Make, Order, Snapshot, TimeInValue};
+use ::imbrex_kv::{Batch, Bytewise, Ingest, Iter, Kv, MAX_KEY, MAX_VALUE, Make, Order, Snapshot, TimeInValue};
 use imbrex_bluefs::Result;
 use order::{Held, hold, known_by};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -117,6 +117,12 @@ pub struct imbrex_kv_snapshot {
 /// A place among the keys of a space. One thread may use it at a time.
 pub struct imbrex_kv_iterator {
     iter: Iter,
+    _held: Held,
+}
+
+/// Sorted pairs on their way into a space. One thread may use it at a time.
+pub struct imbrex_kv_ingest {
+    ingest: Ingest,
     _held: Held,
 }
 
@@ -696,6 +702,61 @@ pub unsafe extern "C" fn imbrex_kv_write(
         let (kv, batch) = unsafe { (reference(kv)?, reference(batch)?) };
         kv.kv.write(&batch.batch, durable)
     })
+}
+
+/// Begins to take pairs of a space in the order of their keys, which are written as tables at once: once, and at the drive's rate. It gathers as many bytes as
+/// memtable=SIZE of the URI, and makes one piece of them, or several where partitions of the store end. The larger that is, the less time it takes. A piece is there at once and durably, as if it
+/// were one batch. All pieces together are not. It keeps the store open. IMBREX_NOT_FOUND: the space was dropped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_ingest_new(
+    kv: *const imbrex_kv,
+    out: *mut *mut imbrex_kv_ingest,
+) -> *mut imbrex_error {
+    guard(|| {
+        wanted(out)?;
+        // SAFETY: the crate's contract.
+        let ingest = unsafe { reference(kv)? }.kv.ingest()?;
+        // SAFETY: the crate's contract.
+        unsafe { put(out, Box::into_raw(Box::new(imbrex_kv_ingest { ingest, _held: hold() }))) }
+    })
+}
+
+/// Takes a pair, whose key must be behind the one before: else it is IMBREX_INVALID_ARGUMENT. It is there after a later call, or imbrex_kv_ingest_finish().
+/// After an error the pair is not taken, and what was taken before stays: the call may be made again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_ingest_put(
+    ingest: *mut imbrex_kv_ingest,
+    key: *const c_void,
+    key_len: usize,
+    value: *const c_void,
+    value_len: usize,
+) -> *mut imbrex_error {
+    guard(|| {
+        // SAFETY: the crate's contract.
+        let (ingest, key, value) = unsafe { (exclusive(ingest)?, key_of(key, key_len)?, value_of(value, value_len)?) };
+        ingest.ingest.put(key, value)
+    })
+}
+
+/// All pairs that were taken are there, and survive a loss of power, when this returns. More may follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_ingest_finish(ingest: *mut imbrex_kv_ingest) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    guard(|| unsafe { exclusive(ingest)? }.ingest.finish())
+}
+
+/// How many pairs are there, and durable: the first ones of those that were taken; 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_ingest_stored(ingest: *const imbrex_kv_ingest) -> u64 {
+    // SAFETY: the crate's contract.
+    unsafe { ingest.as_ref() }.map_or(0, |ingest| ingest.ingest.stored())
+}
+
+/// Gives it back. What was taken since the last piece is not there. NULL is fine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_ingest_free(ingest: *mut imbrex_kv_ingest) {
+    // SAFETY: the crate's contract.
+    unsafe { free(ingest) }
 }
 
 /// Makes durable what has been written to any space of the store.

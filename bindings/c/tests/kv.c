@@ -290,6 +290,40 @@ static void snapshots_and_iterators(const char *uri) {
   imbrex_kv_iterator_free(iterator);
 }
 
+static void ingests(const char *uri) {
+  imbrex_kv *kv = NULL;
+  done(imbrex_kv_open(uri, "sorted", NULL, IMBREX_KV_CREATE_NEW, &kv));
+  put(kv, "b", "before");
+  imbrex_kv_ingest *ingest = NULL;
+  done(imbrex_kv_ingest_new(kv, &ingest));
+  done(imbrex_kv_ingest_put(ingest, "a", 1, "1", 1));
+  done(imbrex_kv_ingest_put(ingest, "b", 1, "2", 1));
+  refused(imbrex_kv_ingest_put(ingest, "b", 1, "3", 1), IMBREX_INVALID_ARGUMENT, "not behind the one before");
+  has(kv, "a", NULL);
+  CHECK(imbrex_kv_ingest_stored(ingest) == 0);
+  done(imbrex_kv_ingest_finish(ingest));
+  CHECK(imbrex_kv_ingest_stored(ingest) == 2);
+  has(kv, "a", "1");
+  has(kv, "b", "2");
+  /* It goes on, and what it does not finish is not there. */
+  done(imbrex_kv_ingest_put(ingest, "c", 1, NULL, 0));
+  done(imbrex_kv_ingest_finish(ingest));
+  done(imbrex_kv_ingest_put(ingest, "d", 1, "4", 1));
+  imbrex_kv_ingest_free(ingest);
+  has(kv, "c", "");
+  has(kv, "d", NULL);
+  put(kv, "a", "after");
+  has(kv, "a", "after");
+  ingest = NULL;
+  done(imbrex_kv_ingest_new(kv, &ingest));
+  done(imbrex_kv_drop(kv, "sorted"));
+  done(imbrex_kv_ingest_put(ingest, "e", 1, "5", 1));
+  refused(imbrex_kv_ingest_finish(ingest), IMBREX_NOT_FOUND, "dropped");
+  imbrex_kv_ingest_free(ingest);
+  refused(imbrex_kv_ingest_new(kv, &ingest), IMBREX_NOT_FOUND, "dropped");
+  imbrex_kv_close(kv);
+}
+
 static void ranges(const char *uri) {
   imbrex_kv *kv = NULL, *other = NULL;
   imbrex_kv_batch *batch = NULL;
@@ -627,6 +661,7 @@ static void nothing(const char *uri) {
   imbrex_kv_snapshot *snapshot = NULL;
   imbrex_kv_iterator *iterator = NULL;
   imbrex_kv_value *value = NULL;
+  imbrex_kv_ingest *ingest = NULL;
   imbrex_kv_list *list = NULL;
   imbrex_kv_figures figures;
   uint64_t bytes = 9;
@@ -704,6 +739,10 @@ static void nothing(const char *uri) {
       imbrex_kv_approximate_bytes(NULL, NULL, 0, NULL, 0, &bytes),
       imbrex_kv_approximate_bytes(kv, NULL, 0, NULL, 1, &bytes),
       imbrex_kv_approximate_bytes(kv, NULL, 0, NULL, 0, NULL),
+      imbrex_kv_ingest_new(NULL, &ingest),
+      imbrex_kv_ingest_new(kv, NULL),
+      imbrex_kv_ingest_put(NULL, "k", 1, "v", 1),
+      imbrex_kv_ingest_finish(NULL),
       imbrex_kv_figures_now(NULL, &figures),
       imbrex_kv_figures_now(kv, NULL),
       imbrex_kv_check(NULL, &list),
@@ -722,6 +761,8 @@ static void nothing(const char *uri) {
   imbrex_kv_close(NULL);
   imbrex_kv_batch_free(NULL);
   imbrex_kv_snapshot_free(NULL);
+  CHECK(ingest == NULL && imbrex_kv_ingest_stored(NULL) == 0);
+  imbrex_kv_ingest_free(NULL);
   imbrex_kv_iterator_free(NULL);
   imbrex_kv_value_free(NULL);
   imbrex_kv_list_free(NULL);
@@ -752,6 +793,7 @@ int main(int count, char **arguments) {
     keys_and_values(uri);
     snapshots_and_iterators(uri);
     checkpoints(uri);
+    ingests(uri);
     ranges(uri);
     expiry(uri);
     operands(uri);

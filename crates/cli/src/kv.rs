@@ -58,7 +58,7 @@ enum Verb {
     Scan(Scan),
     /// Store pairs of a key and a value, as scan prints them. What comes before a bad line is stored.
     #[command(
-        after_help = "Examples:\n  imbrex kv load drive.img pairs.tsv\n  imbrex kv scan old.img | imbrex kv load new.img\n  \
+        after_help = "Examples:\n  imbrex kv load drive.img pairs.tsv\n  imbrex kv scan old.img | imbrex kv load new.img --sorted\n  \
                             imbrex kv load drive.img pairs --format binary"
     )]
     Load(Load),
@@ -219,6 +219,9 @@ struct Load {
     /// How pairs stand in it.
     #[arg(long, value_enum, default_value_t)]
     format: Form,
+    /// The pairs come in the order of their keys, and each key once: they are written once, at the drive's rate, past the write-ahead log.
+    #[arg(long)]
+    sorted: bool,
 }
 
 impl InSpace {

@@ -279,9 +279,10 @@ fn a_line_without_end_takes_no_memory_without_end() {
 /// Ctrl-C, also where it ends whoever writes to the pipe.
 #[test]
 fn an_interrupted_load_keeps_what_it_has() {
-    for ends in [false, true] {
+    for (ends, sorted) in [(false, false), (true, false), (false, true), (true, true)] {
         let at = stored();
-        let mut child = at.piped(&["kv", "load", at.drive()]);
+        let words = ["kv", "load", at.drive(), "--sorted"];
+        let mut child = at.piped(&words[..if sorted { 4 } else { 3 }]);
         let mut stdin = child.stdin.take();
         let lines: String = (0..200_000).map(|n| format!("key{n:06}\tvalue\n")).collect();
         // Most of it, and half a line. What a pipe holds and no more is left when this returns, so it is at work.
@@ -301,6 +302,41 @@ fn an_interrupted_load_keeps_what_it_has() {
         assert!(found.iter().enumerate().all(|(n, key)| *key == format!("key{n:06}")));
         assert!(done(at.kv("check", &[])).contains("nothing is wrong"));
     }
+}
+
+#[test]
+fn sorted_pairs_are_loaded_up_to_one_that_is_not_behind_the_one_before() {
+    let at = stored();
+    done(at.kv_given("load", &[], b"b\told\nz\told\n"));
+    let lines: String = (0..5000).map(|n| format!("b{n:05}\tvalue {n}\n")).collect();
+    assert_eq!(done(at.kv_given("load", &["--sorted"], format!("b\tnew\n{lines}").as_bytes())), "5,001 pairs stored\n");
+    assert_eq!(done(at.kv("get", &["b"])), "new");
+    assert_eq!(done(at.kv("get", &["b04999"])), "value 4999");
+    assert_eq!((keys(&at).len(), done(at.kv("get", &["z"]))), (5002, "old".into()));
+    assert!(done(at.kv("check", &[])).contains("nothing is wrong"));
+    for (form, unit, line) in [("tsv", "line", &b"c\tsame\n"[..]), ("binary", "record", &record(b"b", b"before")[..])] {
+        let at = stored();
+        let first = match form {
+            "tsv" => b"a\t1\nb\t2\nc\t3\n".to_vec(),
+            _ => [record(b"a", b"1"), record(b"b", b"2"), record(b"c", b"3")].concat(),
+        };
+        let input = [&first[..], line, &first].concat();
+        let sentence = fails(at.kv_given("load", &["--sorted", "--format", form], &input), 1);
+        says(&sentence, &[&format!("{unit} 4 "), "leave --sorted out", "the first 3 pairs are stored"]);
+        assert_eq!(keys(&at), ["a", "b", "c"]);
+    }
+    // Other errors are those of any load.
+    let at = stored();
+    let sentence = fails(at.kv_given("load", &["--sorted"], b"a\t1\nb\t2\nx\n"), 1);
+    says(&sentence, &["line 3 has no tab", "the first 2 pairs are stored"]);
+    let key = "k".repeat(MAX_KEY);
+    let sentence =
+        fails(at.kv_given("load", &["--sorted"], format!("c\t1\n{key}\t{}\n", "v".repeat(900_000)).as_bytes()), 1);
+    says(&sentence, &["line 2", "too long for a zone of this drive", "the first pair is stored"]);
+    assert_eq!(keys(&at), ["a", "b", "c"]);
+    // A space has its own.
+    done(at.kv_given("load", &["--sorted", "--space", "users"], b"1\tAda\n2\tGrace\n"));
+    assert_eq!(done(at.kv("get", &["--space", "users", "2"])), "Grace");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub enum Act {
     DropSpace = 3,
     /// An operand is merged into the key's value.
     Merge = 4,
+    /// Pairs of the space came as tables. The log has only the number that they have.
+    Ingest = 5,
 }
 
 /// The ends that a range has: bits of the byte before its end.
@@ -130,6 +132,11 @@ impl Batch {
     /// A space goes.
     pub(crate) fn drop_space(&mut self, space: u16) {
         self.push(Change { space, act: Act::DropSpace, key: &[], value: &[], ends: 0 });
+    }
+
+    /// Pairs of the space it is written to come as tables.
+    pub(crate) fn ingest(&mut self) {
+        self.push(Change { space: self.space, act: Act::Ingest, key: &[], value: &[], ends: 0 });
     }
 
     /// Adds the changes of another one. Those that name no space go where this one goes at the moment.
@@ -231,8 +238,8 @@ impl<'a> Iterator for Changes<'a> {
             named => named,
         };
         let (act, ends) = (head[2] & 15, head[2] >> 4);
-        let all = [Act::Delete, Act::Put, Act::DeleteRange, Act::DropSpace, Act::Merge];
-        let act = all.into_iter().find(|known| *known as u8 == act)?;
+        let known = [Act::Delete, Act::Put, Act::DeleteRange, Act::DropSpace, Act::Merge, Act::Ingest];
+        let act = known.into_iter().find(|known| *known as u8 == act)?;
         let may = if act == Act::DeleteRange { HAS_FROM | HAS_TO } else { 0 };
         (ends & !may == 0).then_some(Change { space, act, key, value, ends })
     }

@@ -13,6 +13,7 @@ mod memtable;
 mod operator;
 mod options;
 mod order;
+mod piece;
 pub mod policy;
 mod ranges;
 mod read;
@@ -26,6 +27,7 @@ mod work;
 mod write;
 
 pub use api::engine::{Figures, Metrics, Watch};
+pub use api::ingest::Ingest;
 pub use api::store::{Kv, Make, Snapshot};
 pub use api::zones::{Holds, ZoneContent};
 pub use batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};

@@ -48,6 +48,8 @@ pub(crate) struct TableInfo {
     /// Entries that newer ones of the table supersede.
     pub stale: u64,
     pub seqs: (u64, u64),
+    /// Its pairs were ingested: inside it they have another number, which does not count.
+    pub ingested: bool,
     pub smallest: Key,
     pub largest: Key,
     /// Changes of keys before this one are elsewhere by now.
@@ -103,7 +105,8 @@ impl TableInfo {
         let counts =
             self.live <= self.len && self.deletes.max(self.stale) <= self.entries && self.entries < MOST_ENTRIES;
         let numbers = self.seqs.0 <= self.seqs.1 && self.seqs.1 < MOST && self.id < MOST;
-        if counts && numbers { Ok(()) } else { Err("has numbers that cannot be") }
+        let one = self.seqs.0 == self.seqs.1 && self.stale == 0;
+        if counts && numbers && (one || !self.ingested) { Ok(()) } else { Err("has numbers that cannot be") }
     }
 
     /// Whether a key may be in what counts of it.
@@ -368,6 +371,7 @@ impl Note {
                     .u64(t.stale)
                     .u64(t.seqs.0)
                     .u64(t.seqs.1)
+                    .u8(t.ingested.into())
                     .bytes(&t.smallest)
                     .bytes(&t.largest);
                 w.key_if_any(t.from.as_ref()).each(&t.marks, |w, mark| w.bytes(mark))
@@ -408,6 +412,7 @@ impl Note {
                 deletes: r.u64()?,
                 stale: r.u64()?,
                 seqs: (r.u64()?, r.u64()?),
+                ingested: r.flag()?,
                 smallest: r.key()?,
                 largest: r.key()?,
                 from: r.key_if_any()?,
@@ -660,6 +665,7 @@ mod tests {
             deletes: 2,
             stale: 1,
             seqs: (1, 8),
+            ingested: id == 2,
             smallest: key(b"a"),
             largest: key(b"z"),
             from: (id % 2 == 1).then(|| key(b"k")),

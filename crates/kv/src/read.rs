@@ -72,8 +72,8 @@ pub(crate) fn get_now(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
         // In this order: whatever was written before this call is in the view.
         let view = core.view();
         let seq = core.visible.load(Ordering::Acquire);
-        // A range that was deleted since makes another view, and is there before its number is seen.
-        if core.last_range() <= view.ranges.newest() {
+        // What makes another view is there before its number is seen.
+        if core.is_whole(&view) {
             return get(core, &view, key, seq);
         }
     }
@@ -104,7 +104,7 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
 fn newest(core: &Core, view: &View, key: &[u8], seq: u64, floor: u64) -> Result<Option<(u64, Kind, Vec<u8>)>> {
     let order = core.order();
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
-    // Changes in memory are newer than all in tables; those being flushed are older than the others.
+    // Those being flushed are older than the others in memory.
     let frozen = view.frozen.iter().rev().map(|frozen| &frozen.memory);
     for memory in std::iter::once(&view.part(order, key).memory).chain(frozen) {
         if let Some(found) = memory.get(key, seq) {
@@ -112,8 +112,8 @@ fn newest(core: &Core, view: &View, key: &[u8], seq: u64, floor: u64) -> Result<
             break;
         }
     }
-    // Behind a hole of the log a table may have a newer one.
-    if newest.is_none() || core.has_holes() {
+    // Up to the last that was ingested a table may have a newer one.
+    if newest.as_ref().is_none_or(|(found, ..)| *found <= view.ingested) {
         for table in view.tables.with_key(order, key) {
             if newest.as_ref().is_some_and(|(found, ..)| *found > table.info.seqs.1) {
                 break;

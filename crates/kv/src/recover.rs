@@ -367,8 +367,9 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
     // What is older may have something of them.
     let noted = |deleted: &RangeTombstone| Range { deleted: deleted.clone(), record: (0, 0), noted: Some(next) };
     let ranges = Ranges::of(order.as_ref(), manifest.ranges.values().map(noted).collect()).into();
-    let view = View { parts, frozen: Vec::new(), tables, ranges };
     let of_tables = manifest.tables.values().map(|table| table.seqs.1).max().unwrap_or(0);
+    // What the log brings back may be older: pairs may have been ingested since, or the log has a hole.
+    let view = View { parts, frozen: Vec::new(), tables, ranges, ingested: of_tables };
     let (front, next) = manifest.front;
     let of_ranges = manifest.ranges.keys().next_back().copied().unwrap_or(0);
     let of_checkpoints = manifest.checkpoints.values().max().copied().unwrap_or(0);

@@ -21,40 +21,20 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
     }
     let (mut ranges, mut bytes) = (0, 0);
     for change in batch.changes_in(space) {
-        if change.key.len() > MAX_KEY {
-            return refuse(format!(
-                "a key of {} bytes is too long; a key has {MAX_KEY} bytes at most",
-                change.key.len()
-            ));
-        }
         if change.act == Act::DeleteRange {
-            if change.value.len() > MAX_KEY {
-                let len = change.value.len();
-                return refuse(format!("a key of {len} bytes is too long; a key has {MAX_KEY} bytes at most"));
-            }
+            check_pair(core, change.key.len(), 0)?;
+            check_pair(core, change.value.len(), 0)?;
             let (begin, end) = ends(&change);
             if core.order().compare(&begin, &end).is_gt() {
                 return refuse("the range ends before it begins; give its first key first".into());
             }
             (ranges, bytes) = (ranges + 1, bytes + (begin.len() + end.len()) as u64);
+        } else {
+            check_pair(core, change.key.len(), change.value.len())?;
         }
         if change.act == Act::Merge && core.spaces.operator(change.space).is_none() {
             return refuse(MISSING.into());
         }
-        if change.value.len() > MAX_VALUE {
-            let len = change.value.len();
-            return refuse(format!("a value of {len} bytes is too long; a value has {MAX_VALUE} bytes at most"));
-        }
-    }
-    let most = core.largest_entry();
-    if let Some(change) = batch
-        .changes_in(space)
-        .find(|change| !change.is_range() && entry_bytes(change.key.len(), change.value.len()) > most)
-    {
-        let (key, value) = (change.key.len(), change.value.len());
-        return refuse(format!(
-            "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
-        ));
     }
     if ranges > MOST_RANGES || bytes > MOST_RANGE_BYTES {
         return refuse(format!(
@@ -65,6 +45,24 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
         return refuse(format!("a batch of {} bytes is too long; write it in parts of less than 4 GiB", batch.bytes()));
     }
     Ok((ranges, bytes))
+}
+
+/// Refuses a key and a value of lengths that the store cannot keep.
+pub(crate) fn check_pair(core: &Core, key: usize, value: usize) -> Result<()> {
+    let refuse = |sentence: String| Err(core.refused(Code::InvalidArgument, sentence));
+    if key > MAX_KEY {
+        return refuse(format!("a key of {key} bytes is too long; a key has {MAX_KEY} bytes at most"));
+    }
+    if value > MAX_VALUE {
+        return refuse(format!("a value of {value} bytes is too long; a value has {MAX_VALUE} bytes at most"));
+    }
+    let most = core.largest_entry();
+    if entry_bytes(key, value) > most {
+        return refuse(format!(
+            "a key of {key} bytes with a value of {value} is too long for a zone of this drive, which takes {most} bytes of both"
+        ));
+    }
+    Ok(())
 }
 
 /// The keys of the tree between which a range is.
@@ -91,22 +89,28 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
         }
         worker.make_room(batch.bytes() as u64, deletes)?;
         let one = lock(&core.writing);
-        core.tenant.volume().check_poison()?;
-        if !core.spaces.are_there(batch.changes_in(space).map(|change| change.space)) {
-            let sentence = "the space is gone; it was dropped";
-            return Err(core.refused(Code::NotFound, sentence));
-        }
-        let seq = core.visible.load(Ordering::Acquire) + 1;
-        if seq + batch.len() as u64 > MOST {
-            let sentence = "the numbers of changes are used up; copy what it has to a new store";
-            return Err(core.refused(Code::NoSpace, sentence));
-        }
-        let at = core.wal()?.append(deletes, &[&batch.header(core.salt(), seq, space), batch.body()])?;
-        insert(core, batch.changes_in(space), (at, seq), |_, _| false);
+        let record = append(core, (batch, space), deletes)?;
+        insert(core, batch.changes_in(space), record, |_, _| false);
         drop(one);
         core.counters.wrote(batch);
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
+}
+
+/// Gives a batch its numbers, and appends it to the log. Returns where its record stands, and the number of its first change. Whoever calls is the only one that
+/// writes, and [inserts](insert) the changes next. `spare`: it makes room.
+pub(crate) fn append(core: &Core, (batch, space): (&Batch, u16), spare: bool) -> Result<(u64, u64)> {
+    core.tenant.volume().check_poison()?;
+    if !core.spaces.are_there(batch.changes_in(space).map(|change| change.space)) {
+        let sentence = "the space is gone; it was dropped";
+        return Err(core.refused(Code::NotFound, sentence));
+    }
+    let seq = core.visible.load(Ordering::Acquire) + 1;
+    if seq + batch.len() as u64 > MOST {
+        let sentence = "the numbers of changes are used up; copy what it has to a new store";
+        return Err(core.refused(Code::NoSpace, sentence));
+    }
+    Ok((core.wal()?.append(spare, &[&batch.header(core.salt(), seq, space), batch.body()])?, seq))
 }
 
 /// Puts the changes of a record into memory, where readers see them; `record`: where it stands in the log, and the number of its first change. `is_known`: tables have the
@@ -132,7 +136,7 @@ pub(crate) fn insert<'a>(
             if core.order().compare(&begin, &end).is_lt() {
                 core.delete_range(RangeTombstone { begin, end, seq }, record);
             }
-        } else {
+        } else if change.act != Act::Ingest {
             let key = full(change.space, change.key);
             if kind != Kind::Merge || !is_known(&key, seq) {
                 view.part(core.order(), &key).memory.add(seq, kind, key, change.value, record);

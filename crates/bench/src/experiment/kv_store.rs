@@ -4,10 +4,10 @@
 use super::hosts::Disk;
 use super::result::Row;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
-use imbrex_device::Drive;
+use imbrex_device::{AlignedBuf, Cause, Drive, ZonedDevice, report_all};
 use imbrex_emulator::time::{Mechanics, Pace};
 use imbrex_emulator::{Config, Emulator, OpenOptions};
-use imbrex_kv::{Kv, Options as KvOptions};
+use imbrex_kv::{Ingest, Kv, Options as KvOptions};
 use imbrex_zones::{Exec, VolumeOptions};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -66,6 +66,8 @@ enum Load {
     /// Random keys of as many as there are puts.
     Random,
     InOrder,
+    /// The same, ingested.
+    Ingested,
     /// Random puts into a store that takes so many percent of all zones.
     Overwrite(u64),
 }
@@ -92,6 +94,7 @@ const PLANS: &[Plan] = &[
     plan("random load of 80 GB: gear", "gear", 0, Load::Random, true),
     plan("random load of 80 GB: leveled", "leveled", 0, Load::Random, true),
     plan("load of 64 GB in order: ring", "ring", 0, Load::InOrder, false),
+    plan("load of 64 GB in order, ingested: ring", "ring", 0, Load::Ingested, false),
     plan("ring, 70 % full, overwritten", "ring", 0, Load::Overwrite(70), false),
     plan("ring, 85 % full, overwritten", "ring", 0, Load::Overwrite(85), false),
     paced("random load of 80 GB, paced: ring", Load::Random),
@@ -113,6 +116,8 @@ fn key(n: u64) -> [u8; KEY as usize] {
 /// A store, and what is measured of it.
 pub(super) struct Store {
     pub(super) kv: Kv,
+    /// Where puts go that are ingested.
+    ingest: Option<Ingest>,
     pub(super) drive: Emulator,
     random: ChaCha8Rng,
     value: Vec<u8>,
@@ -161,6 +166,7 @@ impl Store {
         let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
         Ok(Store {
             kv,
+            ingest: None,
             drive,
             random: ChaCha8Rng::seed_from_u64(1),
             value: vec![0; VALUE],
@@ -200,14 +206,14 @@ impl Store {
         plan: &Plan,
         options: &Options,
     ) -> Result<Store, Stop> {
-        let Store { kv, drive, .. } = self;
-        drop((kv, drive));
+        let Store { kv, ingest, drive, .. } = self;
+        drop((kv, ingest, drive));
         Emulator::change_mechanics(image, mechanics).map_err(why)?;
         let drive = Emulator::open(image, OpenOptions::default()).map_err(why)?;
         drive.keep_own_time(Pace::Account).map_err(why)?;
         let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
         let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
-        Ok(Store { kv, drive, ..self })
+        Ok(Store { kv, ingest: None, drive, ..self })
     }
 
     fn at(&self) -> At {
@@ -225,7 +231,11 @@ impl Store {
 
     fn put(&mut self, n: u64) -> Result<(), Stop> {
         self.random.fill(&mut self.value[..]);
-        self.kv.put(&key(n), &self.value, false).map_err(why)?;
+        match &mut self.ingest {
+            Some(ingest) => ingest.put(&key(n), &self.value),
+            None => self.kv.put(&key(n), &self.value, false),
+        }
+        .map_err(why)?;
         self.puts += 1;
         if self.puts.is_multiple_of(TOGETHER) {
             let now = self.at().seconds;
@@ -349,6 +359,25 @@ impl Store {
     }
 }
 
+/// Seconds that the drive takes for as many bytes from its first zone on, one zone behind the other, in its longest commands.
+fn in_order(options: &Options, bytes: u64) -> Result<f64, Stop> {
+    let drive = Emulator::memory(&Store::config(options)?).map_err(why)?;
+    drive.keep_own_time(Pace::Account).map_err(why)?;
+    let geometry = drive.geometry().clone();
+    let buf = AlignedBuf::zeroed(geometry.max_io as usize);
+    let mut left = bytes.next_multiple_of(u64::from(geometry.block));
+    for zone in report_all(&drive).map_err(why)? {
+        let (start, mut at) = (geometry.start(zone.id), 0);
+        while at < zone.capacity && left > 0 {
+            let len = left.min(zone.capacity - at).min(u64::from(geometry.max_io));
+            drive.write_at(&buf[..len as usize], start + at, Cause::UserWrite.into()).map_err(why)?;
+            (at, left) = (at + len, left - len);
+        }
+    }
+    drive.flush(Cause::UserWrite.into()).map_err(why)?;
+    Ok(drive.time().map_or(0.0, |time| time.total.busy()))
+}
+
 /// Does what a row wants.
 fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
     let mut store = Store::new(plan, options)?;
@@ -357,11 +386,14 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
     let capacity = u64::from(ZONES) * (ZONE / scale) / (KEY + VALUE as u64);
     let (keys, puts) = match plan.load {
         Load::Random => (puts, puts),
-        Load::InOrder => (puts * 4 / 5, puts * 4 / 5),
+        Load::InOrder | Load::Ingested => (puts * 4 / 5, puts * 4 / 5),
         Load::Overwrite(percent) => (capacity * percent / 100, puts / 4),
     };
     if matches!(plan.load, Load::Overwrite(_)) && !options.short {
         (0..keys).try_for_each(|n| store.put(n))?;
+    }
+    if plan.load == Load::Ingested {
+        store.ingest = Some(store.kv.ingest().map_err(why)?);
     }
     let mut before = store.start();
     let (mut slowest, mut begun) = (f64::INFINITY, before.seconds);
@@ -373,8 +405,12 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
             let now = store.busy();
             slowest = slowest.min((puts / 4) as f64 / (now - std::mem::replace(&mut begun, now)));
         }
-        let n = if plan.load == Load::InOrder { n } else { store.random.random_range(0..keys) };
+        let in_order = matches!(plan.load, Load::InOrder | Load::Ingested);
+        let n = if in_order { n } else { store.random.random_range(0..keys) };
         store.put(n)?;
+    }
+    if let Some(mut ingest) = store.ingest.take() {
+        ingest.finish().map_err(why)?;
     }
     let mut arrivals = Vec::new();
     if plan.paced {
@@ -415,6 +451,10 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         if spent > 0.0 {
             row.figures.insert(format!("s at full size, {cause}"), spent * store.scale);
         }
+    }
+    if plan.load == Load::Ingested {
+        let alone = in_order(options, puts * (KEY + VALUE as u64))?;
+        row.figures.insert("part of the drive's rate in order".to_owned(), alone / seconds);
     }
     let zone = ZONE as f64 / store.scale;
     let there = if plan.load == Load::Random { there(keys) } else { keys as f64 };

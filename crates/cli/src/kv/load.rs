@@ -5,7 +5,7 @@ use super::form::{Bad, Pairs};
 use crate::chunk::bar;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json};
 use imbrex_device::{Code, Error, Fault};
-use imbrex_kv::{Batch, Kv};
+use imbrex_kv::{Batch, Ingest, Kv};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
@@ -94,6 +94,9 @@ struct Loading<'a> {
     store: &'a Kv,
     pairs: Pairs<Input>,
     batch: Batch,
+    /// Where pairs go that are sorted, and how many it has taken.
+    ingest: Option<Ingest>,
+    taken: u64,
     /// Pairs that the store has.
     stored: u64,
     interrupted: Arc<AtomicBool>,
@@ -110,7 +113,27 @@ impl Loading<'_> {
                 return Err(Failure::failed("interrupted; load the rest, or all of it again"));
             }
             match next {
-                Ok(Some((key, value))) => self.batch.put(key, value),
+                Ok(Some((key, value))) => {
+                    let taken = match &mut self.ingest {
+                        Some(ingest) => take(ingest, key, value),
+                        None => {
+                            self.batch.put(key, value);
+                            Ok(())
+                        }
+                    };
+                    if let Err(why) = taken {
+                        let (unit, number) = (self.pairs.unit(), self.taken + 1);
+                        self.write()?;
+                        return Err(match why {
+                            None => Failure::failed(format!(
+                                "{unit} {} has a key that is not behind the one before it; sort the pairs, or leave --sorted out",
+                                count(number)
+                            )),
+                            Some(error) => refused(unit, number, error),
+                        });
+                    }
+                    self.taken += 1;
+                }
                 Ok(None) => return self.write(),
                 Err(bad) => {
                     self.write()?;
@@ -126,11 +149,20 @@ impl Loading<'_> {
                 self.write()?;
                 bar.set_position(self.pairs.bytes);
             }
+            if let Some(stored) = self.ingest.as_ref().map(Ingest::stored).filter(|stored| *stored > self.stored) {
+                self.stored = stored;
+                bar.set_position(self.pairs.bytes);
+            }
         }
     }
 
     /// Stores what was collected: all of it, or what stands before a pair that the store refuses.
     fn write(&mut self) -> Outcome {
+        if let Some(ingest) = &mut self.ingest {
+            let done = ingest.finish();
+            self.stored = ingest.stored();
+            return done.map_err(Failure::from);
+        }
         match self.store.write(&self.batch, false) {
             Ok(()) => self.stored += self.batch.len() as u64,
             Err(error) if error.code() == Code::InvalidArgument => {
@@ -151,9 +183,14 @@ impl Loading<'_> {
     }
 }
 
+/// `None`: the key does not follow.
+fn take(ingest: &mut Ingest, key: &[u8], value: &[u8]) -> Result<(), Option<Error>> {
+    if ingest.may_follow(key) { ingest.put(key, value).map_err(Some) } else { Err(None) }
+}
+
 fn refused(unit: &str, number: u64, error: Error) -> Failure {
     match &error.fault {
-        Fault::Refused(_, sentence) => {
+        Fault::Refused(Code::InvalidArgument, sentence) => {
             Failure::failed(format!("{unit} {}: {sentence}; correct it and load the rest", count(number)))
         }
         _ => error.into(),
@@ -190,7 +227,8 @@ pub(super) fn load(args: &Load) -> Outcome {
         .map_err(|error| Failure::failed(format!("reading {name} failed ({error}); try it again")))?;
     // No longer value fits a zone.
     let pairs = Pairs::new(input, args.format, store.volume().least_capacity());
-    let mut loading = Loading { store: &store, pairs, batch: Batch::new(), stored: 0, interrupted };
+    let ingest = if args.sorted { Some(store.ingest()?) } else { None };
+    let mut loading = Loading { store: &store, pairs, batch: Batch::new(), ingest, taken: 0, stored: 0, interrupted };
     let bar = bar(len);
     let done = loading.run(name, &bar);
     let synced = store.sync().map_err(Failure::from);

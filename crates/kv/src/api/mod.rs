@@ -2,6 +2,7 @@
 
 mod checkpoint;
 pub(crate) mod engine;
+pub(crate) mod ingest;
 mod size;
 pub(crate) mod space;
 pub(crate) mod store;

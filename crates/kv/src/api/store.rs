@@ -1,6 +1,7 @@
 //! A store as its user sees it.
 
 use super::engine::{self, Figures, Store, Watch};
+use super::ingest::Ingest;
 use super::{checkpoint, size, space};
 use crate::batch::Batch;
 use crate::core::Core;
@@ -9,6 +10,7 @@ use crate::operator::MergeOperator;
 use crate::options::Options;
 use crate::read::{self, Reader};
 use crate::space::{Expiry, UNNAMED};
+use crate::work::Worker;
 use crate::{space as keys, write};
 use imbrex_device::{Code, Drive, Result};
 use imbrex_zones::shell::Shell;
@@ -74,6 +76,10 @@ impl Kv {
 
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.shell.core
+    }
+
+    pub(super) fn worker(&self) -> &Worker {
+        &self.shell.worker
     }
 
     /// Refuses a snapshot of another store.
@@ -207,6 +213,14 @@ impl Kv {
     /// Those of [`Kv::put`].
     pub fn write(&self, batch: &Batch, sync: bool) -> Result<()> {
         write::write(self.core(), &self.shell.worker, (batch, self.space), sync)
+    }
+
+    /// Takes pairs in the order of their keys, and writes them as tables at once: once, and at the drive's rate. See [`Ingest`].
+    ///
+    /// # Errors
+    /// `NotFound` where the space was dropped.
+    pub fn ingest(&self) -> Result<Ingest> {
+        Ingest::new(self.clone(), self.space)
     }
 
     /// Makes durable what was written so far, to any space.

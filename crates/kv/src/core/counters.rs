@@ -76,6 +76,12 @@ impl Counters {
         }
     }
 
+    /// So many pairs, of so many bytes of keys and values, were ingested.
+    pub fn ingested(&self, pairs: u64, bytes: u64) {
+        self.puts.fetch_add(pairs, Relaxed);
+        self.put_bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// A key is read.
     pub fn get(&self) {
         self.gets.fetch_add(1, Relaxed);

@@ -14,6 +14,9 @@ use std::sync::{Arc, OnceLock};
 /// Bytes that a merge reads in one command.
 const STREAM: usize = 8 << 20;
 
+/// The number that changes have inside a table of pairs that were ingested. The table's description has the one that counts.
+pub(crate) const INGESTED: u64 = 1;
+
 /// Where the bytes of a table are.
 struct Place {
     tenant: Tenant,
@@ -104,7 +107,18 @@ impl TableFile {
 
     /// The newest change of a key that is not newer than `seq`.
     pub fn get(&self, key: &[u8], seq: u64) -> Result<Option<Version>> {
-        self.table()?.get(key, seq)
+        let found = self.table()?.get(key, self.stored(seq))?;
+        Ok(found.map(|found| Version { seq: self.counted(found.seq), ..found }))
+    }
+
+    /// What to look for in the table for what is not newer than `seq`.
+    fn stored(&self, seq: u64) -> u64 {
+        if self.info.ingested && seq < self.info.seqs.0 { INGESTED - 1 } else { seq }
+    }
+
+    /// The number that a change of the table has.
+    fn counted(&self, stored: u64) -> u64 {
+        if self.info.ingested { self.info.seqs.0 } else { stored }
     }
 
     /// Bytes that count of it from this key on, about. Only its indexes are read.
@@ -135,8 +149,9 @@ impl TableFile {
     pub fn check(&self) -> Result<Vec<String>> {
         let table = self.table()?;
         let (mut found, is, info) = (table.check(), table.properties(), &self.info);
+        let seqs = if info.ingested { (INGESTED, INGESTED) } else { info.seqs };
         let same = (is.entries, is.deletions, is.smallest_seq, is.largest_seq)
-            == (info.entries, info.deletes, info.seqs.0, info.seqs.1)
+            == (info.entries, info.deletes, seqs.0, seqs.1)
             && (&is.smallest[..], &is.largest[..]) == (&info.smallest[..], &info.largest[..]);
         if !same {
             found.push("it is another one than the metadata says".into());
@@ -208,14 +223,14 @@ impl InTable {
 impl Cursor for InTable {
     fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
         match to.filter(|(key, _)| !self.before_front(key)) {
-            Some((key, seq)) => self.iter.seek(key, seq),
+            Some((key, seq)) => self.iter.seek(key, self.file.stored(seq)),
             None => self.iter.seek(self.file.info.first(), u64::MAX),
         }
     }
 
     fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
         let Some((key, seq)) = to else { return self.iter.seek_to_last() };
-        self.iter.seek(key, seq)?;
+        self.iter.seek(key, self.file.stored(seq))?;
         if self.iter.valid() { self.iter.prev() } else { self.iter.seek_to_last() }
     }
 
@@ -231,7 +246,7 @@ impl Cursor for InTable {
         let there = self.iter.valid() && !self.before_front(self.iter.key());
         there.then(|| At {
             key: self.iter.key(),
-            seq: self.iter.seq(),
+            seq: self.file.counted(self.iter.seq()),
             kind: self.iter.kind(),
             value: self.iter.value(),
         })

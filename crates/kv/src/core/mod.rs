@@ -30,7 +30,7 @@ use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
 use lease::Lease;
 use ranges::Range;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use view::View;
 
@@ -84,8 +84,8 @@ pub(crate) struct Core {
     wal: OnceLock<Wal>,
     /// Number of the last change that readers see.
     pub visible: AtomicU64,
-    /// Number of the last range that was deleted.
-    last_range: AtomicU64,
+    /// Number of the last change that made another view: a range that was deleted, or pairs that were ingested.
+    last_in_view: AtomicU64,
     opening: u64,
     /// Numbers up to which somebody reads, and how many do; each checkpoint is one.
     pub readers: Mutex<BTreeMap<u64, usize>>,
@@ -97,7 +97,6 @@ pub(crate) struct Core {
     pub naming: Mutex<()>,
     pub counters: Counters,
     damage: Mutex<Vec<String>>,
-    holes: AtomicBool,
 }
 
 /// What an opening found.
@@ -137,14 +136,13 @@ impl Core {
             view: RwLock::new(Arc::new(parts.view)),
             wal: OnceLock::new(),
             visible: parts.visible.into(),
-            last_range: AtomicU64::default(),
+            last_in_view: AtomicU64::default(),
             opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
             readers: readers.into(),
             leases: Mutex::default(),
             writing: Mutex::default(),
             counters: Counters::default(),
             damage: Mutex::new(parts.damage),
-            holes: AtomicBool::default(),
         })
     }
 
@@ -189,13 +187,7 @@ impl Core {
     }
 
     pub fn add_damage(&self, more: Vec<String>) {
-        self.holes.fetch_or(!more.is_empty(), Ordering::Release);
         lock(&self.damage).extend(more);
-    }
-
-    /// Whether the log had holes when the store was opened.
-    pub fn has_holes(&self) -> bool {
-        self.holes.load(Ordering::Acquire)
     }
 
     /// What there is now.
@@ -220,12 +212,20 @@ impl Core {
         let seq = deleted.seq;
         let more = view.ranges.changed(self.order(), |all| all.push(Range { deleted, record, noted: None }));
         self.set_view(View { ranges: more.into(), ..View::clone(&view) });
-        self.last_range.fetch_max(seq, Ordering::Release);
+        self.last_in_view.fetch_max(seq, Ordering::Release);
     }
 
-    /// The number of the last range that was deleted.
-    pub fn last_range(&self) -> u64 {
-        self.last_range.load(Ordering::Acquire)
+    /// These tables count, whose changes all have this number. Whoever calls is the only one that writes.
+    pub fn ingest(&self, tables: &[Arc<TableFile>], seq: u64) {
+        let view = self.view();
+        let tables = view.tables.with(self.order(), tables, &[]).into();
+        self.set_view(View { tables, ingested: seq, ..View::clone(&view) });
+        self.last_in_view.fetch_max(seq, Ordering::Release);
+    }
+
+    /// Whether a view has all that a reader must find in a view: memory has what is not there.
+    pub fn is_whole(&self, view: &View) -> bool {
+        self.last_in_view.load(Ordering::Acquire) <= view.ranges.newest().max(view.ingested)
     }
 
     /// The same tables but for some.
@@ -272,11 +272,13 @@ impl Core {
         look(&lock(&self.state).manifest)
     }
 
-    /// Notes what is decided, in memory. Returns the number that a commit has to reach.
+    /// Notes what is decided, in memory. Returns the number that a commit has to reach. Of nothing the log has no record: the commit is for tables alone.
     pub fn note(&self, notes: &[Note]) -> u64 {
         let mut s = lock(&self.state);
         let before = s.records.len();
-        s.records.push(|out| record(notes, out));
+        if !notes.is_empty() {
+            s.records.push(|out| record(notes, out));
+        }
         // There each note is a record.
         s.snapshot.0 += (s.records.len() - before) as u64 + notes.len() as u64 * (AROUND_RECORD + 1);
         s.seq += 1;

@@ -4,6 +4,7 @@ use super::Core;
 use super::view::Described;
 use crate::manifest::MOST_HIDDEN;
 use crate::order::Order;
+use crate::piece::Piece;
 use crate::policy::{Goal, Job, Open, Part, Snapshot, Window};
 use std::sync::Arc;
 
@@ -22,6 +23,14 @@ pub(crate) struct Tree {
     next: u64,
     settled: u64,
     goal: Goal,
+}
+
+/// The beginning of a piece that is ingested.
+pub(crate) struct Front {
+    /// Whose keys it has.
+    pub part: u32,
+    /// How many pairs.
+    pub end: usize,
 }
 
 /// Zones that only memory which mostly deletes may take: else a full store has no room to make room.
@@ -76,6 +85,18 @@ impl Tree {
             settled: core.settled(),
             goal,
         }
+    }
+
+    /// The same where the beginning of a piece, up to the end of its partition, must become tables before anything else: as if it were in memory.
+    pub fn begin(&mut self, piece: &Piece) -> Front {
+        let order = self.order.as_ref();
+        let before = |part: &Part| part.from.as_ref().is_none_or(|from| order.compare(from, piece.first()).is_le());
+        let at = self.parts.partition_point(before).saturating_sub(1);
+        let until = self.parts.get(at + 1).and_then(|next| next.from.as_deref());
+        let (end, bytes) = piece.before(order, until);
+        let part = &mut self.parts[at];
+        (part.bytes, part.log) = (part.bytes + bytes, u64::MAX);
+        Front { part: part.id, end }
     }
 
     pub fn snapshot(&self) -> Snapshot<'_> {

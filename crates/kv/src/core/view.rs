@@ -167,6 +167,9 @@ pub(crate) struct View {
     pub frozen: Vec<Frozen>,
     pub tables: Arc<Tables>,
     pub ranges: Arc<Ranges>,
+    /// Up to this number tables may have newer changes of a key than memory has: that of the last pairs that were ingested, or what the opening found. Above it
+    /// memory is newer.
+    pub ingested: u64,
 }
 
 impl View {
@@ -184,6 +187,18 @@ impl View {
     /// Changes in memory, those of a key that are newer first.
     pub fn memory(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         self.parts.iter().map(|part| &part.memory).chain(self.frozen.iter().rev().map(|frozen| &frozen.memory))
+    }
+
+    /// The oldest record of the log that has what neither tables nor the metadata have: where it stands, and its number; `u64::MAX`: there is none.
+    pub fn oldest_record(&self) -> (u64, u64) {
+        let all = self.memory().map(|memory| memory.oldest()).chain(self.ranges.oldest_record());
+        all.min().unwrap_or((u64::MAX, u64::MAX))
+    }
+
+    /// Whether memory has a change of the key that is not newer than `seq`.
+    pub fn memory_has(&self, order: &dyn Order, key: &[u8], seq: u64) -> bool {
+        let frozen = self.frozen.iter().map(|frozen| &frozen.memory);
+        std::iter::once(&self.part(order, key).memory).chain(frozen).any(|memory| memory.get(key, seq).is_some())
     }
 
     /// Bytes of changes in memory.

@@ -2,7 +2,7 @@
 
 use super::Work;
 use super::keep::{Keep, Kept};
-use super::output::{TRIES, are_durable, died, give_up, write_table};
+use super::output::{TRIES, are_durable, died, write_tables};
 use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::core::view::{Frozen, Part, View};
@@ -42,19 +42,7 @@ fn freeze(core: &Core, part: u32, (into, table): (Group, u64)) -> Option<Frozen>
 fn write(core: &Arc<Core>, frozen: &Frozen) -> Result<Vec<Arc<TableFile>>> {
     let mut cursor = InMemory::new(frozen.memory.clone());
     cursor.seek(None)?;
-    let keep = Keep::of_memory(core);
-    let mut tables = Vec::new();
-    let mut source = Kept::new(core, cursor, keep);
-    loop {
-        match write_table(core, (frozen.into, frozen.table), &mut source, None) {
-            Ok(Some(table)) => tables.push(table),
-            Ok(None) => return Ok(tables),
-            Err(error) => {
-                give_up(core, &tables);
-                return Err(error);
-            }
-        }
-    }
+    write_tables(core, (frozen.into, frozen.table), &mut Kept::new(core, cursor, Keep::of_memory(core)))
 }
 
 pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -> Result<()> {
@@ -73,22 +61,19 @@ pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -
     };
     core.counters.flushed(&tables);
     // All of them are durable: now they count, and the log's front goes on.
-    let (position, seq) = {
-        let _nobody_writes = lock(&core.writing);
-        let (view, end) = (core.view(), core.wal()?.end());
-        let others = view.memory().filter(|other| !Arc::ptr_eq(other, &frozen.memory));
-        let oldest = others.map(|other| other.oldest()).chain(view.ranges.oldest_record()).min();
-        let front = oldest.unwrap_or((u64::MAX, u64::MAX)).min((end, core.visible.load(Ordering::Acquire) + 1));
-        let mut next = View::clone(&view);
-        next.frozen.retain(|other| !Arc::ptr_eq(&other.memory, &frozen.memory));
-        next.tables = Arc::new(view.tables.with(core.order(), &tables, &[]));
-        core.set_view(next);
-        front
-    };
     let mut notes: Vec<_> = tables.iter().map(|table| Note::Table(table.info.clone())).collect();
     if frozen.memory.has_operands() {
         notes.push(Note::Flushed(frozen.upto.clone()));
     }
-    notes.push(Note::Front { position, seq });
+    {
+        let _nobody_writes = lock(&core.writing);
+        let mut next = View::clone(&core.view());
+        next.frozen.retain(|other| !Arc::ptr_eq(&other.memory, &frozen.memory));
+        next.tables = Arc::new(next.tables.with(core.order(), &tables, &[]));
+        let end = (core.wal()?.end(), core.visible.load(Ordering::Acquire) + 1);
+        let (position, seq) = next.oldest_record().min(end);
+        notes.push(Note::Front { position, seq });
+        core.set_view(next);
+    }
     work.decide(core, &notes, Cause::Flush)
 }

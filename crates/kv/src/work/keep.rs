@@ -2,8 +2,7 @@
 
 use crate::core::Core;
 use crate::core::file::TableFile;
-use crate::core::ranges::Ranges;
-use crate::core::view::Tables;
+use crate::core::view::View;
 use crate::cursor::{At, Cursor};
 use crate::ranges::RangeTombstones;
 use crate::space::split;
@@ -17,16 +16,13 @@ use std::sync::Arc;
 pub(super) struct Keep {
     /// Numbers that somebody reads at, ascending, and the newest.
     seqs: Vec<u64>,
-    /// All tables, and the numbers of those that are merged: the others may have what is older or newer.
-    tables: Arc<Tables>,
+    /// What there is, and the numbers of the tables that are merged: the rest may have what is older or newer. `None`: what is kept is newer than all of it.
+    view: Option<Arc<View>>,
     inputs: BTreeSet<u64>,
     /// What is older is in tables only. Of changes in memory it may also be in memory.
     below: bool,
-    /// Ranges that are deleted, and of these those that are so durably.
-    all: Arc<Ranges>,
+    /// Ranges that are deleted, durably.
     ranges: Option<RangeTombstones>,
-    /// What has a number above this one may be newer than something in memory. Only behind a hole of the log memory has what is older than a table.
-    memory: u64,
 }
 
 impl Keep {
@@ -35,23 +31,18 @@ impl Keep {
         let mut seqs = core.reader_seqs();
         seqs.push(u64::MAX);
         let view = core.view();
-        let oldest = || view.memory().map(|memory| memory.oldest().1).min();
-        let memory = core.has_holes().then(oldest).flatten().unwrap_or(u64::MAX);
-        let (tables, inputs) = (view.tables.clone(), BTreeSet::new());
-        Keep {
-            seqs,
-            tables,
-            inputs,
-            below: false,
-            all: view.ranges.clone(),
-            ranges: view.ranges.noted(core.order()),
-            memory,
-        }
+        let ranges = view.ranges.noted(core.order());
+        Keep { seqs, view: Some(view), inputs: BTreeSet::new(), below: false, ranges }
     }
 
-    /// Of a merge of these `inputs`, which are among the tables.
-    pub fn of_merge(core: &Core, tables: Arc<Tables>, inputs: BTreeSet<u64>) -> Keep {
-        Keep { tables, inputs, below: true, ..Keep::of_memory(core) }
+    /// Of pairs that are newer than all else: each of them.
+    pub fn all() -> Keep {
+        Keep { seqs: vec![u64::MAX], view: None, inputs: BTreeSet::new(), below: false, ranges: None }
+    }
+
+    /// Of a merge of these `inputs`, which are among the tables of the view.
+    pub fn of_merge(core: &Core, view: Arc<View>, inputs: BTreeSet<u64>) -> Keep {
+        Keep { view: Some(view), inputs, below: true, ..Keep::of_memory(core) }
     }
 
     /// The first reader that sees a change with this number.
@@ -73,10 +64,12 @@ impl Keep {
 
     /// Whether there may be changes of a key that are not merged, with numbers between these two.
     fn others(&self, core: &Core, key: &[u8], (from, to): (u64, u64)) -> bool {
+        let Some(view) = &self.view else { return true };
         let between = |table: &&Arc<TableFile>| {
             !self.inputs.contains(&table.info.id) && table.info.seqs.0 < to && table.info.seqs.1 > from
         };
-        to > self.memory || self.tables.with_key(core.order(), key).iter().any(between)
+        view.tables.with_key(core.order(), key).iter().any(between)
+            || to <= view.ingested && view.memory_has(core.order(), key, to.saturating_sub(1))
     }
 
     /// Whether a delete hides nothing that is not merged, and no reader needs it.
@@ -226,7 +219,7 @@ impl<'a, C: Cursor> Kept<'a, C> {
         let reader = self.keep.reader(newest);
         let floor = self.keep.floor(self.core, key, reader);
         // A range that is not deleted durably does not count yet, but what is before it is not merged with what is behind.
-        let barrier = self.keep.all.floor(self.core.order(), key, newest);
+        let barrier = self.keep.view.as_ref().map_or(0, |view| view.ranges.floor(self.core.order(), key, newest));
         let mut bytes = 0;
         loop {
             let at = self.cursor.at().filter(|at| self.core.order().compare(at.key, key).is_eq());
@@ -269,7 +262,7 @@ mod tests {
     use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 
     #[test]
-    fn behind_a_hole_of_the_log_a_delete_stays_that_memory_needs() {
+    fn a_delete_stays_that_memory_needs() {
         let drive = Drive { device: Arc::new(Emulator::memory(&Config::tiny()).unwrap()), survivor: None };
         let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: recover::budget() }];
         Volume::format(&drive, &FormatOptions { uuid: None, tenants, force: false }).unwrap();
@@ -278,11 +271,10 @@ mod tests {
         let (core, _) = recover::open(&volume.tenant(recover::TENANT).unwrap(), Options::default()).unwrap();
         let key = crate::space::full(0, b"key");
         core.view().parts[0].memory.add(5, Kind::Put, &key[..], b"old", (0, 5));
-        let dropped =
-            |seq: u64| Keep::of_merge(&core, core.view().tables.clone(), BTreeSet::new()).may_drop(&core, &key, seq);
+        let dropped = |seq: u64| Keep::of_merge(&core, core.view(), BTreeSet::new()).may_drop(&core, &key, seq);
         // What memory has is newer than all in tables.
         assert!(dropped(9));
-        core.add_damage(vec!["a hole".into()]);
-        assert_eq!((dropped(5), dropped(6)), (true, false));
+        core.ingest(&[], 7);
+        assert_eq!((dropped(5), dropped(6), dropped(8)), (true, false, true));
     }
 }

@@ -15,10 +15,10 @@ type Source<'a> = Kept<'a, Merged<InTable>>;
 
 /// Carries a step out.
 pub(super) fn merge(core: &Arc<Core>, work: &mut Work, step: &Step) -> Result<()> {
-    let tables = core.view().tables.clone();
-    let inputs: Vec<_> = step.inputs.iter().filter_map(|id| tables.get(*id).cloned()).collect();
+    let view = core.view();
+    let inputs: Vec<_> = step.inputs.iter().filter_map(|id| view.tables.get(*id).cloned()).collect();
     let scans = inputs.iter().map(|input| work.scan(input)).collect::<Result<Vec<_>>>()?;
-    let keep = Keep::of_merge(core, tables, step.inputs.iter().copied().collect());
+    let keep = Keep::of_merge(core, view, step.inputs.iter().copied().collect());
     let mut source = Kept::new(core, Merged::going_on(&core.options.order, scans), keep);
     let mut written = Vec::new();
     let end = match write(core, &mut source, step, &mut written) {

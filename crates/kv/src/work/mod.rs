@@ -1,11 +1,12 @@
 //! What the store does in the background: it asks the [policy](crate::policy) what is to be done, and carries that out. One choice at a time.
 //!
-//! Each choice is one record of the metadata log, durable before the next choice is made. So a cut log never has half of a choice, nor one without those
-//! before it.
+//! Each choice is one record of the metadata log, durable before the next choice is made; where tables only get another group, with the next. So a cut log never has
+//! half of a choice, nor one without those before it.
 //!
 //! The maintenance thread works through choices. Whoever puts may have to: when the policy holds puts back, or when there is no such thread.
 
 mod flush;
+mod ingest;
 mod keep;
 mod merge;
 mod output;
@@ -16,6 +17,7 @@ use crate::core::file::InTable;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
+use crate::piece::Piece;
 use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::lock;
 use imbrex_device::{Cause, Code, Result};
@@ -68,15 +70,26 @@ enum Done {
 impl Work {
     /// Makes and carries out one choice. Where a zone lacks for it, iterators give back what they keep.
     fn one(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
+        self.one_with(core, policy, goal, None)
+    }
+
+    /// The same, where the beginning of a piece may be what is flushed.
+    fn one_with(
+        &mut self,
+        core: &Arc<Core>,
+        policy: &dyn Policy,
+        goal: Goal,
+        mut piece: Option<&mut Piece>,
+    ) -> Result<Done> {
         loop {
-            match self.choice(core, policy, goal) {
+            match self.choice(core, policy, goal, piece.as_deref_mut()) {
                 Err(error) if error.code() == Code::NoSpace && core.take_back() => {}
                 done => return done,
             }
         }
     }
 
-    fn choice(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal) -> Result<Done> {
+    fn choice(&mut self, core: &Arc<Core>, policy: &dyn Policy, goal: Goal, piece: Option<&mut Piece>) -> Result<Done> {
         if let Some(seq) = self.undone {
             self.finish(core, seq, Cause::Compaction)?;
         }
@@ -95,7 +108,9 @@ impl Work {
             return Ok(Done::Other);
         }
         let settled = core.settled();
-        let choice = policy.choose(&Tree::of(core, goal).snapshot());
+        let mut tree = Tree::of(core, goal);
+        let front = piece.map(|piece| (tree.begin(piece), piece));
+        let choice = policy.choose(&tree.snapshot());
         if let Some(error) = blocked
             && !matches!(choice, Choice::Merge(_) | Choice::End | Choice::Relabel(..))
         {
@@ -107,7 +122,12 @@ impl Work {
         match choice {
             Choice::Nothing => return Ok(Done::Nothing),
             Choice::Flush { part, into, table } => {
-                let flushed = flush::flush(core, self, part, (into, table));
+                let flushed = match front {
+                    Some((front, piece)) if front.part == part => {
+                        ingest::ingest(core, self, (piece, front.end), (into, table))
+                    }
+                    _ => flush::flush(core, self, part, (into, table)),
+                };
                 // Also where the commit has failed: it is made up for.
                 ranges::kept(core, settled);
                 flushed?;
@@ -129,7 +149,7 @@ impl Work {
                 left.pop();
                 self.decide(core, &[Note::Jobs(left)], Cause::Compaction)?;
             }
-            Choice::Relabel(tables, group) => self.relabel(core, tables, group)?,
+            Choice::Relabel(tables, group) => Work::relabel(core, tables, group),
             Choice::Window(window) => {
                 core.close_zones(|_, zone| window.zones.contains(&zone));
                 self.decide(core, &[Note::Window(window)], Cause::Compaction)?;
@@ -164,13 +184,14 @@ impl Work {
         self.decide(core, &notes, Cause::Compaction)
     }
 
-    fn relabel(&mut self, core: &Core, tables: Vec<u64>, group: Group) -> Result<()> {
+    fn relabel(core: &Core, tables: Vec<u64>, group: Group) {
         let view = core.view();
         let files: Vec<_> = tables.iter().filter_map(|id| view.tables.get(*id)).collect();
         core.close_zones(|_, zone| files.iter().any(|file| file.info.zone == zone));
         let moved: Vec<_> = files.iter().map(|file| file.changed(|info| info.group = group)).collect();
         core.change_tables(&moved, &[]);
-        self.decide(core, &[Note::Relabel(tables, group)], Cause::Compaction)
+        // Nothing is written or freed for it: the next commit makes it durable, or it is chosen again.
+        core.note(&[Note::Relabel(tables, group)]);
     }
 
     /// Bytes that may be put now, as the policy says; works for them where that is needed. `deletes`: what comes only deletes, so it makes room even where there is
@@ -240,6 +261,22 @@ impl Worker {
                 self.thread.ring();
             }
         }
+        Ok(())
+    }
+
+    /// Makes tables of a piece, and makes them count. What is not done when it fails is left in the piece.
+    ///
+    /// # Errors
+    /// `NoSpace`; `NotFound` where the space was dropped; those of the work.
+    pub fn ingest(&self, piece: &mut Piece) -> Result<()> {
+        self.make_room(piece.bytes(), false)?;
+        while !piece.is_empty() {
+            let done = self.work().one_with(&self.core, self.policy.as_ref(), Goal::Usual, Some(piece))?;
+            if done == Done::Nothing && !self.core.take_back() {
+                return Err(self.core.no_space());
+            }
+        }
+        self.thread.ring();
         Ok(())
     }
 

@@ -60,6 +60,25 @@ pub(super) fn write_table<C: Cursor>(
     Err(died(core))
 }
 
+/// Writes tables of the group of all that comes. Their bytes [are durable](are_durable) only later, and nothing names them yet.
+pub(super) fn write_tables<C: Cursor>(
+    core: &Arc<Core>,
+    into: (Group, u64),
+    source: &mut Kept<'_, C>,
+) -> Result<Vec<Arc<TableFile>>> {
+    let mut tables = Vec::new();
+    loop {
+        match write_table(core, into, source, None) {
+            Ok(Some(table)) => tables.push(table),
+            Ok(None) => return Ok(tables),
+            Err(error) => {
+                give_up(core, &tables);
+                return Err(error);
+            }
+        }
+    }
+}
+
 /// The error where zones die all the time.
 pub(super) fn died(core: &Core) -> Error {
     Error::damaged(&core.tenant.volume().name(), "one zone after another refuses to be written; look at the drive")
@@ -168,6 +187,7 @@ fn try_table<C: Cursor>(
         deletes: properties.deletions,
         stale,
         seqs: (properties.smallest_seq, properties.largest_seq),
+        ingested: false,
         smallest: properties.smallest.into(),
         largest: properties.largest.into(),
         from: None,

@@ -4,7 +4,9 @@
 //! many seeds.
 
 use crate::support::{Append, appended, configs, options, value};
-use imbrex_crashkit::{Crash, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds};
+use imbrex_crashkit::{
+    Crash, Entry, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds,
+};
 use imbrex_device::{Code, Drive, Error};
 use imbrex_kv::policy::ALL;
 use imbrex_kv::{Batch, Bytewise, Kv, Make, Options, Order};
@@ -20,6 +22,8 @@ type Op = Vec<(u16, To)>;
 enum To {
     /// A value of so many bytes.
     Value(u16),
+    /// The same, but it is ingested; alone in its batch.
+    Ingested(u16),
     Gone,
     /// An operand of so many bytes is merged into its value.
     Appended(u8),
@@ -93,9 +97,39 @@ impl Random {
         }
     }
 
+    /// Ingests pairs of one space; each is a batch of its own.
+    fn ingest(&self, spaces: &Spaces, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
+        let most = if self.full { 9000 } else { 3000 };
+        let is_other = rng.random();
+        let mut keys: Vec<_> = (0..rng.random_range(1..20)).map(|_| rng.random_range(0..self.keys)).collect();
+        keys.retain(|key| self::is_other(*key) == is_other);
+        keys.sort_unstable();
+        keys.dedup();
+        let space = if is_other { &spaces.other } else { &spaces.unnamed };
+        let (mut ingest, mut numbers) = (space.ingest().map_err(text)?, Vec::new());
+        let ingested = || {
+            for k in keys {
+                let len = rng.random_range(0..most);
+                let number = log.begun(vec![(k, To::Ingested(len))]);
+                numbers.push(number);
+                ingest.put(&key(k), &content(number, k, len))?;
+                if rng.random_range(0..6) == 0 {
+                    ingest.finish()?;
+                }
+            }
+            ingest.finish()
+        };
+        let done = ingested();
+        for number in &numbers[..ingest.stored() as usize] {
+            log.acked(*number);
+            log.synced_up_to(*number);
+        }
+        self.may_be_refused(done)
+    }
+
     fn step(&self, spaces: &mut Spaces, rng: &mut ChaCha8Rng, log: &Log<Op>) -> Result<(), String> {
         let store = &spaces.unnamed;
-        match rng.random_range(0..43) {
+        match rng.random_range(0..46) {
             0 => self.may_be_refused(store.flush())?,
             1 => self.may_be_refused(store.compact())?,
             2..5 => self.may_be_refused(store.step().map(drop))?,
@@ -135,6 +169,7 @@ impl Random {
                     log.synced_up_to(number);
                 }
             }
+            43..46 => self.ingest(spaces, rng, log)?,
             _ => {
                 let (most, deletes) = if self.full { (9000, 1) } else { (3000, 4) };
                 let change = |rng: &mut ChaCha8Rng| {
@@ -153,7 +188,7 @@ impl Random {
                 for (k, to) in &op {
                     batch.space(spaces.of(*k));
                     match to {
-                        To::Dropped | To::Kept | To::Left(_) => {}
+                        To::Ingested(_) | To::Dropped | To::Kept | To::Left(_) => {}
                         To::Value(len) => batch.put(&key(*k), &content(number, *k, *len)),
                         To::Gone => batch.delete(&key(*k)),
                         To::Appended(len) => batch.merge(&key(*k), &content(number, *k, (*len).into())),
@@ -241,7 +276,7 @@ fn backwards(spaces: &Spaces) -> Result<BTreeMap<Name, Vec<u8>>, String> {
 fn apply(model: &mut BTreeMap<Name, Vec<u8>>, number: u64, op: &Op) {
     for (k, to) in op {
         match to {
-            To::Value(len) => drop(model.insert(name(*k), content(number, *k, *len))),
+            To::Value(len) | To::Ingested(len) => drop(model.insert(name(*k), content(number, *k, *len))),
             To::Gone => drop(model.remove(&name(*k))),
             To::Appended(len) => {
                 let operand = content(number, *k, (*len).into());
@@ -291,6 +326,10 @@ impl Subject for Random {
         let mut model = BTreeMap::new();
         let mut fits = least == 0 && found == model;
         let mut kept = BTreeMap::new();
+        // Pairs that the process died in ingesting: any number of them may be there.
+        let is_under_way =
+            |entry: &Entry<Op>| entry.status == Status::Begun && matches!(entry.op[0].1, To::Ingested(_));
+        let under_way = entries.iter().rposition(|entry| !is_under_way(entry)).map_or(0, |last| last + 1);
         for (number, entry) in entries.iter().enumerate() {
             match entry.op[0].1 {
                 To::Kept => drop(kept.insert(number as u64, (entry.status, model.clone()))),
@@ -302,7 +341,7 @@ impl Subject for Random {
                 _ => {}
             }
             // One that was refused is not there, unless the process died in it.
-            if entry.status > Status::Begun || number + 1 == entries.len() {
+            if entry.status > Status::Begun || number + 1 == entries.len() || number >= under_way {
                 apply(&mut model, number as u64, &entry.op);
             }
             fits |= number + 1 >= least && found == model;

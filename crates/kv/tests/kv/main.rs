@@ -6,6 +6,7 @@ mod damage;
 mod expiry;
 mod figures;
 mod full;
+mod ingest;
 mod iterators;
 mod model;
 mod operands;

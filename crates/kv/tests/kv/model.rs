@@ -3,7 +3,7 @@
 use crate::support::{Append, appended, configs, formatted, options, value};
 use imbrex_emulator::Config;
 use imbrex_kv::policy::ALL;
-use imbrex_kv::{Batch, Iter, Kv, Options, Snapshot};
+use imbrex_kv::{Batch, Ingest, Iter, Kv, Options, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ enum To {
 #[derive(Clone, Debug)]
 enum Op {
     Write(Vec<(u8, To)>),
+    /// Begins to ingest a value of so many bytes for each of these keys, or ends the ingest that is under way.
+    Ingest(BTreeMap<u8, u16>),
     /// Deletes a range, from this key on and before that one, between two puts in it.
     DeleteRange(Option<u8>, Option<u8>),
     Snapshot,
@@ -51,6 +53,7 @@ fn op() -> impl Strategy<Value = Op> {
     let change = (prop_oneof![2 => any::<u8>(), 1 => 0..8u8], to);
     prop_oneof![
         12 => prop::collection::vec(change, 1..8).prop_map(Op::Write),
+        2 => prop::collection::btree_map(any::<u8>(), 0..2500u16, 1..30).prop_map(Op::Ingest),
         1 => any::<(Option<u8>, Option<u8>)>().prop_map(|(from, to)| Op::DeleteRange(from, to)),
         1 => Just(Op::Snapshot),
         1 => Just(Op::Checkpoint),
@@ -77,6 +80,21 @@ struct Moment {
     map: Map,
     /// The name of its checkpoint.
     name: Option<String>,
+}
+
+/// An ingest, what it was given, and how much of that is in the map.
+struct Ingesting {
+    ingest: Ingest,
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    stored: usize,
+}
+
+impl Ingesting {
+    fn tell(&mut self, map: &mut Map) {
+        let stored = self.ingest.stored() as usize;
+        map.extend(self.pairs[self.stored..stored].iter().cloned());
+        self.stored = stored;
+    }
 }
 
 fn pick<T>(all: &mut [T], n: u8) -> Option<&mut T> {
@@ -134,6 +152,7 @@ proptest! {
         let (mut map, mut number) = (Map::new(), 0);
         let mut moments: Vec<Moment> = Vec::new();
         let mut iters: Vec<(Iter, Map)> = Vec::new();
+        let mut under_way: Option<Ingesting> = None;
         for op in ops {
             match op {
                 Op::Write(changes) => {
@@ -158,6 +177,25 @@ proptest! {
                     }
                     store.write(&batch, number % 11 == 0).unwrap();
                 }
+                Op::Ingest(keys) => match under_way.take() {
+                    Some(mut ingesting) => {
+                        ingesting.ingest.finish().unwrap();
+                        ingesting.tell(&mut map);
+                        prop_assert_eq!(ingesting.stored, ingesting.pairs.len());
+                    }
+                    None => {
+                        number += 1;
+                        let mut pairs: Vec<_> = keys.iter().map(|(k, len)| (key(*k), value(number << 8 | u64::from(*k), (*len).into()))).collect();
+                        pairs.sort();
+                        let mut ingesting = Ingesting { ingest: store.ingest().unwrap(), pairs, stored: 0 };
+                        for at in 0..ingesting.pairs.len() {
+                            let (key, value) = &ingesting.pairs[at];
+                            ingesting.ingest.put(key, value).unwrap();
+                            ingesting.tell(&mut map);
+                        }
+                        under_way = Some(ingesting);
+                    }
+                },
                 Op::DeleteRange(from, to) => {
                     let (mut from, mut to) = (from.map(key), to.map(key));
                     if from > to && to.is_some() {
@@ -205,7 +243,7 @@ proptest! {
                 Op::Compact => store.compact().unwrap(),
                 Op::Step => drop(store.step().unwrap()),
                 Op::Restart | Op::Ignorant => {
-                    iters = Vec::new();
+                    (iters, under_way) = Default::default();
                     let kept: Vec<_> = moments.drain(..).filter_map(|moment| Some((moment.name?, moment.map))).collect();
                     drop(store);
                     if matches!(op, Op::Ignorant) {

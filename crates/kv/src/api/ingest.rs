@@ -1,0 +1,81 @@
+//! Sorted pairs on their way into a store, past the write-ahead log.
+
+use super::store::Kv;
+use crate::piece::Piece;
+use crate::space::full;
+use crate::write::check_pair;
+use imbrex_device::{Code, Result};
+
+/// Takes the pairs of a space in the order of their keys, and writes them as tables at once: neither into the write-ahead log nor into memory where reads look.
+///
+/// It gathers as much as the store's memory may have ([`Options::memtable_bytes`](crate::Options)), and makes one *piece* of it, or several where partitions of the
+/// store end. The larger that is, the less of the time goes into commits. A piece is there at once and durably, as if it had been put and synced as one batch at that moment: it replaces what its keys had, and others may put,
+/// delete and read meanwhile. All of the ingest together is not atomic. Where it is dropped or fails, the pieces that are there stay, and the rest is not there.
+/// Puts of others wait while a piece is made durable.
+pub struct Ingest {
+    kv: Kv,
+    piece: Piece,
+    /// The last key, of the tree.
+    last: Option<Vec<u8>>,
+    stored: u64,
+}
+
+impl Ingest {
+    pub(super) fn new(kv: Kv, space: u16) -> Result<Ingest> {
+        if !kv.core().spaces.are_there([space].into_iter()) {
+            return Err(kv.core().refused(Code::NotFound, "the space is gone; it was dropped"));
+        }
+        Ok(Ingest { kv, piece: Piece::new(space), last: None, stored: 0 })
+    }
+
+    /// Takes a pair, whose key is behind the one before in the order of the space. It is there after a later call, or after [`Ingest::finish`]. Where it fails the
+    /// pair is not taken, and what was taken before stays: the call may be made again.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the key is not behind the one before, and where key or value are too long. `NoSpace`, `NotFound` where the space was dropped, and
+    /// those of the drive: of a piece that was to be made room by.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let core = self.kv.core();
+        check_pair(core, key.len(), value.len())?;
+        if !self.may_follow(key) {
+            let sentence = "the key is not behind the one before it; ingest ascending keys, each once, or put them";
+            return Err(core.refused(Code::InvalidArgument, sentence));
+        }
+        let key = full(self.piece.space, key);
+        if self.piece.memory() + key.len() + value.len() > core.options.memtable_bytes {
+            self.commit()?;
+        }
+        self.piece.push(&key, value);
+        self.last = Some(key);
+        Ok(())
+    }
+
+    /// Whether a key is behind the last one that was taken.
+    pub fn may_follow(&self, key: &[u8]) -> bool {
+        let behind = |last: &Vec<u8>| self.kv.core().order().compare(last, &full(self.piece.space, key)).is_lt();
+        self.last.as_ref().is_none_or(behind)
+    }
+
+    /// All pairs that were taken are there, and durable, when it returns. More may follow.
+    ///
+    /// # Errors
+    /// Those of a piece, as of [`Ingest::put`]. What is not there yet stays, and the call may be made again.
+    pub fn finish(&mut self) -> Result<()> {
+        self.commit()
+    }
+
+    /// So many pairs are there, and durable: the first ones of those that were taken.
+    pub fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let before = self.piece.len();
+        let done = self.kv.worker().ingest(&mut self.piece);
+        self.stored += (before - self.piece.len()) as u64;
+        done
+    }
+}
