@@ -2,6 +2,7 @@
 
 mod form;
 mod load;
+mod salvage;
 mod scan;
 mod stat;
 pub mod zones;
@@ -89,6 +90,12 @@ enum Verb {
     /// Read every block of every table. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex kv check drive.img   # changes nothing")]
     Check(Store),
+    /// Copy the pairs that can still be read from a drive whose store does not open, or not whole, into a directory of the host: a file for each space, as load
+    /// --format binary takes it. Nothing on the drive changes.
+    #[command(after_help = "Example:\n  imbrex kv salvage /dev/sdb ./salvaged\n  \
+                            imbrex kv load new.img --format binary ./salvaged/unnamed.pairs\n  \
+                            imbrex kv load new.img --format binary --space users ./salvaged/1-users.pairs")]
+    Salvage(salvage::Args),
 }
 
 /// Changes of one batch, in bytes.
@@ -368,6 +375,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Stat(args) => stat::stat(&args),
         Verb::Compact(args) => compact(&args),
         Verb::Check(args) => check(&args),
+        Verb::Salvage(args) => salvage::salvage(&args),
     };
     done.map_err(|failure| failure.reword(ours))
 }
@@ -521,7 +529,7 @@ fn check(args: &Store) -> Outcome {
         0 if args.named.json => Ok(()),
         0 => print("nothing is wrong"),
         n => Err(Failure::damage(format_args!(
-            "{} found; copy what can be read with `imbrex kv scan`, and format the drive again",
+            "{} found; copy what can be read with `imbrex kv salvage`, and format the drive again",
             number_of(n, "problem")
         ))),
     }

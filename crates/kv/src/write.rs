@@ -61,7 +61,7 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
 }
 
 /// The keys of the tree between which a range is.
-fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
     let (from, to) = change.range();
     let (begin, end) = space::ends(change.space, from, to);
     if change.act == Act::DropSpace { (space::dropped(change.space).to_vec(), end) } else { (begin, end) }
@@ -102,11 +102,19 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
 
+/// What a change of a single key is in a table.
+pub(crate) fn kind_of(act: Act) -> Kind {
+    match act {
+        Act::Put => Kind::Put,
+        Act::Delete | Act::DeleteRange | Act::DropSpace => Kind::Delete,
+    }
+}
+
 /// Puts the changes of a record into memory, where readers see them; `record`: where it stands in the log, and the number of its first change.
 pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>, record: (u64, u64)) {
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
-        let kind = if change.act == Act::Put { Kind::Put } else { Kind::Delete };
+        let kind = kind_of(change.act);
         if change.act == Act::DropSpace {
             core.spaces.remove(change.space);
         }

@@ -10,6 +10,7 @@ mod iterators;
 mod model;
 mod ranges;
 mod restored;
+mod salvage;
 mod size;
 mod spaces;
 mod support;
