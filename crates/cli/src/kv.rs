@@ -2,6 +2,7 @@
 
 mod form;
 mod load;
+mod salvage;
 mod scan;
 mod stat;
 pub mod zones;
@@ -12,11 +13,13 @@ use clap::Subcommand;
 use form::Form;
 use imbrex_device::Class;
 use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
-use imbrex_kv::{Batch, Bytewise, Kv, MAX_VALUE, Make, Order, Snapshot};
+use imbrex_kv::{Batch, Bytewise, Expiry, Kv, MAX_VALUE, Make, Order, Snapshot, TimeInValue};
 use serde_json::json;
-use std::ffi::OsString;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 
 #[derive(clap::Args)]
 #[command(
@@ -38,7 +41,8 @@ enum Verb {
     Format(Format),
     /// Give a key a value, which is durable when the command ends.
     #[command(
-        after_help = "Examples:\n  imbrex kv put drive.img user:1 Ada\n  imbrex kv put drive.img photo - < photo.jpg"
+        after_help = "Examples:\n  imbrex kv put drive.img user:1 Ada\n  imbrex kv put drive.img photo - < photo.jpg\n  \
+                            imbrex kv put drive.img --space logins ada yes --ttl 3600 && imbrex kv get drive.img --space logins ada --timed"
     )]
     Put(Put),
     /// Print the value of a key, as it is; with --json an object. Exit code 1 where there is no such key.
@@ -78,13 +82,24 @@ enum Verb {
     /// its metrics.
     #[command(after_help = "Examples:\n  imbrex kv stat drive.img --json\n  imbrex kv stat drive.img --count")]
     Stat(Stat),
-    /// Merge all tables, so that each key is in one.
-    #[command(after_help = "Example:\n  imbrex kv compact drive.img")]
-    Compact(Store),
+    /// Merge all tables, so that each key is in one. With --timed pairs of the space that are over are deleted.
+    #[command(
+        after_help = "Examples:\n  imbrex kv compact drive.img\n  imbrex kv compact drive.img --space logins --timed"
+    )]
+    Compact(Compact),
     /// Read every block of every table. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex kv check drive.img   # changes nothing")]
     Check(Store),
+    /// Copy the pairs that can still be read from a drive whose store does not open, or not whole, into a directory of the host: a file for each space, as load
+    /// --format binary takes it. Nothing on the drive changes.
+    #[command(after_help = "Example:\n  imbrex kv salvage /dev/sdb ./salvaged\n  \
+                            imbrex kv load new.img --format binary ./salvaged/unnamed.pairs\n  \
+                            imbrex kv load new.img --format binary --space users ./salvaged/1-users.pairs")]
+    Salvage(salvage::Args),
 }
+
+/// Changes of one batch, in bytes.
+const TOGETHER: usize = 256 << 10;
 
 #[derive(clap::Args)]
 struct Store {
@@ -102,11 +117,72 @@ struct InSpace {
     space: Option<String>,
 }
 
+/// A time to live of what is stored.
+#[derive(clap::Args)]
+struct Ttl {
+    /// The value is over after so many seconds, 0 is never. The time stands before it, in eight bytes: read it with --timed.
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+}
+
+impl Ttl {
+    /// What is stored of a value: itself, or with its time before it.
+    fn value<'a>(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.ttl {
+            None => value.into(),
+            Some(0) => TimeInValue::value(0, value).into(),
+            Some(seconds) => TimeInValue::value(TimeInValue::now().saturating_add(seconds), value).into(),
+        }
+    }
+}
+
+#[derive(clap::Args)]
+struct Compact {
+    #[command(flatten)]
+    space: InSpace,
+    /// Values of the space begin with the time from which on they are over, as --ttl of put and load writes them. Delete those that are.
+    #[arg(long)]
+    timed: bool,
+}
+
+/// Whether values begin with a time.
+#[derive(clap::Args)]
+struct Timed {
+    /// Values begin with the time from which on they are over, as --ttl of put and load writes them. It is not printed, and pairs that are over are left out.
+    #[arg(long)]
+    timed: bool,
+}
+
+impl Timed {
+    /// The store leaves out what is over.
+    fn expire(&self, kv: &Kv) {
+        if self.timed {
+            kv.expire(Arc::new(TimeInValue));
+        }
+    }
+
+    /// What is printed of a value.
+    fn value<'a>(&self, key: &[u8], value: &'a [u8]) -> Result<&'a [u8], Failure> {
+        if !self.timed {
+            return Ok(value);
+        }
+        let rest = TimeInValue::split(value).map(|(_, rest)| rest);
+        rest.ok_or_else(|| {
+            Failure::failed(format!(
+                "the value of the key {:?} does not begin with a time; read it without --timed",
+                OsStr::from_bytes(key)
+            ))
+        })
+    }
+}
+
 /// A space, or what it had when a checkpoint was made.
 #[derive(clap::Args)]
 struct Moment {
     #[command(flatten)]
     space: InSpace,
+    #[command(flatten)]
+    timed: Timed,
     /// As it was at this checkpoint.
     #[arg(long, value_name = "CHECKPOINT")]
     at: Option<String>,
@@ -160,6 +236,8 @@ struct Put {
     key: OsString,
     /// The value; - is stdin.
     value: OsString,
+    #[command(flatten)]
+    ttl: Ttl,
 }
 
 #[derive(clap::Args)]
@@ -222,6 +300,8 @@ struct Load {
     /// The pairs come in the order of their keys, and each key once: they are written once, at the drive's rate, past the write-ahead log.
     #[arg(long)]
     sorted: bool,
+    #[command(flatten)]
+    ttl: Ttl,
 }
 
 impl InSpace {
@@ -253,6 +333,7 @@ impl InSpace {
 impl Moment {
     fn look(&self) -> Result<(Kv, Snapshot), Failure> {
         let kv = self.space.look()?;
+        self.timed.expire(&kv);
         let at = match &self.at {
             Some(name) => kv.at_checkpoint(name)?,
             None => kv.snapshot(),
@@ -295,8 +376,9 @@ pub fn run(args: Args) -> Outcome {
         Verb::Drop(args) => drop_space(&args),
         Verb::Checkpoint(args) => checkpoint(&args),
         Verb::Stat(args) => stat::stat(&args),
-        Verb::Compact(args) => args.open()?.compact().map_err(Failure::from),
+        Verb::Compact(args) => compact(&args),
         Verb::Check(args) => check(&args),
+        Verb::Salvage(args) => salvage::salvage(&args),
     };
     done.map_err(|failure| failure.reword(ours))
 }
@@ -356,7 +438,7 @@ fn put(args: &Put) -> Outcome {
             )));
         }
     }
-    Ok(args.store.make()?.put(args.key.as_bytes(), &value, true)?)
+    Ok(args.store.make()?.put(args.key.as_bytes(), &args.ttl.value(&value), true)?)
 }
 
 fn get(args: &Key) -> Outcome {
@@ -364,11 +446,12 @@ fn get(args: &Key) -> Outcome {
     let Some(value) = kv.get_at(&at, args.key.as_bytes())? else {
         return Err(Failure::failed(format!("there is no key {:?}; imbrex kv scan lists keys", args.key)));
     };
+    let value = args.store.timed.value(args.key.as_bytes(), &value)?;
     if args.store.json() {
-        return print(scan::object(args.key.as_bytes(), Some(&value)));
+        return print(scan::object(args.key.as_bytes(), Some(value)));
     }
     let mut out = io::stdout().lock();
-    written(out.write_all(&value).and_then(|()| out.flush()))
+    written(out.write_all(value).and_then(|()| out.flush()))
 }
 
 fn rm(args: &Rm) -> Outcome {
@@ -411,6 +494,31 @@ fn drop_space(args: &DropSpace) -> Outcome {
     Ok(())
 }
 
+fn compact(args: &Compact) -> Outcome {
+    let store = args.space.open()?;
+    if args.timed {
+        delete_over(&store)?;
+    }
+    Ok(store.compact()?)
+}
+
+/// Deletes all pairs of a space whose time is over. Merges alone would not do: they leave tables alone that nothing overlaps.
+fn delete_over(store: &Kv) -> Outcome {
+    let (mut iter, mut batch) = (store.iter()?, Batch::new());
+    iter.seek_to_first()?;
+    while let Some((key, value)) = iter.get() {
+        if TimeInValue.is_over(key, value) {
+            batch.delete(key);
+        }
+        if batch.bytes() > TOGETHER {
+            store.write(&batch, false)?;
+            batch.clear();
+        }
+        iter.advance()?;
+    }
+    Ok(store.write(&batch, true)?)
+}
+
 fn check(args: &Store) -> Outcome {
     let store = args.look()?;
     let mut found = store.damage();
@@ -424,7 +532,7 @@ fn check(args: &Store) -> Outcome {
         0 if args.named.json => Ok(()),
         0 => print("nothing is wrong"),
         n => Err(Failure::damage(format_args!(
-            "{} found; copy what can be read with `imbrex kv scan`, and format the drive again",
+            "{} found; copy what can be read with `imbrex kv salvage`, and format the drive again",
             number_of(n, "problem")
         ))),
     }

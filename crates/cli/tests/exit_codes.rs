@@ -53,7 +53,7 @@ fn every_command_tells_a_wrong_command_line_as_such() {
 }
 
 /// What each command of engines and drives needs behind the drive.
-const NEEDS: [&[&str]; 36] = [
+const NEEDS: [&[&str]; 37] = [
     &["fs", "ls"],
     &["fs", "cat", "/x"],
     &["fs", "cp", "/dev/null", ":/x"],
@@ -88,6 +88,7 @@ const NEEDS: [&[&str]; 36] = [
     &["kv", "stat"],
     &["kv", "compact"],
     &["kv", "check"],
+    &["kv", "salvage", "/nowhere/salvaged"],
     &["kv", "format"],
     &["kv", "format", "--force"],
 ];

@@ -678,3 +678,50 @@ fn a_range_is_removed_with_one_command() {
     done(at.kv("compact", &[]));
     assert_eq!(json(at.kv("stat", &["--json"]))["deleted_ranges"], 0);
 }
+
+#[test]
+fn values_have_a_time_to_live() {
+    let at = stored();
+    let past = |key: &str| {
+        // A time of 2020, as a program writes it.
+        let value = [&1_600_000_000u64.to_le_bytes()[..], b"old"].concat();
+        done(at.kv_given("load", &["--format", "binary", "--space", "s"], &record(key.as_bytes(), &value)));
+    };
+    done(at.kv("put", &["--space", "s", "young", "Ada", "--ttl", "3600"]));
+    done(at.kv("put", &["--space", "s", "never", "Grace", "--ttl", "0"]));
+    past("over");
+    done(at.kv_given("load", &["--space", "s", "--ttl", "100000"], b"loaded\tvalue\n"));
+    let timed = |verb: &str, more: &[&str]| at.kv(verb, &[&["--space", "s", "--timed"], more].concat());
+    assert_eq!(done(timed("scan", &[])), "loaded\tvalue\nnever\tGrace\nyoung\tAda\n");
+    assert_eq!(done(timed("get", &["young"])), "Ada");
+    assert_eq!(objects(&done(timed("get", &["never", "--json"]))), [value!({ "key": "never", "value": "Grace" })]);
+    says(&fails(timed("get", &["over"]), 1), &["there is no key \"over\""]);
+    // As it is stored.
+    assert_eq!(&printed(at.kv("get", &["--space", "s", "over"]))[8..], b"old");
+    // Also where it was merged before.
+    done(at.kv("compact", &[]));
+    past("over too");
+    done(timed("compact", &[]));
+    assert_eq!(done(at.kv("scan", &["--space", "s", "--keys"])), "loaded\nnever\nyoung\n");
+    assert_eq!(json(at.kv("stat", &["--json", "--count"]))["pairs"]["number"], 3);
+    // Two seconds are enough to read it, and it is over soon.
+    done(at.kv("put", &["--space", "s", "soon", "gone", "--ttl", "2"]));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while timed("get", &["soon"]).status.success() {
+        assert!(std::time::Instant::now() < until, "it is never over");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    // What has no time is told, and nothing is taken for one.
+    done(at.kv("put", &["plain", "Ada Lovelace"]));
+    says(
+        &fails(at.kv("get", &["plain", "--timed"]), 1),
+        &["\"plain\"", "does not begin with a time", "without --timed"],
+    );
+    says(&fails(at.kv("scan", &["--timed"]), 1), &["does not begin with a time"]);
+    assert_eq!(done(at.kv("scan", &["--timed", "--keys"])), "plain\n");
+    done(at.kv("compact", &["--timed"]));
+    assert_eq!(done(at.kv("get", &["plain"])), "Ada Lovelace");
+    for bad in ["-1", "soon", "99999999999999999999"] {
+        fails(at.kv("put", &["plain", "x", "--ttl", bad]), 2);
+    }
+}

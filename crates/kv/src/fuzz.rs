@@ -4,6 +4,11 @@ use crate::batch::{self, Found};
 use crate::manifest::{Manifest, Note, Places, notes, record};
 use crate::order::Bytewise;
 use crate::policy::{ALL, Goal, Open, Part, Sizes, Snapshot, Table, Window};
+use crate::salvage::tables_within;
+use crate::table::left::{Left, properties, sealed};
+use crate::table::{Compression, MAX_KEY, Source};
+use imbrex_device::{Error, Result};
+use std::sync::Arc;
 
 /// Zones of the drive that the bytes are about, and bytes of each.
 const ZONES: u32 = 64;
@@ -86,6 +91,50 @@ pub fn fuzz_log(data: &[u8]) {
     }
 }
 
+/// Bytes in memory.
+struct Bytes(Vec<u8>);
+
+impl Source for Bytes {
+    fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = self.0.get(at as usize..).and_then(|rest| rest.get(..len));
+        bytes.map(<[u8]>::to_vec).ok_or_else(|| Error::invalid(&self.drive(), "bytes behind the end"))
+    }
+
+    fn drive(&self) -> Arc<str> {
+        "fuzz".into()
+    }
+}
+
+/// A zone with tables that are damaged: one byte of choices, then its bytes. They are taken as they are, or as the contents of data blocks with the right sums. What is
+/// found ends, and lies within what is there.
+pub fn fuzz_salvage(data: &[u8]) {
+    let Some((choices, bytes)) = data.split_first() else { return };
+    let (life, len) = (7, usize::from(choices >> 3) * 16 + 8);
+    let bytes = match choices & 3 {
+        0 => bytes.to_vec(),
+        1 => sealed(bytes.chunks(len), Compression::Off, life),
+        2 => sealed(bytes.chunks(len), Compression::Lz4, life),
+        _ => sealed(bytes.chunks(len), Compression::Zstd, life),
+    };
+    let end = bytes.len() as u64;
+    let mut read = |at: u64, len: u64| bytes[at as usize..][..len as usize].to_vec();
+    let mut places = tables_within(&mut read, life, 512, 0..end);
+    places.push((0, end, None));
+    for (at, len, _) in places {
+        let table = Arc::new(Bytes(bytes[at as usize..][..len as usize].to_vec()));
+        let mut left = Left::new(table.clone(), table.clone(), len, life);
+        let mut entries = 0;
+        while left.next() {
+            let Some((key, _, _, value)) = left.entry() else { panic!("it is at an entry") };
+            assert!(key.len() <= MAX_KEY && value.len() as u64 <= len.saturating_mul(256));
+            entries += 1;
+            assert!(entries <= len.saturating_mul(256), "an entry takes bytes");
+        }
+        assert!(left.lost().1 <= len, "what is lost was there");
+        properties(table.as_ref(), len, life);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +188,15 @@ mod tests {
             vec![Note::Flushed(Flushed { from: None, to: Some([50][..].into()), seq: 7 })],
             vec![Note::Window(Window { level: 2, zones: vec![7] }), Note::Front { position: 9, seq: 4 }],
         ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn hostile_tables_make_no_panic(data in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..600)) {
+            fuzz_salvage(&data);
+        }
     }
 
     proptest! {

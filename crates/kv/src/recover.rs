@@ -1,6 +1,6 @@
 //! Opening a store: the metadata log, then the write-ahead log behind its front, and what a dead process left of that in memory.
 
-use crate::batch::{self, Change, Found, Record};
+use crate::batch::{Change, Record};
 use crate::core::cache::Cache;
 use crate::core::file::TableFile;
 use crate::core::ranges::{Range, Ranges};
@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{self, Policy, Ring, Sizes};
 use crate::ranges::RangeTombstone;
+use crate::records::{FoundRecord, Records};
 use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Wal, WalOptions};
 use crate::write::insert;
@@ -34,12 +35,12 @@ const LOG_ZONES: u32 = 4;
 const UNTOLD: u64 = 8 << 20;
 /// Behind a part of the log that cannot be read, changes are numbered from a multiple of this on: no zone has so many. The part may be readable the next time, and then no
 /// number is there twice.
-const ANEW: u64 = 1 << 32;
+pub(crate) const ANEW: u64 = 1 << 32;
 
 /// What a store needs. Four zones are the metadata's, and four the log's. The bottom and upper tables have one each, and a merge needs four. Two are for deletes
 /// on a full store, and not much goes into the last two. Of active zones two are the metadata's. The write-ahead log, upper tables, the bottom and whoever is about
 /// to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
-pub(crate) fn budget() -> Budget {
+pub(crate) const fn budget() -> Budget {
     Budget { slots: 6, ..Budget::keeping(0, 0).at_least(LOG_ZONES + 14) }
 }
 
@@ -84,17 +85,10 @@ fn policy(tenant: &Tenant, options: &Options, stored: &str) -> Result<(&'static 
     Ok((name, make(sizes)))
 }
 
-/// The log as it is found: stretches of bytes in order of their positions.
+/// Brings back what records say, as they are found.
 struct Replay<'a> {
     core: &'a Core,
-    /// Where the next byte stands that is expected.
-    end: u64,
-    /// Bytes before that, which begin a record that is not at its end.
-    part: Vec<u8>,
-    /// So many must be there before it is worth a look.
-    wanted: usize,
-    /// From this position on `part` is from memory.
-    memory_from: u64,
+    records: Records,
     /// Number of the change that comes next.
     next: u64,
     /// Records that only memory has.
@@ -113,58 +107,26 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// From the log's front on: its position, and the number of the change there.
     fn new(core: &'a Core, (end, next): (u64, u64)) -> Replay<'a> {
-        let (part, in_memory, damage) = Default::default();
-        let (wanted, memory_from, dropped, unread) = (0, u64::MAX, 0, 0);
-        let (apart, failed) = (false, false);
-        Replay { core, end, part, wanted, memory_from, next, in_memory, apart, dropped, unread, failed, damage }
+        let (in_memory, damage) = Default::default();
+        let (dropped, unread, apart, failed) = (0, 0, false, false);
+        Replay {
+            core,
+            records: Records::new(core.salt(), end),
+            next,
+            in_memory,
+            apart,
+            dropped,
+            unread,
+            failed,
+            damage,
+        }
     }
 
     /// Bytes of the log that stand at `position`, on the drive or in the memory of a dead process.
     fn bytes(&mut self, position: u64, bytes: &[u8], memory: bool) {
-        // What comes twice, or stands before the front, is passed over.
-        let known = self.end.saturating_sub(position).min(bytes.len() as u64);
-        let (position, bytes) = (position + known, &bytes[known as usize..]);
-        if bytes.is_empty() {
-            return;
-        }
-        if position > self.end {
-            // A section begins here with a whole record, or the log has a hole. What went before goes on nowhere.
-            self.part.clear();
-            self.wanted = 0;
-            self.end = position;
-        }
-        if self.part.is_empty() {
-            self.memory_from = u64::MAX;
-        }
-        if memory {
-            self.memory_from = self.memory_from.min(self.end);
-        }
-        self.part.extend_from_slice(bytes);
-        self.end += bytes.len() as u64;
-        if self.part.len() >= self.wanted {
-            self.take_records();
-        }
-    }
-
-    fn take_records(&mut self) {
-        let part = std::mem::take(&mut self.part);
-        let mut rest = &part[..];
-        self.wanted = loop {
-            let at = self.end - rest.len() as u64;
-            match batch::read(self.core.salt(), rest) {
-                Found::Record(record, len) => {
-                    self.record(&record, at, &rest[..len]);
-                    rest = &rest[len..];
-                }
-                // Behind a hole the log goes on in the middle of a record.
-                Found::Nothing if !rest.is_empty() => rest = &rest[1..],
-                Found::Nothing => break 0,
-                Found::Cut(wanted) => break wanted,
-            }
-        };
-        let done = part.len() - rest.len();
-        self.part = part;
-        self.part.drain(..done);
+        let mut records = std::mem::take(&mut self.records);
+        records.bytes(position, bytes, memory, &mut |found| self.record(found));
+        self.records = records;
     }
 
     /// Whether a store could have written it. Spaces that were dropped may have older records.
@@ -174,9 +136,9 @@ impl<'a> Replay<'a> {
         self.core.look(known) && (ranges == 0 || self.core.view().ranges.iter().count() + ranges <= MOST_NOTED)
     }
 
-    fn record(&mut self, record: &Record<'_>, at: u64, bytes: &[u8]) {
-        let (seq, end) = (record.seq, record.seq.saturating_add(record.count()));
-        let memory = at + bytes.len() as u64 > self.memory_from;
+    fn record(&mut self, found: &FoundRecord<'_>) {
+        let FoundRecord { record, at, bytes, memory } = found;
+        let (seq, end, at, memory) = (record.seq, record.seq.saturating_add(record.count()), *at, *memory);
         if end > MOST || !self.makes_sense(record) {
             self.damage.push(format!("a record of the write-ahead log at position {at} makes no sense"));
             return;
@@ -264,7 +226,10 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
         return Ok((log, manifest, spaces, Vec::new()));
     };
     if replay.snapshot.is_none() {
-        return Err(Error::unusable(&volume.name(), "has lost both copies of the key-value store's metadata"));
+        return Err(Error::unusable(
+            &volume.name(),
+            "has lost both copies of the key-value store's metadata; `imbrex kv salvage` copies what is left of its pairs",
+        ));
     }
     let mut damage = replay.skipped.clone();
     let mut apply = |bytes: &[u8]| match notes(bytes) {
@@ -280,7 +245,8 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
         capacity: &|zone| volume.capacity(ZoneId(zone)),
     };
     if let Err(sentence) = manifest.check(spaces.as_ref(), &places) {
-        let sentence = format!("has key-value metadata that makes no sense: {sentence}");
+        let sentence =
+            format!("has key-value metadata that makes no sense: {sentence}; `imbrex kv salvage` copies its pairs");
         return Err(Error::unusable(&volume.name(), sentence.as_str()));
     }
     manifest.settle(spaces.as_ref());
@@ -301,7 +267,7 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
     let volume = tenant.volume();
     let report = report_all(volume.device().as_ref())?;
     let block = volume.geometry().block;
-    let (mut left, front) = (left.into_iter().peekable(), replay.end);
+    let (mut left, front) = (left.into_iter().peekable(), replay.records.end());
     for found in wal {
         let Some(zone) = report.get(found.zone as usize) else { continue };
         let (end, reach) = match zone.written() {
@@ -407,7 +373,7 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     // What is read from here on no loss of power takes any more.
     tenant.volume().sync(Cause::Recovery.into())?;
     read_log(tenant, before, left, &mut replay)?;
-    let Replay { end, in_memory, mut damage, dropped, unread, .. } = replay;
+    let Replay { records, in_memory, mut damage, dropped, unread, .. } = replay;
     if dropped > 0 {
         damage.push(format!(
             "{dropped} changes that were never synced are lost: the drive has lost power, or was restored from a copy"
@@ -416,7 +382,7 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     core.add_damage(damage);
     // Behind a gap: what comes now is not taken for the rest of a record that was cut. And behind every zone that was named: one in which a power loss left
     // nothing is named for a later position than the log has, and the zone that is written now must stay the last.
-    let end = before.iter().map(|zone| zone.position).fold(end.max(unread), u64::max);
+    let end = before.iter().map(|zone| zone.position).fold(records.end().max(unread), u64::max);
     if unread > 0 {
         let last = core.visible.load(Ordering::Acquire);
         core.visible.store((last / ANEW + 1) * ANEW - 1, Ordering::Release);

@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, Weak};
 pub(crate) const FILE: u64 = 1;
 /// What the header of its zones says.
 pub(crate) const KIND: u8 = 1;
+/// And whose.
+pub(crate) const NAME: &str = "wal";
 const WAL: Tag = Tag::new(Cause::Wal);
 
 /// Whoever keeps the names of the log's zones.
@@ -107,7 +109,7 @@ impl Section {
     }
 
     fn header(&self, zone: ZoneId, life: u64, logical: u64) -> ZoneHeader {
-        ZoneHeader { kind: KIND, file: FILE, logical, name: "wal".into(), ..self.shared.tenant.header(zone, life) }
+        ZoneHeader { kind: KIND, file: FILE, logical, name: NAME.into(), ..self.shared.tenant.header(zone, life) }
     }
 
     /// Room behind the section before, which is written and durable.

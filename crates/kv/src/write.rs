@@ -66,7 +66,7 @@ pub(crate) fn check_pair(core: &Core, key: usize, value: usize) -> Result<()> {
 }
 
 /// The keys of the tree between which a range is.
-fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn ends(change: &Change<'_>) -> (Vec<u8>, Vec<u8>) {
     let (from, to) = change.range();
     let (begin, end) = space::ends(change.space, from, to);
     if change.act == Act::DropSpace { (space::dropped(change.space).to_vec(), end) } else { (begin, end) }
@@ -113,6 +113,15 @@ pub(crate) fn append(core: &Core, (batch, space): (&Batch, u16), spare: bool) ->
     Ok((core.wal()?.append(spare, &[&batch.header(core.salt(), seq, space), batch.body()])?, seq))
 }
 
+/// What a change of a single key is in a table.
+pub(crate) fn kind_of(act: Act) -> Kind {
+    match act {
+        Act::Put => Kind::Put,
+        Act::Merge => Kind::Merge,
+        Act::Delete | Act::DeleteRange | Act::DropSpace | Act::Ingest => Kind::Delete,
+    }
+}
+
 /// Puts the changes of a record into memory, where readers see them; `record`: where it stands in the log, and the number of its first change. `is_known`: tables have the
 /// operand of that number already.
 pub(crate) fn insert<'a>(
@@ -123,11 +132,7 @@ pub(crate) fn insert<'a>(
 ) {
     let (view, mut seq) = (core.view(), record.1);
     for change in changes {
-        let kind = match change.act {
-            Act::Put => Kind::Put,
-            Act::Merge => Kind::Merge,
-            _ => Kind::Delete,
-        };
+        let kind = kind_of(change.act);
         if change.act == Act::DropSpace {
             core.spaces.remove(change.space);
         }

@@ -1,7 +1,7 @@
 //! `imbrex kv load`: pairs from a file or a pipe. What was read before a failure or Ctrl-C is stored, and the sentence says how much that is.
 
-use super::Load;
 use super::form::{Bad, Pairs};
+use super::{Load, TOGETHER, Ttl};
 use crate::chunk::bar;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json};
 use imbrex_device::{Code, Error, Fault};
@@ -15,8 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Changes of one batch, in bytes.
-const TOGETHER: usize = 256 << 10;
 /// Bytes that are read at a time.
 const PIECE: usize = 64 << 10;
 /// So often it is looked whether there was a signal.
@@ -92,6 +90,7 @@ impl Read for Input {
 /// A load that is under way.
 struct Loading<'a> {
     store: &'a Kv,
+    ttl: &'a Ttl,
     pairs: Pairs<Input>,
     batch: Batch,
     /// Where pairs go that are sorted, and how many it has taken.
@@ -114,10 +113,11 @@ impl Loading<'_> {
             }
             match next {
                 Ok(Some((key, value))) => {
+                    let value = self.ttl.value(value);
                     let taken = match &mut self.ingest {
-                        Some(ingest) => take(ingest, key, value),
+                        Some(ingest) => take(ingest, key, &value),
                         None => {
-                            self.batch.put(key, value);
+                            self.batch.put(key, &value);
                             Ok(())
                         }
                     };
@@ -228,7 +228,8 @@ pub(super) fn load(args: &Load) -> Outcome {
     // No longer value fits a zone.
     let pairs = Pairs::new(input, args.format, store.volume().least_capacity());
     let ingest = if args.sorted { Some(store.ingest()?) } else { None };
-    let mut loading = Loading { store: &store, pairs, batch: Batch::new(), ingest, taken: 0, stored: 0, interrupted };
+    let batch = Batch::new();
+    let mut loading = Loading { store: &store, ttl: &args.ttl, pairs, batch, ingest, taken: 0, stored: 0, interrupted };
     let bar = bar(len);
     let done = loading.run(name, &bar);
     let synced = store.sync().map_err(Failure::from);

@@ -61,6 +61,7 @@ pub(super) fn scan(args: &Scan) -> Outcome {
     begin(&mut iter, args)?;
     let (mut left, mut out) = (args.limit.unwrap_or(u64::MAX), BufWriter::new(io::stdout().lock()));
     while let Some((key, value)) = iter.get().filter(|(key, _)| left > 0 && key.starts_with(args.prefix.as_bytes())) {
+        let value = if args.keys { value } else { args.store.timed.value(key, value)? };
         written(one(&mut out, args, key, value))?;
         left -= 1;
         if args.reverse { iter.retreat()? } else { iter.advance()? }

@@ -44,7 +44,8 @@ const AROUND_RECORD: u64 = 4;
 const UNCOUNTED: u64 = 4096;
 
 /// What the header of a zone with tables says.
-const TABLES: u8 = 2;
+pub(crate) const TABLES: u8 = 2;
+pub(crate) const TABLES_NAME: &str = "tables";
 
 /// Active zones beside those of groups: two of the metadata, the log's, and one that is about to begin.
 const ACTIVE_BESIDE: u32 = 4;
@@ -433,7 +434,7 @@ impl Core {
     /// What tells, in a zone itself, that it has tables, and of which group.
     fn header(&self, zone: ZoneId, life: u64, group: Group) -> ZoneHeader {
         let file = u64::from(group.level) << 32 | u64::from(group.part);
-        ZoneHeader { kind: TABLES, file, name: "tables".into(), ..self.tenant.header(zone, life) }
+        ZoneHeader { kind: TABLES, file, name: TABLES_NAME.into(), ..self.tenant.header(zone, life) }
     }
 
     /// The group's zone is written up to here.

@@ -5,7 +5,7 @@ use super::{Compression, Identity, Kind, MAX_KEY, Malformed};
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-const MAGIC: [u8; 8] = *b"IMBXtabl";
+pub(super) const MAGIC: [u8; 8] = *b"IMBXtabl";
 const VERSION: u32 = 2;
 
 /// Lengths of a table's parts, in their order. A filter that is not there has none.
@@ -24,7 +24,7 @@ impl Parts {
     }
 
     /// Where the first `n` parts end.
-    fn end(&self, n: usize) -> u64 {
+    pub(super) fn end(&self, n: usize) -> u64 {
         self.all()[..n].iter().sum()
     }
 
@@ -84,6 +84,13 @@ impl Footer {
         };
         raw.crc = crc32c::crc32c(raw.as_bytes()).into();
         out.extend_from_slice(raw.as_bytes());
+    }
+
+    /// A footer, whatever the length of its table.
+    pub(super) fn decode_any(bytes: &[u8]) -> Option<Footer> {
+        let raw = RawFooter::ref_from_bytes(bytes).ok()?;
+        let len = raw.parts.iter().try_fold(FOOTER as u64, |sum, part| sum.checked_add(part.get()))?;
+        Footer::decode(bytes, len).ok()
     }
 
     /// The footer of a table of so many bytes.

@@ -10,6 +10,7 @@ mod check;
 mod filter;
 mod footer;
 mod iter;
+pub(crate) mod left;
 mod read;
 mod seal;
 mod varint;

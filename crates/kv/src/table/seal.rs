@@ -54,8 +54,59 @@ const _: () = assert!(TRAILER == 12);
 
 impl Trailer {
     fn sum(&self, packed: &[u8], life: u64, at: u64) -> u32 {
-        let sum = crc32c::crc32c_append(crc32c::crc32c(packed), &self.as_bytes()[..8]);
+        self.behind(crc32c::crc32c(packed), life, at)
+    }
+
+    /// The same where the sum of the bytes before it is known.
+    fn behind(&self, packed: u32, life: u64, at: u64) -> u32 {
+        let sum = crc32c::crc32c_append(packed, &self.as_bytes()[..8]);
         crc32c::crc32c_append(crc32c::crc32c_append(sum, &life.to_le_bytes()), &at.to_le_bytes())
+    }
+}
+
+/// Looks for the end of a block that begins at a known place: the first trailer behind it that verifies.
+pub(super) struct Search {
+    life: u64,
+    at: u64,
+    /// The last bytes, in which a trailer may have begun, behind those that are summed.
+    tail: Vec<u8>,
+    /// How many bytes are summed, and their sum.
+    summed: (u64, u32),
+}
+
+impl Search {
+    /// Of the block at `at` in this life of a table.
+    pub(super) fn new(life: u64, at: u64) -> Search {
+        Search { life, at, tail: Vec::new(), summed: (0, 0) }
+    }
+
+    /// Takes the bytes that come next. Returns what the block is, and how many bytes it has with its trailer, if it ends in these.
+    pub(super) fn more(&mut self, bytes: &[u8]) -> Option<(u8, u64)> {
+        let mut all = std::mem::take(&mut self.tail);
+        all.extend_from_slice(bytes);
+        let mut summed = 0;
+        for at in 0..(all.len() + 1).saturating_sub(TRAILER) {
+            let trailer = &all[at..at + TRAILER];
+            // Most places are none, and cost no sum.
+            if self.summed.0 + at as u64 == 0
+                || !(1..=5).contains(&trailer[4])
+                || trailer[5] > 2
+                || trailer[6..8] != [0; 2]
+            {
+                continue;
+            }
+            self.summed.1 = crc32c::crc32c_append(self.summed.1, &all[summed..at]);
+            summed = at;
+            let Ok(trailer) = Trailer::ref_from_bytes(trailer) else { continue };
+            if trailer.behind(self.summed.1, self.life, self.at) == trailer.crc.get() {
+                return Some((trailer.what, self.summed.0 + (at + TRAILER) as u64));
+            }
+        }
+        let keep = (all.len() + 1).saturating_sub(TRAILER);
+        self.summed = (self.summed.0 + keep as u64, crc32c::crc32c_append(self.summed.1, &all[summed..keep]));
+        all.drain(..keep);
+        self.tail = all;
+        None
     }
 }
 

@@ -12,6 +12,7 @@ mod model;
 mod operands;
 mod ranges;
 mod restored;
+mod salvage;
 mod size;
 mod spaces;
 mod support;

@@ -1,0 +1,89 @@
+//! Records of the write-ahead log in its bytes, which come in stretches: from the drive, and from the memory of a dead process.
+
+use crate::batch::{self, Found, Record};
+
+/// A record, and where it was found.
+pub(crate) struct FoundRecord<'a> {
+    pub record: Record<'a>,
+    /// Its position.
+    pub at: u64,
+    /// As it stands in the log.
+    pub bytes: &'a [u8],
+    /// Only memory has all of it.
+    pub memory: bool,
+}
+
+/// The log as it is found. Stretches come in the order of their positions.
+#[derive(Default)]
+pub(crate) struct Records {
+    salt: u32,
+    /// Where the next byte stands that is expected.
+    end: u64,
+    /// Bytes before that, which begin a record that is not at its end.
+    part: Vec<u8>,
+    /// So many must be there before it is worth a look.
+    wanted: usize,
+    /// From this position on `part` is from memory.
+    memory_from: u64,
+}
+
+impl Records {
+    /// Those of the store with this salt, from a position on.
+    pub fn new(salt: u32, end: u64) -> Records {
+        Records { salt, end, memory_from: u64::MAX, ..Records::default() }
+    }
+
+    /// Where the next byte stands that is expected.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Takes bytes of the log that stand at `position`, on the drive or in memory, and hands the records that are whole to `each`.
+    pub fn bytes(&mut self, position: u64, bytes: &[u8], memory: bool, each: &mut dyn FnMut(&FoundRecord<'_>)) {
+        // What comes twice, or stands before the front, is passed over.
+        let known = self.end.saturating_sub(position).min(bytes.len() as u64);
+        let (position, bytes) = (position.saturating_add(known), &bytes[known as usize..]);
+        if bytes.is_empty() {
+            return;
+        }
+        if position > self.end {
+            // A section begins here with a whole record, or the log has a hole. What went before goes on nowhere.
+            self.part.clear();
+            self.wanted = 0;
+            self.end = position;
+        }
+        if self.part.is_empty() {
+            self.memory_from = u64::MAX;
+        }
+        if memory {
+            self.memory_from = self.memory_from.min(self.end);
+        }
+        self.part.extend_from_slice(bytes);
+        self.end = self.end.saturating_add(bytes.len() as u64);
+        if self.part.len() >= self.wanted {
+            self.take(each);
+        }
+    }
+
+    fn take(&mut self, each: &mut dyn FnMut(&FoundRecord<'_>)) {
+        let part = std::mem::take(&mut self.part);
+        let mut rest = &part[..];
+        self.wanted = loop {
+            let at = self.end - rest.len() as u64;
+            match batch::read(self.salt, rest) {
+                Found::Record(record, len) => {
+                    let memory = at + len as u64 > self.memory_from;
+                    each(&FoundRecord { record, at, bytes: &rest[..len], memory });
+                    rest = &rest[len..];
+                }
+                // Behind a hole the log goes on in the middle of a record.
+                Found::Nothing if !rest.is_empty() => rest = &rest[1..],
+                Found::Nothing => break 0,
+                Found::Cut(wanted) => break wanted,
+            }
+        };
+        let done = part.len() - rest.len();
+        self.part = part;
+        self.part.drain(..done);
+    }
+}
