@@ -378,25 +378,17 @@ fn in_order(options: &Options, bytes: u64) -> Result<f64, Stop> {
     Ok(drive.time().map_or(0.0, |time| time.total.busy()))
 }
 
-/// Does what a row wants.
-fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
-    let mut store = Store::new(plan, options)?;
-    let scale = u64::from(options.scale);
-    let puts = PUTS / scale / if options.short { 20 } else { 1 };
-    let capacity = u64::from(ZONES) * (ZONE / scale) / (KEY + VALUE as u64);
-    let (keys, puts) = match plan.load {
-        Load::Random => (puts, puts),
-        Load::InOrder | Load::Ingested => (puts * 4 / 5, puts * 4 / 5),
-        Load::Overwrite(percent) => (capacity * percent / 100, puts / 4),
-    };
-    if matches!(plan.load, Load::Overwrite(_)) && !options.short {
-        (0..keys).try_for_each(|n| store.put(n))?;
-    }
+/// Puts what a row wants. Returns puts a second of the slowest quarter but the last, and when the last one began.
+fn load(
+    plan: &Plan,
+    store: &mut Store,
+    (keys, puts): (u64, u64),
+    stopped: &dyn Fn() -> bool,
+) -> Result<(f64, f64), Stop> {
     if plan.load == Load::Ingested {
         store.ingest = Some(store.kv.ingest().map_err(why)?);
     }
-    let mut before = store.start();
-    let (mut slowest, mut begun) = (f64::INFINITY, before.seconds);
+    let (mut slowest, mut begun) = (f64::INFINITY, store.busy());
     for n in 0..puts {
         if n % 1024 == 0 && stopped() {
             return Err(Stop::Interrupted);
@@ -412,6 +404,25 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
     if let Some(mut ingest) = store.ingest.take() {
         ingest.finish().map_err(why)?;
     }
+    Ok((slowest, begun))
+}
+
+/// Does what a row wants.
+fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+    let mut store = Store::new(plan, options)?;
+    let scale = u64::from(options.scale);
+    let puts = PUTS / scale / if options.short { 20 } else { 1 };
+    let capacity = u64::from(ZONES) * (ZONE / scale) / (KEY + VALUE as u64);
+    let (keys, puts) = match plan.load {
+        Load::Random => (puts, puts),
+        Load::InOrder | Load::Ingested => (puts * 4 / 5, puts * 4 / 5),
+        Load::Overwrite(percent) => (capacity * percent / 100, puts / 4),
+    };
+    if matches!(plan.load, Load::Overwrite(_)) && !options.short {
+        (0..keys).try_for_each(|n| store.put(n))?;
+    }
+    let mut before = store.start();
+    let (slowest, begun) = load(plan, &mut store, (keys, puts), stopped)?;
     let mut arrivals = Vec::new();
     if plan.paced {
         // What it takes for good: a store at first has free zones, and so it is faster than later.

@@ -79,3 +79,50 @@ impl Ingest {
         done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::Cursor;
+    use crate::options::Options;
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+    use std::sync::Arc;
+
+    #[test]
+    fn changes_of_a_table_have_the_number_of_the_piece_whoever_seeks_them() {
+        let drive = Drive { device: Arc::new(Emulator::memory(&Config::tiny()).unwrap()), survivor: None };
+        Kv::format(&drive, None, false).unwrap();
+        let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
+        let kv = Kv::open(drive, Options { volume, ..Options::default() }).unwrap();
+        (0..7).for_each(|_| kv.put(b"other", b"", false).unwrap());
+        let before = kv.core().view();
+        assert!(kv.core().is_whole(&before));
+        let mut ingest = kv.ingest().unwrap();
+        [b"a", b"b", b"c"].iter().for_each(|key| ingest.put(*key, b"").unwrap());
+        ingest.finish().unwrap();
+        let view = kv.core().view();
+        // Who has the view of before does not look at the piece's number with it.
+        assert!(!kv.core().is_whole(&before) && kv.core().is_whole(&view));
+        let table = view.tables.iter().next().unwrap();
+        assert_eq!((table.info.seqs, table.info.ingested, view.ingested), ((8, 8), true, 8));
+        let (a, b, c) = (full(0, b"a"), full(0, b"b"), full(0, b"c"));
+        let seq = |at: u64| table.get(&b, at).unwrap().map(|found| found.seq);
+        assert_eq!((seq(7), seq(8), seq(u64::MAX)), (None, Some(8), Some(8)));
+        let cursors: [Box<dyn Cursor>; 2] = [table.cursor().unwrap(), Box::new(table.scan().unwrap())];
+        for mut cursor in cursors {
+            let mut at = |go: &dyn Fn(&mut dyn Cursor) -> Result<()>| {
+                go(cursor.as_mut()).unwrap();
+                cursor.at().map(|at| (at.key.to_vec(), at.seq))
+            };
+            // Changes of a key are ordered from the newest to the oldest.
+            for (seq, found, before) in [(u64::MAX, &b, &a), (8, &b, &a), (7, &c, &b), (0, &c, &b)] {
+                assert_eq!(at(&|cursor| cursor.seek(Some((&b, seq)))), Some((found.clone(), 8)), "{seq}");
+                assert_eq!(at(&|cursor| cursor.seek_before(Some((&b, seq)))), Some((before.clone(), 8)), "{seq}");
+            }
+            assert_eq!(at(&|cursor| cursor.seek(Some((&c, 7)))), None);
+            assert_eq!(at(&|cursor| cursor.seek_before(Some((&a, 8)))), None);
+        }
+    }
+}
