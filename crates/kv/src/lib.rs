@@ -30,6 +30,6 @@ pub use batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
 pub use core::counters::Done;
 pub use fuzz::{fuzz_log, fuzz_metadata};
 pub use iter::Iter;
-pub use options::Options;
+pub use options::{MakePolicy, Options};
 pub use order::{Bytewise, Order};
 pub use space::{Expiry, forget_order, register_order};
