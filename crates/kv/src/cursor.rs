@@ -19,7 +19,7 @@ pub(crate) struct At<'a> {
 }
 
 /// See the module.
-pub(crate) trait Cursor: Send {
+pub(crate) trait Cursor {
     /// Goes to the first change at or behind (key, seq); `None`: to the first of all.
     fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()>;
     /// Goes to the last change before (key, seq); `None`: to the last of all.
@@ -92,7 +92,7 @@ impl Cursor for InMemory {
 }
 
 /// Of several together.
-pub(crate) struct Merged<C = Box<dyn Cursor>> {
+pub(crate) struct Merged<C = Box<dyn Cursor + Send>> {
     order: Arc<dyn Order>,
     cursors: Vec<C>,
     /// The one with the change that it stands on.

@@ -1,27 +1,58 @@
 //! Changes in memory: of one partition of a space, sorted by key, the newest first.
 
+use crate::cursor::{At, Cursor};
 use crate::order::Order;
 use crate::table::Kind;
 use crossbeam_skiplist::SkipMap;
 use crossbeam_skiplist::map::Entry;
+use imbrex_device::Result;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering as Memory};
 
-/// What an entry takes beside its key and its value: the node, two boxes, and the order.
+/// What an entry takes beside its key and its value: the node, boxes, and the order.
 const NODE: usize = 112;
+
+/// A key of so many bytes stands in its node, and most do. A search then waits for memory once a node, and not twice.
+const SHORT: usize = 30;
 
 /// A key of the map, or what looks for one.
 trait Probe {
     fn parts(&self) -> (&dyn Order, &[u8], u64);
 }
 
+/// Bytes of a key.
+enum KeyBytes {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl KeyBytes {
+    fn new(key: &[u8]) -> KeyBytes {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..key.len()) {
+            Some(front) => {
+                front.copy_from_slice(key);
+                KeyBytes::Short(key.len() as u8, bytes)
+            }
+            None => KeyBytes::Long(key.into()),
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            KeyBytes::Short(len, bytes) => &bytes[..usize::from(*len)],
+            KeyBytes::Long(bytes) => bytes,
+        }
+    }
+}
+
 /// A key with the number of its change.
 struct Owned {
     order: Arc<dyn Order>,
-    key: Box<[u8]>,
+    key: KeyBytes,
     seq: u64,
 }
 
@@ -30,7 +61,7 @@ struct Look<'a>(&'a dyn Order, &'a [u8], u64);
 
 impl Probe for Owned {
     fn parts(&self) -> (&dyn Order, &[u8], u64) {
-        (self.order.as_ref(), &self.key, self.seq)
+        (self.order.as_ref(), self.key.get(), self.seq)
     }
 }
 
@@ -115,16 +146,15 @@ impl MemTable {
     }
 
     /// Adds a change, whose key is the tree's; `record`: where the log has its record, and the number of that.
-    pub fn add(&self, seq: u64, kind: Kind, key: impl Into<Box<[u8]>>, value: &[u8], record: (u64, u64)) {
-        let key = key.into();
+    pub fn add(&self, seq: u64, kind: Kind, key: &[u8], value: &[u8], record: (u64, u64)) {
         self.oldest.0.fetch_min(record.0, Memory::Relaxed);
         self.oldest.1.fetch_min(record.1, Memory::Relaxed);
         self.bytes.fetch_add(NODE + key.len() + value.len(), Memory::Relaxed);
         // A key that is deleted again hides nothing more.
-        if kind == Kind::Delete && self.newest(&key) != Some(Kind::Delete) {
+        if kind == Kind::Delete && self.newest(key) != Some(Kind::Delete) {
             self.deletes.fetch_add(1, Memory::Relaxed);
         }
-        self.map.insert(Owned { order: self.order.clone(), key, seq }, (kind, value.into()));
+        self.map.insert(Owned { order: self.order.clone(), key: KeyBytes::new(key), seq }, (kind, value.into()));
     }
 
     /// Bytes of memory, about.
@@ -150,7 +180,7 @@ impl MemTable {
     /// What the newest change of a key does.
     fn newest(&self, key: &[u8]) -> Option<Kind> {
         let entry = self.first(Bound::Included(&Look(self.order.as_ref(), key, u64::MAX)))?;
-        self.order.compare(&entry.key().key, key).is_eq().then(|| entry.value().0)
+        self.order.compare(entry.key().key.get(), key).is_eq().then(|| entry.value().0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -163,16 +193,17 @@ impl MemTable {
             Some(from) => other.first(Bound::Included(&Look(self.order.as_ref(), from, u64::MAX))),
             None => other.map.front(),
         };
-        while let Some(e) = entry.filter(|e| until.is_none_or(|until| self.order.compare(&e.key().key, until).is_lt()))
+        while let Some(e) =
+            entry.filter(|e| until.is_none_or(|until| self.order.compare(e.key().key.get(), until).is_lt()))
         {
-            self.add(e.key().seq, e.value().0, e.key().key.clone(), &e.value().1, other.oldest());
+            self.add(e.key().seq, e.value().0, e.key().key.get(), &e.value().1, other.oldest());
             entry = e.next();
         }
     }
 
     fn at(&self, entry: Option<Node<'_>>) -> Option<Version> {
         entry.map(|e| Version {
-            key: e.key().key.to_vec(),
+            key: e.key().key.get().to_vec(),
             seq: e.key().seq,
             kind: e.value().0,
             value: e.value().1.to_vec(),
@@ -182,7 +213,7 @@ impl MemTable {
     /// The newest change of the key that is not newer than `seq`.
     pub fn get(&self, key: &[u8], seq: u64) -> Option<Version> {
         let entry = self.first(Bound::Included(&Look(self.order.as_ref(), key, seq)));
-        self.at(entry.filter(|entry| self.order.compare(&entry.key().key, key).is_eq()))
+        self.at(entry.filter(|entry| self.order.compare(entry.key().key.get(), key).is_eq()))
     }
 
     fn first(&self, from: Bound<&Look<'_>>) -> Option<Node<'_>> {
@@ -217,6 +248,11 @@ impl MemTable {
         self.at(self.first(Bound::Excluded(&Look(self.order.as_ref(), key, seq))))
     }
 
+    /// A cursor for who goes through all of it: it searches only where it is told to seek.
+    pub fn in_order(&self) -> InOrder<'_> {
+        InOrder { table: self, entry: None }
+    }
+
     /// The last change before (key, seq); `None`: the last of all.
     pub fn before(&self, to: Option<(&[u8], u64)>) -> Option<Version> {
         let entry = match to {
@@ -224,6 +260,49 @@ impl MemTable {
             None => self.map.back(),
         };
         self.at(entry)
+    }
+}
+
+/// See [`MemTable::in_order`].
+pub(crate) struct InOrder<'a> {
+    table: &'a MemTable,
+    entry: Option<Node<'a>>,
+}
+
+impl Cursor for InOrder<'_> {
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.entry = match to {
+            Some((key, seq)) => self.table.first(Bound::Included(&Look(self.table.order.as_ref(), key, seq))),
+            None => self.table.map.front(),
+        };
+        Ok(())
+    }
+
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.entry = match to {
+            Some((key, seq)) => self.table.last(Bound::Excluded(&Look(self.table.order.as_ref(), key, seq))),
+            None => self.table.map.back(),
+        };
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.entry = self.entry.take().and_then(|entry| entry.next());
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.entry = self.entry.take().and_then(|entry| entry.prev());
+        Ok(())
+    }
+
+    fn at(&self) -> Option<At<'_>> {
+        self.entry.as_ref().map(|entry| At {
+            key: entry.key().key.get(),
+            seq: entry.key().seq,
+            kind: entry.value().0,
+            value: &entry.value().1,
+        })
     }
 }
 
@@ -236,9 +315,9 @@ mod tests {
     fn the_newest_change_that_is_not_too_new_is_found() {
         let order: Arc<dyn Order> = Arc::new(Bytewise);
         let table = MemTable::new(&order);
-        table.add(3, Kind::Put, b"b".as_slice(), b"3", (30, 3));
-        table.add(5, Kind::Delete, b"b".as_slice(), b"", (50, 5));
-        table.add(4, Kind::Put, b"a".as_slice(), b"4", (40, 4));
+        table.add(3, Kind::Put, b"b", b"3", (30, 3));
+        table.add(5, Kind::Delete, b"b", b"", (50, 5));
+        table.add(4, Kind::Put, b"a", b"4", (40, 4));
         let get = |key: &[u8], seq| table.get(key, seq).map(|v| (v.seq, v.kind));
         assert_eq!(get(b"b", 2), None);
         assert_eq!(get(b"b", 4), Some((3, Kind::Put)));
@@ -261,5 +340,37 @@ mod tests {
         }
         all.reverse();
         assert_eq!(back, all);
+        all.reverse();
+        let mut cursor = table.in_order();
+        cursor.seek(None).unwrap();
+        let mut through = vec![];
+        while let Some(at) = cursor.at() {
+            through.push((at.key[0], at.seq));
+            cursor.next().unwrap();
+        }
+        assert_eq!(through, all);
+        // It stands where the other one finds the same, and goes back.
+        cursor.seek(Some((b"b", 4))).unwrap();
+        assert_eq!(cursor.at().map(|at| at.seq), Some(3));
+        cursor.prev().unwrap();
+        assert_eq!(cursor.at().map(|at| at.seq), Some(5));
+        cursor.seek_before(Some((b"b", 5))).unwrap();
+        assert_eq!(cursor.at().map(|at| at.key), Some(&b"a"[..]));
+    }
+
+    #[test]
+    fn keys_of_any_length_come_back_as_they_were() {
+        let order: Arc<dyn Order> = Arc::new(Bytewise);
+        let table = MemTable::new(&order);
+        let key = |len: usize| vec![7; len];
+        for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            table.add(len as u64 + 1, Kind::Put, &key(len), &[len as u8], (1, 1));
+        }
+        for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            let found = table.get(&key(len), u64::MAX).unwrap();
+            assert_eq!((found.key, found.seq, found.value), (key(len), len as u64 + 1, vec![len as u8]));
+        }
+        // The shorter one is first, as bytes are ordered.
+        assert_eq!(table.after(&key(SHORT), 0).map(|version| version.key.len()), Some(SHORT + 1));
     }
 }

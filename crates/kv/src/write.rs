@@ -117,7 +117,7 @@ pub(crate) fn insert<'a>(core: &Core, changes: impl Iterator<Item = Change<'a>>,
             }
         } else {
             let key = full(change.space, change.key);
-            view.part(core.order(), &key).memory.add(seq, kind, key, change.value, record);
+            view.part(core.order(), &key).memory.add(seq, kind, &key, change.value, record);
         }
         seq += 1;
     }
