@@ -1,11 +1,9 @@
 //! Changes in memory: of one partition of a space, sorted by key, the newest first.
 
-use crate::cursor::{At, Cursor};
 use crate::order::Order;
 use crate::table::Kind;
 use crossbeam_skiplist::SkipMap;
 use crossbeam_skiplist::map::Entry;
-use imbrex_device::Result;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -236,11 +234,7 @@ impl MemTable {
 
     /// The first change at or behind (key, seq) in the order of the table; `None` as key: the first of all.
     pub fn at_or_after(&self, from: Option<(&[u8], u64)>) -> Option<Version> {
-        let entry = match from {
-            Some((key, seq)) => self.first(Bound::Included(&Look(self.order.as_ref(), key, seq))),
-            None => self.map.front(),
-        };
-        self.at(entry)
+        self.at(self.stand(from).map(|stand| stand.0))
     }
 
     /// The first change behind (key, seq).
@@ -248,61 +242,45 @@ impl MemTable {
         self.at(self.first(Bound::Excluded(&Look(self.order.as_ref(), key, seq))))
     }
 
-    /// A cursor for who goes through all of it: it searches only where it is told to seek.
-    pub fn in_order(&self) -> InOrder<'_> {
-        InOrder { table: self, entry: None }
+    /// Where the first change at or behind (key, seq) stands; `None` as key: the first of all.
+    pub fn stand(&self, from: Option<(&[u8], u64)>) -> Option<Stand<'_>> {
+        let entry = match from {
+            Some((key, seq)) => self.first(Bound::Included(&Look(self.order.as_ref(), key, seq))),
+            None => self.map.front(),
+        };
+        entry.map(Stand)
     }
 
-    /// The last change before (key, seq); `None`: the last of all.
-    pub fn before(&self, to: Option<(&[u8], u64)>) -> Option<Version> {
+    /// Where the last change before (key, seq) stands; `None`: the last of all.
+    pub fn stand_before(&self, to: Option<(&[u8], u64)>) -> Option<Stand<'_>> {
         let entry = match to {
             Some((key, seq)) => self.last(Bound::Excluded(&Look(self.order.as_ref(), key, seq))),
             None => self.map.back(),
         };
-        self.at(entry)
+        entry.map(Stand)
+    }
+
+    /// The last change before (key, seq); `None`: the last of all.
+    pub fn before(&self, to: Option<(&[u8], u64)>) -> Option<Version> {
+        self.at(self.stand_before(to).map(|stand| stand.0))
     }
 }
 
-/// See [`MemTable::in_order`].
-pub(crate) struct InOrder<'a> {
-    table: &'a MemTable,
-    entry: Option<Node<'a>>,
-}
+/// A change of the table, and its neighbours without a search.
+pub(crate) struct Stand<'a>(Node<'a>);
 
-impl Cursor for InOrder<'_> {
-    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
-        self.entry = match to {
-            Some((key, seq)) => self.table.first(Bound::Included(&Look(self.table.order.as_ref(), key, seq))),
-            None => self.table.map.front(),
-        };
-        Ok(())
+impl<'a> Stand<'a> {
+    /// Its key, number, kind and value.
+    pub fn change(&self) -> (&[u8], u64, Kind, &[u8]) {
+        (self.0.key().key.get(), self.0.key().seq, self.0.value().0, &self.0.value().1)
     }
 
-    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
-        self.entry = match to {
-            Some((key, seq)) => self.table.last(Bound::Excluded(&Look(self.table.order.as_ref(), key, seq))),
-            None => self.table.map.back(),
-        };
-        Ok(())
+    pub fn next(&self) -> Option<Stand<'a>> {
+        self.0.next().map(Stand)
     }
 
-    fn next(&mut self) -> Result<()> {
-        self.entry = self.entry.take().and_then(|entry| entry.next());
-        Ok(())
-    }
-
-    fn prev(&mut self) -> Result<()> {
-        self.entry = self.entry.take().and_then(|entry| entry.prev());
-        Ok(())
-    }
-
-    fn at(&self) -> Option<At<'_>> {
-        self.entry.as_ref().map(|entry| At {
-            key: entry.key().key.get(),
-            seq: entry.key().seq,
-            kind: entry.value().0,
-            value: &entry.value().1,
-        })
+    pub fn prev(&self) -> Option<Stand<'a>> {
+        self.0.prev().map(Stand)
     }
 }
 
@@ -341,21 +319,17 @@ mod tests {
         all.reverse();
         assert_eq!(back, all);
         all.reverse();
-        let mut cursor = table.in_order();
-        cursor.seek(None).unwrap();
         let mut through = vec![];
-        while let Some(at) = cursor.at() {
-            through.push((at.key[0], at.seq));
-            cursor.next().unwrap();
+        let mut stand = table.stand(None);
+        while let Some(at) = stand {
+            through.push((at.change().0[0], at.change().1));
+            stand = at.next();
         }
         assert_eq!(through, all);
-        // It stands where the other one finds the same, and goes back.
-        cursor.seek(Some((b"b", 4))).unwrap();
-        assert_eq!(cursor.at().map(|at| at.seq), Some(3));
-        cursor.prev().unwrap();
-        assert_eq!(cursor.at().map(|at| at.seq), Some(5));
-        cursor.seek_before(Some((b"b", 5))).unwrap();
-        assert_eq!(cursor.at().map(|at| at.key), Some(&b"a"[..]));
+        let seq = |stand: Option<Stand<'_>>| stand.map(|stand| stand.change().1);
+        assert_eq!(seq(table.stand(Some((b"b", 4)))), Some(3));
+        assert_eq!(seq(table.stand(Some((b"b", 4))).and_then(|stand| stand.prev())), Some(5));
+        assert_eq!(seq(table.stand_before(Some((b"b", 5)))), Some(4));
     }
 
     #[test]

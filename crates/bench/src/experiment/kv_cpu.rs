@@ -251,8 +251,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             }
             run.says(&format!("{}, pair {}", names[0], pair + 1));
             let dir = workplace(&run.options.work)?;
-            let mut us =
-                || if run.wants(&names[0]) { ours(plan, run.options) } else { Err("it was not wanted".into()) };
+            let us = || if run.wants(&names[0]) { ours(plan, run.options) } else { Err("it was not wanted".into()) };
             let them =
                 || if run.wants(&names[1]) { theirs(run, plan, dir.path()) } else { Err("it was not wanted".into()) };
             // Who is first changes.
@@ -273,8 +272,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             let of = |row: &Row| row.figures.get(what).copied();
             let (over, under) = if more { (&names[0], &names[1]) } else { (&names[1], &names[0]) };
             let each = run.pairs(over, under, of);
-            let text =
-                format!("{} B, {} threads: {what}, kv against RocksDB, above 1 kv is better", plan.value, plan.threads);
+            let text = format!("{what}, {} against {}: above 1 it is better", names[0], names[1]);
             let ratio = Ratio::of(text, &each);
             run.outcome.ratios.extend(ratio.map(|ratio| Ratio { goal, ..ratio }));
         }

@@ -179,7 +179,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let series = |of: fn(&Moment) -> f64| {
         let line = |(name, moments): (&String, &Option<Vec<Moment>>)| {
             let points = moments.as_ref()?.iter().map(|moment| (moment.0 as f64, of(moment))).collect();
-            Some(Series { name: name.clone(), points, ..Series::default() })
+            Some(Series { name: name.clone(), points })
         };
         names.iter().zip(&moments).filter_map(line).collect::<Vec<_>>()
     };

@@ -36,8 +36,8 @@ enum End {
 enum Case {
     /// A random load of 80 GB at full size. `full`: then puts go on until the log is as long as it becomes.
     Loaded { full: bool, end: End },
-    /// Values of so many bytes, in memory.
-    Replay(usize),
+    /// Values of so many bytes, on a drive in memory that has the log, or has nothing of it.
+    Replay { value: usize, on_drive: bool },
 }
 
 fn rows() -> Vec<(String, Case)> {
@@ -47,7 +47,11 @@ fn rows() -> Vec<(String, Case)> {
         loaded("80 GB loaded, killed with a full log", true, End::Killed),
         loaded("80 GB loaded, power lost with a full log", true, End::PowerLost),
     ];
-    all.extend([100, 1024, 4096].map(|value| (format!("processor alone, values of {value} B"), Case::Replay(value))));
+    for on_drive in [true, false] {
+        let place = if on_drive { "log on the drive" } else { "log in the dead process's memory" };
+        let row = |value| (format!("processor alone, {place}, values of {value} B"), Case::Replay { value, on_drive });
+        all.extend([100, 1024, 4096].map(row));
+    }
     all
 }
 
@@ -165,7 +169,7 @@ const SUM: &str = "s of drive and processor at full size";
 const REPLAY: &str = "replay, MB/s of log by one core";
 
 /// Opens a store in memory whose memtable is as full as it becomes before a part of it is made a table.
-fn replay(value: usize, options: &Options) -> Result<Row, Stop> {
+fn replay(value: usize, on_drive: bool, options: &Options) -> Result<Row, Stop> {
     let memtable = if options.short { 4 * MIB } else { 64 * MIB };
     let profile = Profile::named(DRIVE).ok_or_else(|| format!("the profile {DRIVE} is gone"))?;
     let over = Overrides {
@@ -192,6 +196,9 @@ fn replay(value: usize, options: &Options) -> Result<Row, Stop> {
             store.put(&[&key[..], &key[..]].concat(), &vec![puts as u8; value], false).map_err(why)?;
             puts += 1;
         }
+    }
+    if on_drive {
+        store.sync().map_err(why)?;
     }
     let log = store.figures().log;
     let (forked, kept) = (drive.fork().map_err(why)?, survivor.snapshot());
@@ -224,13 +231,13 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             let stopped = move || interrupted.load(std::sync::atomic::Ordering::Relaxed);
             match case {
                 Case::Loaded { full, end } => loaded(full, end, run.options, &stopped),
-                Case::Replay(value) => replay(value, run.options),
+                Case::Replay { value, on_drive } => replay(value, on_drive, run.options),
             }
         })?;
     }
     let goals = rows().into_iter().map(|(name, case)| match case {
         Case::Loaded { .. } => (name, SUM, 2.0, true),
-        Case::Replay(_) => (name, REPLAY, 500.0, false),
+        Case::Replay { .. } => (name, REPLAY, 500.0, false),
     });
     for (name, figure, wanted, at_most) in goals {
         let of = |row: &Row| row.figures.get(figure).copied();

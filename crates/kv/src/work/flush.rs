@@ -6,7 +6,7 @@ use super::output::{TRIES, are_durable, died, give_up, write_table};
 use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::core::view::{Frozen, Part, View};
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, InOrder};
 use crate::manifest::Note;
 use crate::memtable::MemTable;
 use crate::policy::Group;
@@ -37,7 +37,7 @@ fn freeze(core: &Core, part: u32, (into, table): (Group, u64)) -> Option<Frozen>
 
 /// Writes the tables.
 fn write(core: &Arc<Core>, frozen: &Frozen) -> Result<Vec<Arc<TableFile>>> {
-    let mut cursor = frozen.memory.in_order();
+    let mut cursor = InOrder::new(&frozen.memory);
     cursor.seek(None)?;
     let keep = Keep::of_memory(core);
     let mut tables = Vec::new();
