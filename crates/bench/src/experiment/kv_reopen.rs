@@ -1,6 +1,7 @@
 //! `kv-reopen`: what opening the key-value store takes after its process was killed, and after the drive lost power. On the drive of the experiment `kv`, by
 //! that drive's clock; and on a drive in memory, where only the processor is measured: how fast it brings the log back.
 
+use super::chart::{Axis, Chart, Shape};
 use super::kv_store::{CACHE, DRIVE, KEY, MEMTABLE, MIB, PUTS, Plan, Store, VALUE};
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
@@ -249,5 +250,14 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         );
         run.outcome.ratios.extend(Ratio::of(text, &all).map(|ratio| Ratio { goal: Some(1.0), ..ratio }));
     }
+    let seconds = |(name, _): (String, Case)| Some((name.clone(), *run.measured(&name)?.figures.get(SUM)?, None));
+    let bars = rows().into_iter().filter_map(seconds).collect();
+    run.outcome.charts.push(Chart {
+        file: "opening".into(),
+        title: "What opening takes".into(),
+        x: Axis::even(""),
+        y: Axis::even(SUM),
+        shape: Shape::Bars(bars),
+    });
     Ok(())
 }
