@@ -91,6 +91,13 @@ tests() {
       mv "$out/$program.new" "$out/$program"
     fi
   done
+  # RocksDB alone, to compare with.
+  if stale "$out/rocksdb_bench"; then
+    compile "$out/obj/rocksdb_bench" "$(sources_of rocksdb_bench)"
+    # shellcheck disable=SC2086
+    $cxx $objects -lrocksdb -lpthread -o "$out/rocksdb_bench.new"
+    mv "$out/rocksdb_bench.new" "$out/rocksdb_bench"
+  fi
 }
 
 # The plug-in is compiled into the program: a sanitizer sees only what it instrumented.

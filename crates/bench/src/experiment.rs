@@ -28,9 +28,14 @@ mod hosts;
 mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
+mod kv_cpu;
+mod kv_gear;
+mod kv_reopen;
 mod kv_simulated;
+mod kv_smrdb;
 mod kv_stock;
 mod kv_store;
+mod kv_ycsb;
 mod leveldb_bluefs;
 mod log_placement;
 mod machine;
@@ -46,6 +51,7 @@ pub mod streams;
 #[cfg(test)]
 mod throttled;
 mod virtual_clock;
+mod ycsb;
 mod zoned_file_systems;
 
 pub use hosts::remove_left;
@@ -205,6 +211,11 @@ pub const ALL: &[Experiment] = &[
     kv_simulated::EXPERIMENT,
     kv_store::EXPERIMENT,
     kv_stock::EXPERIMENT,
+    kv_cpu::EXPERIMENT,
+    kv_reopen::EXPERIMENT,
+    kv_ycsb::EXPERIMENT,
+    kv_gear::EXPERIMENT,
+    kv_smrdb::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

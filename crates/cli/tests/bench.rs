@@ -181,6 +181,26 @@ fn what_opening_reads_is_told_part_by_part_and_processor_time_is_measured() {
     assert!(row(&cpu, "appends of 1 MiB")["figures"]["CPU seconds a GiB"].as_f64().unwrap() > 0.0);
 }
 
+#[test]
+fn the_key_value_stores_experiments_run_on_drives_in_memory() {
+    let cpu = short(&place(), "kv-cpu", &["RocksDB on tmpfs"]);
+    assert_eq!(cpu["rows"].as_array().unwrap().len(), 12);
+    let ours = row(&cpu, "1024 B, 2 threads: kv on memory");
+    assert!(ours["figures"]["gets: CPU us each"].as_f64().unwrap() > 0.0, "{ours}");
+    let opened = short(&place(), "kv-reopen", &[]);
+    let full = row(&opened, "80 GB loaded, killed with a full log");
+    assert!(full["bytes_read"].as_u64().unwrap() > 0 && full["invalid"].is_null(), "{full}");
+    for (name, policies) in [("kv-ycsb", "gear as in the paper"), ("kv-gear", "ring")] {
+        let result = short(&place(), name, &[]);
+        assert!(row(&result, policies)["device_seconds"].as_f64().unwrap() > 0.0);
+    }
+    let put = short(&place(), "kv-smrdb", &[]);
+    let rate = |name: &str| row(&put, name)["figures"]["puts/s"].as_f64().unwrap();
+    // Each sync is a turn of the drive or more.
+    assert!(rate("in order, 4 KiB, synced every 1") < 130.0);
+    assert!(rate("in order, 4 KiB, synced every 100") > 10.0 * rate("in order, 4 KiB, synced every 1"));
+}
+
 /// Fails unless the kernel's file systems ran where this machine has what they need, and did what the short form asks for.
 fn kernels_did_their_share(result: &Value) {
     let ext4 = imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Ext4);

@@ -157,6 +157,7 @@ impl Batch {
 
     /// Any change. Lengths are looked at when the batch is written.
     pub(crate) fn push(&mut self, change: Change<'_>) {
+        self.bytes.reserve(CHANGE + change.key.len() + change.value.len());
         self.bytes.extend_from_slice(&change.space.to_le_bytes());
         self.bytes.push(change.act as u8 | change.ends << 4);
         self.bytes.extend_from_slice(&(change.key.len() as u32).to_le_bytes());

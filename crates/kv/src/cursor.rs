@@ -2,7 +2,7 @@
 //!
 //! Changes are ordered by key, and those of a key from the newest to the oldest. A cursor stands on a change, or nowhere.
 
-use crate::memtable::{MemTable, Version};
+use crate::memtable::{MemTable, Stand, Version};
 use crate::order::Order;
 use crate::table::Kind;
 use imbrex_device::Result;
@@ -19,7 +19,7 @@ pub(crate) struct At<'a> {
 }
 
 /// See the module.
-pub(crate) trait Cursor: Send {
+pub(crate) trait Cursor {
     /// Goes to the first change at or behind (key, seq); `None`: to the first of all.
     fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()>;
     /// Goes to the last change before (key, seq); `None`: to the last of all.
@@ -91,8 +91,49 @@ impl Cursor for InMemory {
     }
 }
 
+/// The same for who goes through all of it: it searches only where it is told to seek.
+pub(crate) struct InOrder<'a> {
+    table: &'a MemTable,
+    at: Option<Stand<'a>>,
+}
+
+impl<'a> InOrder<'a> {
+    pub fn new(table: &'a MemTable) -> InOrder<'a> {
+        InOrder { table, at: None }
+    }
+}
+
+impl Cursor for InOrder<'_> {
+    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.at = self.table.stand(to);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
+        self.at = self.table.stand_before(to);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at = self.at.take().and_then(|at| at.next());
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.at = self.at.take().and_then(|at| at.prev());
+        Ok(())
+    }
+
+    fn at(&self) -> Option<At<'_>> {
+        self.at.as_ref().map(|at| {
+            let (key, seq, kind, value) = at.change();
+            At { key, seq, kind, value }
+        })
+    }
+}
+
 /// Of several together.
-pub(crate) struct Merged<C = Box<dyn Cursor>> {
+pub(crate) struct Merged<C = Box<dyn Cursor + Send>> {
     order: Arc<dyn Order>,
     cursors: Vec<C>,
     /// The one with the change that it stands on.

@@ -37,7 +37,7 @@ pub use core::counters::Done;
 pub use fuzz::{fuzz_log, fuzz_metadata, fuzz_salvage};
 pub use iter::Iter;
 pub use operator::MergeOperator;
-pub use options::Options;
+pub use options::{MakePolicy, Options};
 pub use order::{Bytewise, Order};
 pub use salvage::{FoundSpace, Pairs, Salvage, Salvaged};
 pub use space::{Expiry, forget_order, register_order};

@@ -10,18 +10,47 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering as Memory};
 
-/// What an entry takes beside its key and its value: the node, two boxes, and the order.
+/// What an entry takes beside its key and its value: the node, boxes, and the order.
 const NODE: usize = 112;
+
+/// A key of so many bytes stands in its node, and most do. A search then waits for memory once a node, and not twice.
+const SHORT: usize = 30;
 
 /// A key of the map, or what looks for one.
 trait Probe {
     fn parts(&self) -> (&dyn Order, &[u8], u64);
 }
 
+/// Bytes of a key.
+enum KeyBytes {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl KeyBytes {
+    fn new(key: &[u8]) -> KeyBytes {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..key.len()) {
+            Some(front) => {
+                front.copy_from_slice(key);
+                KeyBytes::Short(key.len() as u8, bytes)
+            }
+            None => KeyBytes::Long(key.into()),
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            KeyBytes::Short(len, bytes) => &bytes[..usize::from(*len)],
+            KeyBytes::Long(bytes) => bytes,
+        }
+    }
+}
+
 /// A key with the number of its change.
 struct Owned {
     order: Arc<dyn Order>,
-    key: Box<[u8]>,
+    key: KeyBytes,
     seq: u64,
 }
 
@@ -30,7 +59,7 @@ struct Look<'a>(&'a dyn Order, &'a [u8], u64);
 
 impl Probe for Owned {
     fn parts(&self) -> (&dyn Order, &[u8], u64) {
-        (self.order.as_ref(), &self.key, self.seq)
+        (self.order.as_ref(), self.key.get(), self.seq)
     }
 }
 
@@ -116,19 +145,18 @@ impl MemTable {
     }
 
     /// Adds a change, whose key is the tree's; `record`: where the log has its record, and the number of that.
-    pub fn add(&self, seq: u64, kind: Kind, key: impl Into<Box<[u8]>>, value: &[u8], record: (u64, u64)) {
-        let key = key.into();
+    pub fn add(&self, seq: u64, kind: Kind, key: &[u8], value: &[u8], record: (u64, u64)) {
         self.oldest.0.fetch_min(record.0, Memory::Relaxed);
         self.oldest.1.fetch_min(record.1, Memory::Relaxed);
         self.bytes.fetch_add(NODE + key.len() + value.len(), Memory::Relaxed);
         // A key that is deleted again hides nothing more.
-        if kind == Kind::Delete && self.newest(&key) != Some(Kind::Delete) {
+        if kind == Kind::Delete && self.newest(key) != Some(Kind::Delete) {
             self.deletes.fetch_add(1, Memory::Relaxed);
         }
         if kind == Kind::Merge {
             self.operands.store(true, Memory::Relaxed);
         }
-        self.map.insert(Owned { order: self.order.clone(), key, seq }, (kind, value.into()));
+        self.map.insert(Owned { order: self.order.clone(), key: KeyBytes::new(key), seq }, (kind, value.into()));
     }
 
     /// Bytes of memory, about.
@@ -159,7 +187,7 @@ impl MemTable {
     /// What the newest change of a key does.
     fn newest(&self, key: &[u8]) -> Option<Kind> {
         let entry = self.first(Bound::Included(&Look(self.order.as_ref(), key, u64::MAX)))?;
-        self.order.compare(&entry.key().key, key).is_eq().then(|| entry.value().0)
+        self.order.compare(entry.key().key.get(), key).is_eq().then(|| entry.value().0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -172,16 +200,17 @@ impl MemTable {
             Some(from) => other.first(Bound::Included(&Look(self.order.as_ref(), from, u64::MAX))),
             None => other.map.front(),
         };
-        while let Some(e) = entry.filter(|e| until.is_none_or(|until| self.order.compare(&e.key().key, until).is_lt()))
+        while let Some(e) =
+            entry.filter(|e| until.is_none_or(|until| self.order.compare(e.key().key.get(), until).is_lt()))
         {
-            self.add(e.key().seq, e.value().0, e.key().key.clone(), &e.value().1, other.oldest());
+            self.add(e.key().seq, e.value().0, e.key().key.get(), &e.value().1, other.oldest());
             entry = e.next();
         }
     }
 
     fn at(&self, entry: Option<Node<'_>>) -> Option<Version> {
         entry.map(|e| Version {
-            key: e.key().key.to_vec(),
+            key: e.key().key.get().to_vec(),
             seq: e.key().seq,
             kind: e.value().0,
             value: e.value().1.to_vec(),
@@ -191,7 +220,7 @@ impl MemTable {
     /// The newest change of the key that is not newer than `seq`.
     pub fn get(&self, key: &[u8], seq: u64) -> Option<Version> {
         let entry = self.first(Bound::Included(&Look(self.order.as_ref(), key, seq)));
-        self.at(entry.filter(|entry| self.order.compare(&entry.key().key, key).is_eq()))
+        self.at(entry.filter(|entry| self.order.compare(entry.key().key.get(), key).is_eq()))
     }
 
     fn first(&self, from: Bound<&Look<'_>>) -> Option<Node<'_>> {
@@ -214,11 +243,7 @@ impl MemTable {
 
     /// The first change at or behind (key, seq) in the order of the table; `None` as key: the first of all.
     pub fn at_or_after(&self, from: Option<(&[u8], u64)>) -> Option<Version> {
-        let entry = match from {
-            Some((key, seq)) => self.first(Bound::Included(&Look(self.order.as_ref(), key, seq))),
-            None => self.map.front(),
-        };
-        self.at(entry)
+        self.at(self.stand(from).map(|stand| stand.0))
     }
 
     /// The first change behind (key, seq).
@@ -226,13 +251,45 @@ impl MemTable {
         self.at(self.first(Bound::Excluded(&Look(self.order.as_ref(), key, seq))))
     }
 
-    /// The last change before (key, seq); `None`: the last of all.
-    pub fn before(&self, to: Option<(&[u8], u64)>) -> Option<Version> {
+    /// Where the first change at or behind (key, seq) stands; `None` as key: the first of all.
+    pub fn stand(&self, from: Option<(&[u8], u64)>) -> Option<Stand<'_>> {
+        let entry = match from {
+            Some((key, seq)) => self.first(Bound::Included(&Look(self.order.as_ref(), key, seq))),
+            None => self.map.front(),
+        };
+        entry.map(Stand)
+    }
+
+    /// Where the last change before (key, seq) stands; `None`: the last of all.
+    pub fn stand_before(&self, to: Option<(&[u8], u64)>) -> Option<Stand<'_>> {
         let entry = match to {
             Some((key, seq)) => self.last(Bound::Excluded(&Look(self.order.as_ref(), key, seq))),
             None => self.map.back(),
         };
-        self.at(entry)
+        entry.map(Stand)
+    }
+
+    /// The last change before (key, seq); `None`: the last of all.
+    pub fn before(&self, to: Option<(&[u8], u64)>) -> Option<Version> {
+        self.at(self.stand_before(to).map(|stand| stand.0))
+    }
+}
+
+/// A change of the table, and its neighbours without a search.
+pub(crate) struct Stand<'a>(Node<'a>);
+
+impl<'a> Stand<'a> {
+    /// Its key, number, kind and value.
+    pub fn change(&self) -> (&[u8], u64, Kind, &[u8]) {
+        (self.0.key().key.get(), self.0.key().seq, self.0.value().0, &self.0.value().1)
+    }
+
+    pub fn next(&self) -> Option<Stand<'a>> {
+        self.0.next().map(Stand)
+    }
+
+    pub fn prev(&self) -> Option<Stand<'a>> {
+        self.0.prev().map(Stand)
     }
 }
 
@@ -245,9 +302,9 @@ mod tests {
     fn the_newest_change_that_is_not_too_new_is_found() {
         let order: Arc<dyn Order> = Arc::new(Bytewise);
         let table = MemTable::new(&order);
-        table.add(3, Kind::Put, b"b".as_slice(), b"3", (30, 3));
-        table.add(5, Kind::Delete, b"b".as_slice(), b"", (50, 5));
-        table.add(4, Kind::Put, b"a".as_slice(), b"4", (40, 4));
+        table.add(3, Kind::Put, b"b", b"3", (30, 3));
+        table.add(5, Kind::Delete, b"b", b"", (50, 5));
+        table.add(4, Kind::Put, b"a", b"4", (40, 4));
         let get = |key: &[u8], seq| table.get(key, seq).map(|v| (v.seq, v.kind));
         assert_eq!(get(b"b", 2), None);
         assert_eq!(get(b"b", 4), Some((3, Kind::Put)));
@@ -270,5 +327,33 @@ mod tests {
         }
         all.reverse();
         assert_eq!(back, all);
+        all.reverse();
+        let mut through = vec![];
+        let mut stand = table.stand(None);
+        while let Some(at) = stand {
+            through.push((at.change().0[0], at.change().1));
+            stand = at.next();
+        }
+        assert_eq!(through, all);
+        let seq = |stand: Option<Stand<'_>>| stand.map(|stand| stand.change().1);
+        assert_eq!(seq(table.stand(Some((b"b", 4)))), Some(3));
+        assert_eq!(seq(table.stand(Some((b"b", 4))).and_then(|stand| stand.prev())), Some(5));
+        assert_eq!(seq(table.stand_before(Some((b"b", 5)))), Some(4));
+    }
+
+    #[test]
+    fn keys_of_any_length_come_back_as_they_were() {
+        let order: Arc<dyn Order> = Arc::new(Bytewise);
+        let table = MemTable::new(&order);
+        let key = |len: usize| vec![7; len];
+        for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            table.add(len as u64 + 1, Kind::Put, &key(len), &[len as u8], (1, 1));
+        }
+        for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            let found = table.get(&key(len), u64::MAX).unwrap();
+            assert_eq!((found.key, found.seq, found.value), (key(len), len as u64 + 1, vec![len as u8]));
+        }
+        // The shorter one is first, as bytes are ordered.
+        assert_eq!(table.after(&key(SHORT), 0).map(|version| version.key.len()), Some(SHORT + 1));
     }
 }

@@ -1,11 +1,15 @@
 //! How a store is opened.
 
 use crate::order::{Bytewise, Order};
+use crate::policy::{Policy, Sizes};
 use crate::table::TableOptions;
 use imbrex_zones::VolumeOptions;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Makes a policy.
+pub type MakePolicy = Arc<dyn Fn(Sizes) -> Box<dyn Policy> + Send + Sync>;
 
 /// How a store is opened. Sizes are bytes.
 #[derive(Clone)]
@@ -24,6 +28,8 @@ pub struct Options {
     pub step_bytes: u64,
     /// Name of the [policy](crate::policy::ALL) of compactions; a new store's is `ring`, and it keeps its own.
     pub policy: Option<String>,
+    /// Makes the policy of that name with other numbers than [`ALL`](crate::policy::ALL) has: for experiments. `bottom` does not count then.
+    pub make_policy: Option<MakePolicy>,
     /// For `ring`: of all zones in use the bottom takes at least so many percent. More saves space and costs speed; 0 saves none.
     pub bottom: u32,
     /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
@@ -44,6 +50,7 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             step_bytes: 64 << 20,
             policy: None,
+            make_policy: None,
             bottom: 0,
             lease: Duration::from_secs(600),
             segment_bytes: 1 << 20,

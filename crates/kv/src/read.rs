@@ -134,8 +134,8 @@ fn newest(core: &Core, view: &View, key: &[u8], seq: u64, floor: u64) -> Result<
 /// All changes of a view, sorted.
 pub(crate) fn all(order: &Arc<dyn Order>, view: &View) -> Result<Merged> {
     let memory = view.memory().filter(|memory| !memory.is_empty());
-    let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
-    cursors.extend(memory.map(|memory| Box::new(InMemory::new(memory.clone())) as Box<dyn Cursor>));
+    let mut cursors: Vec<Box<dyn Cursor + Send>> = Vec::new();
+    cursors.extend(memory.map(|memory| Box::new(InMemory::new(memory.clone())) as Box<dyn Cursor + Send>));
     for run in view.tables.runs() {
         cursors.push(Box::new(InRun::new(order, run.clone())));
     }

@@ -78,6 +78,9 @@ fn policy(tenant: &Tenant, options: &Options, stored: &str) -> Result<(&'static 
             "the store's tables are laid out by the policy {stored:?}; open it without another one"
         ));
     }
+    if let Some(make) = &options.make_policy {
+        return Ok((name, make(sizes)));
+    }
     if *name == "ring" {
         let merge = sizes.memtable.max(tenant.volume().least_capacity()) * MERGE;
         return Ok((name, Box::new(Ring { merge, bottom: options.bottom, ..Ring::new(sizes) })));

@@ -144,7 +144,7 @@ pub(crate) fn insert<'a>(
         } else if change.act != Act::Ingest {
             let key = full(change.space, change.key);
             if kind != Kind::Merge || !is_known(&key, seq) {
-                view.part(core.order(), &key).memory.add(seq, kind, key, change.value, record);
+                view.part(core.order(), &key).memory.add(seq, kind, &key, change.value, record);
             }
         }
         seq += 1;

@@ -4,9 +4,9 @@
 use super::hosts::Disk;
 use super::result::Row;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
-use imbrex_device::{AlignedBuf, Cause, Drive, ZonedDevice, report_all};
-use imbrex_emulator::time::{Mechanics, Pace};
-use imbrex_emulator::{Config, Emulator, OpenOptions};
+use imbrex_device::{AlignedBuf, Cause, Drive, Survivor, ZonedDevice, report_all};
+use imbrex_emulator::time::{Mechanics, Model, Pace};
+use imbrex_emulator::{Config, Emulator, OpenOptions, Overrides};
 use imbrex_kv::{Ingest, Kv, Options as KvOptions};
 use imbrex_zones::{Exec, VolumeOptions};
 use rand::{Rng, SeedableRng};
@@ -133,9 +133,20 @@ pub(super) struct Store {
 /// What the drive has done.
 #[derive(Clone, Default)]
 pub(super) struct At {
-    seconds: f64,
+    pub(super) seconds: f64,
     by_cause: BTreeMap<&'static str, f64>,
-    counts: imbrex_emulator::Counts,
+    pub(super) counts: imbrex_emulator::Counts,
+}
+
+impl At {
+    /// Seconds that each cause has had since another moment, where it had some.
+    pub(super) fn spent_since(&self, other: &At) -> BTreeMap<&'static str, f64> {
+        let spent = |(cause, seconds): (&&'static str, &f64)| {
+            let spent = seconds - other.by_cause.get(cause).copied().unwrap_or(0.0);
+            (spent > 0.0).then_some((*cause, spent))
+        };
+        self.by_cause.iter().filter_map(spent).collect()
+    }
 }
 
 fn why(error: impl std::fmt::Display) -> Stop {
@@ -154,23 +165,50 @@ impl Store {
         Self::make(plan, options, drive)
     }
 
-    fn config(options: &Options) -> Result<Config, Stop> {
-        let capacity = u64::from(ZONES) * ZONE / u64::from(options.scale);
-        Ok(Disk::named(DRIVE, Rule::All)?.config_of(options.scale, Some(capacity), Some(0))?)
+    pub(super) fn config(options: &Options) -> Result<Config, Stop> {
+        Self::drive(options.scale, ZONES, ZONE / u64::from(options.scale), Mechanics::Scaled)
+    }
+
+    /// So many zones of so many bytes, which are scaled already. What the mechanics are changes nothing but times.
+    pub(super) fn drive(scale: u32, zones: u32, zone: u64, mechanics: Mechanics) -> Result<Config, Stop> {
+        let disk = Disk::named(DRIVE, Rule::All)?;
+        let over = Overrides {
+            capacity: Some(u64::from(zones) * zone),
+            zone_size: Some(zone),
+            conventional: Some(0),
+            write_cache: Some(disk.write_cache),
+            scale: Some(scale),
+            mechanics: Mechanics::Scaled,
+            ..Overrides::default()
+        };
+        let mut config = Config::new(&disk.profile, &over);
+        config.model = config.model.map(|model| Model { mechanics, ..model });
+        config.check().map_err(why)?;
+        Ok(config)
     }
 
     fn make(plan: &Plan, options: &Options, drive: Emulator) -> Result<Store, Stop> {
+        Self::with(drive, None, Self::options(plan, options), options.scale)
+    }
+
+    /// A new store on this drive, of this scale.
+    pub(super) fn with(
+        drive: Emulator,
+        survivor: Option<Arc<dyn Survivor>>,
+        kv: KvOptions,
+        scale: u32,
+    ) -> Result<Store, Stop> {
         drive.keep_own_time(Pace::Account).map_err(why)?;
-        let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        let handle = Drive { device: Arc::new(drive.clone()), survivor };
         Kv::format(&handle, Some([7; 16]), false).map_err(why)?;
-        let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
+        let kv = Kv::open(handle, kv).map_err(why)?;
         Ok(Store {
             kv,
             ingest: None,
             drive,
             random: ChaCha8Rng::seed_from_u64(1),
             value: vec![0; VALUE],
-            scale: f64::from(options.scale),
+            scale: f64::from(scale),
             puts: 0,
             waits: Vec::new(),
             timed: 0.0,
@@ -179,7 +217,7 @@ impl Store {
         })
     }
 
-    fn options(plan: &Plan, options: &Options) -> KvOptions {
+    pub(super) fn options(plan: &Plan, options: &Options) -> KvOptions {
         let scale = u64::from(options.scale);
         let memtable = MEMTABLE / scale;
         KvOptions {
@@ -216,7 +254,7 @@ impl Store {
         Ok(Store { kv, ingest: None, drive, ..self })
     }
 
-    fn at(&self) -> At {
+    pub(super) fn at(&self) -> At {
         let time = self.drive.time();
         let seconds = time.as_ref().map_or(0.0, |time| time.total.busy());
         let by_cause = time.into_iter().flat_map(|time| time.by_cause).map(|(cause, of)| (cause, of.busy())).collect();
@@ -230,10 +268,15 @@ impl Store {
     }
 
     fn put(&mut self, n: u64) -> Result<(), Stop> {
+        self.put_key(&key(n))
+    }
+
+    /// Puts a random value.
+    pub(super) fn put_key(&mut self, key: &[u8]) -> Result<(), Stop> {
         self.random.fill(&mut self.value[..]);
         match &mut self.ingest {
-            Some(ingest) => ingest.put(&key(n), &self.value),
-            None => self.kv.put(&key(n), &self.value, false),
+            Some(ingest) => ingest.put(key, &self.value),
+            None => self.kv.put(key, &self.value, false),
         }
         .map_err(why)?;
         self.puts += 1;
@@ -457,11 +500,8 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         ..Row::new(plan.name, DRIVE)
     }
     .amplified();
-    for (cause, seconds) in &after.by_cause {
-        let spent = seconds - before.by_cause.get(cause).copied().unwrap_or(0.0);
-        if spent > 0.0 {
-            row.figures.insert(format!("s at full size, {cause}"), spent * store.scale);
-        }
+    for (cause, spent) in after.spent_since(&before) {
+        row.figures.insert(format!("s at full size, {cause}"), spent * store.scale);
     }
     if plan.load == Load::Ingested {
         let alone = in_order(options, puts * (KEY + VALUE as u64))?;

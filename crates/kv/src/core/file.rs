@@ -135,7 +135,7 @@ impl TableFile {
     }
 
     /// A cursor over what counts of it.
-    pub fn cursor(self: &Arc<Self>) -> Result<Box<dyn Cursor>> {
+    pub fn cursor(self: &Arc<Self>) -> Result<Box<dyn Cursor + Send>> {
         Ok(Box::new(InTable { file: self.clone(), iter: self.table()?.iter() }))
     }
 

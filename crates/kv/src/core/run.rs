@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct InRun {
     order: Arc<dyn Order>,
     tables: Arc<Run>,
-    open: Option<(usize, Box<dyn Cursor>)>,
+    open: Option<(usize, Box<dyn Cursor + Send>)>,
 }
 
 impl InRun {
@@ -18,7 +18,7 @@ impl InRun {
         InRun { order: order.clone(), tables, open: None }
     }
 
-    fn open(&mut self, table: usize) -> Result<Option<&mut Box<dyn Cursor>>> {
+    fn open(&mut self, table: usize) -> Result<Option<&mut Box<dyn Cursor + Send>>> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != table) {
             self.open = None;
             let Some(file) = self.tables.get(table) else { return Ok(None) };

@@ -6,7 +6,7 @@ use super::output::{TRIES, are_durable, died, write_tables};
 use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::core::view::{Frozen, Part, View};
-use crate::cursor::{Cursor, InMemory};
+use crate::cursor::{Cursor, InOrder};
 use crate::manifest::{Flushed, Note};
 use crate::memtable::MemTable;
 use crate::policy::Group;
@@ -40,7 +40,7 @@ fn freeze(core: &Core, part: u32, (into, table): (Group, u64)) -> Option<Frozen>
 
 /// Writes the tables.
 fn write(core: &Arc<Core>, frozen: &Frozen) -> Result<Vec<Arc<TableFile>>> {
-    let mut cursor = InMemory::new(frozen.memory.clone());
+    let mut cursor = InOrder::new(&frozen.memory);
     cursor.seek(None)?;
     write_tables(core, (frozen.into, frozen.table), &mut Kept::new(core, cursor, Keep::of_memory(core)))
 }
