@@ -226,13 +226,11 @@ impl Ring {
         parts.max_by_key(|(_, part)| part.bytes).map(|(_, part)| part.id)
     }
 
-    /// Bytes that may be put before a partition is so large that it must be swept first. Each gets as large a part of them as it has of the memory.
-    fn growth(&self, tree: &Tree, memory: u64) -> u64 {
-        let left = |share: &Share| {
-            let left = self.most(tree).saturating_sub(share.bytes + share.bottom + share.part.bytes);
-            left.saturating_mul(memory) / share.part.bytes.max(1)
-        };
-        tree.shares.iter().filter(|share| share.bytes > 0).map(left).min().unwrap_or(u64::MAX)
+    /// Bytes that may be put before a partition is so large that it must be swept first, where the fullest gets twice as much as others.
+    fn growth(&self, tree: &Tree) -> u64 {
+        let left = |share: &Share| self.most(tree).saturating_sub(share.bytes + share.bottom + share.part.bytes);
+        let least = tree.shares.iter().filter(|share| share.bytes > 0).map(left).min().unwrap_or(u64::MAX);
+        least.saturating_mul(tree.shares.len() as u64) / 2
     }
 
     /// Slices of a partition that are worth a merge before all of it is swept: while that lasts its successors have the more room for slices of their own.
@@ -661,7 +659,7 @@ impl Policy for Ring {
         let room = u64::from(of.free).saturating_sub(tree.promised());
         // The dial may be exceeded a little.
         let room = if self.bottom == 0 { room / 4 * 3 } else { room.min(self.slack(&tree)) / 2 };
-        let room = (room * of.zone).min(self.growth(&tree, full)).max(headroom);
+        let room = (room * of.zone).min(self.growth(&tree)).max(headroom);
         let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
         Pressure::Slow((room / steps(rest)).min(headroom / 4))
     }
