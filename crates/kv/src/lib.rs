@@ -3,6 +3,7 @@
 //! `docs/kv.md` walks through it.
 
 mod api;
+mod apply;
 mod batch;
 mod core;
 mod cursor;

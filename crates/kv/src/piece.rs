@@ -1,12 +1,14 @@
 //! Pairs in memory that are ingested next: those of a space, in the order of keys.
 
-use crate::core::file::INGESTED;
 use crate::cursor::{At, Cursor};
 use crate::order::Order;
 use crate::space::MARK;
 use crate::table::Kind;
 use imbrex_device::Result;
 use std::ops::Range;
+
+/// The number that changes have inside a table of pairs that were ingested. The table's description has the one that counts.
+pub(crate) const INGESTED: u64 = 1;
 
 /// A pair's place: its value ends where the next pair begins.
 struct Pair {

@@ -4,11 +4,12 @@ use crate::core::Core;
 use crate::core::run::InRun;
 use crate::core::view::View;
 use crate::cursor::{Cursor, InMemory, Merged};
-use crate::operator::merged;
+use crate::operator::MISSING;
 use crate::order::Order;
+use crate::space::split;
 use crate::sync::lock;
 use crate::table::Kind;
-use imbrex_device::Result;
+use imbrex_device::{Code, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -129,6 +130,18 @@ fn newest(core: &Core, view: &View, key: &[u8], seq: u64, floor: u64) -> Result<
         }
     }
     Ok(newest.filter(|(found, ..)| *found >= floor))
+}
+
+/// What readers see of a key of the tree whose newest changes are `operands`, the newest first, behind this value.
+///
+/// # Errors
+/// `InvalidArgument`: this opening has no operator for the key's space.
+pub(crate) fn merged(core: &Core, key: &[u8], value: Option<&[u8]>, operands: &[Vec<u8>]) -> Result<Option<Vec<u8>>> {
+    let Some((operator, user)) = split(key).and_then(|(space, user)| Some((core.spaces.operator(space)?, user))) else {
+        return Err(core.refused(Code::InvalidArgument, MISSING));
+    };
+    let value = operator.merge(user, value, &operands.iter().rev().map(Vec::as_slice).collect::<Vec<_>>());
+    Ok(Some(value).filter(|value| !core.spaces.is_over(key, value)))
 }
 
 /// All changes of a view, sorted.

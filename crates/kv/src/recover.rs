@@ -1,5 +1,6 @@
 //! Opening a store: the metadata log, then the write-ahead log behind its front, and what a dead process left of that in memory.
 
+use crate::apply::insert;
 use crate::batch::{Change, Record};
 use crate::core::cache::Cache;
 use crate::core::file::TableFile;
@@ -15,7 +16,6 @@ use crate::ranges::RangeTombstone;
 use crate::records::{FoundRecord, Records};
 use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Wal, WalOptions};
-use crate::write::insert;
 use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
 use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
 use imbrex_zones::log::{Batch, MetaLog};

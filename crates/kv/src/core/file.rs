@@ -4,6 +4,7 @@ use super::cache::Cache;
 use crate::cursor::{At, Cursor};
 use crate::manifest::TableInfo;
 use crate::order::Order;
+use crate::piece::INGESTED;
 use crate::table::{Identity, Iter, Source, Table, Version};
 use imbrex_device::{AlignedBuf, Cause, Result, Tag, ZoneId};
 use imbrex_zones::Tenant;
@@ -13,9 +14,6 @@ use std::sync::{Arc, OnceLock};
 
 /// Bytes that a merge reads in one command.
 const STREAM: usize = 8 << 20;
-
-/// The number that changes have inside a table of pairs that were ingested. The table's description has the one that counts.
-pub(crate) const INGESTED: u64 = 1;
 
 /// Where the bytes of a table are.
 struct Place {

@@ -18,17 +18,17 @@ mod sort;
 
 pub(crate) use find::ends as tables_within;
 
+use crate::apply::{ends, kind_of};
 use crate::batch::Act;
-use crate::core::file::INGESTED;
 use crate::manifest::{MOST, MOST_NOTED, WalZone};
 use crate::order::{Bytewise, Order};
+use crate::piece::INGESTED;
 use crate::ranges::{RangeTombstone, RangeTombstones};
 use crate::records::{FoundRecord, Records};
 use crate::recover::ANEW;
 use crate::space::{MARK, MOST_SPACES, Spaces, begin, full, known};
 use crate::table::left::{Left, properties};
 use crate::wal;
-use crate::write::{ends, kind_of};
 use find::{Found, FoundTable, find, read_log_zone};
 use imbrex_device::{Code, Drive, Error, Result, Written, ZoneId, ZonedDevice, report_all};
 use imbrex_zones::frame::{Frame, FrameId, scan_payloads};

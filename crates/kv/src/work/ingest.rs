@@ -6,6 +6,7 @@
 use super::Work;
 use super::keep::{Keep, Kept};
 use super::output::{TRIES, are_durable, died, give_up, write_tables};
+use crate::apply::{append, insert};
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::core::file::TableFile;
@@ -14,7 +15,6 @@ use crate::manifest::Note;
 use crate::piece::Piece;
 use crate::policy::Group;
 use crate::sync::lock;
-use crate::write::{append, insert};
 use imbrex_device::{Cause, Result};
 use std::sync::Arc;
 

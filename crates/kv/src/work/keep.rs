@@ -1,5 +1,6 @@
 //! Which changes a table keeps: those that somebody may still read.
 
+use crate::apply::entry_bytes;
 use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::core::view::View;
@@ -7,7 +8,6 @@ use crate::cursor::{At, Cursor};
 use crate::ranges::RangeTombstones;
 use crate::space::split;
 use crate::table::Kind;
-use crate::write::entry_bytes;
 use imbrex_device::Result;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
