@@ -102,7 +102,13 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
 }
 
 /// The newest change of a key up to `seq`, if its number is not below `floor`.
-fn newest(core: &Core, view: &View, key: &[u8], seq: u64, floor: u64) -> Result<Option<(u64, Kind, Vec<u8>)>> {
+pub(crate) fn newest(
+    core: &Core,
+    view: &View,
+    key: &[u8],
+    seq: u64,
+    floor: u64,
+) -> Result<Option<(u64, Kind, Vec<u8>)>> {
     let order = core.order();
     let mut newest: Option<(u64, Kind, Vec<u8>)> = None;
     // Those being flushed are older than the others in memory.

@@ -177,7 +177,7 @@ impl Kv {
     }
 
     /// Merges an operand into a key's value, as the space's [operator](Kv::merge_operator) says, without a read. All operands of a key that are not
-    /// combined yet must fit a zone of the drive together.
+    /// combined yet must fit a zone of the drive together: else merges stop until that key is deleted or put anew.
     ///
     /// # Errors
     /// `InvalidArgument`: the space has no operator; those of [`Kv::put`].

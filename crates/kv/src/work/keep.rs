@@ -6,6 +6,7 @@ use crate::core::file::TableFile;
 use crate::core::view::View;
 use crate::cursor::{At, Cursor};
 use crate::ranges::RangeTombstones;
+use crate::read::newest;
 use crate::space::split;
 use crate::table::Kind;
 use imbrex_device::Result;
@@ -158,6 +159,28 @@ impl<'a, C: Cursor> Kept<'a, C> {
         self.made.changes.clear();
         self.last = to.last.clone();
         self.cursor.seek(Some((&to.at.0, to.at.1)))
+    }
+
+    /// Stands there again, and passes all changes of the key there, if nobody needs them for a newer put or delete that is elsewhere. False: there is none.
+    pub fn pass_superseded(&mut self, place: &Place) -> Result<bool> {
+        let (key, seq) = (&place.at.0, place.at.1);
+        let view = self.core.view();
+        let mut newer = newest(self.core, &view, key, u64::MAX, 0)?;
+        while let Some((at, Kind::Merge, _)) = newer
+            && at > seq
+        {
+            newer = newest(self.core, &view, key, at - 1, 0)?;
+        }
+        let hides =
+            |(at, ..): &(u64, Kind, Vec<u8>)| *at > seq && self.core.reader_seqs().iter().all(|reader| reader >= at);
+        if !newer.as_ref().is_some_and(hides) {
+            return Ok(false);
+        }
+        // What hides them must outlive them: the flush that makes the tables durable is for the log, too.
+        self.core.wal()?.write()?;
+        self.go_back(place)?;
+        self.last = Some((key.clone(), self.keep.reader(seq)));
+        Ok(true)
     }
 
     /// The cursor alone. The tables of before are let go, so that zones of those that are gone are free with the next commit.

@@ -1,7 +1,8 @@
 //! Operands that are merged into values.
 
 use crate::support::{Append, appended, configs, formatted, options, value};
-use imbrex_device::Code;
+use imbrex_device::{Code, Drive};
+use imbrex_emulator::Emulator;
 use imbrex_kv::policy::ALL;
 use imbrex_kv::{Batch, Bytewise, Expiry, Kv, Make, MergeOperator, Options, Order};
 use std::sync::Arc;
@@ -219,6 +220,73 @@ fn a_value_that_no_zone_takes_stays_in_parts() {
         store.merge_operator(Arc::new(Append { combines }));
         assert!(store.get(b"k").unwrap().unwrap() == wanted);
         assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn operands_that_no_zone_takes_together_stop_merges_until_their_key_is_deleted() {
+    // What comes after them: a delete, a put, operands behind a delete; all of it unsynced, and in memory or in a table.
+    for (after, flushed) in [(0, false), (1, false), (2, false), (0, true), (2, true)] {
+        let emulator = Emulator::memory(&configs()[0]).unwrap();
+        let drive = |emulator: &Emulator| Drive { device: Arc::new(emulator.clone()), survivor: None };
+        Kv::format(&drive(&emulator), Some([9; 16]), false).unwrap();
+        let open = |emulator: &Emulator| {
+            let store = Kv::open(drive(emulator), options()).unwrap();
+            store.merge_operator(Arc::new(Append { combines: false }));
+            store
+        };
+        let store = open(&emulator);
+        let zone = store.volume().geometry().zone_size as usize;
+        store.put(b"before", b"there", true).unwrap();
+        let operands: Vec<_> = (0..4).map(|n| value(n, zone * 2 / 5)).collect();
+        for operand in &operands {
+            store.merge(b"k", operand, true).unwrap();
+            store.flush().unwrap();
+        }
+        let refused = store.compact().unwrap_err();
+        assert_eq!(refused.code(), Code::NoSpace);
+        assert!(refused.to_string().contains("operands of a key"), "{refused}");
+        // Nothing is lost.
+        let wanted = appended(None, operands.iter().map(Vec::as_slice));
+        assert!(store.get(b"k").unwrap().unwrap() == wanted);
+        drop(store);
+        let store = open(&emulator);
+        assert!(store.get(b"k").unwrap().unwrap() == wanted);
+        let before = store.snapshot();
+        if after == 1 {
+            store.put(b"k", b"new", false).unwrap()
+        } else {
+            store.delete(b"k", false).unwrap()
+        };
+        if after == 2 {
+            store.merge(b"k", b"more", false).unwrap();
+        }
+        if flushed {
+            // Somebody reads them still.
+            assert_eq!(store.compact().unwrap_err().code(), Code::NoSpace);
+            assert!(store.get_at(&before, b"k").unwrap().unwrap() == wanted);
+        }
+        drop(before);
+        let then = [None, Some(&b"new"[..]), Some(b"new|more")][after];
+        // What hides them is durable before they are gone.
+        let mut steps = 0;
+        while store.step().unwrap() {
+            steps += 1;
+            for seed in 0..4 {
+                let found = open(&emulator.after_power_loss(seed).unwrap()).get(b"k").unwrap();
+                assert!(found.as_deref() == then || found.as_ref() == Some(&wanted), "{after} {flushed} {steps}");
+            }
+        }
+        store.compact().unwrap();
+        let seen = |store: &Kv| {
+            assert_eq!(store.get(b"k").unwrap().as_deref(), then, "{after} {flushed}");
+            assert_eq!(store.get(b"before").unwrap().unwrap(), b"there");
+            assert_eq!(store.check().unwrap(), [""; 0]);
+        };
+        seen(&store);
+        // What merges have passed over does not come back.
+        std::mem::forget(store);
+        (0..4).for_each(|seed| seen(&open(&emulator.after_power_loss(seed).unwrap())));
     }
 }
 
