@@ -1,6 +1,39 @@
 //! Records of the write-ahead log in its bytes, which come in stretches: from the drive, and from the memory of a dead process.
 
 use crate::batch::{self, Found, Record};
+use crate::wal;
+use imbrex_device::{Result, Written, Zone};
+use imbrex_zones::frame::{EachFrame, FrameId, ReadZone, scan_payloads};
+use std::collections::BTreeSet;
+
+/// A zone whose end nobody knows is read until so many bytes hold no frame.
+const UNTOLD: u64 = 8 << 20;
+
+/// Hands the whole frames of a zone of the log to `each`. Returns where it is damaged behind the log's `front`, in bytes from the zone's start; `None`: it is gone.
+///
+/// # Errors
+/// Those of `read` that are not about single blocks.
+pub(crate) fn frames(
+    (zone, life, block): (&Zone, u64, u32),
+    front: u64,
+    read: &mut ReadZone<'_>,
+    each: &mut EachFrame<'_>,
+) -> Result<Option<Vec<u64>>> {
+    let (end, reach) = match zone.written() {
+        Written::To(wp) => (wp, None),
+        Written::Untold => (zone.capacity, Some(UNTOLD)),
+        Written::Gone => return Ok(None),
+    };
+    let from = u64::from(block.max(4096));
+    let id = FrameId { file: wal::FILE, life };
+    let scan = scan_payloads(read, id, (from, end.max(from)), block, reach, each)?;
+    // A write that was cut off is the last one of its zone, and nobody was told of it. What stands before the log's front is in tables.
+    let whole = scan.frames.last().map_or(0, |frame| frame.at);
+    let needed = scan.frames.iter().rfind(|frame| frame.logical <= front).map_or(0, |frame| frame.at);
+    let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
+    damaged.extend(scan.unreadable);
+    Ok(Some(damaged.range(needed..).copied().collect()))
+}
 
 /// A record, and where it was found.
 pub(crate) struct FoundRecord<'a> {

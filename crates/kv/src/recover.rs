@@ -13,11 +13,11 @@ use crate::options::Options;
 use crate::order::Order;
 use crate::policy::{self, Policy, Ring, Sizes};
 use crate::ranges::RangeTombstone;
-use crate::records::{FoundRecord, Records};
+use crate::records::{FoundRecord, Records, frames};
 use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Wal, WalOptions};
-use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
-use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
+use imbrex_device::{Cause, Code, Error, Result, ZoneId, report_all};
+use imbrex_zones::frame::Frame;
 use imbrex_zones::log::{Batch, MetaLog};
 use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
 use imbrex_zones::{Budget, LeftSegment, Tenant};
@@ -31,8 +31,6 @@ pub(crate) const TENANT: &str = "kv";
 /// Two copies of the metadata, in two zones each.
 const COPIES: u8 = 2;
 const LOG_ZONES: u32 = 4;
-/// A zone whose end nobody knows is read until so many bytes hold no frame.
-const UNTOLD: u64 = 8 << 20;
 /// Behind a part of the log that cannot be read, changes are numbered from a multiple of this on: no zone has so many. The part may be readable the next time, and then no
 /// number is there twice.
 pub(crate) const ANEW: u64 = 1 << 32;
@@ -273,21 +271,11 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
     let (mut left, front) = (left.into_iter().peekable(), replay.records.end());
     for found in wal {
         let Some(zone) = report.get(found.zone as usize) else { continue };
-        let (end, reach) = match zone.written() {
-            Written::To(wp) => (wp, None),
-            Written::Untold => (zone.capacity, Some(UNTOLD)),
-            Written::Gone => {
-                replay.damage.push(format!("zone {} of the write-ahead log is gone", found.zone));
-                replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
-                continue;
-            }
-        };
-        let (start, from) = (volume.geometry().start(zone.id), u64::from(block.max(4096)));
+        let start = volume.geometry().start(zone.id);
         let failed = Cell::new(false);
         let mut read = |at: u64, buf: &mut [u8]| {
             volume.read(buf, start + at, Cause::Recovery.into()).inspect_err(|_| failed.set(true))
         };
-        let id = FrameId { file: wal::FILE, life: found.life };
         let mut each = |frame: &Frame, payload: &[u8]| {
             replay.failed |= failed.get();
             while let Some(segment) = left.next_if(|segment| segment.key.logical < frame.logical) {
@@ -295,17 +283,15 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
             }
             replay.bytes(frame.logical, payload, false);
         };
-        let scan = scan_payloads(&mut read, id, (from, end.max(from)), block, reach, &mut each)?;
-        // A write that was cut off is the last one of its zone, and nobody was told of it. What stands before the log's front is in tables.
-        let whole = scan.frames.last().map_or(0, |frame| frame.at);
-        let needed = scan.frames.iter().rfind(|frame| frame.logical <= front).map_or(0, |frame| frame.at);
-        let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
-        damaged.extend(scan.unreadable);
-        if damaged.range(needed..).next().is_some() {
+        let damaged = frames((zone, found.life, block), front, &mut read, &mut each)?;
+        if damaged.as_ref().is_none_or(|damaged| !damaged.is_empty()) {
             replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
         }
-        for at in damaged.range(needed..) {
-            replay.damage.push(format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone));
+        match damaged {
+            None => replay.damage.push(format!("zone {} of the write-ahead log is gone", found.zone)),
+            Some(damaged) => replay.damage.extend(
+                damaged.iter().map(|at| format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone)),
+            ),
         }
     }
     left.for_each(|segment| replay.bytes(segment.key.logical, &segment.bytes, true));

@@ -18,12 +18,12 @@ use crate::kind::FileKind;
 use crate::mount::TENANT;
 use crate::options::Options;
 use crate::policy::BUDGET;
-use imbrex_device::{AlignedBuf, Cause, Drive, Error, Result, Tag, ZoneId, ZonedDevice};
+use imbrex_device::{AlignedBuf, Cause, Drive, Result, Tag, ZoneId, ZonedDevice};
 use imbrex_zones::frame::{FRAME_HEADER, FrameId, scan, scan_untold};
 use imbrex_zones::log::format::LOG_KIND;
-use imbrex_zones::shell::salvage::{FoundTenant, Salvaged, Search, Stretch};
+use imbrex_zones::shell::salvage::{FoundTenant, Salvaged, Search, Stretch, nothing_found};
 use imbrex_zones::{Volume, ZoneHeader};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const TAG: Tag = Tag::new(Cause::Recovery);
@@ -84,7 +84,12 @@ impl Salvage {
             return match mounted {
                 // Formatted, and nothing written yet but what stands in the label and the conventional zones.
                 Ok(fs) => Ok(Salvage { device, fs: Some(fs), lost: Vec::new(), gone: Vec::new(), notes }),
-                Err(_) => Err(nothing_found(&device.identity().name, &tenants)),
+                Err(_) => Err(nothing_found(
+                    &device.identity().name,
+                    &tenants,
+                    "a file system",
+                    "`imbrex chunk salvage` finds chunks, and `imbrex kv salvage` pairs of keys and values",
+                )),
             };
         };
         let of_volume = |s: &&Stretch| s.header.volume == *volume;
@@ -248,22 +253,6 @@ fn mount(drive: &Drive) -> Result<BlueFs> {
     let options = Options::default();
     let cache_bytes = options.cache_bytes.min(64 << 20);
     BlueFs::mount(drive.clone(), Options { read_only: true, cache_bytes, ..options })
-}
-
-/// Where no zone of a file system is on the drive.
-fn nothing_found(drive: &Arc<str>, tenants: &[FoundTenant]) -> Error {
-    let others: BTreeSet<&str> = tenants.iter().filter_map(|tenant| tenant.name.as_deref()).collect();
-    let sentence = match others.is_empty() {
-        true => {
-            "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive"
-                .into()
-        }
-        false => {
-            let others = others.into_iter().collect::<Vec<_>>().join(", ");
-            format!("has zones of {others}, and none of a file system; `imbrex chunk salvage` finds chunks")
-        }
-    };
-    Error::unusable(drive, sentence)
 }
 
 /// Mounts the drive under a label that was made of its zone headers.

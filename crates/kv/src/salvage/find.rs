@@ -6,12 +6,11 @@ use crate::manifest::{self, Manifest, WalZone};
 use crate::recover::{TENANT, budget};
 use crate::table::left::{FOOTER_BYTES, footers};
 use crate::wal;
-use imbrex_device::{Drive, Error, Result, Written, Zone, ZoneId, ZonedDevice, report_all};
+use imbrex_device::{Drive, Result, Written, Zone, ZoneId, ZonedDevice, report_all};
 use imbrex_drives::overlay::cover;
 use imbrex_zones::log::MetaLog;
-use imbrex_zones::shell::salvage::{FoundTenant, Salvaged, Search, Stretch};
+use imbrex_zones::shell::salvage::{FoundTenant, Salvaged, Search, Stretch, nothing_found};
 use imbrex_zones::{Exec, LeftSegment, Volume, VolumeOptions, ZoneHeader};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Bytes that are searched for footers at a time.
@@ -152,18 +151,8 @@ fn newest(device: &dyn ZonedDevice, search: &Search) -> Result<Whose> {
     if let Some(FoundTenant { volume, owner, .. }) = tenants.iter().find(ours) {
         return Ok(Whose { volume: *volume, owner: *owner });
     }
-    let others: BTreeSet<&str> = tenants.iter().filter_map(|tenant| tenant.name.as_deref()).collect();
-    let sentence = match others.is_empty() {
-        true => {
-            "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive"
-                .into()
-        }
-        false => {
-            let others = others.into_iter().collect::<Vec<_>>().join(", ");
-            format!("has zones of {others}, and none of a key-value store; use the salvage of those")
-        }
-    };
-    Err(Error::unusable(&device.identity().name, sentence))
+    let name = &device.identity().name;
+    Err(nothing_found(name, &tenants, "a key-value store", "use the salvage of those"))
 }
 
 /// Whether the header is of the log or of tables.

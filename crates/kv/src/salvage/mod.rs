@@ -20,18 +20,17 @@ pub(crate) use find::ends as tables_within;
 
 use crate::apply::{ends, kind_of};
 use crate::batch::Act;
-use crate::manifest::{MOST, MOST_NOTED, WalZone};
+use crate::manifest::{MOST, MOST_NOTED, TableInfo, WalZone};
 use crate::order::{Bytewise, Order};
 use crate::piece::INGESTED;
 use crate::ranges::{RangeTombstone, RangeTombstones};
-use crate::records::{FoundRecord, Records};
+use crate::records::{FoundRecord, Records, frames};
 use crate::recover::ANEW;
 use crate::space::{MARK, MOST_SPACES, Spaces, begin, full, known};
 use crate::table::left::{Left, properties};
-use crate::wal;
 use find::{Found, FoundTable, find, read_log_zone};
-use imbrex_device::{Code, Drive, Error, Result, Written, ZoneId, ZonedDevice, report_all};
-use imbrex_zones::frame::{Frame, FrameId, scan_payloads};
+use imbrex_device::{Code, Drive, Error, Result, ZoneId, ZonedDevice, report_all};
+use imbrex_zones::frame::Frame;
 use merge::{Change, Merge, Newest, Of, Stopped, space_of};
 use place::Place;
 use sort::{Scratch, Sorter};
@@ -45,8 +44,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const AHEAD: u64 = 256 << 10;
 /// The same where no more than single blocks are wanted.
 const NOTHING_AHEAD: u64 = 0;
-/// A zone of the log whose end nobody knows is read until so many bytes hold no frame.
-const UNTOLD: u64 = 8 << 20;
 /// Bytes of the keys of deleted ranges at most.
 const MOST_RANGE_BYTES: usize = 64 << 20;
 /// A longer first key of a table is not remembered.
@@ -131,12 +128,10 @@ impl Salvage {
 
     /// Numbers of ingested tables that the metadata does not tell: above those of the tables before them, since these were there.
     fn number(&mut self) {
-        let known =
-            |table: &FoundTable| self.found.manifest.tables.get(&table.id?).filter(|known| known.life == table.life);
-        if self.found.tables.iter().all(|table| known(table).is_some()) {
+        if self.found.tables.iter().all(|table| self.known(table).is_some()) {
             return;
         }
-        let told = |table: &FoundTable| match known(table) {
+        let told = |table: &FoundTable| match self.known(table) {
             Some(known) => Some((known.seqs.1, false)),
             None => {
                 let place = self.place(table, NOTHING_AHEAD, &Arc::default());
@@ -315,15 +310,18 @@ impl Salvage {
         }
     }
 
+    /// What the metadata says of a table.
+    fn known(&self, table: &FoundTable) -> Option<&TableInfo> {
+        self.found.manifest.tables.get(&table.id?).filter(|known| known.life == table.life)
+    }
+
     fn place(&self, table: &FoundTable, ahead: u64, read: &Arc<AtomicU64>) -> Arc<Place> {
         Arc::new(Place::new(&self.device, (table.zone, table.at, table.len), ahead, read))
     }
 
     /// The first key of a table that counts, or one before it; empty: it is not known. One that is wrong is found out.
     fn first(&self, table: &FoundTable) -> Vec<u8> {
-        let known =
-            table.id.and_then(|id| self.found.manifest.tables.get(&id)).filter(|known| known.life == table.life);
-        if let Some(known) = known {
+        if let Some(known) = self.known(table) {
             return known.smallest.to_vec();
         }
         let place = self.place(table, NOTHING_AHEAD, &Arc::default());
@@ -419,18 +417,12 @@ impl Salvage {
         each: &mut dyn FnMut(&Frame, &[u8]),
     ) -> Option<String> {
         let (zone, block) = (report.get(log.zone as usize)?, self.device.geometry().block);
-        let (end, reach) = match zone.written() {
-            Written::To(wp) => (wp, None),
-            Written::Untold => (zone.capacity, Some(UNTOLD)),
-            Written::Gone => {
+        let mut read = |at: u64, buf: &mut [u8]| read_log_zone(self.device.as_ref(), ZoneId(log.zone), at, buf);
+        let damaged = match frames((zone, log.life, block), self.found.manifest.front.0, &mut read, each) {
+            Ok(Some(damaged)) => damaged.len(),
+            Ok(None) => {
                 return Some(format!("Zone {} of the write-ahead log is gone: changes in it are lost.", log.zone));
             }
-        };
-        let from = u64::from(block.max(4096));
-        let mut read = |at: u64, buf: &mut [u8]| read_log_zone(self.device.as_ref(), ZoneId(log.zone), at, buf);
-        let id = FrameId { file: wal::FILE, life: log.life };
-        let scan = match scan_payloads(&mut read, id, (from, end.max(from)), block, reach, each) {
-            Ok(scan) => scan,
             Err(why) => {
                 return Some(format!(
                     "Zone {} of the write-ahead log cannot be read ({why}): changes in it are lost.",
@@ -438,13 +430,6 @@ impl Salvage {
                 ));
             }
         };
-        // A write that was cut off is the last one of its zone, and nobody was told of it.
-        let whole = scan.frames.last().map_or(0, |frame| frame.at);
-        let needed =
-            scan.frames.iter().rfind(|frame| frame.logical <= self.found.manifest.front.0).map_or(0, |frame| frame.at);
-        let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
-        damaged.extend(scan.unreadable);
-        let damaged = damaged.range(needed..).count();
         // A zone that was named and that nothing reached is no loss: a power loss leaves it so.
         (damaged > 0).then(|| {
             format!("Zone {} of the write-ahead log is damaged in {damaged} places: changes there are lost, and perhaps old values stand for them.", log.zone)

@@ -184,6 +184,17 @@ fn read_blocks(device: &dyn ZonedDevice, zone: ZoneId, to: u64, each: &mut dyn F
     all
 }
 
+/// The error where no zone of an engine's kind of store, as `what` names it, is on the drive; `instead`: what to do where others are.
+pub fn nothing_found(drive: &Arc<str>, tenants: &[FoundTenant], what: &str, instead: &str) -> Error {
+    let others: BTreeSet<&str> = tenants.iter().filter_map(|tenant| tenant.name.as_deref()).collect();
+    if others.is_empty() {
+        let sentence = "no zone of it was ever written by Imbrex, so there is nothing to salvage; check that it is the right drive";
+        return Error::unusable(drive, sentence);
+    }
+    let others = others.into_iter().collect::<Vec<_>>().join(", ");
+    Error::unusable(drive, format!("has zones of {others}, and none of {what}; {instead}"))
+}
+
 impl Search {
     /// Reads a drive's zones. `every_block`: not only their beginnings, which takes as long as reading all that is written. `progress` gets bytes searched,
     /// and of how many, once for each zone.
