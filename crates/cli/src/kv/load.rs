@@ -185,7 +185,7 @@ impl Loading<'_> {
 
 /// `None`: the key does not follow.
 fn take(ingest: &mut Ingest, key: &[u8], value: &[u8]) -> Result<(), Option<Error>> {
-    if ingest.may_follow(key) { ingest.put(key, value).map_err(Some) } else { Err(None) }
+    ingest.put(key, value).map_err(|error| ingest.may_follow(key).then_some(error))
 }
 
 fn refused(unit: &str, number: u64, error: Error) -> Failure {

@@ -37,11 +37,11 @@ impl Ingest {
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let core = self.kv.core();
         check_pair(core, key.len(), value.len())?;
-        if !self.may_follow(key) {
+        let key = full(self.piece.space, key);
+        if !self.is_behind(&key) {
             let sentence = "the key is not behind the one before it; ingest ascending keys, each once, or put them";
             return Err(core.refused(Code::InvalidArgument, sentence));
         }
-        let key = full(self.piece.space, key);
         if self.piece.memory() + key.len() + value.len() > core.options.memtable_bytes {
             self.commit()?;
         }
@@ -52,8 +52,11 @@ impl Ingest {
 
     /// Whether a key is behind the last one that was taken.
     pub fn may_follow(&self, key: &[u8]) -> bool {
-        let behind = |last: &Vec<u8>| self.kv.core().order().compare(last, &full(self.piece.space, key)).is_lt();
-        self.last.as_ref().is_none_or(behind)
+        self.is_behind(&full(self.piece.space, key))
+    }
+
+    fn is_behind(&self, key: &[u8]) -> bool {
+        self.last.as_ref().is_none_or(|last| self.kv.core().order().compare(last, key).is_lt())
     }
 
     /// All pairs that were taken are there, and durable, when it returns. More may follow.
