@@ -211,6 +211,110 @@ fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
     assert!(matches!(choice(ZONE / 2, 1000, 1), Choice::Nothing), "it needs a zone to write to");
 }
 
+/// What `ring` chooses where two partitions have slices of so many bytes and levels, over a bottom, and so much in memory.
+fn ring_with(slices: [&[(u64, u8)]; 2], memory: [u64; 2], jobs: &[Job], goal: Goal) -> (Choice, super::Pressure) {
+    const ZONE: u64 = 1 << 20;
+    let key = |n: u32| -> Key { n.to_be_bytes()[..].into() };
+    let (mut tables, mut zone) = (Vec::new(), 0);
+    let mut table = |group: Group, bytes: u64, keys: (u32, u32)| {
+        zone += 1;
+        Table {
+            id: zone.into(),
+            group,
+            smallest: key(keys.0),
+            largest: key(keys.1),
+            oldest: zone.into(),
+            newest: zone.into(),
+            bytes,
+            entries: 1000,
+            tombstones: 0,
+            hidden: 0,
+            stale: 0,
+            dead: 0,
+            dead_at: u64::MAX,
+            zone,
+            marks: [key(keys.0)].into(),
+        }
+    };
+    for (part, slices) in slices.iter().enumerate() {
+        let (from, to) = (part as u32 * 1000, part as u32 * 1000 + 999);
+        for n in 0..8 {
+            tables.push(table(BOTTOM, ZONE, (from + n * 100, from + n * 100 + 99)));
+        }
+        tables.extend(
+            slices
+                .iter()
+                .map(|(bytes, level)| table(Group { level: *level, part: part as u32 + 1 }, *bytes, (from, to))),
+        );
+    }
+    tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+    let part = |n: usize| {
+        let from = (n > 0).then(|| key(n as u32 * 1000));
+        Part { id: n as u32 + 1, from, bytes: memory[n], hidden: 0, log: memory[n] }
+    };
+    let snapshot = Snapshot {
+        order: &crate::order::Bytewise,
+        tables: &tables,
+        parts: &[part(0), part(1)],
+        jobs,
+        windows: &[],
+        open: &[],
+        zones: 400,
+        free: 300,
+        zone: ZONE,
+        writes: 8,
+        next: 1000,
+        settled: u64::MAX,
+        goal,
+    };
+    let ring = Ring::new(Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 });
+    (ring.choose(&snapshot), ring.pressure(&snapshot))
+}
+
+#[test]
+fn ring_merges_slices_early_while_the_drive_has_time() {
+    const SLICE: (u64, u8) = (64 << 10, 0);
+    let choice = |slices: usize, goal: Goal| ring_with([&[SLICE; 2], &vec![SLICE; slices]], [0, 0], &[], goal).0;
+    let Choice::Begin { job, .. } = choice(8, Goal::Ahead) else { panic!("{:?}", choice(8, Goal::Ahead)) };
+    assert_eq!((job.kind, job.part), (Kind::Slices(0), 2));
+    assert!(matches!(choice(7, Goal::Ahead), Choice::Nothing), "seven are not many");
+    assert!(matches!(choice(8, Goal::Usual), Choice::Nothing), "nobody said that the drive has time");
+}
+
+#[test]
+fn ring_merges_small_slices_before_it_sweeps_their_partition() {
+    let choice = |small: u64| {
+        let mut slices = vec![(8 << 20, 1)];
+        slices.extend([(small, 0); 7]);
+        ring_with([&[], &slices], [0, 0], &[], Goal::All).0
+    };
+    for (small, kind) in [(100 << 10, Kind::Slices(0)), (1 << 20, Kind::Sweep)] {
+        let Choice::Begin { job, .. } = choice(small) else { panic!("{:?}", choice(small)) };
+        assert_eq!((job.kind, job.part), (kind, 2), "{small}");
+    }
+}
+
+#[test]
+fn ring_flushes_another_part_of_memory_while_one_waits() {
+    const SLICE: (u64, u8) = (64 << 10, 0);
+    let job = Job { kind: Kind::Slices(0), part: 2, from: 0, before: 900, zones: Vec::new() };
+    let with = |first: u64, slices: usize, jobs: &[Job]| {
+        ring_with([&[SLICE; 2], &vec![SLICE; slices]], [first, (1 << 20) - first], jobs, Goal::Usual)
+    };
+    // The second partition is the larger one, and has twelve slices.
+    let (choice, pressure) = with(400 << 10, 12, std::slice::from_ref(&job));
+    assert!(matches!(choice, Choice::Flush { part: 1, .. }), "{choice:?}");
+    let (other, waiting) = with(100 << 10, 12, std::slice::from_ref(&job));
+    assert!(matches!(other, Choice::Merge(_)), "a tenth of memory is not worth a slice: {other:?}");
+    let admitted = |pressure: super::Pressure| match pressure {
+        super::Pressure::Slow(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    assert!(admitted(pressure) > admitted(waiting));
+    let (own, _) = with(400 << 10, 2, std::slice::from_ref(&job));
+    assert!(matches!(own, Choice::Flush { part: 2, .. }), "it need not wait: {own:?}");
+}
+
 #[test]
 fn a_policy_without_state_goes_on_after_each_step() {
     // The same choice twice is the same: nothing but the snapshot decides.
