@@ -1,8 +1,9 @@
 //! Several callers at once, with the maintenance thread beside them.
 
-use crate::support::{configs, formatted, options, value};
+use crate::support::{Append, configs, formatted, options, value};
 use imbrex_kv::{Kv, Options};
 use imbrex_zones::{Exec, VolumeOptions};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn threaded() -> Options {
@@ -73,5 +74,56 @@ fn each_reads_what_it_wrote_whatever_others_do() {
         let store = Kv::open(drive, options()).unwrap();
         store.compact().unwrap();
         assert_eq!(store.figures().levels.iter().map(|level| level.2).sum::<u64>(), keys);
+    }
+}
+
+#[test]
+fn operands_of_several_threads_count_once_each_in_the_order_of_their_thread() {
+    for (config, combines) in configs().into_iter().zip([true, false, true]) {
+        let drive = formatted(&config);
+        let store = Kv::open(drive.clone(), threaded()).unwrap();
+        let key = |n: u64| format!("k{n}").into_bytes();
+        let operand = |thread: u64, n: u64| format!("{thread}.{n}");
+        let operator = || Arc::new(Append { combines });
+        store.merge_operator(operator());
+        // What a thread has appended to a key is there, once and in its order, whatever others append.
+        let own = |value: &[u8], thread: u64| -> Vec<String> {
+            let text = String::from_utf8(value.to_vec()).unwrap();
+            let mine = text.split('|').filter(|part| part.starts_with(&format!("{thread}.")));
+            mine.map(str::to_owned).collect()
+        };
+        let sent = |thread: u64, upto: u64, k: u64| {
+            (0..upto).filter(|n| n % 3 == k).map(|n| operand(thread, n)).collect::<Vec<_>>()
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let store = &store;
+                scope.spawn(move || {
+                    for n in 0..300u64 {
+                        store.merge(&key(n % 3), operand(thread, n).as_bytes(), n % 50 == 0).unwrap();
+                        // So that there is something to flush and to merge.
+                        store.put(format!("k-{thread}-{n}").as_bytes(), &value(n, 700), false).unwrap();
+                        if n % 20 == 19 {
+                            let found = store.get(&key(n % 3)).unwrap().unwrap();
+                            assert_eq!(own(&found, thread), sent(thread, n + 1, n % 3));
+                        }
+                    }
+                });
+            }
+        });
+        let whole = |store: &Kv| {
+            for k in 0..3 {
+                let found = store.get(&key(k)).unwrap().unwrap();
+                (0..4).for_each(|thread| assert_eq!(own(&found, thread), sent(thread, 300, k)));
+            }
+        };
+        whole(&store);
+        drop(store);
+        let store = Kv::open(drive, options()).unwrap();
+        store.merge_operator(operator());
+        whole(&store);
+        store.compact().unwrap();
+        whole(&store);
+        assert_eq!(store.check().unwrap(), [""; 0]);
     }
 }
