@@ -1,10 +1,11 @@
 //! A key-value store beside other engines: what is done to two of its spaces, and what may be there after a crash.
 
-use imbrex_kv::{Batch, Bytewise, Kv, Make, Options, Order};
+use imbrex_kv::{Batch, Bytewise, Kv, Make, MergeOperator, Options, Order};
 use imbrex_zones::{Budget, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub const NAME: &str = "kv";
 /// As `Kv::format` has it for a store that is alone.
@@ -23,6 +24,8 @@ pub enum Act {
     Clear(u16),
     /// The other space goes.
     Drop,
+    /// The mark comes as a table, past the log.
+    Ingest(u32),
     Sync,
     Flush,
     Compact,
@@ -31,9 +34,24 @@ pub enum Act {
 
 enum To {
     Value(Vec<u8>),
+    /// It is appended.
+    Operand(Vec<u8>),
     Gone,
     /// It goes, and all before this one.
     Range(u16),
+}
+
+/// Values are lists.
+struct Append;
+
+impl MergeOperator for Append {
+    fn merge(&self, _: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+        [value.unwrap_or_default(), &operands.concat()].concat()
+    }
+
+    fn combine(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        Some(operands.concat())
+    }
 }
 
 /// Whether it is of the other space, and the key.
@@ -58,6 +76,7 @@ fn changes(seed: u32, most: u16) -> Vec<(u16, To)> {
         let to = match rng.random_range(0..16) {
             0 => To::Range(key + rng.random_range(1..KEYS / 8)),
             1..3 => To::Gone,
+            3..5 => To::Operand((0..rng.random_range(1..100)).map(|_| rng.random()).collect()),
             _ => To::Value((0..rng.random_range(0..most)).map(|_| rng.random()).collect()),
         };
         (key, to)
@@ -68,12 +87,12 @@ fn changes(seed: u32, most: u16) -> Vec<(u16, To)> {
 impl Act {
     /// All acts before it are durable with it.
     pub fn syncs(self) -> bool {
-        matches!(self, Act::Write { sync: true, .. } | Act::Drop | Act::Sync)
+        matches!(self, Act::Write { sync: true, .. } | Act::Drop | Act::Ingest(_) | Act::Sync)
     }
 
     /// It changes what is there.
     pub fn changes(self) -> bool {
-        matches!(self, Act::Write { .. } | Act::Clear(_) | Act::Drop)
+        matches!(self, Act::Write { .. } | Act::Clear(_) | Act::Drop | Act::Ingest(_))
     }
 
     /// What the batch puts to [`MARK`].
@@ -82,7 +101,7 @@ impl Act {
     }
 
     pub fn apply(self, model: &mut Model) {
-        if let Act::Write { .. } | Act::Clear(_) = self {
+        if let Act::Write { .. } | Act::Clear(_) | Act::Ingest(_) = self {
             model.insert((false, MARK.to_vec()), self.mark());
         }
         match self {
@@ -91,6 +110,7 @@ impl Act {
                     let name = (is_other(k), key(k));
                     match to {
                         To::Value(value) => drop(model.insert(name, value)),
+                        To::Operand(operand) => model.entry(name).or_default().extend(operand),
                         To::Gone => drop(model.remove(&name)),
                         To::Range(end) => {
                             let end = (is_other(k), key(end));
@@ -101,7 +121,7 @@ impl Act {
             }
             Act::Clear(end) => model.retain(|(_, at), _| *at >= key(end)),
             Act::Drop => model.retain(|(is_other, _), _| !is_other),
-            Act::Sync | Act::Flush | Act::Compact | Act::Step => {}
+            Act::Ingest(_) | Act::Sync | Act::Flush | Act::Compact | Act::Step => {}
         }
     }
 }
@@ -125,8 +145,15 @@ pub struct Pairs {
 
 impl Pairs {
     pub fn of(unnamed: Kv) -> imbrex_device::Result<Pairs> {
-        let other = unnamed.space("other", Bytewise.name(), Make::IfMissing)?;
+        unnamed.merge_operator(Arc::new(Append));
+        let other = Pairs::other(&unnamed)?;
         Ok(Pairs { unnamed, other })
+    }
+
+    fn other(store: &Kv) -> imbrex_device::Result<Kv> {
+        let other = store.space("other", Bytewise.name(), Make::IfMissing)?;
+        other.merge_operator(Arc::new(Append));
+        Ok(other)
     }
 
     pub fn open(volume: &Volume) -> imbrex_device::Result<Pairs> {
@@ -148,6 +175,7 @@ impl Pairs {
                     batch.space(if is_other(k) { &self.other } else { store });
                     match to {
                         To::Value(value) => batch.put(&key(k), &value),
+                        To::Operand(operand) => batch.merge(&key(k), &operand),
                         To::Gone => batch.delete(&key(k)),
                         To::Range(end) => batch.delete_range(Some(&key(k)), Some(&key(end))),
                     }
@@ -163,8 +191,13 @@ impl Pairs {
             }
             Act::Drop => {
                 let done = store.drop_space("other");
-                self.other = store.space("other", Bytewise.name(), Make::IfMissing)?;
+                self.other = Pairs::other(store)?;
                 done
+            }
+            Act::Ingest(_) => {
+                let mut ingest = store.ingest()?;
+                ingest.put(MARK, &act.mark())?;
+                ingest.finish()
             }
             Act::Sync => store.sync(),
             Act::Flush => store.flush(),
@@ -243,6 +276,7 @@ pub fn acts(seed: u64, size: u16) -> impl Iterator<Item = Act> {
             5..8 => Act::Step,
             8 => Act::Clear(rng.random_range(1..KEYS / 2)),
             9 if rng.random_bool(0.3) => Act::Drop,
+            10 => Act::Ingest(rng.random()),
             _ => Act::Write { seed: rng.random(), most: size, sync: rng.random_range(0..4) == 0 },
         })
     })
