@@ -348,7 +348,7 @@ impl<'a> Reader<'a> {
     fn job(&mut self) -> Option<Job> {
         let (kind, number) = (self.u8()?, self.u8()?);
         let kind = match kind {
-            0 => Kind::Sweep,
+            0 if number == 0 => Kind::Sweep,
             1 => Kind::Slices(number),
             2 => Kind::Own(number),
             _ => return None,
@@ -774,5 +774,11 @@ mod tests {
         }
         assert_eq!(notes(&[]), None);
         assert_eq!(notes(&[9, 9]), None);
+        // Nothing is read that nobody writes.
+        let job = Job { kind: Kind::Sweep, part: 2, from: 0, before: 9, zones: vec![1] };
+        let mut odd = written(&[Note::Jobs(vec![job])]);
+        assert!(notes(&odd).is_some());
+        odd[7] = 200;
+        assert_eq!(notes(&odd), None);
     }
 }
