@@ -177,11 +177,12 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let options = run.options.clone();
     let moments = run.at_once(&names, each, |at, stopped| play(&plans[at], &options, stopped))?;
     let series = |of: fn(&Moment) -> f64| {
-        let line = |(name, moments): (&String, &Option<Vec<Moment>>)| {
+        let line = |(plan, moments): (&Plan, &Option<Vec<Moment>>)| {
             let points = moments.as_ref()?.iter().map(|moment| (moment.0 as f64, of(moment))).collect();
-            Some(Series { name: name.clone(), points })
+            Some(Series { name: plan.name.clone(), points })
         };
-        names.iter().zip(&moments).filter_map(line).collect::<Vec<_>>()
+        // All rows are more than there are colours.
+        plans.iter().zip(&moments).filter(|(plan, _)| plan.zones == WIDE).filter_map(line).collect::<Vec<_>>()
     };
     for (file, title, unit, of) in [
         ("wa", "Write amplification as the load goes on", "WA", (|moment| moment.2) as fn(&Moment) -> f64),
