@@ -161,10 +161,11 @@ impl<'a, 'b> Window<'a, 'b> {
             self.start = at;
             self.len = 0;
             if let Err(error) = (self.read)(at, &mut self.buf[..want]) {
-                if !is_local(&error, self.untold) || want == self.block {
+                if !is_local(&error, self.untold) {
                     return Err(error);
                 }
-                // Somewhere in the window is a bad block: go on block by block.
+                // Somewhere in the window is a bad block: go on block by block. Also a single block is read twice before it counts as lost: drives
+                // have errors that pass.
                 want = self.block;
                 (self.read)(at, &mut self.buf[..want])?;
             }
@@ -310,15 +311,18 @@ fn scan_window(
 /// it is not, each read costs a rotating drive a turn, whatever its length.
 const BACK: [u64; 2] = [64 << 10, 1 << 20];
 
-/// Reads a piece of a zone. A block that cannot be read is zeros, which no frame is, and goes to `bad`: only the halves around it are read
-/// again.
+/// Reads a piece of a zone. A block that cannot be read, not even a second time, is zeros, which no frame is, and goes to `bad`: only the halves
+/// around it are read again.
 fn read_around(read: &mut ReadZone<'_>, at: u64, buf: &mut [u8], block: usize, bad: &mut Vec<u64>) -> Result<()> {
     match read(at, buf) {
-        Err(error) if is_local(&error, false) && buf.len() <= block => {
-            buf.fill(0);
-            bad.push(at);
-            Ok(())
-        }
+        Err(error) if is_local(&error, false) && buf.len() <= block => match read(at, buf) {
+            Err(error) if is_local(&error, false) => {
+                buf.fill(0);
+                bad.push(at);
+                Ok(())
+            }
+            other => other,
+        },
         Err(error) if is_local(&error, false) => {
             let half = (buf.len() / block / 2).max(1) * block;
             let (front, back) = buf.split_at_mut(half);
@@ -503,6 +507,24 @@ mod tests {
                 frames.iter().filter(|f| !(f.at..f.at + f.footprint(BLOCK)).contains(&bad)).copied().collect();
             assert_eq!(found.frames, rest, "bad {bad}");
             assert!(!found.damaged.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_error_that_passes_costs_no_frame() {
+        // Also where all there is to read is one block.
+        for sizes in [&[100][..], &[100, 3000, 700, 40]] {
+            let (zone, frames) = zone_of(sizes);
+            let to = zone.len() as u64;
+            let mut failed = std::collections::HashSet::new();
+            let mut read = |at: u64, buf: &mut [u8]| match failed.insert(at) {
+                true => Err(Error::new(&"t".into(), Fault::Media { len: 0 }).at(ZoneId(0), at)),
+                false => reader(&zone, None)(at, buf),
+            };
+            let found = scan(&mut read, ID, 512, to, BLOCK).unwrap();
+            assert_eq!(found, Scan { frames: frames.clone(), ..Scan::default() });
+            let last = last_frame(&mut read, ID, (512, to), BLOCK, 1 << 20, |_| true).unwrap();
+            assert_eq!(last, LastFrame { frame: frames.last().copied(), unreadable: Vec::new() });
         }
     }
 
