@@ -195,3 +195,35 @@ fn with_threads_write_pointers_are_looked_at_once_a_second() {
     let synced = lost(&emulator, &volume, &mut open);
     assert!(synced.and_then(|()| volume.shutdown(true)).unwrap_err().to_string().contains("lost power"));
 }
+
+/// A zone that is full does not tell by its write pointer what went.
+#[test]
+fn a_zone_is_finished_only_when_what_it_has_is_there() {
+    let block = imbrex_device::AlignedBuf::zeroed(4096);
+    for exec in [Exec::Inline, Exec::Threads(1)] {
+        for (synced, unused) in [(false, false), (false, true), (true, false)] {
+            let (emulator, drive) = self::drive();
+            let volume = Volume::open(drive, VolumeOptions { exec, ..options() }).unwrap();
+            let (tenant, mut open) = zone(&volume);
+            volume.write_sequential(&mut open, &block, TAG).unwrap();
+            if synced {
+                volume.sync(TAG).unwrap();
+            }
+            all_lost(&emulator, false);
+            if unused {
+                tenant.finish_unused(open.zone);
+            }
+            let flushes = emulator.stats().total.flushes;
+            let finished = tenant.finish(open.zone);
+            if synced {
+                finished.unwrap();
+                assert_eq!(emulator.stats().total.flushes, flushes, "it was durable already");
+                volume.sync(TAG).unwrap();
+                continue;
+            }
+            let why = finished.unwrap_err().to_string();
+            assert!(why.contains("lost power") && why.contains(&format!("zone {},", open.zone)), "{why}");
+            assert!(volume.check_poison().is_err() && volume.sync(TAG).is_err());
+        }
+    }
+}

@@ -18,7 +18,7 @@
 use crate::label::NOBODY;
 use crate::sync::{Condvar, Mutex, lock, wait_at_most};
 use crate::volume::{Exec, VolumeCore};
-use imbrex_device::{Cause, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
+use imbrex_device::{Result, Tag, Zone, ZoneId, ZoneOp, ZoneState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
@@ -140,7 +140,7 @@ pub(crate) struct ActiveZones {
     happened: Condvar,
 }
 
-fn is_active(zone: &Zone) -> bool {
+pub(crate) fn is_active(zone: &Zone) -> bool {
     zone.state.is_open() || zone.state == ZoneState::Closed
 }
 
@@ -443,14 +443,8 @@ impl VolumeCore {
         if !matches!(lock(&active.zones).get(&zone.0), Some(Holder::Finishing)) {
             return;
         }
-        match self.report_one(zone) {
-            Ok(report) if is_active(&report) => {
-                if let Err(error) = self.drive.device.zone_op(ZoneOp::Finish, zone, Cause::Pool.into()) {
-                    tracing::warn!(%error, "a zone that nobody goes on in could not be finished");
-                }
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "a zone that nobody goes on in could not be looked at"),
+        if let Err(error) = self.finish_active(zone) {
+            tracing::warn!(%error, "a zone that nobody goes on in could not be finished");
         }
         active.forget(zone);
         drop(ending);

@@ -14,7 +14,8 @@
 
 use crate::sync::{Mutex, lock};
 use crate::volume::VolumeCore;
-use imbrex_device::{Fault, Result, Zone, ZoneId};
+use crate::volume::active::is_active;
+use imbrex_device::{Cause, Fault, Result, Zone, ZoneId, ZoneOp};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -62,6 +63,13 @@ impl Taken {
     /// The zone is about to be reset.
     pub(crate) fn forget(&self, zone: ZoneId) {
         lock(&self.ends).zones.remove(&zone.0);
+    }
+
+    /// The end of what the zone has acknowledged, where nobody has looked since, and whether a flush has made that durable.
+    fn unseen(&self, zone: ZoneId) -> Option<(End, bool)> {
+        let ends = lock(&self.ends);
+        let end = *ends.zones.get(&zone.0)?;
+        Some((end, ends.flushed.get(&zone.0) == Some(&end)))
     }
 
     /// Whether the zone has still to have this.
@@ -131,6 +139,25 @@ impl VolumeCore {
         let mut ends = lock(&self.taken.ends);
         ends.zones.retain(|zone, end| due.get(zone) != Some(end));
         Ok(())
+    }
+
+    /// Finishes a zone that is active. What it has is durable before that, and seen to be there.
+    pub(crate) fn finish_active(&self, zone: ZoneId) -> Result<()> {
+        let mut now = self.report_one(zone)?;
+        if let Some((end, flushed)) = self.taken.unseen(zone) {
+            if is_active(&now) && !flushed {
+                self.sync(Cause::Pool.into())?;
+                now = self.report_one(zone)?;
+            }
+            // Where all of it went, the zone is not even active.
+            if self.taken.is_due(zone.0, &end) {
+                self.look_behind(&now, end.bytes)?;
+            }
+        }
+        if !is_active(&now) {
+            return Ok(());
+        }
+        self.drive.device.zone_op(ZoneOp::Finish, zone, Cause::Pool.into())
     }
 
     /// After a failed write to a zone that has taken bytes up to `end`: if it does not have them any more, nothing is written from now on.

@@ -9,7 +9,7 @@ use crate::medium::memory::{LeftSegment, SegmentMemory};
 use crate::sync::lock;
 use crate::table::pool::{PoolCounts, Urgency};
 use crate::volume::active::{ActiveZones, Holder, ZoneKeeper};
-use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneOp, ZoneState};
+use imbrex_device::{Cause, Fault, Result, ZoneId, ZoneState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -288,10 +288,7 @@ impl Tenant {
     pub fn finish(&self, zone: ZoneId) -> Result<()> {
         let core = self.core();
         core.flusher.check()?;
-        let report = core.report_one(zone)?;
-        if report.state.writable() && report.state != ZoneState::Empty {
-            core.drive.device.zone_op(ZoneOp::Finish, zone, Cause::Pool.into())?;
-        }
+        core.finish_active(zone)?;
         core.is_reset(zone);
         Ok(())
     }

@@ -186,17 +186,16 @@ impl<'a> WriteGuard<'a> {
                 return Err(writer.volume.error(Fault::InvalidInput("a write is larger than a zone".into())));
             }
         }
-        if let Some(zone) = io.zone.take() {
-            io.switched = true;
-            if writer.is_framed() {
-                // Too little room for what comes. Frames tell where the log ends here.
-                writer.volume.finish(writer.owner, zone.open.zone);
-            }
-        }
+        let full = io.zone.take();
+        io.switched |= full.is_some();
         if io.switched && (writer.spec.ordered || io.died) {
             // What comes must not be durable before what stands in the zone before; and of a dead zone only the engine's
             // record that the file goes on elsewhere says how much: that must not be durable before the bytes are.
             writer.volume.sync(writer.tag(priority))?;
+        }
+        if let Some(zone) = full.filter(|_| writer.is_framed()) {
+            // Too little room for what comes. Frames tell where the log ends here.
+            writer.volume.finish(writer.owner, zone.open.zone);
         }
         Ok(None)
     }
