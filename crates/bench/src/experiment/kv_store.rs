@@ -350,6 +350,19 @@ impl Store {
         Ok(())
     }
 
+    /// Reads all pairs in order. Returns how many there are, and the seconds that the drive was busy.
+    pub(super) fn scan_all(&mut self) -> Result<(u64, f64), Stop> {
+        let before = self.busy();
+        let mut iter = self.kv.iter().map_err(why)?;
+        iter.seek_to_first().map_err(why)?;
+        let mut pairs = 0;
+        while iter.get().is_some() {
+            pairs += 1;
+            iter.advance().map_err(why)?;
+        }
+        Ok((pairs, self.busy() - before))
+    }
+
     /// Seconds that the drive was busy.
     fn busy(&self) -> f64 {
         self.drive.time().map_or(0.0, |time| time.total.busy())
@@ -545,13 +558,7 @@ fn delete(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
     ];
     row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
     row.space_efficiency = Some(bytes(keys - half.len() as u64) / (f64::from(rest) * zone));
-    let mut iter = store.kv.iter().map_err(why)?;
-    iter.seek_to_first().map_err(why)?;
-    let mut left = 0;
-    while iter.get().is_some() {
-        left += 1;
-        iter.advance().map_err(why)?;
-    }
+    let (left, _) = store.scan_all()?;
     if left != keys - half.len() as u64 {
         row.invalid.push(format!("{left} keys are left of {keys}, of which {} were deleted", half.len()));
     }
