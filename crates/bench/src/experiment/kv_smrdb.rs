@@ -36,7 +36,7 @@ const DRIVE_BYTES: u64 = 48 << 30;
 const SYNCS: u64 = 2000;
 const GETS: u64 = 128_000;
 /// Parts of a random load whose rates are told apart.
-const WINDOWS: u64 = 100;
+const WINDOWS: u64 = 50;
 
 #[derive(Clone)]
 enum What {
@@ -160,17 +160,17 @@ fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
     let load = |mechanics| -> Result<(Store, super::kv_store::At, Rates), Stop> {
         let mut store = store(plan, mechanics, options, options.scale)?;
         let (begun, mut rates) = (store.start(), Rates::new());
-        let (each, mut before) = ((puts / WINDOWS).max(1), begun.seconds);
+        let (each, mut told, mut before) = ((puts / WINDOWS).max(1), 0, begun.seconds);
         for n in 0..puts {
             if n % 1024 == 0 && stopped() {
                 return Err(Stop::Interrupted);
             }
             if matches!(plan.what, What::Ordered) { store.put_number(n) } else { store.put_random(puts) }?;
-            if (n + 1) % each == 0 {
-                let now = store.at().seconds;
-                let took = now - std::mem::replace(&mut before, now);
-                // A part without a flush would take no time.
-                rates.push(((now - begun.seconds) * scale as f64, each as f64 / took.max(1e-6)));
+            let now = store.at().seconds;
+            // A part without a flush takes no time, and belongs to the next.
+            if n + 1 - told >= each && now > before {
+                rates.push(((now - begun.seconds) * scale as f64, (n + 1 - told) as f64 / (now - before)));
+                (told, before) = (n + 1, now);
             }
         }
         Ok((store, begun, rates))
@@ -195,7 +195,7 @@ fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
     sorted.sort_by(f64::total_cmp);
     for (name, at) in [("least", 0), ("median", sorted.len() / 2)] {
         let rate = sorted.get(at).copied().unwrap_or(0.0);
-        row.figures.insert(format!("puts/s of a hundredth of the load, {name}"), rate);
+        row.figures.insert(format!("puts/s of a fiftieth of the load, {name}"), rate);
     }
     let figures = store.kv.figures();
     let (pairs, scanned) = store.scan_all()?;
@@ -258,7 +258,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     };
     run.outcome.charts.push(Chart {
         file: "rates".into(),
-        title: "Random puts of 4 KiB, one hundredth after the other".into(),
+        title: "Random puts of 4 KiB, one fiftieth after the other".into(),
         x: Axis::even("s at full size"),
         y: Axis::even(PUTS),
         shape: Shape::Lines(plans.iter().zip(&rates).filter_map(line).collect()),

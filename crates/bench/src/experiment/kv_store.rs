@@ -93,8 +93,8 @@ const fn paced(name: &'static str, load: Load) -> Plan {
     Plan { paced: true, ..plan(name, "ring", 0, load, false) }
 }
 
-const fn overwrite(name: &'static str, percent: u64, keys: Keys, extra: bool) -> Plan {
-    plan(name, "ring", 0, Load::Overwrite(percent, keys), extra)
+const fn overwrite(name: &'static str, percent: u64, keys: Keys) -> Plan {
+    plan(name, "ring", 0, Load::Overwrite(percent, keys), false)
 }
 
 const fn values(name: &'static str, value: usize) -> Plan {
@@ -111,14 +111,14 @@ const PLANS: &[Plan] = &[
     plan("load of 64 GB in order, ingested: ring", "ring", 0, Load::Ingested, false),
     values("random load of 80 GB, values of 100 B: ring", 100),
     values("random load of 80 GB, values of 100 KB: ring", 100_000),
-    overwrite("ring, 60 % full, overwritten", 60, Keys::Uniform, false),
-    overwrite("ring, 70 % full, overwritten", 70, Keys::Uniform, false),
-    overwrite("ring, 70 % full, zipf 0.99, overwritten", 70, Keys::Zipf, true),
-    overwrite("ring, 70 % full, moving hot spot, overwritten", 70, Keys::Moving, true),
-    overwrite("ring, 85 % full, overwritten", 85, Keys::Uniform, false),
-    overwrite("ring, 85 % full, zipf 0.99, overwritten", 85, Keys::Zipf, false),
-    overwrite("ring, 85 % full, moving hot spot, overwritten", 85, Keys::Moving, false),
-    overwrite("ring, 92 % full, overwritten", 92, Keys::Uniform, false),
+    overwrite("ring, 60 % full, overwritten", 60, Keys::Uniform),
+    overwrite("ring, 70 % full, overwritten", 70, Keys::Uniform),
+    overwrite("ring, 70 % full, zipf 0.99, overwritten", 70, Keys::Zipf),
+    overwrite("ring, 70 % full, moving hot spot, overwritten", 70, Keys::Moving),
+    overwrite("ring, 85 % full, overwritten", 85, Keys::Uniform),
+    overwrite("ring, 85 % full, zipf 0.99, overwritten", 85, Keys::Zipf),
+    overwrite("ring, 85 % full, moving hot spot, overwritten", 85, Keys::Moving),
+    overwrite("ring, 92 % full, overwritten", 92, Keys::Uniform),
     plan("ring, 92 % full, half is deleted", "ring", 0, Load::Deletes(92), false),
     paced("random load of 80 GB, paced: ring", Load::Random),
     paced("ring, 70 % full, overwritten, paced", Load::Overwrite(70, Keys::Uniform)),
