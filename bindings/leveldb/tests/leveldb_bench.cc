@@ -1,15 +1,16 @@
 // What LevelDB's own db_bench does, which Debian does not ship: fills a database in random order, and reads it at random.
 //
 //   leveldb_bench [--uri=imbrex://DRIVE] --db=PATH [--num=N] [--reads=N] [--seed=N] [--write-buffer=BYTES] [--file-size=BYTES]
-//                 [--cache=BYTES] [--in-order=1] [--scan=N] [--told=1] [--filter=BITS] [--parts=NAME,NAME,...]
+//                 [--cache=BYTES] [--in-order=1] [--scan=N] [--told=1] [--filter=BITS] [--parts=NAME,NAME,...] [--over=N] [--still=1]
 //
 // --in-order fills in the order of the keys ("fillseq"); --scan reads so many in their order afterwards ("readseq"). With --told it says
 // "readrandom is next" before that part, as before readseq, and "end is next" behind the last, and goes on when it gets a line at its
 // standard input: so whoever started it can tell what of the drive's work belongs to which.
 //
-// --parts does these instead, one after the other: fill; idle, which waits until no compaction is left; compact, which merges everything; gets
-// and scans of random keys, of which some are not there. A scan reads 100 pairs. Without fill the database must exist. A line is printed behind
-// each part, and then nothing happens for a moment, so that whoever reads the line may look at the drive.
+// --parts does these instead, one after the other: fill; order, which puts all keys in their order; over, which puts --over random keys of those;
+// idle, which waits until no compaction is left; compact, which merges everything; gets and scans of random keys, of which some are not there. A
+// scan reads 100 pairs. Unless fill or order comes first the database must exist. A line is printed behind each part, and then nothing happens for
+// a moment, so that whoever reads the line may look at the drive. With --still nothing is compacted: so a database can be read as it is.
 //
 // Keys of 16 and values of 4096 bytes, no compression. As many reads as puts, unless told otherwise. Without --uri the database is on the host's file system. A full compaction stands
 // between filling and reading, so that both sides of a comparison read the same tables. Prints lines "fillrandom N ops/sec, …" and
@@ -24,6 +25,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "imbrex_leveldb.h"
 #include "leveldb/cache.h"
@@ -118,15 +121,54 @@ std::string Noise() {
   return noise;
 }
 
-// One part of --parts.
-leveldb::Status Part(leveldb::DB* db, const std::string& part, uint64_t num, uint64_t reads, uint64_t seed, uint64_t number) {
+// Keeps compactions waiting until the database is closed, which then leaves them out.
+class StillEnv : public leveldb::EnvWrapper {
+ public:
+  explicit StillEnv(leveldb::Env* target) : EnvWrapper(target) {}
+  ~StillEnv() override {
+    if (late_.joinable()) {
+      late_.join();
+    }
+  }
+  void Schedule(void (*function)(void*), void* argument) override { waiting_.emplace_back(function, argument); }
+  // What waits comes in a moment. By then the database, which waits for it, must be closing.
+  void End() {
+    late_ = std::thread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      for (const auto& work : waiting_) {
+        work.first(work.second);
+      }
+    });
+  }
+
+ private:
+  std::vector<std::pair<void (*)(void*), void*>> waiting_;
+  std::thread late_;
+};
+
+// How much of what --parts does.
+struct Sizes {
+  uint64_t num;
+  uint64_t reads;
+  uint64_t over;
+  uint64_t seed;
+};
+
+// One part of --parts. An error of puts says after how many.
+leveldb::Status Part(leveldb::DB* db, const std::string& part, const Sizes& sizes, uint64_t number) {
   constexpr int kLong = 100;
+  const uint64_t num = sizes.num;
   leveldb::Status status;
-  if (part == "fill") {
+  if (part == "fill" || part == "order" || part == "over") {
     const std::string noise = Noise();
-    for (uint64_t i = 0; i < num && status.ok(); ++i) {
-      const uint64_t random = Mix(seed * num + i);
-      status = db->Put(leveldb::WriteOptions(), KeyOf(random % num), leveldb::Slice(noise.data() + random % (noise.size() - kValueSize), kValueSize));
+    const uint64_t puts = part == "over" ? sizes.over : num;
+    for (uint64_t i = 0; i < puts; ++i) {
+      const uint64_t random = Mix((sizes.seed + (part == "over" ? 1 : 0)) * num + i);
+      const leveldb::Slice value(noise.data() + random % (noise.size() - kValueSize), kValueSize);
+      status = db->Put(leveldb::WriteOptions(), KeyOf(part == "order" ? i : random % num), value);
+      if (!status.ok()) {
+        return leveldb::Status::IOError("after " + std::to_string(i) + " of " + std::to_string(puts) + " puts", status.ToString());
+      }
     }
   } else if (part == "idle") {
     WaitUntilIdle(db);
@@ -134,7 +176,7 @@ leveldb::Status Part(leveldb::DB* db, const std::string& part, uint64_t num, uin
     db->CompactRange(nullptr, nullptr);
   } else if (part == "gets" || part == "scans") {
     std::string value;
-    for (uint64_t i = 0; i < reads && status.ok(); ++i) {
+    for (uint64_t i = 0; i < sizes.reads && status.ok(); ++i) {
       // Of each part other keys.
       const std::string key = KeyOf(Mix((number << 32) + i) % num);
       if (part == "gets") {
@@ -156,18 +198,19 @@ leveldb::Status Part(leveldb::DB* db, const std::string& part, uint64_t num, uin
 }
 
 // All of them. Returns what the program ends with.
-int Parts(leveldb::DB* db, const std::string& parts, uint64_t num, uint64_t reads, uint64_t seed) {
+int Parts(leveldb::DB* db, const std::string& parts, const Sizes& sizes) {
   uint64_t number = 1;
   for (size_t begin = 0; begin < parts.size(); ++number) {
     const size_t end = std::min(parts.find(',', begin), parts.size());
     const std::string part = parts.substr(begin, end - begin);
     begin = end + 1;
     const Stopwatch stopwatch;
-    const leveldb::Status status = Part(db, part, num, reads, seed, number);
+    const leveldb::Status status = Part(db, part, sizes, number);
     if (!status.ok()) {
       return Fail(part + ": " + status.ToString());
     }
-    stopwatch.Print(part.c_str(), part == "fill" ? num : reads);
+    const bool puts = part == "fill" || part == "order";
+    stopwatch.Print(part.c_str(), puts ? sizes.num : part == "over" ? sizes.over : sizes.reads);
     if (part != "fill") {
       Sleep(50);
     }
@@ -184,6 +227,8 @@ int Main(int argc, char** argv) {
   uint64_t scan = 0;
   bool in_order = false;
   bool told = false;
+  bool still = false;
+  uint64_t over = 0;
   uint64_t cache_bytes = 0;
   int filter_bits = 0;
   std::string parts;
@@ -212,6 +257,10 @@ int Main(int argc, char** argv) {
       scan = number;
     } else if (name == "--in-order") {
       in_order = number > 0;
+    } else if (name == "--over") {
+      over = number;
+    } else if (name == "--still") {
+      still = number > 0;
     } else if (name == "--told") {
       told = number > 0;
     } else if (name == "--cache" && number > 0) {
@@ -239,7 +288,11 @@ int Main(int argc, char** argv) {
     options.env = env.get();
   }
   reads = reads == 0 ? num : reads;
-  const bool fills = parts.empty() || parts.rfind("fill", 0) == 0;
+  StillEnv waits(options.env);
+  if (still) {
+    options.env = &waits;
+  }
+  const bool fills = parts.empty() || parts.rfind("fill", 0) == 0 || parts.rfind("order", 0) == 0;
   options.create_if_missing = fills;
   options.error_if_exists = fills;
   options.compression = leveldb::kNoCompression;
@@ -251,7 +304,9 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<leveldb::DB> db(raw);
 
   if (!parts.empty()) {
-    return Parts(db.get(), parts, num, reads, seed);
+    const int code = Parts(db.get(), parts, Sizes{num, reads, over, seed});
+    waits.End();
+    return code;
   }
   const std::string noise = Noise();
   const Stopwatch filling;

@@ -30,6 +30,7 @@ mod kernel_amplification;
 mod kernel_chunks;
 mod kv_cpu;
 mod kv_gear;
+mod kv_keys;
 mod kv_reopen;
 mod kv_simulated;
 mod kv_smrdb;

@@ -1,17 +1,17 @@
 //! `kv-simulated`: what the compaction policies of `kv` write, and what they leave of the space, on keys without values. The functions that
 //! run are those of the store; the worker is a model, and so is the drive: 180 MB/s, 9 ms a move of the head, 22 ms a reset.
 
+use super::chart::{Axis, Chart, Series, Shape as ChartShape};
+use super::kv_keys::{Keys, Source};
 use super::result::Row;
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_kv::policy::model::{Counts, Model, Shape};
-use imbrex_kv::policy::{Active, Band, Gear, Leveled, Policy, Ring, Sizes};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use imbrex_kv::policy::{Active, Band, Cleaning, Gear, Leveled, Policy, Ring, Sizes, Victim};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kv-simulated",
     about: "What the compaction policies of kv write, how long the drive takes, and what they leave of the space, simulated",
-    paper: "GearDB (FAST 2019), Figures 10 to 13; SMRDB (SYSTOR 2015), section 5",
+    paper: "GearDB (FAST 2019), Figures 3 to 5, 11 and 14 to 17; SMRDB (SYSTOR 2015), section 5",
     speed: 1.0,
     rows: |_| rows().into_iter().map(|plan| plan.name).collect(),
     extra: |options| rows().into_iter().filter(|plan| !options.short && plan.extra).map(|plan| plan.name).collect(),
@@ -24,32 +24,6 @@ const DRIVE: &str = "model: 180 MB/s, 9 ms a move of the head, 22 ms a reset, zo
 
 /// Memory of one row: keys take 12 bytes a version.
 const A_ROW: u64 = 256 << 20;
-
-/// Which keys are put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keys {
-    Uniform,
-    Sequential,
-    /// Zipf with 0.99, scattered over the keys.
-    Zipf,
-    /// 90 % of puts go to a twentieth of the keys, and to another one after a million.
-    Moving,
-    /// 90 % of puts go to a tenth of the keys, scattered.
-    Fixed,
-    /// New keys at the end, and as many are deleted from the beginning.
-    Queue,
-}
-
-impl Keys {
-    const ALL: [(Keys, &str); 6] = [
-        (Keys::Uniform, "uniform"),
-        (Keys::Sequential, "sequential"),
-        (Keys::Zipf, "zipf 0.99"),
-        (Keys::Moving, "moving hot spot"),
-        (Keys::Fixed, "90/10"),
-        (Keys::Queue, "queue"),
-    ];
-}
 
 /// What a row does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +40,18 @@ struct Plan {
     name: String,
     zones: u32,
     policy: fn(Sizes) -> Box<dyn Policy>,
+    /// Tables are placed as in a log, whose zones are cleaned.
+    cleaning: Option<Cleaning>,
     keys: Keys,
     load: Load,
     extra: bool,
 }
 
 const MILLION: u64 = 1_000_000;
+/// Zones are cleaned when so many percent of them are in use. GearDB's paper says 80; its own times are those of 90 in an earlier simulation.
+const USUAL: u32 = 90;
+/// Parts of a load after which it is looked at.
+const LOOKS: u64 = 20;
 
 fn ring(sizes: Sizes) -> Box<dyn Policy> {
     Box::new(Ring::new(sizes))
@@ -86,9 +66,24 @@ fn rows() -> Vec<Plan> {
         name: format!("random load of 80 GB: {name}"),
         zones,
         policy,
+        cleaning: None,
         keys: Keys::Uniform,
         load: Load::Empty(20 * MILLION),
         extra,
+    };
+    // LevelDB's policy where GearDB's paper has it. Cleaning begins when so many percent of the zones are in use.
+    let cleaned = |victim, zones: u32, percent: u32, extra| {
+        let name = match victim {
+            Victim::Greedy => "greedy",
+            Victim::CostBenefit => "cost-benefit",
+        };
+        let name = match percent {
+            USUAL => format!("leveled on a log, {name} cleaning, {zones} zones"),
+            _ => format!("leveled on a log, {name} cleaning, {zones} zones, from {percent} % in use on"),
+        };
+        let low = zones - zones * percent / 100;
+        let base = load(&name, zones, |sizes| Box::new(Leveled::new(sizes)), extra);
+        Plan { cleaning: Some(Cleaning { victim, low }), ..base }
     };
     let mut all = vec![
         load("ring", 280, ring, false),
@@ -110,7 +105,13 @@ fn rows() -> Vec<Plan> {
         load("band", 600, |sizes| Box::new(Band::new(sizes)), false),
         load("band, not pruned", 600, |sizes| Box::new(Band { unpruned: true, ..Band::new(sizes) }), true),
         load("leveled", 600, |sizes| Box::new(Leveled::new(sizes)), false),
+        load("ring, 600 zones", 600, ring, false),
     ];
+    for victim in [Victim::Greedy, Victim::CostBenefit] {
+        all.extend([280, 600].map(|zones| cleaned(victim, zones, USUAL, false)));
+    }
+    all.extend([99, 80, 70, 60, 50].map(|percent| cleaned(Victim::Greedy, 440, percent, false)));
+    all.push(cleaned(Victim::Greedy, 440, USUAL, false));
     for percent in [50, 70, 85, 92] {
         for (keys, name) in Keys::ALL {
             let puts = if keys == Keys::Queue { percent.min(85) } else { percent };
@@ -118,6 +119,7 @@ fn rows() -> Vec<Plan> {
                 name: format!("ring, 280 zones {puts} % full, {name}, overwritten"),
                 zones: 280,
                 policy: ring,
+                cleaning: None,
                 keys,
                 load: Load::Filled(puts, 5 * MILLION),
                 extra: false,
@@ -131,6 +133,7 @@ fn rows() -> Vec<Plan> {
         name: format!("2,800 zones: {name}"),
         zones: 2800,
         policy,
+        cleaning: None,
         keys: Keys::Uniform,
         load,
         extra,
@@ -140,6 +143,7 @@ fn rows() -> Vec<Plan> {
             name: "ring, 280 zones 92 % full, half is deleted".into(),
             zones: 280,
             policy: ring,
+            cleaning: None,
             keys: Keys::Uniform,
             load: Load::Deletes(92),
             extra: false,
@@ -153,59 +157,33 @@ fn rows() -> Vec<Plan> {
     all
 }
 
-/// The keys of a distribution, one after the other.
-struct Source {
-    keys: Keys,
-    space: u64,
-    moves: u64,
-    hot: u64,
-    random: ChaCha8Rng,
-    /// Sum of the weights of the ranks before this power of two: a rank is drawn by its power, then evenly.
-    zipf: Vec<f64>,
+/// What a load was like after a part of it.
+struct Look {
+    puts: u64,
+    counts: Counts,
+    /// Bytes of tables, over all zones.
+    valid: f64,
+    /// How full each zone in use is, in percent, ascending.
+    fills: Vec<f64>,
 }
 
-impl Source {
-    fn new(keys: Keys, space: u64, scale: u64) -> Source {
-        let mut sum = 0.0;
-        let power = |from: u64| {
-            let to = (from * 2).min(space + 1);
-            sum += (from..to).map(|rank| (rank as f64).powf(-0.99)).sum::<f64>();
-            sum
-        };
-        let zipf = (0..).map(|bit| 1u64 << bit).take_while(|from| *from <= space).map(power).collect();
-        Source { keys, space, moves: MILLION / scale, hot: 0, random: ChaCha8Rng::seed_from_u64(1), zipf }
-    }
-
-    fn next(&mut self, at: u64) -> u64 {
-        let any = self.random.random_range(0..self.space);
-        let often = self.random.random_bool(0.9);
-        match self.keys {
-            Keys::Uniform => any,
-            Keys::Sequential => at % self.space,
-            Keys::Queue => self.space + at,
-            Keys::Fixed if often => (any % (self.space / 10).max(1)) * 7919 % self.space,
-            Keys::Moving => {
-                if at.is_multiple_of(self.moves.max(1)) {
-                    self.hot = any;
-                }
-                if often { (self.hot + any % (self.space / 20).max(1)) % self.space } else { any }
-            }
-            Keys::Fixed => any,
-            Keys::Zipf => {
-                let drawn = self.random.random_range(0.0..self.zipf.last().copied().unwrap_or(1.0));
-                let bit = self.zipf.partition_point(|sum| *sum <= drawn);
-                let from = 1u64 << bit;
-                let rank = self.random.random_range(from..(from * 2).min(self.space + 1));
-                rank.wrapping_mul(2_654_435_761) % self.space
-            }
-        }
-    }
+/// What came of a row.
+struct Played {
+    model: Model,
+    /// Zones in use, and counts, before the rest.
+    busy: u32,
+    counts: Counts,
+    looks: Vec<Look>,
 }
 
-/// Carries a row out: the model afterwards, and zones in use before and after the rest.
-fn play(plan: &Plan, scale: u64, short: bool, stopped: &dyn Fn() -> bool) -> Result<(Model, u32, Counts), String> {
+/// Carries a row out.
+fn play(plan: &Plan, scale: u64, short: bool, stopped: &dyn Fn() -> bool) -> Result<Played, String> {
     let shape = Shape::divided(plan.zones, scale);
-    let mut model = Model::new((plan.policy)(shape.sizes), shape);
+    let policy = (plan.policy)(shape.sizes);
+    let mut model = match plan.cleaning {
+        Some(cleaning) => Model::cleaned(policy, shape, cleaning),
+        None => Model::new(policy, shape),
+    };
     let part = |puts: u64| puts / scale / if short { 20 } else { 1 };
     let (percent, puts) = match plan.load {
         Load::Empty(puts) => (0, part(puts)),
@@ -221,11 +199,17 @@ fn play(plan: &Plan, scale: u64, short: bool, stopped: &dyn Fn() -> bool) -> Res
         model.restart();
     }
     let mut source = Source::new(plan.keys, space.max(1), scale);
+    let mut looks = Vec::new();
     for at in 0..puts {
         if at % 4096 == 0 && stopped() {
             return Err("it was interrupted".into());
         }
-        model.put(source.next(at) as u32)?;
+        model.put(source.next(at) as u32).map_err(|why| format!("after {at} of {puts} puts: {why}"))?;
+        if (at + 1) % (puts / LOOKS).max(1) == 0 && percent == 0 {
+            let all = (u64::from(plan.zones) * shape.zone) as f64;
+            let valid = model.valid() as f64 / all;
+            looks.push(Look { puts: at + 1, counts: model.counts.clone(), valid, fills: model.fills() });
+        }
         if plan.keys == Keys::Queue {
             model.delete(at as u32)?;
         }
@@ -238,11 +222,42 @@ fn play(plan: &Plan, scale: u64, short: bool, stopped: &dyn Fn() -> bool) -> Res
     let (busy, counts) = (model.used(), model.counts.clone());
     model.settle(true)?;
     model.check()?;
-    Ok((model, busy, counts))
+    Ok(Played { model, busy, counts, looks })
 }
 
-fn row_of(plan: &Plan, scale: u64, (model, busy, counts): (Model, u32, Counts)) -> Row {
-    let zone = model.shape.zone;
+/// The mean of some percentages, and the part of them that is at least `from` and below `to`, in percent.
+fn spread(fills: &[f64], from: f64, to: f64) -> (f64, f64) {
+    let count = fills.len().max(1) as f64;
+    let within = fills.iter().filter(|fill| (from..to).contains(*fill)).count();
+    (fills.iter().sum::<f64>() / count, within as f64 * 100.0 / count)
+}
+
+/// What a load was like after each quarter.
+fn quarters(row: &mut Row, looks: &[Look], scale: u64) {
+    let mut before = (0.0, 0.0);
+    for (at, look) in looks.iter().enumerate().filter(|(at, _)| (*at as u64 + 1).is_multiple_of(LOOKS / 4)) {
+        let (seconds, cleaning) = (look.counts.seconds(scale), look.counts.cleaning);
+        let (mean, between) = spread(&look.fills, 45.0, 80.0);
+        let gb = (at as u64 + 1) * 80 / LOOKS;
+        let part = (cleaning - before.1) / (seconds - before.0).max(1e-9) * 100.0;
+        before = (seconds, cleaning);
+        row.figures.extend(
+            [
+                ("WA", look.counts.amplification()),
+                ("table bytes over all zones, %", look.valid * 100.0),
+                ("zones in use", look.fills.len() as f64),
+                ("a zone in use is full, mean, %", mean),
+                ("zones that are 45 to 80 % full, %", between),
+                ("part of the quarter in cleaning, %", part),
+            ]
+            .map(|(name, value)| (format!("after {gb} GB: {name}"), value)),
+        );
+    }
+}
+
+fn row_of(plan: &Plan, scale: u64, played: &Played) -> Row {
+    let Played { model, busy, counts, looks } = played;
+    let (busy, zone) = (*busy, model.shape.zone);
     let zones = |used: u32| f64::from(used) * zone as f64;
     let seconds = counts.seconds(scale);
     let gb = |bytes: u64| (bytes * scale) as f64 / 1e9;
@@ -272,10 +287,83 @@ fn row_of(plan: &Plan, scale: u64, (model, busy, counts): (Model, u32, Counts)) 
         ("largest merge, GB read and written", gb(counts.job)),
         ("log, memtables", counts.log as f64 / model.shape.sizes.memtable as f64),
         ("longest stall, s", counts.stall),
+        ("merges", counts.jobs as f64),
+        ("s in merges", counts.merging.0),
+        ("a merge, s, mean", counts.merging.0 / counts.jobs.max(1) as f64),
+        ("a merge, s, longest", counts.merging.1),
+        ("s in cleaning", counts.cleaning),
+        ("GB that cleaning moved", gb(counts.cleaned)),
         ("partitions", model.parts() as f64),
     ];
     row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    quarters(&mut row, looks, scale);
     row
+}
+
+/// Rows that charts have; all are more than there are colours.
+const CHARTED: [&str; 5] = [
+    "ring",
+    "gear",
+    "gear as in the code",
+    "leveled on a log, greedy cleaning, 280 zones",
+    "leveled on a log, cost-benefit cleaning, 280 zones",
+];
+
+type Points = Vec<(f64, f64)>;
+
+/// Charts like GearDB's figures 3, 4, 11, 16 and 17.
+fn charts(names: &[String], all: &[Option<Vec<Look>>], scale: u64) -> Vec<Chart> {
+    let lines = |of: &dyn Fn(&[Look]) -> Points| {
+        let line = |(name, looks): (&String, &Option<Vec<Look>>)| {
+            let name = name.strip_prefix("random load of 80 GB: ").filter(|name| CHARTED.contains(name))?;
+            Some(Series { name: name.to_owned(), points: of(looks.as_ref()?) })
+        };
+        names.iter().zip(all).filter_map(line).collect::<Vec<_>>()
+    };
+    let over = |of: fn(&Look) -> f64| lines(&|looks| looks.iter().map(|look| (look.puts as f64, of(look))).collect());
+    // Between one look and the next.
+    let between = |of: &dyn Fn(&Counts, &Counts, f64) -> f64| {
+        lines(&|looks| {
+            let first = Counts::default();
+            let before = std::iter::once(&first).chain(looks.iter().map(|look| &look.counts));
+            let one = |(before, look): (&Counts, &Look)| {
+                let seconds = look.counts.seconds(scale) - before.seconds(scale);
+                (look.puts as f64, of(before, &look.counts, seconds.max(1e-9)))
+            };
+            before.zip(looks).map(one).collect()
+        })
+    };
+    let fills = |after: u64| {
+        lines(&|looks| {
+            let fills = looks.get(after as usize - 1).map_or(&[][..], |look| &look.fills);
+            let one = |(n, fill): (usize, &f64)| (*fill, (n + 1) as f64 * 100.0 / fills.len() as f64);
+            fills.iter().enumerate().map(one).collect()
+        })
+    };
+    let part = |before: &Counts, now: &Counts, seconds: f64| (now.cleaning - before.cleaning) * 100.0 / seconds;
+    let rate =
+        |before: &Counts, now: &Counts, seconds: f64| ((now.operations - before.operations) * scale) as f64 / seconds;
+    let chart = |file: &str, title: &str, x: &str, y: &str, lines| Chart {
+        file: file.into(),
+        title: title.into(),
+        x: Axis::even(x),
+        y: Axis::even(y),
+        shape: ChartShape::Lines(lines),
+    };
+    vec![
+        chart("cleaning", "Time in cleaning", "puts", "%", between(&part)),
+        chart("valid", "Bytes of tables over all zones", "puts", "%", over(|look| look.valid * 100.0)),
+        chart("rate", "Random load of 80 GB", "puts", "puts/s", between(&rate)),
+        chart("wa", "Write amplification as the load goes on", "puts", "WA", over(|look| look.counts.amplification())),
+        chart(
+            "zones-40",
+            "Zones in use that are full so far at most, after 40 GB",
+            "% full",
+            "% of zones",
+            fills(LOOKS / 2),
+        ),
+        chart("zones-80", "The same, after 80 GB", "% full", "% of zones", fills(LOOKS)),
+    ]
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -286,31 +374,10 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let (scale, short) = (u64::from(run.options.scale), run.options.short);
     let plans = rows();
     let names: Vec<String> = plans.iter().map(|plan| plan.name.clone()).collect();
-    run.at_once(&names, A_ROW, |at, stopped| {
+    let looks = run.at_once(&names, A_ROW, |at, stopped| {
         let played = play(&plans[at], scale, short, stopped)?;
-        Ok((row_of(&plans[at], scale, played), ()))
+        Ok((row_of(&plans[at], scale, &played), played.looks))
     })?;
+    run.outcome.charts = charts(&names, &looks, scale);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distributions_are_what_they_say() {
-        let of = |keys| {
-            let mut source = Source::new(keys, 1000, 1);
-            let mut counts = vec![0u32; 4000];
-            (0..3000).for_each(|at| counts[source.next(at) as usize] += 1);
-            counts.sort_unstable_by(|a, b| b.cmp(a));
-            counts
-        };
-        assert!(of(Keys::Sequential)[..1000].iter().all(|count| *count == 3));
-        assert!(of(Keys::Queue)[..3000].iter().all(|count| *count == 1));
-        assert!(of(Keys::Uniform)[0] < 15);
-        assert!(of(Keys::Zipf)[0] > 200, "the first of 1,000 ranks has an eighth");
-        assert!(of(Keys::Fixed)[..100].iter().sum::<u32>() > 2600);
-        assert!(of(Keys::Moving)[..50].iter().sum::<u32>() > 2600);
-    }
 }

@@ -1,7 +1,7 @@
 //! `kv-smrdb`: SMRDB's microbenchmarks on the key-value store: puts in order with values of several sizes, synced every so often; random puts with SMRDB's policy
 //! (*SOC* there) and with levels whose tables are bands (*LOC*), and with ring; what begins a merge; how large bands are.
 
-use super::chart::{Axis, Chart, Shape};
+use super::chart::{Axis, Chart, Series, Shape};
 use super::kv_store::{CACHE, DRIVE, KEY, MIB, Plan as Load, Store};
 use super::result::Row;
 use super::virtual_clock::why;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kv-smrdb",
     about: "SMRDB's puts on the key-value store: values of several sizes, syncs, what begins a merge, sizes of bands",
-    paper: "SMRDB (SYSTOR 2015), Figures 8 to 13",
+    paper: "SMRDB (SYSTOR 2015), Figures 8 to 13 and 15",
     speed: 1.0,
     rows: |_| plans().into_iter().map(|plan| plan.name).collect(),
     extra: super::NONE,
@@ -35,6 +35,8 @@ const DRIVE_BYTES: u64 = 48 << 30;
 /// A row that syncs ends after so many syncs: each is like the others.
 const SYNCS: u64 = 2000;
 const GETS: u64 = 128_000;
+/// Parts of a random load whose rates are told apart.
+const WINDOWS: u64 = 50;
 
 #[derive(Clone)]
 enum What {
@@ -42,6 +44,8 @@ enum What {
     InOrder { value: u64, sync: u64 },
     /// 16 + 4,096 bytes in random order.
     Random,
+    /// The same in the order of the keys.
+    Ordered,
 }
 
 #[derive(Clone)]
@@ -68,6 +72,10 @@ fn plans() -> Vec<Plan> {
         random("random: levels of bands (LOC)".into(), "leveled", None, BAND),
         random("random: ring".into(), "ring", None, BAND),
     ]);
+    for (policy, text) in [("band", "band (SOC)"), ("leveled", "levels of bands (LOC)"), ("ring", "ring")] {
+        let name = format!("in order, 11 GB, then gets: {text}");
+        all.push(Plan { name, policy, make: None, band: BAND, what: What::Ordered });
+    }
     for trigger in [2, 6, 8, 12, 16] {
         let make: MakePolicy = Arc::new(move |sizes: Sizes| {
             let band = Band::new(sizes);
@@ -141,23 +149,33 @@ fn in_order(plan: &Plan, value: u64, sync: u64, options: &Options) -> Result<Row
 
 const PUTS: &str = "puts/s";
 
-/// Random puts, and then all pairs in order. With real mechanics random keys are read instead.
-fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+/// The rate of one part of a load after the other: seconds at full size when it ended, puts a second.
+type Rates = Vec<(f64, f64)>;
+
+/// Random puts, or puts in order, and then all pairs in order. With real mechanics random keys are read instead.
+fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<(Row, Rates), Stop> {
     let scale = u64::from(options.scale);
     let record = KEY + super::kv_store::VALUE as u64;
     let puts = RANDOM / record / scale / if options.short { 20 } else { 1 };
-    let load = |mechanics| -> Result<(Store, super::kv_store::At), Stop> {
+    let load = |mechanics| -> Result<(Store, super::kv_store::At, Rates), Stop> {
         let mut store = store(plan, mechanics, options, options.scale)?;
-        let begun = store.start();
+        let (begun, mut rates) = (store.start(), Rates::new());
+        let (each, mut told, mut before) = ((puts / WINDOWS).max(1), 0, begun.seconds);
         for n in 0..puts {
             if n % 1024 == 0 && stopped() {
                 return Err(Stop::Interrupted);
             }
-            store.put_random(puts)?;
+            if matches!(plan.what, What::Ordered) { store.put_number(n) } else { store.put_random(puts) }?;
+            let now = store.at().seconds;
+            // A part without a flush takes no time, and belongs to the next.
+            if n + 1 - told >= each && now > before {
+                rates.push(((now - begun.seconds) * scale as f64, (n + 1 - told) as f64 / (now - before)));
+                (told, before) = (n + 1, now);
+            }
         }
-        Ok((store, begun))
+        Ok((store, begun, rates))
     };
-    let (mut store, begun) = load(Mechanics::Scaled)?;
+    let (mut store, begun, rates) = load(Mechanics::Scaled)?;
     let now = store.at();
     let (seconds, counts) = (now.seconds - begun.seconds, now.counts.since(&begun.counts));
     let mut row = Row {
@@ -173,20 +191,17 @@ fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
     for (cause, spent) in now.spent_since(&begun) {
         row.figures.insert(format!("s at full size, {cause}"), spent * scale as f64);
     }
-    let figures = store.kv.figures();
-    let before = store.start();
-    let mut iter = store.kv.iter().map_err(why)?;
-    iter.seek_to_first().map_err(why)?;
-    let mut pairs = 0u64;
-    while iter.get().is_some() {
-        pairs += 1;
-        iter.advance().map_err(why)?;
+    let mut sorted: Vec<f64> = rates.iter().map(|(_, rate)| *rate).collect();
+    sorted.sort_by(f64::total_cmp);
+    for (name, at) in [("least", 0), ("median", sorted.len() / 2)] {
+        let rate = sorted.get(at).copied().unwrap_or(0.0);
+        row.figures.insert(format!("puts/s of a fiftieth of the load, {name}"), rate);
     }
-    drop(iter);
-    let scanned = store.at().seconds - before.seconds;
+    let figures = store.kv.figures();
+    let (pairs, scanned) = store.scan_all()?;
     row.invalid.extend(store.kv.check().map_err(why)?);
     drop(store);
-    let (mut store, _) = load(Mechanics::Real)?;
+    let (mut store, ..) = load(Mechanics::Real)?;
     let gets = (GETS / scale / if options.short { 20 } else { 1 }).max(50);
     // So that tables are open.
     store.gets(gets, puts)?;
@@ -204,7 +219,7 @@ fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
-    Ok(row)
+    Ok((row, rates))
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -229,14 +244,25 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let plans = plans();
     let names: Vec<String> = plans.iter().map(|plan| plan.name.clone()).collect();
     let options = run.options.clone();
-    run.at_once(&names, 1 << 30, |at, stopped| {
+    let rates = run.at_once(&names, 1 << 30, |at, stopped| {
         let plan = &plans[at];
-        let row = match plan.what {
-            What::InOrder { value, sync } => in_order(plan, value, sync, &options)?,
-            What::Random => random(plan, &options, stopped)?,
-        };
-        Ok((row, ()))
+        match plan.what {
+            What::InOrder { value, sync } => Ok((in_order(plan, value, sync, &options)?, Rates::new())),
+            What::Random | What::Ordered => random(plan, &options, stopped),
+        }
     })?;
+    let line = |(plan, rates): (&Plan, &Option<Rates>)| {
+        let usual = matches!(plan.what, What::Random) && plan.make.is_none() && plan.band == BAND;
+        let points = rates.clone().filter(|_| usual)?;
+        Some(Series { name: plan.name.clone(), points })
+    };
+    run.outcome.charts.push(Chart {
+        file: "rates".into(),
+        title: "Random puts of 4 KiB, one fiftieth after the other".into(),
+        x: Axis::even("s at full size"),
+        y: Axis::even(PUTS),
+        shape: Shape::Lines(plans.iter().zip(&rates).filter_map(line).collect()),
+    });
     let bars = |begins: &str| {
         let bar = |name: &String| Some((name.clone(), *run.measured(name)?.figures.get(PUTS)?, None));
         names.iter().filter(|name| name.starts_with(begins)).filter_map(bar).collect::<Vec<_>>()

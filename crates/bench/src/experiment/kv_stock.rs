@@ -1,5 +1,6 @@
 //! `kv-stock`: the key-value store beside stock LevelDB and RocksDB, in one run, on drives of equal size and mechanics: a random load of 80 GB until the last
-//! put returned, until all compactions are done, then gets and scans.
+//! put returned, gets and scans of the store as it is then, until all compactions are done, then gets and scans again. And random puts into stores that take
+//! most of the drive.
 
 use super::child::Running;
 use super::hosts::{Disk, kernel_setup, preload, workplace};
@@ -11,7 +12,7 @@ use crate::baseline::{Baseline, Directory, FileSystem};
 use imbrex_device::ZoneState;
 use imbrex_emulator::time::{Mechanics, Seconds, TimeStats};
 use imbrex_emulator::{Counts, Emulator, Observer};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "GearDB (FAST 2019), Figures 10 to 13; BlueFS, section 5.8",
     speed: 2.0,
     rows: |_| PLANS.iter().map(|plan| plan.name.to_owned()).collect(),
-    extra: |_| vec![DIAL.to_owned()],
+    extra: |_| PLANS.iter().filter(|plan| plan.extra()).map(|plan| plan.name.to_owned()).collect(),
     needs,
     run,
 };
@@ -73,10 +74,30 @@ struct Plan {
     name: &'static str,
     store: Side,
     on: On,
+    /// Random puts into a store that takes so many percent of all zones, in place of the load.
+    full: Option<u64>,
+}
+
+impl Plan {
+    fn extra(&self) -> bool {
+        self.name == DIAL || self.full.is_some()
+    }
+
+    /// Keys, and puts.
+    fn counts(&self, options: &Options) -> (u64, u64) {
+        let puts = puts(options);
+        let capacity = u64::from(ZONES) * ZONE / u64::from(options.scale) / (KEY + VALUE);
+        self.full
+            .map_or((puts, puts), |percent| (if options.short { puts } else { capacity * percent / 100 }, puts / 4))
+    }
 }
 
 const fn plan(name: &'static str, store: Side, on: On) -> Plan {
-    Plan { name, store, on }
+    Plan { name, store, on, full: None }
+}
+
+const fn overwritten(name: &'static str, store: Side, percent: u64) -> Plan {
+    Plan { name, store, on: On::Bluefs, full: Some(percent) }
 }
 
 const PLANS: &[Plan] = &[
@@ -90,6 +111,12 @@ const PLANS: &[Plan] = &[
     plan("RocksDB on XFS, equal mechanics: tight limits", Side::RocksDb(Shape::Tight), On::Xfs),
     plan("RocksDB on XFS, equal mechanics: as it comes", Side::RocksDb(Shape::Leveled), On::Xfs),
     plan("LevelDB on XFS, equal mechanics", Side::LevelDb, On::Xfs),
+    overwritten("85 % full, overwritten: ring", Side::Ring(0), 85),
+    overwritten("85 % full, overwritten: LevelDB on bluefs", Side::LevelDb, 85),
+    overwritten("85 % full, overwritten: RocksDB on bluefs, tight limits", Side::RocksDb(Shape::Tight), 85),
+    overwritten("70 % full, overwritten: ring", Side::Ring(0), 70),
+    overwritten("70 % full, overwritten: LevelDB on bluefs", Side::LevelDb, 70),
+    overwritten("70 % full, overwritten: RocksDB on bluefs, tight limits", Side::RocksDb(Shape::Tight), 70),
 ];
 
 fn puts(options: &Options) -> u64 {
@@ -179,6 +206,7 @@ fn loaded(row: &mut Row, options: &Options, [begun, loaded, settled]: [&Moment; 
 
 const LOADED: &str = "s at full size, until loaded";
 const SETTLED: &str = "s at full size, until settled";
+const OVERWRITTEN: &str = "s at full size, overwritten";
 
 fn why(error: impl std::fmt::Display) -> Stop {
     Stop::Failed(error.to_string())
@@ -188,6 +216,58 @@ fn why(error: impl std::fmt::Display) -> Stop {
 fn memory(row: &mut Row, text: &str) {
     row.settings.insert("memory at full size".into(), text.into());
 }
+
+/// The store itself, from one thread, when it is overwritten.
+fn ring_overwritten(run: &Run, plan: &Plan) -> Result<Row, Stop> {
+    let options = run.options;
+    let (keys, puts) = plan.counts(options);
+    let mut store = Store::new(&kv_store::Plan::ring(0), options)?;
+    let at = |store: &Store| Moment::of(&store.drive, store.kv.figures().zones.0);
+    let stopped = || if run.stopped() { Err(Stop::Interrupted) } else { Ok(()) };
+    for n in 0..keys {
+        stopped()?;
+        store.put_number(n)?;
+    }
+    store.start();
+    let begun = at(&store);
+    for n in 0..puts {
+        stopped()?;
+        run.says(&format!("{}: {} % of the puts", run.doing(), n * 100 / puts));
+        store.put_random(keys)?;
+    }
+    let full = at(&store);
+    let mut row = Row { rule: Rule::All.name().into(), ..Row::new("", DRIVE) };
+    overwrote(&mut row, plan, options, [&begun, &full], f64::from(store.peak()));
+    row.invalid.extend(store.kv.check().map_err(why)?);
+    memory(&mut row, RING_MEMORY);
+    Ok(row.amplified())
+}
+
+/// Fills in what random puts into a full store took.
+fn overwrote(row: &mut Row, plan: &Plan, options: &Options, [begun, full]: [&Moment; 2], peak: f64) {
+    let (scale, (keys, puts)) = (f64::from(options.scale), plan.counts(options));
+    let counts = full.counts.since(&begun.counts);
+    row.operations = Some(puts);
+    row.bytes_user = Some(puts * (KEY + VALUE));
+    row.bytes_drive = Some(counts.bytes_written);
+    row.bytes_read = Some(counts.bytes_read);
+    row.flushes = Some(counts.flushes);
+    row.zone_resets = Some(counts.zone_resets);
+    row.device_seconds = Some(full.kinds.busy() - begun.kinds.busy());
+    let live = (keys * (KEY + VALUE)) as f64 / (ZONE as f64 / scale);
+    row.figures.extend(
+        [
+            (OVERWRITTEN, full.since(begun, scale)),
+            ("puts/s", puts as f64 / full.since(begun, 1.0).max(1e-9)),
+            ("zones, at first", begun.zones),
+            ("zones, peak", peak),
+            ("live over peak", live / peak.max(1.0)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+}
+
+const RING_MEMORY: &str = "memtable 256 MiB, cache 256 MiB, survivor 768 MiB (for the log, and for the memtable)";
 
 /// The store itself, from one thread.
 fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
@@ -237,7 +317,7 @@ fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
     store.kv.compact().map_err(why)?;
     both(&mut store, &mut row, "compacted")?;
     row.invalid.extend(store.kv.check().map_err(why)?);
-    memory(&mut row, "memtable 256 MiB, cache 256 MiB, survivor 768 MiB (for the log, and for the memtable)");
+    memory(&mut row, RING_MEMORY);
     Ok(row.amplified())
 }
 
@@ -256,6 +336,14 @@ fn zones(observer: &Observer, dir: Option<&Path>) -> f64 {
 /// Whether a line is a result. `db_bench` also prints its limits, as `Read rate: 0 ops/second`.
 fn is_result(line: &str) -> bool {
     line.ends_with('\n') && line.contains(" ops/sec") && !line.contains("ops/second")
+}
+
+/// Why a program failed. `db_bench` tells in the same line how far it came: "... finished 20000 ops".
+fn reason(said: &str) -> String {
+    let mut parts = said.rsplit('\r').map(str::trim);
+    let why = parts.next().unwrap_or_default().trim_end_matches(')');
+    let far = parts.find_map(|part| Some(part.split_once("finished ")?.1.split(' ').next()?.to_owned()));
+    far.map_or_else(|| why.to_owned(), |far| format!("{why}, after {far} puts or a few more"))
 }
 
 /// What a program left behind: a moment at its start, one at each of its lines, and one at its end; and the most zones.
@@ -296,8 +384,7 @@ fn follow(run: &Run, command: &Command, image: &Path, dir: &Path, database: Opti
     let failed = match ended {
         Ok(()) => None,
         Err(Stop::Interrupted) => return Err(Stop::Interrupted),
-        // db_bench tells how far it is in the same line.
-        Err(Stop::Failed(why)) => Some(why.rsplit('\r').next().unwrap_or_default().trim_end_matches(')').to_owned()),
+        Err(Stop::Failed(why)) => Some(reason(&why)),
     };
     moments.push(look());
     let peak = moments.iter().fold(peak, |peak, moment| peak.max(moment.zones));
@@ -305,11 +392,11 @@ fn follow(run: &Run, command: &Command, image: &Path, dir: &Path, database: Opti
 }
 
 /// The flags of `db_bench` beside what it does.
-fn rocks(shape: Shape, options: &Options) -> Vec<String> {
+fn rocks(shape: Shape, keys: u64, options: &Options) -> Vec<String> {
     let scaled = |bytes: u64| (bytes / u64::from(options.scale)).max(4096);
     let base = if shape == Shape::Tight { 4 * GIB } else { GIB };
     let mut flags = vec![
-        ("num", puts(options)),
+        ("num", keys),
         ("key_size", KEY),
         ("value_size", VALUE),
         ("seed", 1),
@@ -353,53 +440,90 @@ fn rocks(shape: Shape, options: &Options) -> Vec<String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Load,
+    /// Gets and scans of what the load left, without a compaction.
+    Loaded,
+    /// The same, with the cache in bluefs.
+    LoadedAgain,
+    /// All compactions.
+    Settle,
     /// Gets and scans, then the same after a full compaction.
     Read,
     /// The last of that, with the cache in bluefs.
     Again,
+    /// All keys in order.
+    Order,
+    /// Random puts of those.
+    Over,
 }
 
 impl Part {
     fn of_leveldb(self) -> &'static str {
         match self {
-            Part::Load => "fill,idle",
+            Part::Load => "fill",
+            Part::Settle => "idle",
             Part::Read => "gets,gets,scans,compact,gets,gets,scans",
-            Part::Again => "gets,gets,scans",
+            Part::Loaded | Part::LoadedAgain | Part::Again => "gets,gets,scans",
+            Part::Order => "order,idle",
+            Part::Over => "over",
+        }
+    }
+
+    fn of_rocksdb(self) -> &'static str {
+        match self {
+            Part::Load => "fillrandom",
+            Part::Settle => "waitforcompaction",
+            // The first gets open tables.
+            Part::Read | Part::Again => {
+                "waitforcompaction,readrandom,readrandom,seekrandom,compact,readrandom,readrandom,seekrandom"
+            }
+            Part::Loaded | Part::LoadedAgain => "readrandom,readrandom,seekrandom",
+            Part::Order => "fillseq,waitforcompaction",
+            Part::Over => "overwrite",
         }
     }
 
     /// What the store has of the cache, at full size. bluefs has the rest.
     fn own(self, store: Side) -> u64 {
-        if self == Part::Read || store != Side::LevelDb { CACHE } else { OWN }
+        if matches!(self, Part::Read | Part::Loaded) || store != Side::LevelDb { CACHE } else { OWN }
     }
 
     /// Places of gets among what [`follow`] saw (the scans come next), and what figures call them.
     fn gets(self) -> &'static [(usize, &'static str)] {
         match self {
-            Part::Load => &[],
+            Part::Loaded => &[(1, "loaded")],
+            Part::LoadedAgain => &[(1, "loaded, cache in bluefs")],
             Part::Read => &[(1, "settled"), (5, "compacted")],
             Part::Again => &[(1, "compacted, cache in bluefs")],
+            Part::Load | Part::Settle | Part::Order | Part::Over => &[],
         }
+    }
+
+    /// Whether compactions go on beside it. Then it takes the time that it takes, and sizes and mechanics are divided.
+    fn compacts(self) -> bool {
+        matches!(self, Part::Load | Part::Settle | Part::Order | Part::Over)
     }
 }
 
-/// A stock store's program, without where its files are: to load, and to read.
-fn program(options: &Options, store: Side, part: Part) -> Result<Command, Stop> {
+/// A stock store's program, without where its files are.
+fn program(options: &Options, plan: &Plan, part: Part) -> Result<Command, Stop> {
     let scaled = |bytes: u64| bytes / u64::from(options.scale);
-    if let Side::RocksDb(shape) = store {
+    let (keys, puts) = plan.counts(options);
+    let still = matches!(part, Part::Loaded | Part::LoadedAgain);
+    if let Side::RocksDb(shape) = plan.store {
         let mut command = Command::new("db_bench");
-        command.args(rocks(shape, options)).args(if part != Part::Load {
-            // The first gets open tables.
-            let parts = "waitforcompaction,readrandom,readrandom,seekrandom,compact,readrandom,readrandom,seekrandom";
-            vec![
-                format!("--benchmarks={parts}"),
-                "--use_existing_db=1".into(),
-                format!("--reads={}", reads(options)),
-                format!("--seek_nexts={LONG}"),
-            ]
-        } else {
-            vec!["--benchmarks=fillrandom,waitforcompaction".into()]
-        });
+        command.args(rocks(shape, keys, options)).arg(format!("--benchmarks={}", part.of_rocksdb()));
+        if !matches!(part, Part::Load | Part::Order) {
+            command.arg("--use_existing_db=1");
+        }
+        if part == Part::Over {
+            command.arg(format!("--writes={puts}"));
+        }
+        if !part.compacts() {
+            command.args([format!("--reads={}", reads(options)), format!("--seek_nexts={LONG}")]);
+        }
+        if still {
+            command.arg("--disable_auto_compactions=1");
+        }
         return Ok(command);
     }
     let path = options.build.join("leveldb_bench");
@@ -409,123 +533,180 @@ fn program(options: &Options, store: Side, part: Part) -> Result<Command, Stop> 
     }
     let mut command = Command::new(path);
     command.args([
-        format!("--num={}", puts(options)),
+        format!("--num={keys}"),
         format!("--reads={}", reads(options)),
+        format!("--over={puts}"),
+        format!("--still={}", u8::from(still)),
         format!("--write-buffer={}", scaled(MEMTABLE)),
         format!("--file-size={}", scaled(ZONE) / 100 * 98),
-        format!("--cache={}", scaled(part.own(store))),
+        format!("--cache={}", scaled(part.own(plan.store))),
         format!("--filter={BITS}"),
         format!("--parts={}", part.of_leveldb()),
     ]);
     Ok(command)
 }
 
-/// A stock store on bluefs, or on the kernel's XFS.
-fn stock(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
+/// Notes the flags of a program.
+fn told(row: &mut Row, what: &str, command: &Command) {
+    let words = command.get_args().map(|arg| arg.to_string_lossy());
+    row.settings.insert(what.into(), words.filter(|arg| arg.starts_with("--")).collect::<Vec<_>>().join(" "));
+}
+
+/// Notes why a program failed, where it did.
+fn end(row: &mut Row, followed: &Followed) {
+    if let Some(why) = &followed.failed {
+        row.settings.insert("ended".into(), why.clone());
+        row.flags.push(format!("it did not finish: {why}"));
+        row.figures.insert("zones, peak".into(), followed.peak);
+    }
+}
+
+/// A stock store on the kernel's XFS.
+fn on_xfs(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
     let options = run.options;
-    let scale = u64::from(options.scale);
-    let disk = Disk::named(DRIVE, Rule::All)?;
-    let disk = if plan.on == On::Xfs { disk.twin() } else { disk };
+    let disk = Disk::named(DRIVE, Rule::All)?.twin();
     run.model(&disk.profile);
     let dir = workplace(&options.work)?;
-    let size = u64::from(ZONES) * ZONE / scale;
     let mut row = disk.row();
-    let told = |row: &mut Row, what: &str, command: &Command| {
-        let words = command.get_args().map(|arg| arg.to_string_lossy());
-        row.settings.insert(what.into(), words.filter(|arg| arg.starts_with("--")).collect::<Vec<_>>().join(" "));
-    };
-    let end = |row: &mut Row, followed: &Followed| {
-        if let Some(why) = &followed.failed {
-            row.settings.insert("ended".into(), why.clone());
-            row.flags.push(format!("it did not finish: {why}"));
-            row.figures.insert("zones, peak".into(), followed.peak);
-        }
-    };
-    if plan.on == On::Xfs {
-        let mut first = program(options, plan.store, Part::Load)?;
-        let page = SURVIVOR + if plan.store == Side::LevelDb { CACHE - OWN } else { 0 };
-        let mut setup = kernel_setup(run, &disk, FileSystem::Xfs, Directory::Own, page, dir.path())?;
-        (setup.capacity, setup.conventional) = (Some(size), Some(ZONES));
-        let baseline = Baseline::start(&setup).map_err(why)?;
-        let database = baseline.dir().join("bench");
-        first.arg(format!("--db={}", database.display()));
-        told(&mut row, "load", &first);
-        let mut command = baseline.command(first.get_program());
-        command.args(first.get_args());
-        let image = baseline.image().to_owned();
-        let followed = follow(run, &command, &image, dir.path(), Some(&database))?;
-        fill(&mut row, options, &followed);
-        end(&mut row, &followed);
-        let report = baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
-        if let Err(why) = report.page_cache {
-            row.flags.push(format!("the page cache was not limited: {why}"));
-        }
-        memory(
-            &mut row,
-            "two memtables of 256 MiB, cache 256 MiB (with LevelDB all but 8 MiB in the page cache), page cache 512 MiB more",
-        );
-        return Ok(row.amplified());
-    }
-    let limit = (plan.on == On::Bluefs).then_some(size);
-    let image = dir.path().join("drive.img");
-    let config = disk.config_of(options.scale, limit, limit.map(|_| 0))?;
-    drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
-    let rocks = matches!(plan.store, Side::RocksDb(_));
-    let switches = format!(
-        "journal={}&survivor-size={}",
-        (16 * MIB / scale).max(64 << 10),
-        (SURVIVOR / scale / 4096 * 4096).max(MIB)
-    );
-    row.settings.insert("bluefs".into(), switches.clone());
-    let pace = Pace::Real(run.speed(Rule::All));
-    let on = |part: Part, how: &str| -> Result<Command, Stop> {
-        let mut command = program(options, plan.store, part)?;
-        let cache = (CACHE - part.own(plan.store)) / scale;
-        let uri = format!("imbrex://{}?{how}&{switches}&cache={cache}", image.display());
-        let libraries: &[&str] = if rocks { &["librocksdb_imbrex.so"] } else { &[] };
-        command.arg(if rocks { format!("--fs_uri={uri}") } else { format!("--uri={uri}") }).arg("--db=/bench");
-        command.env("LD_PRELOAD", preload(&options.build, libraries)?).env("IMBREX_SHM_DIR", dir.path());
-        Ok(command)
-    };
-    let first = on(Part::Load, &format!("format=on&{}&io-scale={scale}", pace.options()))?;
+    let mut first = program(options, plan, Part::Load)?;
+    // One program does both, since nobody reads.
+    first.arg(match plan.store {
+        Side::LevelDb => "--parts=fill,idle",
+        _ => "--benchmarks=fillrandom,waitforcompaction",
+    });
+    let page = SURVIVOR + if plan.store == Side::LevelDb { CACHE - OWN } else { 0 };
+    let mut setup = kernel_setup(run, &disk, FileSystem::Xfs, Directory::Own, page, dir.path())?;
+    let size = u64::from(ZONES) * ZONE / u64::from(options.scale);
+    (setup.capacity, setup.conventional) = (Some(size), Some(ZONES));
+    let baseline = Baseline::start(&setup).map_err(why)?;
+    let database = baseline.dir().join("bench");
+    first.arg(format!("--db={}", database.display()));
     told(&mut row, "load", &first);
-    let followed = follow(run, &first, &image, dir.path(), None)?;
-    fill(&mut row, options, &followed);
+    let mut command = baseline.command(first.get_program());
+    command.args(first.get_args());
+    let image = baseline.image().to_owned();
+    let followed = follow(run, &command, &image, dir.path(), Some(&database))?;
+    if let ([begun, full, .., settled], None) = (followed.moments.as_slice(), &followed.failed) {
+        loaded(&mut row, options, [begun, full, settled], followed.peak);
+    }
     end(&mut row, &followed);
-    if followed.failed.is_none() {
-        Emulator::change_mechanics(&image, Mechanics::Real).map_err(why)?;
-        // One thread reads, and nothing else is at work: so service times are added up, as for ring.
-        for part in [Part::Read, Part::Again] {
-            if part == Part::Again && rocks {
-                continue;
-            }
-            let command = on(part, &Pace::Account.options())?;
-            told(&mut row, if part == Part::Read { "reads" } else { "reads again" }, &command);
-            let followed = follow(run, &command, &image, dir.path(), None)?;
-            end(&mut row, &followed);
-            for (n, when) in part.gets() {
-                for (n, what) in [(*n, "get"), (n + 1, "scan")] {
-                    if let (Some(before), Some(after), None) =
-                        (followed.moments.get(n), followed.moments.get(n + 1), &followed.failed)
-                    {
-                        reading(&mut row, (what, when), reads(options), (before, after));
-                    }
-                }
-            }
-        }
+    let report = baseline.finish().map_err(|why| format!("the file system could not be taken down: {why}"))?;
+    if let Err(why) = report.page_cache {
+        row.flags.push(format!("the page cache was not limited: {why}"));
     }
     memory(
         &mut row,
-        "two memtables of 256 MiB, cache 256 MiB in all, survivor 512 MiB (for the log, and for tables that are written)",
+        "two memtables of 256 MiB, cache 256 MiB (with LevelDB all but 8 MiB in the page cache), page cache 512 MiB more",
     );
     Ok(row.amplified())
 }
 
-/// What a program that loads left, where it came that far.
-fn fill(row: &mut Row, options: &Options, followed: &Followed) {
-    if let ([begun, full, .., settled], None) = (followed.moments.as_slice(), &followed.failed) {
-        loaded(row, options, [begun, full, settled], followed.peak);
+/// bluefs in an image, and a stock store on it.
+struct Bluefs<'a, 'b> {
+    run: &'a Run<'b>,
+    plan: &'a Plan,
+    dir: tempfile::TempDir,
+    image: PathBuf,
+    switches: String,
+}
+
+impl<'a, 'b> Bluefs<'a, 'b> {
+    fn new(run: &'a mut Run<'b>, plan: &'a Plan) -> Result<Bluefs<'a, 'b>, Stop> {
+        let disk = Disk::named(DRIVE, Rule::All)?;
+        run.model(&disk.profile);
+        let options = run.options;
+        let scale = u64::from(options.scale);
+        let dir = workplace(&options.work)?;
+        let limit = (plan.on == On::Bluefs).then_some(u64::from(ZONES) * ZONE / scale);
+        let image = dir.path().join("drive.img");
+        let config = disk.config_of(options.scale, limit, limit.map(|_| 0))?;
+        drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
+        let journal = (16 * MIB / scale).max(64 << 10);
+        let survivor = (SURVIVOR / scale / 4096 * 4096).max(MIB);
+        Ok(Bluefs { run, plan, dir, image, switches: format!("journal={journal}&survivor-size={survivor}") })
     }
+
+    /// Runs a part.
+    fn does(&self, row: &mut Row, part: Part) -> Result<Followed, Stop> {
+        let (options, store) = (self.run.options, self.plan.store);
+        let scale = u64::from(options.scale);
+        // Else one thread reads, and nothing else is at work: so service times are added up, as for ring.
+        let (mechanics, mut how) = if part.compacts() {
+            let pace = Pace::Real(self.run.speed(Rule::All));
+            (Mechanics::Scaled, format!("{}&io-scale={scale}", pace.options()))
+        } else {
+            (Mechanics::Real, Pace::Account.options())
+        };
+        if matches!(part, Part::Load | Part::Order) {
+            how = format!("format=on&{how}");
+        }
+        Emulator::change_mechanics(&self.image, mechanics).map_err(why)?;
+        let mut command = program(options, self.plan, part)?;
+        let cache = (CACHE - part.own(store)) / scale;
+        let uri = format!("imbrex://{}?{how}&{}&cache={cache}", self.image.display(), self.switches);
+        let rocks = matches!(store, Side::RocksDb(_));
+        let libraries: &[&str] = if rocks { &["librocksdb_imbrex.so"] } else { &[] };
+        command.arg(if rocks { format!("--fs_uri={uri}") } else { format!("--uri={uri}") }).arg("--db=/bench");
+        command.env("LD_PRELOAD", preload(&options.build, libraries)?).env("IMBREX_SHM_DIR", self.dir.path());
+        told(row, &format!("{part:?}").to_lowercase(), &command);
+        let followed = follow(self.run, &command, &self.image, self.dir.path(), None)?;
+        end(row, &followed);
+        if followed.failed.is_none() {
+            for (n, when) in part.gets() {
+                for (n, what) in [(*n, "get"), (n + 1, "scan")] {
+                    if let (Some(before), Some(after)) = (followed.moments.get(n), followed.moments.get(n + 1)) {
+                        reading(row, (what, when), reads(options), (before, after));
+                    }
+                }
+            }
+        }
+        Ok(followed)
+    }
+}
+
+/// A stock store on bluefs.
+fn on_bluefs(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
+    let options = run.options;
+    let bluefs = Bluefs::new(run, plan)?;
+    let mut row = Disk::named(DRIVE, Rule::All)?.row();
+    row.settings.insert("bluefs".into(), bluefs.switches.clone());
+    memory(
+        &mut row,
+        "two memtables of 256 MiB, cache 256 MiB in all, survivor 512 MiB (for the log, and for tables that are written)",
+    );
+    if plan.full.is_some() {
+        if bluefs.does(&mut row, Part::Order)?.failed.is_none() {
+            let over = bluefs.does(&mut row, Part::Over)?;
+            match (over.moments.as_slice(), &over.failed) {
+                ([begun, full, ..], None) => overwrote(&mut row, plan, options, [begun, full], over.peak),
+                ([begun, .., stopped], _) => {
+                    let scale = f64::from(options.scale);
+                    row.figures.insert("s at full size, until it stopped".into(), stopped.since(begun, scale));
+                }
+                _ => {}
+            }
+        }
+        return Ok(row.amplified());
+    }
+    let load = bluefs.does(&mut row, Part::Load)?;
+    let ([begun, full, .., left], None) = (load.moments.as_slice(), &load.failed) else {
+        return Ok(row.amplified());
+    };
+    let rocks = matches!(plan.store, Side::RocksDb(_));
+    for part in [Part::Loaded, Part::LoadedAgain, Part::Settle, Part::Read, Part::Again] {
+        if matches!(part, Part::LoadedAgain | Part::Again) && rocks {
+            continue;
+        }
+        let followed = bluefs.does(&mut row, part)?;
+        if followed.failed.is_some() {
+            break;
+        }
+        if let (Part::Settle, [before, .., after]) = (part, followed.moments.as_slice()) {
+            // What reading took in between belongs to neither.
+            loaded(&mut row, options, [begun, full, &left.and(before, after)], load.peak.max(followed.peak));
+        }
+    }
+    Ok(row.amplified())
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -539,9 +720,11 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("filters", format!("{BITS} bits a key, and about nine of ring"));
     run.program("db_bench", version());
     for plan in PLANS {
-        run.row(plan.name, |run| match plan.store {
-            Side::Ring(bottom) => ring(run, bottom),
-            _ => stock(run, plan),
+        run.row(plan.name, |run| match (plan.store, plan.on) {
+            (Side::Ring(_), _) if plan.full.is_some() => ring_overwritten(run, plan),
+            (Side::Ring(bottom), _) => ring(run, bottom),
+            (_, On::Xfs) => on_xfs(run, plan),
+            _ => on_bluefs(run, plan),
         })?;
     }
     ratios(run);
@@ -553,6 +736,16 @@ fn ratios(run: &mut Run) {
     let figure = |row: &str, name: &str| run.measured(row).and_then(|row| row.figures.get(name).copied());
     let mut all = Vec::new();
     for plan in PLANS.iter().filter(|plan| !matches!(plan.store, Side::Ring(_))) {
+        if plan.full.is_some() {
+            let ours = PLANS.iter().find(|ours| ours.full == plan.full && matches!(ours.store, Side::Ring(_)));
+            let ours = ours.and_then(|ours| figure(ours.name, OVERWRITTEN));
+            if let (Some(theirs), Some(ours)) = (figure(plan.name, OVERWRITTEN), ours) {
+                let ratio = Ratio::of(format!("ring against {}", plan.name), &[theirs / ours]);
+                let goal = (plan.full == Some(85) && plan.store != Side::LevelDb).then_some(2.0);
+                all.extend(ratio.map(|ratio| Ratio { goal, ..ratio }));
+            }
+            continue;
+        }
         let goal = match (plan.on, plan.store) {
             (On::Bluefs, _) => Some(2.0),
             (On::Xfs, Side::RocksDb(_)) => Some(2.5),
@@ -568,7 +761,9 @@ fn ratios(run: &mut Run) {
             continue;
         }
         for (what, least) in [("get", 0.95), ("scan", 0.8)] {
-            for (ours, theirs) in [("loaded", "settled"), ("settled", "settled"), ("compacted", "compacted")] {
+            for (ours, theirs) in
+                [("loaded", "loaded"), ("loaded", "settled"), ("settled", "settled"), ("compacted", "compacted")]
+            {
                 let of = |when: &str| format!("{what}s/s, {when}");
                 let better = [of(theirs), of(&format!("{theirs}, cache in bluefs"))];
                 let better = better.iter().filter_map(|name| figure(plan.name, name)).reduce(f64::max);
@@ -594,6 +789,13 @@ mod tests {
         assert!(is_result("readrandom   :      23.790 micros/op 41701 ops/sec 0.002 seconds 100 operations;\n"));
         assert!(is_result("gets 20442 ops/sec, 24.73 us of processor time each\n"));
         assert!(!is_result("Read rate: 0 ops/second\n") && !is_result("gets 20442 ops/sec, 24.73"));
+    }
+
+    #[test]
+    fn how_far_a_program_came_is_told() {
+        let said = "db_bench ended (... finished 100 ops      \r... finished 20000 ops     \rput error: no space left)";
+        assert_eq!(reason(said), "put error: no space left, after 20000 puts or a few more");
+        assert_eq!(reason("leveldb_bench ended (over: no space left)"), "leveldb_bench ended (over: no space left");
     }
 
     #[test]

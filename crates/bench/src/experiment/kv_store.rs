@@ -2,6 +2,7 @@
 //! write-ahead log, metadata, flushes, resets.
 
 use super::hosts::Disk;
+use super::kv_keys::{Keys, Source};
 use super::result::Row;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
 use imbrex_device::{AlignedBuf, Cause, Drive, Survivor, ZonedDevice, report_all};
@@ -9,6 +10,7 @@ use imbrex_emulator::time::{Mechanics, Model, Pace};
 use imbrex_emulator::{Config, Emulator, OpenOptions, Overrides};
 use imbrex_kv::{Ingest, Kv, Options as KvOptions};
 use imbrex_zones::{Exec, VolumeOptions};
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kv",
-    about: "The key-value store on a drive of GearDB's size: loads, overwrites, reads and scans, everything counted",
+    about: "The key-value store on a drive of GearDB's size: loads, overwrites, deletes, reads and scans, everything counted",
     paper: "GearDB (FAST 2019), Figures 10 to 13; SMRDB (SYSTOR 2015), section 5",
     speed: 1.0,
     rows: |_| PLANS.iter().map(|plan| plan.name.to_owned()).collect(),
@@ -56,6 +58,8 @@ pub(super) struct Plan {
     /// See [`KvOptions::bottom`].
     bottom: u32,
     load: Load,
+    /// Bytes of a value.
+    value: usize,
     extra: bool,
     /// After that puts arrive at fixed times, at [this part](PART) of the rate that it had in the slowest quarter.
     paced: bool,
@@ -68,8 +72,10 @@ enum Load {
     InOrder,
     /// The same, ingested.
     Ingested,
-    /// Random puts into a store that takes so many percent of all zones.
-    Overwrite(u64),
+    /// Puts of such keys into a store that takes so many percent of all zones.
+    Overwrite(u64, Keys),
+    /// Half of the keys of such a store are deleted, in random order, and nothing is put.
+    Deletes(u64),
 }
 
 impl Plan {
@@ -80,11 +86,19 @@ impl Plan {
 }
 
 const fn plan(name: &'static str, policy: &'static str, bottom: u32, load: Load, extra: bool) -> Plan {
-    Plan { name, policy, bottom, load, extra, paced: false }
+    Plan { name, policy, bottom, load, value: VALUE, extra, paced: false }
 }
 
 const fn paced(name: &'static str, load: Load) -> Plan {
-    Plan { name, policy: "ring", bottom: 0, load, extra: false, paced: true }
+    Plan { paced: true, ..plan(name, "ring", 0, load, false) }
+}
+
+const fn overwrite(name: &'static str, percent: u64, keys: Keys) -> Plan {
+    plan(name, "ring", 0, Load::Overwrite(percent, keys), false)
+}
+
+const fn values(name: &'static str, value: usize) -> Plan {
+    Plan { value, ..plan(name, "ring", 0, Load::Random, false) }
 }
 
 const PLANS: &[Plan] = &[
@@ -95,11 +109,20 @@ const PLANS: &[Plan] = &[
     plan("random load of 80 GB: leveled", "leveled", 0, Load::Random, true),
     plan("load of 64 GB in order: ring", "ring", 0, Load::InOrder, false),
     plan("load of 64 GB in order, ingested: ring", "ring", 0, Load::Ingested, false),
-    plan("ring, 70 % full, overwritten", "ring", 0, Load::Overwrite(70), false),
-    plan("ring, 85 % full, overwritten", "ring", 0, Load::Overwrite(85), false),
+    values("random load of 80 GB, values of 100 B: ring", 100),
+    values("random load of 80 GB, values of 100 KB: ring", 100_000),
+    overwrite("ring, 60 % full, overwritten", 60, Keys::Uniform),
+    overwrite("ring, 70 % full, overwritten", 70, Keys::Uniform),
+    overwrite("ring, 70 % full, zipf 0.99, overwritten", 70, Keys::Zipf),
+    overwrite("ring, 70 % full, moving hot spot, overwritten", 70, Keys::Moving),
+    overwrite("ring, 85 % full, overwritten", 85, Keys::Uniform),
+    overwrite("ring, 85 % full, zipf 0.99, overwritten", 85, Keys::Zipf),
+    overwrite("ring, 85 % full, moving hot spot, overwritten", 85, Keys::Moving),
+    overwrite("ring, 92 % full, overwritten", 92, Keys::Uniform),
+    plan("ring, 92 % full, half is deleted", "ring", 0, Load::Deletes(92), false),
     paced("random load of 80 GB, paced: ring", Load::Random),
-    paced("ring, 70 % full, overwritten, paced", Load::Overwrite(70)),
-    paced("ring, 85 % full, overwritten, paced", Load::Overwrite(85)),
+    paced("ring, 70 % full, overwritten, paced", Load::Overwrite(70, Keys::Uniform)),
+    paced("ring, 85 % full, overwritten, paced", Load::Overwrite(85, Keys::Uniform)),
 ];
 
 /// So many keys are there after as many random puts, which leave out some.
@@ -188,7 +211,8 @@ impl Store {
     }
 
     fn make(plan: &Plan, options: &Options, drive: Emulator) -> Result<Store, Stop> {
-        Self::with(drive, None, Self::options(plan, options), options.scale)
+        let store = Self::with(drive, None, Self::options(plan, options), options.scale)?;
+        Ok(Store { value: vec![0; plan.value], ..store })
     }
 
     /// A new store on this drive, of this scale.
@@ -267,7 +291,8 @@ impl Store {
         now
     }
 
-    fn put(&mut self, n: u64) -> Result<(), Stop> {
+    /// Puts the key of this number.
+    pub(super) fn put_number(&mut self, n: u64) -> Result<(), Stop> {
         self.put_key(&key(n))
     }
 
@@ -295,7 +320,7 @@ impl Store {
     /// Puts one of so many keys.
     pub(super) fn put_random(&mut self, keys: u64) -> Result<(), Stop> {
         let n = self.random.random_range(0..keys);
-        self.put(n)
+        self.put_number(n)
     }
 
     /// Most zones in use since it [started](Store::start).
@@ -323,6 +348,19 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Reads all pairs in order. Returns how many there are, and the seconds that the drive was busy.
+    pub(super) fn scan_all(&mut self) -> Result<(u64, f64), Stop> {
+        let before = self.busy();
+        let mut iter = self.kv.iter().map_err(why)?;
+        iter.seek_to_first().map_err(why)?;
+        let mut pairs = 0;
+        while iter.get().is_some() {
+            pairs += 1;
+            iter.advance().map_err(why)?;
+        }
+        Ok((pairs, self.busy() - before))
     }
 
     /// Seconds that the drive was busy.
@@ -360,7 +398,7 @@ impl Store {
             }
             let before = self.busy();
             let key = self.random.random_range(0..keys);
-            self.put(key)?;
+            self.put_number(key)?;
             let took = self.busy() - before;
             if took > 0.0 {
                 now += took;
@@ -431,6 +469,11 @@ fn load(
     if plan.load == Load::Ingested {
         store.ingest = Some(store.kv.ingest().map_err(why)?);
     }
+    let skewed = match plan.load {
+        Load::Overwrite(_, of) if of != Keys::Uniform => Some(of),
+        _ => None,
+    };
+    let mut skewed = skewed.map(|of| Source::new(of, keys, store.scale as u64));
     let (mut slowest, mut begun) = (f64::INFINITY, store.busy());
     for n in 0..puts {
         if n % 1024 == 0 && stopped() {
@@ -440,9 +483,12 @@ fn load(
             let now = store.busy();
             slowest = slowest.min((puts / 4) as f64 / (now - std::mem::replace(&mut begun, now)));
         }
-        let in_order = matches!(plan.load, Load::InOrder | Load::Ingested);
-        let n = if in_order { n } else { store.random.random_range(0..keys) };
-        store.put(n)?;
+        let n = match (&mut skewed, plan.load) {
+            (Some(skewed), _) => skewed.next(n),
+            (None, Load::InOrder | Load::Ingested) => n,
+            _ => store.random.random_range(0..keys),
+        };
+        store.put_number(n)?;
     }
     if let Some(mut ingest) = store.ingest.take() {
         ingest.finish().map_err(why)?;
@@ -450,19 +496,86 @@ fn load(
     Ok((slowest, begun))
 }
 
-/// Does what a row wants.
-fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
-    let mut store = Store::new(plan, options)?;
-    let scale = u64::from(options.scale);
-    let puts = PUTS / scale / if options.short { 20 } else { 1 };
-    let capacity = u64::from(ZONES) * (ZONE / scale) / (KEY + VALUE as u64);
-    let (keys, puts) = match plan.load {
+/// Keys and puts of a row.
+fn counts(plan: &Plan, options: &Options) -> (u64, u64) {
+    let (scale, record) = (u64::from(options.scale), KEY + plan.value as u64);
+    // As many bytes with any value.
+    let puts = PUTS * (KEY + VALUE as u64) / record / scale / if options.short { 20 } else { 1 };
+    let capacity = u64::from(ZONES) * (ZONE / scale) / record;
+    match plan.load {
         Load::Random => (puts, puts),
         Load::InOrder | Load::Ingested => (puts * 4 / 5, puts * 4 / 5),
-        Load::Overwrite(percent) => (capacity * percent / 100, puts / 4),
+        Load::Overwrite(percent, _) => (capacity * percent / 100, puts / 4),
+        Load::Deletes(percent) => (capacity * percent / 100 / if options.short { 20 } else { 1 }, 0),
+    }
+}
+
+/// Deletes half of the keys of a store, in random order, and lets it rest.
+fn delete(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+    let mut store = Store::new(plan, options)?;
+    let (keys, _) = counts(plan, options);
+    (0..keys).try_for_each(|n| store.put_number(n))?;
+    while store.kv.step().map_err(why)? {}
+    let mut half: Vec<u64> = (0..keys).collect();
+    half.shuffle(&mut store.random);
+    half.truncate(keys as usize / 2);
+    let (begun, full) = (store.start(), store.kv.figures().zones.0);
+    for (n, of) in half.iter().enumerate() {
+        if n % 1024 == 0 && stopped() {
+            return Err(Stop::Interrupted);
+        }
+        store.kv.delete(&key(*of), false).map_err(why)?;
+    }
+    let (deleted, after) = (store.at(), store.kv.figures().zones.0);
+    while store.kv.step().map_err(why)? {}
+    let (settled, rest) = (store.at(), store.kv.figures().zones.0);
+    let counts = settled.counts.since(&begun.counts);
+    let mut row = Row {
+        rule: Rule::All.name().into(),
+        device_seconds: Some(settled.seconds - begun.seconds),
+        operations: Some(half.len() as u64),
+        bytes_drive: Some(counts.bytes_written),
+        bytes_read: Some(counts.bytes_read),
+        flushes: Some(counts.flushes),
+        zone_resets: Some(counts.zone_resets),
+        ..Row::new(plan.name, DRIVE)
     };
-    if matches!(plan.load, Load::Overwrite(_)) && !options.short {
-        (0..keys).try_for_each(|n| store.put(n))?;
+    let zone = ZONE as f64 / store.scale;
+    let bytes = |pairs: u64| (pairs * (KEY + VALUE as u64)) as f64;
+    // What pairs take, without what tables have beside them.
+    let taken = bytes(half.len() as u64) / zone;
+    let deleting = deleted.seconds - begun.seconds;
+    let figures = [
+        ("deletes/s", half.len() as f64 / deleting.max(1e-9)),
+        ("deleting, s at full size", deleting * store.scale),
+        ("settling, s at full size", (settled.seconds - deleted.seconds) * store.scale),
+        ("zones in use before", f64::from(full)),
+        ("zones in use after the last delete", f64::from(after)),
+        ("zones in use, settled", f64::from(rest)),
+        ("zones that the deleted pairs took", taken),
+        ("zones freed of those, after the last delete, %", (f64::from(full) - f64::from(after)) / taken * 100.0),
+        ("zones freed of those, settled, %", (f64::from(full) - f64::from(rest)) / taken * 100.0),
+    ];
+    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    row.space_efficiency = Some(bytes(keys - half.len() as u64) / (f64::from(rest) * zone));
+    let (left, _) = store.scan_all()?;
+    if left != keys - half.len() as u64 {
+        row.invalid.push(format!("{left} keys are left of {keys}, of which {} were deleted", half.len()));
+    }
+    row.invalid.extend(store.kv.check().map_err(why)?);
+    Ok(row)
+}
+
+/// Does what a row wants.
+fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+    if matches!(plan.load, Load::Deletes(_)) {
+        return delete(plan, options, stopped);
+    }
+    let mut store = Store::new(plan, options)?;
+    let record = KEY + plan.value as u64;
+    let (keys, puts) = counts(plan, options);
+    if matches!(plan.load, Load::Overwrite(..)) && !options.short {
+        (0..keys).try_for_each(|n| store.put_number(n))?;
     }
     let mut before = store.start();
     let (slowest, begun) = load(plan, &mut store, (keys, puts), stopped)?;
@@ -492,7 +605,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         rule: Rule::All.name().into(),
         device_seconds: Some(seconds),
         operations: Some(puts),
-        bytes_user: Some(puts * (KEY + VALUE as u64)),
+        bytes_user: Some(puts * record),
         bytes_drive: Some(counts.bytes_written),
         bytes_read: Some(counts.bytes_read),
         flushes: Some(counts.flushes),
@@ -504,12 +617,12 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         row.figures.insert(format!("s at full size, {cause}"), spent * store.scale);
     }
     if plan.load == Load::Ingested {
-        let alone = in_order(options, puts * (KEY + VALUE as u64))?;
+        let alone = in_order(options, puts * record)?;
         row.figures.insert("part of the drive's rate in order".to_owned(), alone / seconds);
     }
     let zone = ZONE as f64 / store.scale;
     let there = if plan.load == Load::Random { there(keys) } else { keys as f64 };
-    let live = there * (KEY + VALUE as u64) as f64;
+    let live = there * record as f64;
     store.waits.sort_by(f64::total_cmp);
     let waits = |part: f64| store.waits.get(((store.waits.len() as f64 - 1.0) * part) as usize).copied().unwrap_or(0.0);
     let full = [
@@ -543,7 +656,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.once("one thread on the drive's own clock: it is always the same");
-    run.setting("record", "16 + 4,096 bytes, not compressible");
+    run.setting("record", "16 + 4,096 bytes unless a row says otherwise, not compressible");
     run.setting("memory at full size", "memtable 256 MiB, cache 256 MiB; tables and steps of 64 MiB");
     run.setting("log", "written; all puts unsynced");
     let names: Vec<String> = PLANS.iter().map(|plan| plan.name.to_owned()).collect();

@@ -16,6 +16,7 @@
 //!   table outside the merge covers its key and holds something older.
 
 mod band;
+mod cleaning;
 mod gear;
 mod leveled;
 mod ring;
@@ -24,6 +25,7 @@ mod view;
 pub mod model;
 
 pub use band::Band;
+pub use cleaning::{Cleaning, Victim};
 pub use gear::{Active, Gear};
 pub use leveled::Leveled;
 pub use ring::Ring;

@@ -2,6 +2,7 @@
 //!
 //! It is public, because the tests of the policies and the experiment `kv-simulated` must drive the very same worker.
 
+use super::cleaning::{Cleaning, Log};
 use super::{
     BOTTOM, Choice, Goal, Group, Job, Key, Kind, Open, Part, Policy, Pressure, Sizes, Snapshot, Step, Table, Window,
 };
@@ -46,6 +47,8 @@ pub struct Counts {
     pub sliced: u64,
     /// Bytes written by other merges.
     pub merged: u64,
+    /// Bytes that cleaning moved: it reads and writes them.
+    pub cleaned: u64,
     /// Bytes read.
     pub read: u64,
     /// Moves of the head.
@@ -66,6 +69,10 @@ pub struct Counts {
     pub job: u64,
     /// Jobs.
     pub jobs: u64,
+    /// Seconds of all merges, and of the longest job.
+    pub merging: (f64, f64),
+    /// Seconds of cleaning.
+    pub cleaning: f64,
     /// Seconds that a put waited at most.
     pub stall: f64,
     /// Steps in a row before which the policy let nobody put at all, at most.
@@ -77,7 +84,7 @@ pub struct Counts {
 impl Counts {
     /// Bytes written.
     pub fn written(&self) -> u64 {
-        self.flushed + self.sliced + self.merged
+        self.flushed + self.sliced + self.merged + self.cleaned
     }
 
     /// Bytes written over bytes of the user.
@@ -106,6 +113,13 @@ struct Zone {
     open: bool,
 }
 
+/// A job, bytes that it moved so far, and seconds that it took.
+struct Running {
+    job: Job,
+    bytes: u64,
+    seconds: f64,
+}
+
 /// The worker.
 pub struct Model {
     policy: Box<dyn Policy>,
@@ -118,10 +132,12 @@ pub struct Model {
     memory: BTreeMap<u32, (Entry, u64)>,
     parts: Vec<Part>,
     bounds: Vec<u32>,
-    jobs: Vec<(Job, u64)>,
+    jobs: Vec<Running>,
     windows: Vec<Window>,
     zones: HashMap<u32, Zone>,
     free: Vec<u32>,
+    /// Where tables lie if they are placed as in a log. Groups have no zones then.
+    appended: Option<Log>,
     next: u64,
     sequence: u32,
     log: u64,
@@ -165,6 +181,7 @@ impl Model {
             windows: Vec::new(),
             zones: HashMap::new(),
             free: (0..shape.zones).rev().collect(),
+            appended: None,
             next: 1,
             sequence: 1,
             log: 0,
@@ -174,6 +191,11 @@ impl Model {
             distinct: 0,
             counts: Counts::default(),
         }
+    }
+
+    /// An empty store whose tables are placed as in a log, which is cleaned. The policy must not ask for windows, and not relabel.
+    pub fn cleaned(policy: Box<dyn Policy>, shape: Shape, cleaning: Cleaning) -> Model {
+        Model { appended: Some(Log::new(cleaning, shape.zone)), ..Model::new(policy, shape) }
     }
 
     /// Counts from here.
@@ -194,6 +216,20 @@ impl Model {
     /// Bytes in tables.
     pub fn valid(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes).sum()
+    }
+
+    /// The parts of the zones in use that have tables, in percent, ascending.
+    pub fn fills(&self) -> Vec<f64> {
+        let mut bytes: BTreeMap<u32, u64> = self.zones.keys().map(|zone| (*zone, 0)).collect();
+        let mut live: Vec<u64> = match &self.appended {
+            Some(log) => log.live().collect(),
+            None => {
+                self.tables.iter().for_each(|table| *bytes.entry(table.zone).or_default() += table.bytes);
+                bytes.into_values().collect()
+            }
+        };
+        live.sort_unstable();
+        live.into_iter().map(|live| live as f64 * 100.0 / self.shape.zone as f64).collect()
     }
 
     /// The tables.
@@ -308,7 +344,7 @@ impl Model {
         self.tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
         let log = |part: &Part| if part.log == 0 { 0 } else { self.log + 1 - part.log };
         let parts: Vec<Part> = self.parts.iter().map(|part| Part { log: log(part), ..part.clone() }).collect();
-        let jobs: Vec<Job> = self.jobs.iter().map(|job| job.0.clone()).collect();
+        let jobs: Vec<Job> = self.jobs.iter().map(|running| running.job.clone()).collect();
         let open: Vec<Open> = self
             .zones
             .iter()
@@ -344,10 +380,19 @@ impl Model {
                     self.divide(parts);
                 }
                 closes.into_iter().for_each(|group| self.close(group));
-                self.jobs.push((job, 0));
+                self.jobs.push(Running { job, bytes: 0, seconds: 0.0 });
                 self.counts.jobs += 1;
             }
-            Choice::Merge(step) => self.merge(&step)?,
+            Choice::Merge(step) => {
+                let before = self.counts.seconds(self.shape.scale);
+                self.merge(&step)?;
+                let took = self.counts.seconds(self.shape.scale) - before;
+                self.counts.merging.0 += took;
+                if let Some(running) = self.jobs.last_mut() {
+                    running.seconds += took;
+                    self.counts.merging.1 = self.counts.merging.1.max(running.seconds);
+                }
+            }
             Choice::End => {
                 self.jobs.pop();
             }
@@ -355,6 +400,19 @@ impl Model {
             Choice::Bounds(parts) => self.divide(parts),
             Choice::Window(window) => self.window(window),
         }
+        self.clean()
+    }
+
+    fn clean(&mut self) -> Result<(), String> {
+        let Some(log) = &mut self.appended else { return Ok(()) };
+        let levels: HashMap<u64, u64> = self.tables.iter().map(|table| (table.id, table.group.level.into())).collect();
+        let before = self.counts.seconds(self.shape.scale);
+        let cleaned = log.clean(&mut self.free, |table| levels.get(&table).copied().unwrap_or(0))?;
+        self.counts.cleaned += cleaned.bytes;
+        self.counts.read += cleaned.bytes;
+        self.counts.seeks += cleaned.seeks;
+        self.counts.resets += cleaned.resets;
+        self.counts.cleaning += self.counts.seconds(self.shape.scale) - before;
         Ok(())
     }
 
@@ -397,8 +455,9 @@ impl Model {
     /// Writes entries into a group's zone, as tables that end where zones end.
     fn write_tables(&mut self, group: Group, mut entries: &[Entry], most: u64) -> Result<(), String> {
         while !entries.is_empty() {
-            let zone = self.open(group)?;
-            let room = (self.shape.zone - self.zones[&zone].written).min(most.max(self.shape.entry));
+            let zone = if self.appended.is_some() { None } else { Some(self.open(group)?) };
+            let room = zone.map_or(u64::MAX, |zone| self.shape.zone - self.zones[&zone].written);
+            let room = room.min(most.max(self.shape.entry));
             let (mut bytes, mut count) = (0, 0);
             for entry in entries {
                 let more = if entry.dead { self.shape.tombstone } else { self.shape.entry };
@@ -416,9 +475,14 @@ impl Model {
             entries = rest;
             let id = self.next;
             self.next += 1;
-            let state = self.zones.get_mut(&zone).ok_or("the zone is gone")?;
-            state.written += bytes;
-            state.tables += 1;
+            if let Some(state) = zone.and_then(|zone| self.zones.get_mut(&zone)) {
+                state.written += bytes;
+                state.tables += 1;
+            }
+            if let Some(log) = &mut self.appended {
+                log.append(&mut self.free, id, bytes)?;
+                self.counts.peak = self.counts.peak.max(self.used());
+            }
             let mut table = Table {
                 id,
                 group,
@@ -433,7 +497,7 @@ impl Model {
                 stale: 0,
                 dead: 0,
                 dead_at: u64::MAX,
-                zone,
+                zone: zone.unwrap_or(0),
                 marks: (0..MARKS).map(|mark| key(now[mark * count / MARKS].key)).collect(),
             };
             self.measure(&mut table, now);
@@ -520,15 +584,15 @@ impl Model {
         }
         let written = self.write_merged(step, all)?;
         let read = self.trim(step, end);
-        if matches!(self.jobs.last(), Some((Job { kind: Kind::Slices(_), .. }, _))) {
+        if self.jobs.last().is_some_and(|running| matches!(running.job.kind, Kind::Slices(_))) {
             self.counts.sliced += written;
         } else {
             self.counts.merged += written;
         }
         self.counts.read += read;
-        if let Some(job) = self.jobs.last_mut() {
-            job.1 += written + read;
-            self.counts.job = self.counts.job.max(job.1);
+        if let Some(running) = self.jobs.last_mut() {
+            running.bytes += written + read;
+            self.counts.job = self.counts.job.max(running.bytes);
         }
         self.look();
         Ok(())
@@ -582,6 +646,10 @@ impl Model {
             if rest.is_empty() {
                 let table = self.tables.swap_remove(at);
                 self.data.remove(id);
+                if let Some(log) = &mut self.appended {
+                    self.counts.resets += log.remove(&mut self.free, table.id);
+                    continue;
+                }
                 if let Some(zone) = self.zones.get_mut(&table.zone) {
                     zone.tables -= 1;
                 }
@@ -647,6 +715,9 @@ impl Model {
             if have != Some(*want).filter(|want| want & DEAD == 0) {
                 return Err(format!("key {of}: {have:?} instead of {want}"));
             }
+        }
+        if let Some(log) = &self.appended {
+            log.check(&self.free)?;
         }
         for (id, zone) in &self.zones {
             let here = self.tables.iter().filter(|table| table.zone == *id);

@@ -59,6 +59,29 @@ fn all_policies_keep_the_newest_version_of_each_key() {
 }
 
 #[test]
+fn a_log_that_is_cleaned_has_free_zones_and_loses_nothing() {
+    for victim in [Victim::Greedy, Victim::CostBenefit] {
+        let shape = shape(60);
+        let cleaning = Cleaning { victim, low: 6 };
+        let mut model = Model::cleaned(Box::new(Leveled::new(shape.sizes)), shape, cleaning);
+        let (keys, mut random) = (keys(shape, 55), random());
+        for at in 0..3 * keys {
+            let key = random.random_range(0..keys);
+            model.put(key).unwrap_or_else(|e| panic!("{victim:?} after {at} puts: {e}"));
+            if at % 4_000 == 0 {
+                model.check().unwrap();
+            }
+        }
+        let counts = model.counts.clone();
+        assert!(counts.cleaned > 0 && counts.cleaning > 0.0 && counts.merging.0 > counts.merging.1, "{counts:?}");
+        assert!(counts.cleaning + counts.merging.0 < counts.seconds(shape.scale), "{counts:?}");
+        assert_eq!(model.fills().len(), model.used() as usize);
+        model.settle(true).unwrap();
+        model.check().unwrap();
+    }
+}
+
+#[test]
 fn ring_keeps_its_shape_when_it_fills_up_and_rests_in_few_zones() {
     let mut model = ring(280);
     let all = keys(model.shape, 75);
