@@ -8,6 +8,7 @@ use super::view::{cuts, depth, due, end, longest, merged, next, overlap, part_of
 use super::{
     BOTTOM, Choice, Goal, Group, HIGHEST, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table,
 };
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// As few slices as are worth a merge: a level that has fewer merges with the ones above it.
@@ -213,6 +214,32 @@ impl Ring {
         self.instead(tree, due).map(flush)
     }
 
+    /// Slices of a partition that has as many as it may have, and whose part of memory will be due before they are merged if that does not begin now. Puts would
+    /// wait for the rest: the log has little room by then. It is the merge that they would wait for, so it costs nothing.
+    fn soon(&self, tree: &Tree) -> Option<Choice> {
+        let rest = match tree.of.jobs.last() {
+            Some(job) if job.kind != Kind::Sweep => self.rest(tree, job),
+            _ => u64::MAX,
+        };
+        let late = |(at, part): (usize, &Part)| {
+            if part.bytes == 0 || !self.is_deep(tree, at) || tree.of.jobs.iter().any(|job| job.part == part.id) {
+                return None;
+            }
+            let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
+            let (_, bytes) = self.slices_to_merge(tree, at)?;
+            // The log grows meanwhile by less than half of what is merged.
+            let log = part.log + bytes / 2;
+            // A merge of slices is interrupted by a much shorter one only.
+            (own >= WORTH && log >= longest(self.sizes) / 8 * 5 && bytes <= rest / 2).then_some((log, at, bytes))
+        };
+        let (_, at, bytes) = tree.of.parts.iter().enumerate().filter_map(late).max()?;
+        let heaviest = tree.shares.iter().map(|share| share.bytes).max().unwrap_or(0);
+        let others = if tree.of.jobs.is_empty() { tree.need(heaviest) } else { tree.promised() };
+        // Where zones lack, flushes need them more.
+        let room = u64::from(tree.of.free) >= tree.zones(bytes) + 2 + others + self.slack(tree);
+        room.then(|| self.merge_slices(tree, at)).flatten()
+    }
+
     /// The partition that is flushed while the one that is due waits for the jobs under way: the largest that need not wait, if it is worth a slice.
     fn instead(&self, tree: &Tree, due: &Part) -> Option<u32> {
         let full = tree.of.parts.iter().map(|part| part.bytes).sum::<u64>() >= self.sizes.memtable;
@@ -353,15 +380,27 @@ impl Ring {
         }
     }
 
+    /// The partition that must be swept, lest one of them becomes larger than a sweep may be while it waits for others. Where the drive has time, all that wait count.
+    fn too_large<'t, 'a>(&self, tree: &'t Tree<'a>) -> Option<&'t Share<'a>> {
+        let size = |share: &Share| share.bytes + share.bottom + share.part.bytes;
+        let mut largest: Vec<&Share> = tree.shares.iter().filter(|share| share.bytes > 0).collect();
+        largest.sort_unstable_by_key(|share| Reverse(size(share)));
+        let parts = tree.shares.len() as u64;
+        let ahead = tree.of.goal == Goal::Ahead;
+        let late = |(before, share): &(usize, &&Share)| {
+            // While one is swept, about as much is put as it had in slices.
+            let comes = if ahead { *before as u64 * share.bytes / parts } else { 0 };
+            size(share) + comes > self.large(tree)
+        };
+        let last = largest.iter().enumerate().filter(late).map(|(at, _)| at).max()?;
+        largest[..=last].iter().copied().max_by_key(|share| share.bytes)
+    }
+
     /// The partition that must be swept now.
     fn over<'t, 'a>(&self, tree: &'t Tree<'a>) -> Option<&'t Share<'a>> {
         let heaviest = tree.heaviest()?;
-        // Early, so that nobody waits for it while another one is swept.
-        let large =
-            |share: &&Share| share.bytes > 0 && share.bytes + share.bottom + share.part.bytes > self.large(tree);
-        let largest = tree.shares.iter().filter(large).max_by_key(|share| share.bytes);
-        if largest.is_some() {
-            return largest;
+        if let Some(share) = self.too_large(tree) {
+            return Some(share);
         }
         let all: u64 = tree.shares.iter().map(Share::weight).sum();
         let free = u64::from(tree.of.free).saturating_sub(tree.need(heaviest.bytes) + self.slack(tree));
@@ -582,17 +621,17 @@ impl Policy for Ring {
             return choice;
         }
         if let Some(job) = of.jobs.last() {
-            return self.go_on(&tree, job);
+            return self.soon(&tree).unwrap_or_else(|| self.go_on(&tree, job));
         }
         if let Some(choice) = self.relabel(&tree).or_else(|| self.bounds(&tree)) {
             return choice;
         }
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
         let Some(share) = self.over(&tree).or(stuck) else {
-            let more = match of.goal {
+            let more = self.soon(&tree).or_else(|| match of.goal {
                 Goal::All => self.rewrite(&tree, self.most(&tree), |table| table.has_waste(of.settled)),
                 _ => due(of, self.sizes).and_then(|_| self.make_room(&tree)).or_else(|| self.ahead(&tree)),
-            };
+            });
             return more.unwrap_or(Choice::Nothing);
         };
         // Tombstones that are only in memory hide bytes, too.

@@ -181,7 +181,6 @@ fn ring_says_that_there_is_no_space_when_there_is_none() {
 
 #[test]
 fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
-    const ZONE: u64 = 1 << 20;
     let key = |n: u32| -> Key { n.to_be_bytes()[..].into() };
     // Ten zones, each with one table of so many bytes and entries.
     let choice = |bytes: u64, entries: u64, free: u32| {
@@ -233,6 +232,9 @@ fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
     }
     assert!(matches!(choice(ZONE / 2, 1000, 1), Choice::Nothing), "it needs a zone to write to");
 }
+
+/// Bytes of a zone of the snapshots below.
+const ZONE: u64 = 1 << 20;
 
 /// What `ring` chooses where two partitions have slices of so many bytes and levels, over a bottom, and so much in memory.
 fn ring_with(slices: [&[(u64, u8)]; 2], memory: [u64; 2], jobs: &[Job], goal: Goal) -> (Choice, super::Pressure) {
@@ -302,6 +304,37 @@ fn ring_merges_slices_early_while_the_drive_has_time() {
     assert_eq!((job.kind, job.part), (Kind::Slices(0), 2));
     assert!(matches!(choice(7, Goal::Ahead), Choice::Nothing), "seven are not many");
     assert!(matches!(choice(8, Goal::Usual), Choice::Nothing), "nobody said that the drive has time");
+}
+
+#[test]
+fn ring_merges_the_slices_that_memory_will_wait_for_before_it_does() {
+    let sweep = [Job { kind: Kind::Sweep, part: 1, from: 0, before: 1000, zones: Vec::new() }];
+    let begins = |slices: usize, memory: u64, jobs: &[Job]| {
+        let upper = vec![(ZONE / 8, 0); slices];
+        match ring_with([&[(ZONE / 8, 0); 2], &upper], [0, memory], jobs, Goal::Usual).0 {
+            Choice::Begin { job, .. } => Some((job.kind, job.part)),
+            _ => None,
+        }
+    };
+    let merged = Some((Kind::Slices(0), 2));
+    assert_eq!(begins(11, ZONE / 8 * 5, &sweep), merged, "the sweep waits");
+    assert_eq!(begins(11, ZONE / 8 * 4, &sweep), None, "there is time");
+    assert_eq!(begins(10, ZONE / 8 * 5, &sweep), None, "one more slice may come");
+    assert_eq!(begins(11, ZONE / 8 * 5, &[]), merged, "nothing is under way");
+    let short = Job { kind: Kind::Slices(0), ..sweep[0].clone() };
+    assert_eq!(begins(11, ZONE / 8 * 5, &[short]), None, "what is under way is shorter");
+}
+
+#[test]
+fn ring_sweeps_before_several_partitions_are_too_large_while_the_drive_has_time() {
+    let sweeps = |slices: [u64; 2], goal: Goal| {
+        let slices = slices.map(|zones| [(zones * ZONE, 0); 2]);
+        matches!(ring_with([&slices[0], &slices[1]], [0, 0], &[], goal).0, Choice::Begin { job, .. } if job.kind == Kind::Sweep)
+    };
+    assert!(sweeps([7, 7], Goal::Ahead), "the second would be too large while the first is swept");
+    assert!(!sweeps([7, 7], Goal::Usual), "sweeps are larger, and so fewer, where puts do not leave the drive time");
+    assert!(!sweeps([7, 3], Goal::Ahead));
+    assert!(sweeps([8, 3], Goal::Usual), "it is large");
 }
 
 #[test]
