@@ -235,9 +235,10 @@ impl Ring {
         let (_, at, bytes) = tree.of.parts.iter().enumerate().filter_map(late).max()?;
         let heaviest = tree.shares.iter().map(|share| share.bytes).max().unwrap_or(0);
         let others = if tree.of.jobs.is_empty() { tree.need(heaviest) } else { tree.promised() };
-        // Where zones lack, flushes need them more.
-        let room = u64::from(tree.of.free) >= tree.zones(bytes) + 2 + others + self.slack(tree);
-        room.then(|| self.merge_slices(tree, at)).flatten()
+        // Where zones lack, flushes need them more. A merge takes zones before it gives some back, and the dial is for space.
+        let needs = tree.zones(bytes) + 2 + self.slack(tree);
+        let dialled = self.bottom == 0 || self.left(tree) >= needs;
+        (dialled && u64::from(tree.of.free) >= needs + others).then(|| self.merge_slices(tree, at)).flatten()
     }
 
     /// The partition that is flushed while the one that is due waits for the jobs under way: the largest that need not wait, if it is worth a slice.
