@@ -227,8 +227,8 @@ impl Ring {
             }
             let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
             let (_, bytes) = self.slices_to_merge(tree, at)?;
-            // The log grows meanwhile by less than half of what is merged.
-            let log = part.log + bytes / 2;
+            // The log grows meanwhile by less than half of what is merged. What is ingested stands for a log without end.
+            let log = part.log.saturating_add(bytes / 2);
             // A merge of slices is interrupted by a much shorter one only.
             (own >= WORTH && log >= longest(self.sizes) / 8 * 5 && bytes <= rest / 2).then_some((log, at, bytes))
         };

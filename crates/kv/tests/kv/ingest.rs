@@ -424,9 +424,10 @@ fn others_put_and_read_meanwhile() {
                     assert!(read() == first);
                 }
             });
-            ingests.into_iter().for_each(|ingest| ingest.join().unwrap());
-            puts.join().unwrap();
+            // Also where one of them panicked: who reads must come to an end.
+            let done: Vec<_> = ingests.into_iter().chain([puts]).map(|thread| thread.join()).collect();
             over.store(true, Relaxed);
+            done.into_iter().for_each(|done| done.unwrap());
         });
         let all = |store: &Kv| {
             let (mut iter, mut all) = (store.iter().unwrap(), Map::new());
