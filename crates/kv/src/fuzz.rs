@@ -138,7 +138,7 @@ pub fn fuzz_salvage(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Flushed, Space, TableInfo};
+    use crate::manifest::{Flushed, Space, TableInfo, WalFrame};
     use crate::policy::{BOTTOM, Group, HIGHEST, Job, Kind};
     use crate::ranges::RangeTombstone;
     use proptest::prelude::*;
@@ -186,7 +186,10 @@ mod tests {
             vec![Note::Checkpoint("monday".into(), 6), Note::NoCheckpoint("sunday".into())],
             vec![Note::From { id: 3, key: [9][..].into(), live: 400 }, Note::Gone(4)],
             vec![Note::Flushed(Flushed { from: None, to: Some([50][..].into()), seq: 7 })],
-            vec![Note::Window(Window { level: 2, zones: vec![7] }), Note::Front { position: 9, seq: 4 }],
+            vec![
+                Note::Window(Window { level: 2, zones: vec![7] }),
+                Note::Front { position: 9, seq: 4, frame: Some(WalFrame { zone: 3, life: 5, at: 4096 }) },
+            ],
         ]
     }
 

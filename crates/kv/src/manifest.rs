@@ -28,7 +28,7 @@ pub(crate) const MOST_CHECKPOINTS: usize = 1024;
 pub(crate) const MOST_NOTED: usize = 1 << 14;
 
 /// Version of the notes.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// A table of sorted changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +133,16 @@ pub(crate) struct WalZone {
     pub position: u64,
 }
 
+/// A frame of the write-ahead log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WalFrame {
+    pub zone: u32,
+    /// The zone's life.
+    pub life: u64,
+    /// Where its header stands, in bytes from the zone's start.
+    pub at: u64,
+}
+
 /// What a store remembers of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
@@ -184,10 +194,11 @@ pub(crate) enum Note {
         live: u64,
     },
     WalZone(WalZone),
-    /// Changes in records before this one are in tables: its position, and the number of its first change.
+    /// Changes in records before this one are in tables: its position, the number of its first change, and a frame in which it stands, or which is before that.
     Front {
         position: u64,
         seq: u64,
+        frame: Option<WalFrame>,
     },
     /// The partitions: number and first key.
     Parts(Vec<(u32, Option<Key>)>),
@@ -216,6 +227,8 @@ pub(crate) struct Manifest {
     /// The oldest first.
     pub wal: Vec<WalZone>,
     pub front: (u64, u64),
+    /// What an opening needs of the frame's zone does not stand before it.
+    pub front_frame: Option<WalFrame>,
     /// What is in tables, of what stands behind that.
     pub flushed: Vec<Flushed>,
     pub next: u64,
@@ -379,7 +392,10 @@ impl Note {
             Note::Gone(id) => w.u8(3).u64(*id),
             Note::From { id, key, live } => w.u8(4).u64(*id).bytes(key).u64(*live),
             Note::WalZone(z) => w.u8(5).u32(z.zone).u64(z.life).u64(z.position),
-            Note::Front { position, seq } => w.u8(6).u64(*position).u64(*seq),
+            Note::Front { position, seq, frame } => {
+                w.u8(6).u64(*position).u64(*seq);
+                w.each(frame.as_slice(), |w, frame| w.u32(frame.zone).u64(frame.life).u64(frame.at))
+            }
             Note::Parts(parts) => w.u8(7).each(parts, |w, (id, from)| w.u32(*id).key_if_any(from.as_ref())),
             Note::Next(id) => w.u8(8).u64(*id),
             Note::Policy(name) => w.u8(9).bytes(name.as_bytes()),
@@ -421,7 +437,11 @@ impl Note {
             3 => Note::Gone(r.u64()?),
             4 => Note::From { id: r.u64()?, key: r.key()?, live: r.u64()? },
             5 => Note::WalZone(WalZone { zone: r.u32()?, life: r.u64()?, position: r.u64()? }),
-            6 => Note::Front { position: r.u64()?, seq: r.u64()? },
+            6 => {
+                let (position, seq) = (r.u64()?, r.u64()?);
+                let frames = r.each(|r| Some(WalFrame { zone: r.u32()?, life: r.u64()?, at: r.u64()? }))?;
+                Note::Front { position, seq, frame: frames.first().copied() }
+            }
             7 => Note::Parts(r.each(|r| Some((r.u32()?, r.key_if_any()?)))?),
             8 => Note::Next(r.u64()?),
             9 => Note::Policy(r.text()?),
@@ -489,7 +509,10 @@ impl Manifest {
                 self.drop_wal();
             }
             Note::WalZone(_) => {}
-            Note::Front { position, seq } => {
+            Note::Front { position, seq, frame } => {
+                if position >= self.front.0 {
+                    self.front_frame = frame.or(self.front_frame);
+                }
                 self.front = (self.front.0.max(position), self.front.1.max(seq));
                 self.flushed.retain(|flushed| flushed.seq >= self.front.1);
                 self.drop_wal();
@@ -637,7 +660,7 @@ impl Manifest {
         each(&[
             Note::Policy(self.policy.clone()),
             Note::Jobs(self.jobs.clone()),
-            Note::Front { position: self.front.0, seq: self.front.1 },
+            Note::Front { position: self.front.0, seq: self.front.1, frame: self.front_frame },
             Note::Next(self.next),
         ]);
         self.flushed.iter().for_each(|flushed| each(&[Note::Flushed(flushed.clone())]));
@@ -671,6 +694,10 @@ mod tests {
             from: (id % 2 == 1).then(|| key(b"k")),
             marks: [key(b"a"), key(b"q")].into(),
         }
+    }
+
+    fn frame(at: u64) -> Option<WalFrame> {
+        Some(WalFrame { zone: 10, life: 1, at })
     }
 
     fn flushed(seq: u64, to: u8) -> Note {
@@ -722,7 +749,9 @@ mod tests {
             Note::WalZone(wal(9, 0)),
             Note::WalZone(wal(10, 100)),
             Note::WalZone(wal(11, 200)),
-            Note::Front { position: 150, seq: 12 },
+            Note::Front { position: 150, seq: 12, frame: frame(8192) },
+            Note::Front { position: 149, seq: 12, frame: frame(4096) },
+            Note::Front { position: 150, seq: 12, frame: None },
             flushed(11, 3),
             flushed(12, 4),
             flushed(20, 5),
@@ -730,6 +759,7 @@ mod tests {
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
         assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (9, (150, 12), 2));
+        assert_eq!(manifest.front_frame, frame(8192));
         let table = &manifest.tables[&2];
         assert_eq!((table.first(), table.live, table.group), (&b"c"[..], 50, Group { level: 5, part: 6 }));
         assert_eq!((manifest.jobs.len(), manifest.windows.len(), manifest.parts.len()), (3, 1, 3));
@@ -753,7 +783,8 @@ mod tests {
             Note::Gone(1),
             flushed(5, 1),
             flushed(6, 2),
-            Note::Front { position: 120, seq: 7 },
+            Note::Front { position: 110, seq: 7, frame: frame(4096) },
+            Note::Front { position: 120, seq: 7, frame: frame(8192) },
             flushed(8, 2),
             flushed(9, 2),
         ];

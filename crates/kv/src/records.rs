@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
 const UNTOLD: u64 = 8 << 20;
 
-/// Hands the whole frames of a zone of the log to `each`. Returns where it is damaged behind the log's `front`, in bytes from the zone's start; `None`: it is gone.
+/// Hands the whole frames of a zone of the log, from byte `from` of the zone on, to `each`. Returns where it is damaged behind the log's `front`, in bytes from
+/// the zone's start; `None`: it is gone.
 ///
 /// # Errors
 /// Those of `read` that are not about single blocks.
 pub(crate) fn frames(
     (zone, life, block): (&Zone, u64, u32),
-    front: u64,
+    (front, from): (u64, u64),
     read: &mut ReadZone<'_>,
     each: &mut EachFrame<'_>,
 ) -> Result<Option<Vec<u64>>> {
@@ -24,7 +25,7 @@ pub(crate) fn frames(
         Written::Untold => (zone.capacity, Some(UNTOLD)),
         Written::Gone => return Ok(None),
     };
-    let from = u64::from(block.max(4096));
+    let from = from.max(u64::from(block.max(4096)));
     let id = FrameId { file: wal::FILE, life };
     let scan = scan_payloads(read, id, (from, end.max(from)), block, reach, each)?;
     // A write that was cut off is the last one of its zone, and nobody was told of it. What stands before the log's front is in tables.

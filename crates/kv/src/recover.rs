@@ -7,7 +7,7 @@ use crate::core::file::TableFile;
 use crate::core::ranges::{Range, Ranges};
 use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
-use crate::manifest::{Flushed, MOST, MOST_NOTED, Manifest, Note, Places, Space, WalZone, notes, record};
+use crate::manifest::{Flushed, MOST, MOST_NOTED, Manifest, Note, Places, Space, WalFrame, WalZone, notes, record};
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::order::Order;
@@ -15,7 +15,7 @@ use crate::policy::{self, Policy, Ring, Sizes};
 use crate::ranges::RangeTombstone;
 use crate::records::{FoundRecord, Records, frames};
 use crate::space::{Spaces, UNNAMED, known};
-use crate::wal::{self, Wal, WalOptions};
+use crate::wal::{self, Frames, Wal, WalOptions};
 use imbrex_device::{Cause, Code, Error, Result, ZoneId, report_all};
 use imbrex_zones::frame::Frame;
 use imbrex_zones::log::{Batch, MetaLog};
@@ -102,6 +102,8 @@ struct Replay<'a> {
     unread: u64,
     /// Some of it could not be read so far.
     failed: bool,
+    /// What the drive has, from the front on.
+    frames: Frames,
     damage: Vec<String>,
 }
 
@@ -119,6 +121,7 @@ impl<'a> Replay<'a> {
             dropped,
             unread,
             failed,
+            frames: Frames::new(log_options(core)),
             damage,
         }
     }
@@ -263,8 +266,14 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
     Ok((log, manifest, spaces, damage))
 }
 
-/// Hands the log's bytes to the replay: those that the drive has, and those `left` in memory, where they come in the order of positions.
-fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &mut Replay<'_>) -> Result<()> {
+/// Hands the log's bytes to the replay: those that the drive has, from the frame of the `front` on, and those `left` in memory, where they come in the order of
+/// positions.
+fn read_log(
+    tenant: &Tenant,
+    (wal, front_frame): (&[WalZone], Option<WalFrame>),
+    left: Vec<LeftSegment>,
+    replay: &mut Replay<'_>,
+) -> Result<()> {
     let volume = tenant.volume();
     let report = report_all(volume.device().as_ref())?;
     let block = volume.geometry().block;
@@ -273,17 +282,21 @@ fn read_log(tenant: &Tenant, wal: &[WalZone], left: Vec<LeftSegment>, replay: &m
         let Some(zone) = report.get(found.zone as usize) else { continue };
         let start = volume.geometry().start(zone.id);
         let failed = Cell::new(false);
-        let mut read = |at: u64, buf: &mut [u8]| {
-            volume.read(buf, start + at, Cause::Recovery.into()).inspect_err(|_| failed.set(true))
+        let mut read =
+            |at: u64, buf: &mut [u8]| volume.read(buf, start + at, Cause::Wal.into()).inspect_err(|_| failed.set(true));
+        let is_of = |frame: &WalFrame| {
+            (frame.zone, frame.life) == (found.zone, found.life) && frame.at.is_multiple_of(u64::from(block))
         };
+        let from = front_frame.filter(is_of).map_or(0, |frame| frame.at);
         let mut each = |frame: &Frame, payload: &[u8]| {
             replay.failed |= failed.get();
             while let Some(segment) = left.next_if(|segment| segment.key.logical < frame.logical) {
                 replay.bytes(segment.key.logical, &segment.bytes, true);
             }
             replay.bytes(frame.logical, payload, false);
+            replay.frames.add(frame.logical, WalFrame { zone: found.zone, life: found.life, at: frame.at });
         };
-        let damaged = frames((zone, found.life, block), front, &mut read, &mut each)?;
+        let damaged = frames((zone, found.life, block), (front, from), &mut read, &mut each)?;
         if damaged.as_ref().is_none_or(|damaged| !damaged.is_empty()) {
             replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
         }
@@ -328,7 +341,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
     let (front, next) = manifest.front;
     let of_ranges = manifest.ranges.keys().next_back().copied().unwrap_or(0);
     let of_checkpoints = manifest.checkpoints.values().max().copied().unwrap_or(0);
-    let wal = manifest.wal.clone();
+    let (wal, front_frame) = (manifest.wal.clone(), manifest.front_frame);
     let commits = Committer::new(&zones, log);
     let core = Core::new(Parts {
         tenant: tenant.clone(),
@@ -343,14 +356,18 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         options,
         spaces,
     });
-    recover(&core, &wal, front, next.max(1))?;
+    recover(&core, (&wal, front_frame), (front, next.max(1)))?;
     Ok((core, policy))
 }
 
+fn log_options(core: &Core) -> WalOptions {
+    WalOptions { segment_bytes: core.options.segment_bytes }
+}
+
 /// Brings back what was written to the log and is in no table.
-fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Result<()> {
+fn recover(core: &Arc<Core>, (before, front_frame): (&[WalZone], Option<WalFrame>), front: (u64, u64)) -> Result<()> {
     let tenant = &core.tenant;
-    let mut replay = Replay::new(core, (front, next));
+    let mut replay = Replay::new(core, front);
     let mut left = tenant.left_behind();
     left.retain(|segment| segment.key.file == wal::FILE);
     left.sort_by_key(|segment| segment.key.logical);
@@ -361,8 +378,8 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
     }
     // What is read from here on no loss of power takes any more.
     tenant.volume().sync(Cause::Recovery.into())?;
-    read_log(tenant, before, left, &mut replay)?;
-    let Replay { records, in_memory, mut damage, dropped, unread, .. } = replay;
+    read_log(tenant, (before, front_frame), left, &mut replay)?;
+    let Replay { records, frames, in_memory, mut damage, dropped, unread, .. } = replay;
     if dropped > 0 {
         damage.push(format!(
             "{dropped} changes that were never synced are lost: the drive has lost power, or was restored from a copy"
@@ -377,7 +394,7 @@ fn recover(core: &Arc<Core>, before: &[WalZone], front: u64, next: u64) -> Resul
         core.visible.store((last / ANEW + 1) * ANEW - 1, Ordering::Release);
     }
     let names: Weak<Core> = Arc::downgrade(core);
-    core.set_wal(Wal::new(tenant, WalOptions { segment_bytes: core.options.segment_bytes }, names, end + 1));
+    core.set_wal(Wal::new(tenant, log_options(core), names, (end + 1, frames)));
     let wal = core.wal()?;
     for record in &in_memory {
         wal.append(true, &[record])?;

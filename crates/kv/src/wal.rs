@@ -7,13 +7,15 @@
 //! A zone is named in the metadata, durably, before a byte goes there. So a synced put is one write and one flush, and two more flushes each time the log
 //! comes to a new zone.
 
+use crate::manifest::WalFrame;
 use crate::sync::lock;
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use imbrex_zones::write::{
-    ByteWriter, Framing, NewZone, PlaceRequest, Rank, Step, WriteGuard, Writer, WriterSpec, WriterStart, Writers,
+    ByteWriter, Framing, NewZone, PlaceRequest, Placed, Rank, Step, WriteGuard, Writer, WriterSpec, WriterStart,
+    Writers,
 };
 use imbrex_zones::{OpenZone, Reservation, Tenant, Urgency, ZoneHeader, ZoneKeeper};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -42,12 +44,44 @@ struct Shared {
     tenant: Tenant,
     options: WalOptions,
     names: Weak<dyn ZoneNames>,
+    frames: Mutex<Frames>,
     /// The last section that was given a zone; its successor goes on there.
     last: Mutex<Option<Arc<Section>>>,
     /// What the opening found to be written again may use the reserve.
     recovering: AtomicBool,
     /// So may what is appended now.
     spare: AtomicBool,
+}
+
+/// Frames of the log that are on the drive, by the positions where they begin. Of frames in a zone that begin near one another only the first is here, so that
+/// small ones take little memory; an opening may read so many bytes too much.
+pub(crate) struct Frames {
+    all: BTreeMap<u64, WalFrame>,
+    /// Bytes.
+    apart: u64,
+}
+
+impl Frames {
+    /// None so far.
+    pub fn new(options: WalOptions) -> Frames {
+        Frames { all: BTreeMap::new(), apart: options.segment_bytes as u64 }
+    }
+
+    pub fn add(&mut self, position: u64, frame: WalFrame) {
+        let near = |last: &WalFrame| {
+            (last.zone, last.life) == (frame.zone, frame.life) && frame.at.wrapping_sub(last.at) < self.apart
+        };
+        if !self.all.last_key_value().is_some_and(|(_, last)| near(last)) {
+            self.all.insert(position, frame);
+        }
+    }
+
+    /// The last one that does not begin behind `position`. Those before it are forgotten.
+    fn of(&mut self, position: u64) -> Option<WalFrame> {
+        let (from, frame) = self.all.range(..=position).next_back().map(|(from, frame)| (*from, *frame))?;
+        self.all = self.all.split_off(&from);
+        Some(frame)
+    }
 }
 
 /// A stretch of the log.
@@ -197,7 +231,9 @@ impl Writer for Section {
                 }
                 Step::Resume { .. } => guard.resumed(),
                 Step::Announce { size } => guard.announced(size),
-                Step::Placed(..) => {}
+                Step::Placed(Placed { logical, zone, life, at, .. }, _) => {
+                    lock(&self.shared.frames).add(logical, WalFrame { zone: zone.0, life, at });
+                }
             }
         }
     }
@@ -211,12 +247,18 @@ impl Drop for Wal {
 }
 
 impl Wal {
-    /// A log that goes on at `start`.
-    pub fn new(tenant: &Tenant, options: WalOptions, names: Weak<dyn ZoneNames>, start: u64) -> Wal {
+    /// A log that goes on at `start`, behind `frames`.
+    pub fn new(
+        tenant: &Tenant,
+        options: WalOptions,
+        names: Weak<dyn ZoneNames>,
+        (start, frames): (u64, Frames),
+    ) -> Wal {
         let shared = Arc::new(Shared {
             tenant: tenant.clone(),
             options,
             names,
+            frames: Mutex::new(frames),
             last: Mutex::default(),
             recovering: AtomicBool::new(true),
             spare: AtomicBool::new(false),
@@ -246,6 +288,12 @@ impl Wal {
     fn current(&self) -> Arc<Section> {
         let last = lock(&self.sections).back().cloned();
         last.unwrap_or_else(|| self.begin_section(0))
+    }
+
+    /// A frame from which on an opening finds what stands at `position` and behind it, also if power fails with the next flush; the front never comes
+    /// back before it. `None`: that of the front before.
+    pub fn frame_of(&self, position: u64) -> Option<WalFrame> {
+        lock(&self.shared.frames).of(position)
     }
 
     /// Where the next record will stand, at the least.

@@ -505,6 +505,13 @@ impl State {
     }
 }
 
+impl Core {
+    /// Changes in records before this one are in tables: its position, and the number of its first change.
+    pub fn front(&self, (position, seq): (u64, u64)) -> Result<Note> {
+        Ok(Note::Front { position, seq, frame: self.wal()?.frame_of(position) })
+    }
+}
+
 impl ZoneNames for Core {
     fn name_zone(&self, zone: ZoneId, life: u64, position: u64) -> Result<()> {
         let seq = self.note(&[Note::WalZone(WalZone { zone: zone.0, life, position })]);

@@ -418,7 +418,7 @@ impl Salvage {
     ) -> Option<String> {
         let (zone, block) = (report.get(log.zone as usize)?, self.device.geometry().block);
         let mut read = |at: u64, buf: &mut [u8]| read_log_zone(self.device.as_ref(), ZoneId(log.zone), at, buf);
-        let damaged = match frames((zone, log.life, block), self.found.manifest.front.0, &mut read, each) {
+        let damaged = match frames((zone, log.life, block), (self.found.manifest.front.0, 0), &mut read, each) {
             Ok(Some(damaged)) => damaged.len(),
             Ok(None) => {
                 return Some(format!("Zone {} of the write-ahead log is gone: changes in it are lost.", log.zone));

@@ -71,8 +71,7 @@ pub(super) fn flush_frozen(core: &Arc<Core>, work: &mut Work, frozen: &Frozen) -
         next.frozen.retain(|other| !Arc::ptr_eq(&other.memory, &frozen.memory));
         next.tables = Arc::new(next.tables.with(core.order(), &tables, &[]));
         let end = (core.wal()?.end(), core.visible.load(Ordering::Acquire) + 1);
-        let (position, seq) = next.oldest_record().min(end);
-        notes.push(Note::Front { position, seq });
+        notes.push(core.front(next.oldest_record().min(end))?);
         core.set_view(next);
     }
     work.decide(core, &notes, Cause::Flush)

@@ -56,7 +56,7 @@ fn count(core: &Core, work: &mut Work, space: u16, tables: &[Arc<TableFile>]) ->
         let number = |table: &Arc<TableFile>| table.changed(|info| (info.seqs, info.ingested) = ((seq, seq), true));
         let tables: Vec<_> = tables.iter().map(number).collect();
         let mut notes: Vec<_> = tables.iter().map(|table| Note::Table(table.info.clone())).collect();
-        notes.push(Note::Front { position, seq: next });
+        notes.push(core.front((position, next))?);
         counted = work.decide(core, &notes, Cause::Flush);
         core.ingest(&tables, seq);
     }

@@ -99,7 +99,7 @@ fn front(core: &Core) -> Result<Option<Note>> {
         view.ranges.iter().any(|range| range.noted.is_some() && manifest.front.1 <= range.deleted.seq)
     });
     let empty = view.memory().all(|memory| memory.is_empty()) && view.ranges.oldest_record().is_none();
-    Ok((behind && empty).then_some(Note::Front { position: end, seq: next }))
+    if behind && empty { core.front((end, next)).map(Some) } else { Ok(None) }
 }
 
 /// Tables that were written while somebody read what a range deletes may still have that: only later ones are known to have nothing of it. `settled`: what was

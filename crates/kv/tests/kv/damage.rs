@@ -1,7 +1,7 @@
 //! A drive that fails alone, and bytes that are not what was written.
 
 use crate::support::{config, formatted, options, value};
-use imbrex_device::{Drive, HeapSurvivor, ZoneId};
+use imbrex_device::{Cause, Drive, HeapSurvivor, ZoneId};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_kv::Kv;
 use std::sync::Arc;
@@ -100,6 +100,61 @@ fn a_damaged_frame_of_what_is_in_tables_is_no_damage() {
     let store = bench.open();
     assert_eq!(store.damage(), [""; 0]);
     assert!((0..20).all(|n| store.get(&key(n)).unwrap() == Some(value(n, 300))));
+}
+
+/// So many keys, each synced, that the log has several frames in its first zone, of which the last is not in tables.
+fn flushed_and_one(bench: &Bench) {
+    let store = bench.open();
+    (0..100).for_each(|n| store.put(&key(n), &value(n, 300), n % 5 == 4).unwrap());
+    store.flush().unwrap();
+    store.put(b"last", b"1", true).unwrap();
+    store.flush().unwrap();
+    store.put(b"needed", b"2", true).unwrap();
+    store.put(b"very last", b"3", true).unwrap();
+    std::mem::forget(store);
+}
+
+#[test]
+fn an_opening_reads_the_log_from_its_front_on() {
+    let bench = Bench::new(&config());
+    flushed_and_one(&bench);
+    // What was flushed cannot be read any more, and nobody needs it.
+    bench.emulator.faults().media_error(bench.first_frame() / 4096 * 4096, 4096);
+    let read = || bench.emulator.stats().of(Cause::Wal).bytes_read;
+    // A second opening goes on with what the first one found.
+    for _ in 0..2 {
+        let before = read();
+        let store = bench.open();
+        assert_eq!(store.damage(), [""; 0]);
+        assert!((0..100).all(|n| store.get(&key(n)).unwrap() == Some(value(n, 300))));
+        assert_eq!(store.get(b"needed").unwrap(), Some(b"2".to_vec()));
+        assert_eq!(store.get(b"very last").unwrap(), Some(b"3".to_vec()));
+        assert!(read() - before < 2 * options().segment_bytes as u64, "{} bytes of the log", read() - before);
+        std::mem::forget(store);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_from_the_front_on_is_told() {
+    let bench = Bench::new(&config());
+    flushed_and_one(&bench);
+    let holds = |at: &u64| {
+        let mut block = vec![0; 4096];
+        bench.read(*at, &mut block);
+        block.windows(6).any(|bytes| bytes == b"needed")
+    };
+    let all = (bench.first_frame() / 4096..6 << 8).map(|block| block * 4096);
+    let frame = all.into_iter().find(holds).expect("a frame with the key");
+    bench.emulator.faults().flip_bits(frame + 64 + 40, 1).unwrap();
+    let store = bench.open();
+    assert!(
+        store.damage().iter().any(|sentence| sentence.contains("write-ahead log is damaged")),
+        "{:?}",
+        store.damage()
+    );
+    assert!((0..100).all(|n| store.get(&key(n)).unwrap() == Some(value(n, 300))));
+    assert_eq!(store.get(b"needed").unwrap(), None);
+    assert_eq!(store.get(b"very last").unwrap(), Some(b"3".to_vec()));
 }
 
 #[test]
