@@ -92,16 +92,31 @@ impl Records {
         if memory {
             self.memory_from = self.memory_from.min(self.end);
         }
-        self.part.extend_from_slice(bytes);
-        self.end = self.end.saturating_add(bytes.len() as u64);
-        if self.part.len() >= self.wanted {
-            self.take(each);
+        let mut rest = bytes;
+        // A record that was begun is copied until it is whole. Most are whole where they stand.
+        while !self.part.is_empty() && !rest.is_empty() {
+            let missing = self.wanted.saturating_sub(self.part.len()).max(1);
+            let (front, behind) = rest.split_at(missing.min(rest.len()));
+            self.part.extend_from_slice(front);
+            self.end = self.end.saturating_add(front.len() as u64);
+            rest = behind;
+            if self.part.len() >= self.wanted {
+                let mut part = std::mem::take(&mut self.part);
+                let done = part.len() - self.take(&part, each).len();
+                part.drain(..done);
+                self.part = part;
+            }
+        }
+        if !rest.is_empty() {
+            self.end = self.end.saturating_add(rest.len() as u64);
+            let begun = self.take(rest, each);
+            self.part.extend_from_slice(begun);
         }
     }
 
-    fn take(&mut self, each: &mut dyn FnMut(&FoundRecord<'_>)) {
-        let part = std::mem::take(&mut self.part);
-        let mut rest = &part[..];
+    /// Hands whole records of `bytes`, which end at the end, to `each`. Returns what is left.
+    fn take<'a>(&mut self, bytes: &'a [u8], each: &mut dyn FnMut(&FoundRecord<'_>)) -> &'a [u8] {
+        let mut rest = bytes;
         self.wanted = loop {
             let at = self.end - rest.len() as u64;
             match batch::read(self.salt, rest) {
@@ -116,8 +131,6 @@ impl Records {
                 Found::Cut(wanted) => break wanted,
             }
         };
-        let done = part.len() - rest.len();
-        self.part = part;
-        self.part.drain(..done);
+        rest
     }
 }

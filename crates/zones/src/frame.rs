@@ -135,6 +135,8 @@ pub struct Scan {
 
 /// Window of a scan: large enough that a scan streams, small enough to be nothing beside a segment.
 const WINDOW: usize = 1 << 20;
+/// That of a scan that hands out payloads: it has most frames whole, so that their payloads are copied nowhere.
+const PAYLOADS: usize = 4 << 20;
 
 struct Window<'a, 'b> {
     read: &'a mut ReadZone<'b>,
@@ -150,7 +152,11 @@ struct Window<'a, 'b> {
 impl<'a, 'b> Window<'a, 'b> {
     /// For reads from `from` (bytes from the zone's start) on, up to `end`.
     fn new(read: &'a mut ReadZone<'b>, from: u64, end: u64, block: u32) -> Self {
-        let size = usize::try_from(end.saturating_sub(from)).unwrap_or(WINDOW).min(WINDOW);
+        Window::of(WINDOW, read, from, end, block)
+    }
+
+    fn of(most: usize, read: &'a mut ReadZone<'b>, from: u64, end: u64, block: u32) -> Self {
+        let size = usize::try_from(end.saturating_sub(from)).unwrap_or(most).min(most);
         Window { read, untold: false, buf: AlignedBuf::zeroed(size), start: from, len: 0, end, block: block as usize }
     }
 
@@ -172,6 +178,29 @@ impl<'a, 'b> Window<'a, 'b> {
             self.len = want;
         }
         Ok(&self.buf[(at - self.start) as usize..self.len])
+    }
+
+    /// The payload of a frame, unchecked, where the window can have all of it; `None`: it is too large, or some of it cannot be read.
+    fn payload(&mut self, frame: &Frame) -> Result<Option<&[u8]>> {
+        let bytes = frame.footprint(self.block as u32) as usize;
+        let there = (self.start + self.len as u64).saturating_sub(frame.at) as usize;
+        if bytes > self.buf.len() || there == 0 {
+            return Ok(None);
+        }
+        if bytes > there {
+            // The part that is there moves to the front, and what follows is read behind it.
+            let from = (frame.at - self.start) as usize;
+            self.buf.copy_within(from..self.len, 0);
+            (self.start, self.len) = (frame.at, there);
+            let want = usize::try_from(self.end - frame.at).unwrap_or(self.buf.len()).min(self.buf.len());
+            match (self.read)(frame.at + there as u64, &mut self.buf[there..want]) {
+                Ok(()) => self.len = want,
+                Err(error) if is_local(&error, self.untold) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let from = (frame.at - self.start) as usize + FRAME_HEADER;
+        Ok(self.buf[..self.len].get(from..from + frame.len as usize))
     }
 
     /// Checks the payload of a frame; `keep` gets it.
@@ -236,7 +265,7 @@ pub fn scan_payloads(
     reach: Option<u64>,
     each: &mut EachFrame<'_>,
 ) -> Result<Scan> {
-    let window = Window { untold: reach.is_some(), ..Window::new(read, from, to, block) };
+    let window = Window { untold: reach.is_some(), ..Window::of(PAYLOADS, read, from, to, block) };
     let found = scan_window(window, id, (from, to), reach.unwrap_or(u64::MAX), u64::MAX, Some(each))?;
     Ok(if reach.is_some() { found.without_end() } else { found })
 }
@@ -280,6 +309,17 @@ fn scan_window(
         };
         let fits = frame.footprint(block) <= to - at;
         payload.clear();
+        if fits
+            && let Some(each) = &mut each
+            && let Some(payload) = window.payload(&frame)?
+            && crc32c::crc32c(payload) == frame.payload_crc
+        {
+            each(&frame, payload);
+            at += frame.footprint(block);
+            behind = at;
+            found.frames.push(frame);
+            continue;
+        }
         let whole = fits
             && match window.payload_ok(&frame, each.is_some().then_some(&mut payload)) {
                 Ok(ok) => ok,

@@ -6,12 +6,13 @@ use super::kv_store::{CACHE, DRIVE, KEY, MEMTABLE, MIB, PUTS, Plan, Store, VALUE
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
-use imbrex_device::{Drive, HeapSurvivor, Survivor};
-use imbrex_emulator::time::Pace;
-use imbrex_emulator::{Config, Emulator, Overrides, Profile};
+use imbrex_device::{Cause, Drive, HeapSurvivor, Survivor};
+use imbrex_emulator::time::{Pace, Seconds};
+use imbrex_emulator::{Config, Counts, Emulator, Overrides, Profile};
 use imbrex_kv::{Kv, Options as KvOptions};
 use imbrex_zones::{Exec, VolumeOptions};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -35,19 +36,23 @@ enum End {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
-    /// A random load of 80 GB at full size. `full`: then puts go on until the log is as long as it becomes.
-    Loaded { full: bool, end: End },
+    /// A random load of 80 GB at full size, with so many bytes of memory. `full`: then puts go on until the log is as long as it becomes.
+    Loaded { full: bool, end: End, memtable: u64 },
     /// Values of so many bytes, on a drive in memory that has the log, or has nothing of it.
     Replay { value: usize, on_drive: bool },
 }
 
 fn rows() -> Vec<(String, Case)> {
-    let loaded = |name: &str, full, end| (name.to_owned(), Case::Loaded { full, end });
-    let mut all = vec![
-        loaded("80 GB loaded, killed", false, End::Killed),
-        loaded("80 GB loaded, killed with a full log", true, End::Killed),
-        loaded("80 GB loaded, power lost with a full log", true, End::PowerLost),
-    ];
+    let mut all = Vec::new();
+    for memtable in [KvOptions::default().memtable_bytes as u64, MEMTABLE] {
+        let mut row = |how: &str, full, end| {
+            let name = format!("memtable {} MiB, 80 GB loaded, {how}", memtable / MIB);
+            all.push((name, Case::Loaded { full, end, memtable }));
+        };
+        row("killed", false, End::Killed);
+        row("killed with a full log", true, End::Killed);
+        row("power lost with a full log", true, End::PowerLost);
+    }
     for on_drive in [true, false] {
         let place = if on_drive { "log on the drive" } else { "log in the dead process's memory" };
         let row = |value| (format!("processor alone, {place}, values of {value} B"), Case::Replay { value, on_drive });
@@ -86,10 +91,50 @@ fn lengthen(store: &mut Store, keys: u64, memtable: u64, stopped: &dyn Fn() -> b
     Ok(())
 }
 
-fn loaded(full: bool, end: End, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
+/// What an opening took.
+struct Opening {
+    store: Kv,
+    drive: Emulator,
+    survivor: Option<Arc<HeapSurvivor>>,
+    /// Seconds of the thread.
+    cpu: f64,
+    counts: Counts,
+    /// Seconds of the drive by cause.
+    by_cause: BTreeMap<&'static str, Seconds>,
+}
+
+/// Opens what the dead process left. `kept`: the memory that outlives a process.
+fn open(drive: Emulator, kept: Option<HeapSurvivor>, kv: KvOptions) -> Result<Opening, Stop> {
+    drive.keep_own_time(Pace::Account).map_err(why)?;
+    drive.reset_stats();
+    let survivor = kept.map(Arc::new);
+    let memory = survivor.clone().map(|memory| memory as Arc<dyn Survivor>);
+    let cpu = on_cpu();
+    let store = Kv::open(Drive { device: Arc::new(drive.clone()), survivor: memory }, kv).map_err(why)?;
+    let cpu = (on_cpu() - cpu) as f64 / 1e9;
+    let by_cause = drive.time().map(|time| time.by_cause).unwrap_or_default();
+    Ok(Opening { store, counts: drive.stats().total, drive, survivor, cpu, by_cause })
+}
+
+/// The same store, of which all is in tables and nothing in the log.
+fn open_without_log(opening: &Opening, kv: KvOptions) -> Result<Opening, Stop> {
+    opening.store.flush().map_err(why)?;
+    open(opening.drive.fork().map_err(why)?, opening.survivor.as_ref().map(|memory| memory.snapshot()), kv)
+}
+
+/// Seconds of the drive at full size: only the log is longer then. Positioning and metadata are what they are: a store has as many tables at each scale.
+fn at_full_size(cause: &str, seconds: &Seconds, scale: f64) -> f64 {
+    let log = if cause == Cause::Wal.name() { scale } else { 1.0 };
+    seconds.busy() + seconds.transfer * (log - 1.0)
+}
+
+fn loaded((full, end, memtable): (bool, End, u64), options: &Options, stopped: &dyn Fn() -> bool) -> Result<Row, Stop> {
     let scale = u64::from(options.scale);
-    let kv = Store::options(&Plan::ring(0), options);
-    let memtable = MEMTABLE / scale;
+    let memtable = memtable / scale;
+    let mut kv = Store::options(&Plan::ring(0), options);
+    kv.memtable_bytes = memtable as usize;
+    // An opening may read a segment too much, which is small beside a log of full size.
+    kv.segment_bytes = (kv.segment_bytes / scale as usize).max(4096);
     let survivor = Arc::new(HeapSurvivor::new());
     let drive = Emulator::memory(&Store::config(options)?).map_err(why)?;
     let mut store = Store::with(drive, Some(survivor.clone()), kv.clone(), options.scale)?;
@@ -109,60 +154,46 @@ fn loaded(full: bool, end: End, options: &Options, stopped: &dyn Fn() -> bool) -
         End::PowerLost => (store.drive.after_power_loss(1).map_err(why)?, None),
     };
     drop((store, survivor));
-    drive.keep_own_time(Pace::Account).map_err(why)?;
-    drive.reset_stats();
-    let began = drive.time().map_or(0.0, |time| time.total.busy());
-    let by_cause = |drive: &Emulator| {
-        drive
-            .time()
-            .into_iter()
-            .flat_map(|time| time.by_cause)
-            .map(|(cause, of)| (cause, of.busy()))
-            .collect::<Vec<_>>()
-    };
-    let causes = by_cause(&drive);
-    let cpu = on_cpu();
-    let survivor = kept.map(|kept| Arc::new(kept) as Arc<dyn Survivor>);
-    let store = Kv::open(Drive { device: Arc::new(drive.clone()), survivor }, kv).map_err(why)?;
-    let cpu = (on_cpu() - cpu) as f64 / 1e9;
-    let seconds = drive.time().map_or(0.0, |time| time.total.busy()) - began;
-    let (counts, after) = (drive.stats().total, store.figures());
-    let full_size = scale as f64;
+    let opening = open(drive, kept, kv.clone())?;
+    let after = opening.store.figures();
     let mut row = Row {
         rule: Rule::All.name().into(),
-        device_seconds: Some(seconds),
-        bytes_read: Some(counts.bytes_read),
-        bytes_drive: Some(counts.bytes_written),
-        flushes: Some(counts.flushes),
+        device_seconds: Some(opening.by_cause.values().map(Seconds::busy).sum()),
+        bytes_read: Some(opening.counts.bytes_read),
+        bytes_drive: Some(opening.counts.bytes_written),
+        flushes: Some(opening.counts.flushes),
         ..Row::new("", DRIVE)
     };
-    for (cause, after) in by_cause(&drive) {
-        let spent = after - causes.iter().find(|(known, _)| *known == cause).map_or(0.0, |(_, before)| *before);
-        if spent > 0.0 {
-            row.figures.insert(format!("s at full size, {cause}"), spent * full_size);
-        }
+    let full_size = scale as f64;
+    let mut seconds = 0.0;
+    for (cause, of) in &opening.by_cause {
+        let of = at_full_size(cause, of, full_size);
+        row.figures.insert(format!("s at full size, {cause}"), of);
+        seconds += of;
     }
-    let log = before.log as f64;
-    row.figures.extend(
-        [
-            ("s of the drive at full size", seconds * full_size),
-            ("s of the processor, log at full size", cpu * full_size),
-            ("log before, memtables", log / memtable as f64),
-            ("log before at full size, MB", log * full_size / 1e6),
-            ("MB read at full size", counts.bytes_read as f64 * full_size / 1e6),
-            ("commands that read", counts.reads as f64),
-            ("commands that write", counts.writes as f64),
-            ("changes in memory after it, MB at full size", after.memory as f64 * full_size / 1e6),
-        ]
-        .map(|(name, value)| (name.to_owned(), value)),
-    );
-    row.figures.insert(SUM.into(), (seconds + cpu) * full_size);
     // What was acknowledged is there after a kill, to the last byte of it in memory.
     if end == End::Killed && after.memory < before.memory {
         row.invalid.push("changes that a dead process had in memory are gone; look into that first".into());
     }
-    row.invalid.extend(store.damage());
-    row.invalid.extend(store.check().map_err(why)?);
+    row.invalid.extend(opening.store.damage());
+    row.invalid.extend(opening.store.check().map_err(why)?);
+    let without = open_without_log(&opening, kv)?;
+    let cpu = without.cpu + (opening.cpu - without.cpu).max(0.0) * full_size;
+    row.figures.extend(
+        [
+            ("s of the drive at full size", seconds),
+            ("s of the processor at full size", cpu),
+            ("s of the processor without the log", without.cpu),
+            ("log before, memtables", before.log as f64 / memtable as f64),
+            ("log before at full size, MB", before.log as f64 * full_size / 1e6),
+            ("MB read of it, and of metadata, labels", opening.counts.bytes_read as f64 / 1e6),
+            ("commands that read", opening.counts.reads as f64),
+            ("commands that write", opening.counts.writes as f64),
+            ("changes in memory after it, MB at full size", after.memory as f64 * full_size / 1e6),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    row.figures.insert(SUM.into(), seconds + cpu);
     Ok(row)
 }
 
@@ -204,17 +235,19 @@ fn replay(value: usize, on_drive: bool, options: &Options) -> Result<Row, Stop> 
     let log = store.figures().log;
     let (forked, kept) = (drive.fork().map_err(why)?, survivor.snapshot());
     drop((store, drive, survivor));
-    let cpu = on_cpu();
-    let store = Kv::open(handle(&forked, Arc::new(kept)), kv).map_err(why)?;
-    let cpu = (on_cpu() - cpu) as f64 / 1e9;
+    let opening = open(forked, Some(kept), kv.clone())?;
+    let damage = opening.store.damage();
+    let without = open_without_log(&opening, kv)?;
+    let cpu = opening.cpu - without.cpu;
     let mut row = Row { rule: Rule::Whole.name().into(), operations: Some(puts), ..Row::new("", "memory, no clock") };
     row.figures.extend([
         (REPLAY.to_owned(), log as f64 / 1e6 / cpu),
         ("changes/s".to_owned(), puts as f64 / cpu),
         ("log, MB".to_owned(), log as f64 / 1e6),
-        ("s of the processor".to_owned(), cpu),
+        ("s of the processor".to_owned(), opening.cpu),
+        ("s of the processor without the log".to_owned(), without.cpu),
     ]);
-    row.invalid.extend(store.damage());
+    row.invalid.extend(damage);
     Ok(row)
 }
 
@@ -222,16 +255,27 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("record", format!("{KEY} + {VALUE} bytes, not compressible, where nothing else is said"));
     run.setting(
         "memory at full size",
-        format!("memtable {} MiB, cache {} MiB; the survivor has three memtables", MEMTABLE / MIB, CACHE / MIB),
+        format!(
+            "memtable by row, cache {} MiB; the survivor has three memtables of {} MiB",
+            CACHE / MIB,
+            MEMTABLE / MIB
+        ),
     );
     run.setting("log", "written, and never synced; it is read from the drive, but for what the survivor has");
-    run.setting("processor", "the time of the thread that opens; of the loaded rows it is multiplied by the scale like the drive's, which counts what does not depend on the log too often");
+    run.setting(
+        "full size",
+        "the log's transfers, and what the log takes of the processor, are multiplied by the scale; metadata, labels and positioning are what they are",
+    );
+    run.setting(
+        "processor",
+        "the time of the thread that opens; replay is that less the time of an opening of the same store without a log, which has the same survivor",
+    );
     for (name, case) in rows() {
         run.row(&name, |run| {
             let interrupted = run.interrupted.clone();
             let stopped = move || interrupted.load(std::sync::atomic::Ordering::Relaxed);
             match case {
-                Case::Loaded { full, end } => loaded(full, end, run.options, &stopped),
+                Case::Loaded { full, end, memtable } => loaded((full, end, memtable), run.options, &stopped),
                 Case::Replay { value, on_drive } => replay(value, on_drive, run.options),
             }
         })?;
