@@ -150,13 +150,13 @@ impl Plan {
     /// What a row says of memory.
     pub(super) fn memory(&self) -> String {
         let own = match self.store {
-            Stock::LevelDb => format!(", {} KiB of it in LevelDB", OWN / u64::from(self.scale) >> 10),
+            Stock::LevelDb => format!(", {} KiB of it in LevelDB", (OWN / u64::from(self.scale)) >> 10),
             Stock::RocksDb => String::new(),
         };
         format!(
             "at this scale two memtables of {} KiB, cache {} KiB{own}, survivor {} KiB",
             self.memtable >> 10,
-            CACHE / u64::from(self.scale) >> 10,
+            (CACHE / u64::from(self.scale)) >> 10,
             self.survivor() >> 10
         )
     }
@@ -332,5 +332,36 @@ impl Side for Driven {
         };
         let zones = self.observer.zones().iter().filter(used).count();
         row.figures.insert("zones in use".into(), zones as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_go_as_digits_and_moments_are_told_apart() {
+        assert_eq!(hex(b"u\0\xff"), "7500ff");
+        let at = |seconds: f64, user: f64, reads| Spent {
+            seconds,
+            user,
+            user_reads: reads,
+            by_cause: BTreeMap::from([("user_read", user), ("flush", seconds - user)]),
+            ..Spent::default()
+        };
+        let since = at(5.0, 3.0, 9).since(&at(4.0, 2.0, 4));
+        assert_eq!((since.seconds, since.user, since.user_reads), (1.0, 1.0, 5));
+        // What had no more is not there.
+        assert_eq!(since.by_cause, BTreeMap::from([("user_read", 1.0)]));
+    }
+
+    #[test]
+    fn memory_is_as_much_as_of_ring() {
+        for memtable in [MIB, 4 * MIB, 80 * MIB] {
+            let plan =
+                Plan { store: Stock::LevelDb, memtable, table: memtable, scale: 64, io_scale: 64, pace: Pace::Account };
+            let ring = memtable + (3 * memtable).max(16 * MIB);
+            assert_eq!(2 * memtable + plan.survivor(), ring);
+        }
     }
 }

@@ -325,6 +325,8 @@ const CHARTED: [&str; 6] = [
 ];
 
 type Points = Vec<(f64, f64)>;
+/// What draws a line for each row that charts have.
+type Lines<'a> = &'a dyn Fn(&dyn Fn(&[Look]) -> Points) -> Vec<Series>;
 
 /// A chart of lines over even axes.
 fn chart(file: &str, title: &str, (x, y): (&str, &str), lines: Vec<Series>) -> Chart {
@@ -338,7 +340,7 @@ fn chart(file: &str, title: &str, (x, y): (&str, &str), lines: Vec<Series>) -> C
 }
 
 /// Each merge, as in GearDB's figure 15: in the order in which they ended, and by how long they took.
-fn merge_charts(lines: &dyn Fn(&dyn Fn(&[Look]) -> Points) -> Vec<Series>) -> [Chart; 2] {
+fn merge_charts(lines: Lines) -> [Chart; 2] {
     let each = |looks: &[Look]| looks.last().map_or_else(Vec::new, |look| look.counts.each.clone());
     let ended =
         lines(&|looks| each(looks).into_iter().enumerate().map(|(n, seconds)| ((n + 1) as f64, seconds)).collect());
