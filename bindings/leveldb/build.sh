@@ -46,7 +46,7 @@ others() {
 tests() {
   plugin
   others
-  for program in env_contract_test level_crash leveldb_bench; do
+  for program in env_contract_test level_crash leveldb_bench leveldb_driven; do
     if stale "$out/$program"; then
       compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract"
       # The plug-in before LevelDB, so that leveldb::Env::Default() is its.

@@ -82,7 +82,7 @@ tests() {
   plugin
   others
   echo '#include "imbrex.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -fsyntax-only -I"$out" -x c -
-  for program in fs_contract_test rocks_crash apt_lists; do
+  for program in fs_contract_test rocks_crash apt_lists rocksdb_driven; do
     if stale "$out/$program"; then
       compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract"
       # shellcheck disable=SC2086

@@ -29,6 +29,7 @@ mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
 mod kv_cpu;
+mod kv_driven;
 mod kv_gear;
 mod kv_keys;
 mod kv_reopen;

@@ -4,7 +4,7 @@ use super::Stop;
 use crate::process::cpu_seconds;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// How often it is looked at.
@@ -24,17 +24,25 @@ impl Running {
     ///
     /// It runs under `setpriv` (of util-linux), by which it is killed should this process be.
     pub(super) fn start(command: &Command, dir: &Path) -> Result<Running, Stop> {
-        Self::begin(command, dir, Stdio::null())
+        Self::begin(command, dir, Stdio::null(), None)
     }
 
     /// The same of a program that waits for words at its standard input.
     pub(super) fn start_told(command: &Command, dir: &Path) -> Result<(Running, ChildStdin), Stop> {
-        let mut running = Self::begin(command, dir, Stdio::piped())?;
+        let mut running = Self::begin(command, dir, Stdio::piped(), None)?;
         let input = running.child.stdin.take().ok_or("the program has no standard input")?;
         Ok((running, input))
     }
 
-    fn begin(command: &Command, dir: &Path, input: Stdio) -> Result<Running, Stop> {
+    /// The same of a program that also answers at its standard output, which does not go to a file then.
+    pub(super) fn start_asked(command: &Command, dir: &Path) -> Result<(Running, ChildStdin, ChildStdout), Stop> {
+        let mut running = Self::begin(command, dir, Stdio::piped(), Some(Stdio::piped()))?;
+        let input = running.child.stdin.take().ok_or("the program has no standard input")?;
+        let output = running.child.stdout.take().ok_or("the program has no standard output")?;
+        Ok((running, input, output))
+    }
+
+    fn begin(command: &Command, dir: &Path, input: Stdio, output: Option<Stdio>) -> Result<Running, Stop> {
         let name = command.get_program().to_string_lossy().into_owned();
         let (stdout, stderr) = (dir.join("stdout"), dir.join("stderr"));
         let file = |path: &Path| File::create(path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())));
@@ -49,7 +57,8 @@ impl Running {
         if let Some(dir) = command.get_current_dir() {
             guarded.current_dir(dir);
         }
-        guarded.stdin(input).stdout(file(&stdout)?).stderr(file(&stderr)?);
+        let output = output.map_or_else(|| file(&stdout).map(Stdio::from), Ok)?;
+        guarded.stdin(input).stdout(output).stderr(file(&stderr)?);
         let child = guarded
             .spawn()
             .map_err(|e| Stop::Failed(format!("setpriv: {e}; install util-linux, which has it, to run {name}")))?;

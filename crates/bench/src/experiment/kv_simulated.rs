@@ -52,6 +52,8 @@ const MILLION: u64 = 1_000_000;
 const USUAL: u32 = 90;
 /// Parts of a load after which it is looked at.
 const LOOKS: u64 = 20;
+/// Seconds of a merge that is long.
+const LONG: f64 = 60.0;
 
 fn ring(sizes: Sizes) -> Box<dyn Policy> {
     Box::new(Ring::new(sizes))
@@ -232,6 +234,17 @@ fn spread(fills: &[f64], from: f64, to: f64) -> (f64, f64) {
     (fills.iter().sum::<f64>() / count, within as f64 * 100.0 / count)
 }
 
+/// How long merges took, one by one: of all that ended so many percent took no longer.
+fn merges(row: &mut Row, each: &[f64]) {
+    let mut sorted = each.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |percent: usize| sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(0.0);
+    row.figures.extend([10, 50, 90, 99].map(|percent| (format!("a merge, s, p{percent}"), at(percent))));
+    let long = sorted.iter().filter(|seconds| **seconds > LONG).sum::<f64>();
+    let part = long * 100.0 / sorted.iter().sum::<f64>().max(1e-9) + 0.0;
+    row.figures.insert(format!("part of the time in merges of more than {LONG} s, %"), part);
+}
+
 /// What a load was like after each quarter.
 fn quarters(row: &mut Row, looks: &[Look], scale: u64) {
     let mut before = (0.0, 0.0);
@@ -296,22 +309,57 @@ fn row_of(plan: &Plan, scale: u64, played: &Played) -> Row {
         ("partitions", model.parts() as f64),
     ];
     row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    merges(&mut row, &counts.each);
     quarters(&mut row, looks, scale);
     row
 }
 
 /// Rows that charts have; all are more than there are colours.
-const CHARTED: [&str; 5] = [
+const CHARTED: [&str; 6] = [
     "ring",
     "gear",
     "gear as in the code",
+    "leveled",
     "leveled on a log, greedy cleaning, 280 zones",
     "leveled on a log, cost-benefit cleaning, 280 zones",
 ];
 
 type Points = Vec<(f64, f64)>;
+/// What draws a line for each row that charts have.
+type Lines<'a> = &'a dyn Fn(&dyn Fn(&[Look]) -> Points) -> Vec<Series>;
 
-/// Charts like GearDB's figures 3, 4, 11, 16 and 17.
+/// A chart of lines over even axes.
+fn chart(file: &str, title: &str, (x, y): (&str, &str), lines: Vec<Series>) -> Chart {
+    Chart {
+        file: file.into(),
+        title: title.into(),
+        x: Axis::even(x),
+        y: Axis::even(y),
+        shape: ChartShape::Lines(lines),
+    }
+}
+
+/// Each merge, as in GearDB's figure 15: in the order in which they ended, and by how long they took.
+fn merge_charts(lines: Lines) -> [Chart; 2] {
+    let each = |looks: &[Look]| looks.last().map_or_else(Vec::new, |look| look.counts.each.clone());
+    let ended =
+        lines(&|looks| each(looks).into_iter().enumerate().map(|(n, seconds)| ((n + 1) as f64, seconds)).collect());
+    let sorted = lines(&|looks| {
+        let mut all = each(looks);
+        // A logarithm has no place for what took no time.
+        all.retain(|seconds| *seconds > 0.0);
+        all.sort_by(f64::total_cmp);
+        let count = all.len().max(1) as f64;
+        all.into_iter().enumerate().map(|(n, seconds)| ((n + 1) as f64 * 100.0 / count, seconds)).collect()
+    });
+    let title = "Seconds of each merge, one after the other";
+    let one =
+        Chart { shape: ChartShape::Points(ended), ..chart("merges", title, ("merges that ended", "s"), Vec::new()) };
+    let two = chart("merges-sorted", "The same, the shortest first", ("% of merges", "s"), sorted);
+    [one, Chart { y: Axis::log("s"), ..two }]
+}
+
+/// Charts like GearDB's figures 3, 4, 11 and 15 to 17.
 fn charts(names: &[String], all: &[Option<Vec<Look>>], scale: u64) -> Vec<Chart> {
     let lines = |of: &dyn Fn(&[Look]) -> Points| {
         let line = |(name, looks): (&String, &Option<Vec<Look>>)| {
@@ -343,27 +391,33 @@ fn charts(names: &[String], all: &[Option<Vec<Look>>], scale: u64) -> Vec<Chart>
     let part = |before: &Counts, now: &Counts, seconds: f64| (now.cleaning - before.cleaning) * 100.0 / seconds;
     let rate =
         |before: &Counts, now: &Counts, seconds: f64| ((now.operations - before.operations) * scale) as f64 / seconds;
-    let chart = |file: &str, title: &str, x: &str, y: &str, lines| Chart {
-        file: file.into(),
-        title: title.into(),
-        x: Axis::even(x),
-        y: Axis::even(y),
-        shape: ChartShape::Lines(lines),
-    };
-    vec![
-        chart("cleaning", "Time in cleaning", "puts", "%", between(&part)),
-        chart("valid", "Bytes of tables over all zones", "puts", "%", over(|look| look.valid * 100.0)),
-        chart("rate", "Random load of 80 GB", "puts", "puts/s", between(&rate)),
-        chart("wa", "Write amplification as the load goes on", "puts", "WA", over(|look| look.counts.amplification())),
+    let mut all = vec![
+        chart("cleaning", "Time in cleaning", ("puts", "%"), between(&part)),
+        chart("valid", "Bytes of tables over all zones", ("puts", "%"), over(|look| look.valid * 100.0)),
+        chart("rate", "Random load of 80 GB", ("puts", "puts/s"), between(&rate)),
         chart(
-            "zones-40",
-            "Zones in use that are full so far at most, after 40 GB",
-            "% full",
-            "% of zones",
-            fills(LOOKS / 2),
+            "wa",
+            "Write amplification as the load goes on",
+            ("puts", "WA"),
+            over(|look| look.counts.amplification()),
         ),
-        chart("zones-80", "The same, after 80 GB", "% full", "% of zones", fills(LOOKS)),
-    ]
+    ];
+    all.extend(merge_charts(&lines));
+    all.extend((1..=4).flat_map(|quarter| {
+        let (gb, fills) = (quarter * 20, fills(LOOKS / 4 * quarter));
+        let by_zone = fills.iter().map(|series| Series {
+            name: series.name.clone(),
+            points: series.points.iter().enumerate().map(|(n, (full, _))| ((n + 1) as f64, *full)).collect(),
+        });
+        let by_zone = by_zone.collect();
+        let title = format!("Zones in use after {gb} GB, the emptiest first, and how full each is");
+        let part = format!("Zones in use that are full so far at most, after {gb} GB");
+        [
+            chart(&format!("zones-{gb}-each"), &title, ("zones", "% full"), by_zone),
+            chart(&format!("zones-{gb}"), &part, ("% full", "% of zones"), fills),
+        ]
+    }));
+    all
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {

@@ -35,9 +35,9 @@ const READS: u64 = 256_000;
 /// the sum is equal.
 const SURVIVOR: u64 = 512 * MIB;
 /// LevelDB's own part of [`CACHE`] while it loads, its default. bluefs has the rest: LevelDB reads what it compacts block by block.
-const OWN: u64 = 8 * MIB;
+pub(super) const OWN: u64 = 8 * MIB;
 /// Bits of a filter for each key.
-const BITS: u32 = 10;
+pub(super) const BITS: u32 = 10;
 /// With this row the others are compared.
 const RING: &str = "ring";
 const DIAL: &str = "ring, bottom at least 90 %";
@@ -52,7 +52,7 @@ enum Side {
 
 /// How RocksDB compacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+pub(super) enum Shape {
     /// As it comes, but for sizes.
     Leveled,
     /// Puts wait before compactions are behind by more than a few zones.
@@ -391,30 +391,21 @@ fn follow(run: &Run, command: &Command, image: &Path, dir: &Path, database: Opti
     Ok(Followed { moments, peak, failed })
 }
 
-/// The flags of `db_bench` beside what it does.
-fn rocks(shape: Shape, keys: u64, options: &Options) -> Vec<String> {
-    let scaled = |bytes: u64| (bytes / u64::from(options.scale)).max(4096);
+/// RocksDB's options by their names. `db_bench` has the same names for them. Sizes of memtable and tables are divided already.
+pub(super) fn rocks_options(shape: Shape, (memtable, table): (u64, u64), scale: u32) -> Vec<(&'static str, u64)> {
+    let scaled = |bytes: u64| (bytes / u64::from(scale)).max(4096);
     let base = if shape == Shape::Tight { 4 * GIB } else { GIB };
-    let mut flags = vec![
-        ("num", keys),
-        ("key_size", KEY),
-        ("value_size", VALUE),
-        ("seed", 1),
-        ("sync", 0),
-        ("threads", 1),
-        ("write_buffer_size", scaled(MEMTABLE)),
+    let mut all = vec![
+        ("write_buffer_size", memtable),
         ("max_write_buffer_number", 2),
-        // Compactions overshoot by half a per cent.
-        ("target_file_size_base", scaled(ZONE) / 100 * 98),
+        ("target_file_size_base", table),
         ("compaction_readahead_size", scaled(2 * MIB)),
         ("writable_file_max_buffer_size", scaled(MIB)),
         ("max_background_jobs", 4),
-        ("cache_size", scaled(CACHE)),
-        ("bloom_bits", u64::from(BITS)),
         ("max_bytes_for_level_base", scaled(base)),
     ];
-    flags.extend(match shape {
-        Shape::Leveled => vec![
+    all.extend(match shape {
+        Shape::Leveled | Shape::Universal => vec![
             ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
             ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
         ],
@@ -425,12 +416,28 @@ fn rocks(shape: Shape, keys: u64, options: &Options) -> Vec<String> {
             ("level0_slowdown_writes_trigger", 8),
             ("level0_stop_writes_trigger", 12),
         ],
-        Shape::Universal => vec![
-            ("compaction_style", 1),
-            ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
-            ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
-        ],
     });
+    all
+}
+
+/// The flags of `db_bench` beside what it does.
+fn rocks(shape: Shape, keys: u64, options: &Options) -> Vec<String> {
+    let scaled = |bytes: u64| (bytes / u64::from(options.scale)).max(4096);
+    let mut flags = vec![
+        ("num", keys),
+        ("key_size", KEY),
+        ("value_size", VALUE),
+        ("seed", 1),
+        ("sync", 0),
+        ("threads", 1),
+        ("cache_size", scaled(CACHE)),
+        ("bloom_bits", u64::from(BITS)),
+    ];
+    // Compactions overshoot by half a per cent.
+    flags.extend(rocks_options(shape, (scaled(MEMTABLE), scaled(ZONE) / 100 * 98), options.scale));
+    if shape == Shape::Universal {
+        flags.push(("compaction_style", 1));
+    }
     let mut flags: Vec<String> = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
     flags.push("--compression_type=none".into());
     flags

@@ -157,7 +157,7 @@ pub(super) struct Store {
 #[derive(Clone, Default)]
 pub(super) struct At {
     pub(super) seconds: f64,
-    by_cause: BTreeMap<&'static str, f64>,
+    pub(super) by_cause: BTreeMap<&'static str, f64>,
     pub(super) counts: imbrex_emulator::Counts,
 }
 
@@ -296,12 +296,22 @@ impl Store {
         self.put_key(&key(n))
     }
 
+    /// Puts a random value of so many bytes.
+    pub(super) fn put_value(&mut self, key: &[u8], bytes: usize, sync: bool) -> Result<(), Stop> {
+        self.value.resize(bytes, 0);
+        self.put_as(key, sync)
+    }
+
     /// Puts a random value.
-    pub(super) fn put_key(&mut self, key: &[u8]) -> Result<(), Stop> {
+    fn put_key(&mut self, key: &[u8]) -> Result<(), Stop> {
+        self.put_as(key, false)
+    }
+
+    fn put_as(&mut self, key: &[u8], sync: bool) -> Result<(), Stop> {
         self.random.fill(&mut self.value[..]);
         match &mut self.ingest {
             Some(ingest) => ingest.put(key, &self.value),
-            None => self.kv.put(key, &self.value, false),
+            None => self.kv.put(key, &self.value, sync),
         }
         .map_err(why)?;
         self.puts += 1;

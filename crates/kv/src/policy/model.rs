@@ -71,6 +71,8 @@ pub struct Counts {
     pub jobs: u64,
     /// Seconds of all merges, and of the longest job.
     pub merging: (f64, f64),
+    /// Seconds of each job, in the order in which they ended.
+    pub each: Vec<f64>,
     /// Seconds of cleaning.
     pub cleaning: f64,
     /// Seconds that a put waited at most.
@@ -393,9 +395,7 @@ impl Model {
                     self.counts.merging.1 = self.counts.merging.1.max(running.seconds);
                 }
             }
-            Choice::End => {
-                self.jobs.pop();
-            }
+            Choice::End => self.counts.each.extend(self.jobs.pop().map(|running| running.seconds)),
             Choice::Relabel(tables, group) => self.relabel(&tables, group),
             Choice::Bounds(parts) => self.divide(parts),
             Choice::Window(window) => self.window(window),

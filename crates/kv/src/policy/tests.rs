@@ -78,6 +78,10 @@ fn a_log_that_is_cleaned_has_free_zones_and_loses_nothing() {
         assert_eq!(model.fills().len(), model.used() as usize);
         model.settle(true).unwrap();
         model.check().unwrap();
+        // Each merge has ended, and they are all that took time.
+        let (each, all) = (&model.counts.each, model.counts.merging.0);
+        assert_eq!(each.len() as u64, model.counts.jobs);
+        assert!((each.iter().sum::<f64>() - all).abs() < 1e-6 * all, "{all}: {each:?}");
     }
 }
 
