@@ -829,6 +829,15 @@ imbrex_error *imbrex_kv_get(const imbrex_kv *kv,
                             size_t key_len,
                             imbrex_kv_value **out);
 
+// The values of `count` keys, all at one moment, which is now or a snapshot's. Stores `count` values, in the order of the keys, and NULL for each that is not
+// there; after an error all are NULL. Up to reads-at-once=N of the URI reads of the drive are under way at once.
+imbrex_error *imbrex_kv_multi_get(const imbrex_kv *kv,
+                                  const imbrex_kv_snapshot *at,
+                                  size_t count,
+                                  const void *const *keys,
+                                  const size_t *key_lens,
+                                  imbrex_kv_value **out);
+
 // The bytes of a value, valid as long as the value, and how many in `len`, which may be NULL. NULL and 0 for NULL; never NULL for a value.
 const void *imbrex_kv_value_data(const imbrex_kv_value *value,
                                  size_t *len);

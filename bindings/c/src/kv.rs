@@ -515,6 +515,44 @@ pub unsafe extern "C" fn imbrex_kv_get(
     })
 }
 
+/// The values of `count` keys, all at one moment, which is now or a snapshot's. Stores `count` values, in the order of the keys, and NULL for each that is not
+/// there; after an error all are NULL. Up to reads-at-once=N of the URI reads of the drive are under way at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_kv_multi_get(
+    kv: *const imbrex_kv,
+    at: *const imbrex_kv_snapshot,
+    count: usize,
+    keys: *const *const c_void,
+    key_lens: *const usize,
+    out: *mut *mut imbrex_kv_value,
+) -> *mut imbrex_error {
+    guard(|| {
+        wanted(out)?;
+        for i in 0..count {
+            // SAFETY: the crate's contract.
+            unsafe { put(out.wrapping_add(i), null_mut())? };
+        }
+        if count > 0 && (keys.is_null() || key_lens.is_null()) {
+            return Err(invalid("the keys, or their lengths, are NULL"));
+        }
+        // SAFETY: the crate's contract.
+        let key = |i| unsafe { key_of(*keys.wrapping_add(i), *key_lens.wrapping_add(i)) };
+        let all = (0..count).map(key).collect::<Result<Vec<_>>>()?;
+        // SAFETY: the crate's contract.
+        let (kv, at) = unsafe { (reference(kv)?, at.as_ref()) };
+        let values = match at {
+            Some(at) => kv.kv.multi_get_at(&at.snapshot, &all)?,
+            None => kv.kv.multi_get(&all)?,
+        };
+        for (i, bytes) in values.into_iter().enumerate() {
+            let value = bytes.map_or(null_mut(), |bytes| Box::into_raw(Box::new(imbrex_kv_value { bytes })));
+            // SAFETY: the crate's contract.
+            unsafe { put(out.wrapping_add(i), value)? };
+        }
+        Ok(())
+    })
+}
+
 /// Bytes, and how many where somebody wants to know.
 ///
 /// # Safety

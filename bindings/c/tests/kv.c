@@ -79,6 +79,40 @@ static int downwards(void *state, const void *a, size_t a_len, const void *b, si
 static unsigned long compared;
 static const imbrex_kv_order numbers = {"numbers downwards", downwards, &compared};
 
+/* Many keys at once, at one moment. */
+static void many_keys(const char *uri) {
+  imbrex_kv *kv = NULL;
+  done(imbrex_kv_open(uri, "many", NULL, IMBREX_KV_CREATE, &kv));
+  put(kv, "a", "1");
+  put(kv, "b", "");
+  imbrex_kv_snapshot *before = NULL;
+  done(imbrex_kv_snapshot_new(kv, &before));
+  put(kv, "a", "2");
+  const void *keys[] = {"b", "never", "a", "a"};
+  const size_t lens[] = {1, 5, 1, 1};
+  for (int now = 0; now < 2; now++) {
+    imbrex_kv_value *values[4];
+    done(imbrex_kv_multi_get(kv, now ? NULL : before, 4, keys, lens, values));
+    size_t len = 99;
+    CHECK(imbrex_kv_value_data(values[0], &len) != NULL && len == 0);
+    CHECK(values[1] == NULL);
+    for (int i = 2; i < 4; i++) {
+      CHECK(memcmp(imbrex_kv_value_data(values[i], &len), now ? "2" : "1", 1) == 0 && len == 1);
+    }
+    for (int i = 0; i < 4; i++) {
+      imbrex_kv_value_free(values[i]);
+    }
+  }
+  imbrex_kv_value *none[2] = {(imbrex_kv_value *)&kv, (imbrex_kv_value *)&kv};
+  done(imbrex_kv_multi_get(kv, NULL, 0, NULL, NULL, none));
+  refused(imbrex_kv_multi_get(kv, NULL, 2, NULL, lens, none), IMBREX_INVALID_ARGUMENT, "NULL");
+  CHECK(none[0] == NULL && none[1] == NULL);
+  refused(imbrex_kv_multi_get(kv, NULL, 2, keys, NULL, none), IMBREX_INVALID_ARGUMENT, "NULL");
+  refused(imbrex_kv_multi_get(kv, NULL, 1, keys, lens, NULL), IMBREX_INVALID_ARGUMENT, "NULL");
+  imbrex_kv_snapshot_free(before);
+  imbrex_kv_close(kv);
+}
+
 static void keys_and_values(const char *uri) {
   imbrex_kv *kv = NULL, *again = NULL;
   done(imbrex_kv_open(uri, NULL, NULL, IMBREX_KV_OPEN, &kv));
@@ -803,6 +837,7 @@ int main(int count, char **arguments) {
     care(uri);
     many_threads(uri);
     nothing(uri);
+    many_keys(uri);
   } else if (strcmp(what, "die") == 0) {
     done(imbrex_kv_know(&numbers));
     done(imbrex_kv_open(uri, "dead", NULL, IMBREX_KV_CREATE_NEW, &kv));

@@ -24,6 +24,7 @@ mod salvage;
 mod space;
 mod sync;
 pub mod table;
+mod together;
 mod ttl;
 mod wal;
 mod work;

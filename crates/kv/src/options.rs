@@ -3,7 +3,7 @@
 use crate::order::{Bytewise, Order};
 use crate::policy::{Policy, Sizes};
 use crate::table::TableOptions;
-use imbrex_zones::VolumeOptions;
+use imbrex_zones::{Exec, VolumeOptions};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,9 @@ pub struct Options {
     pub bottom: u32,
     /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
     pub lease: Duration,
+    /// Reads of the drive that a [multi-get](crate::Kv::multi_get), or an iterator that seeks in several runs, has under way at once. With [`Exec::Inline`] it is one, so that
+    /// each run of a program is the same.
+    pub reads_at_once: usize,
     /// Bytes of one write of the write-ahead log.
     pub segment_bytes: usize,
     /// How the volume is opened.
@@ -53,9 +56,17 @@ impl Default for Options {
             make_policy: None,
             bottom: 0,
             lease: Duration::from_secs(600),
+            reads_at_once: 16,
             segment_bytes: 1 << 20,
             volume: VolumeOptions::default(),
         }
+    }
+}
+
+impl Options {
+    /// Reads that may be under way at once.
+    pub(crate) fn reads(&self) -> usize {
+        if matches!(self.volume.exec, Exec::Inline) { 1 } else { self.reads_at_once }
     }
 }
 

@@ -120,6 +120,7 @@ impl Engine for Store {
             given.one_of(&names).map(|name| o.policy = Some(name.into()))
         }),
         ("lease", |o, given| given.number(0..=1 << 32).map(|seconds| o.lease = Duration::from_secs(seconds))),
+        ("reads-at-once", |o, given| given.number(1..=256).map(|reads| o.reads_at_once = reads as usize)),
         ("bottom", |o, given| given.number(0..=99).map(|percent| o.bottom = percent as u32)),
     ];
     type Options = Options;

@@ -166,6 +166,29 @@ impl Kv {
         read::get(self.core(), &self.core().view(), &keys::full(self.space, key), at.reader.seq)
     }
 
+    /// The values of keys, all as they are at one moment, in the order of the keys. Up to `reads-at-once` reads of the drive are under way at once.
+    ///
+    /// # Errors
+    /// Those of [`Kv::get`], of the first key that has one.
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.read_all(&Reader::now(self.core()), keys)
+    }
+
+    /// The same at a moment.
+    ///
+    /// # Errors
+    /// Those of [`Kv::get_at`], of the first key that has one.
+    pub fn multi_get_at(&self, at: &Snapshot, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.own(at)?;
+        self.read_all(&at.reader, keys)
+    }
+
+    fn read_all(&self, reader: &Reader, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        keys.iter().for_each(|_| self.core().counters.get());
+        let keys: Vec<_> = keys.iter().map(|key| keys::full(self.space, key)).collect();
+        read::multi_get(self.core(), &self.core().view(), &keys, reader.seq)
+    }
+
     /// Gives a key a value. `sync`: it is durable when this returns; else it outlives the process.
     ///
     /// # Errors

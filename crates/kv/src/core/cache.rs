@@ -47,6 +47,10 @@ impl Blocks for Cache {
     fn block(&self, table: u64, at: u64, load: &mut dyn FnMut() -> Result<Arc<Block>>) -> Result<Arc<Block>> {
         self.0.get_or_insert_with(&(table, at), load)
     }
+
+    fn peek(&self, table: u64, at: u64) -> Option<Arc<Block>> {
+        self.0.peek(&(table, at))
+    }
 }
 
 #[cfg(test)]

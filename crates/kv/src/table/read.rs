@@ -28,6 +28,9 @@ pub trait Source: Send + Sync {
 pub trait Blocks: Send + Sync {
     /// The block at `at` in the table of this number: the one that is cached, or what `load` reads.
     fn block(&self, table: u64, at: u64, load: &mut dyn FnMut() -> Result<Arc<Block>>) -> Result<Arc<Block>>;
+
+    /// The block, if it is cached. That is no use of it.
+    fn peek(&self, table: u64, at: u64) -> Option<Arc<Block>>;
 }
 
 /// No cache.
@@ -37,6 +40,10 @@ pub struct Uncached;
 impl Blocks for Uncached {
     fn block(&self, _: u64, _: u64, load: &mut dyn FnMut() -> Result<Arc<Block>>) -> Result<Arc<Block>> {
         load()
+    }
+
+    fn peek(&self, _: u64, _: u64) -> Option<Arc<Block>> {
+        None
     }
 }
 
@@ -188,6 +195,18 @@ impl Table {
         let Some(handle) = self.look_up(What::Top, top, self.parts.top_at(), to, key)? else { return Ok(None) };
         let index = self.block(What::Index, handle, None)?;
         self.look_up(What::Index, &index, handle.at, to, key)
+    }
+
+    /// Whether the drive has to be asked for the block of the first entry that is not before `to`. Damage is for whoever reads it.
+    pub fn would_read(&self, to: (&[u8], u64)) -> bool {
+        let (table, mut key) = (self.properties.identity.table, Vec::new());
+        let Some(top) = &self.top else { return false };
+        let Ok(Some(at)) = self.look_up(What::Top, top, self.parts.top_at(), to, &mut key) else { return false };
+        let Some(index) = self.blocks.peek(table, at.at) else { return true };
+        match self.look_up(What::Index, &index, at.at, to, &mut key) {
+            Ok(Some(data)) => self.blocks.peek(table, data.at).is_none(),
+            _ => false,
+        }
     }
 
     /// Where the block stands that an index block at `at` names for `to`.

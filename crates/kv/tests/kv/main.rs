@@ -17,3 +17,4 @@ mod size;
 mod spaces;
 mod support;
 mod threads;
+mod together;
