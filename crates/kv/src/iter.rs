@@ -142,7 +142,7 @@ impl Iter {
         self.at = None;
         let key = full(self.space, key);
         self.walk(false, |walk, _| {
-            walk.seek(Some((&key, u64::MAX)))?;
+            walk.merged.seek(Some((&key, u64::MAX)))?;
             walk.settle_on()
         })
     }
@@ -155,7 +155,7 @@ impl Iter {
         self.at = None;
         let first = begin(self.space);
         self.walk(false, |walk, _| {
-            walk.seek(Some((&first, u64::MAX)))?;
+            walk.merged.seek(Some((&first, u64::MAX)))?;
             walk.settle_on()
         })
     }
@@ -195,7 +195,7 @@ impl Iter {
         let Some(key) = self.at.as_ref().map(|(key, _)| key.clone()) else { return Ok(()) };
         self.walk(false, |walk, goes_on| {
             if !goes_on {
-                walk.seek(Some((&key, 0)))?;
+                walk.merged.seek(Some((&key, 0)))?;
             }
             walk.skip_key(&key)?;
             walk.settle_on()
@@ -227,10 +227,6 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
-        self.merged.seek_together(to, self.core.options.reads())
-    }
-
     /// Whether a deleted range hides a change.
     fn is_deleted(&self, at: &At<'_>) -> bool {
         at.seq < self.view.ranges.floor(self.core.order(), at.key, self.seq)

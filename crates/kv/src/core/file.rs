@@ -115,14 +115,6 @@ impl TableFile {
         self.pinned.open.get().is_none_or(reads)
     }
 
-    /// Whether a cursor that seeks has to ask the drive.
-    pub fn seek_would_read(&self, to: Option<(&[u8], u64)>) -> bool {
-        let first = (self.info.first(), u64::MAX);
-        let to = to.filter(|(key, _)| self.pinned.order.compare(key, first.0).is_ge());
-        let to = to.map_or(first, |(key, seq)| (key, self.stored(seq)));
-        self.pinned.open.get().is_none_or(|table| table.would_read(to))
-    }
-
     /// What to look for in the table for what is not newer than `seq`.
     fn stored(&self, seq: u64) -> u64 {
         if self.info.ingested && seq < self.info.seqs.0 { INGESTED - 1 } else { seq }
