@@ -28,6 +28,7 @@ mod hosts;
 mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
+mod kv_at_once;
 mod kv_cpu;
 mod kv_driven;
 mod kv_gear;
@@ -214,6 +215,7 @@ pub const ALL: &[Experiment] = &[
     kv_store::EXPERIMENT,
     kv_stock::EXPERIMENT,
     kv_cpu::EXPERIMENT,
+    kv_at_once::EXPERIMENT,
     kv_reopen::EXPERIMENT,
     kv_ycsb::EXPERIMENT,
     kv_gear::EXPERIMENT,

@@ -5,6 +5,7 @@
 use crate::memtable::{MemTable, Stand, Version};
 use crate::order::Order;
 use crate::table::Kind;
+use crate::together::together;
 use imbrex_device::Result;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -29,6 +30,10 @@ pub(crate) trait Cursor {
     /// Goes one back.
     fn prev(&mut self) -> Result<()>;
     fn at(&self) -> Option<At<'_>>;
+    /// Whether [`Cursor::seek`] has to ask the drive.
+    fn seek_would_read(&self, _to: Option<(&[u8], u64)>) -> bool {
+        false
+    }
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -50,6 +55,10 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
 
     fn at(&self) -> Option<At<'_>> {
         (**self).at()
+    }
+
+    fn seek_would_read(&self, to: Option<(&[u8], u64)>) -> bool {
+        (**self).seek_would_read(to)
     }
 }
 
@@ -174,6 +183,22 @@ impl<C: Cursor> Merged<C> {
     /// Where it stands, copied.
     fn place(&self) -> Option<(Vec<u8>, u64)> {
         self.at().map(|at| (at.key.to_vec(), at.seq))
+    }
+}
+
+impl<C: Cursor + Send> Merged<C> {
+    /// Seeks; of what the drive has to be asked for, up to `most` reads are under way at once.
+    pub fn seek_together(&mut self, to: Option<(&[u8], u64)>, most: usize) -> Result<()> {
+        if most <= 1 {
+            return self.seek(to);
+        }
+        self.back = false;
+        let all = self.cursors.iter_mut();
+        let (mut waiting, others): (Vec<&mut C>, Vec<&mut C>) = all.partition(|cursor| cursor.seek_would_read(to));
+        others.into_iter().try_for_each(|cursor| cursor.seek(to))?;
+        together(most, &mut waiting, |cursor| cursor.seek(to))?;
+        self.choose();
+        Ok(())
     }
 }
 

@@ -34,8 +34,8 @@ pub struct Options {
     pub bottom: u32,
     /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
     pub lease: Duration,
-    /// Reads of the drive that a [multi-get](crate::Kv::multi_get) has under way at once. With [`Exec::Inline`] it is one, so that each run of a program is the
-    /// same.
+    /// Reads of the drive that a [multi-get](crate::Kv::multi_get) has under way at once, or an iterator that seeks in several runs on a drive that does not rotate. With
+    /// [`Exec::Inline`] it is one, so that each run of a program is the same.
     pub reads_at_once: usize,
     /// Bytes of one write of the write-ahead log.
     pub segment_bytes: usize,

@@ -130,7 +130,7 @@ pub(super) fn there(keys: u64) -> f64 {
     keys as f64 * (1.0 - (-1.0f64).exp())
 }
 
-fn key(n: u64) -> [u8; KEY as usize] {
+pub(super) fn key(n: u64) -> [u8; KEY as usize] {
     let mut key = [b'0'; KEY as usize];
     key[8..].copy_from_slice(&n.to_be_bytes());
     key

@@ -41,6 +41,10 @@ impl Source for Place {
     fn drive(&self) -> Arc<str> {
         self.tenant.volume().name()
     }
+
+    fn rotates(&self) -> bool {
+        self.tenant.volume().geometry().rotational
+    }
 }
 
 /// What is the same of a table, whatever it was trimmed to.
@@ -113,6 +117,14 @@ impl TableFile {
     pub fn get_would_read(&self, key: &[u8], seq: u64) -> bool {
         let reads = |table: &Arc<Table>| table.may_contain(key) && table.would_read((key, self.stored(seq)));
         self.pinned.open.get().is_none_or(reads)
+    }
+
+    /// Whether a cursor that seeks has to ask the drive.
+    pub fn seek_would_read(&self, to: Option<(&[u8], u64)>) -> bool {
+        let first = (self.info.first(), u64::MAX);
+        let to = to.filter(|(key, _)| self.pinned.order.compare(key, first.0).is_ge());
+        let to = to.map_or(first, |(key, seq)| (key, self.stored(seq)));
+        self.pinned.open.get().is_none_or(|table| table.would_read(to))
     }
 
     /// What to look for in the table for what is not newer than `seq`.

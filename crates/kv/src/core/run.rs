@@ -18,6 +18,12 @@ impl InRun {
         InRun { order: order.clone(), tables, open: None }
     }
 
+    /// The table in which the first change stands that is not before `to`.
+    fn table_of(&self, to: Option<(&[u8], u64)>) -> usize {
+        let behind = |key| self.tables.partition_point(|table| self.order.compare(&table.info.largest, key).is_lt());
+        to.map_or(0, |(key, _)| behind(key))
+    }
+
     fn open(&mut self, table: usize) -> Result<Option<&mut Box<dyn Cursor + Send>>> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != table) {
             self.open = None;
@@ -57,9 +63,7 @@ impl InRun {
 
 impl Cursor for InRun {
     fn seek(&mut self, to: Option<(&[u8], u64)>) -> Result<()> {
-        let behind = |key| self.tables.partition_point(|table| self.order.compare(&table.info.largest, key).is_lt());
-        let table = to.map_or(0, |(key, _)| behind(key));
-        if let Some(cursor) = self.open(table)? {
+        if let Some(cursor) = self.open(self.table_of(to))? {
             cursor.seek(to)?;
         }
         self.skip_on()
@@ -89,6 +93,10 @@ impl Cursor for InRun {
             cursor.prev()?;
         }
         self.skip_back()
+    }
+
+    fn seek_would_read(&self, to: Option<(&[u8], u64)>) -> bool {
+        self.tables.get(self.table_of(to)).is_some_and(|table| table.seek_would_read(to))
     }
 
     fn at(&self) -> Option<At<'_>> {

@@ -202,9 +202,9 @@ impl Iter {
         let region = table.region(What::Index);
         let handle = Handle::decode(index.value(), region.clone()).map_err(damaged)?;
         neighbours(handle, self.data.as_ref().map(|(_, at)| *at), region, way, false).map_err(damaged)?;
-        let block = match (&self.source, way) {
-            (None, Way::Forward) => table.block_ahead(handle, &mut self.ahead, self.data.is_some())?,
-            (source, _) => table.block(What::Data, handle, source.as_deref())?,
+        let block = match &self.source {
+            None => table.block_ahead(handle, &mut self.ahead, way == Way::Back, self.data.is_some())?,
+            source => table.block(What::Data, handle, source.as_deref())?,
         };
         let (data, at) = self.data.get_or_insert_with(|| (Cursor::new(block.clone()), handle));
         data.enter(block);

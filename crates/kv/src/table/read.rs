@@ -22,6 +22,11 @@ pub trait Source: Send + Sync {
 
     /// The drive that errors name.
     fn drive(&self) -> Arc<str>;
+
+    /// Whether the way to a place takes as long as reading many bytes there.
+    fn rotates(&self) -> bool {
+        false
+    }
 }
 
 /// A cache of blocks.
@@ -247,10 +252,14 @@ impl Table {
         self.blocks.block(self.properties.identity.table, handle.at, &mut load)
     }
 
-    /// A data block of who goes forward. `on`: the block before was read, too.
-    pub(super) fn block_ahead(&self, handle: Handle, ahead: &mut Ahead, on: bool) -> Result<Arc<Block>> {
+    /// A data block of who goes through the table. `on`: the one next to it was read, too.
+    pub(super) fn block_ahead(&self, handle: Handle, ahead: &mut Ahead, back: bool, on: bool) -> Result<Arc<Block>> {
         let mut load = || {
-            let bytes = ahead.read(&*self.source, handle.at..handle.end(), self.parts.data, on)?;
+            let wanted = handle.at..handle.end();
+            let bytes = match back {
+                true => ahead.read_back(&*self.source, wanted, on)?,
+                false => ahead.read(&*self.source, wanted, self.parts.data, on)?,
+            };
             self.unpack(What::Data, handle, bytes)
         };
         self.blocks.block(self.properties.identity.table, handle.at, &mut load)

@@ -1,8 +1,8 @@
-//! Several reads of the drive at once, for many keys.
+//! Several reads of the drive at once: of many keys, and of an iterator that seeks in several runs.
 
-use crate::support::{Append, config, options, value};
+use crate::support::{Append, config, few_active, options, value};
 use imbrex_device::{Cause, Code, Drive, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
-use imbrex_emulator::Emulator;
+use imbrex_emulator::{Config, Emulator};
 use imbrex_kv::{Kv, Options};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,8 +78,8 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 /// With tables in several runs, and memory: what each key has. It is closed again.
-fn filled() -> (Arc<Meeting>, Drive, Vec<Option<Vec<u8>>>) {
-    let below = Emulator::memory(&config()).unwrap();
+fn filled(config: &Config) -> (Arc<Meeting>, Drive, Vec<Option<Vec<u8>>>) {
+    let below = Emulator::memory(config).unwrap();
     let (wanted, there, changed) = Default::default();
     let device = Arc::new(Meeting { below, wanted, there, changed });
     let drive = Drive { device: device.clone(), survivor: None };
@@ -123,7 +123,7 @@ fn open(drive: &Drive, exec: Exec, reads_at_once: usize) -> Kv {
 
 #[test]
 fn many_keys_have_what_each_has() {
-    let (_, drive, has) = filled();
+    let (_, drive, has) = filled(&config());
     for (exec, reads) in [(Exec::Inline, 16), (Exec::Threads(1), 1), (Exec::Threads(1), 3), (Exec::Threads(1), 64)] {
         let store = open(&drive, exec, reads);
         assert_eq!(store.multi_get(&[]).unwrap(), Vec::<Option<Vec<u8>>>::new());
@@ -141,7 +141,7 @@ fn many_keys_have_what_each_has() {
             store.multi_get(&[&key(4), &key(3), &key(5)]).unwrap(),
             [None, Some(b"later".to_vec()), has[5].clone()]
         );
-        let other = open(&filled().1, Exec::Inline, 1);
+        let other = open(&filled(&config()).1, Exec::Inline, 1);
         assert_eq!(other.multi_get_at(&before, &keys).unwrap_err().code(), Code::InvalidArgument);
         drop(before);
         store.put(&key(3), has[3].as_deref().unwrap(), false).unwrap();
@@ -150,29 +150,42 @@ fn many_keys_have_what_each_has() {
 }
 
 #[test]
-fn reads_of_keys_are_under_way_at_once() {
-    let (device, drive, _) = filled();
-    let keys: Vec<_> = (0..KEYS).step_by(30).map(key).collect();
-    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let get = |store: &Kv| drop(store.multi_get(&keys).unwrap());
-    // An opening has nothing in its cache.
-    let several = |run: &dyn Fn(&Kv)| {
-        let store = open(&drive, Exec::Threads(1), 4);
-        device.most(2, || run(&store))
-    };
-    assert!(several(&get) >= 2);
-    for (exec, reads) in [(Exec::Threads(1), 1), (Exec::Inline, 16)] {
-        let one = |run: &dyn Fn(&Kv)| {
-            let store = open(&drive, exec, reads);
-            device.most(1, || run(&store))
+fn reads_of_keys_and_of_runs_are_under_way_at_once() {
+    // A head that moves reads one run after the other.
+    for (config, seeks) in [(config(), 1), (few_active(), 2)] {
+        let (device, drive, has) = filled(&config);
+        let keys: Vec<_> = (0..KEYS).step_by(30).map(key).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let seek = |store: &Kv, n: u64| {
+            let mut iter = store.iter().unwrap();
+            iter.seek(&key(n)).unwrap();
+            for n in (n..KEYS).filter(|n| has[*n as usize].is_some()).take(20) {
+                assert_eq!(iter.get(), Some((&key(n)[..], has[n as usize].as_deref().unwrap())));
+                iter.advance().unwrap();
+            }
         };
-        assert_eq!(one(&get), 1);
+        let get = |store: &Kv| drop(store.multi_get(&keys).unwrap());
+        // An opening has nothing in its cache.
+        let several = |wanted, run: &dyn Fn(&Kv)| {
+            let store = open(&drive, Exec::Threads(1), 16);
+            device.most(wanted, || run(&store))
+        };
+        assert!(several(2, &get) >= 2);
+        let at_once = several(seeks, &|store| seek(store, 150));
+        assert!(at_once >= seeks && (seeks > 1 || at_once == 1), "{at_once}");
+        for (exec, reads) in [(Exec::Threads(1), 1), (Exec::Inline, 16)] {
+            let one = |run: &dyn Fn(&Kv)| {
+                let store = open(&drive, exec, reads);
+                device.most(1, || run(&store))
+            };
+            assert_eq!((one(&get), one(&|store| seek(store, 150))), (1, 1));
+        }
     }
 }
 
 #[test]
 fn what_cannot_be_read_is_an_error_of_all_and_passes() {
-    let (device, drive, has) = filled();
+    let (device, drive, has) = filled(&config());
     let store = open(&drive, Exec::Threads(1), 8);
     // All but the labels.
     device.below.faults().media_error(2 * (128 << 10), 46 * (128 << 10));
