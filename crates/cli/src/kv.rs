@@ -143,6 +143,12 @@ struct Compact {
     /// Values of the space begin with the time from which on they are over, as --ttl of put and load writes them. Delete those that are.
     #[arg(long)]
     timed: bool,
+    /// Only until each key from this one on is in one table; without --to up to the last.
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// Only until each key before this one is in one table; without --from from the first.
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
 }
 
 /// Whether values begin with a time.
@@ -273,6 +279,9 @@ struct Scan {
     /// Only keys at or behind this one; with --reverse at or before it.
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
+    /// Only keys before this one; with --reverse behind it.
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
     /// At most so many.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -359,7 +368,7 @@ impl Store {
     /// Opens it, and says what the opening found damaged.
     fn open_as(&self, options: Vec<(&str, &str)>) -> Result<Kv, Failure> {
         let store = self.named.open_with(options, Kv::open_uri)?;
-        store.damage().iter().for_each(|sentence| crate::output::warn(sentence, self.named.json));
+        store.damage().into_iter().for_each(|sentence| crate::output::warn(&ours(sentence), self.named.json));
         Ok(store)
     }
 }
@@ -499,7 +508,13 @@ fn compact(args: &Compact) -> Outcome {
     if args.timed {
         delete_over(&store)?;
     }
-    Ok(store.compact()?)
+    let (from, to) = (args.from.as_ref().map(|key| key.as_bytes()), args.to.as_ref().map(|key| key.as_bytes()));
+    if from.is_some() || to.is_some() {
+        store.compact_range(from, to)?
+    } else {
+        store.compact()?
+    }
+    Ok(())
 }
 
 /// Deletes all pairs of a space whose time is over. Merges alone would not do: they leave tables alone that nothing overlaps.
@@ -521,8 +536,7 @@ fn delete_over(store: &Kv) -> Outcome {
 
 fn check(args: &Store) -> Outcome {
     let store = args.look()?;
-    let mut found = store.damage();
-    found.extend(store.check()?);
+    let found: Vec<String> = store.damage().into_iter().chain(store.check()?).map(ours).collect();
     if args.named.json {
         print_json(&json!({ "problems": found }))?;
     } else {

@@ -5,8 +5,10 @@ mod support;
 use serde_json::{Value, json as value};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use support::*;
+
+const IMBREX: &str = env!("CARGO_BIN_EXE_imbrex");
 
 /// Longest key.
 const MAX_KEY: usize = 65_536;
@@ -115,6 +117,10 @@ fn a_scan_has_ranges_and_both_directions() {
     assert_eq!(scan(&["b", "--from", "x", "--reverse"]), "b3 b2 b1 ");
     assert_eq!(scan(&["b", "--from", "a"]), "b1 b2 b3 ");
     assert_eq!(scan(&["b", "--from", "a", "--reverse"]), "");
+    assert_eq!(scan(&["--to", "b2"]), "a b1 ");
+    assert_eq!(scan(&["b", "--from", "b2", "--to", "b3"]), "b2 ");
+    assert_eq!(scan(&["--to", "b2", "--reverse"]), "c b3 ");
+    assert_eq!(scan(&["--from", "b3", "--to", "b2"]), "");
     assert_eq!(scan(&["--limit", "0"]), "");
     assert_eq!(scan(&["nothing"]), "");
     assert_eq!(done(at.kv("scan", &["b", "--limit", "1"])), "b1\tB1\n");
@@ -533,6 +539,19 @@ fn wrong_words_are_told() {
     says(error["error"]["message"].as_str().unwrap(), &["there is no key"]);
     let nonsense = format!("imbrex://{}?memtable=much", at.drive());
     says(&fails(at.run(&["kv", "scan", &nonsense]), 2), &["memtable"]);
+    for (option, sentence) in [
+        ("memtable=NaN", "memtable=NaN"),
+        ("memtable=99999999999999999999", "memtable"),
+        ("cache=-1", "cache=-1"),
+        ("bottom=100", "is not a number from 0 to 99"),
+        ("gear-k=0", "is not a number from 1 to 10"),
+        ("gear-active=both", "is neither paper nor code"),
+        ("compression=snappy", "is not one of off, lz4, zstd"),
+        ("reads-at-once=0", "is not a number from 1 to 256"),
+        ("nothing=1", "there is no option"),
+    ] {
+        says(&fails(at.run(&["kv", "scan", &format!("imbrex://{}?{option}", at.drive())]), 2), &[sentence]);
+    }
     assert_eq!(keys(&at), [""; 0]);
 }
 
@@ -724,4 +743,60 @@ fn values_have_a_time_to_live() {
     for bad in ["-1", "soon", "99999999999999999999"] {
         fails(at.kv("put", &["plain", "x", "--ttl", bad]), 2);
     }
+}
+
+#[test]
+fn options_say_how_tables_are_made() {
+    let at = stored();
+    let lines: String = (0..4000).map(|n| format!("key{n:05}\t{}\n", "always this ".repeat(20))).collect();
+    let stored = |option: &str| {
+        let uri = format!("imbrex://{}?{option}", at.drive());
+        done(at.given(&["kv", "load", &uri], lines.as_bytes()));
+        done(at.run(&["kv", "compact", &uri, "--from", "key00000"]));
+        let stat = json(at.kv("stat", &["--json"]));
+        stat["levels"].as_array().unwrap().iter().map(|level| level["bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    let [off, lz4, zstd] = ["compression=off", "compression=lz4", "compression=zstd"].map(stored);
+    assert!(lz4 < off / 4 && zstd < off / 4, "{off} {lz4} {zstd}");
+    // Nobody has to say it again.
+    assert_eq!(done(at.kv("scan", &[])), lines);
+    says(&done(at.kv("check", &[])), &["nothing is wrong"]);
+}
+
+#[test]
+fn a_full_disk_of_the_host_is_told_with_what_is_there() {
+    let apart = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "timeout", "60", "sh", "-ec", script]);
+        command.output()
+    };
+    if !apart("true").is_ok_and(|output| output.status.success()) {
+        let test = "a_full_disk_of_the_host_is_told_with_what_is_there";
+        eprintln!("not run: {test}: needs root and unshare (package util-linux)");
+        return;
+    }
+    let at = place();
+    let lines: String = (0..8000).map(|n| format!("key{n:05}\t{}\n", "x".repeat(4000))).collect();
+    std::fs::write(at.host("lines"), lines).unwrap();
+    std::fs::create_dir(at.host("small")).unwrap();
+    let (lines, small) = (at.host("lines"), at.host("small"));
+    let script = format!(
+        "mount -t tmpfs -o size=12m none {small}
+        export IMBREX_SHM_DIR={}
+        {IMBREX} drive create {small}/d --profile tiny >/dev/null
+        {IMBREX} kv format {small}/d >/dev/null
+        ! {IMBREX} kv load {small}/d {lines}
+        {IMBREX} kv scan {small}/d --keys",
+        at.host("")
+    );
+    let output = apart(&script).unwrap();
+    let sentence = text(&output.stderr);
+    assert!(output.status.success(), "{sentence}");
+    says(&sentence, &["the host's disk is full", "make room", "pairs"]);
+    assert_eq!(sentence.matches("make room").count(), 1, "{sentence}");
+    // What the sentence counts is there, since the image could take what the process had in memory.
+    let there = output.stdout.iter().filter(|byte| **byte == b'\n').count();
+    let told = sentence.rsplit("; ").next().unwrap().trim_start_matches("the first ");
+    let told: usize = told.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    assert!(told > 500 && there >= told, "{there} of {told}");
 }

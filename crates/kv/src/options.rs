@@ -1,7 +1,7 @@
 //! How a store is opened.
 
 use crate::order::{Bytewise, Order};
-use crate::policy::{Policy, Sizes};
+use crate::policy::{Active, Policy, Sizes};
 use crate::table::TableOptions;
 use imbrex_zones::{Exec, VolumeOptions};
 use std::fmt;
@@ -28,10 +28,14 @@ pub struct Options {
     pub step_bytes: u64,
     /// Name of the [policy](crate::policy::ALL) of compactions; a new store's is `ring`, and it keeps its own.
     pub policy: Option<String>,
-    /// Makes the policy of that name with other numbers than [`ALL`](crate::policy::ALL) has: for experiments. `bottom` does not count then.
+    /// Makes the policy of that name with other numbers than [`ALL`](crate::policy::ALL) has: for experiments. `bottom`, `gear_k` and `gear_active` do not count then.
     pub make_policy: Option<MakePolicy>,
     /// For `ring`: of all zones in use the bottom takes at least so many percent. More saves space and costs speed; 0 saves none.
     pub bottom: u32,
+    /// For `gear`: a window has a `gear_k`-th of a level, 1 to 10.
+    pub gear_k: u32,
+    /// For `gear`: which tables begin a compaction.
+    pub gear_active: Active,
     /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
     pub lease: Duration,
     /// Reads of the drive that a [multi-get](crate::Kv::multi_get) has under way at once, or an iterator that seeks in several runs on a drive that does not rotate. With
@@ -55,6 +59,8 @@ impl Default for Options {
             policy: None,
             make_policy: None,
             bottom: 0,
+            gear_k: 4,
+            gear_active: Active::Paper,
             lease: Duration::from_secs(600),
             reads_at_once: 16,
             segment_bytes: 1 << 20,

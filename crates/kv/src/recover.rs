@@ -11,7 +11,7 @@ use crate::manifest::{Flushed, MOST, MOST_NOTED, Manifest, Note, Places, Space, 
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::order::Order;
-use crate::policy::{self, Policy, Ring, Sizes};
+use crate::policy::{self, Gear, Policy, Ring, Sizes};
 use crate::ranges::RangeTombstone;
 use crate::records::{FoundRecord, Records, frames};
 use crate::space::{Spaces, UNNAMED, known};
@@ -52,7 +52,14 @@ fn fitting(tenant: &Tenant, mut options: Options) -> Options {
     let volume = tenant.volume();
     let most = u64::from(volume.geometry().zones) * volume.least_capacity() / MEMORY;
     if options.memtable_bytes as u64 > most {
-        tracing::info!(wanted = options.memtable_bytes, taken = most, "the drive is too small for so much in memory");
+        let (wanted, sentence) =
+            (options.memtable_bytes, "the drive is too small for so much in memory, so it has less");
+        // Nobody asked for the usual size.
+        if wanted > Options::default().memtable_bytes {
+            tracing::warn!(wanted, taken = most, "{sentence}");
+        } else {
+            tracing::info!(wanted, taken = most, "{sentence}");
+        }
         options.memtable_bytes = most as usize;
     }
     // A write of the log goes into one zone, in whole blocks.
@@ -82,6 +89,10 @@ fn policy(tenant: &Tenant, options: &Options, stored: &str) -> Result<(&'static 
     if *name == "ring" {
         let merge = sizes.memtable.max(tenant.volume().least_capacity()) * MERGE;
         return Ok((name, Box::new(Ring { merge, bottom: options.bottom, ..Ring::new(sizes) })));
+    }
+    if *name == "gear" {
+        let (active, k) = (options.gear_active, u64::from(options.gear_k.clamp(1, 10)));
+        return Ok((name, Box::new(Gear { active, k, ..Gear::new(sizes) })));
     }
     Ok((name, make(sizes)))
 }

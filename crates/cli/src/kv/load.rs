@@ -239,8 +239,17 @@ pub(super) fn load(args: &Load) -> Outcome {
         (Ok(()), Ok(())) if args.store.json() => print_json(&json!({ "loaded": stored })),
         (Ok(()), Ok(())) => print(format_args!("{} stored", number_of(stored, "pair"))),
         (Err(failure), Ok(())) => Err(failure.reword(|why| format!("{why}; {}", so_far(stored)))),
-        (Err(failure), Err(other)) => Err(failure.and(other)),
-        (Ok(()), Err(failure)) => Err(failure),
+        (Err(failure), Err(_)) | (Ok(()), Err(failure)) => {
+            Err(failure.reword(|why| format!("{why}; {}", unsure(stored))))
+        }
+    }
+}
+
+/// What was put could not be made durable.
+fn unsure(stored: u64) -> String {
+    match stored {
+        0 => "nothing is stored".into(),
+        n => format!("{} put, and making that durable failed, too: look what is there", number_of(n, "pair")),
     }
 }
 

@@ -60,7 +60,12 @@ pub(super) fn scan(args: &Scan) -> Outcome {
     let mut iter = store.iter_at(&at)?;
     begin(&mut iter, args)?;
     let (mut left, mut out) = (args.limit.unwrap_or(u64::MAX), BufWriter::new(io::stdout().lock()));
-    while let Some((key, value)) = iter.get().filter(|(key, _)| left > 0 && key.starts_with(args.prefix.as_bytes())) {
+    let to = args.to.as_deref().map(OsStr::as_bytes);
+    let within = |key: &[u8]| {
+        let before = to.is_none_or(|to| if args.reverse { key > to } else { key < to });
+        before && key.starts_with(args.prefix.as_bytes())
+    };
+    while let Some((key, value)) = iter.get().filter(|(key, _)| left > 0 && within(key)) {
         let value = if args.keys { value } else { args.store.timed.value(key, value)? };
         written(one(&mut out, args, key, value))?;
         left -= 1;

@@ -85,7 +85,8 @@ impl Place {
         self.given(&[&["kv", verb, self.drive()], more].concat(), input)
     }
 
-    fn given(&self, args: &[&str], input: &[u8]) -> Output {
+    /// Runs the command with these bytes for its stdin.
+    pub fn given(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = self.piped(args);
         // Who refuses reads nothing.
         let _ = child.stdin.take().unwrap().write_all(input);

@@ -4,8 +4,9 @@ use super::zones::capacity_in_use;
 use crate::core::Core;
 use crate::core::counters::Done;
 use crate::options::Options;
-use crate::policy::{ALL, BOTTOM, Goal, Group};
+use crate::policy::{ALL, Active, BOTTOM, Goal, Group};
 use crate::recover;
+use crate::table::Compression;
 use crate::work::Worker;
 use imbrex_device::{Drive, Error, Result};
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Start, UriOption};
@@ -122,6 +123,14 @@ impl Engine for Store {
         ("lease", |o, given| given.number(0..=1 << 32).map(|seconds| o.lease = Duration::from_secs(seconds))),
         ("reads-at-once", |o, given| given.number(1..=256).map(|reads| o.reads_at_once = reads as usize)),
         ("bottom", |o, given| given.number(0..=99).map(|percent| o.bottom = percent as u32)),
+        ("gear-k", |o, given| given.number(1..=10).map(|k| o.gear_k = k as u32)),
+        ("gear-active", |o, given| {
+            given.one_of(&[("paper", Active::Paper), ("code", Active::Code)]).map(|active| o.gear_active = active)
+        }),
+        ("compression", |o, given| {
+            let names = [("off", Compression::Off), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
+            given.one_of(&names).map(|compression| o.table.compression = compression)
+        }),
     ];
     type Options = Options;
     type Error = Error;

@@ -3,7 +3,7 @@
 
 use super::leveled::{flush, pressure};
 use super::view::{cuts, overlap};
-use super::{Choice, Group, Job, Key, Kind, Policy, Pressure, Sizes, Snapshot, Step, Table};
+use super::{Choice, Goal, Group, Job, Key, Kind, Policy, Pressure, Sizes, Snapshot, Step, Table};
 use crate::order::Order;
 
 /// The job that orders everything.
@@ -155,11 +155,15 @@ impl Policy for Band {
             let routes = vec![(None, Group { level: 1, part: 0 })];
             return Choice::Merge(Step { inputs, until: None, routes, most: tree.zone, table: tree.zone });
         }
+        let all: Vec<&Table> = zero.iter().chain(&one).copied().collect();
+        let unordered = || all.iter().any(|table| count(tree.order, table, &all) > 0);
+        // The manual run.
+        if tree.goal == Goal::All && unordered() {
+            return self.merge(tree, &all, Kind::Own(EVERYTHING));
+        }
         if zero.len() >= self.trigger {
             return self.level0(tree, &zero, &one);
         }
-        let all: Vec<&Table> = zero.iter().chain(&one).copied().collect();
-        let unordered = || all.iter().any(|table| count(tree.order, table, &all) > 0);
         // Under pressure everything is put in order, too, since what was overwritten goes then.
         if (self.everything || tree.free < tree.zones / 16) && unordered() {
             return self.merge(tree, &all, Kind::Own(EVERYTHING));

@@ -4,7 +4,7 @@
 //! What merges from one level into the next is divided by key: what lies in the window of the level below goes on into it, what lies in
 //! none of its tables is dumped there, and the rest stays. The chain of all levels is one merge with an output for each.
 
-use super::leveled::{Leveled, cheapest, flush, pressure};
+use super::leveled::{Leveled, cheapest, flush, manual, pressure};
 use super::view::next;
 use super::{Choice, Group, Job, Key, Kind, Policy, Pressure, Sizes, Snapshot, Step, Table, Window};
 use std::collections::HashSet;
@@ -177,6 +177,10 @@ impl Policy for Gear {
         }
         if let Some(job) = tree.jobs.last() {
             return self.go_on(tree, job);
+        }
+        if let Some(job) = manual(tree) {
+            let Kind::Own(level) = job.kind else { return Choice::Nothing };
+            return Choice::Begin { job, parts: Vec::new(), closes: vec![Group { level, part: 0 }] };
         }
         let level = self.levels.fullest(tree).filter(|level| *level == 0 || self.active == Active::Code);
         let zero: u64 = tree.tables.iter().filter(|table| table.group.level == 0).map(|table| table.bytes).sum();

@@ -2,7 +2,7 @@
 //! table that overlaps the next one least. Zones have tables of one level, and nobody empties a zone on purpose.
 
 use super::view::{due, longest, next};
-use super::{Choice, Group, Job, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
+use super::{Choice, Goal, Group, Job, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
 
 /// The policy.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,14 @@ pub(super) fn cheapest(tree: &Snapshot, level: u8, of: impl Fn(&Table) -> bool) 
     here.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|table| table.id)
 }
 
+/// Where each key is to come to be in one table: a job for all of the highest level, until there is one level and it is not the highest.
+pub(super) fn manual(tree: &Snapshot) -> Option<Job> {
+    let levels = || tree.tables.iter().map(|table| table.group.level);
+    let (highest, lowest) = (levels().min()?, levels().max()?);
+    let wanted = tree.goal == Goal::All && (highest == 0 || highest < lowest);
+    wanted.then(|| Job { kind: Kind::Own(highest), part: 0, from: 0, before: tree.next, zones: Vec::new() })
+}
+
 /// Zones that merges need at least.
 const RESERVE: u64 = 3;
 
@@ -96,6 +104,9 @@ impl Policy for Leveled {
             };
             let routes = vec![(None, Group { level: level + 1, part: 0 })];
             return Choice::Merge(Step { inputs, until, routes, most: self.sizes.step, table: self.sizes.table });
+        }
+        if let Some(job) = manual(tree) {
+            return Choice::Begin { job, parts: Vec::new(), closes: Vec::new() };
         }
         let Some(level) = self.fullest(tree) else { return Choice::Nothing };
         let Some(victim) = cheapest(tree, level, |_| true) else { return Choice::Nothing };

@@ -1,11 +1,13 @@
 //! The store's promises, by the kind of situation.
 
 mod basic;
+mod compact;
 mod crash;
 mod damage;
 mod expiry;
 mod figures;
 mod full;
+mod host_full;
 mod ingest;
 mod iterators;
 mod model;

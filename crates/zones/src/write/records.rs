@@ -434,7 +434,8 @@ impl ZoneGuard<'_> {
     /// Writes what the zone has in memory this moment.
     ///
     /// # Errors
-    /// Those of a volume that takes no more writes, and of a report of zones. What the zone refuses is no error.
+    /// Those of a volume that takes no more writes, and of a report of zones; that of a write for which the host under an emulated drive has no room. What the zone refuses is no
+    /// error.
     pub fn write(&self) -> Result<Wrote> {
         let (writer, zone, volume) = (self.writer, self.zone, self.writer.tenant.volume());
         let Some((upto, refused)) = writer.of(zone, |z| (z.buffer.end(), z.refused)) else { return Ok(Wrote::All) };
@@ -473,6 +474,10 @@ impl ZoneGuard<'_> {
                 volume.check_poison()?;
                 tried += 1;
                 tracing::warn!(%error, zone, "a write failed; the zone was asked what it took");
+                if tried > TRIES && error.is_host_full() {
+                    // No other zone has room then, and this one has once somebody makes room.
+                    return Err(error);
+                }
                 if tried > TRIES || writer.report_wp(zone)?.is_none() {
                     writer.zones().all.get_mut(&zone).into_iter().for_each(|z| z.refused = true);
                     return Ok(Wrote::Refused);
