@@ -448,6 +448,16 @@ fn figures_are_told_to_people_and_programs() {
     let part = |figures: &Value, of: &str| figures["space_efficiency"][of].as_f64();
     assert!((part(&figures, "tables").unwrap() - bytes / zones).abs() < 1e-9 && bytes > 0.0, "{figures}");
     assert_eq!((part(&figures, "pairs"), &figures["pairs"], &figures["merges"]), (None, &Value::Null, &0.into()));
+    // Of all openings so far.
+    let made = &figures["since_made"];
+    assert_eq!((&made["puts"], &made["deletes"]), (&1000.into(), &0.into()), "{made}");
+    let levels = made["levels"].as_array().unwrap();
+    assert_eq!(levels.len(), figures["levels"].as_array().unwrap().len());
+    let sum = |of: &str| levels.iter().map(|level| level[of].as_f64().unwrap()).sum::<f64>();
+    assert!(sum("flushed") + sum("merged") >= bytes, "{made}");
+    assert!((sum("write_amplification") - made["write_amplification"].as_f64().unwrap()).abs() < 1e-9, "{made}");
+    assert!(made["steps_of_merges"].is_u64() && made["stalls"]["longest"].is_f64(), "{made}");
+    says(&done(at.kv("stat", &[])), &["put so far", "1,000 pairs", "tables written", "times what was put"]);
     // Pairs of all spaces.
     done(at.kv("put", &["--space", "users", "1", "Ada"]));
     let counted = json(at.kv("stat", &["--count", "--json"]));

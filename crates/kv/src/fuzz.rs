@@ -138,6 +138,7 @@ pub fn fuzz_salvage(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::counters::Done;
     use crate::manifest::{Flushed, Space, TableInfo, WalFrame};
     use crate::policy::{BOTTOM, Group, HIGHEST, Job, Kind};
     use crate::ranges::RangeTombstone;
@@ -186,6 +187,7 @@ mod tests {
             vec![Note::Checkpoint("monday".into(), 6), Note::NoCheckpoint("sunday".into())],
             vec![Note::From { id: 3, key: [9][..].into(), live: 400 }, Note::Gone(4)],
             vec![Note::Flushed(Flushed { from: None, to: Some([50][..].into()), seq: 7 })],
+            vec![Note::Done(Done { puts: 7, written: vec![(3, 4)], ..Done::default() })],
             vec![
                 Note::Window(Window { level: 2, zones: vec![7] }),
                 Note::Front { position: 9, seq: 4, frame: Some(WalFrame { zone: 3, life: 5, at: 4096 }) },

@@ -3,12 +3,14 @@
 //!
 //! A record of the log is a list of *notes*, which count together or not at all. A snapshot is the list of notes that makes the whole state.
 
+use crate::core::counters::{Done, LEVELS};
 use crate::order::Order;
 use crate::policy::{BOTTOM, Group, HIGHEST, Job, Key, Kind, Table, Window};
 use crate::ranges::RangeTombstone;
 use crate::space::{MOST_SPACES, UNNAMED};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Numbers stay below this, so that counting on from one is never too much.
 pub(crate) const MOST: u64 = 1 << 56;
@@ -212,6 +214,8 @@ pub(crate) enum Note {
     /// These tables belong to this group.
     Relabel(Vec<u64>, Group),
     Flushed(Flushed),
+    /// What the store has done since it was made.
+    Done(Done),
 }
 
 /// The state that the log tells.
@@ -237,6 +241,8 @@ pub(crate) struct Manifest {
     pub jobs: Vec<Job>,
     /// By level.
     pub windows: BTreeMap<u8, Window>,
+    /// Since it was made. Only people read it.
+    pub done: Done,
 }
 
 struct Writer<'a>(&'a mut Vec<u8>);
@@ -274,6 +280,14 @@ impl Writer<'_> {
 
     fn key_if_any(&mut self, key: Option<&Key>) -> &mut Self {
         self.u8(key.is_some().into()).bytes(key.map_or(&[], |key| key))
+    }
+
+    fn done(&mut self, done: &Done) -> &mut Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.u64(done.puts).u64(done.deletes).u64(done.put_bytes).u64(done.gets).u64(done.steps).u64(done.stalls);
+        self.u64(nanos(done.stalled)).u64(nanos(done.longest_stall));
+        let levels: Vec<_> = done.written.iter().enumerate().filter(|(_, written)| **written != (0, 0)).collect();
+        self.each(&levels, |w, (level, (flushed, merged))| w.u8(*level as u8).u64(*flushed).u64(*merged))
     }
 
     fn job(&mut self, job: &Job) -> &mut Self {
@@ -358,6 +372,25 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| read(self)).collect()
     }
 
+    fn done(&mut self) -> Option<Done> {
+        let mut done = Done {
+            puts: self.u64()?,
+            deletes: self.u64()?,
+            put_bytes: self.u64()?,
+            gets: self.u64()?,
+            steps: self.u64()?,
+            stalls: self.u64()?,
+            stalled: Duration::from_nanos(self.u64()?),
+            longest_stall: Duration::from_nanos(self.u64()?),
+            written: Vec::new(),
+        };
+        for (level, flushed, merged) in self.each(|r| Some((r.u8()?, r.u64()?, r.u64()?)))? {
+            done.written.resize(LEVELS, (0, 0));
+            *done.written.get_mut(usize::from(level))? = (flushed, merged);
+        }
+        Some(done)
+    }
+
     fn job(&mut self) -> Option<Job> {
         let (kind, number) = (self.u8()?, self.u8()?);
         let kind = match kind {
@@ -409,6 +442,7 @@ impl Note {
             Note::Flushed(Flushed { from, to, seq }) => {
                 w.u8(18).key_if_any(from.as_ref()).key_if_any(to.as_ref()).u64(*seq)
             }
+            Note::Done(done) => w.u8(19).done(done),
             Note::Relabel(tables, group) => w.u8(12).group(*group).each(tables, |w, table| w.u64(*table)),
         };
     }
@@ -460,6 +494,7 @@ impl Note {
             16 => Note::Checkpoint(r.text()?, r.u64()?),
             17 => Note::NoCheckpoint(r.text()?),
             18 => Note::Flushed(Flushed { from: r.key_if_any()?, to: r.key_if_any()?, seq: r.u64()? }),
+            19 => Note::Done(r.done()?),
             _ => return None,
         })
     }
@@ -528,6 +563,7 @@ impl Manifest {
             Note::Parts(parts) => self.parts = parts,
             Note::Next(id) => self.next = self.next.max(id),
             Note::Policy(name) => self.policy = name,
+            Note::Done(done) => self.done = done,
             Note::Jobs(jobs) => {
                 // What is written from here on is no input of them, also where some numbers were given and not used.
                 self.next = jobs.iter().map(|job| job.before).fold(self.next, u64::max);
@@ -662,6 +698,7 @@ impl Manifest {
             Note::Jobs(self.jobs.clone()),
             Note::Front { position: self.front.0, seq: self.front.1, frame: self.front_frame },
             Note::Next(self.next),
+            Note::Done(self.done.clone()),
         ]);
         self.flushed.iter().for_each(|flushed| each(&[Note::Flushed(flushed.clone())]));
     }
@@ -698,6 +735,22 @@ mod tests {
 
     fn frame(at: u64) -> Option<WalFrame> {
         Some(WalFrame { zone: 10, life: 1, at })
+    }
+
+    fn done() -> Done {
+        let mut written = vec![(0, 0); LEVELS];
+        (written[2], written[LEVELS - 1]) = ((7, 0), (1, 9));
+        Done {
+            puts: 5,
+            deletes: 3,
+            put_bytes: 80,
+            gets: 2,
+            written,
+            steps: 4,
+            stalls: 1,
+            stalled: Duration::from_nanos(17),
+            longest_stall: Duration::from_nanos(16),
+        }
     }
 
     fn flushed(seq: u64, to: u8) -> Note {
@@ -756,6 +809,8 @@ mod tests {
             flushed(12, 4),
             flushed(20, 5),
             flushed(21, 5),
+            Note::Done(Done { puts: 1, ..done() }),
+            Note::Done(done()),
         ];
         all.iter().cloned().for_each(|note| manifest.apply(note));
         assert_eq!((manifest.next, manifest.front, manifest.wal.len()), (9, (150, 12), 2));

@@ -38,6 +38,26 @@ fn of_zones(figures: &Figures, bytes: u64) -> Option<f64> {
     (figures.capacity_used > 0).then(|| bytes as f64 / figures.capacity_used as f64)
 }
 
+/// What the store has done, by level; the bottom is the last.
+fn since_made(figures: &Figures) -> serde_json::Value {
+    let done = &figures.since_made;
+    let (bottom, levels) = done.written.split_last().map_or((&(0, 0), &[][..]), |(bottom, levels)| (bottom, levels));
+    let used = levels.iter().rposition(|level| *level != (0, 0)).map_or(0, |last| last + 1);
+    let shown = levels.iter().take(used.max(figures.levels.len().saturating_sub(1))).chain([bottom]);
+    let level = |(flushed, merged): &(u64, u64)| json!({ "flushed": flushed, "merged": merged, "write_amplification": done.amplification(flushed + merged) });
+    let written: u64 = done.written.iter().map(|(flushed, merged)| flushed + merged).sum();
+    json!({
+        "puts": done.puts,
+        "deletes": done.deletes,
+        "put_bytes": done.put_bytes,
+        "gets": done.gets,
+        "levels": shown.map(level).collect::<Vec<_>>(),
+        "write_amplification": done.amplification(written),
+        "steps_of_merges": done.steps,
+        "stalls": { "number": done.stalls, "seconds": done.stalled.as_secs_f64(), "longest": done.longest_stall.as_secs_f64() },
+    })
+}
+
 pub(super) fn stat(args: &Stat) -> Outcome {
     let store = args.store.look()?;
     let figures = store.figures();
@@ -58,6 +78,7 @@ pub(super) fn stat(args: &Stat) -> Outcome {
             "partitions": figures.partitions,
             "slices": figures.depth,
             "merges": figures.merges,
+            "since_made": since_made(&figures),
         }));
     }
     // What lies in no level is the last.
@@ -84,6 +105,33 @@ pub(super) fn stat(args: &Stat) -> Outcome {
     rows.push(("slices", format!("{} have a key at most", count(figures.depth as u64))));
     if figures.merges > 0 {
         rows.push(("merges", format!("{} under way", count(figures.merges as u64))));
+    }
+    let done = &figures.since_made;
+    rows.push((
+        "put so far",
+        format!("{} of {}; {} deleted", size(done.put_bytes), number_of(done.puts, "pair"), count(done.deletes)),
+    ));
+    let written: u64 = done.written.iter().map(|(flushed, merged)| flushed + merged).sum();
+    if let Some(times) = done.amplification(written) {
+        rows.push((
+            "tables written",
+            format!(
+                "{}, {times:.2} times what was put, in {}",
+                size(written),
+                number_of(done.steps, "step of a merge")
+            ),
+        ));
+    }
+    if done.stalls > 0 {
+        let longest = done.longest_stall.as_secs_f64();
+        rows.push((
+            "puts held back",
+            format!(
+                "{} times, {:.1} s together, {longest:.1} s the longest",
+                count(done.stalls),
+                done.stalled.as_secs_f64()
+            ),
+        ));
     }
     print(table(&rows))
 }

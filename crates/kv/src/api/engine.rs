@@ -8,7 +8,7 @@ use crate::policy::{ALL, Active, BOTTOM, Goal, Group};
 use crate::recover;
 use crate::table::Compression;
 use crate::work::Worker;
-use imbrex_device::{Drive, Error, Result};
+use imbrex_device::{Cause, Drive, Error, Result};
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::sync::atomic::Ordering;
@@ -61,6 +61,8 @@ pub struct Figures {
     pub merges: usize,
     /// What was done since the store was opened; as many levels as in `levels`.
     pub done: Done,
+    /// What was done since the store was made, as far as openings before this one have noted it: with the last table that each made. As many levels as in `levels`, or more.
+    pub since_made: Done,
 }
 
 /// Figures of an open store, and those that every engine has.
@@ -106,6 +108,7 @@ impl Store {
             depth: view.tables.runs().len(),
             capacity_used: capacity_in_use(&self.core),
             merges: self.core.look(|manifest| manifest.jobs.len()),
+            since_made: self.core.counters.since_made(),
             done,
         }
     }
@@ -210,7 +213,16 @@ impl Engine for Store {
     }
 
     fn close(&self) -> Result<()> {
-        self.core.wal()?.sync()
+        self.core.wal()?.sync()?;
+        let (noted, done) = (self.core.look(|manifest| manifest.done.clone()), self.core.counters.since_made());
+        if (noted.puts, noted.deletes) != (done.puts, done.deletes) {
+            let seq = self.core.note(&[self.core.done_note()]);
+            if let Err(error) = self.core.commit(seq, Cause::Manifest) {
+                // All that was put is durable.
+                tracing::warn!(%error, "what the store has done could not be noted");
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an open store has done since it was opened. Each counter is exact by itself; two of them may be of different moments.
+//! What an open store has done since it was opened, and since it was made. Each counter is exact by itself; two of them may be of different moments.
 
 use super::file::TableFile;
 use crate::batch::{Batch, Change};
@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 const STALL: Duration = Duration::from_millis(1);
 
 /// Levels, and the bottom.
-const LEVELS: usize = HIGHEST as usize + 2;
+pub(crate) const LEVELS: usize = HIGHEST as usize + 2;
 
 type ByLevel = [AtomicU64; LEVELS];
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Counters {
+    /// What openings before this one have noted.
+    before: Done,
     puts: AtomicU64,
     deletes: AtomicU64,
     put_bytes: AtomicU64,
@@ -32,7 +34,7 @@ pub(crate) struct Counters {
     longest: AtomicU64,
 }
 
-/// What a store has done since it was opened.
+/// What a store has done since some moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Keys that were given a value, or an operand.
@@ -43,7 +45,7 @@ pub struct Done {
     pub put_bytes: u64,
     /// Reads of one key.
     pub gets: u64,
-    /// Bytes of tables that flushes and merges wrote to each level, the bottom last.
+    /// Bytes of tables that flushes (and ingests) and merges wrote to each level, the bottom last.
     pub written: Vec<(u64, u64)>,
     /// Steps of merges.
     pub steps: u64,
@@ -63,6 +65,38 @@ impl Done {
 }
 
 impl Counters {
+    /// Of a store that has done all this before.
+    pub fn after(before: Done) -> Counters {
+        Counters { before, ..Counters::default() }
+    }
+
+    /// What was done since the store was made, as far as openings before this one have noted it: with a level for each that there can be.
+    pub fn since_made(&self) -> Done {
+        let (before, now) = (&self.before, self.done(LEVELS - 1));
+        let level = |(n, now): (usize, &(u64, u64))| {
+            let before = before.written.get(n).copied().unwrap_or_default();
+            (before.0.saturating_add(now.0), before.1.saturating_add(now.1))
+        };
+        Done {
+            puts: before.puts.saturating_add(now.puts),
+            deletes: before.deletes.saturating_add(now.deletes),
+            put_bytes: before.put_bytes.saturating_add(now.put_bytes),
+            gets: before.gets.saturating_add(now.gets),
+            written: now.written.iter().enumerate().map(level).collect(),
+            steps: before.steps.saturating_add(now.steps),
+            stalls: before.stalls.saturating_add(now.stalls),
+            stalled: before.stalled.saturating_add(now.stalled),
+            longest_stall: before.longest_stall.max(now.longest_stall),
+        }
+    }
+
+    /// The same to be noted on the drive. `timed`: with what waited; where each run of a program is to be the same, no time may count.
+    pub fn to_note(&self, timed: bool) -> Done {
+        let Done { stalls, stalled, longest_stall, .. } = self.before;
+        let all = self.since_made();
+        if timed { all } else { Done { stalls, stalled, longest_stall, ..all } }
+    }
+
     /// A batch is in the log.
     pub fn wrote(&self, batch: &Batch) {
         let (mut puts, mut bytes) = (0, 0);
@@ -205,6 +239,23 @@ mod tests {
         wait.begins();
         drop(wait);
         assert_eq!(counters.done(0).stalls, 4);
+    }
+
+    #[test]
+    fn what_was_done_before_is_added() {
+        let first = Counters::default();
+        first.flushed[0].fetch_add(5, Relaxed);
+        first.merged[place(BOTTOM)].fetch_add(7, Relaxed);
+        first.wait().ended(Duration::from_millis(9));
+        let second = Counters::after(first.since_made());
+        second.merged[place(BOTTOM)].fetch_add(1, Relaxed);
+        second.wait().ended(Duration::from_millis(4));
+        let all = second.since_made();
+        assert_eq!((all.written.len(), all.written[0], all.written[LEVELS - 1]), (LEVELS, (5, 0), (0, 8)));
+        assert_eq!((all.stalls, all.stalled.as_millis(), all.longest_stall.as_millis()), (2, 13, 9));
+        assert_eq!(second.done(0).written, [(0, 1)]);
+        assert_eq!(second.to_note(true), all);
+        assert_eq!((second.to_note(false).stalls, second.to_note(false).written), (1, all.written));
     }
 
     #[test]

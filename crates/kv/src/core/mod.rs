@@ -26,7 +26,7 @@ use file::TableFile;
 use imbrex_device::{Cause, Code, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::log::Batch;
 use imbrex_zones::write::{Committer, Lead, RecordWriter, Written, ZoneGuard};
-use imbrex_zones::{OpenZone, Tenant, Urgency, ZoneHeader};
+use imbrex_zones::{Exec, OpenZone, Tenant, Urgency, ZoneHeader};
 use lease::Lease;
 use ranges::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,12 +115,18 @@ pub(crate) struct Parts {
 }
 
 impl Core {
+    /// What the store has done, for the metadata log.
+    pub fn done_note(&self) -> Note {
+        Note::Done(self.counters.to_note(!matches!(self.options.volume.exec, Exec::Inline)))
+    }
+
     pub fn new(parts: Parts) -> Arc<Core> {
         let mut state = State { manifest: parts.manifest, ..State::default() };
         for table in state.manifest.tables.values() {
             state.in_zone.entry(table.zone).or_default().insert(table.id);
         }
         state.count_snapshot();
+        let counters = Counters::after(state.manifest.done.clone());
         let capacity = parts.tenant.volume().least_capacity();
         let mut readers = BTreeMap::new();
         state.manifest.checkpoints.values().for_each(|seq| *readers.entry(*seq).or_default() += 1);
@@ -142,7 +148,7 @@ impl Core {
             readers: readers.into(),
             leases: Mutex::default(),
             writing: Mutex::default(),
-            counters: Counters::default(),
+            counters,
             damage: Mutex::new(parts.damage),
         })
     }

@@ -158,9 +158,11 @@ impl Work {
         Ok(Done::Other)
     }
 
-    /// Logs what is decided, and makes it durable.
+    /// Logs what is decided, and makes it durable. What was done goes along where there are new tables.
     fn decide(&mut self, core: &Core, notes: &[Note], cause: Cause) -> Result<()> {
-        let seq = core.note(notes);
+        let makes = notes.iter().any(|note| matches!(note, Note::Table(_)));
+        let done = makes.then(|| core.done_note());
+        let seq = core.note(&notes.iter().cloned().chain(done).collect::<Vec<_>>());
         self.finish(core, seq, cause)
     }
 
