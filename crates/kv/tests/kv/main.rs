@@ -6,6 +6,8 @@ mod damage;
 mod expiry;
 mod figures;
 mod full;
+mod golden;
+mod image;
 mod ingest;
 mod iterators;
 mod model;
