@@ -1,6 +1,6 @@
 //! A store that an earlier build has written: this one still opens it, and finds all of it.
 
-use crate::image::{drive_of, header_of, packed, unpacked, zones_of};
+use crate::image::{ZoneBytes, drive_of, header_of, packed, unpacked, zones_of};
 use crate::support::{Append, appended, config, formatted, options};
 use imbrex_device::Drive;
 use imbrex_kv::{Batch, Bytewise, Figures, Kv, Make, Order, Snapshot, register_order};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The last key is the first.
-struct Backwards;
+pub struct Backwards;
 
 impl Order for Backwards {
     fn name(&self) -> &str {
@@ -61,11 +61,11 @@ impl Room {
 
 /// What the golden store has.
 #[derive(Debug, PartialEq)]
-struct Has {
-    unnamed: Map,
-    users: Map,
+pub struct Has {
+    pub unnamed: Map,
+    pub users: Map,
     /// At the checkpoint.
-    monday: Map,
+    pub monday: Map,
 }
 
 fn opened(drive: &Drive) -> Kv {
@@ -139,6 +139,12 @@ fn map_of(kv: &Kv, at: &Snapshot) -> Map {
         iter.advance().unwrap();
     }
     map
+}
+
+/// The golden store, and what it has.
+pub fn golden() -> (Vec<ZoneBytes>, Has) {
+    let bytes = std::fs::read(format!("{}/tests/golden/store", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    (unpacked(&bytes), written(&formatted(&config())))
 }
 
 fn read(store: &Kv) -> Has {

@@ -1,5 +1,6 @@
 //! The store's promises, by the kind of situation.
 
+mod bad_input;
 mod basic;
 mod crash;
 mod damage;
