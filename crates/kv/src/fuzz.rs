@@ -1,9 +1,10 @@
 //! What the fuzz targets call: hostile bytes where a store reads what it has written.
 
-use crate::batch::{self, Found};
+use crate::batch::{self, Found, HEADER, MAGIC};
 use crate::manifest::{Manifest, Note, Places, notes, record};
 use crate::order::Bytewise;
 use crate::policy::{ALL, Goal, Open, Part, Sizes, Snapshot, Table, Window};
+use crate::records::Records;
 use crate::salvage::tables_within;
 use crate::table::left::{Left, properties, sealed};
 use crate::table::{Compression, MAX_KEY, Source};
@@ -81,13 +82,89 @@ fn choose(manifest: &Manifest) {
     }
 }
 
-/// Bytes of the write-ahead log: records are found, or none is.
+/// The store's number in its records.
+const SALT: u32 = 0;
+/// Where the bytes of the log begin.
+const FROM: u64 = 1000;
+/// What the first byte says: the bytes get the sums of records, and they come in stretches.
+const SEALED: u8 = 1;
+const STRETCHES: u8 = 2;
+
+/// Makes records of the bytes: each is as long as its header says, or as there is.
+fn sealed_records(bytes: &[u8]) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    let mut rest = &mut all[..];
+    while rest.len() >= HEADER {
+        rest[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        let most = rest.len() - HEADER;
+        let len = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]).min(most as u32);
+        rest[4..8].copy_from_slice(&len.to_le_bytes());
+        let (record, behind) = rest.split_at_mut(HEADER + len as usize);
+        batch::seal(SALT, record);
+        rest = behind;
+    }
+    all
+}
+
+/// What is found in the log: where, and the bytes.
+type InLog = Vec<(u64, Vec<u8>)>;
+
+/// Hands stretches of the log over.
+fn glued(log: &[u8], stretches: &[(usize, usize, bool)]) -> InLog {
+    let (mut records, mut found) = (Records::new(SALT, FROM), InLog::new());
+    for (from, to, memory) in stretches {
+        records.bytes(FROM + *from as u64, &log[*from..*to], *memory, &mut |record| {
+            found.push((record.at, record.bytes.to_vec()));
+            assert!(!record.memory || stretches.iter().any(|stretch| stretch.2), "only what memory has is of memory");
+        });
+    }
+    found
+}
+
+/// Bytes of the write-ahead log: one byte of choices, then the log, or stretches of it (their number, and for each a byte of choices, where it begins and how long it is: 2
+/// bytes each) and the log. Records are found, or none is. Stretches without a gap have the same records as the whole, and others none that is not there.
 pub fn fuzz_log(data: &[u8]) {
-    let mut rest = data;
-    while let Found::Record(record, len) = batch::read(0, rest) {
+    let Some((choices, mut data)) = data.split_first() else { return };
+    let mut stretches = Vec::new();
+    if choices & STRETCHES != 0 {
+        let Some((count, rest)) = data.split_first() else { return };
+        let (heads, rest) = rest.split_at((usize::from(*count) * 5).min(rest.len()));
+        (stretches, data) = (heads.chunks_exact(5).collect(), rest);
+    }
+    let log = if choices & SEALED != 0 { sealed_records(data) } else { data.to_vec() };
+    let mut rest = &log[..];
+    while let Found::Record(record, len) = batch::read(SALT, rest) {
         assert!(len > 0 && len <= rest.len(), "a record ends where its bytes end");
         assert_eq!(record.changes().count() as u64, record.count(), "it has as many changes as it says");
+        for change in record.changes() {
+            assert!(change.key.len() + change.value.len() <= len, "a change is in its record");
+            change.range();
+        }
         rest = &rest[len..];
+    }
+    let whole = glued(&log, &[(0, log.len(), false)]);
+    let place = |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])).min(log.len());
+    let stretch = |head: &&[u8]| {
+        let (from, len) = (place(&head[1..]), place(&head[3..]));
+        (from, (from + len).min(log.len()), head[0] & 1 == 1)
+    };
+    let mut stretches: Vec<(usize, usize, bool)> = stretches.iter().map(stretch).collect();
+    stretches.sort_unstable();
+    let found = glued(&log, &stretches);
+    let mut end = 0;
+    for (at, bytes) in &found {
+        let from = (at - FROM) as usize;
+        assert!(from >= end && log[from..].starts_with(bytes), "a record of the log, once");
+        end = from + bytes.len();
+    }
+    let mut reached = 0;
+    let follows = stretches.iter().all(|(from, to, _)| {
+        let follows = *from <= reached;
+        reached = reached.max(*to);
+        follows
+    });
+    if follows && reached == log.len() {
+        assert_eq!(found, whole, "stretches without a gap are the whole");
     }
 }
 
@@ -138,10 +215,12 @@ pub fn fuzz_salvage(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
     use crate::core::counters::Done;
-    use crate::manifest::{Flushed, Space, TableInfo, WalFrame};
+    use crate::manifest::{Flushed, Space, TableInfo, WalFrame, WalZone};
     use crate::policy::{BOTTOM, Group, HIGHEST, Job, Kind};
     use crate::ranges::RangeTombstone;
+    use crate::table::{Identity, Kind as Entry, TableBuilder, TableOptions};
     use proptest::prelude::*;
 
     fn table(id: u64, group: Group, zone: u32, keys: (u8, u8)) -> Note {
@@ -193,6 +272,179 @@ mod tests {
                 Note::Front { position: 9, seq: 4, frame: Some(WalFrame { zone: 3, life: 5, at: 4096 }) },
             ],
         ]
+    }
+
+    /// Notes of every kind, each record as long as an input can say.
+    fn metadata() -> Vec<u8> {
+        let mut more = valid();
+        more.extend([
+            vec![
+                Note::WalZone(WalZone { zone: 3, life: 5, position: 0 }),
+                Note::WalZone(WalZone { zone: 4, life: 6, position: 100 }),
+                Note::Relabel(vec![5], Group { level: 2, part: 4 }),
+                Note::Next(99),
+            ],
+            vec![
+                Note::Space(8, Space { name: "eight".into(), order: "nobody's".into(), dropped: true }),
+                Note::NoSpace(8),
+                Note::Range(RangeTombstone { begin: vec![8], end: vec![9], seq: 6 }),
+                Note::NoRange(6),
+                Note::Jobs(vec![Job { kind: Kind::Own(2), part: 4, from: 0, before: 4, zones: vec![] }]),
+            ],
+        ]);
+        let mut all = Vec::new();
+        for mut notes_of in more {
+            let mut bytes = Vec::new();
+            record(&notes_of, &mut bytes);
+            // A checkpoint that nobody made, with a name of the right length.
+            let name = (32 - (bytes.len() + 5 - 1) % 32) % 32;
+            notes_of.push(Note::NoCheckpoint("x".repeat(name)));
+            bytes.clear();
+            record(&notes_of, &mut bytes);
+            assert_eq!(bytes.len() % 32, 1);
+            all.push((bytes.len() / 32) as u8);
+            all.extend(bytes);
+        }
+        all
+    }
+
+    /// Records of every kind of change, and where each begins.
+    fn log() -> (Vec<u8>, Vec<usize>) {
+        let (mut log, mut begin, mut next) = (Vec::new(), Vec::new(), 9);
+        for n in 0..4u16 {
+            let mut batch = Batch::new();
+            batch.put(b"key", &[7; 20]);
+            batch.delete(b"other");
+            if n > 0 {
+                batch.go_to(n, 3);
+                batch.merge(b"key", b"operand");
+                batch.delete_range(Some(b"a"), (n == 1).then_some(b"b"));
+                batch.delete_range(None, Some(b"c"));
+            }
+            if n == 2 {
+                batch.drop_space(6);
+            }
+            if n == 3 {
+                batch.clear();
+                batch.ingest();
+            }
+            begin.push(log.len());
+            log.extend(batch.header(SALT, next, 5));
+            log.extend(batch.body());
+            next += batch.len() as u64;
+        }
+        (log, begin)
+    }
+
+    fn table_of_life_7() -> (Vec<u8>, usize) {
+        let options = TableOptions { block: 4 << 10, ..TableOptions::default() };
+        let identity = Identity { table: 3, life: 7 };
+        let mut builder = TableBuilder::new(options, Arc::new(Bytewise), identity).unwrap();
+        for n in 0..40u64 {
+            let (kind, value) = match n % 5 {
+                3 => (Entry::Delete, String::new()),
+                4 => (Entry::Merge, format!("operand {n}")),
+                _ => (Entry::Put, format!("value {n} ").repeat(20)),
+            };
+            builder.add(format!("key {n:02}").as_bytes(), 100 + n, kind, value.as_bytes()).unwrap();
+        }
+        let (bytes, meta) = builder.finish().unwrap();
+        (bytes, meta.len as usize)
+    }
+
+    /// What the fuzz targets begin with: the target, the seed's name, and its bytes.
+    fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+        let (log, begin) = log();
+        let mut stretches = vec![SEALED | STRETCHES, 3];
+        // The middle of the second record is where one ends, and the last comes twice: of the drive and of memory.
+        for (memory, from, to) in [(0, 0, begin[1] + 50), (0, begin[1] + 50, log.len()), (1, begin[3], log.len())] {
+            stretches.push(memory);
+            stretches.extend((from as u16).to_le_bytes());
+            stretches.extend(((to - from) as u16).to_le_bytes());
+        }
+        stretches.extend(&log);
+        let (table, len) = table_of_life_7();
+        assert_eq!(table.len(), len);
+        // The first block of a table, without its trailer, in two parts of 504 bytes.
+        let block = |table: &[u8]| table[..1008].to_vec();
+        vec![
+            ("kv_metadata", "every-note", metadata()),
+            ("kv_log", "as-it-is", [&[0][..], &log].concat()),
+            ("kv_log", "sealed", [&[SEALED][..], &log].concat()),
+            ("kv_log", "stretches", stretches),
+            ("kv_salvage", "a-table", [&[0][..], &table].concat()),
+            ("kv_salvage", "blocks", [&[31 << 3 | 1][..], &block(&table)].concat()),
+        ]
+    }
+
+    /// So the formats that they are in cannot change unseen. After a change: run with `IMBREX_WRITE_GOLDEN=1`, and raise the version once there was a release.
+    #[test]
+    fn the_golden_seeds_are_still_written_and_read() {
+        for (target, name, bytes) in seeds() {
+            let path = format!("{}/../../fuzz/seeds/{target}/{name}", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("IMBREX_WRITE_GOLDEN").is_some() {
+                std::fs::create_dir_all(std::path::Path::new(&path).parent().unwrap()).unwrap();
+                std::fs::write(&path, &bytes).unwrap();
+            }
+            assert!(std::fs::read(&path).unwrap() == bytes, "{target}/{name} is written in another way");
+            match target {
+                "kv_metadata" => fuzz_metadata(&bytes),
+                "kv_log" => fuzz_log(&bytes),
+                _ => fuzz_salvage(&bytes),
+            }
+        }
+        // They lead where the targets want to go.
+        let (log, begin) = log();
+        let found = glued(&log, &[(0, log.len(), false)]);
+        assert!(found.iter().map(|(at, _)| (at - FROM) as usize).eq(begin), "all records are found");
+        assert!(sealed_records(&log) == log, "a record that is whole is sealed as it was");
+        let (table, len) = table_of_life_7();
+        let mut read = |at: u64, len: u64| table[at as usize..][..len as usize].to_vec();
+        assert!(tables_within(&mut read, 7, 512, 0..len as u64).iter().any(|place| place.1 == len as u64), "a table");
+        let (mut manifest, metadata) = (Manifest::default(), metadata());
+        let (mut rest, mut kinds) = (&metadata[..], std::collections::BTreeSet::new());
+        while let Some((len, behind)) = rest.split_first() {
+            let (bytes, behind) = behind.split_at(usize::from(*len) * 32 + 1);
+            for note in notes(bytes).expect("notes") {
+                let mut one = Vec::new();
+                record(&[note.clone()], &mut one);
+                kinds.insert(one[1]);
+                manifest.apply(note);
+            }
+            rest = behind;
+        }
+        assert!(kinds.into_iter().eq(1..=18), "each kind of note is there");
+        let places = Places { zones: ZONES, front: 4096, capacity: &|_| ZONE };
+        assert_eq!(manifest.check(&Bytewise, &places), Ok(()));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_hostile_log_makes_no_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            cuts in prop::collection::vec((any::<bool>(), 0..400u16, 0..400u16), 0..8),
+            sealed in any::<bool>(),
+            gapless in any::<bool>(),
+        ) {
+            let mut log = log().0;
+            let len = log.len();
+            changes.iter().for_each(|(at, byte)| log[at.index(len)] = *byte);
+            let mut input = vec![if sealed { SEALED | STRETCHES } else { STRETCHES }, cuts.len() as u8 + 1];
+            let mut from = 0;
+            for (memory, at, len) in &cuts {
+                input.push((*memory).into());
+                input.extend(if gapless { from } else { *at }.to_le_bytes());
+                input.extend(len.to_le_bytes());
+                from += len;
+            }
+            input.push(1);
+            input.extend(if gapless { from } else { 300 }.to_le_bytes());
+            input.extend(u16::MAX.to_le_bytes());
+            input.extend(log);
+            fuzz_log(&input);
+        }
     }
 
     proptest! {

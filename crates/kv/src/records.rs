@@ -2,8 +2,9 @@
 
 use crate::batch::{self, Found, Record};
 use crate::wal;
-use imbrex_device::{Result, Written, Zone};
-use imbrex_zones::frame::{EachFrame, FrameId, ReadZone, scan_payloads};
+use imbrex_device::{AlignedBuf, Result, Written, Zone};
+use imbrex_zones::ZoneHeader;
+use imbrex_zones::frame::{EachFrame, Frame, FrameId, ReadZone, scan_payloads};
 use std::collections::BTreeSet;
 
 /// A zone whose end nobody knows is read until so many bytes hold no frame.
@@ -30,10 +31,45 @@ pub(crate) fn frames(
     let scan = scan_payloads(read, id, (from, end.max(from)), block, reach, each)?;
     // A write that was cut off is the last one of its zone, and nobody was told of it. What stands before the log's front is in tables.
     let whole = scan.frames.last().map_or(0, |frame| frame.at);
+    let behind = scan.frames.last().map_or(from, |frame| frame.at + frame.footprint(block));
     let needed = scan.frames.iter().rfind(|frame| frame.logical <= front).map_or(0, |frame| frame.at);
     let mut damaged: BTreeSet<u64> = scan.damaged.into_iter().filter(|at| *at < whole).collect();
+    if reach.is_none() && scan.unreadable.iter().all(|at| *at < behind) {
+        damaged.extend(damaged_end(id, block, (behind, end), read)?);
+    }
     damaged.extend(scan.unreadable);
     Ok(Some(damaged.range(needed..).copied().collect()))
+}
+
+/// Where the frame behind the last whole one is damaged. It may be that of a write that power was lost in: blocks of such a one are missing and hold zeros, but what is
+/// there is as it was written.
+fn damaged_end(id: FrameId, block: u32, (mut at, end): (u64, u64), read: &mut ReadZone<'_>) -> Result<Option<u64>> {
+    let header = u64::from(block.max(4096));
+    let mut buf = AlignedBuf::zeroed(header as usize);
+    while at + header <= end {
+        read(at, &mut buf)?;
+        if ZoneHeader::decode(&buf).is_none() {
+            break;
+        }
+        // A section begins, and its first frame comes next.
+        at += header;
+    }
+    if at + u64::from(block) > end {
+        return Ok(None);
+    }
+    let mut buf = AlignedBuf::zeroed(block as usize);
+    read(at, &mut buf)?;
+    let len = Frame::decode(&buf, id, at).map_or(u64::from(block), |frame| frame.footprint(block));
+    for at in (at..at + len).step_by(block as usize) {
+        if at + u64::from(block) > end {
+            return Ok(None);
+        }
+        read(at, &mut buf)?;
+        if buf.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(at))
 }
 
 /// A record, and where it was found.

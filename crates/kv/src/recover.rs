@@ -16,13 +16,13 @@ use crate::ranges::RangeTombstone;
 use crate::records::{FoundRecord, Records, frames};
 use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Frames, Wal, WalOptions};
-use imbrex_device::{Cause, Code, Error, Result, ZoneId, report_all};
+use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
 use imbrex_zones::frame::Frame;
 use imbrex_zones::log::{Batch, MetaLog};
 use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
 use imbrex_zones::{Budget, LeftSegment, Tenant};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -322,11 +322,38 @@ fn read_log(
     Ok(())
 }
 
+/// The tables of zones that are not written as far as they were, with what a reader hears of each. Says so of each zone.
+fn lost_tables(tenant: &Tenant, manifest: &Manifest, damage: &mut Vec<String>) -> Result<BTreeMap<u64, Error>> {
+    let volume = tenant.volume();
+    let report = report_all(volume.device().as_ref())?;
+    let (mut lost, mut zones) = (BTreeMap::new(), BTreeMap::new());
+    for table in manifest.tables.values() {
+        let Some(zone) = report.get(table.zone as usize) else { continue };
+        let why = match zone.written() {
+            Written::To(wp) if wp < table.at + table.len => {
+                format!("zone {} is written up to byte {wp} only", table.zone)
+            }
+            Written::Gone => format!("zone {} is offline", table.zone),
+            _ => continue,
+        };
+        let next = "restore its pairs from a copy, or take what is left with `imbrex kv salvage`";
+        let sentence = format!("table {} is lost: {why}; {next}", table.id);
+        lost.insert(table.id, Error::refused(Code::Corruption, &volume.name(), sentence));
+        *zones.entry(why).or_insert(0) += 1;
+    }
+    let sentence = |(why, tables): (String, u32)| match tables {
+        1 => format!("{why}, and a table in it is lost"),
+        tables => format!("{why}, and {tables} tables in it are lost"),
+    };
+    damage.extend(zones.into_iter().map(sentence));
+    Ok(lost)
+}
+
 /// Opens the store of a tenant, and finds its policy; makes a store, where there is none.
 pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<dyn Policy>)> {
     tenant.begin()?;
     let mut options = fitting(tenant, options);
-    let (log, manifest, spaces, damage) = manifest(tenant, &options)?;
+    let (log, manifest, spaces, mut damage) = manifest(tenant, &options)?;
     let order: Arc<dyn Order> = spaces.clone();
     options.order = order.clone();
     let block = tenant.volume().geometry().block.max(4096) as usize;
@@ -334,7 +361,11 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
     let zones = Arc::new(RecordWriter::new(tenant, records));
     let policy = policy(tenant, &options, &manifest.policy)?.1;
     let cache = Arc::new(Cache::new(options.cache_bytes, options.table.block));
-    let files = manifest.tables.values().map(|info| TableFile::new(info.clone(), &zones, &cache, &order));
+    let mut lost = lost_tables(tenant, &manifest, &mut damage)?;
+    let files = manifest
+        .tables
+        .values()
+        .map(|info| TableFile::new(info.clone(), &zones, &cache, &order, lost.remove(&info.id)));
     let tables = Arc::new(Tables::of(order.as_ref(), files));
     let part = |(id, from): &(u32, Option<policy::Key>)| Part {
         id: *id,

@@ -37,10 +37,17 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
             "a batch that deletes {ranges} ranges with {bytes} bytes of keys is too long; one has {MOST_RANGES} and {MOST_RANGE_BYTES} at most"
         ));
     }
-    if batch.bytes() > u32::MAX as usize {
-        return refuse(format!("a batch of {} bytes is too long; write it in parts of less than 4 GiB", batch.bytes()));
-    }
+    check_record(core, batch.bytes())?;
     Ok((ranges, bytes))
+}
+
+/// Refuses a batch whose record is too long: its length stands in 32 bits.
+fn check_record(core: &Core, bytes: usize) -> Result<()> {
+    if bytes > u32::MAX as usize {
+        let sentence = format!("a batch of {bytes} bytes is too long; write it in parts of less than 4 GiB");
+        return Err(core.refused(Code::InvalidArgument, sentence));
+    }
+    Ok(())
 }
 
 /// Refuses a key and a value of lengths that the store cannot keep.
@@ -79,4 +86,55 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
         core.counters.wrote(batch);
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kv, Options};
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+    use std::sync::Arc;
+
+    /// Lengths alone are looked at: nobody has 4 GiB for this.
+    #[test]
+    fn the_longest_is_taken_and_one_byte_more_is_refused() {
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 16 << 20, ..Config::tiny() };
+        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        Kv::format(&drive, None, false).unwrap();
+        let volume =
+            VolumeOptions { exec: Exec::Inline, survivor_bytes: 1 << 20, unit_bytes: 4 << 10, turn_bytes: 64 << 10 };
+        let store = Kv::open(drive, Options { volume, segment_bytes: 16 << 10, ..Options::default() }).unwrap();
+        let core = store.core();
+        let sentence = |refused: Result<()>| refused.err().map(|error| error.to_string());
+        let most = core.largest_entry() as usize - entry_bytes(1, 0) as usize;
+        assert_eq!(sentence(check_pair(core, 1, most)), None);
+        assert_eq!(
+            sentence(check_pair(core, 1, most + 1)).unwrap(),
+            format!(
+                "mem:tiny: a key of 1 bytes with a value of {} is too long for a zone of this drive, which takes {} bytes of both",
+                most + 1,
+                core.largest_entry()
+            )
+        );
+        assert_eq!(
+            sentence(check_pair(core, MAX_KEY + 1, 0)).unwrap(),
+            "mem:tiny: a key of 65537 bytes is too long; a key has 65536 bytes at most"
+        );
+        // A zone of this drive takes less. One that takes it still has its length in 32 bits.
+        assert!(sentence(check_pair(core, 1, MAX_VALUE)).unwrap().contains("too long for a zone"));
+        assert_eq!(
+            sentence(check_pair(core, 1, MAX_VALUE + 1)).unwrap(),
+            "mem:tiny: a value of 4294836225 bytes is too long; a value has 4294836224 bytes at most"
+        );
+        let mut of_one = Batch::new();
+        of_one.put(&[7; MAX_KEY], b"");
+        assert_eq!(sentence(check_record(core, of_one.bytes() + MAX_VALUE)), None);
+        assert_eq!(sentence(check_record(core, u32::MAX as usize)), None);
+        assert_eq!(
+            sentence(check_record(core, u32::MAX as usize + 1)).unwrap(),
+            "mem:tiny: a batch of 4294967296 bytes is too long; write it in parts of less than 4 GiB"
+        );
+    }
 }

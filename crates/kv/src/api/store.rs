@@ -74,7 +74,7 @@ impl Kv {
         Kv { shell, space: UNNAMED }
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.shell.core
     }
 

@@ -6,7 +6,7 @@ use crate::manifest::TableInfo;
 use crate::order::Order;
 use crate::piece::INGESTED;
 use crate::table::{Identity, Iter, Source, Table, Version};
-use imbrex_device::{AlignedBuf, Cause, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, ZoneId};
 use imbrex_zones::Tenant;
 use imbrex_zones::write::RecordWriter;
 use std::cmp::Ordering;
@@ -55,6 +55,8 @@ struct Pinned {
     zone: ZoneId,
     order: Arc<dyn Order>,
     open: OnceLock<Arc<Table>>,
+    /// The opening has found that its bytes are not there.
+    lost: Option<Error>,
 }
 
 impl Drop for Pinned {
@@ -70,17 +72,19 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
+    /// One that stands in its zone. `lost`: the opening has found that it does not, and whoever reads it hears why.
     pub fn new(
         info: TableInfo,
         zones: &Arc<RecordWriter>,
         cache: &Arc<Cache>,
         order: &Arc<dyn Order>,
+        lost: Option<Error>,
     ) -> Arc<TableFile> {
         let tenant = zones.tenant().clone();
         let zone = ZoneId(info.zone);
         tenant.pin(zone);
         let (zones, cache, order) = (zones.clone(), cache.clone(), order.clone());
-        let pinned = Pinned { tenant, zones, cache, zone, order, open: OnceLock::new() };
+        let pinned = Pinned { tenant, zones, cache, zone, order, open: OnceLock::new(), lost };
         Arc::new(TableFile { info, pinned: Arc::new(pinned) })
     }
 
@@ -99,6 +103,9 @@ impl TableFile {
     fn table(&self) -> Result<&Arc<Table>> {
         if let Some(table) = self.pinned.open.get() {
             return Ok(table);
+        }
+        if let Some(lost) = &self.pinned.lost {
+            return Err(lost.clone());
         }
         let TableInfo { id, life, len, .. } = self.info;
         let identity = Identity { table: id, life };

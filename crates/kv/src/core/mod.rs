@@ -471,7 +471,7 @@ impl Core {
     }
 
     pub fn new_file(&self, info: TableInfo) -> Arc<TableFile> {
-        TableFile::new(info, &self.zones, &self.cache, &self.options.order)
+        TableFile::new(info, &self.zones, &self.cache, &self.options.order, None)
     }
 
     /// The error of a call that makes no sense, or cannot be done.

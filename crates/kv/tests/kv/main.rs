@@ -1,5 +1,6 @@
 //! The store's promises, by the kind of situation.
 
+mod bad_input;
 mod basic;
 mod compact;
 mod crash;
@@ -7,7 +8,9 @@ mod damage;
 mod expiry;
 mod figures;
 mod full;
+mod golden;
 mod host_full;
+mod image;
 mod ingest;
 mod iterators;
 mod model;
