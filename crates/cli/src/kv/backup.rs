@@ -278,3 +278,89 @@ impl Filling<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Named;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_kv::{forget_order, register_order};
+    use std::path::Path;
+
+    /// Shorter keys first.
+    struct Short;
+
+    impl Order for Short {
+        fn name(&self) -> &str {
+            "short-first"
+        }
+
+        fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+            a.len().cmp(&b.len()).then(a.cmp(b))
+        }
+    }
+
+    fn store(drive: &str) -> Store {
+        Store { named: Named::of(drive) }
+    }
+
+    /// A new store, and what names it.
+    fn new(dir: &Path, name: &str) -> String {
+        let path = dir.join(name);
+        drop(Emulator::create(&path, &Config::tiny(), false).unwrap());
+        let drive = format!("imbrex://{}?survivor=off", path.display());
+        crate::kv::format(&crate::kv::Format { drive: drive.clone(), force: false, json: true }).unwrap();
+        drive
+    }
+
+    #[test]
+    fn a_space_in_an_order_of_a_program_s_own_comes_back_in_it_where_the_order_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, other) = (new(dir.path(), "old.img"), new(dir.path(), "new.img"));
+        let keys = [&b"9"[..], b"10", b"100"];
+        let open = |drive: &str, make| store(drive).open().unwrap().space("short", "short-first", make).unwrap();
+        let to = dir.path().join("backup").display().to_string();
+        let restored = || {
+            restore(&RestoreArgs { store: store(&other), from: to.clone(), over: false }).map_err(|failure| {
+                match failure {
+                    Failure::Told(_, sentence) => sentence,
+                    Failure::Unread => String::new(),
+                }
+            })
+        };
+        register_order(Arc::new(Short));
+        let space = open(&old, Make::New);
+        keys.iter().for_each(|key| space.put(key, b"value", true).unwrap());
+        drop(space);
+        backup(&BackupArgs { store: store(&old), to: to.clone(), at: None }).unwrap();
+        forget_order("short-first");
+        let sentence = restored().unwrap_err();
+        assert!(sentence.contains("knows no order \"short-first\"") && sentence.contains("; nothing"), "{sentence}");
+        assert!(store(&other).look().unwrap().spaces().is_empty());
+        register_order(Arc::new(Short));
+        restored().unwrap();
+        let mut iter = open(&other, Make::Never).iter().unwrap();
+        iter.seek_to_first().unwrap();
+        for key in keys {
+            assert_eq!(iter.get(), Some((key, &b"value"[..])));
+            iter.advance().unwrap();
+        }
+        assert_eq!(iter.get(), None);
+    }
+
+    #[test]
+    fn a_list_that_was_changed_is_no_list() {
+        let piece = Piece { path: path_of(0, "", 0, 7), size: 30, pairs: 2, values: 9, crc32c: 7 };
+        assert_eq!(piece.path, "unnamed/00000000-00000007.pairs");
+        let space = Space { name: String::new(), order: Bytewise.name().into(), pieces: vec![piece] };
+        let list = List::new(vec![space.clone()]);
+        assert_eq!((list.pairs, list.bytes, list.values), (2, 30, 9));
+        let text = serde_json::to_string(&list).unwrap();
+        assert_eq!(List::parse(text.as_bytes()).unwrap().spaces, [space.clone()]);
+        for (from, to) in [("\"size\":30", "\"size\":31"), ("_backup\":1", "_backup\":2"), ("}", "")] {
+            List::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err();
+        }
+        let other = List::new(vec![Space { name: "other".into(), ..space }]);
+        List::parse(&serde_json::to_vec(&other).unwrap()).unwrap_err();
+    }
+}
