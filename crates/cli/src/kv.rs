@@ -1,5 +1,6 @@
 //! `imbrex kv …`: the key-value store on a drive.
 
+mod backup;
 mod form;
 mod load;
 mod salvage;
@@ -90,12 +91,36 @@ enum Verb {
     /// Read every block of every table. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex kv check drive.img   # changes nothing")]
     Check(Store),
+    /// Copy all spaces, as they are at one moment, to the host: into a new directory, or a tar stream.
+    #[command(after_help = "Examples:\n  imbrex kv backup drive.img /backups/monday          # a directory\n  \
+                            imbrex kv backup drive.img /backups/monday.tar --at monday\n  \
+                            imbrex kv backup drive.img - | zstd | ssh host 'cat > monday.tar.zst'")]
+    Backup(backup::BackupArgs),
+    /// Copy a backup to a store that has no keys, and compare it with its checksums. What ends early leaves nothing.
+    #[command(after_help = "Examples:\n  imbrex kv format new.img && imbrex kv restore new.img /backups/monday\n  \
+                            zstd -dc monday.tar.zst | imbrex kv restore new.img -")]
+    Restore(backup::RestoreArgs),
     /// Copy the pairs that can still be read from a drive whose store does not open, or not whole, into a directory of the host: a file for each space, as load
     /// --format binary takes it. Nothing on the drive changes.
     #[command(after_help = "Example:\n  imbrex kv salvage /dev/sdb ./salvaged\n  \
                             imbrex kv load new.img --format binary ./salvaged/unnamed.pairs\n  \
                             imbrex kv load new.img --format binary --space users ./salvaged/1-users.pairs")]
     Salvage(salvage::Args),
+}
+
+/// Characters of a space's name that the name of its file or directory has at most.
+const NAME: usize = 60;
+/// A store with a space of this name has only a part of a backup: a restore is under way, or ended early.
+const MARK: &str = ".imbrex-restore";
+
+/// What the host calls a space with this number, whose name may be any, or lost.
+fn plain_name(number: usize, name: Option<&str>) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    match name {
+        Some("") => "unnamed".into(),
+        Some(name) => format!("{number}-{}", name.chars().take(NAME).map(plain).collect::<String>()),
+        None => number.to_string(),
+    }
 }
 
 /// Changes of one batch, in bytes.
@@ -387,6 +412,8 @@ pub fn run(args: Args) -> Outcome {
         Verb::Stat(args) => stat::stat(&args),
         Verb::Compact(args) => compact(&args),
         Verb::Check(args) => check(&args),
+        Verb::Backup(args) => backup::backup(&args),
+        Verb::Restore(args) => backup::restore(&args),
         Verb::Salvage(args) => salvage::salvage(&args),
     };
     done.map_err(|failure| failure.reword(ours))

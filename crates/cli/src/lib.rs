@@ -5,6 +5,7 @@
 //!
 //! A library, so that the fuzz targets reach what reads a backup; the program is `main.rs`.
 
+mod backup;
 mod banded;
 mod bench;
 mod chunk;

@@ -53,7 +53,7 @@ fn every_command_tells_a_wrong_command_line_as_such() {
 }
 
 /// What each command of engines and drives needs behind the drive.
-const NEEDS: [&[&str]; 37] = [
+const NEEDS: [&[&str]; 39] = [
     &["fs", "ls"],
     &["fs", "cat", "/x"],
     &["fs", "cp", "/dev/null", ":/x"],
@@ -89,6 +89,8 @@ const NEEDS: [&[&str]; 37] = [
     &["kv", "compact"],
     &["kv", "check"],
     &["kv", "salvage", "/nowhere/salvaged"],
+    &["kv", "backup", "/nowhere/backup"],
+    &["kv", "restore", "/"],
     &["kv", "format"],
     &["kv", "format", "--force"],
 ];

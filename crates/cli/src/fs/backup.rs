@@ -1,22 +1,20 @@
 //! Backups: all files of a drive, to a directory of the host or a tar stream, and back.
 //!
-//! A backup is a tree `files/…` and a list of it, `imbrex-backup.json`, which is written last: names, sizes, times in
+//! A [backup](crate::backup) is a tree `files/…` and a list of it, `imbrex-backup.json`, which is written last: names, sizes, times in
 //! nanoseconds, hard links, and the CRC-32C of every file and of the list itself. What has no list is no backup, so nothing that
 //! was cut off looks whole: directories and tar files get their names only when they are complete, and a restored tree its
 //! place on the drive only when everything in it was compared with the list.
 
 mod restore;
-mod sink;
 
 use super::{BackupArgs, copy, walk};
+use crate::backup::{Item, Sink, of_the_drive, sink};
 use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use imbrex_bluefs::{Attributes, BlueFs, FileKind, Reader};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sink::{DirSink, Sink, TarSink};
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::path::Path;
 
 pub(super) use restore::restore;
 
@@ -37,12 +35,8 @@ pub fn fuzz_restore(fs: &BlueFs, stream: &[u8]) {
 
 /// Version of the form of a backup.
 const VERSION: u32 = 1;
-/// The list at the end.
-const LIST: &str = "imbrex-backup.json";
-/// At the beginning of a stream: how much is to come.
-const BEGIN: &str = "imbrex-backup-begin.json";
-/// What the files stand under.
-const FILES: &str = "files";
+/// The field of lists that has it.
+const FIELD: &str = "imbrex_backup";
 
 /// What a name of the drive stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +60,12 @@ struct Entry {
     crc32c: u32,
     /// Of a link: the path of the file's first name.
     to: Option<String>,
+}
+
+impl Entry {
+    fn item(&self) -> Item<'_> {
+        Item { path: &self.path, size: self.size, modified_ns: self.modified_ns }
+    }
 }
 
 /// The list.
@@ -138,12 +138,6 @@ impl Read for Summed<'_> {
     }
 }
 
-/// Whether `to` is written as a tar stream.
-fn is_stream(to: &str) -> bool {
-    let special = std::fs::metadata(to).is_ok_and(|meta| !meta.is_dir() && !meta.is_file());
-    to == "-" || to.ends_with(".tar") || special
-}
-
 fn collect(fs: &BlueFs, from: &str) -> Result<Vec<(String, Attributes)>, Failure> {
     if fs.stat(from)?.kind != FileKind::Directory {
         return Err(Failure::failed(format!(
@@ -159,17 +153,14 @@ fn collect(fs: &BlueFs, from: &str) -> Result<Vec<(String, Attributes)>, Failure
 }
 
 pub(super) fn backup(args: BackupArgs) -> Outcome {
-    let fs = args.mount.look()?;
+    let fs = args.mount.look().map_err(of_the_drive("backup"))?;
     let found = collect(&fs, &args.from)?;
     let mut first = HashMap::new();
     let all = found.iter().filter(|(path, a)| {
         a.kind != FileKind::Directory && *first.entry(a.serial).or_insert(path.as_str()) == path.as_str()
     });
     let (files, bytes) = all.fold((0, 0), |(files, bytes), (_, a)| (files + 1, bytes + a.size));
-    let mut sink: Box<dyn Sink> = match is_stream(&args.to) {
-        true => Box::new(TarSink::new(&args.to)?),
-        false => Box::new(DirSink::new(Path::new(&args.to))?),
-    };
+    let mut sink = sink(&args.to)?;
     let bar = copy::progress(bytes);
     let done = fill(&fs, &args.from, &found, Begin { imbrex_backup: VERSION, files, bytes }, sink.as_mut(), &bar);
     bar.finish_and_clear();
@@ -206,19 +197,19 @@ fn fill(
         let entry = |is| Entry { path: short.clone(), is, size: a.size, modified_ns: a.modified, crc32c: 0, to: None };
         if a.kind == FileKind::Directory {
             let entry = Entry { size: 0, ..entry(Is::Directory) };
-            sink.directory(&entry)?;
+            sink.directory(entry.item())?;
             entries.push(entry);
             continue;
         }
         if let Some(original) = first.get(&a.serial).and_then(|n| entries.get(*n)) {
             let entry = Entry { to: Some(original.path.clone()), crc32c: original.crc32c, ..entry(Is::Link) };
-            sink.link(&entry)?;
+            sink.link(entry.item(), &original.path)?;
             entries.push(entry);
             continue;
         }
         let reader = fs.open_read(path)?;
         let mut summed = Summed { reader: &reader, at: 0, crc: 0, bar, failure: None };
-        let sent = sink.file(&entry(Is::File), &mut summed);
+        let sent = sink.file(entry(Is::File).item(), &mut summed);
         if let Some(error) = summed.failure {
             let next = "`imbrex fs check` says what is damaged, `imbrex fs salvage` copies out what is left";
             return Err(Failure::damage(format!("{path} cannot be read, so there is no backup ({error}); {next}")));

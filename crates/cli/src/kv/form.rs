@@ -94,6 +94,8 @@ pub(super) struct Pairs<R> {
     form: Form,
     /// Bytes of a value at most.
     most: usize,
+    /// Keys may be empty, as those of programs may.
+    empty_keys: bool,
     /// Number of the pair that is read, from 1 on.
     number: u64,
     /// Bytes of the stream so far.
@@ -106,7 +108,12 @@ impl<R: BufRead> Pairs<R> {
     /// Those of a stream, whose values have at most `most` bytes.
     pub(super) fn new(input: R, form: Form, most: u64) -> Pairs<R> {
         let most = usize::try_from(most).unwrap_or(MAX_VALUE).min(MAX_VALUE);
-        Pairs { input, form, most, number: 0, bytes: 0, key: Vec::new(), value: Vec::new() }
+        Pairs { input, form, most, empty_keys: false, number: 0, bytes: 0, key: Vec::new(), value: Vec::new() }
+    }
+
+    /// The same, and a key may be empty.
+    pub(super) fn with_empty_keys(self) -> Pairs<R> {
+        Pairs { empty_keys: true, ..self }
     }
 
     /// The next pair; `None` at the end.
@@ -118,7 +125,7 @@ impl<R: BufRead> Pairs<R> {
             Form::Tsv => self.line()?,
             Form::Binary => self.record()?,
         };
-        if found && self.key.is_empty() {
+        if found && self.key.is_empty() && !self.empty_keys {
             return Err(self.bad("has an empty key; a key needs at least one byte"));
         }
         Ok(found.then_some((&self.key[..], &self.value[..])))

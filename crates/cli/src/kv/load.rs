@@ -21,7 +21,7 @@ const PIECE: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What is read by a thread of its own, so that a signal is seen while nothing comes.
-struct Input {
+pub(super) struct Input {
     /// An empty piece is the end.
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -31,7 +31,7 @@ struct Input {
 }
 
 impl Input {
-    fn new(mut from: Box<dyn Read + Send>, interrupted: Arc<AtomicBool>) -> io::Result<Input> {
+    pub(super) fn new(mut from: Box<dyn Read + Send>, interrupted: Arc<AtomicBool>) -> io::Result<Input> {
         let (sender, pieces) = sync_channel(2);
         let mut read = move || {
             let mut piece = vec![0; PIECE];

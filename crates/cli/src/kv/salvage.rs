@@ -3,6 +3,7 @@
 //! Each space has a file, in the form that `imbrex kv load --format binary` takes. A file is called `.part` until all pairs are there.
 
 use super::form::{Form, write_pair};
+use super::plain_name;
 use crate::chunk::bar;
 use crate::output::{Failure, Outcome, number_of, print, print_json};
 use imbrex_drives::{OpenOptions, SCHEME, parse_uri};
@@ -15,9 +16,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Characters of a space's name that the name of its file has at most.
-const NAME: usize = 60;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -49,12 +47,7 @@ struct Files<'a> {
 
 /// The name of a space's file.
 fn name_of(space: &FoundSpace) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-    match space.name.as_deref() {
-        Some("") => "unnamed.pairs".into(),
-        Some(name) => format!("{}-{}.pairs", space.number, name.chars().take(NAME).map(plain).collect::<String>()),
-        None => format!("{}.pairs", space.number),
-    }
+    format!("{}.pairs", plain_name(space.number.into(), space.name.as_deref()))
 }
 
 impl Files<'_> {
@@ -203,6 +196,7 @@ pub(super) fn salvage(args: &Args) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::NAME;
 
     #[test]
     fn an_interruption_ends_it_and_keeps_what_came() {

@@ -1,6 +1,7 @@
 //! From a backup back to a drive: into a directory of its own first, and to its place when all of it was compared.
 
-use super::{BEGIN, Begin, Entry, FILES, Is, LIST, List};
+use super::{Begin, Entry, FIELD, Is, List};
+use crate::backup::{FILES, Take, list_of, of_another, of_the_drive, read_stream, stream_of};
 use crate::fs::{RestoreArgs, copy, join, remove};
 use crate::output::{Failure, Outcome, number_of, print, print_json, size};
 use imbrex_bluefs::{BlueFs, Code, CreateOptions};
@@ -10,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use tar::EntryType;
 
 /// What is not complete stands here.
 const STAGE: &str = "/.imbrex-restore";
@@ -25,6 +25,8 @@ struct Restorer<'a> {
     bar: &'a ProgressBar,
     /// What was restored: size and checksum by path.
     seen: BTreeMap<String, (Is, u64, u32)>,
+    /// The list of a stream that has come to its end.
+    list: Option<List>,
 }
 
 impl Restorer<'_> {
@@ -61,13 +63,74 @@ impl Restorer<'_> {
         )))
     }
 
+    /// Compares what was restored with the list, gives it its times, and makes it durable.
+    fn verify(&mut self, list: &List) -> Outcome {
+        for Entry { path, is, size, crc32c, .. } in &list.entries {
+            match self.seen.remove(path) {
+                Some(seen) if seen == (*is, *size, *crc32c) => {}
+                Some(_) => return Err(no_backup(self.from, format_args!("{path} in it is not what its list says"))),
+                None => return Err(no_backup(self.from, format_args!("{path} is missing"))),
+            }
+        }
+        if let Some((path, _)) = self.seen.first_key_value() {
+            return Err(no_backup(self.from, format_args!("{path} in it does not stand in its list")));
+        }
+        // Directories last, the deepest first: what happens in one changes its time.
+        let (files, directories): (Vec<&Entry>, Vec<&Entry>) = list.entries.iter().partition(|e| e.is != Is::Directory);
+        for entry in files.into_iter().chain(directories.into_iter().rev()) {
+            self.fs.set_modified(&self.on_drive(&entry.path)?, entry.modified_ns)?;
+        }
+        Ok(self.fs.sync_all()?)
+    }
+
+    /// Reads a list that may be one of another engine.
+    fn parse(&self, text: &[u8]) -> Result<List, Failure> {
+        List::parse(text).map_err(|why| of_another(self.from, text, FIELD).unwrap_or_else(|| no_backup(self.from, why)))
+    }
+
+    fn take_directory(&mut self) -> Result<List, Failure> {
+        let from = Path::new(self.from);
+        let text = list_of(from).map_err(|why| no_backup(self.from, why))?;
+        let list = self.parse(&text)?;
+        self.room(list.bytes)?;
+        self.bar.set_length(list.bytes);
+        for entry in &list.entries {
+            match entry.is {
+                Is::Directory => self.directory(&entry.path)?,
+                Is::Link => self.link(&entry.path, entry.to.as_deref().unwrap_or_default())?,
+                Is::File => {
+                    self.on_drive(&entry.path)?;
+                    let file = File::open(from.join(FILES).join(&entry.path));
+                    let mut file = file.map_err(|e| no_backup(self.from, format_args!("{}: {e}", entry.path)))?;
+                    self.file(&entry.path, entry.size, true, &mut file)?;
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    fn take_stream(&mut self, stream: impl Read) -> Result<List, Failure> {
+        read_stream(stream, self)?;
+        self.list.take().ok_or_else(|| no_backup(self.from, "it has no list"))
+    }
+}
+
+impl Take for Restorer<'_> {
+    fn begin(&mut self, text: &[u8]) -> Outcome {
+        let begin: Begin = serde_json::from_slice(text)
+            .map_err(|why| of_another(self.from, text, FIELD).unwrap_or_else(|| no_backup(self.from, why)))?;
+        self.room(begin.bytes)?;
+        self.bar.set_length(begin.bytes);
+        Ok(())
+    }
+
     fn directory(&mut self, path: &str) -> Outcome {
         self.fs.mkdir(&self.on_drive(path)?).map_err(|e| self.full(e))?;
         self.seen.insert(path.to_owned(), (Is::Directory, 0, 0));
         Ok(())
     }
 
-    fn file(&mut self, path: &str, expected_size: u64, contents: &mut dyn Read) -> Outcome {
+    fn file(&mut self, path: &str, expected_size: u64, _plain: bool, contents: &mut dyn Read) -> Outcome {
         let mut writer =
             self.fs.create(&self.on_drive(path)?, CreateOptions { expected_size }).map_err(|e| self.full(e))?;
         let (mut buf, mut crc, mut bytes) = (vec![0; copy::PIECE], 0, 0);
@@ -95,94 +158,13 @@ impl Restorer<'_> {
         Ok(())
     }
 
-    /// Compares what was restored with the list, gives it its times, and makes it durable.
-    fn verify(&mut self, list: &List) -> Outcome {
-        for Entry { path, is, size, crc32c, .. } in &list.entries {
-            match self.seen.remove(path) {
-                Some(seen) if seen == (*is, *size, *crc32c) => {}
-                Some(_) => return Err(no_backup(self.from, format_args!("{path} in it is not what its list says"))),
-                None => return Err(no_backup(self.from, format_args!("{path} is missing"))),
-            }
-        }
-        if let Some((path, _)) = self.seen.first_key_value() {
-            return Err(no_backup(self.from, format_args!("{path} in it does not stand in its list")));
-        }
-        // Directories last, the deepest first: what happens in one changes its time.
-        let (files, directories): (Vec<&Entry>, Vec<&Entry>) = list.entries.iter().partition(|e| e.is != Is::Directory);
-        for entry in files.into_iter().chain(directories.into_iter().rev()) {
-            self.fs.set_modified(&self.on_drive(&entry.path)?, entry.modified_ns)?;
-        }
-        Ok(self.fs.sync_all()?)
+    fn list(&mut self, text: &[u8]) -> Outcome {
+        self.list = Some(self.parse(text)?);
+        Ok(())
     }
 
-    fn take_directory(&mut self) -> Result<List, Failure> {
-        let from = Path::new(self.from);
-        let text = std::fs::read(from.join(LIST)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => no_backup(self.from, format_args!("there is no {LIST} in it")),
-            _ => no_backup(self.from, error),
-        })?;
-        let list = List::parse(&text).map_err(|why| no_backup(self.from, why))?;
-        self.room(list.bytes)?;
-        self.bar.set_length(list.bytes);
-        for entry in &list.entries {
-            match entry.is {
-                Is::Directory => self.directory(&entry.path)?,
-                Is::Link => self.link(&entry.path, entry.to.as_deref().unwrap_or_default())?,
-                Is::File => {
-                    self.on_drive(&entry.path)?;
-                    let file = File::open(from.join(FILES).join(&entry.path));
-                    let mut file = file.map_err(|e| no_backup(self.from, format_args!("{}: {e}", entry.path)))?;
-                    self.file(&entry.path, entry.size, &mut file)?;
-                }
-            }
-        }
-        Ok(list)
-    }
-
-    fn take_stream(&mut self, stream: Box<dyn Read>) -> Result<List, Failure> {
-        let from = self.from;
-        let broken = |error: io::Error| no_backup(from, error);
-        let mut archive = tar::Archive::new(io::BufReader::with_capacity(copy::PIECE, stream));
-        let mut list = None;
-        for entry in archive.entries().map_err(broken)? {
-            let mut entry = entry.map_err(broken)?;
-            let name = |bytes: &[u8]| match std::str::from_utf8(bytes) {
-                Ok(name) => Ok(name.trim_end_matches('/').to_owned()),
-                Err(_) => Err(no_backup(from, "a name in it is not UTF-8")),
-            };
-            let path = name(&entry.path_bytes())?;
-            let (kind, bytes) = (entry.header().entry_type(), entry.size());
-            if path == BEGIN || path == LIST {
-                // A sparse one may say that it is of any size, and be read into memory.
-                if !kind.is_file() {
-                    return Err(no_backup(from, format_args!("{path} in it is no plain file")));
-                }
-                let mut text = Vec::new();
-                entry.read_to_end(&mut text).map_err(broken)?;
-                if path == LIST {
-                    list = Some(List::parse(&text).map_err(|why| no_backup(from, why))?);
-                } else {
-                    let begin: Begin = serde_json::from_slice(&text).map_err(|why| no_backup(from, why))?;
-                    self.room(begin.bytes)?;
-                    self.bar.set_length(begin.bytes);
-                }
-                continue;
-            }
-            let inner = |path: &str| match path.strip_prefix(FILES).and_then(|rest| rest.strip_prefix('/')) {
-                Some(inner) => Ok(inner.to_owned()),
-                None => Err(no_backup(from, format_args!("{path} in it is none of ours"))),
-            };
-            let path = inner(&path)?;
-            match kind {
-                EntryType::Directory => self.directory(&path)?,
-                EntryType::Link => {
-                    let to = entry.link_name_bytes().unwrap_or_default();
-                    self.link(&path, &inner(&name(&to)?)?)?;
-                }
-                _ => self.file(&path, bytes, &mut entry)?,
-            }
-        }
-        list.ok_or_else(|| no_backup(from, "it ends before its list"))
+    fn broken(&self, why: String) -> Failure {
+        no_backup(self.from, why)
     }
 }
 
@@ -193,8 +175,7 @@ pub(super) fn restore_stream(fs: &BlueFs, stream: &[u8]) -> bool {
     if prepare(fs, to, "the drive").is_err() {
         return false;
     }
-    let mut restorer = Restorer { fs, from, bar: &bar, seen: BTreeMap::new() };
-    let stream = Box::new(io::Cursor::new(stream.to_vec()));
+    let mut restorer = Restorer { fs, from, bar: &bar, seen: BTreeMap::new(), list: None };
     let restored = restorer.take_stream(stream).and_then(|list| restorer.verify(&list)).and_then(|()| place(fs, to));
     if restored.is_err() {
         // As a person would see it: what cannot be removed has a name that says what it is.
@@ -222,15 +203,11 @@ fn prepare(fs: &BlueFs, to: &str, drive: &str) -> Outcome {
 }
 
 pub(in crate::fs) fn restore(args: RestoreArgs) -> Outcome {
-    let stream: Option<Box<dyn Read>> = match args.from.as_str() {
-        "-" => Some(Box::new(io::stdin())),
-        from if Path::new(from).is_dir() => None,
-        from => Some(Box::new(File::open(from).map_err(|e| Failure::failed(format!("{from}: {e}; check the path")))?)),
-    };
-    let fs = args.mount.open()?;
+    let stream = stream_of(&args.from)?;
+    let fs = args.mount.open().map_err(of_the_drive("restore"))?;
     prepare(&fs, &args.to, &args.mount.drive)?;
     let bar = copy::progress(0);
-    let mut restorer = Restorer { fs: &fs, from: &args.from, bar: &bar, seen: BTreeMap::new() };
+    let mut restorer = Restorer { fs: &fs, from: &args.from, bar: &bar, seen: BTreeMap::new(), list: None };
     let restored = match stream {
         Some(stream) => restorer.take_stream(stream),
         None => restorer.take_directory(),

@@ -1,6 +1,6 @@
 //! Where a backup goes. What is not complete has another name, or no list, and is taken away where that is possible.
 
-use super::{BEGIN, Entry, FILES, LIST};
+use super::{BEGIN, FILES, LIST};
 use crate::output::{Failure, Outcome};
 use std::fs::{self, File, FileTimes};
 use std::io::{self, Read, Write};
@@ -8,18 +8,38 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tar::{Builder, EntryType, Header};
 
+/// What a sink is told of a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    /// Below `files`, without a slash in front.
+    pub path: &'a str,
+    pub size: u64,
+    pub modified_ns: u64,
+}
+
+/// Where a backup to this name goes: a tar stream for `-`, a name that ends in `.tar`, and what is neither file nor directory; else a
+/// directory.
+pub(crate) fn sink(to: &str) -> Result<Box<dyn Sink>, Failure> {
+    let special = fs::metadata(to).is_ok_and(|meta| !meta.is_dir() && !meta.is_file());
+    match to == "-" || to.ends_with(".tar") || special {
+        true => Ok(Box::new(TarSink::new(to)?)),
+        false => Ok(Box::new(DirSink::new(Path::new(to))?)),
+    }
+}
+
 /// Takes a backup, in the order of the calls.
-pub(super) trait Sink {
-    /// How much is to come.
+pub(crate) trait Sink {
+    /// What is to come.
     fn begin(&mut self, json: &[u8]) -> Outcome;
-    fn directory(&mut self, entry: &Entry) -> Outcome;
-    /// A file; its `crc32c` is not known yet.
-    fn file(&mut self, entry: &Entry, contents: &mut dyn Read) -> Outcome;
-    fn link(&mut self, entry: &Entry) -> Outcome;
+    fn directory(&mut self, item: Item<'_>) -> Outcome;
+    fn file(&mut self, item: Item<'_>, contents: &mut dyn Read) -> Outcome;
+    fn link(&mut self, item: Item<'_>, to: &str) -> Outcome;
     /// The list, which is last.
     fn list(&mut self, json: &[u8]) -> Outcome;
     /// Makes it durable and gives it its name.
     fn complete(&mut self) -> Outcome;
+    /// Whether it can be taken away before it is complete.
+    fn can_be_discarded(&self) -> bool;
     /// Takes away what is there of it.
     fn discard(&mut self);
 }
@@ -48,7 +68,7 @@ fn part_of(to: &Path) -> PathBuf {
 }
 
 /// A tree in a directory.
-pub(super) struct DirSink {
+struct DirSink {
     to: PathBuf,
     part: PathBuf,
     /// Times are set last: every entry changes its directory's.
@@ -56,7 +76,7 @@ pub(super) struct DirSink {
 }
 
 impl DirSink {
-    pub(super) fn new(to: &Path) -> Result<DirSink, Failure> {
+    fn new(to: &Path) -> Result<DirSink, Failure> {
         let to = std::path::absolute(to).map_err(failed(to))?;
         match fs::read_dir(&to).map(|mut names| names.next().is_some()) {
             Ok(false) => {}
@@ -83,22 +103,22 @@ impl Sink for DirSink {
     fn begin(&mut self, _json: &[u8]) -> Outcome {
         Ok(())
     }
-    fn directory(&mut self, entry: &Entry) -> Outcome {
-        let path = self.path(&entry.path);
+    fn directory(&mut self, item: Item<'_>) -> Outcome {
+        let path = self.path(item.path);
         fs::create_dir(&path).map_err(failed(&self.to))?;
-        self.times.push((path, entry.modified_ns));
+        self.times.push((path, item.modified_ns));
         Ok(())
     }
-    fn file(&mut self, entry: &Entry, contents: &mut dyn Read) -> Outcome {
-        let path = self.path(&entry.path);
+    fn file(&mut self, item: Item<'_>, contents: &mut dyn Read) -> Outcome {
+        let path = self.path(item.path);
         let mut file = File::create_new(&path).map_err(failed(&self.to))?;
         copy(contents, &mut file).map_err(failed(&self.to))?;
-        self.times.push((path, entry.modified_ns));
+        self.times.push((path, item.modified_ns));
         Ok(())
     }
-    fn link(&mut self, entry: &Entry) -> Outcome {
-        let original = self.path(entry.to.as_deref().unwrap_or_default());
-        fs::hard_link(original, self.path(&entry.path)).map_err(failed(&self.to))
+    fn link(&mut self, item: Item<'_>, to: &str) -> Outcome {
+        let original = self.path(to);
+        fs::hard_link(original, self.path(item.path)).map_err(failed(&self.to))
     }
     fn list(&mut self, json: &[u8]) -> Outcome {
         for (path, modified_ns) in self.times.iter().rev() {
@@ -115,6 +135,9 @@ impl Sink for DirSink {
             self.discard();
         }
         named.map_err(failed(&self.to))
+    }
+    fn can_be_discarded(&self) -> bool {
+        true
     }
     fn discard(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.part) {
@@ -135,7 +158,7 @@ fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A tar stream, in a file or to stdout.
-pub(super) struct TarSink {
+struct TarSink {
     to: PathBuf,
     /// The file while it is not complete; `None`: it has its name already (stdout, pipes, devices).
     part: Option<PathBuf>,
@@ -143,7 +166,7 @@ pub(super) struct TarSink {
 }
 
 impl TarSink {
-    pub(super) fn new(to: &str) -> Result<TarSink, Failure> {
+    fn new(to: &str) -> Result<TarSink, Failure> {
         let path = PathBuf::from(to);
         let special = fs::metadata(&path).is_ok_and(|meta| !meta.is_file());
         let (part, out): (_, Box<dyn Write>) = if to == "-" {
@@ -181,20 +204,20 @@ impl Sink for TarSink {
     fn begin(&mut self, json: &[u8]) -> Outcome {
         self.add(EntryType::Regular, BEGIN, json.len() as u64, 0, &mut &json[..])
     }
-    fn directory(&mut self, entry: &Entry) -> Outcome {
-        let path = format!("{FILES}/{}/", entry.path);
-        self.add(EntryType::Directory, &path, 0, entry.modified_ns, &mut io::empty())
+    fn directory(&mut self, item: Item<'_>) -> Outcome {
+        let path = format!("{FILES}/{}/", item.path);
+        self.add(EntryType::Directory, &path, 0, item.modified_ns, &mut io::empty())
     }
-    fn file(&mut self, entry: &Entry, contents: &mut dyn Read) -> Outcome {
+    fn file(&mut self, item: Item<'_>, contents: &mut dyn Read) -> Outcome {
         // The header has told the size: not a byte more, and zeros for bytes that are missing, which is a failure above.
-        let mut exact = contents.chain(io::repeat(0)).take(entry.size);
-        let path = format!("{FILES}/{}", entry.path);
-        self.add(EntryType::Regular, &path, entry.size, entry.modified_ns, &mut exact)
+        let mut exact = contents.chain(io::repeat(0)).take(item.size);
+        let path = format!("{FILES}/{}", item.path);
+        self.add(EntryType::Regular, &path, item.size, item.modified_ns, &mut exact)
     }
-    fn link(&mut self, entry: &Entry) -> Outcome {
-        let mut header = Self::header(EntryType::Link, 0, entry.modified_ns);
-        let original = format!("{FILES}/{}", entry.to.as_deref().unwrap_or_default());
-        self.tar.append_link(&mut header, format!("{FILES}/{}", entry.path), original).map_err(failed(&self.to))
+    fn link(&mut self, item: Item<'_>, to: &str) -> Outcome {
+        let mut header = Self::header(EntryType::Link, 0, item.modified_ns);
+        let original = format!("{FILES}/{to}");
+        self.tar.append_link(&mut header, format!("{FILES}/{}", item.path), original).map_err(failed(&self.to))
     }
     fn list(&mut self, json: &[u8]) -> Outcome {
         self.add(EntryType::Regular, LIST, json.len() as u64, 0, &mut &json[..])
@@ -209,6 +232,9 @@ impl Sink for TarSink {
             self.discard();
         }
         named.map_err(failed(&self.to))
+    }
+    fn can_be_discarded(&self) -> bool {
+        self.part.is_some()
     }
     fn discard(&mut self) {
         if let Some(part) = &self.part
