@@ -436,6 +436,24 @@ fn gear_invalidates_tables_in_windows_only_and_keeps_a_window_until_it_is_empty(
     model.check().unwrap();
 }
 
+/// A level that waits until it is as large as its window never gets one: all that overlaps it stays above.
+#[test]
+fn gear_gives_windows_to_small_levels_whatever_k_is() {
+    let sizes = shape(600).sizes;
+    let played = |k| {
+        let mut windows = 0;
+        let gear = Gear { k, ..Gear::new(sizes) };
+        let model =
+            watched(Box::new(gear), (60_000, 1), |_, choice| windows += u32::from(matches!(choice, Choice::Window(_))));
+        model.check().unwrap();
+        (windows, model.counts.written())
+    };
+    let all = [1, 2, 4, 10].map(played);
+    assert!(all.iter().all(|(windows, _)| *windows > 2), "{all:?}");
+    assert_ne!(all[0], all[1], "k counts");
+    assert_eq!((played(0), played(100)), (all[0], all[3]), "as the nearest that there is");
+}
+
 #[test]
 fn band_ends_on_uniform_keys_and_orders_everything_when_told_to() {
     let sizes = shape(600).sizes;
