@@ -6,10 +6,11 @@
 use super::child::Running;
 use super::hosts::{preload, workplace};
 use super::kv_stock::{BITS, OWN, Shape, rocks_options};
-use super::kv_store::{CACHE, KEY, MIB, Store};
+use super::kv_store::{CACHE, KEY, LOOK, MIB, Store};
 use super::result::Row;
 use super::rocks::Pace;
 use super::{Options, Stop};
+use imbrex_device::{Zone, ZoneState};
 use imbrex_emulator::{Config, Counts, Emulator, Observer};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -67,8 +68,25 @@ pub(super) trait Side {
     fn spent(&self) -> Result<Spent, Stop>;
     /// Whatever is wrong with it.
     fn check(&self) -> Result<Vec<String>, Stop>;
+    /// Zones in use, and most of them so far.
+    fn zones(&self) -> (u32, u32);
     /// What a row has beside the times.
     fn fill(&self, row: &mut Row);
+}
+
+/// Fills in what of the zones in use is live, which have so many bytes.
+pub(super) fn space(row: &mut Row, side: &dyn Side, live: u64, zone: u64) {
+    let (now, peak) = side.zones();
+    let of = |zones: u32| live as f64 / (f64::from(zones) * zone as f64).max(1.0);
+    row.figures.extend(
+        [
+            ("zones, peak", f64::from(peak)),
+            ("zones, at the end", f64::from(now)),
+            ("live over peak", of(peak)),
+            ("live over zones, at the end", of(now)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
 }
 
 fn why(error: impl std::fmt::Display) -> Stop {
@@ -112,12 +130,14 @@ impl Side for Store {
         self.kv.check().map_err(why)
     }
 
+    fn zones(&self) -> (u32, u32) {
+        let now = self.kv.figures().zones.0;
+        (now, self.peak().max(now))
+    }
+
     fn fill(&self, row: &mut Row) {
-        let figures = self.kv.figures();
-        row.figures.extend([
-            ("runs that a key is in at most".to_owned(), figures.depth as f64),
-            ("zones in use".to_owned(), f64::from(figures.zones.0)),
-        ]);
+        row.figures.insert("runs that a key is in at most".to_owned(), self.kv.figures().depth as f64);
+        self.tell(row);
     }
 }
 
@@ -206,6 +226,9 @@ pub(super) struct Driven {
     observer: Observer,
     /// What reads of users took of the drive, and how many commands.
     user: (f64, u64),
+    /// Puts, and most zones in use when it was looked.
+    puts: u64,
+    peak: u32,
     /// The program's flags.
     told: String,
     memory: String,
@@ -237,7 +260,8 @@ impl Driven {
         let observer = Observer::open(&image).map_err(why)?;
         let output = BufReader::new(output);
         let memory = plan.memory();
-        let mut driven = Driven { running, input, output, observer, user: (0.0, 0), told, memory, _dir: dir };
+        let mut driven =
+            Driven { running, input, output, observer, user: (0.0, 0), puts: 0, peak: 0, told, memory, _dir: dir };
         // What makes the database belongs to nobody.
         driven.ask("rest")?;
         Ok(driven)
@@ -273,6 +297,12 @@ impl Driven {
         Ok(number)
     }
 
+    /// Zones that are not empty.
+    fn in_use(&self) -> u32 {
+        let used = |zone: &&Zone| !matches!(zone.state, ZoneState::Empty | ZoneState::Conventional);
+        self.observer.zones().iter().filter(used).count() as u32
+    }
+
     /// Seconds and commands of all that counts as reading.
     fn reads(&self) -> Result<(f64, u64), Stop> {
         let (time, stats) = (self.observer.time().map_err(why)?, self.observer.stats());
@@ -288,7 +318,12 @@ fn hex(key: &[u8]) -> String {
 
 impl Side for Driven {
     fn put(&mut self, key: &[u8; KEY as usize], value: usize, sync: bool) -> Result<(), Stop> {
-        self.ask(&format!("put {} {value} {}", hex(key), u8::from(sync))).map(|_| ())
+        self.ask(&format!("put {} {value} {}", hex(key), u8::from(sync)))?;
+        self.puts += 1;
+        if self.puts.is_multiple_of(LOOK) {
+            self.peak = self.peak.max(self.in_use());
+        }
+        Ok(())
     }
 
     fn get(&mut self, key: &[u8; KEY as usize]) -> Result<Option<usize>, Stop> {
@@ -327,11 +362,11 @@ impl Side for Driven {
     fn fill(&self, row: &mut Row) {
         row.settings.insert("program".into(), self.told.clone());
         row.settings.insert("memory".into(), self.memory.clone());
-        let used = |zone: &&imbrex_device::Zone| {
-            !matches!(zone.state, imbrex_device::ZoneState::Empty | imbrex_device::ZoneState::Conventional)
-        };
-        let zones = self.observer.zones().iter().filter(used).count();
-        row.figures.insert("zones in use".into(), zones as f64);
+    }
+
+    fn zones(&self) -> (u32, u32) {
+        let now = self.in_use();
+        (now, self.peak.max(now))
     }
 }
 

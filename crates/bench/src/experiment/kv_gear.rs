@@ -2,11 +2,11 @@
 //! in zones after each quarter. Beside it the store's own policy and levels without windows. Everything is written, the log as well.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::kv_store::{CACHE, DRIVE, KEY, MEMTABLE, MIB, PUTS, Plan as Load, Store, VALUE, ZONE, ZONES, there};
+use super::hosts::workplace;
+use super::kv_store::{CACHE, DRIVE, KEY, LONG, MEMTABLE, MIB, PUTS, Plan as Load, Store, VALUE, ZONE, ZONES, there};
 use super::result::{Figure, Row};
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
-use imbrex_emulator::Emulator;
 use imbrex_emulator::time::Mechanics;
 use imbrex_kv::policy::{Active, Gear, Leveled, Policy, Sizes};
 use imbrex_kv::{MakePolicy, Options as KvOptions};
@@ -19,7 +19,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |_| plans().into_iter().map(|plan| plan.name).collect(),
     extra: super::NONE,
-    needs: |options| Needs { work: 0, memory: u64::from(WIDE) * ZONE / u64::from(options.scale) * 2 + (1 << 30) },
+    needs: |options| Needs {
+        work: u64::from(WIDE) * ZONE / u64::from(options.scale) * 2,
+        memory: u64::from(WIDE) * ZONE / u64::from(options.scale) * 2 + (1 << 30),
+    },
     run,
 };
 
@@ -27,6 +30,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const WIDE: u32 = 600;
 /// Parts of the load after which it is looked at.
 const QUARTERS: u64 = 4;
+/// Gets, and scans of as many pairs as kv's, once all was put.
+const READS: u64 = 128_000;
 /// So often it is looked how full zones are.
 const LOOK: u64 = 1024;
 
@@ -76,18 +81,40 @@ fn fill(store: &Store) -> f64 {
     live as f64 * 100.0 / figures.capacity_used.max(1) as f64
 }
 
+/// Fills in gets and scans of random keys of so many, with real mechanics, since reads keep their size.
+fn reads(store: &mut Store, row: &mut Row, keys: u64, options: &Options) -> Result<(), Stop> {
+    let count = (READS / u64::from(options.scale) / if options.short { 20 } else { 1 }).max(50);
+    // So that tables are open.
+    store.gets(count, keys)?;
+    for (what, long) in [("get", 0), ("scan", LONG)] {
+        let before = store.at();
+        match long {
+            0 => store.gets(count, keys)?,
+            long => store.scans(count, keys, long)?,
+        }
+        let after = store.at();
+        let reads = after.counts.since(&before.counts).reads;
+        row.figures.extend([
+            (format!("then {what}s/s"), count as f64 / (after.seconds - before.seconds).max(1e-9)),
+            (format!("then reads of the drive a {what}"), reads as f64 / count as f64),
+        ]);
+    }
+    Ok(())
+}
+
 /// What the load was after some of it: puts, seconds at full size, write amplification, fill.
 type Moment = (u64, f64, f64, f64);
 
 fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<(Row, Vec<Moment>), Stop> {
     let scale = u64::from(options.scale);
-    let config = Store::drive(options.scale, plan.zones, ZONE / scale, Mechanics::Scaled)?;
     let kv = KvOptions {
         policy: Some(plan.policy.to_owned()),
         make_policy: plan.make.clone(),
         ..Store::options(&Load::ring(0), options)
     };
-    let mut store = Store::with(Emulator::memory(&config).map_err(why)?, None, kv, options.scale)?;
+    let dir = workplace(&options.work)?;
+    let image = dir.path().join("drive.img");
+    let mut store = Store::new_in(&image, Some(u64::from(plan.zones) * (ZONE / scale)), kv.clone(), options.scale)?;
     let puts = PUTS / scale / if options.short { 20 } else { 1 };
     let begun = store.start();
     let (mut moments, mut fills) = (Vec::new(), Vec::new());
@@ -156,6 +183,9 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<(R
             (format!("after {gb} GB: tables fill zones, %"), *fill),
         ]);
     }
+    store = store.again(&image, Mechanics::Real, kv)?;
+    reads(&mut store, &mut row, puts, options)?;
+    store.tell(&mut row);
     row.space_efficiency = Some(live / (f64::from(figures.zones.0) * zone));
     row.invalid.extend(store.kv.check().map_err(why)?);
     Ok((row, moments))

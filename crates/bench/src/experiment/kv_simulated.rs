@@ -3,7 +3,7 @@
 
 use super::chart::{Axis, Chart, Series, Shape as ChartShape};
 use super::kv_keys::{Keys, Source};
-use super::result::Row;
+use super::result::{Ratio, Row};
 use super::{Experiment, Needs, Rule, Run, Stop};
 use imbrex_kv::policy::model::{Counts, Model, Shape};
 use imbrex_kv::policy::{Active, Band, Cleaning, Gear, Leveled, Policy, Ring, Sizes, Victim};
@@ -21,6 +21,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// The drive, as each row prints it.
 const DRIVE: &str = "model: 180 MB/s, 9 ms a move of the head, 22 ms a reset, zones of 256 MiB";
+
+/// Bytes of the log that the model's drive writes in a second.
+const LOG: f64 = 180e6;
 
 /// Memory of one row: keys take 12 bytes a version.
 const A_ROW: u64 = 256 << 20;
@@ -40,6 +43,8 @@ struct Plan {
     name: String,
     zones: u32,
     policy: fn(Sizes) -> Box<dyn Policy>,
+    /// Of memtable, tables and steps, at full size.
+    sizes: Sizes,
     /// Tables are placed as in a log, whose zones are cleaned.
     cleaning: Option<Cleaning>,
     keys: Keys,
@@ -47,6 +52,9 @@ struct Plan {
     extra: bool,
 }
 
+const MIB: u64 = 1 << 20;
+/// Memtable and tables of GearDB's paper. Its tables of 4 MB are merged one by one; a step here may write several.
+const PAPER: Sizes = Sizes { memtable: 4 * MIB, table: 4 * MIB, step: 64 * MIB };
 const MILLION: u64 = 1_000_000;
 /// Zones are cleaned when so many percent of them are in use. GearDB's paper says 80; its own times are those of 90 in an earlier simulation.
 const USUAL: u32 = 90;
@@ -63,11 +71,48 @@ fn dialled(sizes: Sizes) -> Box<dyn Policy> {
     Box::new(Ring { bottom: 90, ..Ring::new(sizes) })
 }
 
+/// LevelDB's levels at the paper's sizes: the first has 10 MB.
+fn small(sizes: Sizes) -> Leveled {
+    Leveled { base: sizes.memtable / 4 * 10, ..Leveled::new(sizes) }
+}
+
+/// Random loads with the sizes of GearDB's paper.
+fn papers() -> Vec<Plan> {
+    let plan = |name: &str, zones, policy: fn(Sizes) -> Box<dyn Policy>, cleaning| Plan {
+        name: format!("random load of 80 GB: {name}, tables and memtable of 4 MB"),
+        zones,
+        policy,
+        sizes: PAPER,
+        cleaning,
+        keys: Keys::Uniform,
+        load: Load::Empty(20 * MILLION),
+        extra: false,
+    };
+    let low = 280 - 280 * USUAL / 100;
+    let cleaned = |name: &str, victim| {
+        let name = format!("leveled on a log, {name} cleaning, 280 zones");
+        plan(&name, 280, |sizes| Box::new(small(sizes)), Some(Cleaning { victim, low }))
+    };
+    vec![
+        cleaned("greedy", Victim::Greedy),
+        cleaned("cost-benefit", Victim::CostBenefit),
+        plan("gear", 600, |sizes| Box::new(Gear { levels: small(sizes), ..Gear::new(sizes) }), None),
+        plan(
+            "gear as in the code",
+            600,
+            |sizes| Box::new(Gear { levels: small(sizes), active: Active::Code, ..Gear::new(sizes) }),
+            None,
+        ),
+        plan("ring", 280, ring, None),
+    ]
+}
+
 fn rows() -> Vec<Plan> {
     let load = |name: &str, zones, policy: fn(Sizes) -> Box<dyn Policy>, extra| Plan {
         name: format!("random load of 80 GB: {name}"),
         zones,
         policy,
+        sizes: Sizes::DISK,
         cleaning: None,
         keys: Keys::Uniform,
         load: Load::Empty(20 * MILLION),
@@ -114,6 +159,7 @@ fn rows() -> Vec<Plan> {
     }
     all.extend([99, 80, 70, 60, 50].map(|percent| cleaned(Victim::Greedy, 440, percent, false)));
     all.push(cleaned(Victim::Greedy, 440, USUAL, false));
+    all.extend(papers());
     for percent in [50, 70, 85, 92] {
         for (keys, name) in Keys::ALL {
             let puts = if keys == Keys::Queue { percent.min(85) } else { percent };
@@ -121,6 +167,7 @@ fn rows() -> Vec<Plan> {
                 name: format!("ring, 280 zones {puts} % full, {name}, overwritten"),
                 zones: 280,
                 policy: ring,
+                sizes: Sizes::DISK,
                 cleaning: None,
                 keys,
                 load: Load::Filled(puts, 5 * MILLION),
@@ -135,6 +182,7 @@ fn rows() -> Vec<Plan> {
         name: format!("2,800 zones: {name}"),
         zones: 2800,
         policy,
+        sizes: Sizes::DISK,
         cleaning: None,
         keys: Keys::Uniform,
         load,
@@ -145,6 +193,7 @@ fn rows() -> Vec<Plan> {
             name: "ring, 280 zones 92 % full, half is deleted".into(),
             zones: 280,
             policy: ring,
+            sizes: Sizes::DISK,
             cleaning: None,
             keys: Keys::Uniform,
             load: Load::Deletes(92),
@@ -180,7 +229,7 @@ struct Played {
 
 /// Carries a row out.
 fn play(plan: &Plan, scale: u64, short: bool, stopped: &dyn Fn() -> bool) -> Result<Played, String> {
-    let shape = Shape::divided(plan.zones, scale);
+    let shape = Shape { sizes: plan.sizes.divided(scale), ..Shape::divided(plan.zones, scale) };
     let policy = (plan.policy)(shape.sizes);
     let mut model = match plan.cleaning {
         Some(cleaning) => Model::cleaned(policy, shape, cleaning),
@@ -309,6 +358,8 @@ fn row_of(plan: &Plan, scale: u64, played: &Played) -> Row {
         ("partitions", model.parts() as f64),
     ];
     row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    let sizes = [("memtable", plan.sizes.memtable), ("tables", plan.sizes.table), ("steps", plan.sizes.step)];
+    row.settings.extend(sizes.map(|(name, bytes)| (name.to_owned(), format!("{} MiB at full size", bytes / MIB))));
     merges(&mut row, &counts.each);
     quarters(&mut row, looks, scale);
     row
@@ -423,7 +474,6 @@ fn charts(names: &[String], all: &[Option<Vec<Look>>], scale: u64) -> Vec<Chart>
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.once("it is simulated, and always the same");
     run.setting("entry", "4,126 bytes on the drive; a tombstone 30");
-    run.setting("memtable", "256 MiB; tables and steps of 64 MiB");
     run.setting("log", "kept in the survivor; where it is written, WA is larger by 1");
     let (scale, short) = (u64::from(run.options.scale), run.options.short);
     let plans = rows();
@@ -433,5 +483,27 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         Ok((row_of(&plans[at], scale, &played), played.looks))
     })?;
     run.outcome.charts = charts(&names, &looks, scale);
+    ratios(run);
     Ok(())
+}
+
+/// Others' seconds over ring's, with a log in both.
+fn ratios(run: &mut Run) {
+    let seconds = |name: &str| {
+        let row = run.measured(&format!("random load of 80 GB: {name}"))?;
+        Some(row.device_seconds? + row.bytes_user? as f64 / LOG)
+    };
+    let small = |name: &str| format!("{name}, tables and memtable of 4 MB");
+    let greedy = "leveled on a log, greedy cleaning, 280 zones";
+    let mut all = Vec::new();
+    for (theirs, goal) in [(greedy.to_owned(), 2.3), (small(greedy), 6.0), (small("gear"), 3.0)] {
+        let same = if theirs == greedy { None } else { Some((small("ring"), None)) };
+        for (ours, goal) in [Some(("ring".to_owned(), Some(goal))), same].into_iter().flatten() {
+            if let (Some(a), Some(b)) = (seconds(&theirs), seconds(&ours)) {
+                let ratio = Ratio::of(format!("{ours} against {theirs}, with a log that is written"), &[a / b]);
+                all.extend(ratio.map(|ratio| Ratio { goal, ..ratio }));
+            }
+        }
+    }
+    run.outcome.ratios = all;
 }

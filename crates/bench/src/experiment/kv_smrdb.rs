@@ -2,8 +2,8 @@
 //! (*SOC* there) and with levels whose tables are bands (*LOC*), with ring, and with stock LevelDB on bluefs; what begins a merge; how large bands are.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::kv_driven::{Driven, Plan as StockPlan, Side, Spent, Stock};
-use super::kv_store::{CACHE, DRIVE, KEY, MIB, Plan as Load, Store, VALUE};
+use super::kv_driven::{Driven, Plan as StockPlan, Side, Spent, Stock, space};
+use super::kv_store::{CACHE, DRIVE, KEY, MIB, Plan as Load, Store, VALUE, there};
 use super::result::Row;
 use super::rocks::Pace;
 use super::virtual_clock::why;
@@ -192,6 +192,7 @@ fn in_order(plan: &Plan, value: u64, sync: u64, options: &Options, stopped: &dyn
     }
     let mut row = ordered_row(puts, record, &store.spent()?.since(&begun));
     store.fill(&mut row);
+    space(&mut row, store.as_ref(), puts * record, plan.band);
     Ok(row)
 }
 
@@ -209,7 +210,10 @@ fn ingested(plan: &Plan, value: u64, options: &Options) -> Result<Row, Stop> {
     }
     ingest.finish().map_err(why)?;
     drop(ingest);
-    Ok(ordered_row(puts, record, &store.spent()?.since(&begun)))
+    let mut row = ordered_row(puts, record, &store.spent()?.since(&begun));
+    store.fill(&mut row);
+    space(&mut row, &store, puts * record, plan.band);
+    Ok(row)
 }
 
 const PUTS: &str = "puts/s";
@@ -278,6 +282,8 @@ fn random(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
         row.figures.insert(format!("puts/s of a fiftieth of the load, {name}"), rate);
     }
     store.fill(&mut row);
+    let pairs = if matches!(plan.what, What::Ordered) { puts } else { there(puts) as u64 };
+    space(&mut row, store.as_ref(), pairs * record, plan.band / scale);
     if plan.policy == LEVELDB {
         row.drive_utilisation = Some(spent.seconds / spent.elapsed.max(1e-9));
         checks::cpu_bound(&mut row);

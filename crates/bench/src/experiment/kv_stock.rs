@@ -7,7 +7,7 @@ use super::hosts::{Disk, kernel_setup, preload, workplace};
 use super::kv_store::{self, CACHE, DRIVE, KEY, LONG, MEMTABLE, MIB, PUTS, Store, ZONE, ZONES, there};
 use super::result::{Ratio, Row};
 use super::rocks::{Pace, version};
-use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
 use crate::baseline::{Baseline, Directory, FileSystem};
 use imbrex_device::ZoneState;
 use imbrex_emulator::time::{Mechanics, Seconds, TimeStats};
@@ -41,6 +41,9 @@ pub(super) const BITS: u32 = 10;
 /// With this row the others are compared.
 const RING: &str = "ring";
 const DIAL: &str = "ring, bottom at least 90 %";
+/// And those on larger drives with these.
+const WIDE: &str = "ring, 600 zones";
+const WHOLE: &str = "ring, no limit of space";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -58,16 +61,41 @@ pub(super) enum Shape {
     /// Puts wait before compactions are behind by more than a few zones.
     Tight,
     Universal,
+    /// Levels as they come, but only two of them.
+    TwoLevels,
+    /// Levels as they come, of keys: values lie in files of their own, and half of these are looked through for values that are gone.
+    Blobs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
     /// A drive of [`ZONES`] zones.
     Bluefs,
-    /// All of the drive, so the load lies at its outer edge, where it is faster.
+    /// A drive of so many that none lack. Who takes fewer of them stays where it is faster.
+    Wide,
+    /// All of the drive, so everything lies at its outer edge, where it is fastest.
     Unlimited,
+    /// A drive of so few that what the load leaves takes nine tenths of it.
+    Narrow,
     /// XFS on a conventional drive of the size and mechanics of [`On::Bluefs`].
     Xfs,
+}
+
+impl On {
+    /// Zones of the drive, where they are limited.
+    fn zones(self) -> Option<u32> {
+        match self {
+            On::Bluefs | On::Xfs => Some(ZONES),
+            On::Wide => Some(600),
+            On::Unlimited => None,
+            On::Narrow => Some(216),
+        }
+    }
+
+    /// Bytes of the drive, where they are limited.
+    fn capacity(self, scale: u32) -> Option<u64> {
+        Some(u64::from(self.zones()?) * (ZONE / u64::from(scale)))
+    }
 }
 
 struct Plan {
@@ -80,7 +108,7 @@ struct Plan {
 
 impl Plan {
     fn extra(&self) -> bool {
-        self.name == DIAL || self.full.is_some()
+        self.name == DIAL || self.on == On::Narrow || self.full.is_some()
     }
 
     /// Keys, and puts.
@@ -107,16 +135,34 @@ const PLANS: &[Plan] = &[
     plan("RocksDB on bluefs: tight limits", Side::RocksDb(Shape::Tight), On::Bluefs),
     plan("RocksDB on bluefs: as it comes", Side::RocksDb(Shape::Leveled), On::Bluefs),
     plan("RocksDB on bluefs: universal", Side::RocksDb(Shape::Universal), On::Bluefs),
+    plan(WIDE, Side::Ring(0), On::Wide),
+    plan("RocksDB on bluefs: as it comes, 600 zones", Side::RocksDb(Shape::Leveled), On::Wide),
+    plan("RocksDB on bluefs: two levels, 600 zones", Side::RocksDb(Shape::TwoLevels), On::Wide),
+    plan("RocksDB on bluefs: blob files, 600 zones", Side::RocksDb(Shape::Blobs), On::Wide),
+    plan("RocksDB on bluefs: universal, 600 zones", Side::RocksDb(Shape::Universal), On::Wide),
+    plan(WHOLE, Side::Ring(0), On::Unlimited),
+    plan("RocksDB on bluefs: as it comes, no limit of space", Side::RocksDb(Shape::Leveled), On::Unlimited),
+    plan("RocksDB on bluefs: two levels, no limit of space", Side::RocksDb(Shape::TwoLevels), On::Unlimited),
+    plan("RocksDB on bluefs: blob files, no limit of space", Side::RocksDb(Shape::Blobs), On::Unlimited),
     plan("RocksDB on bluefs: universal, no limit of space", Side::RocksDb(Shape::Universal), On::Unlimited),
+    plan("ring, 216 zones", Side::Ring(0), On::Narrow),
+    plan("LevelDB on bluefs, 216 zones", Side::LevelDb, On::Narrow),
+    plan("RocksDB on bluefs: tight limits, 216 zones", Side::RocksDb(Shape::Tight), On::Narrow),
     plan("RocksDB on XFS, equal mechanics: tight limits", Side::RocksDb(Shape::Tight), On::Xfs),
     plan("RocksDB on XFS, equal mechanics: as it comes", Side::RocksDb(Shape::Leveled), On::Xfs),
     plan("LevelDB on XFS, equal mechanics", Side::LevelDb, On::Xfs),
+    overwritten("90 % full, overwritten: ring", Side::Ring(0), 90),
+    overwritten("90 % full, overwritten: LevelDB on bluefs", Side::LevelDb, 90),
+    overwritten("90 % full, overwritten: RocksDB on bluefs, tight limits", Side::RocksDb(Shape::Tight), 90),
     overwritten("85 % full, overwritten: ring", Side::Ring(0), 85),
     overwritten("85 % full, overwritten: LevelDB on bluefs", Side::LevelDb, 85),
     overwritten("85 % full, overwritten: RocksDB on bluefs, tight limits", Side::RocksDb(Shape::Tight), 85),
     overwritten("70 % full, overwritten: ring", Side::Ring(0), 70),
     overwritten("70 % full, overwritten: LevelDB on bluefs", Side::LevelDb, 70),
     overwritten("70 % full, overwritten: RocksDB on bluefs, tight limits", Side::RocksDb(Shape::Tight), 70),
+    overwritten("60 % full, overwritten: ring", Side::Ring(0), 60),
+    overwritten("60 % full, overwritten: LevelDB on bluefs", Side::LevelDb, 60),
+    overwritten("60 % full, overwritten: RocksDB on bluefs, tight limits", Side::RocksDb(Shape::Tight), 60),
 ];
 
 fn puts(options: &Options) -> u64 {
@@ -128,7 +174,8 @@ fn reads(options: &Options) -> u64 {
 }
 
 fn needs(options: &Options) -> Needs {
-    let drive = u64::from(ZONES) * ZONE / u64::from(options.scale);
+    // So much is taken at most, whatever there is.
+    let drive = On::Wide.capacity(options.scale).unwrap_or_default();
     Needs { work: drive * 2 + 256 * MIB, memory: drive * 2 + GIB }
 }
 
@@ -137,13 +184,16 @@ fn needs(options: &Options) -> Needs {
 struct Moment {
     counts: Counts,
     kinds: Seconds,
+    /// Seconds by its clock.
+    elapsed: f64,
     /// Of [`ZONE`] at full size, that are not empty.
     zones: f64,
 }
 
 impl Moment {
     fn new(counts: Counts, time: Option<TimeStats>, zones: f64) -> Moment {
-        Moment { counts, kinds: time.map(|time| time.total).unwrap_or_default(), zones }
+        let (kinds, elapsed) = time.map(|time| (time.total, time.elapsed)).unwrap_or_default();
+        Moment { counts, kinds, elapsed, zones }
     }
 
     fn of(drive: &Emulator, zones: u32) -> Moment {
@@ -239,6 +289,7 @@ fn ring_overwritten(run: &Run, plan: &Plan) -> Result<Row, Stop> {
     let mut row = Row { rule: Rule::All.name().into(), ..Row::new("", DRIVE) };
     overwrote(&mut row, plan, options, [&begun, &full], f64::from(store.peak()));
     row.invalid.extend(store.kv.check().map_err(why)?);
+    store.tell(&mut row);
     memory(&mut row, RING_MEMORY);
     Ok(row.amplified())
 }
@@ -270,12 +321,13 @@ fn overwrote(row: &mut Row, plan: &Plan, options: &Options, [begun, full]: [&Mom
 const RING_MEMORY: &str = "memtable 256 MiB, cache 256 MiB, survivor 768 MiB (for the log, and for the memtable)";
 
 /// The store itself, from one thread.
-fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
+fn ring(run: &Run, bottom: u32, on: On) -> Result<Row, Stop> {
     let options = run.options;
-    let plan = kv_store::Plan::ring(bottom);
+    let kv = Store::options(&kv_store::Plan::ring(bottom), options);
     let dir = workplace(&options.work)?;
     let image = dir.path().join("drive.img");
-    let mut store = Store::new_in(&image, &plan, options)?;
+    let capacity = on.capacity(options.scale);
+    let mut store = Store::new_in(&image, capacity, kv.clone(), options.scale)?;
     let (puts, reads) = (puts(options), reads(options));
     store.start();
     let at = |store: &Store| Moment::of(&store.drive, store.kv.figures().zones.0);
@@ -301,22 +353,24 @@ fn ring(run: &Run, bottom: u32) -> Result<Row, Stop> {
         reading(row, ("get", when), reads, (&before, &after));
         store.scans(reads, puts, LONG)?;
         reading(row, ("scan", when), reads, (&after, &at(store)));
+        row.figures.insert(format!("MiB of filters and top indexes at this scale, {when}"), store.indexes());
         Ok(())
     };
-    store = store.again(&image, Mechanics::Real, &plan, options)?;
+    store = store.again(&image, Mechanics::Real, kv.clone())?;
     both(&mut store, &mut row, "loaded")?;
-    store = store.again(&image, Mechanics::Scaled, &plan, options)?;
+    store = store.again(&image, Mechanics::Scaled, kv.clone())?;
     let before = at(&store);
     while store.kv.step().map_err(why)? {}
     let after = at(&store);
     // What reading took in between belongs to neither.
     let settled = full.and(&before, &after);
     loaded(&mut row, options, [&begun, &full, &settled], peak);
-    store = store.again(&image, Mechanics::Real, &plan, options)?;
+    store = store.again(&image, Mechanics::Real, kv.clone())?;
     both(&mut store, &mut row, "settled")?;
     store.kv.compact().map_err(why)?;
     both(&mut store, &mut row, "compacted")?;
     row.invalid.extend(store.kv.check().map_err(why)?);
+    store.tell(&mut row);
     memory(&mut row, RING_MEMORY);
     Ok(row.amplified())
 }
@@ -405,7 +459,7 @@ pub(super) fn rocks_options(shape: Shape, (memtable, table): (u64, u64), scale: 
         ("max_bytes_for_level_base", scaled(base)),
     ];
     all.extend(match shape {
-        Shape::Leveled | Shape::Universal => vec![
+        Shape::Leveled | Shape::Universal | Shape::TwoLevels | Shape::Blobs => vec![
             ("soft_pending_compaction_bytes_limit", scaled(64 * GIB)),
             ("hard_pending_compaction_bytes_limit", scaled(256 * GIB)),
         ],
@@ -435,10 +489,26 @@ fn rocks(shape: Shape, keys: u64, options: &Options) -> Vec<String> {
     ];
     // Compactions overshoot by half a per cent.
     flags.extend(rocks_options(shape, (scaled(MEMTABLE), scaled(ZONE) / 100 * 98), options.scale));
-    if shape == Shape::Universal {
-        flags.push(("compaction_style", 1));
-    }
+    flags.extend(match shape {
+        Shape::Leveled | Shape::Tight => Vec::new(),
+        Shape::Universal => vec![("compaction_style", 1)],
+        // Whatever merges level 0 rewrites all of level 1: so seldom.
+        Shape::TwoLevels => vec![
+            ("num_levels", 2),
+            ("level0_file_num_compaction_trigger", 24),
+            ("level0_slowdown_writes_trigger", 36),
+            ("level0_stop_writes_trigger", 48),
+        ],
+        Shape::Blobs => vec![
+            ("enable_blob_files", 1),
+            ("enable_blob_garbage_collection", 1),
+            ("blob_file_size", scaled(ZONE) / 100 * 98),
+        ],
+    });
     let mut flags: Vec<String> = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
+    if shape == Shape::Blobs {
+        flags.push("--blob_garbage_collection_age_cutoff=0.5".into());
+    }
     flags.push("--compression_type=none".into());
     flags
 }
@@ -568,6 +638,15 @@ fn end(row: &mut Row, followed: &Followed) {
     }
 }
 
+/// Flags a row whose drive waited for the processor while the store was loaded or overwritten.
+fn busy(row: &mut Row, followed: &Followed) {
+    if let [begun, full, ..] = followed.moments.as_slice() {
+        let elapsed = full.elapsed - begun.elapsed;
+        row.drive_utilisation = (elapsed > 0.0).then(|| (full.kinds.busy() - begun.kinds.busy()) / elapsed);
+        checks::cpu_bound(row);
+    }
+}
+
 /// A stock store on the kernel's XFS.
 fn on_xfs(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
     let options = run.options;
@@ -624,9 +703,9 @@ impl<'a, 'b> Bluefs<'a, 'b> {
         let options = run.options;
         let scale = u64::from(options.scale);
         let dir = workplace(&options.work)?;
-        let limit = (plan.on == On::Bluefs).then_some(u64::from(ZONES) * ZONE / scale);
+        let limit = plan.on.capacity(options.scale);
         let image = dir.path().join("drive.img");
-        let config = disk.config_of(options.scale, limit, limit.map(|_| 0))?;
+        let config = disk.config_of(options.scale, limit, Some(0))?;
         drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
         let journal = (16 * MIB / scale).max(64 << 10);
         let survivor = (SURVIVOR / scale / 4096 * 4096).max(MIB);
@@ -684,6 +763,7 @@ fn on_bluefs(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
     if plan.full.is_some() {
         if bluefs.does(&mut row, Part::Order)?.failed.is_none() {
             let over = bluefs.does(&mut row, Part::Over)?;
+            busy(&mut row, &over);
             match (over.moments.as_slice(), &over.failed) {
                 ([begun, full, ..], None) => overwrote(&mut row, plan, options, [begun, full], over.peak),
                 ([begun, .., stopped], _) => {
@@ -696,6 +776,7 @@ fn on_bluefs(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
         return Ok(row.amplified());
     }
     let load = bluefs.does(&mut row, Part::Load)?;
+    busy(&mut row, &load);
     let ([begun, full, .., left], None) = (load.moments.as_slice(), &load.failed) else {
         return Ok(row.amplified());
     };
@@ -719,7 +800,10 @@ fn on_bluefs(run: &mut Run, plan: &Plan) -> Result<Row, Stop> {
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.once("each takes minutes, and ring is always the same");
     run.setting("record", "16 + 4,096 bytes, not compressible; puts uniform over as many keys as there are puts");
-    run.setting("drive", format!("{ZONES} zones of 256 MiB at full size, seconds in which it was busy"));
+    run.setting(
+        "drive",
+        format!("{ZONES} zones of 256 MiB at full size unless a row says otherwise, seconds in which it was busy"),
+    );
     run.setting("log", "written; all puts unsynced");
     run.setting("puts", puts(run.options));
     run.setting("gets, and scans of 100 pairs", reads(run.options));
@@ -729,7 +813,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     for plan in PLANS {
         run.row(plan.name, |run| match (plan.store, plan.on) {
             (Side::Ring(_), _) if plan.full.is_some() => ring_overwritten(run, plan),
-            (Side::Ring(bottom), _) => ring(run, bottom),
+            (Side::Ring(bottom), on) => ring(run, bottom, on),
             (_, On::Xfs) => on_xfs(run, plan),
             _ => on_bluefs(run, plan),
         })?;
@@ -738,53 +822,75 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     Ok(())
 }
 
+/// A figure of a row that was measured.
+fn figure(run: &Run, row: &str, name: &str) -> Option<f64> {
+    run.measured(row)?.figures.get(name).copied()
+}
+
 /// Each stock store against ring: above 1, ring is better.
 fn ratios(run: &mut Run) {
-    let figure = |row: &str, name: &str| run.measured(row).and_then(|row| row.figures.get(name).copied());
     let mut all = Vec::new();
     for plan in PLANS.iter().filter(|plan| !matches!(plan.store, Side::Ring(_))) {
         if plan.full.is_some() {
             let ours = PLANS.iter().find(|ours| ours.full == plan.full && matches!(ours.store, Side::Ring(_)));
-            let ours = ours.and_then(|ours| figure(ours.name, OVERWRITTEN));
-            if let (Some(theirs), Some(ours)) = (figure(plan.name, OVERWRITTEN), ours) {
+            let ours = ours.and_then(|ours| figure(run, ours.name, OVERWRITTEN));
+            if let (Some(theirs), Some(ours)) = (figure(run, plan.name, OVERWRITTEN), ours) {
                 let ratio = Ratio::of(format!("ring against {}", plan.name), &[theirs / ours]);
-                let goal = (plan.full == Some(85) && plan.store != Side::LevelDb).then_some(2.0);
+                let goal = match (plan.full, plan.store) {
+                    (Some(85), Side::RocksDb(_)) => Some(2.0),
+                    (Some(90), _) => Some(1.5),
+                    _ => None,
+                };
                 all.extend(ratio.map(|ratio| Ratio { goal, ..ratio }));
             }
             continue;
         }
-        let goal = match (plan.on, plan.store) {
-            (On::Bluefs, _) => Some(2.0),
-            (On::Xfs, Side::RocksDb(_)) => Some(2.5),
-            _ => None,
+        let (ours, goal) = match (plan.on, plan.store) {
+            (On::Bluefs, _) => (RING, Some(2.0)),
+            (On::Xfs, Side::RocksDb(_)) => (RING, Some(2.5)),
+            (On::Xfs, _) => (RING, None),
+            (on @ (On::Wide | On::Unlimited), store) => {
+                let goal = match store {
+                    Side::RocksDb(Shape::TwoLevels) => Some(1.0),
+                    Side::RocksDb(Shape::Leveled) => Some(1.5),
+                    _ => None,
+                };
+                (if on == On::Wide { WIDE } else { WHOLE }, goal)
+            }
+            // Where nine tenths of the zones are live.
+            (On::Narrow, _) => (DIAL, Some(1.5)),
         };
         for (name, what) in [(LOADED, "until loaded"), (SETTLED, "until settled")] {
-            if let (Some(theirs), Some(ours)) = (figure(plan.name, name), figure(RING, name)) {
-                let ratio = Ratio::of(format!("{what}: ring against {}", plan.name), &[theirs / ours]);
+            if let (Some(theirs), Some(of_ours)) = (figure(run, plan.name, name), figure(run, ours, name)) {
+                let ratio = Ratio::of(format!("{what}: {ours} against {}", plan.name), &[theirs / of_ours]);
                 all.extend(ratio.map(|ratio| Ratio { goal, ..ratio }));
             }
         }
-        if plan.on != On::Bluefs {
-            continue;
-        }
-        for (what, least) in [("get", 0.95), ("scan", 0.8)] {
-            for (ours, theirs) in
-                [("loaded", "loaded"), ("loaded", "settled"), ("settled", "settled"), ("compacted", "compacted")]
-            {
-                let of = |when: &str| format!("{what}s/s, {when}");
-                let better = [of(theirs), of(&format!("{theirs}, cache in bluefs"))];
-                let better = better.iter().filter_map(|name| figure(plan.name, name)).reduce(f64::max);
-                if let (Some(a), Some(b)) = (figure(RING, &of(ours)), better) {
-                    let ratio = Ratio::of(format!("{what}s: ring {ours}, against {} {theirs}", plan.name), &[a / b]);
-                    let goal = Some(if theirs == "compacted" { 1.0 } else { least });
-                    all.extend(
-                        ratio.map(|ratio| Ratio { goal: goal.filter(|_| plan.store == Side::LevelDb), ..ratio }),
-                    );
-                }
-            }
+        if plan.on != On::Xfs && plan.on != On::Narrow {
+            all.extend(reads_of(run, ours, plan));
         }
     }
     run.outcome.ratios = all;
+}
+
+/// Gets and scans of a row of ring against those of a stock store.
+fn reads_of(run: &Run, ring: &str, plan: &Plan) -> Vec<Ratio> {
+    let mut all = Vec::new();
+    for (what, least) in [("get", 0.95), ("scan", 0.8)] {
+        for (ours, theirs) in
+            [("loaded", "loaded"), ("loaded", "settled"), ("settled", "settled"), ("compacted", "compacted")]
+        {
+            let of = |when: &str| format!("{what}s/s, {when}");
+            let better = [of(theirs), of(&format!("{theirs}, cache in bluefs"))];
+            let better = better.iter().filter_map(|name| figure(run, plan.name, name)).reduce(f64::max);
+            if let (Some(a), Some(b)) = (figure(run, ring, &of(ours)), better) {
+                let ratio = Ratio::of(format!("{what}s: {ring} {ours}, against {} {theirs}", plan.name), &[a / b]);
+                let goal = Some(if theirs == "compacted" { 1.0 } else { least });
+                all.extend(ratio.map(|ratio| Ratio { goal: goal.filter(|_| plan.store == Side::LevelDb), ..ratio }));
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `kv`: the key-value store itself on a drive of GearDB's size and mechanics, from one thread, on the drive's own clock. Everything counts: the
 //! write-ahead log, metadata, flushes, resets.
 
+use super::chart::{Axis, Chart, Series, Shape};
 use super::hosts::Disk;
 use super::kv_keys::{Keys, Source};
 use super::result::Row;
@@ -50,7 +51,7 @@ const PART: f64 = 0.8;
 /// So many puts are timed together.
 const TOGETHER: u64 = 8;
 /// So often it is looked how many zones are in use.
-const LOOK: u64 = 64;
+pub(super) const LOOK: u64 = 64;
 
 pub(super) struct Plan {
     name: &'static str,
@@ -103,6 +104,8 @@ const fn values(name: &'static str, value: usize) -> Plan {
 
 const PLANS: &[Plan] = &[
     plan("random load of 80 GB: ring", "ring", 0, Load::Random, false),
+    plan("random load of 80 GB: ring, bottom at least 70 %", "ring", 70, Load::Random, false),
+    plan("random load of 80 GB: ring, bottom at least 80 %", "ring", 80, Load::Random, false),
     plan("random load of 80 GB: ring, bottom at least 90 %", "ring", 90, Load::Random, false),
     plan("random load of 80 GB: band", "band", 0, Load::Random, true),
     plan("random load of 80 GB: gear", "gear", 0, Load::Random, true),
@@ -125,6 +128,20 @@ const PLANS: &[Plan] = &[
     paced("ring, 85 % full, overwritten, paced", Load::Overwrite(85, Keys::Uniform)),
 ];
 
+/// What of the zones in use is live when the last put returned.
+const THEN: &str = "live over zones, loaded";
+
+/// What a store has in memory, for a row.
+fn memory(kv: &KvOptions) -> String {
+    let kib = |bytes: u64| bytes >> 10;
+    format!(
+        "at this scale memtable {} KiB, cache {} KiB, survivor {} KiB (for the log, and for the memtable)",
+        kib(kv.memtable_bytes as u64),
+        kib(kv.cache_bytes),
+        kib(kv.volume.survivor_bytes as u64)
+    )
+}
+
 /// So many keys are there after as many random puts, which leave out some.
 pub(super) fn there(keys: u64) -> f64 {
     keys as f64 * (1.0 - (-1.0f64).exp())
@@ -145,6 +162,8 @@ pub(super) struct Store {
     random: ChaCha8Rng,
     value: Vec<u8>,
     scale: f64,
+    /// Its sizes in memory, as rows say them.
+    memory: String,
     /// Since the last [`Store::start`]: puts, how long eight took in seconds at full size, most zones in use, most slices.
     puts: u64,
     waits: Vec<f64>,
@@ -182,10 +201,10 @@ impl Store {
         Self::make(plan, options, drive)
     }
 
-    /// The same in an image.
-    pub(super) fn new_in(image: &Path, plan: &Plan, options: &Options) -> Result<Store, Stop> {
-        let drive = Emulator::create(image, &Self::config(options)?, false).map_err(why)?;
-        Self::make(plan, options, drive)
+    /// A new store in an image, on a drive of so many bytes, or on all of it.
+    pub(super) fn new_in(image: &Path, capacity: Option<u64>, kv: KvOptions, scale: u32) -> Result<Store, Stop> {
+        let config = Self::drive_of(scale, capacity, ZONE / u64::from(scale), Mechanics::Scaled)?;
+        Self::with(Emulator::create(image, &config, false).map_err(why)?, None, kv, scale)
     }
 
     pub(super) fn config(options: &Options) -> Result<Config, Stop> {
@@ -194,9 +213,13 @@ impl Store {
 
     /// So many zones of so many bytes, which are scaled already. What the mechanics are changes nothing but times.
     pub(super) fn drive(scale: u32, zones: u32, zone: u64, mechanics: Mechanics) -> Result<Config, Stop> {
+        Self::drive_of(scale, Some(u64::from(zones) * zone), zone, mechanics)
+    }
+
+    fn drive_of(scale: u32, capacity: Option<u64>, zone: u64, mechanics: Mechanics) -> Result<Config, Stop> {
         let disk = Disk::named(DRIVE, Rule::All)?;
         let over = Overrides {
-            capacity: Some(u64::from(zones) * zone),
+            capacity,
             zone_size: Some(zone),
             conventional: Some(0),
             write_cache: Some(disk.write_cache),
@@ -225,9 +248,11 @@ impl Store {
         drive.keep_own_time(Pace::Account).map_err(why)?;
         let handle = Drive { device: Arc::new(drive.clone()), survivor };
         Kv::format(&handle, Some([7; 16]), false).map_err(why)?;
+        let memory = memory(&kv);
         let kv = Kv::open(handle, kv).map_err(why)?;
         Ok(Store {
             kv,
+            memory,
             ingest: None,
             drive,
             random: ChaCha8Rng::seed_from_u64(1),
@@ -261,20 +286,15 @@ impl Store {
     }
 
     /// Closes a store in an image and opens it again, on a drive with other mechanics.
-    pub(super) fn again(
-        self,
-        image: &Path,
-        mechanics: Mechanics,
-        plan: &Plan,
-        options: &Options,
-    ) -> Result<Store, Stop> {
+    pub(super) fn again(self, image: &Path, mechanics: Mechanics, kv: KvOptions) -> Result<Store, Stop> {
+        let options = kv;
         let Store { kv, ingest, drive, .. } = self;
         drop((kv, ingest, drive));
         Emulator::change_mechanics(image, mechanics).map_err(why)?;
         let drive = Emulator::open(image, OpenOptions::default()).map_err(why)?;
         drive.keep_own_time(Pace::Account).map_err(why)?;
         let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
-        let kv = Kv::open(handle, Self::options(plan, options)).map_err(why)?;
+        let kv = Kv::open(handle, options).map_err(why)?;
         Ok(Store { kv, ingest: None, drive, ..self })
     }
 
@@ -320,11 +340,27 @@ impl Store {
             self.waits.push((now - std::mem::replace(&mut self.timed, now)) * self.scale);
         }
         if self.puts.is_multiple_of(LOOK) {
-            let figures = self.kv.figures();
-            self.peak = self.peak.max(figures.zones.0);
-            self.depth = self.depth.max(figures.depth);
+            self.look();
         }
         Ok(())
+    }
+
+    /// Looks how many zones are in use, and slices there are.
+    fn look(&mut self) {
+        let figures = self.kv.figures();
+        self.peak = self.peak.max(figures.zones.0);
+        self.depth = self.depth.max(figures.depth);
+    }
+
+    /// Fills in what memory the store has, and what indexes and filters take beside that.
+    pub(super) fn tell(&self, row: &mut Row) {
+        row.settings.insert("memory".into(), self.memory.clone());
+        row.figures.insert("MiB of filters and top indexes at this scale".into(), self.indexes());
+    }
+
+    /// MiB of filters and top indexes of the tables that were read.
+    pub(super) fn indexes(&self) -> f64 {
+        self.kv.figures().indexes as f64 / MIB as f64
     }
 
     /// Puts one of so many keys.
@@ -425,13 +461,15 @@ impl Store {
         Ok((waits, busy / now.max(puts as f64 / rate)))
     }
 
-    /// Operations a second of the drive, and KiB that it reads for one.
-    fn rate(&mut self, count: u64, one: impl Fn(&mut Store) -> Result<(), Stop>) -> Result<(f64, f64), Stop> {
+    /// Operations a second of the drive, reads of the drive for one, and KiB that it reads for one.
+    fn rate(&mut self, count: u64, one: impl Fn(&mut Store) -> Result<(), Stop>) -> Result<[f64; 3], Stop> {
         let before = self.at();
         (0..count).try_for_each(|_| one(self))?;
         let after = self.at();
-        let read = after.counts.bytes_read - before.counts.bytes_read;
-        Ok((count as f64 / (after.seconds - before.seconds).max(1e-9), read as f64 / 1024.0 / count.max(1) as f64))
+        let counts = after.counts.since(&before.counts);
+        let each = |of: u64| of as f64 / count.max(1) as f64;
+        let rate = count as f64 / (after.seconds - before.seconds).max(1e-9);
+        Ok([rate, each(counts.reads), each(counts.bytes_read) / 1024.0])
     }
 
     /// Reads random keys, and scans from random keys on.
@@ -442,10 +480,13 @@ impl Store {
         self.gets(gets, keys)?;
         let get = self.rate(gets, |store| store.gets(1, keys))?;
         let scan = self.rate(scans, |store| store.scans(1, keys, LONG))?;
-        let figures = [("gets/s", get.0), ("KiB read a get", get.1), ("scans/s", scan.0), ("KiB read a scan", scan.1)];
-        row.figures.extend(figures.map(|(name, figure)| {
-            (format!("{name}, {when}"), figure / if name.ends_with("/s") { self.scale } else { 1.0 })
-        }));
+        for (what, [rate, reads, kib]) in [("get", get), ("scan", scan)] {
+            row.figures.extend([
+                (format!("{what}s/s, {when}"), rate / self.scale),
+                (format!("reads of the drive a {what}, {when}"), reads),
+                (format!("KiB read a {what}, {when}"), kib),
+            ]);
+        }
         Ok(())
     }
 }
@@ -535,21 +576,29 @@ fn delete(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
             return Err(Stop::Interrupted);
         }
         store.kv.delete(&key(*of), false).map_err(why)?;
+        if (n as u64).is_multiple_of(LOOK) {
+            store.look();
+        }
     }
     let (deleted, after) = (store.at(), store.kv.figures().zones.0);
-    while store.kv.step().map_err(why)? {}
+    while store.kv.step().map_err(why)? {
+        store.look();
+    }
     let (settled, rest) = (store.at(), store.kv.figures().zones.0);
     let counts = settled.counts.since(&begun.counts);
     let mut row = Row {
         rule: Rule::All.name().into(),
         device_seconds: Some(settled.seconds - begun.seconds),
         operations: Some(half.len() as u64),
+        // A delete has no value.
+        bytes_user: Some(half.len() as u64 * KEY),
         bytes_drive: Some(counts.bytes_written),
         bytes_read: Some(counts.bytes_read),
         flushes: Some(counts.flushes),
         zone_resets: Some(counts.zone_resets),
         ..Row::new(plan.name, DRIVE)
-    };
+    }
+    .amplified();
     let zone = ZONE as f64 / store.scale;
     let bytes = |pairs: u64| (pairs * (KEY + VALUE as u64)) as f64;
     // What pairs take, without what tables have beside them.
@@ -559,6 +608,8 @@ fn delete(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
         ("deletes/s", half.len() as f64 / deleting.max(1e-9)),
         ("deleting, s at full size", deleting * store.scale),
         ("settling, s at full size", (settled.seconds - deleted.seconds) * store.scale),
+        ("bytes written over those of the deleted pairs", counts.bytes_written as f64 / bytes(half.len() as u64)),
+        ("zones, peak", f64::from(store.peak())),
         ("zones in use before", f64::from(full)),
         ("zones in use after the last delete", f64::from(after)),
         ("zones in use, settled", f64::from(rest)),
@@ -572,6 +623,7 @@ fn delete(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
     if left != keys - half.len() as u64 {
         row.invalid.push(format!("{left} keys are left of {keys}, of which {} were deleted", half.len()));
     }
+    store.tell(&mut row);
     row.invalid.extend(store.kv.check().map_err(why)?);
     Ok(row)
 }
@@ -640,6 +692,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         ("puts/s", puts as f64 / seconds),
         ("zones, peak", f64::from(store.peak)),
         ("live over peak", live / (f64::from(store.peak) * zone)),
+        (THEN, live / (f64::from(figures.zones.0) * zone)),
         ("slices a key, most", store.depth as f64 - 1.0),
         ("8 puts, s, p99", waits(0.99)),
         ("8 puts, s, p99.9", waits(0.999)),
@@ -659,6 +712,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         ("live over zones, at rest".to_owned(), live / rest),
     ]);
     store.read(&mut row, "settled", keys, options.short)?;
+    store.tell(&mut row);
     row.space_efficiency = Some(live / rest);
     row.invalid.extend(store.kv.check().map_err(why)?);
     Ok(row)
@@ -673,5 +727,30 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     let each = u64::from(ZONES) * ZONE / u64::from(run.options.scale) + (1 << 28);
     let options = run.options.clone();
     run.at_once(&names, each, |at, stopped| Ok((play(&PLANS[at], &options, stopped)?, ())))?;
+    dial(run);
     Ok(())
+}
+
+/// The rate of a random load against how full the zones in use are, at each setting of the dial.
+fn dial(run: &mut Run) {
+    let of = |name: &str| -> Vec<(f64, f64)> {
+        let loads = PLANS.iter().filter(|plan| plan.policy == "ring" && plan.load == Load::Random);
+        let usual = loads.filter(|plan| plan.value == VALUE && !plan.paced);
+        let one = |plan: &Plan| {
+            let figures = &run.measured(plan.name)?.figures;
+            Some((*figures.get(name)?, *figures.get("puts/s")?))
+        };
+        let mut points: Vec<_> = usual.filter_map(one).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let lines = [("at the peak", "live over peak"), ("when the last put returned", THEN)];
+    let lines = lines.map(|(name, figure)| Series { name: name.into(), points: of(figure) });
+    run.outcome.charts.push(Chart {
+        file: "dial".into(),
+        title: "Random load of 80 GB with ring: the bottom at least 0, 70, 80 and 90 % of the zones in use".into(),
+        x: Axis::even("live bytes over zones in use"),
+        y: Axis::even("puts/s"),
+        shape: Shape::Lines(lines.into()),
+    });
 }

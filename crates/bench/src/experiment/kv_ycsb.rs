@@ -6,7 +6,7 @@
 //! are measured by the same rule ([`super::kv_driven`]).
 
 use super::chart::{Axis, Chart, Shape};
-use super::kv_driven::{Driven, Plan as StockPlan, Side, Spent, Stock};
+use super::kv_driven::{Driven, Plan as StockPlan, Side, Spent, Stock, space};
 use super::kv_store::{CACHE, DRIVE, KEY, MEMTABLE, MIB, Plan as Load, Store, VALUE, ZONE};
 use super::result::{Ratio, Row};
 use super::rocks::Pace;
@@ -157,6 +157,7 @@ fn play(
     }
     row.invalid.extend(store.check()?);
     store.fill(row);
+    space(row, store, there * (KEY + VALUE as u64), ZONE / u64::from(options.scale));
     Ok(all)
 }
 

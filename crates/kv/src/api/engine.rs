@@ -45,6 +45,9 @@ pub struct Figures {
     pub levels: Vec<(u64, u64, u64)>,
     /// Bytes of changes in memory.
     pub memory: u64,
+    /// Bytes in memory of filters and top indexes of the tables that were read so far, about. They stay until their tables go, and are beside
+    /// [`Options::cache_bytes`](crate::Options::cache_bytes), which has the blocks below the top indexes.
+    pub indexes: u64,
     /// Bytes of the write-ahead log that an opening would read.
     pub log: u64,
     /// Zones with tables or bytes of the log, and those that may still be taken.
@@ -101,6 +104,7 @@ impl Store {
         Figures {
             levels,
             memory: view.in_memory() as u64,
+            indexes: view.tables.iter().map(|table| table.memory()).sum(),
             log: end.saturating_sub(self.core.look(|manifest| manifest.front.0)),
             zones: (self.core.zones_of_tables().1 + log_zones, self.core.tenant.counts().free),
             ranges: view.ranges.iter().count(),

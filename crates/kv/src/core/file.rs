@@ -114,6 +114,11 @@ impl TableFile {
         Ok(self.pinned.open.get_or_init(|| Arc::new(table)))
     }
 
+    /// Bytes that index and filter take in memory, about: none before the table was opened.
+    pub fn memory(&self) -> u64 {
+        self.pinned.open.get().map_or(0, |table| table.memory() as u64)
+    }
+
     /// The newest change of a key that is not newer than `seq`.
     pub fn get(&self, key: &[u8], seq: u64) -> Result<Option<Version>> {
         let found = self.table()?.get(key, self.stored(seq))?;

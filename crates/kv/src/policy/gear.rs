@@ -25,7 +25,7 @@ pub struct Gear {
     pub levels: Leveled,
     /// Which tables begin.
     pub active: Active,
-    /// A window has a `k`-th of a level, 1 to 10.
+    /// A window has a `k`-th of a level: what is outside of 1 to 10 counts as the nearest of these.
     pub k: u64,
 }
 
@@ -33,6 +33,11 @@ impl Gear {
     /// The paper's numbers.
     pub fn new(sizes: Sizes) -> Gear {
         Gear { levels: Leveled::new(sizes), active: Active::Paper, k: 4 }
+    }
+
+    /// Parts of a level that take turns as its window.
+    fn parts(&self) -> u64 {
+        self.k.clamp(1, 10)
     }
 
     /// The first level whose window is not the whole level.
@@ -78,13 +83,11 @@ impl Gear {
                 }
             }
             let size = match self.active {
-                Active::Paper => (self.levels.limit(level) / self.k / tree.zone.max(1)) as usize,
-                Active::Code => zones.len() / self.k as usize,
+                Active::Paper => (self.levels.limit(level) / self.parts() / tree.zone.max(1)) as usize,
+                Active::Code => zones.len() / self.parts() as usize,
             };
-            // The paper waits until the level is as large as its window.
-            if zones.len() < size {
-                continue;
-            }
+            // A level that is smaller than its window is all window. The paper has it wait until it is as large; but what overlaps tables outside
+            // of a window stays above, so with keys all over the range it would never grow.
             zones.truncate(size.max(1));
             if !zones.is_empty() {
                 return Some(Choice::Window(Window { level, zones }));

@@ -436,6 +436,24 @@ fn gear_invalidates_tables_in_windows_only_and_keeps_a_window_until_it_is_empty(
     model.check().unwrap();
 }
 
+/// A level that waits until it is as large as its window never gets one: all that overlaps it stays above.
+#[test]
+fn gear_gives_windows_to_small_levels_whatever_k_is() {
+    let sizes = shape(600).sizes;
+    let played = |k| {
+        let mut windows = 0;
+        let gear = Gear { k, ..Gear::new(sizes) };
+        let look = |_: &Model, choice: &Choice| windows += u32::from(matches!(choice, Choice::Window(_)));
+        let model = watched(Box::new(gear), (30_000, 20), look);
+        model.check().unwrap();
+        (windows, model.counts.written())
+    };
+    let [none, whole, half] = [0, 1, 2].map(played);
+    assert!(whole.0 > 1 && half.0 > 1, "{whole:?} {half:?}");
+    assert_ne!(whole, half, "k counts");
+    assert_eq!(none, whole, "as the nearest that there is");
+}
+
 #[test]
 fn band_ends_on_uniform_keys_and_orders_everything_when_told_to() {
     let sizes = shape(600).sizes;

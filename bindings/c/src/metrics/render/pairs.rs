@@ -28,7 +28,7 @@ fn amplification(drive: &Metrics) -> Vec<(Vec<String>, f64)> {
 
 pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
     type Figure = fn(&Metrics) -> u64;
-    let single: [(MetricType, &str, &str, Figure); 17] = [
+    let single: [(MetricType, &str, &str, Figure); 18] = [
         (COUNTER, "imbrex_kv_puts_total", "Keys that were given a value.", |d| d.done.puts),
         (COUNTER, "imbrex_kv_deletes_total", "Keys and ranges that were deleted.", |d| d.done.deletes),
         (COUNTER, "imbrex_kv_gets_total", "Reads of one key.", |d| d.done.gets),
@@ -39,6 +39,9 @@ pub(super) fn add(page: &mut Page, drives: &[Metrics]) {
         }),
         (GAUGE, "imbrex_kv_merges", "Merges that have begun and go on.", |d| d.merges as u64),
         (GAUGE, "imbrex_kv_memory_bytes", "Bytes of changes in memory.", |d| d.memory),
+        (GAUGE, "imbrex_kv_index_bytes", "Bytes in memory of filters and top indexes of tables that were read.", |d| {
+            d.indexes
+        }),
         (GAUGE, "imbrex_kv_log_bytes", "Bytes of the write-ahead log that an opening would read.", |d| d.log),
         (GAUGE, "imbrex_kv_slices", "Slices that a key is in at most; the bottom is one.", |d| d.depth as u64),
         (GAUGE, "imbrex_kv_partitions", "Partitions of the keys.", |d| d.partitions as u64),
