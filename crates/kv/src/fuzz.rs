@@ -413,7 +413,7 @@ mod tests {
             }
             rest = behind;
         }
-        assert!(kinds.into_iter().eq(1..=18), "each kind of note is there");
+        assert!(kinds.into_iter().eq(1..=19), "each kind of note is there");
         let places = Places { zones: ZONES, front: 4096, capacity: &|_| ZONE };
         assert_eq!(manifest.check(&Bytewise, &places), Ok(()));
     }
