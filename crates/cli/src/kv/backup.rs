@@ -102,8 +102,9 @@ fn sum_of(spaces: &[Space]) -> u32 {
 impl List {
     fn new(spaces: Vec<Space>) -> List {
         let all = || spaces.iter().flat_map(|space| &space.pieces);
-        let (pairs, bytes) = (all().map(|piece| piece.pairs).sum(), all().map(|piece| piece.size).sum());
-        let values = all().map(|piece| piece.values).sum();
+        // What was read may claim anything.
+        let sum = |of: fn(&Piece) -> u64| all().map(of).fold(0, u64::saturating_add);
+        let (pairs, bytes, values) = (sum(|piece| piece.pairs), sum(|piece| piece.size), sum(|piece| piece.values));
         List { imbrex_kv_backup: VERSION, pairs, bytes, values, crc32c: sum_of(&spaces), spaces }
     }
 

@@ -233,6 +233,7 @@ fn user_of(tenant: &str) -> String {
     match tenant {
         "bluefs" => "`imbrex fs`".into(),
         "chunkstore" => "`imbrex chunk`".into(),
+        "kv" => "`imbrex kv`".into(),
         other => format!("the engine {other}"),
     }
 }

@@ -72,6 +72,16 @@ impl Restorer<'_> {
         List::parse(text).map_err(|why| of_another(self.from, text, FIELD).unwrap_or_else(|| self.no_backup(why)))
     }
 
+    /// Reads the list at the end, whose totals are those of its spaces.
+    fn parse_list(&self, text: &[u8]) -> Result<List, Failure> {
+        let list = self.parse(text)?;
+        let right = List::new(list.spaces);
+        match (list.pairs, list.bytes, list.values) == (right.pairs, right.bytes, right.values) {
+            true => Ok(right),
+            false => Err(self.no_backup("the totals of its list are wrong")),
+        }
+    }
+
     /// Makes the spaces that are missing.
     fn make(&mut self, spaces: &[Space]) -> Outcome {
         let there = self.store.spaces();
@@ -189,7 +199,7 @@ impl Restorer<'_> {
     fn take_directory(&mut self) -> Result<List, Failure> {
         let from = Path::new(self.from);
         let text = list_of(from).map_err(|why| self.no_backup(why))?;
-        let list = self.parse(&text)?;
+        let list = self.parse_list(&text)?;
         self.room(list.values)?;
         self.bar.set_length(list.bytes);
         let files = from.join(FILES);
@@ -315,7 +325,7 @@ impl Take for Restorer<'_> {
     }
 
     fn list(&mut self, text: &[u8]) -> Outcome {
-        self.list = Some(self.parse(text)?);
+        self.list = Some(self.parse_list(text)?);
         Ok(())
     }
 
