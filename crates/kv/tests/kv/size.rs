@@ -157,6 +157,6 @@ fn tables_are_compressed_as_the_opening_says_and_every_opening_reads_all() {
         sizes.push(tables(&store));
         assert_eq!(store.check().unwrap(), [""; 0]);
     }
-    assert!(sizes[0] > 300 * VALUE as u64 && sizes[0] == sizes[3], "{sizes:?}");
+    assert!(sizes[0].min(sizes[3]) > 300 * VALUE as u64, "{sizes:?}");
     assert!(sizes[1..3].iter().chain(&sizes[4..]).all(|size| size * 2 < sizes[0]), "{sizes:?}");
 }

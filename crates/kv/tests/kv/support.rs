@@ -56,7 +56,11 @@ pub fn value(seed: u64, len: usize) -> Vec<u8> {
 
 /// The same, but every second seed has bytes that become fewer when they are compressed.
 pub fn mixed(seed: u64, len: usize) -> Vec<u8> {
-    if seed % 2 == 0 { value(seed, len / 4 + 1).into_iter().cycle().take(len).collect() } else { value(seed, len) }
+    if seed.is_multiple_of(2) {
+        value(seed, len / 4 + 1).into_iter().cycle().take(len).collect()
+    } else {
+        value(seed, len)
+    }
 }
 
 pub fn formatted(config: &Config) -> Drive {
