@@ -11,10 +11,10 @@ mod pairs;
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Writer};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, StreamType};
 use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
-use imbrex_device::Drive;
+use imbrex_device::{AlignedBuf, Cause, Drive, report_all};
 use imbrex_emulator::Emulator;
 use imbrex_kv::Kv;
-use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions, ZoneHeader};
 use notes::Notes;
 use pairs::{Act, Pairs};
 use rand::{Rng, SeedableRng};
@@ -944,6 +944,143 @@ fn what_fails_beside_pairs_takes_nothing_from_anybody() {
     for kinds in [&FaultKind::PASSING[..], &FaultKind::POWER] {
         settings_with_pairs(random_with_pairs).for_each(|setting| sweep(setting, kinds, 6));
         settings_with_pairs(full_with_pairs).for_each(|setting| sweep(setting, kinds, 2));
+    }
+}
+
+impl Found {
+    /// What is of this engine, or of any other.
+    fn only(&self, engine: Engine, of_it: bool) -> Found {
+        let of = |thing: &Thing| match thing {
+            Thing::File(_) => Engine::Files,
+            Thing::Chunk(_) => Engine::Chunks,
+            Thing::Notes => Engine::Notes,
+        };
+        let things = self.things.iter().filter(|(thing, _)| (of(thing) == engine) == of_it);
+        let pairs = if (engine == Engine::Pairs) == of_it { self.pairs.clone() } else { pairs::Model::new() };
+        Found { things: things.map(|(thing, content)| (*thing, content.clone())).collect(), pairs }
+    }
+}
+
+impl Told {
+    fn of(&self, engine: Engine) -> &[String] {
+        match engine {
+            Engine::Files => &self.files,
+            Engine::Chunks => &self.chunks,
+            Engine::Notes => &[],
+            Engine::Pairs => &self.pairs,
+        }
+    }
+}
+
+/// What came of damage to a zone of an engine.
+enum Damaged {
+    Refused,
+    Told,
+    Whole,
+}
+
+/// All others find what they had, whether that engine is opened or not, and it finds what it had, or says that it does not.
+fn damaged(drive: &Drive, engines: &'static [Engine], engine: Engine, had: &Found) -> Result<Damaged, String> {
+    let others: Vec<Engine> = engines.iter().copied().filter(|other| *other != engine).collect();
+    let whole = |opened: &Engines| {
+        let told = opened.told();
+        if let Some(other) = others.iter().find(|other| !told.of(**other).is_empty()) {
+            return Err(format!("{other:?} tells of damage: {told:?}"));
+        }
+        match opened.found()?.only(engine, false) == had.only(engine, false) {
+            true => Ok(()),
+            false => Err("another engine has something else".into()),
+        }
+    };
+    let without = || {
+        let opened = Engines::open(drive, &others)?;
+        whole(&opened)?;
+        opened.sound(&[])?;
+        opened.end()
+    };
+    without()?;
+    let Ok(mut opened) = Engines::open(drive, engines) else { return without().map(|()| Damaged::Refused) };
+    let told = !opened.told().of(engine).is_empty();
+    let found = opened.found().map(|found| found.only(engine, true) == had.only(engine, true));
+    let sound = opened.sound(&[]);
+    let came = match (found, told || sound.is_err()) {
+        (Ok(true), false) => Damaged::Whole,
+        (Ok(true) | Err(_), _) | (Ok(false), true) => Damaged::Told,
+        // Tables of a file system have the sums of whoever writes them, and no others.
+        (Ok(false), false) if engine == Engine::Files => Damaged::Whole,
+        (Ok(false), false) => return Err(format!("{engine:?} has something else, and does not say so")),
+    };
+    // It goes away, and the others are as they were.
+    match engine {
+        Engine::Files => {
+            opened.writers.clear();
+            opened.fs = None;
+        }
+        Engine::Chunks => opened.store = None,
+        Engine::Notes => opened.notes = None,
+        Engine::Pairs => opened.pairs = None,
+    }
+    whole(&opened)?;
+    opened.sound(&[])?;
+    drop(opened);
+    without().map(|()| came)
+}
+
+/// A zone that dies, or a flipped bit, is damage to the engine whose it is, and to nobody else.
+#[test]
+fn damage_beside_pairs_is_told_by_whose_it_is_and_costs_the_others_nothing() {
+    for (engines, (name, config)) in WITH_PAIRS.into_iter().zip(drives_with_pairs()) {
+        let emulator = Emulator::memory(&config).unwrap();
+        let of = |emulator: &Emulator| Drive { device: Arc::new(emulator.clone()), survivor: None };
+        let drive = of(&emulator);
+        let subject = Scripted { script: random_with_pairs, engines };
+        subject.format(&drive).unwrap();
+        let mut opened = subject.open(&drive, 0).unwrap();
+        for op in random_with_pairs(3).into_iter().filter(|op| !op.of_processes() && engines.contains(&op.engine())) {
+            if let Came::Failed(why) = opened.perform(op) {
+                panic!("{op:?}: {why}");
+            }
+        }
+        for op in [SyncNames, SyncChunks, Op::Pairs(Act::Flush), Op::Pairs(Act::Sync)] {
+            opened.perform(op);
+        }
+        opened.end().unwrap();
+        let opened = subject.open(&drive, 0).unwrap();
+        let had = opened.found().unwrap();
+        opened.end().unwrap();
+        let mut zones = Vec::new();
+        for zone in report_all(drive.device.as_ref()).unwrap() {
+            let mut buf = AlignedBuf::zeroed(4096);
+            let start = drive.device.geometry().start(zone.id);
+            if zone.wp.is_some_and(|wp| wp >= 4096)
+                && drive.device.read_at(&mut buf, start, Cause::Check.into()).is_ok()
+            {
+                zones.extend(ZoneHeader::decode(&buf).map(|header| (zone.id, header.owner, zone.wp.unwrap_or(0))));
+            }
+        }
+        let owners: BTreeSet<u8> = zones.iter().map(|zone| zone.1).collect();
+        let tenants: BTreeMap<u8, Engine> = owners.into_iter().zip(engines.iter().copied()).collect();
+        assert_eq!(tenants.len(), engines.len(), "each has zones");
+        let (mut rng, mut came) = (ChaCha8Rng::seed_from_u64(9), [0; 3]);
+        for (zone, owner, written) in zones {
+            let Some(engine) = tenants.get(&owner) else { continue };
+            // The zone dies, or a bit of it is another.
+            for case in 0..3 {
+                let fork = emulator.fork().unwrap();
+                let at = drive.device.geometry().start(zone) + rng.random_range(0..written);
+                match case {
+                    0 => fork.faults().make_offline(zone).unwrap(),
+                    _ if fork.faults().flip_bits(at, 1 << rng.random_range(0..8)).is_err() => continue,
+                    _ => {}
+                }
+                match damaged(&of(&fork), engines, *engine, &had) {
+                    Ok(what) => came[what as usize] += 1,
+                    Err(why) => panic!("{engines:?}, {name}, {engine:?}, {zone:?}, case {case}, at {at}: {why}"),
+                }
+            }
+        }
+        println!("{engines:?}, {name}: {came:?}");
+        assert!(came[1] > 3 && came[2] > 3, "{came:?}");
     }
 }
 

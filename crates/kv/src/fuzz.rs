@@ -407,7 +407,7 @@ mod tests {
             let (bytes, behind) = behind.split_at(usize::from(*len) * 32 + 1);
             for note in notes(bytes).expect("notes") {
                 let mut one = Vec::new();
-                record(&[note.clone()], &mut one);
+                record(std::slice::from_ref(&note), &mut one);
                 kinds.insert(one[1]);
                 manifest.apply(note);
             }

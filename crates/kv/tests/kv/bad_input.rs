@@ -151,11 +151,9 @@ fn metadata_that_verifies_and_cannot_be_true_is_refused_in_a_sentence() {
     let replaced = |from: &[u8], to: &[u8]| {
         let (mut changed, mut places) = (zones.clone(), 0);
         in_metadata(&mut changed, &mut |items| {
-            for at in 0..items.len() {
-                if items[at..].starts_with(from) {
-                    items[at..][..to.len()].copy_from_slice(to);
-                    places += 1;
-                }
+            while let Some(at) = items.windows(from.len()).position(|bytes| bytes == from) {
+                items[at..][..to.len()].copy_from_slice(to);
+                places += 1;
             }
         });
         assert!(places > 1, "both copies");
@@ -238,9 +236,9 @@ fn hostile_metadata_with_right_sums_makes_no_panic() {
         let (seed, rate) = (random.random(), [2, 20, 200][random.random_range(0..3)]);
         in_metadata(&mut changed, &mut |items| {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
-            for at in 0..items.len() {
+            for byte in items {
                 if random.random_range(0..4000) < rate {
-                    items[at] = [0, 1, 255, random.random()][random.random_range(0..4)];
+                    *byte = [0, 1, 255, random.random()][random.random_range(0..4)];
                 }
             }
         });

@@ -3,12 +3,13 @@
 //! `IMBREX_KV_STATES` says how many states of a seed each exploration looks at (300; on a full drive half, with each policy a fifth), `IMBREX_CRASH_ROUNDS` of how
 //! many seeds.
 
-use crate::support::{Append, appended, configs, options, value};
+use crate::support::{Append, appended, configs, mixed, options, value};
 use imbrex_crashkit::{
     Crash, Entry, FaultKind, FaultPlan, History, Log, Plan, Status, Subject, explore, fault_sweep, seeds,
 };
 use imbrex_device::{Code, Drive, Error};
 use imbrex_kv::policy::ALL;
+use imbrex_kv::table::{Compression, TableOptions};
 use imbrex_kv::{Batch, Bytewise, Kv, Make, Options, Order};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -56,6 +57,8 @@ impl Spaces {
 
 struct Random {
     policy: Option<&'static str>,
+    /// Of tables.
+    compression: Compression,
     /// More than the drive holds is put.
     full: bool,
     keys: u16,
@@ -71,12 +74,13 @@ fn key(n: u16) -> Vec<u8> {
 }
 
 fn content(number: u64, key: u16, len: u16) -> Vec<u8> {
-    value(number << 16 | u64::from(key), len.into())
+    mixed(number << 16 | u64::from(key), len.into())
 }
 
 impl Random {
     fn open(&self, drive: &Drive) -> Result<Spaces, String> {
-        let options = Options { policy: self.policy.map(str::to_owned), ..options() };
+        let table = TableOptions { compression: self.compression, ..options().table };
+        let options = Options { policy: self.policy.map(str::to_owned), table, ..options() };
         let unnamed = Kv::open(drive.clone(), options).map_err(text)?;
         let other = self.other(&unnamed)?;
         unnamed.merge_operator(Arc::new(Append { combines: false }));
@@ -416,7 +420,13 @@ fn states() -> u64 {
 
 fn explored(drive: usize, full: bool) {
     let (keys, steps) = if full { (900, 120) } else { (60, 60) };
-    explored_as(drive, if full { states() / 2 } else { states() }, || Random { policy: None, full, keys, steps });
+    explored_as(drive, if full { states() / 2 } else { states() }, || Random {
+        policy: None,
+        compression: Compression::Off,
+        full,
+        keys,
+        steps,
+    });
 }
 
 fn explored_as(drive: usize, states: u64, subject: impl Fn() -> Random) {
@@ -431,7 +441,20 @@ fn explored_as(drive: usize, states: u64, subject: impl Fn() -> Random) {
 #[test]
 fn so_it_does_with_each_policy() {
     for (name, _) in ALL {
-        explored_as(0, states() / 5, || Random { policy: Some(name), full: false, keys: 200, steps: 100 });
+        explored_as(0, states() / 5, || Random {
+            policy: Some(name),
+            compression: Compression::Off,
+            full: false,
+            keys: 200,
+            steps: 100,
+        });
+    }
+}
+
+#[test]
+fn so_it_does_with_compressed_tables() {
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        explored_as(0, states() / 10, || Random { policy: None, compression, full: false, keys: 200, steps: 100 });
     }
 }
 
@@ -473,7 +496,7 @@ fn whatever_fails_nothing_that_was_promised_is_lost() {
             // Where the label is in sequential zones and one of them has died, the other takes no label any more when it is full.
             kinds.retain(|kind| config.conventional > 0 || *kind != FaultKind::ZoneReadOnly);
             let plan = FaultPlan { threads: 2, max_runs: 200, recoveries: 2, kinds, ..FaultPlan::new(seed) };
-            let subject = Random { policy: None, full: false, keys: 60, steps: 40 };
+            let subject = Random { policy: None, compression: Compression::Off, full: false, keys: 60, steps: 40 };
             let report = fault_sweep(&Arc::new(subject), &config, &plan).unwrap_or_else(|e| panic!("{e}"));
             // A replay is one run, and of one of the drives.
             let replayed = std::env::var_os("IMBREX_FAULT_REPLAY").is_some();

@@ -1,8 +1,9 @@
 //! Against a sorted map, with snapshots and iterators that stay while the store goes on.
 
-use crate::support::{Append, appended, configs, formatted, options, value};
+use crate::support::{Append, appended, configs, formatted, mixed, options};
 use imbrex_emulator::Config;
 use imbrex_kv::policy::ALL;
+use imbrex_kv::table::{Compression, TableOptions};
 use imbrex_kv::{Batch, Ingest, Iter, Kv, Options, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -137,12 +138,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_a_sorted_map(drive in 0..3usize, policy in 0..8usize, combines: bool, ops in prop::collection::vec(op(), 1..120)) {
+    fn it_is_a_sorted_map(drive in 0..3usize, policy in 0..8usize, compression in 0..3usize, combines: bool, ops in prop::collection::vec(op(), 1..120)) {
         // A drive that is not much larger than what is put makes merges.
         let policy = ALL.get(policy).map(|(name, _)| *name);
         let config = Config { capacity: if policy.is_none() { 25 * (128 << 10) } else { 6 << 20 }, ..configs()[drive].clone() };
         let drive = formatted(&config);
-        let options = || Options { policy: policy.map(str::to_owned), ..options() };
+        let compression = [Compression::Off, Compression::Lz4, Compression::Zstd][compression];
+        let table = TableOptions { compression, ..options().table };
+        let options = || Options { policy: policy.map(str::to_owned), table, ..options() };
         let open = || {
             let store = Kv::open(drive.clone(), options()).unwrap();
             store.merge_operator(Arc::new(Append { combines }));
@@ -161,15 +164,15 @@ proptest! {
                         number += 1;
                         match to {
                             To::Value(len) => {
-                                batch.put(&key(k), &value(number, len.into()));
-                                map.insert(key(k), value(number, len.into()));
+                                batch.put(&key(k), &mixed(number, len.into()));
+                                map.insert(key(k), mixed(number, len.into()));
                             }
                             To::Gone => {
                                 batch.delete(&key(k));
                                 map.remove(&key(k));
                             }
                             To::Appended(len) => {
-                                let operand = value(number, len.into());
+                                let operand = mixed(number, len.into());
                                 batch.merge(&key(k), &operand);
                                 map.insert(key(k), appended(map.get(&key(k)).map(Vec::as_slice), [&operand[..]]));
                             }
@@ -185,7 +188,7 @@ proptest! {
                     }
                     None => {
                         number += 1;
-                        let mut pairs: Vec<_> = keys.iter().map(|(k, len)| (key(*k), value(number << 8 | u64::from(*k), (*len).into()))).collect();
+                        let mut pairs: Vec<_> = keys.iter().map(|(k, len)| (key(*k), mixed(number << 8 | u64::from(*k), (*len).into()))).collect();
                         pairs.sort();
                         let mut ingesting = Ingesting { ingest: store.ingest().unwrap(), pairs, stored: 0 };
                         for at in 0..ingesting.pairs.len() {
@@ -206,11 +209,11 @@ proptest! {
                     let mut batch = Batch::new();
                     batch.put(&inside, b"before");
                     batch.delete_range(from.as_deref(), to.as_deref());
-                    batch.put(&key(7), &value(number, 40));
+                    batch.put(&key(7), &mixed(number, 40));
                     store.write(&batch, number % 11 == 0).unwrap();
                     map.insert(inside, b"before".to_vec());
                     map.retain(|k, _| from.as_ref().is_some_and(|from| k < from) || to.as_ref().is_some_and(|to| k >= to));
-                    map.insert(key(7), value(number, 40));
+                    map.insert(key(7), mixed(number, 40));
                 }
                 Op::Snapshot if moments.len() < 4 => moments.push(Moment { at: store.snapshot(), map: map.clone(), name: None }),
                 Op::Checkpoint if moments.len() < 4 => {

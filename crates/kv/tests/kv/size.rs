@@ -1,8 +1,9 @@
 //! What is said about how much there is.
 
-use crate::support::{config, configs, formatted, options, value};
+use crate::support::{config, configs, formatted, mixed, options, value};
 use imbrex_device::{Cause, Drive};
 use imbrex_emulator::{Config, Emulator};
+use imbrex_kv::table::{Compression, TableOptions};
 use imbrex_kv::{Kv, Make, Options};
 use std::sync::Arc;
 
@@ -137,4 +138,25 @@ fn a_range_is_compacted_and_what_lies_elsewhere_need_not_be() {
     assert!(bytes(7) < twice * 2 / 3, "{} of {twice}", bytes(7));
     assert_eq!((other.get(b"k").unwrap().unwrap(), store.get(&key(0)).unwrap().is_some()), (b"v".to_vec(), true));
     assert_eq!(store.check().unwrap(), [""; 0]);
+}
+
+#[test]
+fn tables_are_compressed_as_the_opening_says_and_every_opening_reads_all() {
+    let drive = formatted(&config());
+    let ways = [Compression::Off, Compression::Lz4, Compression::Zstd];
+    let mut sizes = Vec::new();
+    for (round, compression) in (0..).zip(ways.into_iter().chain(ways)) {
+        let table = TableOptions { compression, ..options().table };
+        let store = Kv::open(drive.clone(), Options { table, ..options() }).unwrap();
+        // What the opening before has written is read, too.
+        for n in (0..300).filter(|_| round > 0) {
+            assert_eq!(store.get(&key(n)).unwrap(), Some(mixed(2 * (round - 1 + n), VALUE)));
+        }
+        (0..300).for_each(|n| store.put(&key(n), &mixed(2 * (round + n), VALUE), false).unwrap());
+        store.compact().unwrap();
+        sizes.push(tables(&store));
+        assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+    assert!(sizes[0].min(sizes[3]) > 300 * VALUE as u64, "{sizes:?}");
+    assert!(sizes[1..3].iter().chain(&sizes[4..]).all(|size| size * 2 < sizes[0]), "{sizes:?}");
 }

@@ -54,6 +54,15 @@ pub fn value(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i * i) >> 11) as u8).collect()
 }
 
+/// The same, but every second seed has bytes that become fewer when they are compressed.
+pub fn mixed(seed: u64, len: usize) -> Vec<u8> {
+    if seed.is_multiple_of(2) {
+        value(seed, len / 4 + 1).into_iter().cycle().take(len).collect()
+    } else {
+        value(seed, len)
+    }
+}
+
 pub fn formatted(config: &Config) -> Drive {
     let drive = drive(config);
     Kv::format(&drive, Some([9; 16]), false).unwrap();
