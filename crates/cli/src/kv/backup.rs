@@ -357,7 +357,7 @@ mod tests {
         let list = List::new(vec![space.clone()]);
         assert_eq!((list.pairs, list.bytes, list.values), (2, 30, 9));
         let text = serde_json::to_string(&list).unwrap();
-        assert_eq!(List::parse(text.as_bytes()).unwrap().spaces, [space.clone()]);
+        assert_eq!(List::parse(text.as_bytes()).unwrap().spaces, std::slice::from_ref(&space));
         for (from, to) in [("\"size\":30", "\"size\":31"), ("_backup\":1", "_backup\":2"), ("}", "")] {
             List::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err();
         }
