@@ -114,7 +114,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<(R
     };
     let dir = workplace(&options.work)?;
     let image = dir.path().join("drive.img");
-    let mut store = Store::new_in(&image, Some(u64::from(plan.zones) * (ZONE / scale)), kv.clone(), options.scale)?;
+    let mut store = Store::new_in(&image, plan.zones, kv.clone(), options.scale)?;
     let puts = PUTS / scale / if options.short { 20 } else { 1 };
     let begun = store.start();
     let (mut moments, mut fills) = (Vec::new(), Vec::new());

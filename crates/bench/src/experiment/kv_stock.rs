@@ -73,7 +73,7 @@ enum On {
     Bluefs,
     /// A drive of so many that none lack. Who takes fewer of them stays where it is faster.
     Wide,
-    /// All of the drive, so everything lies at its outer edge, where it is fastest.
+    /// A drive of so many that all of it lies at the outer edge, where it is fastest.
     Unlimited,
     /// A drive of so few that what the load leaves takes nine tenths of it.
     Narrow,
@@ -82,19 +82,19 @@ enum On {
 }
 
 impl On {
-    /// Zones of the drive, where they are limited.
-    fn zones(self) -> Option<u32> {
+    /// Zones of the drive.
+    fn zones(self) -> u32 {
         match self {
-            On::Bluefs | On::Xfs => Some(ZONES),
-            On::Wide => Some(600),
-            On::Unlimited => None,
-            On::Narrow => Some(216),
+            On::Bluefs | On::Xfs => ZONES,
+            On::Wide => 600,
+            On::Unlimited => 2400,
+            On::Narrow => 216,
         }
     }
 
-    /// Bytes of the drive, where they are limited.
-    fn capacity(self, scale: u32) -> Option<u64> {
-        Some(u64::from(self.zones()?) * (ZONE / u64::from(scale)))
+    /// Bytes of the drive.
+    fn capacity(self, scale: u32) -> u64 {
+        u64::from(self.zones()) * (ZONE / u64::from(scale))
     }
 }
 
@@ -108,7 +108,8 @@ struct Plan {
 
 impl Plan {
     fn extra(&self) -> bool {
-        self.name == DIAL || self.on == On::Narrow || self.full.is_some()
+        let other = self.on == On::Wide && matches!(self.store, Side::RocksDb(Shape::Blobs | Shape::Universal));
+        self.name == DIAL || matches!(self.on, On::Narrow | On::Unlimited) || other || self.full.is_some()
     }
 
     /// Keys, and puts.
@@ -175,7 +176,7 @@ fn reads(options: &Options) -> u64 {
 
 fn needs(options: &Options) -> Needs {
     // So much is taken at most, whatever there is.
-    let drive = On::Wide.capacity(options.scale).unwrap_or_default();
+    let drive = On::Wide.capacity(options.scale);
     Needs { work: drive * 2 + 256 * MIB, memory: drive * 2 + GIB }
 }
 
@@ -326,8 +327,7 @@ fn ring(run: &Run, bottom: u32, on: On) -> Result<Row, Stop> {
     let kv = Store::options(&kv_store::Plan::ring(bottom), options);
     let dir = workplace(&options.work)?;
     let image = dir.path().join("drive.img");
-    let capacity = on.capacity(options.scale);
-    let mut store = Store::new_in(&image, capacity, kv.clone(), options.scale)?;
+    let mut store = Store::new_in(&image, on.zones(), kv.clone(), options.scale)?;
     let (puts, reads) = (puts(options), reads(options));
     store.start();
     let at = |store: &Store| Moment::of(&store.drive, store.kv.figures().zones.0);
@@ -640,7 +640,7 @@ fn end(row: &mut Row, followed: &Followed) {
 
 /// Flags a row whose drive waited for the processor while the store was loaded or overwritten.
 fn busy(row: &mut Row, followed: &Followed) {
-    if let [begun, full, ..] = followed.moments.as_slice() {
+    if let ([begun, full, _, ..], None) = (followed.moments.as_slice(), &followed.failed) {
         let elapsed = full.elapsed - begun.elapsed;
         row.drive_utilisation = (elapsed > 0.0).then(|| (full.kinds.busy() - begun.kinds.busy()) / elapsed);
         checks::cpu_bound(row);
@@ -703,9 +703,9 @@ impl<'a, 'b> Bluefs<'a, 'b> {
         let options = run.options;
         let scale = u64::from(options.scale);
         let dir = workplace(&options.work)?;
-        let limit = plan.on.capacity(options.scale);
+        let capacity = plan.on.capacity(options.scale);
         let image = dir.path().join("drive.img");
-        let config = disk.config_of(options.scale, limit, Some(0))?;
+        let config = disk.config_of(options.scale, Some(capacity), Some(0))?;
         drop(Emulator::create(&image, &config, false).map_err(|e| e.to_string())?);
         let journal = (16 * MIB / scale).max(64 << 10);
         let survivor = (SURVIVOR / scale / 4096 * 4096).max(MIB);

@@ -201,9 +201,9 @@ impl Store {
         Self::make(plan, options, drive)
     }
 
-    /// A new store in an image, on a drive of so many bytes, or on all of it.
-    pub(super) fn new_in(image: &Path, capacity: Option<u64>, kv: KvOptions, scale: u32) -> Result<Store, Stop> {
-        let config = Self::drive_of(scale, capacity, ZONE / u64::from(scale), Mechanics::Scaled)?;
+    /// A new store in an image, on a drive of so many zones.
+    pub(super) fn new_in(image: &Path, zones: u32, kv: KvOptions, scale: u32) -> Result<Store, Stop> {
+        let config = Self::drive(scale, zones, ZONE / u64::from(scale), Mechanics::Scaled)?;
         Self::with(Emulator::create(image, &config, false).map_err(why)?, None, kv, scale)
     }
 
@@ -213,13 +213,9 @@ impl Store {
 
     /// So many zones of so many bytes, which are scaled already. What the mechanics are changes nothing but times.
     pub(super) fn drive(scale: u32, zones: u32, zone: u64, mechanics: Mechanics) -> Result<Config, Stop> {
-        Self::drive_of(scale, Some(u64::from(zones) * zone), zone, mechanics)
-    }
-
-    fn drive_of(scale: u32, capacity: Option<u64>, zone: u64, mechanics: Mechanics) -> Result<Config, Stop> {
         let disk = Disk::named(DRIVE, Rule::All)?;
         let over = Overrides {
-            capacity,
+            capacity: Some(u64::from(zones) * zone),
             zone_size: Some(zone),
             conventional: Some(0),
             write_cache: Some(disk.write_cache),
