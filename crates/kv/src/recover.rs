@@ -62,6 +62,8 @@ fn fitting(tenant: &Tenant, mut options: Options) -> Options {
         }
         options.memtable_bytes = most as usize;
     }
+    // No table is longer than a zone. How much room a zone must have for another table hangs on how long tables are.
+    options.table_bytes = options.table_bytes.min(volume.least_capacity());
     // A write of the log goes into one zone, in whole blocks.
     let block = u64::from(volume.geometry().block.max(4096));
     options.segment_bytes =

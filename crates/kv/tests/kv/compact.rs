@@ -1,6 +1,8 @@
 //! What a user asks to be merged, with each policy and its options.
 
 use crate::support::{config, few_active, formatted, options, value};
+use imbrex_device::Code;
+use imbrex_emulator::Config;
 use imbrex_kv::policy::{ALL, Active};
 use imbrex_kv::{Kv, Options};
 
@@ -53,4 +55,22 @@ fn with_each_policy_each_key_comes_to_be_in_one_table() {
             assert_eq!(store.check().unwrap(), Vec::<String>::new());
         }
     }
+}
+
+/// Tables are usually longer than such zones. A zone that has one must not count as full for that: merges would gain nothing, and never end.
+#[test]
+fn a_drive_of_small_zones_is_filled_and_says_so() {
+    let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 8 << 20, ..config() };
+    let store = Kv::open(formatted(&config), Options { volume: options().volume, ..Options::default() }).unwrap();
+    let mut stored = 0;
+    let error = loop {
+        match store.put(&key(stored), &value(stored, 1000), false) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code(), Code::NoSpace, "{error}");
+    assert!(stored > 2500, "{stored}");
+    (0..stored).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), Some(value(n, 1000))));
+    assert_eq!(store.check().unwrap(), Vec::<String>::new());
 }
