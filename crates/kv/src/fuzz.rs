@@ -216,7 +216,7 @@ pub fn fuzz_salvage(data: &[u8]) {
 mod tests {
     use super::*;
     use crate::batch::Batch;
-    use crate::core::counters::Done;
+    use crate::done::Done;
     use crate::manifest::{Flushed, Space, TableInfo, WalFrame, WalZone};
     use crate::policy::{BOTTOM, Group, HIGHEST, Job, Kind};
     use crate::ranges::RangeTombstone;

@@ -3,7 +3,7 @@
 //!
 //! A record of the log is a list of *notes*, which count together or not at all. A snapshot is the list of notes that makes the whole state.
 
-use crate::core::counters::{Done, LEVELS};
+use crate::done::{Done, LEVELS};
 use crate::order::Order;
 use crate::policy::{BOTTOM, Group, HIGHEST, Job, Key, Kind, Table, Window};
 use crate::ranges::RangeTombstone;

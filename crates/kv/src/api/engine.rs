@@ -2,7 +2,7 @@
 
 use super::zones::capacity_in_use;
 use crate::core::Core;
-use crate::core::counters::Done;
+use crate::done::Done;
 use crate::options::Options;
 use crate::policy::{ALL, Active, BOTTOM, Goal, Group};
 use crate::recover;

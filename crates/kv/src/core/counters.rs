@@ -2,6 +2,7 @@
 
 use super::file::TableFile;
 use crate::batch::{Batch, Change};
+use crate::done::{Done, LEVELS};
 use crate::policy::{BOTTOM, Group, HIGHEST};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,9 +11,6 @@ use std::time::{Duration, Instant};
 
 /// A put that waited for less was not held back: the policy was asked, and it admitted more.
 const STALL: Duration = Duration::from_millis(1);
-
-/// Levels, and the bottom.
-pub(crate) const LEVELS: usize = HIGHEST as usize + 2;
 
 type ByLevel = [AtomicU64; LEVELS];
 
@@ -32,36 +30,6 @@ pub(crate) struct Counters {
     /// Nanoseconds.
     stalled: AtomicU64,
     longest: AtomicU64,
-}
-
-/// What a store has done since some moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Keys that were given a value, or an operand.
-    pub puts: u64,
-    /// Other changes: keys and ranges that were deleted.
-    pub deletes: u64,
-    /// Bytes of the keys, values and operands that were put.
-    pub put_bytes: u64,
-    /// Reads of one key.
-    pub gets: u64,
-    /// Bytes of tables that flushes (and ingests) and merges wrote to each level, the bottom last.
-    pub written: Vec<(u64, u64)>,
-    /// Steps of merges.
-    pub steps: u64,
-    /// Writes that were held back for a millisecond or longer.
-    pub stalls: u64,
-    /// How long these waited together.
-    pub stalled: Duration,
-    /// How long one of them waited at most.
-    pub longest_stall: Duration,
-}
-
-impl Done {
-    /// Bytes of tables that were written to a level, over bytes that were put; `None`: nothing was put.
-    pub fn amplification(&self, written: u64) -> Option<f64> {
-        (self.put_bytes > 0).then(|| written as f64 / self.put_bytes as f64)
-    }
 }
 
 impl Counters {
