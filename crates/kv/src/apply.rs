@@ -1,6 +1,6 @@
 //! Changes of a batch get their numbers, go to the log, and then to memory, where readers see them.
 
-use crate::batch::{Act, Batch, Change};
+use crate::batch::{Act, Body, Change};
 use crate::core::Core;
 use crate::manifest::MOST;
 use crate::ranges::RangeTombstone;
@@ -21,20 +21,21 @@ pub(crate) fn entry_bytes(key: usize, value: usize) -> u64 {
     6 * (MARK + key) as u64 + value as u64
 }
 
-/// Gives a batch its numbers, and appends it to the log. Returns where its record stands, and the number of its first change. Whoever calls is the only one that
+/// Gives changes their numbers, and appends them to the log. Returns where their record stands, and the number of its first change. Whoever calls is the only one that
 /// writes, and [inserts](insert) the changes next. `spare`: it makes room.
-pub(crate) fn append(core: &Core, (batch, space): (&Batch, u16), spare: bool) -> Result<(u64, u64)> {
+pub(crate) fn append(core: &Core, (body, space): (Body<'_>, u16), spare: bool) -> Result<(u64, u64)> {
     core.tenant.volume().check_poison()?;
-    if !core.spaces.are_there(batch.changes_in(space).map(|change| change.space)) {
+    if !core.spaces.are_there(body.changes_in(space).map(|change| change.space)) {
         let sentence = "the space is gone; it was dropped";
         return Err(core.refused(Code::NotFound, sentence));
     }
     let seq = core.visible.load(Ordering::Acquire) + 1;
-    if seq + batch.len() as u64 > MOST {
+    if seq + body.len() as u64 > MOST {
         let sentence = "the numbers of changes are used up; copy what it has to a new store";
         return Err(core.refused(Code::NoSpace, sentence));
     }
-    Ok((core.wal()?.append(spare, &[&batch.header(core.salt(), seq, space), batch.body()])?, seq))
+    let (front, rest) = body.record(core.salt(), seq, space);
+    Ok((core.wal()?.append(spare, &[&front, rest])?, seq))
 }
 
 /// What a change of a single key is in a table.

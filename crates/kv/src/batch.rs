@@ -58,6 +58,21 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// A change of a single key of a space.
+    pub(crate) fn of_key(space: u16, act: Act, key: &'a [u8], value: &'a [u8]) -> Change<'a> {
+        Change { space, act, key, value, ends: 0 }
+    }
+
+    /// What stands before its key. Lengths are looked at when it is written.
+    fn head(&self) -> [u8; CHANGE] {
+        let mut head = [0; CHANGE];
+        head[..2].copy_from_slice(&self.space.to_le_bytes());
+        head[2] = self.act as u8 | self.ends << 4;
+        head[3..7].copy_from_slice(&(self.key.len() as u32).to_le_bytes());
+        head[7..].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
+        head
+    }
+
     /// Whether its key has something more from now on.
     pub(crate) fn adds(&self) -> bool {
         matches!(self.act, Act::Put | Act::Merge)
@@ -109,17 +124,17 @@ impl Batch {
 
     /// The key gets this value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.push(Change { space: self.space, act: Act::Put, key, value, ends: 0 });
+        self.push(Change::of_key(self.space, Act::Put, key, value));
     }
 
     /// The space's [operator](crate::Kv::merge_operator) merges this operand into the key's value.
     pub fn merge(&mut self, key: &[u8], operand: &[u8]) {
-        self.push(Change { space: self.space, act: Act::Merge, key, value: operand, ends: 0 });
+        self.push(Change::of_key(self.space, Act::Merge, key, operand));
     }
 
     /// The key goes.
     pub fn delete(&mut self, key: &[u8]) {
-        self.push(Change { space: self.space, act: Act::Delete, key, value: &[], ends: 0 });
+        self.push(Change::of_key(self.space, Act::Delete, key, &[]));
     }
 
     /// All keys go from `from` on and before `to`; `None`: from the first, or to the last.
@@ -131,12 +146,12 @@ impl Batch {
 
     /// A space goes.
     pub(crate) fn drop_space(&mut self, space: u16) {
-        self.push(Change { space, act: Act::DropSpace, key: &[], value: &[], ends: 0 });
+        self.push(Change::of_key(space, Act::DropSpace, &[], &[]));
     }
 
     /// Pairs of the space it is written to come as tables.
     pub(crate) fn ingest(&mut self) {
-        self.push(Change { space: self.space, act: Act::Ingest, key: &[], value: &[], ends: 0 });
+        self.push(Change::of_key(self.space, Act::Ingest, &[], &[]));
     }
 
     /// Adds the changes of another one. Those that name no space go where this one goes at the moment.
@@ -151,17 +166,14 @@ impl Batch {
             ));
         }
         self.store = self.store.or(other.store);
-        other.changes_in(self.space).for_each(|change| self.push(change));
+        Body::Batch(other).changes_in(self.space).for_each(|change| self.push(change));
         Ok(())
     }
 
-    /// Any change. Lengths are looked at when the batch is written.
+    /// Any change.
     pub(crate) fn push(&mut self, change: Change<'_>) {
         self.bytes.reserve(CHANGE + change.key.len() + change.value.len());
-        self.bytes.extend_from_slice(&change.space.to_le_bytes());
-        self.bytes.push(change.act as u8 | change.ends << 4);
-        self.bytes.extend_from_slice(&(change.key.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(&(change.value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&change.head());
         self.bytes.extend_from_slice(change.key);
         self.bytes.extend_from_slice(change.value);
         self.count += 1;
@@ -190,36 +202,85 @@ impl Batch {
 
     /// Its changes, in order.
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
-        self.changes_in(WRITERS)
+        Body::Batch(self).changes_in(WRITERS)
+    }
+}
+
+/// What is written together. A batch has its changes in one piece; a single change stays where its user has it, so that a large value is not copied for the log.
+#[derive(Clone, Copy)]
+pub(crate) enum Body<'a> {
+    Batch(&'a Batch),
+    One(Change<'a>),
+}
+
+impl<'a> Body<'a> {
+    /// Bytes of its record.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Body::Batch(batch) => batch.bytes(),
+            Body::One(change) => HEADER + CHANGE + change.key.len() + change.value.len(),
+        }
     }
 
-    /// The same, where it is written to this space.
-    pub(crate) fn changes_in(&self, space: u16) -> impl Iterator<Item = Change<'_>> {
-        Changes { rest: &self.bytes, space }
+    /// How many changes it has.
+    pub fn len(&self) -> usize {
+        match self {
+            Body::Batch(batch) => batch.len(),
+            Body::One(_) => 1,
+        }
     }
 
-    /// The header of its record, whose first change has this number, where it is written to this space. `salt`: a number of the store, so that no record of another one, perhaps in a value, passes for
-    /// one of this log.
-    pub(crate) fn header(&self, salt: u32, seq: u64, space: u16) -> [u8; HEADER] {
-        let mut header = [0; HEADER];
+    /// The store that it must be written to.
+    pub fn store(&self) -> Option<u64> {
+        match self {
+            Body::Batch(batch) => batch.store(),
+            Body::One(_) => None,
+        }
+    }
+
+    /// Its changes, in order, where it is written to this space.
+    pub fn changes_in(&self, space: u16) -> impl Iterator<Item = Change<'a>> + use<'a> {
+        match *self {
+            Body::Batch(batch) => Changes { first: None, rest: &batch.bytes, space },
+            Body::One(change) => Changes { first: Some(change), rest: &[], space },
+        }
+    }
+
+    /// Its record, in two parts, where its first change has this number and it is written to this space. `salt`: a number of the store, so that no record of another one, perhaps
+    /// in a value, passes for one of this log.
+    pub fn record(&self, salt: u32, seq: u64, space: u16) -> (Vec<u8>, &'a [u8]) {
+        let mut front = Vec::new();
+        let rest = match *self {
+            Body::Batch(batch) => {
+                front.reserve_exact(HEADER);
+                front.resize(HEADER, 0);
+                &batch.bytes[..]
+            }
+            Body::One(change) => {
+                front.reserve_exact(HEADER + CHANGE + change.key.len());
+                front.resize(HEADER, 0);
+                front.extend_from_slice(&change.head());
+                front.extend_from_slice(change.key);
+                change.value
+            }
+        };
+        let (header, changes) = front.split_at_mut(HEADER);
         header[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        header[4..8].copy_from_slice(&(self.bytes.len() as u32).to_le_bytes());
-        header[8..12].copy_from_slice(&self.count.to_le_bytes());
-        header[12..16].copy_from_slice(&crc32c::crc32c_append(salt, &self.bytes).to_le_bytes());
+        header[4..8].copy_from_slice(&((changes.len() + rest.len()) as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&(self.len() as u32).to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(salt, changes), rest);
+        header[12..16].copy_from_slice(&crc.to_le_bytes());
         header[16..24].copy_from_slice(&seq.to_le_bytes());
         header[24..26].copy_from_slice(&space.to_le_bytes());
         let crc = crc32c::crc32c_append(salt, &header[..28]);
         header[28..].copy_from_slice(&crc.to_le_bytes());
-        header
-    }
-
-    /// The changes as they stand behind the header.
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.bytes
+        (front, rest)
     }
 }
 
+/// Changes that stand one behind the other, or a single one.
 struct Changes<'a> {
+    first: Option<Change<'a>>,
     rest: &'a [u8],
     /// That of changes which name none.
     space: u16,
@@ -229,6 +290,9 @@ impl<'a> Iterator for Changes<'a> {
     type Item = Change<'a>;
 
     fn next(&mut self) -> Option<Change<'a>> {
+        if self.first.is_some() {
+            return self.first.take();
+        }
         let (head, rest) = self.rest.split_at_checked(CHANGE)?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
         let (key, rest) = rest.split_at_checked(word(3))?;
@@ -258,7 +322,7 @@ impl Record<'_> {
     /// Its changes.
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
         let (rest, space) = self.changes;
-        Changes { rest, space }
+        Changes { first: None, rest, space }
     }
 
     /// How many changes it has.
@@ -298,7 +362,7 @@ pub(crate) fn read(salt: u32, bytes: &[u8]) -> Found<'_> {
     let (len, count) = (word(4..8) as usize, word(8..12));
     let Some(body) = rest.get(..len) else { return Found::Cut(HEADER + len) };
     let space = word(24..28) as u16;
-    let whole = || Changes { rest: body, space }.count() == count as usize;
+    let whole = || Changes { first: None, rest: body, space }.count() == count as usize;
     if crc32c::crc32c_append(salt, body) != word(12..16) || !whole() {
         return Found::Nothing;
     }
@@ -314,7 +378,8 @@ mod tests {
     const SALT: u32 = 77;
 
     fn image(batch: &Batch, seq: u64) -> Vec<u8> {
-        [&batch.header(SALT, seq, 3)[..], batch.body()].concat()
+        let (front, rest) = Body::Batch(batch).record(SALT, seq, 3);
+        [&front[..], rest].concat()
     }
 
     #[test]
@@ -330,7 +395,7 @@ mod tests {
         assert_eq!(bytes.len(), batch.bytes());
         let Found::Record(record, len) = read(SALT, &bytes) else { panic!("it is whole") };
         assert_eq!((record.seq, record.count(), len), (42, 5, bytes.len()));
-        assert!(record.changes().eq(batch.changes_in(3)));
+        assert!(record.changes().eq(Body::Batch(&batch).changes_in(3)));
         assert_eq!(record.changes().map(|change| change.space).collect::<Vec<_>>(), [3, 3, 7, 7, 7]);
         assert_eq!(record.changes().last().unwrap().range(), (None, Some(&b"x"[..])));
         assert!(matches!(read(SALT + 1, &bytes), Found::Nothing));
@@ -343,7 +408,7 @@ mod tests {
         let like = [&MAGIC.to_le_bytes()[..], &[0xff; 60]].concat();
         assert!(matches!(read(SALT, &like), Found::Nothing));
         // A length that may be true takes no memory before its bytes are there.
-        let mut long = batch.header(SALT, 42, 3);
+        let mut long = Body::Batch(&batch).record(SALT, 42, 3).0;
         long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         seal(SALT, &mut long);
         assert!(matches!(read(SALT, &long), Found::Cut(len) if len == HEADER + u32::MAX as usize));
@@ -352,6 +417,21 @@ mod tests {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(!matches!(read(SALT, &bad), Found::Record(..)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_single_change_has_the_record_of_a_batch_of_it() {
+        for (act, value) in [(Act::Put, &b"value"[..]), (Act::Delete, b""), (Act::Merge, b"operand")] {
+            let mut batch = Batch::new();
+            batch.go_to(3, 0);
+            batch.push(Change::of_key(3, act, b"key", value));
+            let one = Body::One(Change::of_key(3, act, b"key", value));
+            let (front, rest) = one.record(SALT, 42, 3);
+            assert_eq!(rest, value, "it is not copied");
+            assert_eq!([&front[..], rest].concat(), image(&batch, 42));
+            assert_eq!((one.bytes(), one.len()), (batch.bytes(), 1));
+            assert!(one.changes_in(3).eq(Body::Batch(&batch).changes_in(3)));
         }
     }
 }

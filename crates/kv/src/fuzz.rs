@@ -215,7 +215,7 @@ pub fn fuzz_salvage(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Batch;
+    use crate::batch::{Batch, Body};
     use crate::done::Done;
     use crate::manifest::{Flushed, Space, TableInfo, WalFrame, WalZone};
     use crate::policy::{BOTTOM, Group, HIGHEST, Job, Kind};
@@ -329,8 +329,8 @@ mod tests {
                 batch.ingest();
             }
             begin.push(log.len());
-            log.extend(batch.header(SALT, next, 5));
-            log.extend(batch.body());
+            let (front, rest) = Body::Batch(&batch).record(SALT, next, 5);
+            log.extend([&front[..], rest].concat());
             next += batch.len() as u64;
         }
         (log, begin)

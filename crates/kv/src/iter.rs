@@ -6,12 +6,12 @@ use crate::core::view::{Tables, View};
 use crate::cursor::{At, Cursor, Merged};
 use crate::read::{Reader, all, merged};
 use crate::space::{MARK, begin, end, full, user};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::table::Kind;
 use imbrex_device::{Code, Result};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 /// What it keeps of the store.
@@ -85,7 +85,7 @@ impl Iter {
     pub(crate) fn new(core: &Arc<Core>, reader: Reader, space: u16, open: Arc<dyn Any + Send + Sync>) -> Iter {
         let state = State { reader: Some(reader), open: None };
         let (core, began) = (core.clone(), Instant::now());
-        let held = Arc::new(Held { core, began, asked: AtomicBool::default(), state: state.into() });
+        let held = Arc::new(Held { core, began, asked: AtomicBool::default(), state: Mutex::new(state) });
         let lease: Weak<Held> = Arc::downgrade(&held);
         held.core.lend(lease);
         Iter { held, at: None, space, back: false, _open: open }

@@ -5,6 +5,7 @@
 mod api;
 mod apply;
 mod batch;
+mod check;
 mod core;
 mod cursor;
 mod done;

@@ -16,11 +16,11 @@ use crate::ranges::RangeTombstone;
 use crate::records::{FoundRecord, Records, frames};
 use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Frames, Wal, WalOptions};
-use imbrex_device::{Cause, Code, Error, Result, Written, ZoneId, report_all};
-use imbrex_zones::frame::Frame;
+use imbrex_device::{Cause, Code, Error, Result, Written, Zone, ZoneId, report_all};
+use imbrex_zones::frame::{EachFrame, Frame};
 use imbrex_zones::log::{Batch, MetaLog};
 use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
-use imbrex_zones::{Budget, LeftSegment, Tenant};
+use imbrex_zones::{Budget, LeftSegment, Tenant, Volume};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -279,6 +279,28 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
     Ok((log, manifest, spaces, damage))
 }
 
+/// Hands the frames of a zone of the log to `each`, from that of the log's front on, where it is in this zone. `failed` becomes true where a read fails. Returns where
+/// the zone is damaged, in bytes from its start; `None`: it is gone.
+///
+/// # Errors
+/// Those of the drive that are not about single blocks.
+pub(crate) fn read_log_zone(
+    volume: &Volume,
+    (zone, found): (&Zone, &WalZone),
+    (front, front_frame): (u64, Option<WalFrame>),
+    failed: &Cell<bool>,
+    each: &mut EachFrame<'_>,
+) -> Result<Option<Vec<u64>>> {
+    let (start, block) = (volume.geometry().start(zone.id), volume.geometry().block);
+    let mut read =
+        |at: u64, buf: &mut [u8]| volume.read(buf, start + at, Cause::Wal.into()).inspect_err(|_| failed.set(true));
+    let is_of = |frame: &WalFrame| {
+        (frame.zone, frame.life) == (found.zone, found.life) && frame.at.is_multiple_of(u64::from(block))
+    };
+    let from = front_frame.filter(is_of).map_or(0, |frame| frame.at);
+    frames((zone, found.life, block), (front, from), &mut read, each)
+}
+
 /// Hands the log's bytes to the replay: those that the drive has, from the frame of the `front` on, and those `left` in memory, where they come in the order of
 /// positions.
 fn read_log(
@@ -289,18 +311,10 @@ fn read_log(
 ) -> Result<()> {
     let volume = tenant.volume();
     let report = report_all(volume.device().as_ref())?;
-    let block = volume.geometry().block;
     let (mut left, front) = (left.into_iter().peekable(), replay.records.end());
     for found in wal {
         let Some(zone) = report.get(found.zone as usize) else { continue };
-        let start = volume.geometry().start(zone.id);
         let failed = Cell::new(false);
-        let mut read =
-            |at: u64, buf: &mut [u8]| volume.read(buf, start + at, Cause::Wal.into()).inspect_err(|_| failed.set(true));
-        let is_of = |frame: &WalFrame| {
-            (frame.zone, frame.life) == (found.zone, found.life) && frame.at.is_multiple_of(u64::from(block))
-        };
-        let from = front_frame.filter(is_of).map_or(0, |frame| frame.at);
         let mut each = |frame: &Frame, payload: &[u8]| {
             replay.failed |= failed.get();
             while let Some(segment) = left.next_if(|segment| segment.key.logical < frame.logical) {
@@ -309,16 +323,11 @@ fn read_log(
             replay.bytes(frame.logical, payload, false);
             replay.frames.add(frame.logical, WalFrame { zone: found.zone, life: found.life, at: frame.at });
         };
-        let damaged = frames((zone, found.life, block), (front, from), &mut read, &mut each)?;
+        let damaged = read_log_zone(volume, (zone, found), (front, front_frame), &failed, &mut each)?;
         if damaged.as_ref().is_none_or(|damaged| !damaged.is_empty()) {
             replay.unread = replay.unread.max(found.position.saturating_add(zone.capacity));
         }
-        match damaged {
-            None => replay.damage.push(format!("zone {} of the write-ahead log is gone", found.zone)),
-            Some(damaged) => replay.damage.extend(
-                damaged.iter().map(|at| format!("zone {} of the write-ahead log is damaged at byte {at}", found.zone)),
-            ),
-        }
+        replay.damage.extend(wal::damage(found.zone, damaged));
     }
     left.for_each(|segment| replay.bytes(segment.key.logical, &segment.bytes, true));
     Ok(())
@@ -399,6 +408,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         damage,
         options,
         spaces,
+        histogram: policy.histogram(),
     });
     recover(&core, (&wal, front_frame), (front, next.max(1)))?;
     Ok((core, policy))

@@ -1,8 +1,7 @@
 //! Work that waits for the drive, done by several threads at once: a drive that has many commands takes the nearest first, or works on all of them.
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use imbrex_device::Result;
-use std::sync::Mutex;
 use std::thread::{Builder, scope};
 
 /// Does `each` of the pieces: on this thread, and on others, `most` in all at most. Where a thread cannot be had, there are fewer. `each` makes no other pieces wait for it.

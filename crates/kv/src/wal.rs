@@ -8,7 +8,7 @@
 //! comes to a new zone.
 
 use crate::manifest::WalFrame;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use imbrex_device::{Cause, Error, Fault, Priority, Result, Tag, ZoneId};
 use imbrex_zones::write::{
     ByteWriter, Framing, NewZone, PlaceRequest, Placed, Rank, Step, WriteGuard, Writer, WriterSpec, WriterStart,
@@ -17,7 +17,7 @@ use imbrex_zones::write::{
 use imbrex_zones::{OpenZone, Reservation, Tenant, Urgency, ZoneHeader, ZoneKeeper};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 /// The log's number as a file, in frames and in memory.
 pub(crate) const FILE: u64 = 1;
@@ -26,6 +26,15 @@ pub(crate) const KIND: u8 = 1;
 /// And whose.
 pub(crate) const NAME: &str = "wal";
 const WAL: Tag = Tag::new(Cause::Wal);
+
+/// Sentences about a zone of the log that is damaged at these bytes, or is gone.
+pub(crate) fn damage(zone: u32, damaged: Option<Vec<u64>>) -> Vec<String> {
+    let at = |at: u64| format!("zone {zone} of the write-ahead log is damaged at byte {at}");
+    match damaged {
+        None => vec![format!("zone {zone} of the write-ahead log is gone")],
+        Some(damaged) => damaged.into_iter().map(at).collect(),
+    }
+}
 
 /// Whoever keeps the names of the log's zones.
 pub(crate) trait ZoneNames: Send + Sync {

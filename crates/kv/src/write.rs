@@ -1,7 +1,7 @@
 //! Changing the store: what it cannot keep is refused, and the rest is admitted and [applied](crate::apply).
 
 use crate::apply::{append, ends, entry_bytes, insert};
-use crate::batch::{Act, Batch, Change, MAX_KEY, MAX_VALUE};
+use crate::batch::{Act, Body, Change, MAX_KEY, MAX_VALUE};
 use crate::core::Core;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::operator::MISSING;
@@ -10,13 +10,13 @@ use crate::work::Worker;
 use imbrex_device::{Code, Result};
 
 /// Refuses what the store cannot keep. Returns how many ranges are deleted, and bytes of their keys in the tree.
-fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
+fn check(core: &Core, (body, space): (Body<'_>, u16)) -> Result<(usize, u64)> {
     let refuse = |sentence: String| Err(core.refused(Code::InvalidArgument, sentence));
-    if batch.store().is_some_and(|store| store != core.opening()) {
+    if body.store().is_some_and(|store| store != core.opening()) {
         return refuse("the batch names spaces of another store, or of an earlier opening; make it anew".into());
     }
     let (mut ranges, mut bytes) = (0, 0);
-    for change in batch.changes_in(space) {
+    for change in body.changes_in(space) {
         if change.act == Act::DeleteRange {
             check_pair(core, change.key.len(), 0)?;
             check_pair(core, change.value.len(), 0)?;
@@ -37,7 +37,7 @@ fn check(core: &Core, (batch, space): (&Batch, u16)) -> Result<(usize, u64)> {
             "a batch that deletes {ranges} ranges with {bytes} bytes of keys is too long; one has {MOST_RANGES} and {MOST_RANGE_BYTES} at most"
         ));
     }
-    check_record(core, batch.bytes())?;
+    check_record(core, body.bytes())?;
     Ok((ranges, bytes))
 }
 
@@ -68,22 +68,22 @@ pub(crate) fn check_pair(core: &Core, key: usize, value: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes a batch to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for.
-pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16), sync: bool) -> Result<()> {
-    let (ranges, bytes) = check(core, (batch, space))?;
+/// Writes a batch, or a single change, to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for.
+pub(crate) fn write(core: &Core, worker: &Worker, (body, space): (Body<'_>, u16), sync: bool) -> Result<()> {
+    let (ranges, bytes) = check(core, (body, space))?;
     let nothing =
         |change: Change<'_>| change.is_range() && core.order().compare(&ends(&change).0, &ends(&change).1).is_ge();
-    if !batch.changes_in(space).all(nothing) {
-        let deletes = batch.changes_in(space).all(|change| !change.adds());
+    if !body.changes_in(space).all(nothing) {
+        let deletes = body.changes_in(space).all(|change| !change.adds());
         if ranges > 0 {
             worker.make_room_for_ranges(ranges, bytes)?;
         }
-        worker.make_room(batch.bytes() as u64, deletes)?;
+        worker.make_room(body.bytes() as u64, deletes)?;
         let one = lock(&core.writing);
-        let record = append(core, (batch, space), deletes)?;
-        insert(core, batch.changes_in(space), record, |_, _| false);
+        let record = append(core, (body, space), deletes)?;
+        insert(core, body.changes_in(space), record, |_, _| false);
         drop(one);
-        core.counters.wrote(batch);
+        core.counters.wrote(body);
     }
     if sync { core.wal()?.sync() } else { Ok(()) }
 }
@@ -91,7 +91,7 @@ pub(crate) fn write(core: &Core, worker: &Worker, (batch, space): (&Batch, u16),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kv, Options};
+    use crate::{Batch, Kv, Options};
     use imbrex_device::Drive;
     use imbrex_emulator::{Config, Emulator};
     use imbrex_zones::{Exec, VolumeOptions};

@@ -11,8 +11,8 @@ use crate::work::Worker;
 use imbrex_device::{Cause, Drive, Error, Result};
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// How long the maintenance thread rests where there is nothing to do, and after an error.
@@ -145,7 +145,13 @@ impl Engine for Store {
     type Chores = Quiet;
 
     fn opened() -> &'static Opened<Store> {
-        static OPENED: LazyLock<Opened<Store>> = LazyLock::new(Opened::default);
+        #[cfg(not(feature = "shuttle"))]
+        static OPENED: std::sync::LazyLock<Opened<Store>> = std::sync::LazyLock::new(Opened::default);
+        // Each run of the model checker has its own.
+        #[cfg(feature = "shuttle")]
+        shuttle::lazy_static! {
+            static ref OPENED: Opened<Store> = Opened::default();
+        }
         &OPENED
     }
 

@@ -1,6 +1,6 @@
 //! Spaces by their names.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Body};
 use crate::core::Core;
 use crate::manifest::{Note, Space};
 use crate::order::{Bytewise, Order};
@@ -64,7 +64,7 @@ pub(super) fn drop_named(core: &Core, worker: &Worker, name: &str) -> Result<()>
     };
     let mut batch = Batch::new();
     batch.drop_space(number);
-    write(core, worker, (&batch, UNNAMED), true)?;
+    write(core, worker, (Body::Batch(&batch), UNNAMED), true)?;
     // From here on the name is free.
     worker.note_ranges()?;
     drop(one);

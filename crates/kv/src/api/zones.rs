@@ -70,7 +70,7 @@ impl Kv {
     pub fn zones(&self) -> Result<Vec<ZoneContent>> {
         let core = self.core();
         let table = self.volume().table();
-        let own = table.tenants.iter().position(|tenant| tenant.name == crate::recover::TENANT);
+        let own = table.tenants.iter().position(|tenant| tenant.name == core.tenant.name());
         let report = report_all(self.volume().device().as_ref())?;
         let (used, view) = (used(core), core.view());
         let windows: BTreeSet<(u8, u32)> = core.look(|manifest| {

@@ -1,9 +1,10 @@
 //! What an open store has done since it was opened, and since it was made. Each counter is exact by itself; two of them may be of different moments.
 
 use super::file::TableFile;
-use crate::batch::{Batch, Change};
+use crate::batch::{Body, Change};
 use crate::done::{Done, LEVELS};
 use crate::policy::{BOTTOM, Group, HIGHEST};
+use crate::space::UNNAMED;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,16 +66,16 @@ impl Counters {
         if timed { all } else { Done { stalls, stalled, longest_stall, ..all } }
     }
 
-    /// A batch is in the log.
-    pub fn wrote(&self, batch: &Batch) {
+    /// A batch, or a single change, is in the log.
+    pub fn wrote(&self, body: Body<'_>) {
         let (mut puts, mut bytes) = (0, 0);
-        for change in batch.changes().filter(Change::adds) {
+        for change in body.changes_in(UNNAMED).filter(Change::adds) {
             (puts, bytes) = (puts + 1, bytes + change.key.len() + change.value.len());
         }
         self.puts.fetch_add(puts, Relaxed);
         self.put_bytes.fetch_add(bytes as u64, Relaxed);
-        if puts < batch.len() as u64 {
-            self.deletes.fetch_add(batch.len() as u64 - puts, Relaxed);
+        if puts < body.len() as u64 {
+            self.deletes.fetch_add(body.len() as u64 - puts, Relaxed);
         }
     }
 
@@ -171,6 +172,7 @@ impl Drop for Wait<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
 
     #[test]
     fn a_batch_counts_by_what_it_does() {
@@ -180,7 +182,7 @@ mod tests {
         batch.put(b"k", b"");
         batch.delete(b"key");
         batch.delete_range(Some(b"a"), Some(b"b"));
-        counters.wrote(&batch);
+        counters.wrote(Body::Batch(&batch));
         counters.get();
         let done = counters.done(0);
         assert_eq!((done.puts, done.deletes, done.put_bytes, done.gets), (2, 2, 9, 1));

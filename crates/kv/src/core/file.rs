@@ -192,7 +192,7 @@ impl TableFile {
 struct Ahead {
     place: Arc<Place>,
     len: u64,
-    piece: std::sync::Mutex<Piece>,
+    piece: crate::sync::Mutex<Piece>,
 }
 
 #[derive(Default)]

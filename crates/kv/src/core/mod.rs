@@ -18,7 +18,7 @@ use crate::order::Order;
 use crate::policy::{Group, Open};
 use crate::ranges::RangeTombstone;
 use crate::space::Spaces;
-use crate::sync::lock;
+use crate::sync::{Mutex, RwLock, lock};
 use crate::wal::{Wal, ZoneNames};
 use cache::Cache;
 use counters::Counters;
@@ -31,7 +31,7 @@ use lease::Lease;
 use ranges::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use view::View;
 
 /// Bytes of a zone that neither keys nor values of a table get: headers, blocks' ends, properties.
@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub spaces: Arc<Spaces>,
     /// Bytes of the smallest zone.
     capacity: u64,
+    /// Bytes of each table's [histogram](crate::policy::Policy::histogram).
+    pub histogram: usize,
     pub zones: Arc<RecordWriter>,
     cache: Arc<Cache>,
     commits: Committer,
@@ -112,6 +114,8 @@ pub(crate) struct Parts {
     pub view: View,
     pub visible: u64,
     pub damage: Vec<String>,
+    /// Bytes.
+    pub histogram: usize,
 }
 
 impl Core {
@@ -132,6 +136,7 @@ impl Core {
         state.manifest.checkpoints.values().for_each(|seq| *readers.entry(*seq).or_default() += 1);
         Arc::new(Core {
             capacity,
+            histogram: parts.histogram,
             tenant: parts.tenant,
             options: parts.options,
             spaces: parts.spaces,
@@ -145,7 +150,7 @@ impl Core {
             visible: parts.visible.into(),
             last_in_view: AtomicU64::default(),
             opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
-            readers: readers.into(),
+            readers: Mutex::new(readers),
             leases: Mutex::default(),
             writing: Mutex::default(),
             counters,
@@ -320,6 +325,11 @@ impl Core {
         self.commits.commit(seq, Tag::new(cause), |lead| self.write_group(lead))?;
         self.free();
         Ok(())
+    }
+
+    /// The metadata log, which nobody else writes as long as this is there.
+    pub fn lead(&self) -> Lead<'_> {
+        self.commits.lead()
     }
 
     /// Frees the zones that nobody needs any more.

@@ -6,9 +6,9 @@ use crate::manifest::Flushed;
 use crate::memtable::MemTable;
 use crate::order::Order;
 use crate::policy::{Group, Key, Table};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Tables of which no key is in two, in the order of keys.
 pub(crate) type Run = Vec<Arc<TableFile>>;

@@ -174,4 +174,9 @@ impl Policy for Band {
     fn pressure(&self, tree: &Snapshot) -> Pressure {
         pressure(self, tree, self.sizes, self.trigger)
     }
+
+    /// The paper's (section 4.3).
+    fn histogram(&self) -> usize {
+        4096
+    }
 }

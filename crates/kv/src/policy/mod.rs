@@ -276,6 +276,11 @@ pub trait Policy: Send + Sync {
 
     /// How much puts are to be held back.
     fn pressure(&self, tree: &Snapshot) -> Pressure;
+
+    /// Bytes that the keys of [`Table::marks`] may take; 0: a table has a few. They say how well the policy knows where in its range a table has its bytes.
+    fn histogram(&self) -> usize {
+        0
+    }
 }
 
 /// Sizes that all policies have in common.
@@ -315,5 +320,7 @@ pub fn named(name: &str, sizes: Sizes) -> Option<Box<dyn Policy>> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, make)| make(sizes))
 }
 
+#[cfg(test)]
+mod recorded;
 #[cfg(test)]
 mod tests;

@@ -161,8 +161,9 @@ fn number(key: &Key) -> u32 {
     u64::from_be_bytes(key[..8].try_into().unwrap_or([0; 8])) as u32
 }
 
-/// Keys that divide a table: what 4 KiB have room for would be 256.
+/// Keys that divide a table at the least, and bytes that one takes of a policy's histogram.
 const MARKS: usize = 16;
+const MARK: usize = 16;
 
 /// The bit of [`Model::newest`] that says that the key is deleted.
 const DEAD: u32 = 1 << 31;
@@ -483,6 +484,7 @@ impl Model {
                 log.append(&mut self.free, id, bytes)?;
                 self.counts.peak = self.counts.peak.max(self.used());
             }
+            let marks = (self.policy.histogram() / MARK).max(MARKS);
             let mut table = Table {
                 id,
                 group,
@@ -498,7 +500,7 @@ impl Model {
                 dead: 0,
                 dead_at: u64::MAX,
                 zone: zone.unwrap_or(0),
-                marks: (0..MARKS).map(|mark| key(now[mark * count / MARKS].key)).collect(),
+                marks: (0..marks).map(|mark| key(now[mark * count / marks].key)).collect(),
             };
             self.measure(&mut table, now);
             self.data.insert(id, now.to_vec());

@@ -1,11 +1,11 @@
 //! Bytes of a table on a drive that may refuse to read some of them.
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::table::Source;
 use imbrex_device::{AlignedBuf, Cause, Result, Tag, ZoneId, ZonedDevice};
 use imbrex_zones::volume::read_all;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 pub(super) const TAG: Tag = Tag::new(Cause::Recovery);
 

@@ -7,7 +7,7 @@ use super::Work;
 use super::keep::{Keep, Kept};
 use super::output::{TRIES, are_durable, died, give_up, write_tables};
 use crate::apply::{append, insert};
-use crate::batch::Batch;
+use crate::batch::{Batch, Body};
 use crate::core::Core;
 use crate::core::file::TableFile;
 use crate::cursor::Cursor;
@@ -46,7 +46,7 @@ fn count(core: &Core, work: &mut Work, space: u16, tables: &[Arc<TableFile>]) ->
     let _nobody_writes = lock(&core.writing);
     let (wal, mut batch) = (core.wal()?, Batch::new());
     batch.ingest();
-    let (at, seq) = append(core, (&batch, space), false).inspect_err(|_| give_up(core, tables))?;
+    let (at, seq) = append(core, (Body::Batch(&batch), space), false).inspect_err(|_| give_up(core, tables))?;
     // All that was put before is durable with them, where no table has it.
     let (position, next) = core.view().oldest_record().min((wal.end(), seq + 1));
     let written = if next <= seq { wal.write() } else { Ok(()) };
@@ -61,6 +61,6 @@ fn count(core: &Core, work: &mut Work, space: u16, tables: &[Arc<TableFile>]) ->
         core.ingest(&tables, seq);
     }
     // The number is used, whatever became of the tables.
-    insert(core, batch.changes_in(space), (at, seq), |_, _| false);
+    insert(core, Body::Batch(&batch).changes_in(space), (at, seq), |_, _| false);
     counted.and(durable)
 }

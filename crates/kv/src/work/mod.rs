@@ -19,12 +19,12 @@ use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
 use crate::piece::Piece;
 use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
-use crate::sync::lock;
+use crate::sync::{Mutex, MutexGuard, lock};
 use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Maintenance;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// So many choices without a merge are made in one go at most.
 const AT_ONCE: usize = 1000;
@@ -282,6 +282,12 @@ impl Worker {
         Ok(())
     }
 
+    /// Calls `look` while nobody carries out a choice.
+    pub fn between_choices<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _work = self.work();
+        look()
+    }
+
     /// Carries out choices up to a step of a merge. False: there was nothing to do.
     pub fn step(&self, goal: Goal) -> Result<bool> {
         for at in 0..AT_ONCE {
@@ -355,10 +361,13 @@ impl Worker {
         let core = &self.core;
         let upto = core.visible.load(Ordering::Acquire);
         let due = |record: (u64, u64)| record.1 <= upto;
-        while core.view().memory().any(|memory| due(memory.oldest()))
-            || core.view().ranges.oldest_record().is_some_and(due)
-        {
-            if self.one(Goal::Flush)? == Done::Nothing && !core.take_back() {
+        let left = || {
+            core.view().memory().any(|memory| due(memory.oldest()))
+                || core.view().ranges.oldest_record().is_some_and(due)
+        };
+        while left() {
+            // Who puts may have flushed the last of it meanwhile: then there is nothing to do, and room.
+            if self.one(Goal::Flush)? == Done::Nothing && left() && !core.take_back() {
                 return Err(core.no_space());
             }
         }

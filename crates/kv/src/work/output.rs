@@ -20,9 +20,35 @@ const AROUND: u64 = 12 << 10;
 /// So often a table is written again whose zone died.
 pub(super) const TRIES: usize = 4;
 
-/// A table has so many marks, if its keys are not longer than this.
-const MARKS: u64 = 8;
+/// A table has so many marks at the least, if its keys are not longer than this.
+const MARKS: usize = 8;
 const LONGEST_MARK: usize = 64;
+
+/// Keys that divide the bytes of a table evenly, as they come by: as many as a policy's [histogram](crate::policy::Policy::histogram) has room for.
+struct Marks {
+    keys: Vec<Key>,
+    /// Bytes of the table from one to the next.
+    apart: u64,
+    /// Bytes that are left for keys.
+    left: usize,
+}
+
+impl Marks {
+    /// Those of a table of so many bytes at most, whose keys are about as long as the first one.
+    fn new(histogram: usize, first: &[u8], most: u64) -> Marks {
+        let keys = (histogram / first.len().max(1)).max(MARKS) as u64;
+        Marks { keys: Vec::new(), apart: most / keys, left: histogram }
+    }
+
+    /// A new key begins at this byte of the table.
+    fn comes(&mut self, key: &[u8], at: u64) {
+        let room = key.len() <= self.left || self.keys.len() < MARKS;
+        if key.len() <= LONGEST_MARK && room && at >= self.keys.len() as u64 * self.apart {
+            self.keys.push(key.into());
+            self.left = self.left.saturating_sub(key.len());
+        }
+    }
+}
 
 /// Writes one table of the group, of so many bytes at most, of what comes next; `None`: nothing comes. It ends before the key `cut`. Its bytes
 /// [are durable](are_durable) only later, and nothing names it yet.
@@ -140,7 +166,7 @@ fn try_table<C: Cursor>(
     let identity = Identity { table: id, life: open.life };
     let mut builder = TableBuilder::new(core.options.table, core.options.order.clone(), identity)?;
     let mut out = Output { core, zone: open.zone.0, at: open.at, waiting: Vec::new(), block: block as usize };
-    let (mut key, mut marks): (Option<Vec<u8>>, Vec<Key>) = (None, Vec::new());
+    let (mut key, mut marks): (Option<Vec<u8>>, Option<Marks>) = (None, None);
     // Operands hide nothing of what is behind them.
     let (mut stale, mut hides) = (0, false);
     loop {
@@ -158,8 +184,9 @@ fn try_table<C: Cursor>(
         if builder.estimated_len_with(at.key.len(), at.value.len()) > room {
             return Ok(Tried::Full(at.key.to_vec()));
         }
-        if new && at.key.len() <= LONGEST_MARK && builder.bytes() >= marks.len() as u64 * (room.min(most) / MARKS) {
-            marks.push(at.key.into());
+        if new {
+            let marks = marks.get_or_insert_with(|| Marks::new(core.histogram, at.key, room.min(most)));
+            marks.comes(at.key, builder.bytes());
         }
         builder.add(at.key, at.seq, at.kind, at.value)?;
         if new {
@@ -196,7 +223,7 @@ fn try_table<C: Cursor>(
         smallest: properties.smallest.into(),
         largest: properties.largest.into(),
         from: None,
-        marks: marks.into(),
+        marks: marks.map_or_else(Vec::new, |marks| marks.keys).into(),
     };
     Ok(Tried::Table(core.new_file(info)))
 }
@@ -239,5 +266,32 @@ impl Output<'_> {
         self.waiting.resize(self.waiting.len().next_multiple_of(self.block), 0);
         let len = self.waiting.len();
         Ok(len == 0 || self.push(len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(histogram: usize, len: usize) -> Vec<Key> {
+        let key = |n: u32| [&n.to_be_bytes()[..], &vec![7; len - 4]].concat();
+        let mut marks = Marks::new(histogram, &key(0), 1 << 20);
+        (0..1 << 12).for_each(|n| marks.comes(&key(n), u64::from(n) << 8));
+        marks.keys
+    }
+
+    #[test]
+    fn marks_are_as_many_as_a_histogram_has_room_for_and_divide_a_table_evenly() {
+        let number = |key: &Key| u32::from_be_bytes(key[..4].try_into().unwrap());
+        for (histogram, len, wanted) in [(4096, 16, 256), (4096, 64, 64), (0, 16, 8), (0, 64, 8), (4096, 65, 0)] {
+            let keys = marks(histogram, len);
+            assert_eq!(keys.len(), wanted, "{histogram} bytes, keys of {len}");
+            let apart = (1 << 12) / (wanted as u32).max(1);
+            assert!((0..).zip(&keys).all(|(n, key)| number(key) == n * apart));
+        }
+        // Keys that become longer take no more room.
+        let mut marks = Marks::new(4096, b"short", 1 << 20);
+        (0..1u32 << 12).for_each(|n| marks.comes(&[9; 60], u64::from(n) << 8));
+        assert_eq!(marks.keys.len(), 4096 / 60);
     }
 }

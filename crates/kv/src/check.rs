@@ -1,0 +1,133 @@
+//! Verifies what tables do not tell of themselves: the label, the metadata log, the write-ahead log, and that the store's metadata, the
+//! drive's table of zones and the zones' own headers agree of each zone.
+
+use crate::core::{Core, TABLES};
+use crate::recover::read_log_zone;
+use crate::sync::lock;
+use crate::wal;
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, ZoneId, report_all};
+use imbrex_zones::ZoneHeader;
+use imbrex_zones::log::{MetaLog, ONE_COPY, Root};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+const TAG: Tag = Tag::new(Cause::Check);
+
+/// What the metadata says that a zone holds.
+#[derive(Clone, Copy)]
+struct Held {
+    /// The word for it in sentences.
+    what: &'static str,
+    /// The kind that its header must have.
+    kind: u8,
+    /// The life that its header must have.
+    life: u64,
+}
+
+/// Sentences about what is wrong. Whoever calls is the worker; nobody writes while it lasts.
+///
+/// # Errors
+/// Those of the drive that are not about bytes.
+pub(crate) fn all(core: &Core) -> Result<Vec<String>> {
+    let volume = core.tenant.volume();
+    let mut found = volume.check_labels()?;
+    let _nobody_writes = lock(&core.writing);
+    // What waits to be written would look like a difference between memory and drive.
+    core.wal()?.sync()?;
+    let report = report_all(volume.device().as_ref())?;
+    log(core, &report, &mut found)?;
+    metadata(core, &report, &mut found)?;
+    zones(core, &report, &mut found)?;
+    // An opening has told these.
+    let known = core.damage();
+    found.retain(|sentence| !known.contains(sentence));
+    Ok(found)
+}
+
+/// Reads the frames of the write-ahead log that an opening would read.
+fn log(core: &Core, report: &[Zone], found: &mut Vec<String>) -> Result<()> {
+    let (log, front, frame) = core.look(|manifest| (manifest.wal.clone(), manifest.front.0, manifest.front_frame));
+    for of in log {
+        let Some(zone) = report.get(of.zone as usize) else { continue };
+        let volume = core.tenant.volume();
+        let damaged = read_log_zone(volume, (zone, &of), (front, frame), &Cell::default(), &mut |_, _| {})?;
+        found.extend(wal::damage(of.zone, damaged));
+    }
+    Ok(())
+}
+
+/// Reads both copies of the metadata.
+fn metadata(core: &Core, report: &[Zone], found: &mut Vec<String>) -> Result<()> {
+    let mut lead = core.lead();
+    match Root::decode(&core.tenant.root()) {
+        Ok(root) if root == *lead.log().root() => {}
+        Ok(_) => found.push("the label names other zones for the key-value store's metadata than are in use".into()),
+        Err(why) => found.push(format!("what the label says of the key-value store's metadata is damaged: {why}")),
+    }
+    if lead.log().has_lost_copy() {
+        found.push(ONE_COPY.into());
+    }
+    let root = lead.log().root().clone();
+    let there = MetaLog::look(&core.tenant, &root, report)?;
+    if there.snapshot.is_none() {
+        found.push("no copy of the key-value store's metadata is whole".into());
+    }
+    found.extend(there.skipped);
+    Ok(())
+}
+
+/// Compares what the metadata says of each zone with the drive's table of zones, and with the zone's header.
+fn zones(core: &Core, report: &[Zone], found: &mut Vec<String>) -> Result<()> {
+    let volume = core.tenant.volume();
+    let table = volume.table();
+    let own = table.tenants.iter().position(|tenant| tenant.name == core.tenant.name());
+    let held: BTreeMap<u32, Held> = core.look(|manifest| {
+        let tables = manifest.tables.values().map(|table| (table.zone, table.life, "tables", TABLES));
+        let logs = manifest.wal.iter().map(|log| (log.zone, log.life, "a part of the write-ahead log", wal::KIND));
+        tables.chain(logs).map(|(zone, life, what, kind)| (zone, Held { what, kind, life })).collect()
+    });
+    for (number, Held { what, kind, life }) in &held {
+        let is = table.zones.get(*number as usize);
+        if !is.is_some_and(|zone| zone.tenant == own && ["leased", "parked", "dead"].contains(&zone.state)) {
+            let state = is.map_or("none of the drive's", |zone| zone.state);
+            found.push(format!("zone {number} has {what}, and the drive's table of zones says that it is {state}"));
+        }
+        let Some(zone) = report.get(*number as usize) else { continue };
+        match header(core, zone) {
+            Ok(None) => {}
+            Ok(Some(Some(header))) if (header.kind, header.life) == (*kind, *life) => {}
+            Ok(Some(_)) => found.push(format!("zone {number} has {what}, and its header is damaged or another one")),
+            Err(Error { fault: Fault::Media { .. } | Fault::Offline, .. }) => {
+                found.push(format!("zone {number} has {what}, and its header cannot be read"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let mut lead = core.lead();
+    let of_metadata: Vec<u32> = lead.log().zones().iter().map(|zone| zone.zone.0).collect();
+    let (open, _) = core.zones_of_tables();
+    let named = |zone: &u32| {
+        held.contains_key(zone) || of_metadata.contains(zone) || open.iter().any(|open| open.zone == *zone)
+    };
+    for (number, zone) in (0..).zip(&table.zones) {
+        if zone.tenant == own && ["leased", "parked"].contains(&zone.state) && !named(&number) {
+            found.push(format!("zone {number} is taken for the key-value store, and nothing of it is there"));
+        }
+    }
+    Ok(())
+}
+
+/// The header of a zone of this volume and engine, where it is written so far.
+fn header(core: &Core, zone: &Zone) -> Result<Option<Option<ZoneHeader>>> {
+    let volume = core.tenant.volume();
+    let mut block = AlignedBuf::zeroed(volume.geometry().block.max(4096) as usize);
+    match zone.written() {
+        Written::Gone => return Ok(None),
+        Written::To(wp) if wp < block.len() as u64 => return Ok(None),
+        _ => {}
+    }
+    volume.read(&mut block, volume.geometry().start(zone.id), TAG)?;
+    let own = core.tenant.header(ZoneId(zone.id.0), 0);
+    let is_ours = |header: &ZoneHeader| (header.volume, header.owner, header.zone) == (own.volume, own.owner, own.zone);
+    Ok(Some(ZoneHeader::decode(&block).filter(is_ours)))
+}
