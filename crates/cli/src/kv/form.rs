@@ -94,8 +94,8 @@ pub(super) struct Pairs<R> {
     form: Form,
     /// Bytes of a value at most.
     most: usize,
-    /// Keys may be empty, as those of programs may.
-    empty_keys: bool,
+    /// A key was empty, as one of a program may be.
+    had_empty: bool,
     /// Number of the pair that is read, from 1 on.
     number: u64,
     /// Bytes of the stream so far.
@@ -108,12 +108,7 @@ impl<R: BufRead> Pairs<R> {
     /// Those of a stream, whose values have at most `most` bytes.
     pub(super) fn new(input: R, form: Form, most: u64) -> Pairs<R> {
         let most = usize::try_from(most).unwrap_or(MAX_VALUE).min(MAX_VALUE);
-        Pairs { input, form, most, empty_keys: false, number: 0, bytes: 0, key: Vec::new(), value: Vec::new() }
-    }
-
-    /// The same, and a key may be empty.
-    pub(super) fn with_empty_keys(self) -> Pairs<R> {
-        Pairs { empty_keys: true, ..self }
+        Pairs { input, form, most, had_empty: false, number: 0, bytes: 0, key: Vec::new(), value: Vec::new() }
     }
 
     /// The next pair; `None` at the end.
@@ -125,8 +120,14 @@ impl<R: BufRead> Pairs<R> {
             Form::Tsv => self.line()?,
             Form::Binary => self.record()?,
         };
-        if found && self.key.is_empty() && !self.empty_keys {
-            return Err(self.bad("has an empty key; a key needs at least one byte"));
+        if found && self.key.is_empty() {
+            // A line without a key is a slip, and so are records of nothing but zeros.
+            if self.form == Form::Tsv {
+                return Err(self.bad("has an empty key; a key needs at least one byte"));
+            }
+            if std::mem::replace(&mut self.had_empty, true) {
+                return Err(self.bad("has an empty key, and so had one before it; look whether the stream is damaged"));
+            }
         }
         Ok(found.then_some((&self.key[..], &self.value[..])))
     }

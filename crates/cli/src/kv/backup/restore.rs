@@ -139,7 +139,7 @@ impl Restorer<'_> {
 
     /// Stores them, and says how many there are, and how many bytes their values have.
     fn pairs(&mut self, path: &str, bytes: &[u8]) -> Result<(u64, u64), Failure> {
-        let mut pairs = Pairs::new(bytes, Form::Binary, MAX_VALUE as u64).with_empty_keys();
+        let mut pairs = Pairs::new(bytes, Form::Binary, MAX_VALUE as u64);
         let (mut number, mut values) = (0, 0);
         loop {
             self.interrupted()?;
