@@ -6,6 +6,7 @@ use serde_json::{Value, json as value};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 use support::*;
 
 const IMBREX: &str = env!("CARGO_BIN_EXE_imbrex");
@@ -313,6 +314,33 @@ fn an_interrupted_load_keeps_what_it_has() {
         assert!(found.iter().enumerate().all(|(n, key)| *key == format!("key{n:06}")));
         assert!(done(at.kv("check", &[])).contains("nothing is wrong"));
     }
+}
+
+#[test]
+fn a_second_interruption_does_not_wait_for_the_drive() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "hgst-hsh721414al", "--capacity", "8G"]));
+    done(at.kv("format", &[]));
+    // Each command takes half a second and more.
+    let slow = format!("{}?time=pace&speed=0.02", at.drive());
+    let mut child = at.piped(&["kv", "load", &slow]);
+    let mut stdin = child.stdin.take().unwrap();
+    let lines: String = (0..20_000).map(|n| format!("key{n:06}\tvalue\n")).collect();
+    stdin.write_all(lines.as_bytes()).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    for _ in 0..2 {
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    let found = keys(&at);
+    assert!(
+        found.len() > 1000 && found.iter().enumerate().all(|(n, key)| *key == format!("key{n:06}")),
+        "{}",
+        found.len()
+    );
+    assert!(done(at.kv("check", &[])).contains("nothing is wrong"));
 }
 
 #[test]

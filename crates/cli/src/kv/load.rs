@@ -219,7 +219,9 @@ pub(super) fn load(args: &Load) -> Outcome {
     let store = args.store.make()?;
     let interrupted: Arc<AtomicBool> = Arc::default();
     for signal in [SIGINT, SIGTERM] {
-        if let Err(error) = signal_hook::flag::register(signal, interrupted.clone()) {
+        // A put may wait for a merge on a full drive: the second signal ends the process at once, and what was put stays.
+        let second = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, interrupted.clone());
+        if let Err(error) = second.and_then(|_| signal_hook::flag::register(signal, interrupted.clone())) {
             tracing::warn!(%error, "an interruption does not say how much is stored");
         }
     }

@@ -1,6 +1,6 @@
 //! A crash at any moment leaves the first so many batches, each whole: all that were synced, and after the death of the process alone all that returned.
 //!
-//! `IMBREX_KV_STATES` says how many states of a seed each exploration looks at (300; on a full drive half, with each policy a fifth), `IMBREX_CRASH_ROUNDS` of how
+//! `IMBREX_KV_STATES` says how many states of a seed each exploration looks at (1,820, some 20,000 in all; on a full drive half, with each policy a fifth), `IMBREX_CRASH_ROUNDS` of how
 //! many seeds.
 
 use crate::support::{Append, appended, configs, mixed, options, value};
@@ -415,7 +415,7 @@ impl Subject for Random {
 
 /// States of a seed.
 fn states() -> u64 {
-    std::env::var("IMBREX_KV_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
+    std::env::var("IMBREX_KV_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1820)
 }
 
 fn explored(drive: usize, full: bool) {
