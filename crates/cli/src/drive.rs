@@ -7,7 +7,7 @@ mod look;
 mod serve;
 mod time;
 
-pub use look::{conventional, counted, look};
+pub use look::{conventional, counted, look, pairs};
 
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size};
 use crate::{banded, known};

@@ -1,13 +1,15 @@
-//! `imbrex top`: a drive while somebody uses it: zones, and throughput by cause.
+//! `imbrex top`: a drive while somebody uses it: zones, throughput by cause, and the levels of its key-value store.
 //!
 //! Emulated drives and banded disks keep their counters beside their data, so everything is seen beside the process that has the drive. Kernel
 //! devices count nothing by cause: of those only the zones are shown (`IMBREX_METRICS` tells the rest from inside the program).
 //! On a terminal the picture is drawn again and again until Ctrl-C; otherwise a line comes for every interval.
 
+use crate::kv::zones as kv;
 use crate::output::{Outcome, count, print, size, terminal_width};
 use crate::{drive, picture};
 use imbrex_emulator::time::TimeStats;
 use imbrex_emulator::{Counts, Stats};
+use imbrex_kv::ZoneContent;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,6 +42,9 @@ fn seconds(text: &str) -> Result<f64, String> {
         _ => Err("write seconds between 0.05 and 3600".into()),
     }
 }
+
+/// Lines that zones of a key-value store may take.
+const MOST_LINES: usize = 24;
 
 /// What happened in an interval, per second.
 struct Rates {
@@ -204,11 +209,16 @@ fn pause(time: Duration, stop: &AtomicBool) -> bool {
 
 fn show(args: &Args, rates: Option<&Rates>, holder: Option<u32>, live: bool) -> Outcome {
     let (zones, zone_size) = drive::look(&args.drive)?;
+    let pairs = drive::pairs(&args.drive);
     let user = holder.map_or("nobody that says so has it open".into(), |pid| format!("process {pid} has it open"));
     if args.json {
         let mut facts = json!({ "drive": args.drive, "in_use_by": holder, "zones": picture::states(&zones).into_iter().collect::<BTreeMap<_, _>>() });
         if let Some(rates) = rates {
             facts["rates"] = rates.json();
+        }
+        if let Some(pairs) = &pairs {
+            let fields = |zone: &ZoneContent| (zone.zone.to_string(), kv::fields(zone));
+            facts["pairs"] = pairs.iter().map(fields).collect::<serde_json::Map<_, _>>().into();
         }
         return print(facts);
     }
@@ -217,14 +227,18 @@ fn show(args: &Args, rates: Option<&Rates>, holder: Option<u32>, live: bool) -> 
         let picture = picture::draw(&zones, zone_size, terminal_width().unwrap_or(80), colour);
         let none = || "this device counts nothing by cause; IMBREX_METRICS asks the program that uses it".to_owned();
         let table = rates.map_or_else(none, Rates::table);
+        // What is drawn of a large store would not stand on the screen.
+        let drawn = |pairs: &[ZoneContent]| Some(kv::draw(pairs)).filter(|drawn| drawn.lines().count() <= MOST_LINES);
+        let pairs = pairs.map(|pairs| format!("\n\n{}\n{}", kv::levels(&pairs), drawn(&pairs).unwrap_or_default()));
         // From the upper left corner, each line to its end, and nothing of the last picture below.
-        let page = format!("{}: {user}; Ctrl-C ends\n\n{picture}\n\n{table}", args.drive);
+        let page = format!("{}: {user}; Ctrl-C ends\n\n{picture}\n\n{table}{}", args.drive, pairs.unwrap_or_default());
         return print(format_args!("\x1b[H{}\x1b[K\x1b[J", page.replace('\n', "\x1b[K\n")));
     }
     let states: Vec<String> =
         picture::states(&zones).into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
     let line = rates.map_or_else(String::new, |rates| format!("{}; ", rates.line()));
-    print(format_args!("{}: {line}{}; {user}", args.drive, states.join(", ")))
+    let pairs = pairs.map_or_else(String::new, |pairs| format!("; pairs: {}", kv::levels(&pairs)));
+    print(format_args!("{}: {line}{}; {user}{pairs}", args.drive, states.join(", ")))
 }
 
 /// The terminal's other screen, so that what stood there before comes back.

@@ -317,6 +317,55 @@ fn an_interrupted_load_keeps_what_it_has() {
 }
 
 #[test]
+fn top_shows_the_levels_of_a_store_that_is_in_use() {
+    for banded in [false, true] {
+        let at = place();
+        let (drive, made) = match banded {
+            true => (
+                format!("banded:{}", at.drive()),
+                vec![
+                    "drive",
+                    "create",
+                    "--banded",
+                    at.drive(),
+                    "--capacity",
+                    "64M",
+                    "--band",
+                    "1M",
+                    "--conventional",
+                    "4",
+                ],
+            ),
+            false => (at.drive().to_owned(), vec!["drive", "create", at.drive(), "--profile", "tiny"]),
+        };
+        done(at.run(&made));
+        done(at.run(&["kv", "format", &drive]));
+        let top = |more: &[&str]| at.run(&[&["top", &drive, "--count", "1", "--interval", "0.05"], more].concat());
+        let lines: String = (0..20_000).map(|n| format!("key{n:06}\t{}\n", "v".repeat(300))).collect();
+        let store = format!("{drive}?memtable=256K");
+        let mut child = at.piped(&["kv", "load", &store]);
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(lines.as_bytes()).unwrap();
+        let shown = done(top(&[]));
+        says(&shown, &[&format!("process {} has it open", child.id()), "pairs: log in ", "metadata in 4 zones"]);
+        assert!(shown.contains("level 0 in ") || shown.contains("bottom in "), "{shown}");
+        drop(stdin);
+        done(child.wait_with_output().unwrap());
+        let facts = json(top(&["--json"]));
+        let own = json(at.run(&["drive", "zones", &drive, "--table", "--json"]));
+        let held = |zone: &Value| zone["holds"].as_str().is_some_and(|holds| holds == "tables");
+        let tables = facts["pairs"].as_object().unwrap().values().filter(|zone| held(zone)).count();
+        assert!(tables > 0, "{facts}");
+        assert!(own["zones"].as_array().unwrap().len() >= tables);
+    }
+    // A drive of another engine has no such part.
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.run(&["fs", "format", at.drive()]));
+    assert!(!done(at.run(&["top", at.drive(), "--count", "1", "--interval", "0.05"])).contains("pairs"));
+}
+
+#[test]
 fn a_second_interruption_does_not_wait_for_the_drive() {
     let at = place();
     done(at.run(&["drive", "create", at.drive(), "--profile", "hgst-hsh721414al", "--capacity", "8G"]));

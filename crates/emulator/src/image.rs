@@ -11,7 +11,7 @@ mod parts;
 mod time_file;
 
 pub use header::{Header, decode_header};
-pub use observe::Observer;
+pub use observe::{Observed, Observer};
 pub use parts::{copy_image, remove_image, rename_image};
 pub(crate) use time_file::TimeFile;
 pub use time_file::{TimeHeader, decode_time_header, time_path};

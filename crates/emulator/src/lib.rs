@@ -28,7 +28,9 @@ pub use cache::AtRisk;
 pub use config::{Config, Overrides};
 pub use drive::Emulator;
 pub use faults::{Faults, Held};
-pub use image::{Header, Observer, OpenOptions, TimeHeader, decode_header, decode_time_header, time_path, trace_path};
+pub use image::{
+    Header, Observed, Observer, OpenOptions, TimeHeader, decode_header, decode_time_header, time_path, trace_path,
+};
 pub use image::{copy_image, remove_image, rename_image};
 pub use preimage::{RingRecord, decode_ring};
 pub use profile::{Fact, Kind, Measure, Profile};

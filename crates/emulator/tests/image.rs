@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use imbrex_device::{Fault, Result, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
-use imbrex_emulator::{AtRisk, Config, Emulator, Observer, OpenOptions, start_image_trace, trace_path};
+use imbrex_device::{AlignedBuf, Cause, Fault, Result, ZoneId, ZoneOp, ZoneState, ZonedDevice, report_all};
+use imbrex_emulator::{AtRisk, Config, Emulator, Observed, Observer, OpenOptions, start_image_trace, trace_path};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -283,6 +283,7 @@ fn permissions_are_explained() {
 fn looking_needs_no_lock_and_sees_the_present() {
     let at = place();
     let drive = create(&at.path);
+    let observed = Observed::open(&at.path).unwrap();
     let seen = Observer::open(&at.path).unwrap();
     write(&drive, FIRST, 0, 1, 2).unwrap();
     assert_eq!((seen.stats().writes, seen.stats().bytes_written), (1, 8192));
@@ -290,6 +291,20 @@ fn looking_needs_no_lock_and_sees_the_present() {
     assert_eq!((zone.state, zone.wp), (ZoneState::ImplicitlyOpen, Some(8192)));
     assert_eq!(seen.unflushed(), drive.unflushed());
     assert_eq!(seen.config().profile, "tiny");
+    // So does one that reads, and refuses all else.
+    let (start, tag) = (drive.geometry().start(FIRST), Cause::Other.into());
+    let (mut wanted, mut found) = (AlignedBuf::zeroed(8192), AlignedBuf::zeroed(8192));
+    drive.read_at(&mut wanted, start, tag).unwrap();
+    observed.read_at(&mut found, start, tag).unwrap();
+    assert!(found[..] == wanted[..] && found.iter().any(|byte| *byte != 0));
+    assert_eq!(report_all(&observed).unwrap(), report_all(&drive).unwrap());
+    assert_eq!(observed.geometry(), drive.geometry());
+    let size = drive.geometry().size();
+    for at in [size, size - 4096, u64::MAX - 4096] {
+        assert!(observed.read_at(&mut found, at, tag).is_err(), "{at}");
+    }
+    assert!(observed.write_at(&wanted, start + 8192, tag).is_err() && observed.flush(tag).is_err());
+    assert!(observed.zone_op(ZoneOp::Reset, FIRST, tag).is_err() && observed.set_write_cache(false).is_err());
     Observer::reset_stats(&at.path).unwrap();
     assert_eq!((drive.stats().writes, seen.stats().writes), (0, 0));
 }

@@ -30,7 +30,7 @@ pub(crate) const MOST_CHECKPOINTS: usize = 1024;
 pub(crate) const MOST_NOTED: usize = 1 << 14;
 
 /// Version of the notes.
-const VERSION: u8 = 6;
+pub(crate) const VERSION: u8 = 6;
 
 /// A table of sorted changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -504,6 +504,11 @@ impl Note {
 pub(crate) fn record(notes: &[Note], out: &mut Vec<u8>) {
     out.push(VERSION);
     notes.iter().for_each(|note| note.write(out));
+}
+
+/// The version of a record that is of another one than this program's.
+pub(crate) fn other_version(record: &[u8]) -> Option<u8> {
+    record.first().copied().filter(|version| *version != VERSION)
 }
 
 /// The notes of a record; `None`: it is none.

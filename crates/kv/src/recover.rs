@@ -7,7 +7,9 @@ use crate::core::file::TableFile;
 use crate::core::ranges::{Range, Ranges};
 use crate::core::view::{Part, Tables, View};
 use crate::core::{Core, Parts};
-use crate::manifest::{Flushed, MOST, MOST_NOTED, Manifest, Note, Places, Space, WalFrame, WalZone, notes, record};
+use crate::manifest::{
+    Flushed, MOST, MOST_NOTED, Manifest, Note, Places, Space, VERSION, WalFrame, WalZone, notes, other_version, record,
+};
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::order::Order;
@@ -18,7 +20,7 @@ use crate::space::{Spaces, UNNAMED, known};
 use crate::wal::{self, Frames, Wal, WalOptions};
 use imbrex_device::{Cause, Code, Error, Result, Written, Zone, ZoneId, report_all};
 use imbrex_zones::frame::{EachFrame, Frame};
-use imbrex_zones::log::{Batch, MetaLog};
+use imbrex_zones::log::{Batch, MetaLog, Root};
 use imbrex_zones::write::{Committer, RecordOptions, RecordWriter};
 use imbrex_zones::{Budget, LeftSegment, Tenant, Volume};
 use std::cell::Cell;
@@ -220,6 +222,16 @@ fn orders(manifest: &Manifest, unnamed: &Arc<dyn Order>) -> std::result::Result<
     Ok(Arc::new(spaces))
 }
 
+/// What the metadata says at this moment, while somebody may write it, and where it stands; `None`: there is none. Records that make no sense are passed over.
+pub(crate) fn look(tenant: &Tenant, report: &[Zone]) -> Result<Option<(Root, Manifest)>> {
+    let Some(root) = Root::of(tenant)? else { return Ok(None) };
+    let (replay, mut manifest) = (MetaLog::look(tenant, &root, report)?, Manifest::default());
+    let mut apply = |bytes: &[u8]| notes(bytes).into_iter().flatten().for_each(|note| manifest.apply(note));
+    replay.pieces.iter().for_each(|piece| apply(piece));
+    replay.records(&mut |_, record| apply(record));
+    Ok(Some((root, manifest)))
+}
+
 /// What the metadata log holds, or a new one.
 fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Arc<Spaces>, Vec<String>)> {
     let volume = tenant.volume();
@@ -248,13 +260,20 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
             "has lost both copies of the key-value store's metadata; `imbrex kv salvage` copies what is left of its pairs",
         ));
     }
-    let mut damage = replay.skipped.clone();
+    let (mut damage, mut other) = (replay.skipped.clone(), None);
     let mut apply = |bytes: &[u8]| match notes(bytes) {
+        None if other_version(bytes).is_some() => other = other_version(bytes),
         Some(notes) => notes.into_iter().for_each(|note| manifest.apply(note)),
         None => damage.push("a record of the key-value store's metadata makes no sense".into()),
     };
     replay.pieces.iter().for_each(|piece| apply(piece));
     replay.records(&mut |_, record| apply(record));
+    if let Some(version) = other {
+        let sentence = format!(
+            "holds a key-value store of another version of Imbrex, whose metadata is of version {version} and not {VERSION}; use that one"
+        );
+        return Err(Error::unusable(&volume.name(), sentence.as_str()));
+    }
     let spaces = orders(&manifest, &options.order).map_err(|sentence| refused(tenant, sentence))?;
     let places = Places {
         zones: volume.geometry().zones,

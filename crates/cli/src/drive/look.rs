@@ -13,7 +13,7 @@ use imbrex_device::kernel::Access;
 use imbrex_device::{Zone, ZoneState, ZonedDevice};
 use imbrex_drives::{Locator, OpenOptions};
 use imbrex_emulator::time::{TimeStats, answer, fingerprint, fingerprint_of, formulas};
-use imbrex_emulator::{Config, Observer, Profile, Stats};
+use imbrex_emulator::{Config, Observed, Observer, Profile, Stats};
 use imbrex_kv::{Kv, ZoneContent};
 use imbrex_zones::{TenantZones, Volume, ZoneTable};
 use serde::Serialize;
@@ -21,6 +21,7 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 pub(super) fn profiles(json: bool) -> Outcome {
     let profiles = Profile::all();
@@ -212,6 +213,18 @@ fn observed(locator: &str) -> Result<(Vec<Zone>, u64), Failure> {
     }
     let seen = Observer::open(&image_path(locator)?)?;
     Ok((seen.zones(), seen.config().zone_size))
+}
+
+/// What the key-value store of an emulated drive or a banded disk has in its zones at this moment, whoever has it. Nothing where there is none, and of kernel devices, whose
+/// time it would cost.
+pub fn pairs(locator: &str) -> Option<Vec<ZoneContent>> {
+    let device: Arc<dyn ZonedDevice> = match banded_disk(locator).ok()? {
+        Some(disk) => Arc::new(disk.open(Access::Observe).ok()?),
+        None if device_path(locator).ok()?.is_some() => return None,
+        None => Arc::new(Observed::open(&image_path(locator).ok()?).ok()?),
+    };
+    // It changes all the time: another look may see more.
+    Kv::zones_beside(device).ok().filter(|zones| !zones.is_empty())
 }
 
 /// What a drive counted so far.

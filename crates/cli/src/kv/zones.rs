@@ -2,10 +2,11 @@
 
 use super::Store;
 use crate::engine::Named;
-use crate::output::count;
+use crate::output::{count, number_of};
 use crate::picture::{Content, Contents, share};
 use imbrex_kv::{Holds, Kv, ZoneContent};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Zones in a row of the text.
 const ROW: usize = 16;
@@ -64,6 +65,27 @@ pub fn describe(zone: &ZoneContent) -> String {
     }
     let percent = (zone.live as f64 / zone.written.max(1) as f64 * 100.0).round().min(100.0);
     format!("{text}, {percent} % of what is written counts")
+}
+
+/// A phrase for each kind of zone: how many there are, and how much of them counts. Levels come from the newest down to the bottom.
+pub fn levels(zones: &[ZoneContent]) -> String {
+    let mut kinds: BTreeMap<(u8, String), (u64, u64, u64)> = BTreeMap::new();
+    for zone in zones {
+        let kind = match zone.holds {
+            Holds::Log => (0, "log".to_owned()),
+            Holds::Tables(Some(level)) => (level.saturating_add(1), format!("level {level}")),
+            Holds::Tables(None) => (u8::MAX - 1, "bottom".to_owned()),
+            Holds::Metadata => (u8::MAX, "metadata".to_owned()),
+        };
+        let (zones, live, written) = kinds.entry(kind).or_default();
+        (*zones, *live, *written) = (*zones + 1, *live + zone.live, *written + zone.written);
+    }
+    let phrase = |((_, name), (zones, live, written)): (&(u8, String), &(u64, u64, u64))| {
+        let percent = (*live as f64 / (*written).max(1) as f64 * 100.0).round().min(100.0);
+        let counts = if name == "metadata" { String::new() } else { format!(", {percent} % of it counts") };
+        format!("{name} in {}{counts}", number_of(*zones, "zone"))
+    };
+    kinds.iter().map(phrase).collect::<Vec<_>>().join("; ")
 }
 
 /// The same as fields.

@@ -148,6 +148,21 @@ fn metadata_that_verifies_and_cannot_be_true_is_refused_in_a_sentence() {
             )
         );
     }
+    let (mut changed, mut tables) = (zones.clone(), 0);
+    in_metadata(&mut changed, &mut |items| {
+        // Before a record's first note stands its version.
+        for at in smallest_keys(items).into_iter().filter(|at| *at > 91) {
+            if items[at - 92] == 6 {
+                items[at - 92] = 7;
+                tables += 1;
+            }
+        }
+    });
+    assert!(tables > 1, "both copies");
+    assert_eq!(
+        refused(&config(), &changed),
+        "mem:tiny: holds a key-value store of another version of Imbrex, whose metadata is of version N and not N; use that one"
+    );
     let replaced = |from: &[u8], to: &[u8]| {
         let (mut changed, mut places) = (zones.clone(), 0);
         in_metadata(&mut changed, &mut |items| {

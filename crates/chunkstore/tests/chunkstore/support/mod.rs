@@ -61,7 +61,9 @@ pub fn bytes(n: usize, seed: u64) -> Vec<u8> {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
     };
-    let mut all: Vec<u8> = (0..n.div_ceil(8)).flat_map(word).collect();
+    // By words: a third of the time of some tests went into this, byte by byte.
+    let mut all = vec![0; n.next_multiple_of(8)];
+    all.chunks_exact_mut(8).enumerate().for_each(|(i, to)| to.copy_from_slice(&word(i)));
     all.truncate(n);
     all
 }
