@@ -6,7 +6,7 @@ use serde_json::{Value, json as value};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::*;
 
 const IMBREX: &str = env!("CARGO_BIN_EXE_imbrex");
@@ -346,9 +346,17 @@ fn top_shows_the_levels_of_a_store_that_is_in_use() {
         let mut child = at.piped(&["kv", "load", &store]);
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(lines.as_bytes()).unwrap();
-        let shown = done(top(&[]));
-        says(&shown, &[&format!("process {} has it open", child.id()), "pairs: log in ", "metadata in 4 zones"]);
-        assert!(shown.contains("level 0 in ") || shown.contains("bottom in "), "{shown}");
+        // Until the first tables are there.
+        let (until, user) = (Instant::now() + Duration::from_secs(60), format!("process {} has it open", child.id()));
+        loop {
+            let shown = done(top(&[]));
+            let has_tables = shown.contains("level 0 in ") || shown.contains("bottom in ");
+            if has_tables && shown.contains(&user) && shown.contains("log in ") {
+                says(&shown, &["; pairs: ", "metadata in 4 zones"]);
+                break;
+            }
+            assert!(Instant::now() < until, "{shown}");
+        }
         drop(stdin);
         done(child.wait_with_output().unwrap());
         let facts = json(top(&["--json"]));
@@ -377,18 +385,14 @@ fn a_second_interruption_does_not_wait_for_the_drive() {
     let lines: String = (0..20_000).map(|n| format!("key{n:06}\tvalue\n")).collect();
     stdin.write_all(lines.as_bytes()).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    for _ in 0..2 {
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
+    // Two of a kind might become one.
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        rustix::process::kill_process(pid, signal).unwrap();
     }
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
-    let found = keys(&at);
-    assert!(
-        found.len() > 1000 && found.iter().enumerate().all(|(n, key)| *key == format!("key{n:06}")),
-        "{}",
-        found.len()
-    );
+    assert!([Some(130), Some(143)].contains(&output.status.code()), "{:?}: {}", output.status, text(&output.stderr));
+    // How many it had put by then is chance.
+    assert!(keys(&at).iter().enumerate().all(|(n, key)| *key == format!("key{n:06}")));
     assert!(done(at.kv("check", &[])).contains("nothing is wrong"));
 }
 
