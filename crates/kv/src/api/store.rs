@@ -358,14 +358,17 @@ impl Kv {
     }
 
     /// Reads everything, and returns sentences about what is wrong: labels, both copies of the metadata, the write-ahead log, tables, and whether the metadata, the
-    /// drive's table of zones and the zones' headers agree of each zone. What [`Kv::damage`] tells is left out. Nobody puts until the log and the zones are verified; then
-    /// come the tables.
+    /// drive's table of zones and the zones' headers agree of each zone. What [`Kv::damage`] tells is left out, and so is a wrong checksum
+    /// in one copy of the metadata that the other makes up for. Puts wait for one sync; tables are not merged until log and metadata are
+    /// read.
     ///
     /// # Errors
     /// Those of the drive that are not about bytes, as where it has lost power since.
     pub fn check(&self) -> Result<Vec<String>> {
         let mut found = self.shell.worker.between_choices(|| check::all(self.core()))?;
-        for table in self.core().view().tables.iter() {
+        let view = self.core().view();
+        found.extend(check::headers(self.core(), &view)?);
+        for table in view.tables.iter() {
             let of = |sentence| format!("table {} in zone {}: {sentence}", table.info.id, table.info.zone);
             match table.check() {
                 Ok(sentences) => found.extend(sentences.into_iter().map(of)),

@@ -220,6 +220,37 @@ fn lost_metadata_is_told_in_a_sentence() {
     }
 }
 
+#[test]
+fn check_tells_damage_beside_tables_while_the_store_is_open() {
+    let emulator = Arc::new(Emulator::memory(&config()).unwrap());
+    let drive = Drive { device: emulator.clone(), survivor: None };
+    Kv::format(&drive, Some([9; 16]), false).unwrap();
+    let store = Kv::open(drive, options()).unwrap();
+    (0..300).for_each(|n| store.put(&key(n), &value(n, 400), false).unwrap());
+    store.flush().unwrap();
+    // Frames of the log, each of a put that was synced.
+    (0..8).for_each(|n| store.put(&key(n), &value(n, 400), true).unwrap());
+    assert_eq!(store.check().unwrap(), [""; 0]);
+    let mut told = [0; 2];
+    for zone in store.zones().unwrap().iter().filter(|zone| zone.written > 0 && zone.live > 0) {
+        let (n, start) = (zone.zone, u64::from(zone.zone) * config().zone_size);
+        // What a sentence has, and the byte that is another one.
+        let (kind, at, wanted) = match zone.holds {
+            Holds::Tables(_) => (0, 20, format!("zone {n} has tables, and its header is damaged")),
+            Holds::Log => (1, zone.written - 4096 + 90, format!("zone {n} of the write-ahead log is damaged at byte ")),
+            // The other copy makes up for it, and nobody tells.
+            Holds::Metadata => continue,
+        };
+        emulator.faults().flip_bits(start + at, 4).unwrap();
+        let found = store.check().unwrap();
+        assert!(found.iter().any(|found| found.contains(&wanted)), "{zone:?}: {found:?}");
+        told[kind] += 1;
+        emulator.faults().flip_bits(start + at, 4).unwrap();
+        assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+    assert!(told.iter().all(|told| *told > 0), "{told:?}");
+}
+
 /// All that a store gives is used, whatever it says.
 fn use_all(store: &Kv) {
     let spaces = store.spaces();
