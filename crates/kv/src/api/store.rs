@@ -78,7 +78,7 @@ impl Kv {
         &self.shell.core
     }
 
-    pub(super) fn worker(&self) -> &Worker {
+    pub(crate) fn worker(&self) -> &Worker {
         &self.shell.worker
     }
 

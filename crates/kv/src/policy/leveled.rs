@@ -1,7 +1,7 @@
 //! `leveled`: LevelDB's rule, for comparison. Each level is ten times as large as the one before; the fullest one gives the
 //! table that overlaps the next one least. Zones have tables of one level, and nobody empties a zone on purpose.
 
-use super::view::{due, longest, next};
+use super::view::{due, headroom, next};
 use super::{Choice, Goal, Group, Job, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table};
 
 /// The policy.
@@ -73,9 +73,7 @@ pub(super) fn flush(tree: &Snapshot, sizes: Sizes, table: u64) -> Option<Choice>
 
 /// Holds puts back once level 0 has twice as many bytes as begin a compaction, and where memory or the log has no room.
 pub(super) fn pressure(policy: &dyn Policy, tree: &Snapshot, sizes: Sizes, trigger: usize) -> Pressure {
-    let full: u64 = tree.parts.iter().map(|part| part.bytes).sum();
-    let log = tree.parts.iter().map(|part| part.log).max().unwrap_or(0);
-    if full >= sizes.memtable + sizes.memtable / 4 || log >= longest(sizes) {
+    if headroom(tree, sizes.memtable) == 0 {
         let stuck = tree.jobs.is_empty() && matches!(policy.choose(tree), Choice::Nothing);
         return if stuck { Pressure::Full } else { Pressure::Stop };
     }

@@ -29,6 +29,7 @@ pub use cleaning::{Cleaning, Victim};
 pub use gear::{Active, Gear};
 pub use leveled::Leveled;
 pub use ring::Ring;
+pub(crate) use view::headroom;
 
 use crate::order::Order;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! a reserve, the heaviest partition is *swept*: its slices merge with the bottom tables of its range into one output. Zones of both
 //! become empty together, in order. `docs/kv.md` has the rules, and what justifies them.
 
-use super::view::{cuts, depth, due, end, longest, merged, next, overlap, part_of};
+use super::view::{cuts, depth, due, end, headroom, longest, merged, next, overlap, part_of};
 use super::{
     BOTTOM, Choice, Goal, Group, HIGHEST, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table,
 };
@@ -201,9 +201,8 @@ impl Ring {
         let busy = |job: &Job| job.part == due.id;
         let flush = |part: u32| Choice::Flush { part, into: Group { level: 0, part }, table: self.sizes.table };
         if self.is_deep(tree, at) {
-            let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
             if !tree.of.jobs.iter().any(busy)
-                && own >= WORTH
+                && self.is_deep_itself(tree, at)
                 && let Some(merge) = self.merge_slices(tree, at)
             {
                 return Some(merge);
@@ -222,15 +221,14 @@ impl Ring {
             _ => u64::MAX,
         };
         let late = |(at, part): (usize, &Part)| {
-            if part.bytes == 0 || !self.is_deep(tree, at) || tree.of.jobs.iter().any(|job| job.part == part.id) {
+            if part.bytes == 0 || !self.is_deep_itself(tree, at) || tree.of.jobs.iter().any(|job| job.part == part.id) {
                 return None;
             }
-            let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
             let (_, bytes) = self.slices_to_merge(tree, at)?;
             // The log grows meanwhile by less than half of what is merged. What is ingested stands for a log without end.
             let log = part.log.saturating_add(bytes / 2);
             // A merge of slices is interrupted by a much shorter one only.
-            (own >= WORTH && log >= longest(self.sizes) / 8 * 5 && bytes <= rest / 2).then_some((log, at, bytes))
+            (log >= longest(self.sizes) / 8 * 5 && bytes <= rest / 2).then_some((log, at, bytes))
         };
         let (_, at, bytes) = tree.of.parts.iter().enumerate().filter_map(late).max()?;
         let heaviest = tree.shares.iter().map(|share| share.bytes).max().unwrap_or(0);
@@ -261,6 +259,14 @@ impl Ring {
         least.saturating_mul(tree.shares.len() as u64) / 2
     }
 
+    /// Bytes that may be put while a sweep is under way: zones that merges do not need, and not more than the partitions have room for.
+    fn room(&self, tree: &Tree) -> u64 {
+        let zones = u64::from(tree.of.free).saturating_sub(tree.promised());
+        // Of what the dial leaves, a part: the next sweep begins with some left.
+        let zones = if self.bottom == 0 { zones / 4 * 3 } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
+        (zones * tree.of.zone).min(self.growth(tree))
+    }
+
     /// Slices of a partition that are worth a merge before all of it is swept: while that lasts its successors have the more room for slices of their own.
     fn slim(&self, tree: &Tree, at: usize) -> Option<Choice> {
         let share = &tree.shares[at];
@@ -281,8 +287,16 @@ impl Ring {
 
     /// Whether this partition has as many slices as it may have.
     fn is_deep(&self, tree: &Tree, at: usize) -> bool {
+        let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
         // One more slice may come while the partition is swept.
-        depth(tree.of.order, tree.shares[at].upper.iter().copied()) + 1 >= self.slices || tree.slices(at) >= self.slices
+        own + 1 >= self.slices || tree.slices(at) >= self.slices
+    }
+
+    /// Whether its own slices are so many that some must be merged. Where those of a sweep are most of them, the sweep makes room: few slices of its own would be merged
+    /// again with each flush, and the sweep would not go on meanwhile.
+    fn is_deep_itself(&self, tree: &Tree, at: usize) -> bool {
+        let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
+        own >= WORTH && own + 1 >= self.slices
     }
 
     /// Bytes that are merged before this partition's part of memory can be flushed, if it has to wait.
@@ -295,7 +309,7 @@ impl Ring {
         if let Some(own) = jobs.iter().rposition(|job| job.part == share.part.id) {
             return Some(rest(&jobs[own..]));
         }
-        if depth(tree.of.order, share.upper.iter().copied()) < WORTH {
+        if !self.is_deep_itself(tree, at) {
             return Some(rest(jobs));
         }
         let (_, bytes) = self.slices_to_merge(tree, at)?;
@@ -669,13 +683,11 @@ impl Policy for Ring {
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {
-        let full: u64 = of.parts.iter().map(|part| part.bytes).sum();
-        let log = of.parts.iter().map(|part| part.log).max().unwrap_or(0);
-        if full >= self.sizes.memtable + self.sizes.memtable / 4 || log >= longest(self.sizes) {
+        let headroom = headroom(of, self.sizes.memtable);
+        if headroom == 0 {
             let stuck = of.jobs.is_empty() && matches!(self.choose(of), Choice::Nothing);
             return if stuck { Pressure::Full } else { Pressure::Stop };
         }
-        let headroom = (self.sizes.memtable + self.sizes.memtable / 4 - full).min(longest(self.sizes) - log);
         let due = due(of, self.sizes);
         if of.jobs.is_empty() {
             // What is due is flushed next, or a merge begins for it.
@@ -684,23 +696,23 @@ impl Policy for Ring {
         }
         let tree = Tree::of(of);
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
+        let rest: u64 = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
+        let sweeps = of.jobs.iter().any(|job| job.kind == Kind::Sweep);
         // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.
         let at = due.and_then(|due| of.parts.iter().position(|part| part.id == due.id));
         if let Some((bytes, due)) = at.and_then(|at| Some((self.waits(&tree, at)?, due?))) {
             let parts = steps(bytes) + MORE;
             // Others are flushed meanwhile, but the log has what waits.
+            let log = of.parts.iter().map(|part| part.log).max().unwrap_or(0);
             let log = (longest(self.sizes) - log) / parts;
-            let more = self.instead(&tree, due).map_or(0, |_| log.min(headroom / 4));
+            let even = if sweeps { self.room(&tree).max(headroom / 2) / steps(rest) } else { u64::MAX };
+            let more = self.instead(&tree, due).map_or(0, |_| log.min(headroom / 4).min(even));
             return Pressure::Slow(more.max(headroom / parts));
         }
-        if of.jobs.iter().all(|job| job.kind != Kind::Sweep) {
-            return if due.is_some() { Pressure::Slow(headroom / 4) } else { Pressure::None };
+        match due {
+            _ if sweeps => Pressure::Slow((self.room(&tree).max(headroom / 2) / steps(rest)).min(headroom / 4)),
+            Some(_) => Pressure::Slow(headroom / 4),
+            None => Pressure::None,
         }
-        let room = u64::from(of.free).saturating_sub(tree.promised());
-        // The dial may be exceeded a little.
-        let room = if self.bottom == 0 { room / 4 * 3 } else { room.min(self.slack(&tree)) / 2 };
-        let room = (room * of.zone).min(self.growth(&tree)).max(headroom);
-        let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
-        Pressure::Slow((room / steps(rest)).min(headroom / 4))
     }
 }

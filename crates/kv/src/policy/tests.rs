@@ -139,6 +139,20 @@ fn ring_never_stops_puts_for_a_whole_merge() {
     }
 }
 
+/// A sweep goes on although puts come as fast as they can: merges of slices of what is put meanwhile do not take its turn again and again.
+#[test]
+fn ring_takes_about_as_long_for_a_random_load_whatever_the_keys() {
+    for seed in [5, 8, 11, 14] {
+        let mut model = ring(280);
+        let all = keys(model.shape, 110);
+        let mut keys = ChaCha8Rng::seed_from_u64(seed);
+        (0..all).for_each(|_| model.put(keys.random_range(0..all)).unwrap());
+        let amplification = model.counts.amplification();
+        assert!(amplification < 3.4, "seed {seed}: {amplification}");
+        has_its_shape(&model);
+    }
+}
+
 #[test]
 fn ring_frees_what_tombstones_hide_without_a_put() {
     let mut model = ring(280);

@@ -43,12 +43,19 @@ pub(super) fn end(parts: &[Part], at: usize) -> Option<&Key> {
 /// be or where all is wanted, or the largest where the memtable is full.
 pub(super) fn due<'a>(tree: &Snapshot<'a>, sizes: Sizes) -> Option<&'a Part> {
     let oldest = tree.parts.iter().max_by_key(|part| part.log)?;
-    let wanted = tree.goal == Goal::Flush || oldest.log >= longest(sizes) - sizes.memtable / 8;
+    let wanted = tree.goal == Goal::Flush || oldest.log >= longest(sizes) - sizes.memtable / 4;
     if oldest.bytes > 0 && wanted {
         return Some(oldest);
     }
     let full = tree.parts.iter().map(|part| part.bytes).sum::<u64>() >= sizes.memtable;
     tree.parts.iter().max_by_key(|part| part.bytes).filter(|_| full)
+}
+
+/// Bytes that may still be put, whatever waits for a merge, until memory or the log is at its bound.
+pub(crate) fn headroom(tree: &Snapshot, memtable: u64) -> u64 {
+    let full: u64 = tree.parts.iter().map(|part| part.bytes).sum();
+    let log = tree.parts.iter().map(|part| part.log).max().unwrap_or(0);
+    (memtable + memtable / 4).saturating_sub(full).min((2 * memtable).saturating_sub(log))
 }
 
 /// Bytes of the log at most.

@@ -18,7 +18,7 @@ use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
 use crate::core::tree::Tree;
 use crate::manifest::{Manifest, Note, TableInfo};
 use crate::piece::Piece;
-use crate::policy::{BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
+use crate::policy::{self, BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
 use crate::sync::{Mutex, MutexGuard, lock};
 use imbrex_device::{Cause, Code, Result};
 use imbrex_zones::shell::Maintenance;
@@ -56,6 +56,14 @@ struct Work {
     choices: u64,
     /// How many there were when something was admitted last.
     granted: Option<u64>,
+}
+
+/// What may be put.
+struct Grant {
+    /// Bytes more.
+    bytes: u64,
+    /// Bytes that may be admitted in all, with those that nobody has put so far.
+    most: i64,
 }
 
 /// What was done.
@@ -206,7 +214,7 @@ impl Work {
         }
         loop {
             match self.grant(core, policy) {
-                Ok(bytes) => return Ok(bytes),
+                Ok(grant) => return Ok(grant.bytes),
                 Err(Pressure::Slow(_) | Pressure::Stop) if self.one(core, policy, Goal::Usual)? != Done::Nothing => {}
                 // What is deleted at once makes room without a merge.
                 _ if ranges::settle(core, self)? => {}
@@ -218,9 +226,10 @@ impl Work {
     }
 
     /// Bytes that may be put without more work, or why there are none.
-    fn grant(&mut self, core: &Core, policy: &dyn Policy) -> std::result::Result<u64, Pressure> {
+    fn grant(&mut self, core: &Core, policy: &dyn Policy) -> std::result::Result<Grant, Pressure> {
         let memtable = core.options.memtable_bytes as u64;
-        let bytes = match policy.pressure(&Tree::of(core, Goal::Usual).snapshot()) {
+        let tree = Tree::of(core, Goal::Usual);
+        let bytes = match policy.pressure(&tree.snapshot()) {
             Pressure::None => memtable / PARTS,
             // Zones may be many memories long: what is admitted has to fit into memory, too.
             Pressure::Slow(bytes) if self.granted != Some(self.choices) => {
@@ -229,7 +238,9 @@ impl Work {
             pressure => return Err(pressure),
         };
         self.granted = Some(self.choices);
-        Ok(bytes)
+        let headroom = policy::headroom(&tree.snapshot(), memtable);
+        // A little stays for those that put a bit more than was admitted.
+        Ok(Grant { bytes, most: (headroom - headroom / 8).min(i64::MAX as u64) as i64 })
     }
 }
 
@@ -307,9 +318,12 @@ impl Worker {
         self.core.rest_iterators();
         // Puts need not wait for the end of the next choice, as long as this lasts.
         if done != Done::Nothing
-            && let Ok(bytes) = work.grant(&self.core, self.policy.as_ref())
+            && let Ok(Grant { bytes, most }) = work.grant(&self.core, self.policy.as_ref())
         {
-            self.admitted.fetch_max(bytes.min(i64::MAX as u64) as i64, Ordering::AcqRel);
+            // What was not put since the last choice is added: who puts evenly, and less than the drive could take, does not wait for a long step.
+            let add = |left: i64| Some(left.max(left.saturating_add_unsigned(bytes).min(most)));
+            // It always has a value.
+            let _ = self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
         }
         Ok(done)
     }
@@ -414,5 +428,52 @@ impl Worker {
         while (dead() || !self.core.look(over)) && self.one(Goal::All)? != Done::Nothing {}
         while ranges::settle(&self.core, &mut self.work())? {}
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kv, Options};
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use imbrex_zones::{Exec, VolumeOptions};
+
+    const MEMTABLE: u64 = 64 << 10;
+
+    fn store() -> Kv {
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, capacity: 32 << 20, ..Config::tiny() };
+        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        Kv::format(&drive, None, false).unwrap();
+        let volume =
+            VolumeOptions { exec: Exec::Inline, survivor_bytes: 1 << 20, unit_bytes: 4 << 10, turn_bytes: 64 << 10 };
+        let options = Options {
+            memtable_bytes: MEMTABLE as usize,
+            table_bytes: 32 << 10,
+            step_bytes: 16 << 10,
+            segment_bytes: 16 << 10,
+            volume,
+            ..Options::default()
+        };
+        Kv::open(drive, options).unwrap()
+    }
+
+    /// Who puts evenly has more at hand before a long step than one choice admits, and never more than memory and the log have room for.
+    #[test]
+    fn what_was_admitted_and_not_put_is_kept() {
+        let store = store();
+        let (worker, core) = (store.worker(), store.core());
+        let (mut most, mut n) = (0, 0u32);
+        for _ in 0..3000 {
+            // A little less than a choice admits.
+            store.put(&n.wrapping_mul(2_654_435_761).to_be_bytes(), &[7; 500], false).unwrap();
+            n += 1;
+            worker.one(Goal::Usual).unwrap();
+            let admitted = worker.admitted.load(Ordering::Acquire);
+            let headroom = policy::headroom(&Tree::of(core, Goal::Usual).snapshot(), MEMTABLE) as i64;
+            assert!(admitted <= headroom, "{admitted} of {headroom} bytes after {n} puts");
+            most = most.max(admitted);
+        }
+        assert!(most >= 4 * (MEMTABLE / PARTS) as i64, "{most} bytes at most");
     }
 }
