@@ -12,6 +12,8 @@ use crate::engine::Named;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, written};
 use clap::Subcommand;
 use form::Form;
+#[doc(hidden)]
+pub use form::fuzz_pairs;
 use imbrex_device::Class;
 use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
 use imbrex_kv::{Batch, Bytewise, Expiry, Kv, MAX_VALUE, Make, Order, Snapshot, TimeInValue};

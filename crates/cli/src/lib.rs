@@ -3,7 +3,7 @@
 //! Facts go to stdout, with `--json` as JSON. A failure is one sentence on stderr that says what to do next, with `--json` the
 //! object `{"error": {"code", "kind", "message"}}` in one line; stdout never has errors. [`EXIT_STATUS`] has the exit codes.
 //!
-//! A library, so that the fuzz targets reach what reads a backup; the program is `main.rs`.
+//! A library, so that the fuzz targets reach what reads a backup, and pairs; the program is `main.rs`.
 
 mod backup;
 mod banded;
@@ -32,6 +32,8 @@ use std::time::Instant;
 
 #[doc(hidden)]
 pub use fs::fuzz_restore;
+#[doc(hidden)]
+pub use kv::fuzz_pairs;
 pub use output::{EXIT_STATUS, ExitStatus};
 
 /// Store files and chunks on zoned drives, without a kernel file system

@@ -233,6 +233,33 @@ impl<R: BufRead> Pairs<R> {
     }
 }
 
+/// What a fuzzer makes of these: any bytes, in both forms, with buffers of several sizes. The pairs that are understood are written again, and read as they were.
+#[doc(hidden)]
+pub fn fuzz_pairs(data: &[u8]) {
+    const MOST: u64 = 4096;
+    for form in [Form::Tsv, Form::Binary] {
+        let mut before: Option<(Vec<u8>, u64)> = None;
+        for buffer in [1, 7, 4096] {
+            let (mut written, mut read) = (Vec::new(), 0);
+            let mut pairs = Pairs::new(io::BufReader::with_capacity(buffer, data), form, MOST);
+            while let Ok(Some((key, value))) = pairs.next() {
+                assert!(key.len() <= MAX_KEY && value.len() as u64 <= MOST, "a pair is longer than it may be");
+                assert!(write_pair(&mut written, form, key, value).is_ok(), "what was read can be written");
+                read += 1;
+            }
+            assert!(pairs.bytes <= data.len() as u64 && pairs.value.capacity() as u64 <= 2 * data.len() as u64 + 64);
+            let (mut again, mut more) = (Pairs::new(&written[..], form, MOST), 0);
+            while let Ok(Some(_)) = again.next() {
+                more += 1;
+            }
+            assert_eq!(more, read, "what was written is read again");
+            if let Some(before) = before.replace((written.clone(), read)) {
+                assert_eq!(before, (written, read), "how much comes at once changes nothing");
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use crate::support::{config, few_active, options, value};
 use imbrex_device::{AlignedBuf, Cause, Drive, HeapSurvivor, Tag, Written, ZoneId, ZoneOp, ZonedDevice, report_all};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_kv::{Batch, Kv, Options};
+use imbrex_zones::ZoneHeader;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -168,6 +169,69 @@ fn no_memory_of_another_moment_is_mixed_into_a_copy() {
         }
         assert!(dropped > 0, "no memory went on behind a gap");
     }
+}
+
+/// Bytes of a zone as far as it is written, where it has metadata.
+fn metadata(drive: &Emulator, zone: u32) -> Option<Vec<u8>> {
+    let Written::To(len @ 4096..) = report_all(drive).unwrap()[zone as usize].written() else { return None };
+    let header = ZoneHeader::decode(&read(drive, zone, 4096)).filter(|header| header.name == "kv")?;
+    assert_eq!(header.zone, zone);
+    Some(read(drive, zone, len as usize))
+}
+
+/// The metadata's zones are put back from an older copy, and all others are of now: tables and the log that the metadata names may be gone, and newer ones have no name.
+/// What is there was there at some moment, or it is told that something is wrong; and each key has a value that it had, or none, or an error.
+#[test]
+fn older_metadata_over_newer_zones_gives_a_moment_or_is_told() {
+    let (mut moment, mut told, mut refused) = (0, 0, 0);
+    for (config, seed) in [(config(), 3), (few_active(), 4)] {
+        let (moments, models) = life(&config, seed);
+        for (i, old) in moments.iter().enumerate() {
+            for (j, new) in moments.iter().enumerate().skip(i + 1) {
+                let what = format!("seed {seed}, the metadata of moment {i} and the zones of {j}");
+                let mut machine = new.machine.copy();
+                if (i + j) % 2 == 0 {
+                    machine.memory = Arc::default();
+                }
+                let drive = &machine.drive;
+                for zone in (0..48).filter(|zone| metadata(drive, *zone).is_some()).collect::<Vec<_>>() {
+                    drive.zone_op(ZoneOp::Reset, ZoneId(zone), TAG).unwrap();
+                    if let Some(content) = metadata(&old.machine.drive, zone) {
+                        drive.write_at(&AlignedBuf::padded(&content, 4096), u64::from(zone) * SIZE, TAG).unwrap();
+                    }
+                }
+                let store = match Kv::open(machine.hands(), options()) {
+                    Ok(store) => store,
+                    Err(error) => {
+                        assert!(!error.to_string().is_empty());
+                        refused += 1;
+                        continue;
+                    }
+                };
+                let (mut found, mut wrong) = (Model::new(), !store.damage().is_empty());
+                for n in 0..40 {
+                    match store.get(&key(n)) {
+                        Err(_) => wrong = true,
+                        Ok(None) => {}
+                        Ok(Some(value)) => {
+                            let had = |model: &Model| model.get(&key(n)) == Some(&value);
+                            assert!(models[..=new.acked].iter().any(had), "{what}: key {n} never had this value");
+                            found.insert(key(n), value);
+                        }
+                    }
+                }
+                wrong |= store.check().map_or(true, |sentences| !sentences.is_empty());
+                if wrong {
+                    told += 1;
+                } else {
+                    assert!(models[..=new.acked].contains(&found), "{what}: what is there was there at no moment");
+                    moment += 1;
+                }
+            }
+        }
+    }
+    // Else this shows nothing.
+    assert!(moment > 10 && told > 10, "{moment} moments, {told} told, {refused} refused");
 }
 
 #[test]
