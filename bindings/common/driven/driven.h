@@ -1,16 +1,17 @@
 // A store that another program drives, one operation after the other: so several stores can be given the very same operations, and whoever looks at their drive
-// between two of them knows what the drive did for each. The experiments kv-ycsb and kv-smrdb do.
+// between two of them knows what the drive did for each. The experiments kv-ycsb, kv-smrdb and kv-workloads do.
 //
 // An operation is a line at standard input, and its answer is a line at standard output. Keys are in hexadecimal digits.
 //
 //   put KEY BYTES SYNC    puts a value of so many bytes that cannot be compressed, then waits until the store has nothing left to do in the background
+//   rm KEY SYNC           deletes the key, then waits as put does
 //   get KEY               "none" if it is not there
 //   scan KEY COUNT        reads so many pairs from the first key on that is not smaller
 //   all                   reads all pairs in order
 //   rest                  waits until the store has nothing left to do in the background
 //
-// The answer is "ok NUMBER WAITS": bytes of the value that was read, or pairs; and 1 if something waits for the next "put" or "rest". Nothing goes on in the
-// background while keys are read. With `beside` a put does not wait: background work goes on beside puts until the next "rest". An error is "error: …", and ends the program. The end of the input closes the store.
+// The answer is "ok NUMBER WAITS": bytes of the value that was read, or pairs; and 1 if something waits for the next "put", "rm" or "rest". Nothing goes on in the
+// background while keys are read. With `beside` neither put nor rm waits: background work goes on beside them until the next "rest". An error is "error: …", and ends the program. The end of the input closes the store.
 
 #ifndef IMBREX_COMMON_DRIVEN_H_
 #define IMBREX_COMMON_DRIVEN_H_
@@ -31,6 +32,7 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual std::string Put(const std::string& key, const char* value, size_t bytes, bool sync) = 0;
+  virtual std::string Delete(const std::string& key, bool sync) = 0;
   // -1: it is not there.
   virtual std::string Get(const std::string& key, int64_t* bytes) = 0;
   // From the first pair on where there is no key.
@@ -102,13 +104,17 @@ inline std::string One(Store* store, bool beside, const std::string& line, Rando
     *number = static_cast<int64_t>(pairs);
     return wrong;
   }
+  std::string wrong;
   int sync = 0;
-  if (what != "put" || !(words >> sync)) {
+  if (what == "rm") {
+    wrong = store->Delete(key, count != 0);
+  } else if (what == "put" && words >> sync) {
+    std::string value(count, '\0');
+    random->Fill(&value);
+    wrong = store->Put(key, value.data(), value.size(), sync != 0);
+  } else {
     return "no operation: " + line;
   }
-  std::string value(count, '\0');
-  random->Fill(&value);
-  const std::string wrong = store->Put(key, value.data(), value.size(), sync != 0);
   return wrong.empty() && !beside ? store->Rest() : wrong;
 }
 

@@ -2,7 +2,7 @@
 //
 //   leveldb_driven --uri=imbrex://DRIVE --db=PATH [--write-buffer=BYTES] [--file-size=BYTES] [--cache=BYTES] [--filter=BITS] [--beside=1]
 //
-// A new database, without compression. LevelDB's background work runs in a thread of its own, as always, but only while a key is put and after it. With --beside puts do not wait for it.
+// A new database, without compression. LevelDB's background work runs in a thread of its own, as always, but only while a key is put or deleted, and after that. With --beside puts do not wait for it.
 
 #include <condition_variable>
 #include <cstdlib>
@@ -97,6 +97,12 @@ class LevelDb : public driven::Store {
     leveldb::WriteOptions options;
     options.sync = sync;
     return Wrong(db_->Put(options, key, leveldb::Slice(value, bytes)));
+  }
+  std::string Delete(const std::string& key, bool sync) override {
+    env_->Go();
+    leveldb::WriteOptions options;
+    options.sync = sync;
+    return Wrong(db_->Delete(options, key));
   }
   std::string Get(const std::string& key, int64_t* bytes) override {
     const leveldb::Status status = db_->Get(leveldb::ReadOptions(), key, &value_);

@@ -1,9 +1,9 @@
 // Stock RocksDB that another program drives: common/driven/driven.h has the operations.
 //
-//   rocksdb_driven --fs_uri=imbrex://DRIVE --db=PATH [--options=NAME=VALUE;…] [--cache_size=BYTES] [--bloom_bits=N]
+//   rocksdb_driven --fs_uri=imbrex://DRIVE --db=PATH [--options=NAME=VALUE;…] [--cache_size=BYTES] [--bloom_bits=N] [--beside=1]
 //
 // A new database, without compression. --options are RocksDB's own, by their names. Nothing is flushed or compacted while keys are read: each put waits until
-// nothing is left to do.
+// nothing is left to do. With --beside puts do not wait for it.
 
 #include <rocksdb/cache.h>
 #include <rocksdb/convenience.h>
@@ -31,6 +31,11 @@ class RocksDb : public driven::Store {
     rocksdb::WriteOptions options;
     options.sync = sync;
     return Wrong(db_->Put(options, key, rocksdb::Slice(value, bytes)));
+  }
+  std::string Delete(const std::string& key, bool sync) override {
+    rocksdb::WriteOptions options;
+    options.sync = sync;
+    return Wrong(db_->Delete(options, key));
   }
   std::string Get(const std::string& key, int64_t* bytes) override {
     value_.Reset();
@@ -88,6 +93,7 @@ int Main(int argc, char** argv) {
   std::string named;
   uint64_t cache = 8 << 20;
   int bits = 10;
+  bool beside = false;
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     const size_t equals = std::min(text.find('='), text.size() - 1);
@@ -104,6 +110,8 @@ int Main(int argc, char** argv) {
       cache = number;
     } else if (name == "--bloom_bits" && number > 0) {
       bits = static_cast<int>(number);
+    } else if (name == "--beside") {
+      beside = number > 0;
     } else {
       return Fail("unknown or empty " + text + "; the head of its source says what there is");
     }
@@ -135,7 +143,7 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<rocksdb::DB> db(raw);
   RocksDb store(raw);
   const std::string wrong = store.Rest();
-  return wrong.empty() ? driven::Serve(&store, false) : Fail(wrong);
+  return wrong.empty() ? driven::Serve(&store, beside) : Fail(wrong);
 }
 
 }  // namespace

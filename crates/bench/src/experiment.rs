@@ -38,6 +38,7 @@ mod kv_simulated;
 mod kv_smrdb;
 mod kv_stock;
 mod kv_store;
+mod kv_workloads;
 mod kv_ycsb;
 mod leveldb_bluefs;
 mod log_placement;
@@ -214,6 +215,7 @@ pub const ALL: &[Experiment] = &[
     kv_simulated::EXPERIMENT,
     kv_store::EXPERIMENT,
     kv_stock::EXPERIMENT,
+    kv_workloads::EXPERIMENT,
     kv_cpu::EXPERIMENT,
     kv_at_once::EXPERIMENT,
     kv_reopen::EXPERIMENT,

@@ -197,6 +197,14 @@ fn the_key_value_stores_experiments_run_on_drives_in_memory() {
         let result = short(&place(), name, STOCK);
         assert!(row(&result, policies)["device_seconds"].as_f64().unwrap() > 0.0);
     }
+    let works = short(&place(), "kv-workloads", STOCK);
+    for side in ["ring", "LevelDB on bluefs", "RocksDB on bluefs, tight limits"] {
+        let row = row(&works, &format!("60 % full, half is deleted: {side}"));
+        if row["not_run"].is_null() {
+            // Each has as many pairs as it should, and says so of nothing else.
+            assert!(row["invalid"].is_null() && row["operations"].as_u64().unwrap() > 100, "{row}");
+        }
+    }
     let put = short(&place(), "kv-smrdb", STOCK);
     let rate = |name: &str| row(&put, name)["figures"]["puts/s"].as_f64().unwrap();
     // Each sync is a turn of the drive or more.

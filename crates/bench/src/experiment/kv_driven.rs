@@ -56,6 +56,7 @@ impl Spent {
 pub(super) trait Side {
     /// Puts a value that cannot be compressed, and has so many bytes.
     fn put(&mut self, key: &[u8; KEY as usize], value: usize, sync: bool) -> Result<(), Stop>;
+    fn delete(&mut self, key: &[u8; KEY as usize]) -> Result<(), Stop>;
     /// Bytes of the value.
     fn get(&mut self, key: &[u8; KEY as usize]) -> Result<Option<usize>, Stop>;
     /// Reads so many pairs.
@@ -96,6 +97,10 @@ fn why(error: impl std::fmt::Display) -> Stop {
 impl Side for Store {
     fn put(&mut self, key: &[u8; KEY as usize], value: usize, sync: bool) -> Result<(), Stop> {
         self.put_value(key, value, sync)
+    }
+
+    fn delete(&mut self, key: &[u8; KEY as usize]) -> Result<(), Stop> {
+        self.delete_key(key)
     }
 
     fn get(&mut self, key: &[u8; KEY as usize]) -> Result<Option<usize>, Stop> {
@@ -157,7 +162,7 @@ pub(super) struct Plan {
     pub(super) scale: u32,
     /// What the sizes of its commands are divided by.
     pub(super) io_scale: u32,
-    /// How its drive keeps time. Where that is real, puts run ahead of LevelDB's compactions as far as it lets them.
+    /// How its drive keeps time. Where that is real, puts run ahead of compactions as far as the store lets them.
     pub(super) pace: Pace,
 }
 
@@ -199,9 +204,6 @@ impl Plan {
         let (own, own_bits) = match self.store {
             Stock::LevelDb => {
                 command.args([format!("--write-buffer={}", self.memtable), format!("--file-size={}", self.table)]);
-                if self.pace != Pace::Account {
-                    command.arg("--beside=1");
-                }
                 (format!("--cache={}", OWN / scale), format!("--filter={BITS}"))
             }
             Stock::RocksDb => {
@@ -211,6 +213,9 @@ impl Plan {
                 (format!("--cache_size={}", CACHE / scale), format!("--bloom_bits={BITS}"))
             }
         };
+        if self.pace != Pace::Account {
+            command.arg("--beside=1");
+        }
         command.args([own, own_bits, "--db=/bench".into()]);
         command.arg(if self.store == Stock::LevelDb { format!("--uri={uri}") } else { format!("--fs_uri={uri}") });
         command.env("LD_PRELOAD", preload(&options.build, libraries)?);
@@ -226,8 +231,8 @@ pub(super) struct Driven {
     observer: Observer,
     /// What reads of users took of the drive, and how many commands.
     user: (f64, u64),
-    /// Puts, and most zones in use when it was looked.
-    puts: u64,
+    /// Puts and deletes, and most zones in use when it was looked.
+    changes: u64,
     peak: u32,
     /// The program's flags.
     told: String,
@@ -261,7 +266,7 @@ impl Driven {
         let output = BufReader::new(output);
         let memory = plan.memory();
         let mut driven =
-            Driven { running, input, output, observer, user: (0.0, 0), puts: 0, peak: 0, told, memory, _dir: dir };
+            Driven { running, input, output, observer, user: (0.0, 0), changes: 0, peak: 0, told, memory, _dir: dir };
         // What makes the database belongs to nobody.
         driven.ask("rest")?;
         Ok(driven)
@@ -297,6 +302,14 @@ impl Driven {
         Ok(number)
     }
 
+    /// Looks now and then how many zones are in use.
+    fn look(&mut self) {
+        self.changes += 1;
+        if self.changes.is_multiple_of(LOOK) {
+            self.peak = self.peak.max(self.in_use());
+        }
+    }
+
     /// Zones that are not empty.
     fn in_use(&self) -> u32 {
         let used = |zone: &&Zone| !matches!(zone.state, ZoneState::Empty | ZoneState::Conventional);
@@ -319,10 +332,13 @@ fn hex(key: &[u8]) -> String {
 impl Side for Driven {
     fn put(&mut self, key: &[u8; KEY as usize], value: usize, sync: bool) -> Result<(), Stop> {
         self.ask(&format!("put {} {value} {}", hex(key), u8::from(sync)))?;
-        self.puts += 1;
-        if self.puts.is_multiple_of(LOOK) {
-            self.peak = self.peak.max(self.in_use());
-        }
+        self.look();
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8; KEY as usize]) -> Result<(), Stop> {
+        self.ask(&format!("rm {} 0", hex(key)))?;
+        self.look();
         Ok(())
     }
 

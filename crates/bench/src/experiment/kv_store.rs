@@ -164,7 +164,7 @@ pub(super) struct Store {
     scale: f64,
     /// Its sizes in memory, as rows say them.
     memory: String,
-    /// Since the last [`Store::start`]: puts, how long eight took in seconds at full size, most zones in use, most slices.
+    /// Since the last [`Store::start`]: puts and deletes, how long eight took in seconds at full size, most zones in use, most slices.
     puts: u64,
     waits: Vec<f64>,
     timed: f64,
@@ -318,6 +318,13 @@ impl Store {
         self.put_as(key, sync)
     }
 
+    /// Deletes a key.
+    pub(super) fn delete_key(&mut self, key: &[u8]) -> Result<(), Stop> {
+        self.kv.delete(key, false).map_err(why)?;
+        self.changed();
+        Ok(())
+    }
+
     /// Puts a random value.
     fn put_key(&mut self, key: &[u8]) -> Result<(), Stop> {
         self.put_as(key, false)
@@ -330,6 +337,12 @@ impl Store {
             None => self.kv.put(key, &self.value, sync),
         }
         .map_err(why)?;
+        self.changed();
+        Ok(())
+    }
+
+    /// Notes a put or a delete.
+    fn changed(&mut self) {
         self.puts += 1;
         if self.puts.is_multiple_of(TOGETHER) {
             let now = self.at().seconds;
@@ -338,7 +351,6 @@ impl Store {
         if self.puts.is_multiple_of(LOOK) {
             self.look();
         }
-        Ok(())
     }
 
     /// Looks how many zones are in use, and slices there are.
@@ -571,10 +583,7 @@ fn delete(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<
         if n % 1024 == 0 && stopped() {
             return Err(Stop::Interrupted);
         }
-        store.kv.delete(&key(*of), false).map_err(why)?;
-        if (n as u64).is_multiple_of(LOOK) {
-            store.look();
-        }
+        store.delete_key(&key(*of))?;
     }
     let (deleted, after) = (store.at(), store.kv.figures().zones.0);
     while store.kv.step().map_err(why)? {
