@@ -262,7 +262,15 @@ impl Worker {
     pub fn make_room(&self, bytes: u64, deletes: bool) -> Result<()> {
         let take = |left: i64| (left > 0).then(|| left.saturating_sub_unsigned(bytes));
         let mut wait = self.core.counters.wait();
-        while self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
+        loop {
+            if let Ok(left) = self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
+                // Much may be admitted at once, and memory may be due before it is used up: the thread looks after each part of it, not only once it has slept.
+                let part = (self.core.options.memtable_bytes as i64 / PARTS as i64).max(1);
+                if left / part != left.saturating_sub_unsigned(bytes).max(0) / part {
+                    self.thread.ring();
+                }
+                return Ok(());
+            }
             wait.begins();
             let mut work = self.work();
             // Somebody else may have come before.
@@ -274,7 +282,6 @@ impl Worker {
                 self.thread.ring();
             }
         }
-        Ok(())
     }
 
     /// Makes tables of a piece, and makes them count. What is not done when it fails is left in the piece.

@@ -127,3 +127,31 @@ fn operands_of_several_threads_count_once_each_in_the_order_of_their_thread() {
         assert_eq!(store.check().unwrap(), [""; 0]);
     }
 }
+
+/// Much may be admitted at once after merges. The thread looks after memory meanwhile: what is full becomes tables, although nobody waits for it.
+#[test]
+fn memory_that_is_full_is_flushed_although_more_is_admitted() {
+    let store = Kv::open(formatted(&configs()[0]), threaded()).unwrap();
+    let memtable = options().memtable_bytes as u64;
+    let mut n = 0u64;
+    for round in 0..5 {
+        // Choices of which each admits something.
+        for _ in 0..40 {
+            store.put(&key(round, n % 300), b"little", false).unwrap();
+            store.flush().unwrap();
+            n += 1;
+        }
+        while store.step().unwrap() {}
+        let put = n;
+        while store.figures().memory < memtable && (n - put) * 200 < memtable {
+            store.put(&key(9, n % 300), &value(n, 200), false).unwrap();
+            n += 1;
+        }
+        // A part of what was put is in tables soon, without another put.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while store.figures().memory >= memtable {
+            assert!(std::time::Instant::now() < until, "nobody looks after memory: {} bytes", store.figures().memory);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
