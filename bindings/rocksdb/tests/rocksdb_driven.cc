@@ -54,28 +54,38 @@ class RocksDb : public driven::Store {
     }
     return Wrong(at->status());
   }
-  // It has nothing to do when two looks in a row found nothing: what one look sees ending asks for more before the next.
+  // It has nothing to do when two looks in a row found nothing: what one look sees ending asks for more before the next. A compaction that fails for lack of space is tried
+  // again for ever.
   std::string Rest() override {
-    for (int quiet = 0; quiet < 2;) {
+    uint64_t failed = 0;
+    std::string wrong = Property("rocksdb.background-errors", &failed);
+    for (int quiet = 0; quiet < 2 && wrong.empty();) {
       bool busy = false;
       for (const char* property : {"rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes", "rocksdb.compaction-pending",
                                    "rocksdb.num-running-compactions"}) {
         uint64_t value = 0;
-        if (!db_->GetIntProperty(property, &value)) {
-          return std::string("RocksDB does not know ") + property;
-        }
+        wrong = wrong.empty() ? Property(property, &value) : wrong;
         busy = busy || value > 0;
+      }
+      uint64_t now = 0;
+      wrong = wrong.empty() ? Property("rocksdb.background-errors", &now) : wrong;
+      if (now >= failed + 5) {
+        return "flushes or compactions fail again and again";
       }
       quiet = busy ? 0 : quiet + 1;
       if (busy) {
         std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
     }
-    return "";
+    return wrong;
   }
   bool Waits() override { return false; }
 
  private:
+  std::string Property(const char* name, uint64_t* value) {
+    return db_->GetIntProperty(name, value) ? "" : std::string("RocksDB does not know ") + name;
+  }
+
   rocksdb::DB* const db_;
   rocksdb::PinnableSlice value_;
   std::string seen_;

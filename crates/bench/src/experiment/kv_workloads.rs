@@ -157,17 +157,19 @@ fn play(run: &Run, plan: &Plan) -> Result<Row, Stop> {
         (Stop::Failed(why), What::Stock(_)) => Ok(why),
         (error, _) => Err(error),
     };
+    let mut filled = Ok(());
     for n in 0..before {
         stopped(n)?;
-        let put = store.put(&key(n), value, false);
-        if let Err(error) = put {
-            row.flags
-                .push(format!("it stopped after {n} of {before} keys that are to be there before: {}", ended(error)?));
-            store.fill(&mut row);
-            return Ok(row);
+        filled = store.put(&key(n), value, false);
+        if filled.is_err() {
+            break;
         }
     }
-    store.settle()?;
+    if let Err(error) = filled.and_then(|()| store.settle()) {
+        row.flags.push(format!("it stopped while the keys came that are to be there before: {}", ended(error)?));
+        store.fill(&mut row);
+        return Ok(row);
+    }
     let (begun, at_first) = (store.spent()?, store.zones().0);
     let mut failed = None;
     for (n, of) in (0..).zip(keys(work, (before, count), options.scale)) {
@@ -197,7 +199,12 @@ fn play(run: &Run, plan: &Plan) -> Result<Row, Stop> {
         row.figures.insert("s at full size, until it stopped".into(), last.seconds * scale);
         return Ok(row);
     }
-    store.settle()?;
+    let rests = store.settle();
+    row.figures.insert(LAST.into(), last.seconds * scale);
+    if let Err(error) = rests {
+        row.flags.push(format!("it does not come to rest: {}", ended(error)?));
+        return Ok(row);
+    }
     let settled = store.spent()?.since(&begun);
     let user = count * if matches!(work, Work::Deletes(_)) { KEY } else { record };
     row.device_seconds = Some(settled.seconds);
@@ -207,11 +214,7 @@ fn play(run: &Run, plan: &Plan) -> Result<Row, Stop> {
     row.bytes_read = Some(settled.counts.bytes_read);
     row.flushes = Some(settled.counts.flushes);
     row.zone_resets = Some(settled.counts.zone_resets);
-    let figures = [
-        (LAST, last.seconds * scale),
-        (SETTLED, settled.seconds * scale),
-        ("operations/s", count as f64 / last.seconds.max(1e-9)),
-    ];
+    let figures = [(SETTLED, settled.seconds * scale), ("operations/s", count as f64 / last.seconds.max(1e-9))];
     row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
     let left = match work {
         Work::InOrder => count as f64,
