@@ -127,7 +127,12 @@ impl<'a> Tree<'a> {
         self.of.parts.iter().map(|part| part.id).chain(jobs).max().unwrap_or(0) + 1
     }
 
-    /// Slices that have a key of this partition, at most.
+    /// Slices of the partition itself that have a key, at most.
+    fn own_slices(&self, at: usize) -> usize {
+        depth(self.of.order, self.shares[at].upper.iter().copied())
+    }
+
+    /// Slices that have a key of this partition, at most, with those of a sweep.
     fn slices(&self, at: usize) -> usize {
         let order = self.of.order;
         let (from, until) = (self.shares[at].part.from.as_ref(), end(self.of.parts, at));
@@ -271,7 +276,7 @@ impl Ring {
     fn slim(&self, tree: &Tree, at: usize) -> Option<Choice> {
         let share = &tree.shares[at];
         let (_, bytes) = self.slices_to_merge(tree, at)?;
-        let deep = depth(tree.of.order, share.upper.iter().copied()) * 2 > self.slices;
+        let deep = tree.own_slices(at) * 2 > self.slices;
         if deep && bytes * 8 <= share.bytes { self.merge_slices(tree, at) } else { None }
     }
 
@@ -280,22 +285,21 @@ impl Ring {
         if tree.of.goal != Goal::Ahead {
             return None;
         }
-        let depth = |at: &usize| depth(tree.of.order, tree.shares[*at].upper.iter().copied());
+        let depth = |at: &usize| tree.own_slices(*at);
         let at = (0..tree.shares.len()).max_by_key(depth).filter(|at| depth(at) * 3 >= self.slices * 2)?;
         self.merge_slices(tree, at)
     }
 
     /// Whether this partition has as many slices as it may have.
     fn is_deep(&self, tree: &Tree, at: usize) -> bool {
-        let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
         // One more slice may come while the partition is swept.
-        own + 1 >= self.slices || tree.slices(at) >= self.slices
+        tree.own_slices(at) + 1 >= self.slices || tree.slices(at) >= self.slices
     }
 
     /// Whether its own slices are so many that some must be merged. Where those of a sweep are most of them, the sweep makes room: few slices of its own would be merged
     /// again with each flush, and the sweep would not go on meanwhile.
     fn is_deep_itself(&self, tree: &Tree, at: usize) -> bool {
-        let own = depth(tree.of.order, tree.shares[at].upper.iter().copied());
+        let own = tree.own_slices(at);
         own >= WORTH && own + 1 >= self.slices
     }
 
@@ -696,8 +700,12 @@ impl Policy for Ring {
         }
         let tree = Tree::of(of);
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
-        let rest: u64 = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
-        let sweeps = of.jobs.iter().any(|job| job.kind == Kind::Sweep);
+        // What may be put with the next step while a sweep is under way.
+        let evenly = || {
+            let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
+            self.room(&tree).max(headroom / 2) / steps(rest)
+        };
+        let even = of.jobs.iter().any(|job| job.kind == Kind::Sweep).then(evenly);
         // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.
         let at = due.and_then(|due| of.parts.iter().position(|part| part.id == due.id));
         if let Some((bytes, due)) = at.and_then(|at| Some((self.waits(&tree, at)?, due?))) {
@@ -705,14 +713,13 @@ impl Policy for Ring {
             // Others are flushed meanwhile, but the log has what waits.
             let log = of.parts.iter().map(|part| part.log).max().unwrap_or(0);
             let log = (longest(self.sizes) - log) / parts;
-            let even = if sweeps { self.room(&tree).max(headroom / 2) / steps(rest) } else { u64::MAX };
-            let more = self.instead(&tree, due).map_or(0, |_| log.min(headroom / 4).min(even));
+            let more = self.instead(&tree, due).map_or(0, |_| log.min(headroom / 4).min(even.unwrap_or(u64::MAX)));
             return Pressure::Slow(more.max(headroom / parts));
         }
-        match due {
-            _ if sweeps => Pressure::Slow((self.room(&tree).max(headroom / 2) / steps(rest)).min(headroom / 4)),
-            Some(_) => Pressure::Slow(headroom / 4),
-            None => Pressure::None,
+        match (even, due) {
+            (Some(even), _) => Pressure::Slow(even.min(headroom / 4)),
+            (None, Some(_)) => Pressure::Slow(headroom / 4),
+            (None, None) => Pressure::None,
         }
     }
 }
