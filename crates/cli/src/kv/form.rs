@@ -248,11 +248,12 @@ pub fn fuzz_pairs(data: &[u8]) {
                 read += 1;
             }
             assert!(pairs.bytes <= data.len() as u64 && pairs.value.capacity() as u64 <= 2 * data.len() as u64 + 64);
-            let (mut again, mut more) = (Pairs::new(&written[..], form, MOST), 0);
-            while let Ok(Some(_)) = again.next() {
+            let (mut again, mut second, mut more) = (Pairs::new(&written[..], form, MOST), Vec::new(), 0);
+            while let Ok(Some((key, value))) = again.next() {
+                assert!(write_pair(&mut second, form, key, value).is_ok());
                 more += 1;
             }
-            assert_eq!(more, read, "what was written is read again");
+            assert!(more == read && second == written, "what was written is read as it was");
             if let Some(before) = before.replace((written.clone(), read)) {
                 assert_eq!(before, (written, read), "how much comes at once changes nothing");
             }
