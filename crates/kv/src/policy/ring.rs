@@ -57,6 +57,11 @@ impl Share<'_> {
     fn weight(&self) -> u64 {
         self.bytes + self.hidden
     }
+
+    /// All bytes, with those in memory.
+    fn size(&self) -> u64 {
+        self.bytes + self.bottom + self.part.bytes
+    }
 }
 
 /// A tree, sorted out.
@@ -259,7 +264,7 @@ impl Ring {
 
     /// Bytes that may be put before a partition is so large that it must be swept first, where the fullest gets twice as much as others.
     fn growth(&self, tree: &Tree) -> u64 {
-        let left = |share: &Share| self.most(tree).saturating_sub(share.bytes + share.bottom + share.part.bytes);
+        let left = |share: &Share| self.most(tree).saturating_sub(share.size());
         let least = tree.shares.iter().filter(|share| share.bytes > 0).map(left).min().unwrap_or(u64::MAX);
         least.saturating_mul(tree.shares.len() as u64) / 2
     }
@@ -337,7 +342,7 @@ impl Ring {
     fn fits(&self, tree: &Tree, at: usize) -> bool {
         let share = &tree.shares[at];
         let part = share.part;
-        if share.bytes > 0 && share.bytes + share.bottom + part.bytes > self.most(tree) {
+        if share.bytes > 0 && share.size() > self.most(tree) {
             return false;
         }
         let group = Group { level: 0, part: part.id };
@@ -401,15 +406,14 @@ impl Ring {
 
     /// The partition that must be swept, lest one of them becomes larger than a sweep may be while it waits for others. Where the drive has time, all that wait count.
     fn too_large<'t, 'a>(&self, tree: &'t Tree<'a>) -> Option<&'t Share<'a>> {
-        let size = |share: &Share| share.bytes + share.bottom + share.part.bytes;
         let mut largest: Vec<&Share> = tree.shares.iter().filter(|share| share.bytes > 0).collect();
-        largest.sort_unstable_by_key(|share| Reverse(size(share)));
+        largest.sort_unstable_by_key(|share| Reverse(share.size()));
         let parts = tree.shares.len() as u64;
         let ahead = tree.of.goal == Goal::Ahead;
         let late = |(before, share): &(usize, &&Share)| {
             // While one is swept, about as much is put as it had in slices.
             let comes = if ahead { *before as u64 * share.bytes / parts } else { 0 };
-            size(share) + comes > self.large(tree)
+            share.size() + comes > self.large(tree)
         };
         let last = largest.iter().enumerate().filter(late).map(|(at, _)| at).max()?;
         largest[..=last].iter().copied().max_by_key(|share| share.bytes)
@@ -579,7 +583,9 @@ impl Ring {
     fn bounds(&self, tree: &Tree) -> Option<Choice> {
         let most = self.small(tree);
         for (at, share) in tree.shares.iter().enumerate() {
-            let pieces = self.pieces(tree, share.bottom);
+            // One that is too large need not be swept if its slices are on one side, as those of keys in order. Small ones would become one again.
+            let large = share.size() > self.large(tree) && share.bytes + share.bottom >= most;
+            let pieces = self.pieces(tree, share.bottom).max(1 + u64::from(large));
             if pieces > 1 {
                 let first = share.upper.iter().map(|table| &table.smallest).min_by(|a, b| tree.of.order.compare(a, b));
                 let last = share.upper.iter().map(|table| &table.largest).max_by(|a, b| tree.of.order.compare(a, b));
